@@ -1,0 +1,26 @@
+#include "base/crc32c.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+
+namespace weft {
+
+void Crc32c::update(Bytes bytes) {
+  // ISA-L takes a 32-bit length and, for historical reasons, a pointer to non-const.
+  constexpr std::size_t piece_bytes = std::size_t{1} << 30;
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
+    auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(piece.data()));
+    state_ = crc32_iscsi(data, static_cast<int>(piece.size()), state_);
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+std::uint32_t crc32c(Bytes bytes) {
+  Crc32c crc;
+  crc.update(bytes);
+  return crc.value();
+}
+
+}  // namespace weft
