@@ -1,0 +1,120 @@
+// One RDMAP stream after its handshake: bytes in, work in; bytes out, placements and completions out.
+// No socket, no thread, no clock: whoever owns it moves the bytes, under one lock.
+//
+//   plan_receive() says where the next bytes of the stream go; received() takes note of them.
+//   plan_send() says what goes out next; sent() takes note of what went.
+//
+// A read of several requests' worth of bytes may raise completions and answers; flush() turns work
+// and answers into FPDUs, and is called by plan_send().
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "iwarp/deframer.h"
+#include "iwarp/host.h"
+#include "iwarp/receiver.h"
+#include "iwarp/requester.h"
+#include "iwarp/responder.h"
+#include "iwarp/transmitter.h"
+
+namespace weft::iwarp {
+
+// The ready-to-receive message of a peer-to-peer connection (RFC 6581 §5.1).
+enum class RtrKind : std::uint8_t { none, send, write, read };
+
+class Connection final : private SegmentSink {
+ public:
+  struct Options {
+    bool initiator = true;
+    bool crc = true;
+    bool strict_crc = false;
+    bool send_markers = false;
+    bool acknowledge = true;       // completions mean "placed"
+    std::uint16_t ird = 1;         // on the wire: the application's and the device's
+    std::uint16_t wire_ord = 1;    // on the wire
+    std::uint16_t ord = 0;         // the application's share of it
+    RtrKind rtr = RtrKind::none;   // what the initiator sends first; the responder may expect
+    std::size_t mulpdu_bytes = 1442;
+    QueueLimits limits;
+  };
+
+  Connection(const Options& options, Host& host);
+
+  [[nodiscard]] Requester::Posted post(const WorkRequest& request);
+
+  // Appends nothing once the stream has ended.
+  void plan_receive(std::vector<iovec>& out);
+  void received(std::size_t bytes);
+
+  // What goes out next; empty where there is nothing. Valid until the next call of another member.
+  [[nodiscard]] std::span<const iovec> plan_send();
+  void sent(std::size_t bytes);
+
+  // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours its
+  // TCP has acknowledged, counted from the first byte of the first FPDU.
+  void peer_closed(std::uint64_t acknowledged_position);
+  // Ends the stream from this side: every request still under way is flushed. FPDUs already built,
+  // and the answers due, are still sent.
+  void close();
+
+  [[nodiscard]] bool ended() const { return end_ != EndReason::none; }
+  [[nodiscard]] EndReason end_reason() const { return end_; }
+  // All that was to be sent has gone, and nothing will follow: the socket may be shut down.
+  [[nodiscard]] bool drained() const { return ended() && out_.empty(); }
+  // Both directions run: an initiator at once, a responder after the first FPDU (RFC 5044 §7.1).
+  [[nodiscard]] bool may_send() const { return may_send_; }
+  [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
+  [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
+
+  // Memory goes away: whatever is still to be sent from it is copied.
+  void forget(const std::byte* base, std::size_t bytes) { out_.forget(base, bytes); }
+  void set_mulpdu_bytes(std::size_t bytes) { out_.set_mulpdu_bytes(bytes); }
+
+  // The Terminate that ended the stream, whichever side sent it.
+  [[nodiscard]] const wire::Terminate& terminate() const { return terminate_; }
+  [[nodiscard]] std::uint64_t acknowledgement_reads() const {
+    return requester_.acknowledgement_reads();
+  }
+
+ private:
+  Course begin(const Segment& segment) override;
+  bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
+               std::vector<iovec>& out) override;
+  bool deliver(const Segment& segment) override;
+  bool control(const Segment& segment, Bytes payload) override;
+  void fault(wire::TerminateCode code, const Segment* segment) override;
+
+  [[nodiscard]] TerminateRaised check(const Segment& segment);
+  [[nodiscard]] TerminateRaised check_untagged(const Segment& segment);
+  [[nodiscard]] TerminateRaised take_request(const Segment& segment, Bytes payload);
+  void take_terminate(Bytes payload);
+  void note_first_fpdu();
+  [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
+  void send_rtr();
+  void fill();
+  bool fill_once();
+  void raise(const wire::Terminate& message);
+  void end(EndReason reason);
+
+  Options options_;
+  Host& host_;
+  Transmitter out_;
+  Requester requester_;
+  Responder responder_;
+  Receiver receiver_;
+  Deframer deframer_;
+
+  bool may_send_;
+  bool peer_ready_ = false;
+  bool responder_turn_ = true;
+  std::uint32_t expected_request_msn_ = 1;
+  std::uint32_t expected_answer_msn_ = 1;
+  EndReason end_ = EndReason::none;
+  wire::Terminate terminate_;
+};
+
+}  // namespace weft::iwarp

@@ -1,0 +1,221 @@
+#include "iwarp/deframer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "wire/mpa.h"
+
+namespace weft::iwarp {
+namespace {
+
+// What must be read before the longest header is known.
+constexpr std::size_t longest_head_bytes =
+    wire::fpdu_length_bytes + wire::DdpUntagged::header_bytes;
+
+constexpr std::size_t strict_staging_bytes = 128 * 1024;
+
+}  // namespace
+
+Deframer::Deframer(const Options& options, SegmentSink& sink)
+    : options_(options),
+      sink_(sink),
+      capacity_(options.strict ? strict_staging_bytes : staging_bytes),
+      staging_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
+
+std::size_t Deframer::header_end() const {
+  return wire::fpdu_length_bytes + segment_.header_bytes();
+}
+
+std::size_t Deframer::trailer_bytes() const {
+  return wire::fpdu_pad_bytes(segment_.ulpdu_bytes()) + wire::fpdu_crc_bytes;
+}
+
+std::uint32_t Deframer::direct_end() const {
+  return segment_.payload_bytes - static_cast<std::uint32_t>(held_back_bytes);
+}
+
+void Deframer::compact() {
+  if (begin_ == 0) return;
+  std::memmove(staging_.get(), staging_.get() + begin_, available());
+  end_ -= begin_;
+  begin_ = 0;
+}
+
+void Deframer::plan(std::vector<iovec>& out) {
+  planned_.clear();
+  if (phase_ == Phase::refused) return;
+  compact();
+  // In a stream of large messages a read ends where the next payload begins, so that the payload can
+  // go straight to its place; otherwise one read takes as many small FPDUs as there are.
+  std::size_t tail = capacity_ - end_;
+  if (phase_ == Phase::direct) {
+    if (placed_ < direct_end() &&
+        !sink_.targets(segment_, placed_, direct_end() - placed_, planned_)) {
+      phase_ = Phase::refused;
+      planned_.clear();
+      return;
+    }
+    tail = held_back_bytes + trailer_bytes() + longest_head_bytes - available();
+  } else if (phase_ == Phase::header && bulk_ && available() < longest_head_bytes) {
+    tail = longest_head_bytes - available();
+  }
+  planned_.push_back({staging_.get() + end_, tail});
+  out.insert(out.end(), planned_.begin(), planned_.end());
+}
+
+void Deframer::advance(std::size_t bytes) {
+  for (const auto& piece : planned_) {
+    if (bytes == 0) break;
+    const std::size_t landed = std::min(bytes, piece.iov_len);
+    if (piece.iov_base == staging_.get() + end_) {
+      end_ += landed;
+    } else {
+      if (options_.crc) crc_.update({static_cast<const std::byte*>(piece.iov_base), landed});
+      placed_ += static_cast<std::uint32_t>(landed);
+    }
+    bytes -= landed;
+  }
+  planned_.clear();
+  bool more = true;
+  while (more) {
+    switch (phase_) {
+      case Phase::header: more = parse_header(); break;
+      case Phase::whole: more = take_whole(); break;
+      case Phase::direct: more = take_direct(); break;
+      case Phase::refused: more = false; break;
+    }
+  }
+}
+
+bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
+  phase_ = Phase::refused;
+  sink_.fault(code, with_segment ? &segment_ : nullptr);
+  return false;
+}
+
+bool Deframer::parse_header() {
+  if (available() < wire::fpdu_length_bytes + 2) return false;
+  const std::size_t ulpdu = load_be<std::uint16_t>(at(0));
+  const std::byte control = *at(wire::fpdu_length_bytes);
+  segment_.tagged = wire::ddp_is_tagged(control);
+  const std::size_t header = segment_.header_bytes();
+  // An ULPDU that cannot hold its own header means that framing is lost (RFC 5044 §8).
+  if (ulpdu < header) return refuse(wire::terminate::mpa_marker, false);
+  if (available() < header_end()) return false;
+
+  const Bytes raw{at(wire::fpdu_length_bytes), header};
+  segment_.payload_bytes = static_cast<std::uint32_t>(ulpdu - header);
+  std::memcpy(segment_.raw_header.data(), raw.data(), header);
+  if (segment_.tagged) {
+    const auto parsed = wire::DdpTagged::parse(raw);
+    // RFC 5041 §8: the only way to fail here is a foreign DDP version.
+    if (!parsed) return refuse(wire::terminate::tagged_version, true);
+    segment_.tagged_header = *parsed;
+  } else {
+    const auto parsed = wire::DdpUntagged::parse(raw);
+    if (!parsed) return refuse(wire::terminate::untagged_version, true);
+    segment_.untagged_header = *parsed;
+  }
+  const std::uint8_t rdmap = segment_.tagged ? segment_.tagged_header.rdmap_control
+                                             : segment_.untagged_header.rdmap_control;
+  if (wire::rdmap_version_of(rdmap) != wire::rdmap_version) {
+    return refuse(wire::terminate::rdma_version, true);  // RFC 5040 §4.8
+  }
+  segment_.opcode = wire::rdmap_opcode(rdmap);
+  return choose_phase();
+}
+
+bool Deframer::choose_phase() {
+  const bool fits = wire::fpdu_bytes(segment_.ulpdu_bytes()) <= capacity_;
+  phase_ = fits ? Phase::whole : Phase::direct;
+  // A large FPDU may only be placed early if its header makes sense; that of a small one is looked
+  // at once its CRC is known.
+  if (fits) return true;
+  course_ = sink_.begin(segment_);
+  if (course_ == SegmentSink::Course::refuse) {
+    phase_ = Phase::refused;
+    return false;
+  }
+  if (course_ == SegmentSink::Course::control) {
+    return refuse(wire::terminate::untagged_too_long, true);
+  }
+  bulk_ = true;
+  crc_ = Crc32c();
+  placed_ = 0;
+  const auto present = static_cast<std::uint32_t>(
+      std::min<std::size_t>(available() - header_end(), direct_end()));
+  if (options_.crc) crc_.update({at(0), header_end() + present});
+  if (!copy_out(0, {at(header_end()), present})) return false;
+  placed_ = present;
+  begin_ += header_end() + present;
+  return true;
+}
+
+bool Deframer::copy_out(std::uint32_t offset, Bytes payload) {
+  if (payload.empty()) return true;
+  scratch_.clear();
+  if (!sink_.targets(segment_, offset, static_cast<std::uint32_t>(payload.size()), scratch_)) {
+    phase_ = Phase::refused;
+    return false;
+  }
+  for (const auto& target : scratch_) {
+    std::memcpy(target.iov_base, payload.data(), target.iov_len);
+    payload = payload.subspan(target.iov_len);
+  }
+  return true;
+}
+
+bool Deframer::check_crc(const std::byte* stored, std::uint32_t computed) {
+  if (!options_.crc || wire::load_fpdu_crc(stored) == computed) return true;
+  return refuse(wire::terminate::mpa_crc, false);  // RFC 5044 §4.4, §8
+}
+
+void Deframer::finish_fpdu(std::size_t consumed) {
+  begin_ += consumed;
+  if (begin_ == end_) begin_ = end_ = 0;
+  if (course_ == SegmentSink::Course::place) continued_ = !segment_.last();
+  ++fpdus_;
+  phase_ = Phase::header;
+}
+
+bool Deframer::take_whole() {
+  const std::size_t total = wire::fpdu_bytes(segment_.ulpdu_bytes());
+  if (available() < total) return false;
+  const std::size_t checked = total - wire::fpdu_crc_bytes;
+  if (options_.crc && !check_crc(at(checked), crc32c({at(0), checked}))) return false;
+
+  const Bytes payload{at(header_end()), segment_.payload_bytes};
+  course_ = sink_.begin(segment_);
+  // The short end of a large message does not end the expectation of large ones, nor does control.
+  if (course_ == SegmentSink::Course::place && !continued_) bulk_ = false;
+  bool taken = false;
+  if (course_ == SegmentSink::Course::control) {
+    taken = sink_.control(segment_, payload);
+  } else if (course_ == SegmentSink::Course::place) {
+    taken = copy_out(0, payload) && sink_.deliver(segment_);
+  }
+  if (!taken) {
+    phase_ = Phase::refused;
+    return false;
+  }
+  finish_fpdu(total);
+  return true;
+}
+
+bool Deframer::take_direct() {
+  const std::size_t rest = held_back_bytes + trailer_bytes();
+  if (placed_ < direct_end() || available() < rest) return false;
+  if (options_.crc) {
+    const std::size_t checked = rest - wire::fpdu_crc_bytes;
+    crc_.update({at(0), checked});
+    if (!check_crc(at(checked), crc_.value())) return false;
+  }
+  if (!copy_out(direct_end(), {at(0), held_back_bytes}) || !sink_.deliver(segment_)) {
+    phase_ = Phase::refused;
+    return false;
+  }
+  finish_fpdu(rest);
+  return true;
+}
+
+}  // namespace weft::iwarp

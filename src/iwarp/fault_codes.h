@@ -1,0 +1,31 @@
+// Which error code a fault has, by the layer that finds it (RFC 5040 §4.8, RFC 5041 §8).
+#pragma once
+
+#include "iwarp/types.h"
+#include "wire/terminate.h"
+
+namespace weft::iwarp {
+
+// A tagged placement: DDP's rule, but a missing right is RDMAP's to know and siw reports it as an
+// invalid STag of DDP; so do we.
+[[nodiscard]] constexpr wire::TerminateCode tagged_code(Fault fault) {
+  switch (fault) {
+    case Fault::bounds: return wire::terminate::tagged_bounds;
+    case Fault::foreign_domain: return wire::terminate::tagged_stag_not_of_stream;
+    case Fault::wrap: return wire::terminate::tagged_wrap;
+    default: return wire::terminate::tagged_invalid_stag;
+  }
+}
+
+// The source of an RDMA Read or the target of an atomic: RDMAP's rule.
+[[nodiscard]] constexpr wire::TerminateCode source_code(Fault fault) {
+  switch (fault) {
+    case Fault::bounds: return wire::terminate::rdma_bounds;
+    case Fault::access: return wire::terminate::rdma_access;
+    case Fault::foreign_domain: return wire::terminate::rdma_stag_not_of_stream;
+    case Fault::wrap: return wire::terminate::rdma_wrap;
+    default: return wire::terminate::rdma_invalid_stag;
+  }
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,238 @@
+#include "iwarp/handshake.h"
+
+#include <algorithm>
+
+namespace weft::iwarp {
+namespace {
+
+using wire::MpaEnhanced;
+using wire::MpaFrame;
+using wire::MpaKind;
+
+bool negotiates(std::uint16_t depth) { return depth != MpaEnhanced::no_negotiation; }
+
+}  // namespace
+
+const char* describe(HandshakeFailure failure) {
+  switch (failure) {
+    case HandshakeFailure::none: return "no failure";
+    case HandshakeFailure::closed: return "the peer closed the connection during MPA set-up";
+    case HandshakeFailure::retry_revision_1: return "the peer closed on an MPA revision 2 request";
+    case HandshakeFailure::not_mpa: return "the peer does not speak MPA";
+    case HandshakeFailure::bad_frame: return "the peer sent a malformed MPA frame";
+    case HandshakeFailure::insufficient_ird: return "the peer asks for more reads than can be held";
+    case HandshakeFailure::no_matching_rtr: return "no common ready-to-receive message";
+    case HandshakeFailure::timed_out: return "the peer did not finish MPA set-up in time";
+  }
+  return "unknown failure";
+}
+
+Handshake::Handshake(const HandshakeOptions& options, MpaKind expected)
+    : options_(options), expected_(expected) {}
+
+std::size_t Handshake::max_private_data_bytes(std::uint8_t revision) {
+  return MpaFrame::max_private_data_bytes - (revision >= 2 ? MpaEnhanced::header_bytes : 0);
+}
+
+std::size_t Handshake::wanted_bytes() const {
+  if (complete_ || failed()) return 0;
+  if (input_.size() < MpaFrame::header_bytes) return MpaFrame::header_bytes - input_.size();
+  return MpaFrame::header_bytes + peer_.private_data_bytes - input_.size();
+}
+
+void Handshake::input(Bytes bytes) {
+  while (!bytes.empty() && wanted_bytes() > 0) {
+    const Bytes part = bytes.first(std::min(bytes.size(), wanted_bytes()));
+    input_.insert(input_.end(), part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+    if (input_.size() == MpaFrame::header_bytes) take_header();
+    if (!failed() && wanted_bytes() == 0) take_private_data();
+  }
+}
+
+void Handshake::take_header() {
+  const auto parsed = MpaFrame::parse(input_);
+  if (!parsed) {
+    const bool key = parsed.error() == wire::WireError::bad_key;
+    return fail(key ? HandshakeFailure::not_mpa : HandshakeFailure::bad_frame);
+  }
+  peer_ = *parsed;
+  // RFC 5044 §7.1: two initiators, or two responders, have nothing to say to each other; and the
+  // length of private data is bounded.
+  if (peer_.kind != expected_ || peer_.private_data_bytes > MpaFrame::max_private_data_bytes) {
+    return fail(HandshakeFailure::bad_frame);
+  }
+  if (peer_.enhanced && peer_.private_data_bytes < MpaEnhanced::header_bytes) {
+    return fail(HandshakeFailure::bad_frame);
+  }
+}
+
+void Handshake::take_private_data() {
+  complete_ = true;
+  if (peer_.enhanced) {
+    peer_enhanced_ = *MpaEnhanced::parse(Bytes(input_).subspan(MpaFrame::header_bytes));
+  }
+  on_frame();
+}
+
+Bytes Handshake::peer_private_data() const {
+  if (!complete_) return {};
+  return Bytes(input_).subspan(MpaFrame::header_bytes +
+                               (peer_.enhanced ? MpaEnhanced::header_bytes : 0));
+}
+
+void Handshake::input_closed() {
+  if (complete_ || failed()) return;
+  // RFC 6581 §10: a responder that knows only revision 1 closes without a word.
+  const bool old = expected_ == MpaKind::reply && input_.empty() && options_.revision >= 2;
+  fail(old ? HandshakeFailure::retry_revision_1 : HandshakeFailure::closed);
+}
+
+void Handshake::on_time(std::uint64_t now_ns) {
+  if (now_ns >= options_.deadline_ns && !failed()) fail(HandshakeFailure::timed_out);
+}
+
+void Handshake::put(const MpaFrame& frame, const MpaEnhanced* enhanced, Bytes private_data) {
+  MpaFrame sized = frame;
+  const std::size_t extra = enhanced ? MpaEnhanced::header_bytes : 0;
+  sized.private_data_bytes = static_cast<std::uint16_t>(extra + private_data.size());
+  output_.resize(MpaFrame::header_bytes + extra);
+  sized.emit(output_);
+  if (enhanced) enhanced->emit(MutableBytes(output_).subspan(MpaFrame::header_bytes));
+  output_.insert(output_.end(), private_data.begin(), private_data.end());
+}
+
+ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_data)
+    : Handshake(options, MpaKind::reply) {
+  const bool enhanced = options.revision >= 2;
+  const MpaFrame frame{.kind = MpaKind::request,
+                       .markers = options.markers,
+                       .crc = options.crc,
+                       .enhanced = enhanced,
+                       .revision = options.revision};
+  const MpaEnhanced data{.peer_to_peer = options.peer_to_peer,
+                         .rtr_send = options.peer_to_peer && options.rtr.send,
+                         .rtr_write = options.peer_to_peer && options.rtr.write,
+                         .rtr_read = options.peer_to_peer && options.rtr.read,
+                         .ird = options.ird,
+                         .ord = options.ord};
+  put(frame, enhanced ? &data : nullptr, private_data);
+}
+
+void ActiveHandshake::on_frame() {
+  // RFC 6581 §10: an answer of another kind than the question is an error, not a fallback.
+  const bool asked_enhanced = options_.revision >= 2;
+  if (peer_.revision != options_.revision || (!peer_.reject && peer_.enhanced != asked_enhanced)) {
+    return fail(HandshakeFailure::bad_frame);
+  }
+  if (peer_.reject) {
+    rejected_ = true;
+    return;
+  }
+  agree();
+}
+
+void ActiveHandshake::agree() {
+  negotiated_ = {.revision = peer_.revision,
+                 .crc = options_.crc || peer_.crc,  // RFC 5044 §7.1: either side may insist
+                 .send_markers = peer_.markers,
+                 .enhanced = peer_.enhanced,
+                 .ird = options_.ird,
+                 .ord = options_.ord};
+  if (!peer_.enhanced) {
+    // Ruled by no RFC: without it a responder that speaks first would wait for ever.
+    negotiated_.rtr = RtrKind::write;
+  } else {
+    if (negotiates(peer_enhanced_.ird) && negotiates(options_.ord)) {
+      negotiated_.ird_ord_negotiated = true;
+      negotiated_.ord = std::min(options_.ord, peer_enhanced_.ird);
+    }
+    // RFC 6581 §9.2: the responder may not ask for more than we said we hold.
+    if (negotiates(peer_enhanced_.ord) && negotiates(options_.ird) &&
+        peer_enhanced_.ord > options_.ird) {
+      return fail(HandshakeFailure::insufficient_ird);
+    }
+    if (!choose_rtr()) return fail(HandshakeFailure::no_matching_rtr);
+  }
+  accepted_ = true;
+}
+
+// The reply may name several kinds, asked for or not; the initiator picks (RFC 6581 §9.1). An empty
+// Write costs the responder nothing.
+bool ActiveHandshake::choose_rtr() {
+  if (!options_.peer_to_peer || !peer_enhanced_.peer_to_peer) return true;
+  if (peer_enhanced_.rtr_write && options_.rtr.write) {
+    negotiated_.rtr = RtrKind::write;
+  } else if (peer_enhanced_.rtr_read && options_.rtr.read && negotiated_.ord > 0) {
+    negotiated_.rtr = RtrKind::read;
+  } else if (peer_enhanced_.rtr_send && options_.rtr.send) {
+    negotiated_.rtr = RtrKind::send;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+PassiveHandshake::PassiveHandshake(const HandshakeOptions& options)
+    : Handshake(options, MpaKind::request) {}
+
+void PassiveHandshake::on_frame() {
+  if (peer_.reject) return fail(HandshakeFailure::bad_frame);
+  // Revision 2 without enhanced data is revision 1 by another number (RFC 6581 §8).
+  requested_ = true;
+}
+
+MpaFrame PassiveHandshake::reply_frame() const {
+  return {.kind = MpaKind::reply,
+          .markers = options_.markers,
+          .crc = options_.crc || peer_.crc,
+          .enhanced = peer_.enhanced,
+          .revision = peer_.revision};
+}
+
+void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data) {
+  negotiated_ = {.revision = peer_.revision,
+                 .crc = options_.crc || peer_.crc,
+                 .send_markers = peer_.markers,
+                 .enhanced = peer_.enhanced,
+                 .ird = ird,
+                 .ord = ord};
+  accepted_ = true;
+  if (!peer_.enhanced) return put(reply_frame(), nullptr, private_data);
+
+  MpaEnhanced data{.ird = ird, .ord = ord};
+  if (negotiates(peer_enhanced_.ord)) {
+    // RFC 6581 §9.1: the responder fits its IRD to the initiator's ORD as far as it can.
+    negotiated_.ird_ord_negotiated = true;
+    negotiated_.ird = std::clamp(peer_enhanced_.ord, ird, std::max(ird, options_.max_ird));
+    data.ird = negotiated_.ird;
+  }
+  if (negotiates(peer_enhanced_.ird)) {
+    negotiated_.ord = std::min(ord, peer_enhanced_.ird);
+    data.ord = negotiated_.ord;
+  }
+  if (peer_enhanced_.peer_to_peer) {
+    data.peer_to_peer = true;
+    data.rtr_write = peer_enhanced_.rtr_write && options_.rtr.write;
+    data.rtr_read = peer_enhanced_.rtr_read && options_.rtr.read;
+    data.rtr_send = peer_enhanced_.rtr_send && options_.rtr.send;
+    // Where nothing matches, offering what we accept lets the initiator pick or give up (§9.1).
+    if (!data.rtr_write && !data.rtr_read && !data.rtr_send) {
+      data.rtr_write = options_.rtr.write;
+      data.rtr_read = options_.rtr.read;
+      data.rtr_send = options_.rtr.send;
+    }
+    negotiated_.rtr = data.rtr_send ? RtrKind::send : RtrKind::write;
+  }
+  put(reply_frame(), &data, private_data);
+}
+
+void PassiveHandshake::reject(Bytes private_data) {
+  rejected_ = true;
+  MpaFrame frame = reply_frame();
+  frame.reject = true;
+  const MpaEnhanced data{.ird = options_.ird, .ord = options_.ord};
+  put(frame, frame.enhanced ? &data : nullptr, private_data);
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,155 @@
+// MPA connection set-up (RFC 5044 §7.1, RFC 6581), from either side. Reads exactly the bytes of the
+// frames and not one of the stream behind them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "iwarp/connection.h"
+#include "wire/mpa.h"
+
+namespace weft::iwarp {
+
+// Ready-to-receive messages that a side offers (initiator) or accepts (responder).
+struct RtrKinds {
+  bool send = false;
+  bool write = true;
+  bool read = true;
+};
+
+struct HandshakeOptions {
+  std::uint8_t revision = 2;
+  bool crc = true;
+  bool markers = false;  // never set by the device, which does not want to receive any
+  bool peer_to_peer = true;
+  RtrKinds rtr;
+  std::uint16_t ird = 1;      // on the wire
+  std::uint16_t ord = 1;      // on the wire
+  std::uint16_t max_ird = 1;  // a responder raises its IRD up to this to suit the initiator's ORD
+  std::uint64_t deadline_ns = UINT64_MAX;  // on the clock of on_time()
+};
+
+// What both sides have agreed on.
+struct Negotiated {
+  std::uint8_t revision = 1;
+  bool crc = true;
+  bool send_markers = false;
+  bool enhanced = false;
+  bool ird_ord_negotiated = false;
+  std::uint16_t ird = 1;
+  std::uint16_t ord = 1;
+  RtrKind rtr = RtrKind::none;
+
+  bool operator==(const Negotiated&) const = default;
+};
+
+enum class HandshakeFailure : std::uint8_t {
+  none,
+  closed,             // the peer closed before its frame was complete
+  retry_revision_1,   // the peer closed on a revision 2 request: connect again with revision 1
+  not_mpa,            // the bytes are no MPA frame
+  bad_frame,          // an MPA frame that breaks the rules
+  insufficient_ird,   // RFC 6581 §9.2: the peer asks for more reads than we can hold
+  no_matching_rtr,    // RFC 6581 §7
+  timed_out,
+};
+
+[[nodiscard]] const char* describe(HandshakeFailure failure);
+
+// What both sides share: collecting one frame, sending one frame.
+class Handshake {
+ public:
+  // How many bytes may be read next; 0 where no more are expected.
+  [[nodiscard]] std::size_t wanted_bytes() const;
+  // Takes at most wanted_bytes() bytes.
+  void input(Bytes bytes);
+  void input_closed();
+
+  [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_done_); }
+  void output_done(std::size_t bytes) { output_done_ += bytes; }
+
+  void on_time(std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t deadline_ns() const { return options_.deadline_ns; }
+
+  [[nodiscard]] HandshakeFailure failure() const { return failure_; }
+  [[nodiscard]] bool failed() const { return failure_ != HandshakeFailure::none; }
+  // The application's part of the peer's private data; valid as long as this object.
+  [[nodiscard]] Bytes peer_private_data() const;
+  // Meaningful once accepted.
+  [[nodiscard]] const Negotiated& negotiated() const { return negotiated_; }
+  // How much private data of the application fits a frame of this revision.
+  [[nodiscard]] static std::size_t max_private_data_bytes(std::uint8_t revision);
+
+ protected:
+  explicit Handshake(const HandshakeOptions& options, wire::MpaKind expected);
+  ~Handshake() = default;
+  // The peer's frame is complete and well formed.
+  virtual void on_frame() = 0;
+  void fail(HandshakeFailure failure) { failure_ = failure; }
+  void put(const wire::MpaFrame& frame, const wire::MpaEnhanced* enhanced, Bytes private_data);
+
+  HandshakeOptions options_;
+  wire::MpaFrame peer_;
+  wire::MpaEnhanced peer_enhanced_;
+  Negotiated negotiated_;
+
+ private:
+  void take_header();
+  void take_private_data();
+
+  wire::MpaKind expected_;
+  std::vector<std::byte> input_;
+  bool complete_ = false;
+  std::vector<std::byte> output_;
+  std::size_t output_done_ = 0;
+  HandshakeFailure failure_ = HandshakeFailure::none;
+};
+
+class ActiveHandshake final : public Handshake {
+ public:
+  // `private_data`: at most max_private_data_bytes(options.revision); copied.
+  ActiveHandshake(const HandshakeOptions& options, Bytes private_data);
+
+  [[nodiscard]] bool accepted() const { return accepted_; }
+  [[nodiscard]] bool rejected() const { return rejected_; }
+
+ private:
+  void on_frame() override;
+  void agree();
+  bool choose_rtr();
+
+  bool accepted_ = false;
+  bool rejected_ = false;
+};
+
+class PassiveHandshake final : public Handshake {
+ public:
+  explicit PassiveHandshake(const HandshakeOptions& options);
+
+  // The request has arrived and waits for accept() or reject().
+  [[nodiscard]] bool requested() const { return requested_; }
+  // What the initiator asked for, as on the wire; 0 and 0 where it did not say.
+  [[nodiscard]] std::uint16_t requested_ird() const { return peer_enhanced_.ird; }
+  [[nodiscard]] std::uint16_t requested_ord() const { return peer_enhanced_.ord; }
+  [[nodiscard]] bool enhanced() const { return peer_.enhanced; }
+  [[nodiscard]] std::uint8_t revision() const { return peer_.revision; }
+
+  // `ird`, `ord`: what this side offers, on the wire. Afterwards output() holds the reply.
+  void accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data);
+  void reject(Bytes private_data);
+  [[nodiscard]] bool accepted() const { return accepted_; }
+  [[nodiscard]] bool rejected() const { return rejected_; }
+
+ private:
+  void on_frame() override;
+  [[nodiscard]] wire::MpaFrame reply_frame() const;
+
+  bool requested_ = false;
+  bool accepted_ = false;
+  bool rejected_ = false;
+};
+
+}  // namespace weft::iwarp

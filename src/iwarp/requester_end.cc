@@ -1,0 +1,98 @@
+// How the requests still under way complete when the stream ends.
+#include "iwarp/requester.h"
+
+namespace weft::iwarp {
+namespace {
+
+using wire::Terminate;
+
+bool quotes_tagged(const Terminate& message) {
+  return message.ddp_header_bytes == wire::DdpTagged::header_bytes;
+}
+
+bool quotes_untagged(const Terminate& message) {
+  return message.ddp_header_bytes == wire::DdpUntagged::header_bytes;
+}
+
+std::uint32_t quoted_queue(const Terminate& message) {
+  const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
+  return header ? header->queue : UINT32_MAX;
+}
+
+Status status_of(const Terminate& message) {
+  const auto& code = message.code;
+  if (code.layer <= 1 && code.type == 1) return Status::remote_access;
+  if (code == wire::terminate::untagged_too_long) return Status::remote_invalid_request;
+  if (code == wire::terminate::untagged_no_buffer) {
+    return quoted_queue(message) == wire::queue::send ? Status::rnr_retry_exceeded
+                                                      : Status::remote_invalid_request;
+  }
+  return Status::remote_operation;
+}
+
+}  // namespace
+
+// Whether the quoted header is one of this request's. A Write carries no sequence number, so any
+// segment of it matches.
+bool Requester::blamed(const Entry& entry, const Terminate& message) const {
+  const WorkRequest& request = entry.request;
+  const bool write =
+      request.operation == Operation::write || request.operation == Operation::write_immediate;
+  if (quotes_tagged(message)) {
+    const auto header = wire::DdpTagged::parse(Bytes(message.ddp_header));
+    if (!write || !header || header->stag != request.rkey) return false;
+    const std::uint64_t offset = header->tagged_offset - request.remote_address;
+    return offset == 0 || offset < entry.length_bytes;
+  }
+  if (!quotes_untagged(message)) return false;
+  const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
+  if (!header || entry.msn != header->msn) return false;
+  const bool answered =
+      request.operation == Operation::read || request.operation == Operation::compare_swap ||
+      request.operation == Operation::fetch_add;
+  if (header->queue == wire::queue::request) return answered;
+  return header->queue == wire::queue::send && !answered && request.operation != Operation::write;
+}
+
+void Requester::end_by_terminate(const Terminate& message) {
+  std::uint64_t guilty = head_;
+  const std::uint64_t started = next_ + (mid_message_ ? 1 : 0);
+  while (guilty != started && (guilty < proven_ || !blamed(entry(guilty), message))) ++guilty;
+  if (guilty == started) return flush();
+
+  // The peer works in order: what went before the request at fault was carried out.
+  for (; head_ != guilty; ++head_) {
+    const Entry& earlier = entry(head_);
+    const bool unanswered = (earlier.request.operation == Operation::read ||
+                             earlier.request.operation == Operation::compare_swap ||
+                             earlier.request.operation == Operation::fetch_add) &&
+                            !earlier.answered;
+    if (unanswered) {
+      complete(earlier, Status::flushed);
+    } else if (earlier.request.signaled) {
+      complete(earlier, Status::success);
+    }
+  }
+  complete(entry(head_++), status_of(message));
+  flush();
+}
+
+void Requester::end_by_loss(std::uint64_t acknowledged_position) {
+  retire();
+  for (; head_ != tail_; ++head_) {
+    const Entry& oldest = entry(head_);
+    const bool answer_needed = oldest.request.operation == Operation::read ||
+                               oldest.request.operation == Operation::compare_swap ||
+                               oldest.request.operation == Operation::fetch_add;
+    const bool arrived =
+        oldest.built && !answer_needed && oldest.end_position <= acknowledged_position;
+    if (!arrived) break;
+    if (oldest.request.signaled) complete(oldest, Status::success);
+  }
+  if (head_ != tail_ && entry(head_).failure == Status::success) {
+    complete(entry(head_++), Status::retry_exceeded);
+  }
+  flush();
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,128 @@
+#include "iwarp/responder.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "iwarp/fault_codes.h"
+
+namespace weft::iwarp {
+namespace {
+
+constexpr std::uint64_t all_ones = ~std::uint64_t{0};
+
+// The masked forms of RFC 7306 §5.1 are not offered: only what verbs can ask for.
+bool offered(const wire::AtomicRequest& request) {
+  switch (request.opcode) {
+    case wire::AtomicOpcode::fetch_add: return request.add_or_swap_mask == 0;
+    case wire::AtomicOpcode::compare_swap:
+      return request.add_or_swap_mask == all_ones && request.compare_mask == all_ones;
+  }
+  return false;
+}
+
+// Atomic also against the CPU and against every other connection of this process.
+std::uint64_t execute(const wire::AtomicRequest& request, std::byte* at) {
+  std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
+  if (request.opcode == wire::AtomicOpcode::fetch_add) return word.fetch_add(request.add_or_swap);
+  std::uint64_t expected = request.compare;
+  word.compare_exchange_strong(expected, request.add_or_swap);
+  return expected;
+}
+
+}  // namespace
+
+TerminateRaised Responder::enqueue(Request request) {
+  // RFC 5040 §3.3 and RFC 6581 §9: more than IRD at a time has no buffer.
+  if (queue_.size() >= options_.ird) return wire::terminate::untagged_no_buffer;
+  queue_.push_back(request);
+  return std::nullopt;
+}
+
+TerminateRaised Responder::take_read(const Segment& segment, const wire::ReadRequest& request) {
+  return enqueue({.read = request, .segment = segment});
+}
+
+TerminateRaised Responder::take_atomic(const Segment& segment,
+                                       const wire::AtomicRequest& request) {
+  return enqueue({.atomic = true, .operands = request, .segment = segment});
+}
+
+void Responder::report(const Request& request) {
+  fault_report_ = {};
+  fault_report_.ddp_segment_bytes = request.segment.ulpdu_bytes();
+  fault_report_.ddp_header_bytes = request.segment.header_bytes();
+  fault_report_.ddp_header = request.segment.raw_header;
+  fault_report_.has_read_request = !request.atomic;
+  fault_report_.read_request = request.read;
+}
+
+bool Responder::build(TerminateRaised& refusal) {
+  if (queue_.empty()) return false;
+  Request& oldest = queue_.front();
+  refusal = oldest.atomic ? answer_atomic(oldest) : answer_read(oldest);
+  if (refusal) {
+    report(oldest);
+    queue_.clear();
+    return true;
+  }
+  if (!oldest.started) queue_.pop_front();
+  return true;
+}
+
+// `started` stays true as long as segments are missing.
+TerminateRaised Responder::answer_read(Request& request) {
+  const wire::ReadRequest& read = request.read;
+  const std::size_t room = out_.mulpdu_bytes() - wire::DdpTagged::header_bytes;
+  request.started = true;
+  do {
+    const std::uint32_t left = read.size_bytes - request.sent_bytes;
+    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(room, left));
+    iovec piece{nullptr, part};
+    if (left > 0) {  // RFC 5040 §5.2.1: an empty read names no memory
+      const Memory memory = host_.remote_memory(
+          read.source_stag, read.source_offset + request.sent_bytes, left, RemoteRight::read);
+      if (memory.fault != Fault::none) return source_code(memory.fault);
+      piece.iov_base = memory.at;
+    }
+    const wire::DdpTagged header{
+        .last = part == left,
+        .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::read_response),
+        .stag = read.sink_stag,
+        .tagged_offset = read.sink_offset + request.sent_bytes};
+    std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
+    header.emit(bytes);
+    out_.add(bytes, {&piece, part > 0 ? 1U : 0U}, options_.snapshot);
+    request.sent_bytes += part;
+  } while (request.sent_bytes < read.size_bytes && out_.has_room());
+  if (request.sent_bytes == read.size_bytes) request.started = false;
+  return std::nullopt;
+}
+
+TerminateRaised Responder::answer_atomic(Request& request) {
+  const wire::AtomicRequest& operands = request.operands;
+  if (!offered(operands)) return wire::terminate::rdma_unexpected_opcode;
+  const Memory memory = host_.remote_memory(operands.stag, operands.tagged_offset,
+                                            sizeof(std::uint64_t), RemoteRight::atomic);
+  if (memory.fault != Fault::none) return source_code(memory.fault);
+  // RFC 7306 §5.1 wants 64-bit alignment; memory that is not stays unchanged.
+  if (reinterpret_cast<std::uintptr_t>(memory.at) % sizeof(std::uint64_t) != 0) {
+    return wire::terminate::rdma_unspecified;
+  }
+  const wire::DdpUntagged header{
+      .last = true,
+      .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::atomic_response),
+      .queue = wire::queue::atomic_response,
+      .msn = atomic_msn_++};
+  std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
+  header.emit(bytes);
+  std::array<std::byte, wire::AtomicResponse::header_bytes> payload;
+  wire::AtomicResponse{.request_id = operands.request_id,
+                       .original_value = execute(operands, memory.at)}
+      .emit(payload);
+  const iovec piece{payload.data(), payload.size()};
+  out_.add(bytes, {&piece, 1}, true);
+  return std::nullopt;
+}
+
+}  // namespace weft::iwarp

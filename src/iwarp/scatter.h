@@ -1,0 +1,42 @@
+// A range of bytes spread over a scatter/gather list.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "iwarp/host.h"
+
+namespace weft::iwarp {
+
+[[nodiscard]] inline std::uint64_t total_bytes(std::span<const LocalSlice> slices) {
+  std::uint64_t total = 0;
+  for (const auto& slice : slices) total += slice.length_bytes;
+  return total;
+}
+
+// Appends the memory behind bytes [offset, offset + length) of the list, which must be that long.
+// The whole slice is checked, not only the part in use: a wrong lkey or length shows at once.
+[[nodiscard]] inline Fault map_slices(Host& host, std::span<const LocalSlice> slices,
+                                      std::uint64_t offset, std::uint64_t length, bool for_writing,
+                                      std::vector<iovec>& out) {
+  for (const auto& slice : slices) {
+    if (length == 0) break;
+    if (offset >= slice.length_bytes) {
+      offset -= slice.length_bytes;
+      continue;
+    }
+    const Memory memory = host.local_memory(slice, for_writing);
+    if (memory.fault != Fault::none) return memory.fault;
+    const std::uint64_t part = std::min(length, slice.length_bytes - offset);
+    out.push_back({memory.at + offset, part});
+    offset = 0;
+    length -= part;
+  }
+  return Fault::none;
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,163 @@
+#include "iwarp/transmitter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "wire/markers.h"
+#include "wire/mpa.h"
+
+namespace weft::iwarp {
+namespace {
+
+Bytes bytes_of(const iovec& piece) {
+  return {static_cast<const std::byte*>(piece.iov_base), piece.iov_len};
+}
+
+std::size_t total_bytes(std::span<const iovec> pieces) {
+  std::size_t total = 0;
+  for (const auto& piece : pieces) total += piece.iov_len;
+  return total;
+}
+
+// Pad and CRC after a payload; returns the bytes written.
+std::size_t put_trailer(std::byte* at, std::size_t pad, const Crc32c* crc) {
+  std::memset(at, 0, pad);
+  std::uint32_t value = 0;  // any value where CRCs are off (RFC 5044 §4.4)
+  if (crc) {
+    Crc32c whole = *crc;
+    whole.update({at, pad});
+    value = whole.value();
+  }
+  wire::store_fpdu_crc(at + pad, value);
+  return pad + wire::fpdu_crc_bytes;
+}
+
+}  // namespace
+
+bool Transmitter::has_room() const {
+  // The largest FPDU, copied and with markers, must fit; and behind it the few small ones that come
+  // without asking: an immediate, an acknowledgement read, a Terminate.
+  constexpr std::size_t reserve_bytes = 1024;
+  const std::size_t largest = options_.mulpdu_bytes + options_.mulpdu_bytes / 64 + 64;
+  return pending_ < burst_bytes && arena_used_ + largest + reserve_bytes <= arena_bytes &&
+         pieces_.size() + 40 <= max_pieces;
+}
+
+std::byte* Transmitter::reserve(std::size_t bytes) {
+  if (!arena_) arena_ = std::make_unique_for_overwrite<std::byte[]>(arena_bytes);
+  std::byte* at = arena_.get() + arena_used_;
+  arena_used_ += bytes;
+  return at;
+}
+
+void Transmitter::append(const std::byte* at, std::size_t bytes) {
+  if (bytes == 0) return;
+  pending_ += bytes;
+  end_ += bytes;
+  if (first_ < pieces_.size()) {
+    iovec& last = pieces_.back();
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == at) {
+      last.iov_len += bytes;
+      return;
+    }
+  }
+  pieces_.push_back({const_cast<std::byte*>(at), bytes});
+}
+
+void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload, bool snapshot) {
+  const std::size_t payload_bytes = total_bytes(payload);
+  if (options_.markers) return add_marked(ddp_header, payload, payload_bytes);
+
+  const std::size_t ulpdu = ddp_header.size() + payload_bytes;
+  const std::size_t pad = wire::fpdu_pad_bytes(ulpdu);
+  const std::size_t head = wire::fpdu_length_bytes + ddp_header.size();
+  const bool copy = snapshot || payload_bytes <= copy_limit_bytes;
+
+  std::byte* at = reserve(head + (copy ? payload_bytes : 0));
+  store_be(at, static_cast<std::uint16_t>(ulpdu));
+  std::memcpy(at + wire::fpdu_length_bytes, ddp_header.data(), ddp_header.size());
+  std::size_t filled = head;
+  if (copy) {
+    for (const auto& piece : payload) {
+      std::memcpy(at + filled, piece.iov_base, piece.iov_len);
+      filled += piece.iov_len;
+    }
+  }
+  Crc32c crc;
+  if (options_.crc) crc.update({at, filled});
+  append(at, filled);
+  if (!copy) {
+    for (const auto& piece : payload) {
+      if (options_.crc) crc.update(bytes_of(piece));
+      append(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
+    }
+  }
+  std::byte* tail = reserve(pad + wire::fpdu_crc_bytes);
+  append(tail, put_trailer(tail, pad, options_.crc ? &crc : nullptr));
+}
+
+// Towards a peer that asked for markers (RFC 5044 §4.3) the FPDU is laid out once plain, once marked.
+void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
+                             std::size_t payload_bytes) {
+  const std::size_t ulpdu = ddp_header.size() + payload_bytes;
+  std::vector<std::byte> plain(wire::fpdu_bytes(ulpdu));
+  store_be(plain.data(), static_cast<std::uint16_t>(ulpdu));
+  std::byte* at = std::copy(ddp_header.begin(), ddp_header.end(),
+                            plain.data() + wire::fpdu_length_bytes);
+  for (const auto& piece : payload) {
+    std::memcpy(at, piece.iov_base, piece.iov_len);
+    at += piece.iov_len;
+  }
+  const std::size_t marked = wire::marked_bytes(end_, plain.size());
+  std::byte* out = reserve(marked);
+  // Cannot fail: the FPDU is whole, the room is reserved. Where CRCs are off any value will do.
+  (void)wire::insert_markers(end_, plain, MutableBytes{out, marked});
+  append(out, marked);
+}
+
+std::span<const iovec> Transmitter::pending() const {
+  return std::span<const iovec>(pieces_).subspan(first_);
+}
+
+void Transmitter::advance(std::size_t bytes) {
+  taken_ += bytes;
+  pending_ -= bytes;
+  while (bytes > 0) {
+    iovec& piece = pieces_[first_];
+    if (bytes < piece.iov_len) {
+      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + bytes;
+      piece.iov_len -= bytes;
+      return;
+    }
+    bytes -= piece.iov_len;
+    ++first_;
+  }
+  if (!empty()) return;
+  pieces_.clear();
+  copies_.clear();
+  first_ = 0;
+  arena_used_ = 0;
+}
+
+void Transmitter::forget(const std::byte* base, std::size_t bytes) {
+  for (std::size_t i = first_; i < pieces_.size(); ++i) {
+    auto* at = static_cast<std::byte*>(pieces_[i].iov_base);
+    if (at + pieces_[i].iov_len <= base || at >= base + bytes) continue;
+    auto copy = std::make_unique_for_overwrite<std::byte[]>(pieces_[i].iov_len);
+    std::memcpy(copy.get(), at, pieces_[i].iov_len);
+    pieces_[i].iov_base = copy.get();
+    copies_.push_back(std::move(copy));
+  }
+}
+
+void Transmitter::clear() {
+  pieces_.clear();
+  copies_.clear();
+  first_ = 0;
+  arena_used_ = 0;
+  pending_ = 0;
+  taken_ = end_;
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,25 @@
+#include "wire/error.h"
+
+namespace weft::wire {
+
+const char* describe(WireError error) {
+  switch (error) {
+    case WireError::truncated:
+      return "truncated";
+    case WireError::bad_key:
+      return "neither an MPA request nor an MPA reply";
+    case WireError::bad_revision:
+      return "unsupported MPA revision";
+    case WireError::bad_length:
+      return "length out of range";
+    case WireError::bad_version:
+      return "unsupported DDP or RDMAP version";
+    case WireError::wrong_model:
+      return "wrong DDP buffer model (tagged or untagged)";
+    case WireError::bad_marker:
+      return "MPA marker does not point at its FPDU";
+  }
+  return "unknown";
+}
+
+}  // namespace weft::wire

@@ -1,0 +1,20 @@
+// Why bytes are not what a codec expects. Codecs never throw and never read past their span.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::wire {
+
+enum class WireError : std::uint8_t {
+  truncated,     // fewer bytes than the header has
+  bad_key,       // MPA: neither a request nor a reply
+  bad_revision,  // MPA: a revision other than 1 and 2
+  bad_length,    // a length field outside its range
+  bad_version,   // DDP or RDMAP version other than 1
+  wrong_model,   // tagged where untagged was expected, or the reverse
+  bad_marker,    // MPA: a marker that does not point back to the start of its FPDU
+};
+
+[[nodiscard]] const char* describe(WireError error);
+
+}  // namespace weft::wire

@@ -1,0 +1,143 @@
+#include "wire/mpa.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace weft::wire {
+
+namespace {
+
+constexpr std::size_t key_bytes = 16;
+constexpr std::string_view request_key = "MPA ID Req Frame";
+constexpr std::string_view reply_key = "MPA ID Rep Frame";
+static_assert(request_key.size() == key_bytes && reply_key.size() == key_bytes);
+
+constexpr std::byte markers_bit{0x80};
+constexpr std::byte crc_bit{0x40};
+constexpr std::byte reject_bit{0x20};
+constexpr std::byte enhanced_bit{0x10};
+
+// In the two words of MpaEnhanced: A and B, then C and D.
+constexpr std::uint16_t high_bit = 0x8000;
+constexpr std::uint16_t low_bit = 0x4000;
+constexpr std::uint16_t depth_mask = 0x3FFF;
+
+bool has_key(Bytes bytes, std::string_view key) {
+  return std::memcmp(bytes.data(), key.data(), key.size()) == 0;
+}
+
+bool is_set(std::byte flags, std::byte bit) {
+  return (flags & bit) != std::byte{0};
+}
+
+std::byte flag(bool set, std::byte bit) {
+  return set ? bit : std::byte{0};
+}
+
+std::uint16_t depth_word(bool high, bool low, std::uint16_t depth) {
+  return static_cast<std::uint16_t>((high ? high_bit : 0) | (low ? low_bit : 0) |
+                                    (depth & depth_mask));
+}
+
+}  // namespace
+
+Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
+  if (bytes.size() < header_bytes) return WireError::truncated;
+  const bool is_request = has_key(bytes, request_key);
+  if (!is_request && !has_key(bytes, reply_key)) return WireError::bad_key;
+
+  const std::byte flags = bytes[16];
+  MpaFrame frame;
+  frame.kind = is_request ? MpaKind::request : MpaKind::reply;
+  frame.revision = std::to_integer<std::uint8_t>(bytes[17]);
+  frame.private_data_bytes = load_be<std::uint16_t>(&bytes[18]);
+  frame.markers = is_set(flags, markers_bit);
+  frame.crc = is_set(flags, crc_bit);
+  // RFC 5044 §7.1: R means something in a reply only. S is a reserved bit before revision 2.
+  frame.reject = !is_request && is_set(flags, reject_bit);
+  frame.enhanced = frame.revision == 2 && is_set(flags, enhanced_bit);
+
+  if (frame.revision != 1 && frame.revision != 2) return WireError::bad_revision;
+  if (frame.private_data_bytes > max_private_data_bytes) return WireError::bad_length;
+  if (frame.enhanced && frame.private_data_bytes < MpaEnhanced::header_bytes)
+    return WireError::bad_length;
+  return frame;
+}
+
+void MpaFrame::emit(MutableBytes out) const {
+  const auto key = kind == MpaKind::request ? request_key : reply_key;
+  std::memcpy(out.data(), key.data(), key.size());
+  out[16] = flag(markers, markers_bit) | flag(crc, crc_bit) |
+            flag(reject && kind == MpaKind::reply, reject_bit) |
+            flag(enhanced && revision == 2, enhanced_bit);
+  out[17] = std::byte{revision};
+  store_be(&out[18], private_data_bytes);
+}
+
+Result<MpaEnhanced, WireError> MpaEnhanced::parse(Bytes bytes) {
+  if (bytes.size() < header_bytes) return WireError::truncated;
+  const auto first = load_be<std::uint16_t>(&bytes[0]);
+  const auto second = load_be<std::uint16_t>(&bytes[2]);
+  return MpaEnhanced{.peer_to_peer = (first & high_bit) != 0,
+                     .rtr_send = (first & low_bit) != 0,
+                     .rtr_write = (second & high_bit) != 0,
+                     .rtr_read = (second & low_bit) != 0,
+                     .ird = static_cast<std::uint16_t>(first & depth_mask),
+                     .ord = static_cast<std::uint16_t>(second & depth_mask)};
+}
+
+void MpaEnhanced::emit(MutableBytes out) const {
+  store_be(&out[0], depth_word(peer_to_peer, rtr_send, ird));
+  store_be(&out[2], depth_word(rtr_write, rtr_read, ord));
+}
+
+Result<MpaFrameView, WireError> MpaFrameView::check(Bytes bytes) {
+  const auto frame = MpaFrame::parse(bytes);
+  if (!frame) return frame.error();
+  const auto private_data = bytes.subspan(MpaFrame::header_bytes);
+  if (private_data.size() < frame->private_data_bytes) return WireError::truncated;
+  return MpaFrameView(*frame, private_data.first(frame->private_data_bytes));
+}
+
+std::optional<MpaEnhanced> MpaFrameView::enhanced() const {
+  if (!frame_.enhanced) return std::nullopt;
+  return *MpaEnhanced::parse(private_data_);
+}
+
+Bytes MpaFrameView::user_data() const {
+  return private_data_.subspan(frame_.enhanced ? MpaEnhanced::header_bytes : 0);
+}
+
+Result<FpduView, WireError> FpduView::check(Bytes stream) {
+  if (stream.size() < fpdu_length_bytes) return WireError::truncated;
+  const std::size_t size = fpdu_bytes(load_be<std::uint16_t>(stream.data()));
+  if (stream.size() < size) return WireError::truncated;
+  return FpduView(stream.first(size));
+}
+
+std::size_t mulpdu_bytes(std::size_t emss_bytes, bool markers) {
+  constexpr std::size_t min_bytes = 128;
+  constexpr std::size_t max_bytes = 64768;
+  // RFC 5044 §3: length field and CRC take six bytes, the remainder keeps FPDUs four-byte aligned,
+  // and with markers as many are reserved as a segment of this size can hold.
+  std::size_t overhead = fpdu_length_bytes + fpdu_crc_bytes + emss_bytes % 4;
+  if (markers) {
+    overhead += marker_bytes * ((emss_bytes + marker_interval_bytes - 1) / marker_interval_bytes);
+  }
+  if (emss_bytes < overhead) return min_bytes;
+  return std::clamp(emss_bytes - overhead, min_bytes, max_bytes);
+}
+
+Result<Marker, WireError> Marker::parse(Bytes bytes) {
+  if (bytes.size() < marker_bytes) return WireError::truncated;
+  // RFC 5044 §4.3: the receiver treats the two low bits as zero and ignores the reserved half.
+  return Marker{static_cast<std::uint16_t>(load_be<std::uint16_t>(&bytes[2]) & ~3U)};
+}
+
+void Marker::emit(MutableBytes out) const {
+  store_be(&out[0], std::uint16_t{0});
+  store_be(&out[2], static_cast<std::uint16_t>(fpdu_pointer & ~3U));
+}
+
+}  // namespace weft::wire

@@ -1,0 +1,91 @@
+// pcapng (draft-ietf-opsawg-pcapng): the blocks that Weft writes, and reads in either byte order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "wire/error.h"
+
+namespace weft::wire {
+
+// Emitted blocks are little-endian.
+enum class PcapngOrder : std::uint8_t { little, big };
+
+// Values outside this list survive as values.
+enum class PcapngType : std::uint32_t {
+  interface = 1,
+  simple_packet = 3,
+  packet = 6,  // "enhanced packet block"
+  section = 0x0A0D0D0A,
+};
+
+// The order of a section, from the first 12 bytes of its section header block.
+[[nodiscard]] Result<PcapngOrder, WireError> pcapng_section_order(Bytes bytes);
+
+// Any block: a view, valid as long as the bytes that it was parsed from.
+struct PcapngBlock {
+  static constexpr std::size_t frame_bytes = 12;  // type and both lengths
+
+  PcapngType type = PcapngType::section;
+  PcapngOrder order = PcapngOrder::little;
+  Bytes body;
+
+  [[nodiscard]] std::size_t size() const { return frame_bytes + body.size(); }
+  // `truncated` where the block is not complete in `bytes`.
+  [[nodiscard]] static Result<PcapngBlock, WireError> parse(Bytes bytes, PcapngOrder order);
+};
+
+// Section header block.
+struct PcapngSection {
+  std::string_view application;  // of the bytes parsed, or of whoever calls emit()
+
+  [[nodiscard]] static Result<PcapngSection, WireError> parse(const PcapngBlock& block);
+  [[nodiscard]] std::size_t size() const;
+  void emit(MutableBytes out) const;
+  bool operator==(const PcapngSection&) const = default;
+};
+
+// Interface description block.
+struct PcapngInterface {
+  static constexpr std::uint16_t link_ethernet = 1;
+  static constexpr std::uint8_t resolution_nanoseconds = 9;
+
+  std::uint16_t link_type = link_ethernet;
+  std::uint32_t snap_bytes = 0;  // 0: no limit
+  std::uint8_t resolution = 6;   // if_tsresol: 10^-n seconds, or 2^-n where the top bit is set
+  std::string_view name;         // of the bytes parsed, or of whoever calls emit()
+
+  [[nodiscard]] static Result<PcapngInterface, WireError> parse(const PcapngBlock& block);
+  [[nodiscard]] std::size_t size() const;
+  void emit(MutableBytes out) const;
+  bool operator==(const PcapngInterface&) const = default;
+};
+
+enum class PcapngDirection : std::uint8_t { unknown = 0, inbound = 1, outbound = 2 };
+
+// Enhanced packet block: head, the packet's bytes, tail; emitted apart, so that the bytes need not
+// be copied.
+struct PcapngPacket {
+  static constexpr std::size_t head_bytes = 28;
+  static constexpr std::size_t max_tail_bytes = 19;
+
+  std::uint32_t interface_id = 0;
+  std::uint64_t timestamp = 0;  // in units of the interface's resolution, since 1970
+  std::uint32_t captured_bytes = 0;
+  std::uint32_t original_bytes = 0;
+  PcapngDirection direction = PcapngDirection::unknown;
+
+  [[nodiscard]] static Result<PcapngPacket, WireError> parse(const PcapngBlock& block);
+  // The packet within the block that *this was parsed from.
+  [[nodiscard]] Bytes data(const PcapngBlock& block) const;
+
+  [[nodiscard]] std::size_t tail_bytes() const;
+  void emit_head(MutableBytes out) const;
+  void emit_tail(MutableBytes out) const;
+  bool operator==(const PcapngPacket&) const = default;
+};
+
+}  // namespace weft::wire

@@ -1,0 +1,131 @@
+// RDMAP, Remote Direct Memory Access Protocol: RFC 5040 §4, with the extensions of RFC 7306.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "wire/error.h"
+
+namespace weft::wire {
+
+inline constexpr std::uint8_t rdmap_version = 1;
+
+// Values outside this list survive as values: RFC 5040 §4.1, RFC 7306 §4.
+enum class RdmapOpcode : std::uint8_t {
+  write = 0,
+  read_request = 1,
+  read_response = 2,
+  send = 3,
+  send_invalidate = 4,
+  send_solicited = 5,
+  send_solicited_invalidate = 6,
+  terminate = 7,
+  immediate_data = 8,
+  immediate_data_solicited = 9,
+  atomic_request = 10,
+  atomic_response = 11,
+};
+
+[[nodiscard]] const char* describe(RdmapOpcode opcode);
+
+// The queue that an untagged message of this opcode travels on (RFC 5040 §4.1, RFC 7306 §4).
+namespace queue {
+inline constexpr std::uint32_t send = 0;
+inline constexpr std::uint32_t request = 1;
+inline constexpr std::uint32_t terminate = 2;
+inline constexpr std::uint32_t atomic_response = 3;
+}  // namespace queue
+
+// The control byte: two bits of version, two reserved, four of opcode.
+[[nodiscard]] constexpr std::uint8_t rdmap_control(RdmapOpcode opcode) {
+  return static_cast<std::uint8_t>(rdmap_version << 6 | (static_cast<unsigned>(opcode) & 0x0F));
+}
+[[nodiscard]] constexpr RdmapOpcode rdmap_opcode(std::uint8_t control) {
+  return static_cast<RdmapOpcode>(control & 0x0F);
+}
+[[nodiscard]] constexpr std::uint8_t rdmap_version_of(std::uint8_t control) {
+  return static_cast<std::uint8_t>(control >> 6);
+}
+
+// Payload of an RDMA Read Request (RFC 5040 §4.4).
+struct ReadRequest {
+  static constexpr std::size_t header_bytes = 28;
+
+  std::uint32_t sink_stag = 0;
+  std::uint64_t sink_offset = 0;
+  std::uint32_t size_bytes = 0;
+  std::uint32_t source_stag = 0;
+  std::uint64_t source_offset = 0;
+
+  [[nodiscard]] static Result<ReadRequest, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const ReadRequest&) const = default;
+};
+
+// RFC 7306 §5.2.1: unknown codes survive as values.
+enum class AtomicOpcode : std::uint8_t { fetch_add = 0, compare_swap = 2 };
+
+struct AtomicRequest {
+  static constexpr std::size_t header_bytes = 52;
+
+  AtomicOpcode opcode = AtomicOpcode::fetch_add;
+  std::uint32_t request_id = 0;
+  std::uint32_t stag = 0;
+  std::uint64_t tagged_offset = 0;
+  std::uint64_t add_or_swap = 0;
+  std::uint64_t add_or_swap_mask = 0;
+  std::uint64_t compare = 0;
+  std::uint64_t compare_mask = 0;
+
+  [[nodiscard]] static Result<AtomicRequest, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const AtomicRequest&) const = default;
+};
+
+// RFC 7306 §5.2.2
+struct AtomicResponse {
+  static constexpr std::size_t header_bytes = 12;
+
+  std::uint32_t request_id = 0;
+  std::uint64_t original_value = 0;
+
+  [[nodiscard]] static Result<AtomicResponse, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const AtomicResponse&) const = default;
+};
+
+// RFC 7306 §6.2: the RFC leaves the eight bytes opaque. Weft writes the application's four bytes as
+// given (they are in network order already) and a tag, zero except before a Send with immediate.
+struct ImmediateData {
+  static constexpr std::size_t header_bytes = 8;
+
+  std::uint32_t data_be = 0;  // kept in network order: copied, never swapped
+  std::uint32_t tag = 0;
+
+  [[nodiscard]] static Result<ImmediateData, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const ImmediateData&) const = default;
+};
+
+// --- Inline, for the data path -------------------------------------------------------------------
+
+inline Result<ReadRequest, WireError> ReadRequest::parse(Bytes bytes) {
+  if (bytes.size() < header_bytes) return WireError::truncated;
+  return ReadRequest{.sink_stag = load_be<std::uint32_t>(&bytes[0]),
+                     .sink_offset = load_be<std::uint64_t>(&bytes[4]),
+                     .size_bytes = load_be<std::uint32_t>(&bytes[12]),
+                     .source_stag = load_be<std::uint32_t>(&bytes[16]),
+                     .source_offset = load_be<std::uint64_t>(&bytes[20])};
+}
+
+inline void ReadRequest::emit(MutableBytes out) const {
+  store_be(&out[0], sink_stag);
+  store_be(&out[4], sink_offset);
+  store_be(&out[12], size_bytes);
+  store_be(&out[16], source_stag);
+  store_be(&out[20], source_offset);
+}
+
+}  // namespace weft::wire

@@ -1,0 +1,87 @@
+#include "base/crc32c.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+namespace {
+
+// The definition, bit by bit: reflected Castagnoli polynomial, initial value and final XOR of ones.
+std::uint32_t bitwise_crc32c(Bytes bytes) {
+  std::uint32_t state = 0xFFFFFFFF;
+  for (const std::byte byte : bytes) {
+    state ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) state = state >> 1 ^ ((state & 1) != 0 ? 0x82F63B78 : 0);
+  }
+  return ~state;
+}
+
+Bytes bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::vector<std::byte> random_bytes(std::size_t count) {
+  std::mt19937 random(5044);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST(Crc32c, HasTheCheckValueOfItsDefinition) {
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xE3069283U);
+  EXPECT_EQ(bitwise_crc32c(bytes_of("123456789")), 0xE3069283U);
+}
+
+// RFC 3720 §B.4
+TEST(Crc32c, HasTheValuesOfTheIscsiExamples) {
+  EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0x00})), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xFF})), 0x62A8AB43U);
+}
+
+TEST(Crc32c, OfNothingIsZero) {
+  EXPECT_EQ(crc32c({}), 0U);
+  EXPECT_EQ(Crc32c().value(), 0U);
+}
+
+TEST(Crc32c, EqualsTheBitwiseDefinitionAtEveryLengthAndAlignment) {
+  const auto bytes = random_bytes(2100);
+  for (std::size_t count = 0; count < 300; ++count) {
+    const auto piece = Bytes(bytes).subspan(count % 8, count);
+    ASSERT_EQ(crc32c(piece), bitwise_crc32c(piece)) << count << " bytes";
+  }
+  EXPECT_EQ(crc32c(bytes), bitwise_crc32c(bytes));
+}
+
+TEST(Crc32c, OfPiecesEqualsThatOfTheWhole) {
+  const auto bytes = random_bytes(700);
+  const auto whole = crc32c(bytes);
+  for (std::size_t split = 0; split <= bytes.size(); ++split) {
+    Crc32c crc;
+    crc.update(Bytes(bytes).first(split));
+    crc.update(Bytes(bytes).subspan(split));
+    ASSERT_EQ(crc.value(), whole) << "split at " << split;
+  }
+}
+
+TEST(Crc32c, OfSingleBytesEqualsThatOfTheWhole) {
+  const auto bytes = random_bytes(99);
+  Crc32c crc;
+  for (const std::byte& byte : bytes) crc.update(Bytes(&byte, 1));
+  EXPECT_EQ(crc.value(), crc32c(bytes));
+}
+
+TEST(Crc32c, IsAValueWhoseCopyForksTheComputation) {
+  Crc32c crc;
+  crc.update(bytes_of("12345"));
+  Crc32c fork = crc;
+  fork.update(bytes_of("6789"));
+  EXPECT_EQ(crc.value(), crc32c(bytes_of("12345")));
+  EXPECT_EQ(fork.value(), 0xE3069283U);
+}
+
+}  // namespace
+}  // namespace weft

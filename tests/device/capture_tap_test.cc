@@ -1,0 +1,228 @@
+#include "device/capture_tap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "capture_reader.h"
+#include "capture_support.h"
+
+namespace weft::device {
+namespace {
+
+namespace flag = wire::tcp_flag;
+using testing::ElementsAre;
+using testing::SizeIs;
+using wire::PcapngDirection;
+
+const auto local4 = address_of("10.1.2.3", 40'000);
+const auto remote4 = address_of("10.1.2.4", 7471);
+
+std::vector<int> flags_of(const std::vector<CapturedPacket>& packets) {
+  std::vector<int> flags;
+  for (const auto& packet : packets) flags.push_back(packet.tcp.flags);
+  return flags;
+}
+
+TEST_F(CaptureTest, AConnectionOpensWithThreePackets) {
+  const auto file = open(path());
+  const ConnectionTap tap(file, local4, remote4, true);
+  const auto packets = read_capture(path());  // while the file is open
+  ASSERT_THAT(packets, SizeIs(3));
+  EXPECT_THAT(flags_of(packets), ElementsAre(flag::syn, flag::syn | flag::ack, flag::ack));
+  EXPECT_EQ(packets[0].block.direction, PcapngDirection::outbound);
+  EXPECT_EQ(packets[1].block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets[0].tcp.source_port, 40'000);
+  EXPECT_EQ(packets[0].tcp.destination_port, 7471);
+  EXPECT_EQ(packets[1].tcp.source_port, 7471);
+  EXPECT_EQ(packets[0].tcp.acknowledgement, 0u);
+  EXPECT_EQ(packets[1].tcp.acknowledgement, packets[0].tcp.sequence + 1);
+  EXPECT_EQ(packets[2].tcp.sequence, packets[0].tcp.sequence + 1);
+  EXPECT_EQ(packets[2].tcp.acknowledgement, packets[1].tcp.sequence + 1);
+  for (const auto& syn : {packets[0], packets[1]}) {
+    EXPECT_EQ(syn.tcp.mss_bytes, 65'000);
+    EXPECT_TRUE(syn.tcp.window_scale);
+  }
+}
+
+TEST_F(CaptureTest, ThePassiveSideReceivesTheSyn) {
+  const auto file = open(path());
+  const ConnectionTap tap(file, local4, remote4, false);
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(3));
+  EXPECT_THAT(flags_of(packets), ElementsAre(flag::syn, flag::syn | flag::ack, flag::ack));
+  EXPECT_EQ(packets[0].block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets[0].tcp.source_port, 7471);
+}
+
+TEST_F(CaptureTest, HeadersComeFromTheAddresses) {
+  const auto file = open(path());
+  const ConnectionTap tap(file, local4, remote4, true);
+  const auto packet = read_capture(path()).at(0);
+  const wire::Ipv4Address source{std::byte{10}, std::byte{1}, std::byte{2}, std::byte{3}};
+  const wire::MacAddress mac{std::byte{2}, std::byte{0}, std::byte{10},
+                             std::byte{1}, std::byte{2}, std::byte{3}};
+  EXPECT_TRUE(packet.ipv4);
+  EXPECT_EQ(packet.ip4.source, source);
+  EXPECT_EQ(packet.ethernet.source, mac);
+  EXPECT_EQ(packet.ethernet.destination[5], std::byte{4});
+}
+
+TEST_F(CaptureTest, MappedAddressesAreIpv4AndOthersIpv6) {
+  const auto file = open(path());
+  {
+    const ConnectionTap mapped(file, address_of("::ffff:10.1.2.3", 1),
+                               address_of("::ffff:10.1.2.4", 2), true);
+    const ConnectionTap plain(file, address_of("fd00::3", 1), address_of("fd00::4", 2), true);
+  }
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(12));
+  EXPECT_TRUE(packets[0].ipv4);
+  EXPECT_EQ(packets[0].ip4.destination[3], std::byte{4});
+  EXPECT_FALSE(packets[3].ipv4);
+  EXPECT_EQ(packets[3].ip6.source[0], std::byte{0xFD});
+  EXPECT_EQ(packets[3].ethernet.source[5], std::byte{3});
+}
+
+TEST_F(CaptureTest, DataCarriesSequenceAndAcknowledgement) {
+  const auto file = open(path());
+  ConnectionTap tap(file, local4, remote4, true);
+  const auto one = pattern(100);
+  const auto two = pattern(33);
+  const std::vector<iovec> pieces{piece_of(one), piece_of({}), piece_of(two)};
+  tap.sent(pieces, 120);  // not all of the last piece
+  tap.received({pieces.data(), 1}, 7);
+  tap.sent(pieces, 133);
+  tap.sent(pieces, 0);
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(6));
+  const std::uint32_t local = packets[2].tcp.sequence;
+  const std::uint32_t remote = packets[2].tcp.acknowledgement;
+  EXPECT_THAT(packets[3].payload, SizeIs(120));
+  EXPECT_EQ(packets[3].payload[99], one[99]);
+  EXPECT_EQ(packets[3].payload[119], two[19]);
+  EXPECT_EQ(packets[3].tcp.flags, flag::psh | flag::ack);
+  EXPECT_EQ(std::tuple(packets[3].tcp.sequence, packets[3].tcp.acknowledgement),
+            std::tuple(local, remote));
+  EXPECT_EQ(std::tuple(packets[4].tcp.sequence, packets[4].tcp.acknowledgement),
+            std::tuple(remote, local + 120));
+  EXPECT_EQ(std::tuple(packets[5].tcp.sequence, packets[5].tcp.acknowledgement),
+            std::tuple(local + 120, remote + 7));
+  EXPECT_EQ(packets[4].block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets[5].ip4.id, packets[3].ip4.id + 1);
+}
+
+TEST_F(CaptureTest, LongWritesAreCutIntoSegments) {
+  for (const char* host : {"10.1.2.3", "fd00::3"}) {
+    const auto file = open(path());
+    ConnectionTap tap(file, address_of(host, 1), address_of(host, 2), true);
+    const auto data = pattern(200'001);
+    const std::vector<iovec> pieces{piece_of(Bytes(data).first(64'999)),
+                                    piece_of(Bytes(data).subspan(64'999))};
+    tap.sent(pieces, data.size());
+    const auto packets = read_capture(path());
+    ASSERT_THAT(packets, SizeIs(7));
+    std::vector<std::byte> joined;
+    for (std::size_t i = 3; i < packets.size(); ++i) {
+      EXPECT_EQ(packets[i].tcp.sequence, packets[2].tcp.sequence + joined.size());
+      joined.insert(joined.end(), packets[i].payload.begin(), packets[i].payload.end());
+    }
+    EXPECT_EQ(joined, data);
+    EXPECT_THAT(packets[3].payload, SizeIs(65'000));
+    EXPECT_THAT(packets[6].payload, SizeIs(5'001));
+  }
+}
+
+TEST_F(CaptureTest, MorePiecesThanOneSystemCallTakes) {
+  const auto file = open(path());
+  ConnectionTap tap(file, local4, remote4, true);
+  const auto data = pattern(3'000);
+  std::vector<iovec> pieces;
+  for (const std::byte& byte : data) pieces.push_back(piece_of({&byte, 1}));
+  tap.sent(pieces, data.size());
+  EXPECT_EQ(read_capture(path()).at(3).payload, data);
+}
+
+TEST_F(CaptureTest, OneWayFlowsAreAcknowledgedNowAndThen) {
+  const auto file = open(path());
+  ConnectionTap tap(file, local4, remote4, true);
+  const auto data = pattern(2 << 20);
+  const iovec piece = piece_of(data);
+  tap.sent({&piece, 1}, data.size());
+  const auto packets = read_capture(path());
+  EXPECT_EQ(packets.back().tcp.flags, flag::ack);
+  EXPECT_EQ(packets.back().block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets.back().tcp.acknowledgement, packets[2].tcp.sequence + data.size());
+  EXPECT_EQ(packets.back().tcp.sequence, packets[2].tcp.acknowledgement);
+}
+
+TEST_F(CaptureTest, BothEndsFinishOnce) {
+  const auto file = open(path());
+  const auto data = pattern(10);
+  const iovec piece = piece_of(data);
+  {
+    ConnectionTap tap(file, local4, remote4, true);
+    tap.peer_closed();
+    tap.peer_closed();
+    tap.received({&piece, 1}, 10);  // after its FIN: cannot be
+    tap.sent({&piece, 1}, 10);
+    tap.closed();
+  }
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(7));
+  EXPECT_EQ(packets[3].tcp.flags, flag::fin | flag::ack);
+  EXPECT_EQ(packets[3].block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets[4].tcp.acknowledgement, packets[3].tcp.sequence + 1);
+  EXPECT_EQ(packets[5].tcp.flags, flag::fin | flag::ack);
+  EXPECT_EQ(packets[5].tcp.sequence, packets[4].tcp.sequence + 10);
+  EXPECT_EQ(packets[6].tcp.flags, flag::ack);
+  EXPECT_EQ(packets[6].block.direction, PcapngDirection::inbound);
+  EXPECT_EQ(packets[6].tcp.acknowledgement, packets[5].tcp.sequence + 1);
+}
+
+TEST_F(CaptureTest, NothingFollowsAReset) {
+  const auto file = open(path());
+  const auto data = pattern(10);
+  const iovec piece = piece_of(data);
+  {
+    ConnectionTap tap(file, local4, remote4, true);
+    tap.reset();
+    tap.reset();
+    tap.sent({&piece, 1}, 10);
+  }
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(4));
+  EXPECT_EQ(packets[3].tcp.flags, flag::rst | flag::ack);
+}
+
+TEST_F(CaptureTest, TimestampsAreRealTimeInNanoseconds) {
+  using namespace std::chrono;
+  const auto now_ns = [] {
+    return static_cast<std::uint64_t>(
+        duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count());
+  };
+  const std::uint64_t before = now_ns();
+  const auto file = open(path());
+  const ConnectionTap tap(file, local4, remote4, true);
+  const std::uint64_t after = now_ns();
+  for (const auto& packet : read_capture(path())) {
+    EXPECT_GE(packet.block.timestamp, before);
+    EXPECT_LE(packet.block.timestamp, after);
+  }
+}
+
+TEST_F(CaptureTest, ReusedPortsGetAnotherFirstSequenceNumber) {
+  const auto file = open(path());
+  { const ConnectionTap first(file, local4, remote4, true); }
+  { const ConnectionTap second(file, local4, remote4, true); }
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(12));
+  EXPECT_NE(packets[0].tcp.sequence, packets[6].tcp.sequence);
+}
+
+}  // namespace
+}  // namespace weft::device

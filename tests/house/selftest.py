@@ -1,0 +1,262 @@
+"""The house tests find what they shall find and nothing else, and ./dev answers as it should."""
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+import house
+import includes
+import sizes
+import summary
+import text
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@contextlib.contextmanager
+def tree(files):
+    """The root of a project in a temporary directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = pathlib.Path(directory).resolve()
+        for name, content in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        yield root
+
+
+def include_findings(files):
+    with tree(files) as root, contextlib.redirect_stdout(io.StringIO()):
+        checker = includes.Checker(root)
+        checker.check()
+        return checker.report.failures
+
+
+class Includes(unittest.TestCase):
+    def assert_finds(self, files, place, words):
+        findings = include_findings(files)
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn(place, findings[0])
+        self.assertIn(words, findings[0])
+
+    def test_against_the_direction(self):
+        self.assert_finds(
+            {"src/wire/a.h": '\n#include "device/b.h"\n', "src/device/b.h": ""},
+            "src/wire/a.h:2", "wire may not include")
+
+    def test_with_the_direction(self):
+        files = {"src/wire/a.h": '#include "base/b.h"\n', "src/base/b.h": "#include <span>\n",
+                 "src/cm/c.cc": '#include <rdma/rdma_cma.h>\n#include "device/d.h"\n',
+                 "src/device/d.h": "", "tests/wire/t.cc": '#include "cm/c.cc"\n',
+                 "src/cli/m.cc": "#include <weft/verbs.h>\n", "include/weft/verbs.h": ""}
+        self.assertEqual(include_findings(files), [])
+
+    def test_analyzer_does_not_share_the_beliefs_of_the_device(self):
+        self.assert_finds({"src/capture/a.cc": '#include "iwarp/b.h"', "src/iwarp/b.h": ""},
+                          "src/capture/a.cc:1", "capture may not include")
+
+    def test_verbs_headers_below_the_seam(self):
+        self.assert_finds({"src/iwarp/a.h": "#include <infiniband/verbs.h>"},
+                          "src/iwarp/a.h:1", "<infiniband/verbs.h>")
+
+    def test_io_in_iwarp_by_way_of_another_header(self):
+        self.assert_finds({"src/iwarp/a.h": '\n\n#include "base/b.h"',
+                           "src/base/b.h": "#include <unistd.h>"},
+                          "src/iwarp/a.h:3", "<unistd.h>, by way of src/base/b.h")
+
+    def test_iovec_in_iwarp_is_fine(self):
+        self.assertEqual(include_findings({"src/iwarp/a.h": "#include <sys/uio.h>"}), [])
+
+    def test_public_header_includes_a_private_one(self):
+        self.assert_finds({"include/weft/verbs.h": '#include "base/b.h"', "src/base/b.h": ""},
+                          "include/weft/verbs.h:1", "not installed")
+
+    def test_new_directory_without_a_layer(self):
+        self.assert_finds({"src/misc/a.h": ""}, "src/misc/a.h:1", "belongs to no layer")
+
+    def test_cycle(self):
+        self.assert_finds({"src/base/a.h": '#include "base/b.h"',
+                           "src/base/b.h": '#include "base/a.h"'},
+                          "src/base/b.h:1", "cycle")
+
+    def test_commented_out(self):
+        files = {"src/base/a.h": '// #include "wire/b.h"\n/*\n#include "wire/b.h"\n*/\n',
+                 "src/wire/b.h": ""}
+        self.assertEqual(include_findings(files), [])
+
+
+CPP = """
+#include <x>
+namespace weft::wire {
+inline constexpr int table[] = {1, 2};
+template <typename T, typename U = std::vector<T>>
+  requires(sizeof(T) > 1)
+class [[nodiscard]] alignas(64) Thing final : public Base<T> {
+ public:
+  Thing(int a) : a_{a}, b_(a), c_{f(a)} {
+    if (a) { g("}"); }
+    h('{', 1'000);
+  }
+  int get() const { return a_; }
+  bool operator==(const Thing&) const = default;
+
+ private:
+  int a_ = 0;
+  struct { int x; } pair_{};
+};
+#if A
+struct ibv_qp* create(struct ibv_pd* pd) {
+#else
+struct ibv_qp* create(void) {
+#endif
+  // }
+  return nullptr;
+}
+Tree::Tree()
+    : x_{1} {
+  auto f = [&](int b) { return b; };
+}
+const char* raw = R"x( { " )x";
+extern "C" {
+int exported(void) noexcept { return 0; }
+}
+bool operator<(const Tree& a, const Tree& b) {
+  return &a < &b;
+}
+}  // namespace weft::wire
+"""
+
+
+class Sizes(unittest.TestCase):
+    def test_finds_each_function_with_its_lines(self):
+        self.assertEqual(
+            sizes.functions(CPP),
+            [(9, 4, "Thing"), (13, 1, "get"), (21, 7, "create"), (28, 4, "Tree::Tree"),
+             (34, 1, "exported"), (36, 3, "operator<")],
+        )
+
+    def test_says_nothing_about_code_it_does_not_understand(self):
+        self.assertEqual(sizes.functions("int f() { if (x) {"), [])
+        self.assertEqual(sizes.functions("} int f() { }"), [])
+
+    def test_long_function(self):
+        body = "int f() {\n" + "  g();\n" * 79 + "}\n"
+        self.assertEqual(sizes.functions(body), [(1, 81, "f")])
+
+
+class Text(unittest.TestCase):
+    def findings(self, name, content):
+        with tree({name: content}) as root:
+            report = house.Report(root)
+            text.check(report, root / name)
+            return report.failures
+
+    def test_clean(self):
+        self.assertEqual(
+            self.findings("src/a.h", "#pragma once\n// TODO: close it, or the file leaks\n"), [])
+        self.assertEqual(self.findings("src/a.cc", "// §" + "é" * 96 + "\n"), [])
+        self.assertEqual(self.findings("docs/a.md", "x" * 200 + " https://a.org/work/b\n"), [])
+
+    def test_each_rule(self):
+        for name, content, words in (
+            ("src/a.cc", "x" * 101, "101 characters"),
+            ("src/a.cc", "int\ta;", "tab"),
+            ("src/a.h", "int a;", "pragma once"),
+            ("src/a.cc", "// TODO", "without a reason"),
+            ("src/a.cc", "// FIXME: later", "without a reason"),
+            ("docs/a.md", "see /" + "home/me/x", "path of one machine"),
+            ("run.sh", "cd /" + "work/main", "path of one machine"),
+        ):
+            with self.subTest(words=words, content=content[:20]):
+                findings = self.findings(name, content)
+                self.assertEqual(len(findings), 1, findings)
+                self.assertIn(f"{name}:1: ", findings[0])
+                self.assertIn(words, findings[0])
+
+
+class Summary(unittest.TestCase):
+    def summarise(self, *cases):
+        return summary.summarise(ElementTree.fromstring(f"<testsuite>{''.join(cases)}</testsuite>"))
+
+    def case(self, name, status, message=None, output=""):
+        skipped = "" if message is None else f'<skipped message="{message}"/>'
+        return (f'<testcase name="{name}" status="{status}">{skipped}'
+                f"<system-out>{output}</system-out></testcase>")
+
+    def test_counts_and_reasons(self):
+        said, status = self.summarise(
+            self.case("a", "run"),
+            self.case("b", "notrun", "SKIP_REGULAR_EXPRESSION_MATCHED",
+                      "[ RUN      ] b\nt.cc:3: Skipped\nno namespaces\nhere\n[  SKIPPED ] b"),
+            self.case("c", "notrun", "SKIP_RETURN_CODE=77", "skipped: no tool\n"),
+            self.case("d", "disabled", output="Disabled"))
+        self.assertEqual(status, 0)
+        self.assertIn("  b: no namespaces here\n", said)
+        self.assertIn("  c: no tool\n", said)
+        self.assertIn("  d: disabled\n", said)
+        self.assertEqual(said.splitlines()[-1], "1 passed, 0 failed, 3 skipped")
+
+    def test_a_test_that_could_not_run_failed(self):
+        said, status = self.summarise(
+            self.case("a", "run"),
+            self.case("b", "notrun", "Unable to find executable"),
+            self.case("c", "notrun", "Fixture dependency failed"),
+            self.case("d", "fail"))
+        self.assertEqual(status, 1)
+        self.assertEqual(said.splitlines()[-1], "1 passed, 3 failed, 0 skipped")
+
+    def test_failing_and_then_skipping_is_failing(self):
+        output = "[  FAILED  ] a\n[  SKIPPED ] a"
+        _, status = self.summarise(
+            self.case("a", "notrun", "SKIP_REGULAR_EXPRESSION_MATCHED", output))
+        self.assertEqual(status, 1)
+
+    def test_no_test_is_no_success(self):
+        said, status = self.summarise()
+        self.assertEqual(status, 1)
+        self.assertEqual(said.splitlines()[-1], "0 passed, 0 failed, 0 skipped")
+        self.assertEqual(self.summarise(self.case("a", "disabled"))[1], 1)
+
+
+class FrontDoor(unittest.TestCase):
+    def run_dev(self, *words):
+        return subprocess.run([ROOT / "dev", *words], stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, timeout=30, check=False)
+
+    def test_help(self):
+        for words in ((), ("help",), ("--help",), ("test", "--help")):
+            done = self.run_dev(*words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(done.stdout.startswith("usage: ./dev"))
+            self.assertNotIn("\x1b", done.stdout)
+
+    def test_misuse(self):
+        for words in (("nonsense",), ("test", "--nonsense"), ("test", "-R"), ("build", "nonsense"),
+                      ("test", "--asan", "--tsan"), ("fuzz", "0"), ("setup", "x", "y")):
+            done = self.run_dev(*words)
+            self.assertEqual(done.returncode, 2, f"{words}: {done.stdout}{done.stderr}")
+            self.assertIn("./dev help", done.stderr)
+
+    def test_scripts_parse(self):
+        for script in ("dev", ".ci/run"):
+            subprocess.run(["bash", "-n", ROOT / script], check=True)
+
+    def test_packages_are_named_once_per_group(self):
+        groups = {}
+        for line in house.read(ROOT / "cmake/packages.txt").splitlines():
+            if line.startswith("["):
+                group = groups.setdefault(line.strip("[]"), [])
+            elif line and not line.startswith("#"):
+                self.assertNotIn(line, group)
+                self.assertRegex(line, r"^[a-z0-9][a-z0-9+.-]+$")
+                group.append(line)
+        self.assertEqual(set(groups), {"build", "test", "format", "tidy", "fuzz"})
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))

@@ -1,0 +1,59 @@
+"""The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths."""
+
+import re
+import sys
+
+import house
+
+LINE_LENGTH = 100
+SCRIPTS = {".py", ".sh", ".cmake"}
+# Text that is checked for paths and TODOs only: tables and the like may be wide.
+PROSE = {".md", ".txt", ".json", ".map", ".in"}
+
+# Directories of somebody's machine, which mean nothing on another. Spelt so as not to match itself.
+PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
+TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
+
+
+def is_script(path):
+    if path.suffix in SCRIPTS or path.name == "CMakeLists.txt":
+        return True
+    return path.suffix == "" and path.open("rb").read(2) == b"#!"
+
+
+def check(report, path):
+    text = house.read(path)
+    code = path.suffix in house.SOURCE_SUFFIXES
+    prose = path.suffix in PROSE and path.name != "CMakeLists.txt"
+    for number, line in enumerate(text.split("\n"), 1):
+        if not prose:
+            if len(line) > LINE_LENGTH:
+                report.fail(path, number, f"{len(line)} characters; a line has at most "
+                                          f"{LINE_LENGTH}")
+            if "\t" in line:
+                report.fail(path, number, "a tab; indent with spaces, and write \\t in a string")
+        if PRIVATE_PATH.search(line):
+            report.fail(path, number, "a path of one machine; say it relative to the project")
+        if path.parent.name != "house" and TODO.search(line):
+            report.fail(path, number, "a TODO without a reason; write `TODO: what is missing and "
+                                      "why`")
+    if code and path.suffix == ".h" and not re.search(r"^#pragma once$", text, re.MULTILINE):
+        report.fail(path, 1, "no `#pragma once`")
+
+
+def main():
+    root = house.arguments(__doc__).parse_args().root.resolve()
+    report = house.Report(root)
+    paths = [path for path in house.files(root)
+             if not house.DATA_DIRECTORIES.intersection(path.relative_to(root).parts)]
+    paths += [path for path in sorted(root.iterdir()) if path.is_file()
+              and (path.suffix in PROSE | SCRIPTS or path.name == "dev")]
+    checked = [path for path in paths
+               if path.suffix in house.SOURCE_SUFFIXES | PROSE or is_script(path)]
+    for path in checked:
+        check(report, path)
+    return report.finish(len(checked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
