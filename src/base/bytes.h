@@ -15,10 +15,18 @@ using MutableBytes = std::span<std::byte>;
 
 namespace detail {
 
-constexpr std::uint8_t byteswap(std::uint8_t value) { return value; }
-constexpr std::uint16_t byteswap(std::uint16_t value) { return __builtin_bswap16(value); }
-constexpr std::uint32_t byteswap(std::uint32_t value) { return __builtin_bswap32(value); }
-constexpr std::uint64_t byteswap(std::uint64_t value) { return __builtin_bswap64(value); }
+constexpr std::uint8_t byteswap(std::uint8_t value) {
+  return value;
+}
+constexpr std::uint16_t byteswap(std::uint16_t value) {
+  return __builtin_bswap16(value);
+}
+constexpr std::uint32_t byteswap(std::uint32_t value) {
+  return __builtin_bswap32(value);
+}
+constexpr std::uint64_t byteswap(std::uint64_t value) {
+  return __builtin_bswap64(value);
+}
 
 }  // namespace detail
 

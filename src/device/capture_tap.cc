@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -24,10 +23,9 @@ constexpr std::uint8_t window_scale = 14;
 // A one-way flow is acknowledged now and then, so that readers can follow it past 2^31 bytes.
 constexpr std::uint32_t acknowledge_bytes = 1 << 20;
 
-// The first sequence number. A counter tells connections apart that use the same ports again.
-std::uint32_t initial_sequence(const CaptureEndpoint& endpoint) {
-  static std::atomic<std::uint32_t> connections = 0;
-  std::uint32_t hash = ++connections * 0x9E3779B9u ^ endpoint.port;
+// The first sequence number: it tells connections apart that use the same ports again.
+std::uint32_t initial_sequence(const CaptureEndpoint& endpoint, std::uint32_t connection) {
+  std::uint32_t hash = connection * 0x9E3779B9u ^ endpoint.port;
   for (const std::byte byte : endpoint.address) {
     hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
   }
@@ -43,10 +41,10 @@ struct Half {
   std::uint16_t ip_id = 0;
   bool finished = false;
 
-  Half(const sockaddr_storage& address, wire::PcapngDirection way)
+  Half(const sockaddr_storage& address, wire::PcapngDirection way, std::uint32_t connection)
       : endpoint(CaptureEndpoint::of(address)),
         direction(way),
-        sequence(initial_sequence(endpoint)) {}
+        sequence(initial_sequence(endpoint, connection)) {}
 };
 
 std::size_t total_bytes(std::span<const iovec> pieces) {
@@ -121,6 +119,7 @@ void CaptureFile::forget_after_fork() {
 struct ConnectionTap::State {
   std::shared_ptr<CaptureFile> file;
   CaptureWriter& writer;
+  const std::uint32_t connection = writer.next_connection();
   Half local;
   Half remote;
   bool over = false;  // reset
@@ -130,8 +129,8 @@ struct ConnectionTap::State {
         const sockaddr_storage& remote_address)
       : file(std::move(capture)),
         writer(*file->state_->writer),
-        local(local_address, wire::PcapngDirection::outbound),
-        remote(remote_address, wire::PcapngDirection::inbound) {}
+        local(local_address, wire::PcapngDirection::outbound, connection),
+        remote(remote_address, wire::PcapngDirection::inbound, connection) {}
 
   void open(Half& client, Half& server);
   void data(Half& from, Half& to, std::span<const iovec> pieces, std::size_t bytes);

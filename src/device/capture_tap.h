@@ -58,7 +58,8 @@ class ConnectionTap {
   ConnectionTap& operator=(const ConnectionTap&) = delete;
 
   // The first `bytes` bytes of `pieces` went out, or came in. Split into segments of at most 65,000
-  // payload bytes; reads the pieces before it returns.
+  // payload bytes; reads the pieces before it returns. Wireshark loses the framing for good where a
+  // call begins an FPDU with fewer than eight bytes; any other chunking is fine.
   void sent(std::span<const iovec> pieces, std::size_t bytes);
   void received(std::span<const iovec> pieces, std::size_t bytes);
   // A FIN from the peer, a FIN from us; nothing more is written in that direction.

@@ -32,6 +32,9 @@ class CaptureWriter {
   [[nodiscard]] bool writable() const { return descriptor_ >= 0; }
   void count_lost(std::size_t packets) { lost_ += packets; }
 
+  // 1, 2, 3, … : tells connections of this file apart.
+  [[nodiscard]] std::uint32_t next_connection() { return ++connections_; }
+
   // Appends whole blocks, holding `packets` packets, with one system call as long as the kernel
   // takes them at once. Uses `vectors` up. The first failure ends the capture: it is said on
   // standard error, and a regular file is cut back to its last complete block.
@@ -47,6 +50,7 @@ class CaptureWriter {
   std::mutex mutex_;
   std::atomic<int> descriptor_;
   std::atomic<std::uint64_t> lost_ = 0;
+  std::atomic<std::uint32_t> connections_ = 0;
   const std::string path_;
   const bool regular_;        // can be cut back
   const bool may_signal_;     // a failing write raises SIGPIPE or SIGXFSZ

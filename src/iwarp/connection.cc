@@ -1,5 +1,6 @@
 #include "iwarp/connection.h"
 
+#include <algorithm>
 #include <array>
 
 namespace weft::iwarp {
@@ -42,7 +43,7 @@ Connection::Connection(const Options& options, Host& host)
       host_(host),
       requester_(options.limits,
                  {.acknowledge = options.acknowledge && options.wire_ord > 0,
-                  .ord = options.ord,
+                  .ord = std::min(options.ord, options.wire_ord),
                   .wire_ord = options.wire_ord},
                  host, out_),
       responder_({.ird = options.ird, .snapshot = options.crc}, host, out_),
@@ -79,7 +80,11 @@ void Connection::send_rtr() {
   }
 }
 
-Requester::Posted Connection::post(const WorkRequest& request) { return requester_.post(request); }
+Requester::Posted Connection::post(const WorkRequest& request) {
+  const auto posted = requester_.post(request);
+  if (ended() && posted == Requester::Posted::ok) requester_.flush();
+  return posted;
+}
 
 void Connection::plan_receive(std::vector<iovec>& out) {
   if (!ended()) deframer_.plan(out);
@@ -118,11 +123,7 @@ bool Connection::fill_once() {
       if (requester_.mid_message()) continue;
       TerminateRaised refusal;
       if (!responder_.build(refusal)) continue;
-      if (refusal) {
-        wire::Terminate message = responder_.fault_report();
-        message.code = *refusal;
-        raise(message);
-      }
+      if (refusal) raise(refused_request(*refusal));
     } else {
       if (responder_.mid_message()) continue;
       if (requester_.acknowledgement_due()) requester_.acknowledge();
@@ -133,6 +134,21 @@ bool Connection::fill_once() {
     return true;
   }
   return false;
+}
+
+wire::Terminate Connection::refused_request(wire::TerminateCode code) const {
+  wire::Terminate message = responder_.fault_report();
+  message.code = code;
+  return message;
+}
+
+// What was asked for earlier is answered as far as there is room. Between the segments of a message
+// of ours there is none (RFC 5041 §5.3).
+TerminateRaised Connection::answer_pending() {
+  TerminateRaised refusal;
+  while (!requester_.mid_message() && out_.has_room() && !refusal && responder_.build(refusal)) {
+  }
+  return refusal;
 }
 
 SegmentSink::Course Connection::begin(const Segment& segment) {
@@ -258,13 +274,16 @@ void Connection::fault(wire::TerminateCode code, const Segment* segment) {
   raise(quote(code, segment));
 }
 
-// RFC 5040 §6.8: one Terminate is the last thing that a stream sends.
+// RFC 5040 §6.8: one Terminate is the last thing that a stream sends. Reads that came before the
+// fault are answered first, so that the peer learns which of its requests were carried out; and if
+// one of them is at fault itself, it was so earlier.
 void Connection::raise(const wire::Terminate& message) {
   if (ended()) return;
-  terminate_ = message;
+  const TerminateRaised earlier = answer_pending();
+  terminate_ = earlier ? refused_request(*earlier) : message;
   std::array<std::byte, wire::Terminate::max_bytes> payload;
-  const std::size_t size = message.size();
-  message.emit(MutableBytes(payload).first(size));
+  const std::size_t size = terminate_.size();
+  terminate_.emit(MutableBytes(payload).first(size));
   std::array<std::byte, wire::DdpUntagged::header_bytes> header;
   wire::DdpUntagged{.last = true,
                     .rdmap_control = wire::rdmap_control(RdmapOpcode::terminate),
@@ -292,11 +311,16 @@ void Connection::peer_closed(std::uint64_t acknowledged_position) {
   end(EndReason::peer_closed);
 }
 
+void Connection::memory_lost() {
+  if (ended()) return;
+  receiver_.flush(Status::local_protection);
+  requester_.blame_unsent();
+  raise({.code = wire::terminate::rdma_stream_catastrophic});
+}
+
 void Connection::close() {
   if (ended()) return;
-  TerminateRaised refusal;
-  while (!requester_.mid_message() && out_.has_room() && responder_.build(refusal) && !refusal) {
-  }
+  (void)answer_pending();
   end(EndReason::local_close);
 }
 
@@ -305,6 +329,10 @@ void Connection::end(EndReason reason) {
   end_ = reason;
   receiver_.flush();
   requester_.flush();
+  // With its completion a request gives its memory back. What still has to go out is copied; to a
+  // peer that left nothing is sent (RFC 5040 §6.8).
+  const bool peer_left = reason == EndReason::peer_closed || reason == EndReason::peer_terminated;
+  peer_left ? out_.clear() : out_.detach();
   host_.on_end(reason);
 }
 

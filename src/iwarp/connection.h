@@ -39,7 +39,7 @@ class Connection final : private SegmentSink {
     std::uint16_t ord = 0;         // the application's share of it
     RtrKind rtr = RtrKind::none;   // what the initiator sends first; the responder may expect
     std::size_t mulpdu_bytes = 1442;
-    QueueLimits limits;
+    QueueLimits limits{};
   };
 
   Connection(const Options& options, Host& host);
@@ -57,6 +57,9 @@ class Connection final : private SegmentSink {
   // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours its
   // TCP has acknowledged, counted from the first byte of the first FPDU.
   void peer_closed(std::uint64_t acknowledged_position);
+  // The kernel could not reach memory that a receive, a read or a request names: it was unmapped
+  // under its registration. Ends the stream.
+  void memory_lost();
   // Ends the stream from this side: every request still under way is flushed. FPDUs already built,
   // and the answers due, are still sent.
   void close();
@@ -97,7 +100,9 @@ class Connection final : private SegmentSink {
   void send_rtr();
   void fill();
   bool fill_once();
+  [[nodiscard]] wire::Terminate refused_request(wire::TerminateCode code) const;
   void raise(const wire::Terminate& message);
+  [[nodiscard]] TerminateRaised answer_pending();
   void end(EndReason reason);
 
   Options options_;

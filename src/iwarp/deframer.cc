@@ -107,21 +107,20 @@ bool Deframer::parse_header() {
   segment_.payload_bytes = static_cast<std::uint32_t>(ulpdu - header);
   std::memcpy(segment_.raw_header.data(), raw.data(), header);
   if (segment_.tagged) {
-    const auto parsed = wire::DdpTagged::parse(raw);
     // RFC 5041 §8: the only way to fail here is a foreign DDP version.
-    if (!parsed) return refuse(wire::terminate::tagged_version, true);
-    segment_.tagged_header = *parsed;
+    const auto parsed = wire::DdpTagged::parse(raw);
+    if (!parsed) foreign_version_ = wire::terminate::tagged_version;
+    if (parsed) segment_.tagged_header = *parsed;
   } else {
     const auto parsed = wire::DdpUntagged::parse(raw);
-    if (!parsed) return refuse(wire::terminate::untagged_version, true);
-    segment_.untagged_header = *parsed;
+    if (!parsed) foreign_version_ = wire::terminate::untagged_version;
+    if (parsed) segment_.untagged_header = *parsed;
   }
-  const std::uint8_t rdmap = segment_.tagged ? segment_.tagged_header.rdmap_control
-                                             : segment_.untagged_header.rdmap_control;
-  if (wire::rdmap_version_of(rdmap) != wire::rdmap_version) {
-    return refuse(wire::terminate::rdma_version, true);  // RFC 5040 §4.8
-  }
+  const auto rdmap = std::to_integer<std::uint8_t>(raw[1]);
   segment_.opcode = wire::rdmap_opcode(rdmap);
+  if (!foreign_version_ && wire::rdmap_version_of(rdmap) != wire::rdmap_version) {
+    foreign_version_ = wire::terminate::rdma_version;  // RFC 5040 §4.8
+  }
   return choose_phase();
 }
 
@@ -131,6 +130,7 @@ bool Deframer::choose_phase() {
   // A large FPDU may only be placed early if its header makes sense; that of a small one is looked
   // at once its CRC is known.
   if (fits) return true;
+  if (foreign_version_) return refuse(*foreign_version_, true);
   course_ = sink_.begin(segment_);
   if (course_ == SegmentSink::Course::refuse) {
     phase_ = Phase::refused;
@@ -183,6 +183,8 @@ bool Deframer::take_whole() {
   if (available() < total) return false;
   const std::size_t checked = total - wire::fpdu_crc_bytes;
   if (options_.crc && !check_crc(at(checked), crc32c({at(0), checked}))) return false;
+
+  if (foreign_version_) return refuse(*foreign_version_, true);
 
   const Bytes payload{at(header_end()), segment_.payload_bytes};
   course_ = sink_.begin(segment_);

@@ -67,6 +67,7 @@ class Deframer {
   std::size_t end_ = 0;
   Phase phase_ = Phase::header;
   Segment segment_;
+  TerminateRaised foreign_version_;  // of the header in segment_; ends the stream when acted upon
   SegmentSink::Course course_ = SegmentSink::Course::place;
   Crc32c crc_;                // of a direct FPDU, as far as placed
   std::uint32_t placed_ = 0;  // payload bytes of a direct FPDU in their place

@@ -1,6 +1,7 @@
 #include "iwarp/handshake.h"
 
 #include <algorithm>
+#include <array>
 
 namespace weft::iwarp {
 namespace {
@@ -89,7 +90,8 @@ void Handshake::input_closed() {
 }
 
 void Handshake::on_time(std::uint64_t now_ns) {
-  if (now_ns >= options_.deadline_ns && !failed()) fail(HandshakeFailure::timed_out);
+  // Once the frame is there it is the application that takes its time.
+  if (now_ns >= options_.deadline_ns && !complete_ && !failed()) fail(HandshakeFailure::timed_out);
 }
 
 void Handshake::put(const MpaFrame& frame, const MpaEnhanced* enhanced, Bytes private_data) {
@@ -100,6 +102,26 @@ void Handshake::put(const MpaFrame& frame, const MpaEnhanced* enhanced, Bytes pr
   sized.emit(output_);
   if (enhanced) enhanced->emit(MutableBytes(output_).subspan(MpaFrame::header_bytes));
   output_.insert(output_.end(), private_data.begin(), private_data.end());
+}
+
+// The first FPDU of the stream, and the last.
+void Handshake::put_terminate(wire::TerminateCode code) {
+  const wire::Terminate message{.code = code};
+  std::array<std::byte, wire::Terminate::max_bytes> payload;
+  message.emit(payload);
+  const iovec piece{payload.data(), message.size()};
+  std::array<std::byte, wire::DdpUntagged::header_bytes> header;
+  wire::DdpUntagged{.last = true,
+                    .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::terminate),
+                    .queue = wire::queue::terminate}
+      .emit(header);
+  Transmitter out;
+  out.configure({.crc = negotiated_.crc, .markers = negotiated_.send_markers});
+  out.add(header, {&piece, 1}, true);
+  for (const auto& part : out.pending()) {
+    const auto* at = static_cast<const std::byte*>(part.iov_base);
+    output_.insert(output_.end(), at, at + part.iov_len);
+  }
 }
 
 ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_data)
@@ -150,11 +172,19 @@ void ActiveHandshake::agree() {
     // RFC 6581 §9.2: the responder may not ask for more than we said we hold.
     if (negotiates(peer_enhanced_.ord) && negotiates(options_.ird) &&
         peer_enhanced_.ord > options_.ird) {
-      return fail(HandshakeFailure::insufficient_ird);
+      return give_up(HandshakeFailure::insufficient_ird, wire::terminate::mpa_insufficient_ird);
     }
-    if (!choose_rtr()) return fail(HandshakeFailure::no_matching_rtr);
+    if (!choose_rtr()) {
+      return give_up(HandshakeFailure::no_matching_rtr, wire::terminate::mpa_no_matching_rtr);
+    }
   }
   accepted_ = true;
+}
+
+// RFC 6581 §8: the responder has accepted, so it learns of the failure by a Terminate.
+void ActiveHandshake::give_up(HandshakeFailure failure, wire::TerminateCode code) {
+  put_terminate(code);
+  fail(failure);
 }
 
 // The reply may name several kinds, asked for or not; the initiator picks (RFC 6581 §9.1). An empty

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "iwarp/connection.h"
 #include "wire/mpa.h"
+#include "wire/terminate.h"
 
 namespace weft::iwarp {
 
@@ -25,7 +26,7 @@ struct HandshakeOptions {
   bool crc = true;
   bool markers = false;  // never set by the device, which does not want to receive any
   bool peer_to_peer = true;
-  RtrKinds rtr;
+  RtrKinds rtr{};
   std::uint16_t ird = 1;      // on the wire
   std::uint16_t ord = 1;      // on the wire
   std::uint16_t max_ird = 1;  // a responder raises its IRD up to this to suit the initiator's ORD
@@ -68,6 +69,7 @@ class Handshake {
   void input(Bytes bytes);
   void input_closed();
 
+  // May hold something after a failure as well: the Terminate that says why (RFC 6581 §8).
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_done_); }
   void output_done(std::size_t bytes) { output_done_ += bytes; }
 
@@ -90,6 +92,7 @@ class Handshake {
   virtual void on_frame() = 0;
   void fail(HandshakeFailure failure) { failure_ = failure; }
   void put(const wire::MpaFrame& frame, const wire::MpaEnhanced* enhanced, Bytes private_data);
+  void put_terminate(wire::TerminateCode code);
 
   HandshakeOptions options_;
   wire::MpaFrame peer_;
@@ -120,6 +123,7 @@ class ActiveHandshake final : public Handshake {
   void on_frame() override;
   void agree();
   bool choose_rtr();
+  void give_up(HandshakeFailure failure, wire::TerminateCode code);
 
   bool accepted_ = false;
   bool rejected_ = false;

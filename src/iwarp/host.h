@@ -12,7 +12,7 @@ namespace weft::iwarp {
 
 struct ReceiveRequest {
   std::uint64_t wr_id = 0;
-  std::vector<LocalSlice> slices;  // capacity is kept from request to request
+  std::vector<LocalSlice> slices{};  // capacity is kept from request to request
 };
 
 // All calls come from inside a call to Connection, under whatever lock covers it. An implementation

@@ -104,7 +104,8 @@ TerminateRaised Receiver::immediate(const Segment& segment,
                                     const wire::ImmediateData& immediate) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
-  if (header.message_offset != 0 || !segment.last()) {
+  // A Send with this MSN may be under way: it holds the receive, and this is none of its segments.
+  if (header.message_offset != 0 || !segment.last() || taken_) {
     return wire::terminate::untagged_invalid_offset;
   }
   if (const auto raised = begin_message(segment)) return raised;
@@ -125,10 +126,10 @@ void Receiver::complete(ReceiveCompletion completion) {
   host_.complete_receive(completion);
 }
 
-void Receiver::flush() {
+void Receiver::flush(Status status) {
   if (!taken_) return;
   taken_ = false;
-  host_.complete_receive({.wr_id = current_.wr_id, .status = Status::flushed});
+  host_.complete_receive({.wr_id = current_.wr_id, .status = status});
 }
 
 }  // namespace weft::iwarp

@@ -34,7 +34,7 @@ class Receiver {
   void skip_send() { ++expected_msn_; }
 
   // The stream ended: a receive that was taken and not filled completes so.
-  void flush();
+  void flush(Status status = Status::flushed);
 
  private:
   [[nodiscard]] TerminateRaised begin_message(const Segment& segment);

@@ -54,7 +54,10 @@ Requester::Posted Requester::post(const WorkRequest& request) {
   if (tail_ - head_ == entries_.size()) return Posted::queue_full;
   const std::uint64_t length = total_bytes(request.slices);
   if (request.slices.size() > limits_.send_slices || length > UINT32_MAX) return Posted::invalid;
-  if (request.inline_data && length > limits_.inline_bytes) return Posted::invalid;
+  // There is no such thing as a sink that is copied when the request is posted.
+  if (request.inline_data && (length > limits_.inline_bytes || is_answered(request.operation))) {
+    return Posted::invalid;
+  }
   if (is_atomic(request.operation) && (length != 8 || request.slices.size() != 1)) {
     return Posted::invalid;
   }
@@ -73,7 +76,7 @@ void Requester::store_slices(const WorkRequest& request) {
     std::copy(request.slices.begin(), request.slices.end(), slices_of(tail_).begin());
     return;
   }
-  std::byte* at = &inline_data_[(tail_ % entries_.size()) * limits_.inline_bytes];
+  std::byte* at = inline_data_.data() + (tail_ % entries_.size()) * limits_.inline_bytes;
   for (const auto& slice : request.slices) {
     if (slice.length_bytes == 0) continue;
     std::memcpy(at, reinterpret_cast<const void*>(slice.address), slice.length_bytes);
@@ -150,7 +153,7 @@ void Requester::finish_build(Entry& entry) {
   mid_message_ = false;
   entry.built = true;
   entry.end_position = out_.end_position();
-  unproven_bytes_ += entry.length_bytes;
+  if (!is_answered(entry.request.operation)) unproven_bytes_ += entry.length_bytes;
   ++next_;
   const bool half_full = (next_ - head_) * 2 >= entries_.size();
   if (!is_answered(entry.request.operation) && (entry.request.signaled || half_full)) {
@@ -164,7 +167,7 @@ bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
   Entry& current = entry(index);
   if (bytes == 0) return true;
   if (current.request.inline_data) {
-    std::byte* data = &inline_data_[(index % entries_.size()) * limits_.inline_bytes];
+    std::byte* data = inline_data_.data() + (index % entries_.size()) * limits_.inline_bytes;
     gathered_.push_back({data + current.built_bytes, bytes});
     return true;
   }
@@ -262,6 +265,7 @@ void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outst
     ++users_outstanding_;
   }
   outstanding_.push_back(outstanding);
+  unproven_bytes_ = 0;  // its answer proves all that went before
 }
 
 // The sink is named by the first slice. Nobody looks it up: a response is checked against the
@@ -321,22 +325,22 @@ void Requester::acknowledge() {
   if (!outstanding_.empty() && outstanding_.back().index >= proof_wanted_) return;
   build_probe();
   ++acknowledgement_reads_;
-  unproven_bytes_ = 0;
 }
 
 TerminateRaised Requester::check_read_response(const Segment& segment) const {
   const auto& header = segment.tagged_header;
-  if (outstanding_.empty() || outstanding_.front().atomic ||
-      header.stag != outstanding_.front().sink_stag) {
+  if (outstanding_.empty() || outstanding_.front().atomic) {
     return wire::terminate::tagged_invalid_stag;
   }
   const Outstanding& front = outstanding_.front();
+  // RFC 5040 §5.2.1: the sink of an empty read is not checked.
+  const bool empty = front.size_bytes == 0;
+  if (!empty && header.stag != front.sink_stag) return wire::terminate::tagged_invalid_stag;
   const std::uint64_t left = front.size_bytes - front.received_bytes;
   if (segment.payload_bytes > left || header.last != (segment.payload_bytes == left)) {
     return wire::terminate::tagged_bounds;
   }
-  // RFC 5040 §5.2.1 leaves the sink of an empty read unchecked.
-  if (front.size_bytes > 0 && header.tagged_offset != front.sink_offset + front.received_bytes) {
+  if (!empty && header.tagged_offset != front.sink_offset + front.received_bytes) {
     return wire::terminate::tagged_bounds;
   }
   return std::nullopt;

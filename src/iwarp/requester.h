@@ -60,6 +60,8 @@ class Requester {
   void end_by_terminate(const wire::Terminate& message);
   void end_by_loss(std::uint64_t acknowledged_position);
   void flush();
+  // The memory of the first request that TCP has not taken whole cannot be read.
+  void blame_unsent();
 
   [[nodiscard]] std::uint64_t acknowledgement_reads() const { return acknowledgement_reads_; }
   // The next MSN on queue 0, for a ready-to-receive Send.

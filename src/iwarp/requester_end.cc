@@ -36,11 +36,21 @@ Status status_of(const Terminate& message) {
 // segment of it matches.
 bool Requester::blamed(const Entry& entry, const Terminate& message) const {
   const WorkRequest& request = entry.request;
+  if (message.has_read_request) {
+    // Surer than the header in front of it, whose sequence number the kernel's siw overwrites.
+    const wire::ReadRequest& read = message.read_request;
+    return request.operation == Operation::read && !entry.answered &&
+           read.source_stag == request.rkey && read.source_offset == request.remote_address;
+  }
   const bool write =
       request.operation == Operation::write || request.operation == Operation::write_immediate;
   if (quotes_tagged(message)) {
     const auto header = wire::DdpTagged::parse(Bytes(message.ddp_header));
-    if (!write || !header || header->stag != request.rkey) return false;
+    // It may also quote one of our Read Responses, which is no request's fault.
+    if (!write || !header || header->stag != request.rkey ||
+        wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::write) {
+      return false;
+    }
     const std::uint64_t offset = header->tagged_offset - request.remote_address;
     return offset == 0 || offset < entry.length_bytes;
   }
@@ -75,6 +85,15 @@ void Requester::end_by_terminate(const Terminate& message) {
   }
   complete(entry(head_++), status_of(message));
   flush();
+}
+
+void Requester::blame_unsent() {
+  for (std::uint64_t index = head_; index != tail_; ++index) {
+    Entry& candidate = entry(index);
+    if (candidate.built && candidate.end_position <= out_.taken_position()) continue;
+    candidate.failure = Status::local_protection;
+    return;
+  }
 }
 
 void Requester::end_by_loss(std::uint64_t acknowledged_position) {

@@ -29,7 +29,7 @@ class Responder {
                                             const wire::AtomicRequest& request);
 
   // Adds FPDUs of the oldest answer, to its end or to the end of the room there is. False: nothing to
-  // add. When the request turns out to be wrong, sets `refusal` and `at_fault()` names it.
+  // add. When the request turns out to be wrong, sets `refusal`; fault_report() quotes it.
   bool build(TerminateRaised& refusal);
   [[nodiscard]] bool mid_message() const { return !queue_.empty() && queue_.front().started; }
   [[nodiscard]] bool idle() const { return queue_.empty(); }
@@ -40,9 +40,9 @@ class Responder {
     bool atomic = false;
     bool started = false;
     std::uint32_t sent_bytes = 0;
-    wire::ReadRequest read;
-    wire::AtomicRequest operands;
-    Segment segment;
+    wire::ReadRequest read{};
+    wire::AtomicRequest operands{};
+    Segment segment{};
   };
 
   [[nodiscard]] TerminateRaised enqueue(Request request);

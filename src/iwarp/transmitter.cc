@@ -121,6 +121,7 @@ std::span<const iovec> Transmitter::pending() const {
 }
 
 void Transmitter::advance(std::size_t bytes) {
+  bytes = std::min(bytes, pending_);
   taken_ += bytes;
   pending_ -= bytes;
   while (bytes > 0) {
@@ -143,12 +144,23 @@ void Transmitter::advance(std::size_t bytes) {
 void Transmitter::forget(const std::byte* base, std::size_t bytes) {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     auto* at = static_cast<std::byte*>(pieces_[i].iov_base);
-    if (at + pieces_[i].iov_len <= base || at >= base + bytes) continue;
-    auto copy = std::make_unique_for_overwrite<std::byte[]>(pieces_[i].iov_len);
-    std::memcpy(copy.get(), at, pieces_[i].iov_len);
-    pieces_[i].iov_base = copy.get();
-    copies_.push_back(std::move(copy));
+    if (at + pieces_[i].iov_len > base && at < base + bytes) copy_piece(pieces_[i]);
   }
+}
+
+void Transmitter::detach() {
+  for (std::size_t i = first_; i < pieces_.size(); ++i) {
+    const auto* at = static_cast<const std::byte*>(pieces_[i].iov_base);
+    const bool own = at >= arena_.get() && at + pieces_[i].iov_len <= arena_.get() + arena_bytes;
+    if (!own) copy_piece(pieces_[i]);
+  }
+}
+
+void Transmitter::copy_piece(iovec& piece) {
+  auto copy = std::make_unique_for_overwrite<std::byte[]>(piece.iov_len);
+  std::memcpy(copy.get(), piece.iov_base, piece.iov_len);
+  piece.iov_base = copy.get();
+  copies_.push_back(std::move(copy));
 }
 
 void Transmitter::clear() {

@@ -54,12 +54,15 @@ class Transmitter {
 
   // The memory [base, base + bytes) goes away: what still refers to it is copied.
   void forget(const std::byte* base, std::size_t bytes);
+  // As forget(), for all memory that is not the transmitter's own.
+  void detach();
 
   void clear();
 
  private:
   [[nodiscard]] std::byte* reserve(std::size_t bytes);
   void append(const std::byte* at, std::size_t bytes);
+  void copy_piece(iovec& piece);
   void add_marked(Bytes ddp_header, std::span<const iovec> payload, std::size_t payload_bytes);
 
   Options options_;

@@ -33,7 +33,7 @@ struct WorkRequest {
   bool solicited = false;
   bool fence = false;        // wait for earlier reads and atomics
   bool inline_data = false;  // slices hold plain addresses; copied now, lkeys not looked at
-  std::span<const LocalSlice> slices;
+  std::span<const LocalSlice> slices{};
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;            // write, read, atomics; send_invalidate: the one to invalidate
   std::uint32_t immediate_be = 0;    // as the application gave it, in network order

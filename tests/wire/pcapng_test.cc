@@ -21,6 +21,7 @@ std::vector<std::byte> emitted(const Value& value) {
   return out;
 }
 
+// A view of `bytes`.
 PcapngBlock block_of(const std::vector<std::byte>& bytes) {
   const auto block = PcapngBlock::parse(bytes, PcapngOrder::little);
   EXPECT_TRUE(block);
@@ -65,7 +66,8 @@ TEST(Pcapng, PacketsOfEveryPaddingRoundTrip) {
     packet.captured_bytes = captured;
     packet.original_bytes = 1500;
     packet.direction = PcapngDirection::outbound;
-    const auto block = block_of(emitted_packet(packet));
+    const auto bytes = emitted_packet(packet);
+    const auto block = block_of(bytes);
     const auto parsed = PcapngPacket::parse(block);
     ASSERT_TRUE(parsed);
     EXPECT_EQ(*parsed, packet);

@@ -1,0 +1,36 @@
+// The addresses of this host, as GIDs.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::device {
+
+struct LocalAddress {
+  sockaddr_storage address{};
+  unsigned interface_index = 0;
+  std::string interface;
+  bool loopback = false;
+};
+
+// All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6.
+[[nodiscard]] std::vector<LocalAddress> local_addresses();
+
+// IPv4 addresses are mapped (::ffff:a.b.c.d).
+[[nodiscard]] ibv_gid gid_of(const sockaddr_storage& address);
+[[nodiscard]] bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b);
+[[nodiscard]] bool is_any_address(const sockaddr_storage& address);
+[[nodiscard]] bool is_loopback_address(const sockaddr_storage& address);
+[[nodiscard]] std::uint16_t port_of(const sockaddr_storage& address);
+void set_port(sockaddr_storage& address, std::uint16_t port);
+[[nodiscard]] socklen_t length_of(const sockaddr_storage& address);
+// "192.0.2.1:7174" or "[::1]:7174".
+[[nodiscard]] std::string to_string(const sockaddr_storage& address);
+// A numeric address without port; false where it is none.
+[[nodiscard]] bool parse_address(const std::string& text, sockaddr_storage& address);
+
+}  // namespace weft::device

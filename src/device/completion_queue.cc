@@ -1,0 +1,159 @@
+#include "device/completion_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "device/context.h"
+#include "device/limits.h"
+#include "device/queue_pair.h"
+
+namespace weft::device {
+
+CompletionChannel::CompletionChannel(ibv_context* context) {
+  channel_.context = context;
+  channel_.fd = events_.fd();
+}
+
+int CompletionChannel::next(CompletionQueue*& queue) {
+  const int failed = events_.pop(queue);
+  if (failed == 0) queue->count_delivered();
+  return failed;
+}
+
+CompletionQueue::CompletionQueue(Context& context, int entries, void* user_context,
+                                 CompletionChannel* channel)
+    : context_(context), channel_(channel), ring_(static_cast<std::size_t>(entries)) {
+  cq_.context = context.verbs();
+  cq_.channel = channel ? channel->verbs() : nullptr;
+  cq_.cq_context = user_context;
+  cq_.cqe = entries;
+  pthread_mutex_init(&cq_.mutex, nullptr);
+  pthread_cond_init(&cq_.cond, nullptr);
+  if (channel) ++channel->channel_.refcnt;
+}
+
+CompletionQueue::~CompletionQueue() {
+  if (channel_) {
+    channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
+    wait_for_acknowledgements();
+    --channel_->channel_.refcnt;
+  }
+  pthread_cond_destroy(&cq_.cond);
+  pthread_mutex_destroy(&cq_.mutex);
+}
+
+int CompletionQueue::take(int entries, ibv_wc* completions) {
+  const std::lock_guard lock(mutex_);
+  int taken = 0;
+  while (taken < entries && count_ > 0) {
+    completions[taken++] = ring_[head_];
+    head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
+    --count_;
+  }
+  return taken;
+}
+
+int CompletionQueue::poll(int entries, ibv_wc* completions) {
+  const int taken = take(entries, completions);
+  if (taken > 0 || context_.engine().mode() == ProgressMode::thread) return taken;
+  drive();
+  return take(entries, completions);
+}
+
+// The polling thread does what the progress thread would do, at no hand-over. One driver at a time:
+// another poller of the same queue finds what this one brings in.
+void CompletionQueue::drive() {
+  context_.engine().note_inline_poll();
+  const std::unique_lock lock(members_mutex_, std::try_to_lock);
+  if (!lock) return;
+  if (members_.size() > limits::directly_polled_queue_pairs) return context_.engine().poll();
+  for (const auto& member : members_) member->drive_inline();
+}
+
+void CompletionQueue::push(const ibv_wc& completion, bool solicited) {
+  bool notify = false;
+  bool lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (count_ == ring_.size()) {
+      lost = !overrun_;
+      overrun_ = true;
+    } else {
+      const std::size_t at = head_ + count_;
+      ring_[at >= ring_.size() ? at - ring_.size() : at] = completion;
+      ++count_;
+      const bool counts = solicited || completion.status != IBV_WC_SUCCESS;
+      notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
+      if (notify) armed_ = Armed::no;
+    }
+  }
+  if (lost) overrun();
+  if (notify && channel_) channel_->events_.push(this);
+}
+
+void CompletionQueue::overrun() {
+  ibv_async_event event{};
+  event.element.cq = &cq_;
+  event.event_type = IBV_EVENT_CQ_ERR;
+  context_.raise(event);
+}
+
+int CompletionQueue::request_notification(bool solicited_only) {
+  {
+    const std::lock_guard lock(mutex_);
+    // "Any" is the stronger wish and stays until an event comes of it.
+    if (armed_ != Armed::any) armed_ = solicited_only ? Armed::solicited : Armed::any;
+  }
+  context_.engine().expect_sleep();
+  return 0;
+}
+
+int CompletionQueue::resize(int entries) {
+  if (entries < 1 || entries > limits::max_completions) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  if (static_cast<std::size_t>(entries) < count_) return EINVAL;
+  std::vector<ibv_wc> larger(static_cast<std::size_t>(entries));
+  for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
+  ring_ = std::move(larger);
+  head_ = 0;
+  cq_.cqe = entries;
+  return 0;
+}
+
+void CompletionQueue::forget(std::uint32_t queue_pair_number) {
+  const std::lock_guard lock(mutex_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const ibv_wc completion = ring_[(head_ + i) % ring_.size()];
+    if (completion.qp_num == queue_pair_number) continue;
+    ring_[(head_ + kept++) % ring_.size()] = completion;
+  }
+  count_ = kept;
+}
+
+void CompletionQueue::attach(const std::shared_ptr<QueuePair>& queue_pair) {
+  const std::lock_guard lock(members_mutex_);
+  if (std::find(members_.begin(), members_.end(), queue_pair) == members_.end()) {
+    members_.push_back(queue_pair);
+  }
+}
+
+void CompletionQueue::detach(const QueuePair* queue_pair) {
+  const std::lock_guard lock(members_mutex_);
+  std::erase_if(members_, [&](const auto& member) { return member.get() == queue_pair; });
+}
+
+bool CompletionQueue::in_use() const {
+  const std::lock_guard lock(members_mutex_);
+  return !members_.empty();
+}
+
+void CompletionQueue::wait_for_acknowledgements() {
+  pthread_mutex_lock(&cq_.mutex);
+  while (cq_.comp_events_completed != delivered_events_) {
+    pthread_cond_wait(&cq_.cond, &cq_.mutex);
+  }
+  pthread_mutex_unlock(&cq_.mutex);
+}
+
+}  // namespace weft::device

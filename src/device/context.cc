@@ -1,0 +1,160 @@
+#include "device/context.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+
+#include "device/limits.h"
+#include "device/queue_pair.h"
+
+namespace weft::device {
+namespace {
+
+constexpr unsigned optional_access = 0x3FF00000;  // IBV_ACCESS_OPTIONAL_RANGE: may be ignored
+constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
+
+int check_access(unsigned access) {
+  if ((access & ~(known_access | optional_access)) != 0) return EOPNOTSUPP;
+  // ibv_reg_mr(3): who lets others write must let himself write.
+  const bool others_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  if (others_write && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+Context::Context(Device& device) : device_(device) {
+  ibv_context& context = extended_.context;
+  context.device = device.verbs();
+  context.cmd_fd = -1;
+  context.async_fd = events_.fd();
+  context.num_comp_vectors = 1;
+  context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  pthread_mutex_init(&context.mutex, nullptr);
+  extended_.sz = sizeof(verbs_context);
+  set_operations(extended_);
+  device_.add(this);
+}
+
+Context::~Context() {
+  device_.remove(this);
+  pthread_mutex_destroy(&extended_.context.mutex);
+}
+
+Context* Context::of(ibv_context* context) {
+  auto* extended = reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context);
+  return *reinterpret_cast<Context**>(extended + sizeof(verbs_context));
+}
+
+void Context::raise(const ibv_async_event& event) { events_.push(event); }
+
+int Context::next_event(ibv_async_event& event) {
+  if (const int failed = events_.pop(event)) return failed;
+  const std::lock_guard lock(event_mutex_);
+  const void* element = event.element.cq;
+  const auto known = std::find_if(delivered_.begin(), delivered_.end(),
+                                  [&](const Delivered& entry) { return entry.element == element; });
+  if (known == delivered_.end()) {
+    delivered_.push_back({element, 1});
+  } else {
+    ++known->count;
+  }
+  return 0;
+}
+
+void Context::acknowledge(const ibv_async_event& event) {
+  {
+    const std::lock_guard lock(event_mutex_);
+    const void* element = event.element.cq;
+    const auto known = std::find_if(delivered_.begin(), delivered_.end(), [&](const auto& entry) {
+      return entry.element == element;
+    });
+    if (known == delivered_.end()) return;
+    if (--known->count == 0) delivered_.erase(known);
+  }
+  event_acknowledged_.notify_all();
+}
+
+void Context::settle_events(const void* element) {
+  events_.withdraw([&](const ibv_async_event& event) { return event.element.cq == element; });
+  std::unique_lock lock(event_mutex_);
+  event_acknowledged_.wait(lock, [&] {
+    return std::none_of(delivered_.begin(), delivered_.end(),
+                        [&](const Delivered& entry) { return entry.element == element; });
+  });
+}
+
+ProtectionDomain* Context::allocate_domain() {
+  auto* domain = new ProtectionDomain;
+  domain->pd.context = verbs();
+  domain->number = next_domain_.fetch_add(1);
+  domain->pd.handle = domain->number;
+  return domain;
+}
+
+ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address,
+                                 std::size_t length_bytes, std::uint64_t iova, unsigned access) {
+  int failed = check_access(access);
+  if (failed == 0 && length_bytes > limits::max_region_bytes) failed = EINVAL;
+  if (failed == 0) failed = check_mapped(address, length_bytes);
+  if (failed != 0) {
+    errno = failed;
+    return nullptr;
+  }
+  auto region = std::make_unique<Region>();
+  region->mr = {.context = verbs(),
+                .pd = &domain.pd,
+                .addr = address,
+                .length = length_bytes,
+                .handle = 0,
+                .lkey = 0,
+                .rkey = 0};
+  region->domain = domain.number;
+  region->access = access;
+  region->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
+  region->base = static_cast<std::byte*>(address);
+  region->length_bytes = length_bytes;
+  if (!memory_.add(*region)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  region->mr.handle = region->mr.lkey;
+  ++domain.users;
+  return &region.release()->mr;
+}
+
+void Context::deregister_memory(ibv_mr* mr) {
+  const std::unique_ptr<Region> region(Region::of(mr));
+  memory_.remove(*region);
+  await_quiescence(region->base, region->length_bytes);
+  memory_.reclaim();
+  --ProtectionDomain::of(mr->pd)->users;
+}
+
+void Context::await_quiescence(const std::byte* base, std::size_t length_bytes) {
+  std::vector<std::shared_ptr<QueuePair>> queue_pairs;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_pairs = queue_pairs_;
+  }
+  for (const auto& queue_pair : queue_pairs) queue_pair->forget_memory(base, length_bytes);
+}
+
+void Context::add(const std::shared_ptr<QueuePair>& queue_pair) {
+  const std::lock_guard lock(mutex_);
+  queue_pairs_.push_back(queue_pair);
+}
+
+void Context::remove(const QueuePair* queue_pair) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queue_pairs_, [&](const auto& entry) { return entry.get() == queue_pair; });
+}
+
+void Context::abandon_after_fork() {
+  events_.abandon_after_fork();
+  for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
+}
+
+}  // namespace weft::device

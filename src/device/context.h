@@ -1,0 +1,89 @@
+// An opened device: ibv_open_device(3). Owns nothing of the application; knows its queue pairs, so
+// that memory can be taken away safely.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+#include "device/event_queue.h"
+#include "device/memory.h"
+
+namespace weft::device {
+
+class QueuePair;
+
+struct ProtectionDomain {
+  ibv_pd pd{};  // first: see of()
+  std::uint32_t number = 0;
+  std::atomic<int> users{0};  // regions, queue pairs, shared receive queues, address handles
+
+  [[nodiscard]] static ProtectionDomain* of(ibv_pd* pd) {
+    return reinterpret_cast<ProtectionDomain*>(pd);
+  }
+};
+
+class Context {
+ public:
+  explicit Context(Device& device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  [[nodiscard]] ibv_context* verbs() { return &extended_.context; }
+  [[nodiscard]] static Context* of(ibv_context* context);
+
+  [[nodiscard]] Device& device() { return device_; }
+  [[nodiscard]] Engine& engine() { return device_.engine(); }
+  [[nodiscard]] MemoryTable& memory() { return memory_; }
+
+  // Asynchronous events: ibv_get_async_event(3).
+  void raise(const ibv_async_event& event);
+  int next_event(ibv_async_event& event);
+  // Before an object goes: undelivered events of it are withdrawn, delivered ones are waited for.
+  void settle_events(const void* element);
+  void acknowledge(const ibv_async_event& event);
+
+  [[nodiscard]] ProtectionDomain* allocate_domain();
+  // Null with errno set: EINVAL, EFAULT, ENOMEM.
+  [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,
+                                        std::size_t length_bytes, std::uint64_t iova,
+                                        unsigned access);
+  void deregister_memory(ibv_mr* mr);
+
+  void add(const std::shared_ptr<QueuePair>& queue_pair);
+  void remove(const QueuePair* queue_pair);
+
+  void abandon_after_fork();
+
+ private:
+  struct Delivered {
+    const void* element;
+    std::uint32_t count;
+  };
+
+  // Nobody uses [base, base + length) any more when this returns.
+  void await_quiescence(const std::byte* base, std::size_t length_bytes);
+
+  verbs_context extended_{};
+  Context* self_ = this;  // of() finds it right behind extended_
+  Device& device_;
+  MemoryTable memory_;
+  std::atomic<std::uint32_t> next_domain_{1};
+  EventQueue<ibv_async_event> events_;
+  std::mutex event_mutex_;
+  std::condition_variable event_acknowledged_;
+  std::vector<Delivered> delivered_;
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
+};
+
+// Fills in the data path operations and the extended ones.
+void set_operations(verbs_context& context);
+
+}  // namespace weft::device

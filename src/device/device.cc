@@ -1,0 +1,100 @@
+#include "device/device.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "device/context.h"
+
+namespace weft::device {
+namespace {
+
+constexpr std::uint32_t first_queue_pair_number = 0x10;
+constexpr std::uint32_t queue_pair_numbers = 0xFFFFF0 - first_queue_pair_number;
+
+std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
+  // Locally administered EUI-64, with the bytes of the first address in it.
+  std::uint64_t guid = 0;
+  std::array<unsigned char, 8> bytes{0x02, 'w', 'e', 0xFF};
+  if (!addresses.empty()) {
+    const ibv_gid gid = gid_of(addresses.front().address);
+    std::copy(gid.raw + 12, gid.raw + 16, bytes.begin() + 4);
+  }
+  std::memcpy(&guid, bytes.data(), sizeof guid);
+  return guid;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& settings) {
+  std::vector<LocalAddress> addresses = local_addresses();
+  if (!settings.address.empty()) {
+    sockaddr_storage wanted{};
+    if (!parse_address(settings.address, wanted)) {
+      return "WEFT_ADDR=" + settings.address +
+             ": not a numeric IP address; give one of this host's, for example 127.0.0.1";
+    }
+    std::erase_if(addresses, [&](const LocalAddress& local) {
+      return !same_host_address(local.address, wanted);
+    });
+    if (addresses.empty()) {
+      return "WEFT_ADDR=" + settings.address +
+             ": not an address of this host; `ip -brief address` lists them";
+    }
+  }
+  if (addresses.empty()) {
+    return std::string("no network interface with an address is up; try `ip link set lo up`");
+  }
+  std::shared_ptr<CaptureFile> capture;
+  if (!settings.capture_path.empty()) {
+    auto opened = CaptureFile::open(settings.capture_path);
+    if (!opened) return opened.error();
+    capture = *opened;
+  }
+  return std::unique_ptr<Device>(new Device(settings, std::move(addresses), std::move(capture)));
+}
+
+Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
+               std::shared_ptr<CaptureFile> capture)
+    : settings_(settings),
+      addresses_(std::move(addresses)),
+      capture_(std::move(capture)),
+      guid_be_(make_guid(addresses_)),
+      engine_(settings.progress),
+      next_number_(std::random_device{}() % queue_pair_numbers) {
+  handle_.owner = this;
+  ibv_device& device = handle_.device;
+  device.node_type = IBV_NODE_RNIC;
+  device.transport_type = IBV_TRANSPORT_IWARP;
+  std::snprintf(device.name, sizeof device.name, "weft0");
+  std::snprintf(device.dev_name, sizeof device.dev_name, "uverbs0");
+  std::snprintf(device.dev_path, sizeof device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+  std::snprintf(device.ibdev_path, sizeof device.ibdev_path, "/sys/class/infiniband/weft0");
+}
+
+Device::~Device() = default;
+
+// Numbers come back only after all others have been used: a late reference to an old queue pair does
+// not hit a new one.
+std::uint32_t Device::next_queue_pair_number() {
+  return first_queue_pair_number + next_number_.fetch_add(1) % queue_pair_numbers;
+}
+
+void Device::add(Context* context) {
+  const std::lock_guard lock(mutex_);
+  contexts_.push_back(context);
+}
+
+void Device::remove(Context* context) {
+  const std::lock_guard lock(mutex_);
+  std::erase(contexts_, context);
+}
+
+void Device::abandon_after_fork() {
+  engine_.abandon_after_fork();
+  if (capture_) capture_->forget_after_fork();
+  for (Context* context : contexts_) context->abandon_after_fork();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,76 @@
+// The device weft0: one per process that uses it. Contexts are opened on it; it owns what they share.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/addresses.h"
+#include "device/capture_tap.h"
+#include "device/engine.h"
+#include "device/settings.h"
+
+namespace weft::device {
+
+class Context;
+
+class Device {
+ public:
+  // The error is a sentence that names the setting at fault and the next step.
+  [[nodiscard]] static Result<std::unique_ptr<Device>, std::string> create(
+      const Settings& settings);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] ibv_device* verbs() { return &handle_.device; }
+  [[nodiscard]] static Device* of(ibv_device* device) {
+    return reinterpret_cast<Handle*>(device)->owner;
+  }
+
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] Engine& engine() { return engine_; }
+  [[nodiscard]] const std::shared_ptr<CaptureFile>& capture() const { return capture_; }
+  // In network order, made from the first address: the same from run to run.
+  [[nodiscard]] std::uint64_t guid_be() const { return guid_be_; }
+
+  // What the GID table shows (its order is the GID index). Fixed when the device is created.
+  [[nodiscard]] const std::vector<LocalAddress>& addresses() const { return addresses_; }
+
+  std::uint32_t next_queue_pair_number();
+  void add(Context* context);
+  void remove(Context* context);
+
+  // In the child after fork(): everything made before it is dead and closes silently.
+  void abandon_after_fork();
+
+ private:
+  Device(const Settings& settings, std::vector<LocalAddress> addresses,
+         std::shared_ptr<CaptureFile> capture);
+
+  // Vendor libraries look at the pointer right behind ibv_device to see whether the device is theirs.
+  struct Handle {
+    ibv_device device{};
+    std::array<void*, 8> behind{};
+    Device* owner = nullptr;
+  };
+
+  Handle handle_;
+  Settings settings_;
+  std::vector<LocalAddress> addresses_;
+  std::shared_ptr<CaptureFile> capture_;
+  std::uint64_t guid_be_ = 0;
+  Engine engine_;
+  std::atomic<std::uint32_t> next_number_;
+  std::mutex mutex_;
+  std::vector<Context*> contexts_;
+};
+
+}  // namespace weft::device

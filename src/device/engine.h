@@ -1,0 +1,100 @@
+// Who makes things happen: one epoll set and one thread per device, and any application thread that
+// polls a completion queue meanwhile.
+//
+// An application that polls without pause needs no thread: each wake-up of the thread would only take
+// the processor away from it. So as long as somebody polls, the thread looks after things on a slow
+// tick; when polling stops, or an application arms a completion queue, it sleeps in epoll again.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/system.h"
+
+namespace weft::device {
+
+enum class ProgressMode : std::uint8_t {
+  automatic,  // the thread, and whoever polls
+  thread,     // the thread alone
+  manual,     // only whoever polls: no thread is started
+};
+
+// Something with a descriptor or a deadline. Called from the progress thread or from a polling
+// application thread, possibly from both at once: implementations lock.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  virtual void on_ready(std::uint32_t epoll_events) = 0;
+  virtual void on_deadline() {}
+};
+
+class Engine {
+ public:
+  explicit Engine(ProgressMode mode);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] ProgressMode mode() const { return mode_; }
+
+  // From now on `target` hears of `events` (EPOLLIN, EPOLLOUT) on `fd`; it is kept alive until
+  // unwatch(), and while a call to it is under way. Returns a token, or 0 where the kernel refused.
+  std::uint64_t watch(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
+  void change(std::uint64_t token, std::uint32_t events);
+  // Before the descriptor is closed. A call that is under way may still come to its end.
+  void unwatch(std::uint64_t token);
+
+  // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
+  void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
+
+  // Handles what is ready now, without waiting. For an application thread.
+  void poll();
+  // An application thread has looked for itself and will do so again.
+  void note_inline_poll() { inline_polls_.fetch_add(1, std::memory_order_relaxed); }
+  // An application is about to sleep on an event: the thread must be listening.
+  void expect_sleep();
+
+  // In the child after fork(): closes the child's copies of all descriptors, and does nothing any
+  // more. The thread does not exist there.
+  void abandon_after_fork();
+
+ private:
+  struct Slot {
+    std::shared_ptr<Pollable> target;
+    int fd = -1;
+    std::uint32_t generation = 1;
+  };
+
+  void start_thread();
+  void run();
+  void stand_by();
+  void dispatch(std::span<const epoll_event> events);
+  int run_deadlines();
+  [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
+  void wake();
+
+  ProgressMode mode_;
+  sys::Descriptor epoll_;
+  sys::Descriptor wake_;
+
+  std::mutex mutex_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
+
+  std::atomic<std::uint64_t> inline_polls_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> abandoned_{false};
+  std::mutex stand_by_mutex_;
+  std::condition_variable stand_by_;
+  bool sleep_expected_ = false;
+  std::thread thread_;
+};
+
+}  // namespace weft::device

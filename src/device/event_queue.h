@@ -1,0 +1,73 @@
+// A queue of events behind a descriptor that a program may poll: readable exactly as long as an
+// event waits. The program owns the descriptor's blocking mode (it may set O_NONBLOCK).
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "device/system.h"
+
+namespace weft::device {
+
+template <typename Event>
+class EventQueue {
+ public:
+  EventQueue() : fd_(sys::event_fd(true)) {}
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+  void push(Event event) {
+    {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+    }
+    const std::uint64_t one = 1;
+    sys::write(fd_.get(), &one, sizeof one);
+  }
+
+  // Waits, unless the descriptor is non-blocking. 0, EAGAIN or EINTR.
+  int pop(Event& event) {
+    while (true) {
+      std::uint64_t one = 0;
+      const auto got = sys::read(fd_.get(), &one, sizeof one);
+      if (got < 0) return static_cast<int>(-got);
+      const std::lock_guard lock(mutex_);
+      if (events_.empty()) continue;  // withdrawn between the two
+      event = std::move(events_.front());
+      events_.pop_front();
+      return 0;
+    }
+  }
+
+  // Takes back the events that `matches`; they were never delivered.
+  template <typename Predicate>
+  std::vector<Event> withdraw(Predicate matches) {
+    std::vector<Event> taken;
+    const std::lock_guard lock(mutex_);
+    for (auto it = events_.begin(); it != events_.end();) {
+      if (!matches(*it)) {
+        ++it;
+        continue;
+      }
+      taken.push_back(std::move(*it));
+      it = events_.erase(it);
+      std::uint64_t one = 0;
+      // Never waits: a count for this event is there, unless a reader has just taken it; that reader
+      // then finds the queue one shorter and waits again.
+      if (sys::poll_readable(fd_.get(), 0) > 0) sys::read(fd_.get(), &one, sizeof one);
+    }
+    return taken;
+  }
+
+  void abandon_after_fork() { fd_.reset(); }
+
+ private:
+  sys::Descriptor fd_;
+  std::mutex mutex_;
+  std::deque<Event> events_;
+};
+
+}  // namespace weft::device

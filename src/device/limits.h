@@ -1,0 +1,39 @@
+// What the device promises at most, in one place: each with its reason and what happens beyond it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::device::limits {
+
+// QPNs have 24 bits; the table of a process is bounded by descriptors long before that. ENOMEM.
+inline constexpr int max_queue_pairs = 16384;
+// A ring is allocated when the queue is made: 16384 entries of a send queue take about 5 MB. EINVAL.
+inline constexpr std::uint32_t max_work_requests = 16384;
+// One FPDU must be describable in one sendmsg with room to spare. EINVAL.
+inline constexpr std::uint32_t max_slices = 32;
+// Beyond this, copying is slower than referring. EINVAL, never clamped: programs probe for it.
+inline constexpr std::uint32_t max_inline_bytes = 1024;
+inline constexpr int max_completion_queues = 65536;
+// A ring of 4 Mi completions takes 192 MB. EINVAL.
+inline constexpr int max_completions = 4 * 1024 * 1024;
+inline constexpr int max_shared_receive_queues = 16384;
+// STags carry 24 random bits: keep the table sparse so that guessing stays hopeless. ENOMEM.
+inline constexpr int max_memory_regions = 1 << 20;
+inline constexpr std::uint64_t max_region_bytes = std::uint64_t{1} << 47;
+inline constexpr int max_protection_domains = 65536;
+// On the wire one more is negotiated, for acknowledgement (at most 128 there). Clamped by verbs'
+// attributes, EINVAL beyond.
+inline constexpr std::uint16_t max_read_depth = 127;
+// One message, as InfiniBand has it. EINVAL.
+inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
+// How long a closed connection may take to hand over its last bytes; then it is cut.
+inline constexpr std::uint64_t linger_ns = 1'000'000'000;
+// MPA set-up on a connection that somebody opened to us; then it is closed.
+inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
+// Reads from one socket before the next gets its turn.
+inline constexpr int reads_per_turn = 16;
+// A CQ with more queue pairs than this asks epoll which of them have something.
+inline constexpr std::size_t directly_polled_queue_pairs = 4;
+
+}  // namespace weft::device::limits

@@ -1,0 +1,80 @@
+// Registered memory: which STag names which bytes, and who may do what with them (RFC 5040 §8, RFC 5042).
+//
+// Looking up is lock-free; it happens under some queue pair's lock. Taking a region away happens in
+// two steps: it leaves the table, then every queue pair's lock is taken once (see Context), after
+// which nobody can still be using it. So a data path access needs no reference count, and
+// deregistration waits for placements in flight.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "iwarp/types.h"
+
+namespace weft::device {
+
+struct Region {
+  ibv_mr mr{};  // first: an ibv_mr* is a Region*
+  std::uint32_t domain = 0;
+  std::uint32_t access = 0;        // IBV_ACCESS_*
+  std::uint64_t iova = 0;          // what the first byte is called by lkey and rkey
+  std::byte* base = nullptr;
+  std::uint64_t length_bytes = 0;
+  // A Send with Invalidate withdrew it (RFC 5040 §5.3); lkey access stays.
+  std::atomic<bool> remote_valid{true};
+
+  [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }
+};
+
+class MemoryTable {
+ public:
+  MemoryTable();
+  ~MemoryTable();
+  MemoryTable(const MemoryTable&) = delete;
+  MemoryTable& operator=(const MemoryTable&) = delete;
+
+  // Gives the region an unguessable STag and makes it known; false where the table is full. The table
+  // does not own it.
+  bool add(Region& region);
+  // After this, and a grace period, nobody holds the region.
+  void remove(Region& region);
+  // To be called when a grace period has passed: frees what earlier growth left behind.
+  void reclaim();
+
+  // The region with exactly this STag, or null. The pointer is good until the caller's queue pair
+  // lock is released.
+  [[nodiscard]] const Region* find(std::uint32_t stag) const;
+  [[nodiscard]] Region* find(std::uint32_t stag);
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Table;
+  void insert(Table& table, Region* region);
+  void grow();
+
+  std::atomic<Table*> table_;
+  std::mutex mutex_;
+  std::size_t size_ = 0;
+  std::size_t used_ = 0;  // entries that are not free: regions and gravestones
+  std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
+  std::mt19937_64 random_;
+};
+
+// The rules of one access. `domain`: the queue pair's; `rights`: the queue pair's own limits.
+[[nodiscard]] iwarp::Memory check_remote(const Region* region, std::uint32_t domain,
+                                         std::uint32_t queue_pair_access, std::uint64_t offset,
+                                         std::uint64_t length_bytes, iwarp::RemoteRight right);
+[[nodiscard]] iwarp::Memory check_local(const Region* region, std::uint32_t domain,
+                                        const iwarp::LocalSlice& slice, bool for_writing);
+
+// Whether [address, address + length) is mapped at all: 0 or EFAULT.
+[[nodiscard]] int check_mapped(const void* address, std::size_t length_bytes);
+
+}  // namespace weft::device

@@ -1,0 +1,119 @@
+#include "device/query.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "device/context.h"
+#include "device/limits.h"
+
+namespace weft::device {
+namespace {
+
+constexpr std::uint16_t full_member_pkey = 0xFFFF;
+constexpr std::uint8_t width_4x = 2;
+constexpr std::uint8_t speed_25_gbit = 32;
+constexpr std::uint8_t link_up = 5;
+
+std::uint16_t to_network(std::uint16_t value) {
+  std::uint16_t result = 0;
+  store_be(reinterpret_cast<std::byte*>(&result), value);
+  return result;
+}
+
+// Zeroes what the caller has room for and copies what both sides know.
+template <typename T>
+void hand_over(const T& ours, T* theirs, std::size_t bytes) {
+  std::memset(static_cast<void*>(theirs), 0, bytes);
+  std::memcpy(static_cast<void*>(theirs), &ours, std::min(bytes, sizeof ours));
+}
+
+}  // namespace
+
+void query_device(Context& context, ibv_device_attr& attributes) {
+  attributes = {};
+  std::snprintf(attributes.fw_ver, sizeof attributes.fw_ver, "%s", WEFT_VERSION);
+  attributes.node_guid = attributes.sys_image_guid = context.device().guid_be();
+  attributes.max_mr_size = limits::max_region_bytes;
+  attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any from 4 KiB: nothing is pinned
+  attributes.max_qp = limits::max_queue_pairs;
+  attributes.max_qp_wr = limits::max_work_requests;
+  attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
+                                IBV_DEVICE_RC_RNR_NAK_GEN;
+  attributes.max_sge = limits::max_slices;
+  attributes.max_sge_rd = limits::max_slices;
+  attributes.max_cq = limits::max_completion_queues;
+  attributes.max_cqe = limits::max_completions;
+  attributes.max_mr = limits::max_memory_regions;
+  attributes.max_pd = limits::max_protection_domains;
+  attributes.max_qp_rd_atom = limits::max_read_depth;
+  attributes.max_qp_init_rd_atom = limits::max_read_depth;
+  attributes.max_res_rd_atom = limits::max_read_depth * limits::max_queue_pairs;
+  attributes.atomic_cap = IBV_ATOMIC_GLOB;
+  attributes.max_srq = limits::max_shared_receive_queues;
+  attributes.max_srq_wr = limits::max_work_requests;
+  attributes.max_srq_sge = limits::max_slices;
+  attributes.max_pkeys = 1;
+  attributes.phys_port_cnt = 1;
+}
+
+int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_t bytes) {
+  if (bytes < sizeof(ibv_device_attr)) return EINVAL;
+  ibv_device_attr_ex ours{};
+  query_device(context, ours.orig_attr);
+  ours.phys_port_cnt_ex = 1;
+  hand_over(ours, attributes, bytes);
+  return 0;
+}
+
+int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, std::size_t bytes) {
+  if (port != 1) return EINVAL;
+  ibv_port_attr ours{};
+  ours.state = IBV_PORT_ACTIVE;
+  ours.max_mtu = IBV_MTU_4096;
+  ours.active_mtu = IBV_MTU_4096;
+  ours.gid_tbl_len = static_cast<int>(gid_count(context));
+  ours.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP;
+  ours.max_msg_sz = limits::max_message_bytes;
+  ours.pkey_tbl_len = 1;
+  ours.active_width = width_4x;
+  ours.active_speed = speed_25_gbit;
+  ours.phys_state = link_up;
+  ours.max_vl_num = 1;
+  ours.link_layer = IBV_LINK_LAYER_ETHERNET;
+  hand_over(ours, attributes, bytes);
+  return 0;
+}
+
+std::size_t gid_count(Context& context) { return context.device().addresses().size(); }
+
+int query_gid(Context& context, std::uint8_t port, int index, ibv_gid& gid) {
+  if (port != 1 || index < 0 || static_cast<std::size_t>(index) >= gid_count(context)) {
+    return EINVAL;
+  }
+  gid = gid_of(context.device().addresses()[static_cast<std::size_t>(index)].address);
+  return 0;
+}
+
+int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
+                    ibv_gid_entry& entry) {
+  entry = {};
+  if (port != 1 || index >= gid_count(context)) return EINVAL;
+  const LocalAddress& local = context.device().addresses()[index];
+  entry.gid = gid_of(local.address);
+  entry.gid_index = index;
+  entry.port_num = port;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.ndev_ifindex = local.interface_index;
+  return 0;
+}
+
+int query_pkey(std::uint8_t port, int index, std::uint16_t& pkey_be) {
+  if (port != 1 || index != 0) return EINVAL;
+  pkey_be = to_network(full_member_pkey);
+  return 0;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,218 @@
+#include "device/queue_pair.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "device/limits.h"
+#include "device/linger.h"
+#include "device/queue_pair_state.h"
+#include "device/queue_pair_turn.h"
+
+namespace weft::device {
+namespace {
+
+constexpr unsigned all_remote_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+    IBV_ACCESS_REMOTE_ATOMIC;
+
+int check(const ibv_qp_init_attr& attributes) {
+  if (attributes.qp_type != IBV_QPT_RC) {
+    const bool known = attributes.qp_type >= IBV_QPT_RC && attributes.qp_type <= IBV_QPT_DRIVER;
+    return known ? EOPNOTSUPP : EINVAL;
+  }
+  const ibv_qp_cap& cap = attributes.cap;
+  if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
+  if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > limits::max_slices ||
+      cap.max_inline_data > limits::max_inline_bytes) {
+    return EINVAL;
+  }
+  if (attributes.srq) return 0;  // the receive side of the cap says nothing then
+  const bool fits =
+      cap.max_recv_wr <= limits::max_work_requests && cap.max_recv_sge <= limits::max_slices;
+  return fits ? 0 : EINVAL;
+}
+
+}  // namespace
+
+std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
+                                             ibv_qp_init_attr& attributes) {
+  if (const int failed = check(attributes)) {
+    errno = failed;
+    return nullptr;
+  }
+  if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+  auto made = std::make_shared<QueuePair>(context, domain, attributes);
+  made->send_queue_->attach(made);
+  made->receive_queue_->attach(made);
+  context.add(made);
+  return made;
+}
+
+QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes)
+    : context_(context),
+      memory_(context.memory()),
+      domain_(ProtectionDomain::of(domain)->number),
+      limits_{.send_requests = attributes.cap.max_send_wr,
+              .send_slices = attributes.cap.max_send_sge,
+              .receive_slices = attributes.cap.max_recv_sge,
+              .inline_bytes = attributes.cap.max_inline_data},
+      signal_all_(attributes.sq_sig_all != 0),
+      send_queue_(CompletionQueue::of(attributes.send_cq)),
+      receive_queue_(CompletionQueue::of(attributes.recv_cq)),
+      shared_receives_(attributes.srq ? SharedReceiveQueue::of(attributes.srq) : nullptr),
+      receives_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
+  handle_.owner = this;
+  ibv_qp& qp = handle_.qp;
+  qp.context = context.verbs();
+  qp.qp_context = attributes.qp_context;
+  qp.pd = domain;
+  qp.send_cq = attributes.send_cq;
+  qp.recv_cq = attributes.recv_cq;
+  qp.srq = attributes.srq;
+  qp.qp_num = context.device().next_queue_pair_number();
+  qp.handle = qp.qp_num;
+  qp.state = IBV_QPS_INIT;  // an iWARP queue pair has no RESET: it is made in IDLE
+  qp.qp_type = attributes.qp_type;
+  pthread_mutex_init(&qp.mutex, nullptr);
+  pthread_cond_init(&qp.cond, nullptr);
+  attributes_.cap = attributes.cap;
+  attributes_.qp_access_flags = all_remote_access;
+  attributes_.port_num = 1;
+  ++ProtectionDomain::of(domain)->users;
+  if (shared_receives_) ++shared_receives_->users;
+}
+
+QueuePair::~QueuePair() {
+  pthread_cond_destroy(&handle_.qp.cond);
+  pthread_mutex_destroy(&handle_.qp.mutex);
+}
+
+void QueuePair::destroy() {
+  const auto self = shared_from_this();
+  disconnect();
+  send_queue_->detach(this);
+  receive_queue_->detach(this);
+  context_.remove(this);
+  {
+    const Turn turn(*this);
+    destroyed_ = true;
+    pending_.clear();
+    observer_.reset();
+  }
+  send_queue_->forget(handle_.qp.qp_num);
+  receive_queue_->forget(handle_.qp.qp_num);
+  context_.settle_events(&handle_.qp);
+  --ProtectionDomain::of(handle_.qp.pd)->users;
+  if (shared_receives_) --shared_receives_->users;
+}
+
+int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
+                      std::weak_ptr<ConnectionObserver> observer) {
+  const Turn turn(*this);
+  if (destroyed_ || stream_ || handle_.qp.state == IBV_QPS_ERR) return EINVAL;
+  socket_ = std::move(socket);
+  stream_base_ = socket_.written_bytes();
+  const Settings& settings = context_.device().settings();
+  stream_.emplace(iwarp::Connection::Options{.initiator = parameters.initiator,
+                                             .crc = parameters.crc,
+                                             .strict_crc = settings.strict_crc,
+                                             .send_markers = parameters.send_markers,
+                                             .acknowledge = parameters.acknowledge,
+                                             .ird = parameters.ird,
+                                             .wire_ord = parameters.wire_ord,
+                                             .ord = parameters.ord,
+                                             .rtr = parameters.rtr,
+                                             .mulpdu_bytes =
+                                                 socket_.mulpdu_bytes(parameters.send_markers),
+                                             .limits = limits_},
+                  static_cast<iwarp::Host&>(*this));
+  observer_ = std::move(observer);
+  handle_.qp.state = IBV_QPS_RTS;
+  writing_ = false;
+  token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
+  if (token_ == 0) {
+    lose_stream();
+    return ENOMEM;
+  }
+  run();
+  return 0;
+}
+
+void QueuePair::disconnect() {
+  const Turn turn(*this);
+  if (stream_ && !stream_->ended()) {
+    receive_available();
+    if (!stream_->ended()) stream_->close();
+  }
+  enter_error();
+}
+
+void QueuePair::forget_memory(const std::byte* base, std::size_t length_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (stream_) stream_->forget(base, length_bytes);
+}
+
+void QueuePair::abandon_after_fork() {
+  // The lock may be held by a thread that does not exist in this process: nothing is locked here.
+  // The engine has closed the descriptor already; the number may belong to somebody else by now.
+  socket_.disown();
+}
+
+// The stream has ended, or there was none: everything that is posted completes.
+void QueuePair::enter_error() {
+  handle_.qp.state = IBV_QPS_ERR;
+  flush_receives();
+  leave_stream();
+}
+
+void QueuePair::flush_receives() {
+  if (shared_receives_) {
+    if (!stream_) return;
+    ibv_async_event event{};
+    event.element.qp = &handle_.qp;
+    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+    context_.raise(event);
+    return;
+  }
+  iwarp::ReceiveRequest request;
+  while (receives_.take(request)) {
+    complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
+  }
+}
+
+// Hands the socket over to linger with whatever it did not take yet.
+void QueuePair::leave_stream() {
+  if (!stream_) return;
+  const iwarp::EndReason reason = stream_->end_reason();
+  std::vector<std::byte> rest;
+  const bool peer_gone = reason == iwarp::EndReason::peer_closed;
+  if (!peer_gone) {
+    for (const auto& piece : stream_->plan_send()) {
+      const auto* at = static_cast<const std::byte*>(piece.iov_base);
+      rest.insert(rest.end(), at, at + piece.iov_len);
+    }
+  }
+  if (token_ != 0) context_.engine().unwatch(token_);
+  token_ = 0;
+  stream_.reset();
+  if (!socket_.valid()) return;
+  if (peer_gone) {
+    socket_.close();
+  } else {
+    Linger::start(context_.engine(), std::move(socket_), std::move(rest));
+  }
+  socket_ = StreamSocket();
+}
+
+void QueuePair::publish() {
+  if (pending_.empty()) return;
+  if (!destroyed_) {
+    for (const auto& entry : pending_) {
+      (entry.receive ? receive_queue_ : send_queue_)->push(entry.completion, entry.solicited);
+    }
+  }
+  pending_.clear();
+}
+
+}  // namespace weft::device

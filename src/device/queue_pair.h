@@ -1,0 +1,155 @@
+// A queue pair: ibv_create_qp(3), ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3).
+//
+// One lock covers the queue pair, its socket and its protocol machine. Lock order: queue pair, then
+// shared receive queue, then completion queue, then event queue. Nothing calls out while it is held,
+// except into those.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/completion_queue.h"
+#include "device/context.h"
+#include "device/engine.h"
+#include "device/receive_queue.h"
+#include "device/shared_receive_queue.h"
+#include "device/stream_socket.h"
+#include "iwarp/connection.h"
+
+namespace weft::device {
+
+// Who set up the connection of a queue pair and wants to know what becomes of it. Called without any
+// lock, from whichever thread found out.
+class ConnectionObserver {
+ public:
+  virtual ~ConnectionObserver() = default;
+  // The peer's first FPDU is there.
+  virtual void on_stream_ready() = 0;
+  // The stream has ended, by either side; completions it caused are in their queues already.
+  virtual void on_stream_ended(iwarp::EndReason reason) = 0;
+};
+
+// What the handshake has agreed on, as seen by this side.
+struct StreamParameters {
+  bool initiator = true;
+  bool crc = true;
+  bool send_markers = false;
+  bool acknowledge = true;
+  std::uint16_t ird = 1;       // on the wire
+  std::uint16_t wire_ord = 1;  // on the wire
+  std::uint16_t ord = 0;       // the application's share
+  iwarp::RtrKind rtr = iwarp::RtrKind::none;
+};
+
+class QueuePair final : public Pollable,
+                        private iwarp::Host,
+                        public std::enable_shared_from_this<QueuePair> {
+ public:
+  // Null with errno set: EINVAL beyond a limit or for what does not exist, ENOMEM, EOPNOTSUPP for
+  // other transports than RC.
+  [[nodiscard]] static std::shared_ptr<QueuePair> create(Context& context, ibv_pd* domain,
+                                                         ibv_qp_init_attr& attributes);
+  QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes);
+  ~QueuePair() override;
+
+  [[nodiscard]] ibv_qp* verbs() { return &handle_.qp; }
+  [[nodiscard]] static QueuePair* of(ibv_qp* qp) { return reinterpret_cast<Handle*>(qp)->owner; }
+
+  int modify(const ibv_qp_attr& attributes, int mask);
+  void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial);
+  int post_send(ibv_send_wr* request, ibv_send_wr** bad);
+  int post_receive(ibv_recv_wr* request, ibv_recv_wr** bad);
+
+  // Ends the connection if there is one, takes the queue pair out of every list. Afterwards only
+  // calls that are under way still hold it.
+  void destroy();
+
+  // Gives the queue pair a stream whose handshake is done, and takes it to RTS. EINVAL where it has
+  // one already or is in error.
+  int attach(StreamSocket socket, const StreamParameters& parameters,
+             std::weak_ptr<ConnectionObserver> observer);
+  // To the error state, as rdma_disconnect(3) says: what is posted is flushed.
+  void disconnect();
+
+  // From a thread that polls one of our completion queues.
+  void drive_inline();
+  void on_ready(std::uint32_t events) override;
+
+  // Memory is going away: returns when this queue pair has nothing more to do with it.
+  void forget_memory(const std::byte* base, std::size_t length_bytes);
+  void abandon_after_fork();
+
+ private:
+  struct Handle {
+    ibv_qp qp{};
+    QueuePair* owner = nullptr;
+  };
+
+  // Holds the lock; on leaving, completions become visible and observers are told.
+  class Turn;
+
+  iwarp::Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
+                              iwarp::RemoteRight right) override;
+  iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
+  bool next_receive(iwarp::ReceiveRequest& request) override;
+  bool invalidate(std::uint32_t stag) override;
+  void complete_send(const iwarp::SendCompletion& completion) override;
+  void complete_receive(const iwarp::ReceiveCompletion& completion) override;
+  void on_peer_ready() override;
+  void on_end(iwarp::EndReason reason) override;
+
+  struct Pending {
+    ibv_wc completion;
+    bool receive;
+    bool solicited;
+  };
+
+  int post_one(const ibv_send_wr& request);
+  void flush_send(const ibv_send_wr& request);
+  void flush_receives();
+  void run();
+  void receive_available();
+  void send_available();
+  void want_write(bool wanted);
+  void on_receive_error(int error);
+  void lose_stream();
+  void enter_error();
+  void leave_stream();
+  void publish();
+  void apply(const ibv_qp_attr& attributes, int mask);
+  int change_state(ibv_qp_state next);
+  void reset();
+
+  Handle handle_;
+  Context& context_;
+  MemoryTable& memory_;
+  std::uint32_t domain_;
+  iwarp::QueueLimits limits_;
+  bool signal_all_;
+  CompletionQueue* send_queue_;
+  CompletionQueue* receive_queue_;
+  SharedReceiveQueue* shared_receives_;
+
+  std::mutex mutex_;
+  ReceiveRing receives_;
+  ibv_qp_attr attributes_{};
+  bool destroyed_ = false;
+
+  StreamSocket socket_;
+  std::optional<iwarp::Connection> stream_;
+  std::uint64_t stream_base_ = 0;  // bytes written to the socket before the first FPDU
+  std::uint64_t token_ = 0;        // with the engine
+  bool writing_ = false;           // EPOLLOUT is asked for
+  std::weak_ptr<ConnectionObserver> observer_;
+  bool ready_notice_ = false;
+  bool end_notice_ = false;
+  iwarp::EndReason end_reason_ = iwarp::EndReason::none;
+  std::vector<Pending> pending_;
+  std::vector<iovec> planned_;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,211 @@
+// Posting work, and the states in which it may be posted.
+#include <array>
+#include <cerrno>
+
+#include "device/limits.h"
+#include "device/queue_pair.h"
+#include "device/queue_pair_state.h"
+#include "device/queue_pair_turn.h"
+
+namespace weft::device {
+namespace {
+
+using iwarp::Operation;
+
+// False for what this device has no operation for.
+bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
+  switch (opcode) {
+    case IBV_WR_SEND: operation = Operation::send; return true;
+    case IBV_WR_SEND_WITH_INV: operation = Operation::send_invalidate; return true;
+    case IBV_WR_RDMA_WRITE: operation = Operation::write; return true;
+    case IBV_WR_RDMA_WRITE_WITH_IMM: operation = Operation::write_immediate; return true;
+    case IBV_WR_RDMA_READ: operation = Operation::read; return true;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: operation = Operation::compare_swap; return true;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: operation = Operation::fetch_add; return true;
+    default: return false;
+  }
+}
+
+void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
+  switch (work.operation) {
+    case Operation::send: break;
+    case Operation::send_invalidate: work.rkey = request.invalidate_rkey; break;
+    case Operation::write_immediate: work.immediate_be = request.imm_data; [[fallthrough]];
+    case Operation::write:
+    case Operation::read:
+      work.remote_address = request.wr.rdma.remote_addr;
+      work.rkey = request.wr.rdma.rkey;
+      break;
+    case Operation::compare_swap:
+    case Operation::fetch_add:
+      work.remote_address = request.wr.atomic.remote_addr;
+      work.rkey = request.wr.atomic.rkey;
+      work.compare_or_add = request.wr.atomic.compare_add;
+      work.swap = request.wr.atomic.swap;
+      break;
+  }
+}
+
+int error_of(iwarp::Requester::Posted posted) {
+  switch (posted) {
+    case iwarp::Requester::Posted::ok: return 0;
+    case iwarp::Requester::Posted::queue_full: return ENOMEM;
+    case iwarp::Requester::Posted::invalid: return EINVAL;
+  }
+  return EINVAL;
+}
+
+}  // namespace
+
+int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
+  const Turn turn(*this);
+  int failed = 0;
+  for (; request; request = request->next) {
+    failed = post_one(*request);
+    if (failed == 0) continue;
+    *bad = request;
+    break;
+  }
+  // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
+  if (stream_) {
+    send_available();
+    if (stream_->ended()) enter_error();
+  }
+  return failed;
+}
+
+int QueuePair::post_one(const ibv_send_wr& request) {
+  iwarp::WorkRequest work;
+  if (!operation_of(request.opcode, work.operation)) return EOPNOTSUPP;
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
+    return EINVAL;
+  }
+  if (handle_.qp.state == IBV_QPS_ERR) {
+    flush_send(request);
+    return 0;
+  }
+  if (!stream_ || (handle_.qp.state != IBV_QPS_RTS && handle_.qp.state != IBV_QPS_SQD)) {
+    return EINVAL;
+  }
+  std::array<iwarp::LocalSlice, limits::max_slices> slices;
+  for (int i = 0; i < request.num_sge; ++i) {
+    const ibv_sge& sge = request.sg_list[i];
+    slices[static_cast<std::size_t>(i)] = {sge.addr, sge.length, sge.lkey};
+  }
+  work.slices = std::span(slices).first(static_cast<std::size_t>(request.num_sge));
+  work.wr_id = request.wr_id;
+  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
+  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
+  work.inline_data = (request.send_flags & IBV_SEND_INLINE) != 0;
+  // Data cannot be placed inline where it is only going to be fetched.
+  if (work.inline_data && work.operation >= Operation::read) return EINVAL;
+  set_target(request, work);
+  return error_of(stream_->post(work));
+}
+
+void QueuePair::flush_send(const ibv_send_wr& request) {
+  Operation operation{};
+  operation_of(request.opcode, operation);
+  complete_send(
+      {.wr_id = request.wr_id, .operation = operation, .status = iwarp::Status::flushed});
+}
+
+int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
+  const Turn turn(*this);
+  for (; request; request = request->next) {
+    int failed = 0;
+    if (shared_receives_ || handle_.qp.state == IBV_QPS_RESET) {
+      failed = EINVAL;
+    } else if (handle_.qp.state == IBV_QPS_ERR) {
+      complete_receive({.wr_id = request->wr_id, .status = iwarp::Status::flushed});
+    } else {
+      failed = receives_.post(*request);
+    }
+    if (failed == 0) continue;
+    *bad = request;
+    return failed;
+  }
+  return 0;
+}
+
+int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
+  const Turn turn(*this);
+  const ibv_qp_state current = handle_.qp.state;
+  if ((mask & IBV_QP_CUR_STATE) && attributes.cur_qp_state != current) return EINVAL;
+  const ibv_qp_state next = (mask & IBV_QP_STATE) ? attributes.qp_state : current;
+  // INIT is where an iWARP queue pair starts, so being told to go there is no change.
+  const ibv_qp_state from = current == IBV_QPS_RESET ? IBV_QPS_INIT : current;
+  // A connection manager may have connected us before the program walks through the states.
+  const bool walk = stream_ && current == IBV_QPS_RTS && next == IBV_QPS_RTR;
+  if (!walk) {
+    if (const int failed = check_transition(from, next, mask, false)) return failed;
+  }
+  if ((mask & IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > limits::max_read_depth) {
+    return EINVAL;
+  }
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) &&
+      attributes.max_dest_rd_atomic > limits::max_read_depth) {
+    return EINVAL;
+  }
+  apply(attributes, mask);
+  return walk ? 0 : change_state(next);
+}
+
+void QueuePair::apply(const ibv_qp_attr& given, int mask) {
+  if (mask & IBV_QP_ACCESS_FLAGS) attributes_.qp_access_flags = given.qp_access_flags;
+  if (mask & IBV_QP_PATH_MTU) attributes_.path_mtu = given.path_mtu;
+  if (mask & IBV_QP_DEST_QPN) attributes_.dest_qp_num = given.dest_qp_num;
+  if (mask & IBV_QP_RQ_PSN) attributes_.rq_psn = given.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) attributes_.sq_psn = given.sq_psn;
+  if (mask & IBV_QP_AV) attributes_.ah_attr = given.ah_attr;
+  if (mask & IBV_QP_TIMEOUT) attributes_.timeout = given.timeout;
+  if (mask & IBV_QP_RETRY_CNT) attributes_.retry_cnt = given.retry_cnt;
+  if (mask & IBV_QP_RNR_RETRY) attributes_.rnr_retry = given.rnr_retry;
+  if (mask & IBV_QP_MIN_RNR_TIMER) attributes_.min_rnr_timer = given.min_rnr_timer;
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attributes_.max_rd_atomic = given.max_rd_atomic;
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes_.max_dest_rd_atomic = given.max_dest_rd_atomic;
+}
+
+int QueuePair::change_state(ibv_qp_state next) {
+  switch (next) {
+    case IBV_QPS_RESET: reset(); break;
+    case IBV_QPS_ERR:
+      if (stream_ && !stream_->ended()) stream_->close();
+      enter_error();
+      break;
+    default: handle_.qp.state = next; break;
+  }
+  return 0;
+}
+
+// Back to the start: nothing completes, whatever was posted is forgotten (ibv_modify_qp(3)).
+void QueuePair::reset() {
+  if (stream_ && !stream_->ended()) stream_->close();
+  leave_stream();
+  iwarp::ReceiveRequest request;
+  while (receives_.take(request)) {
+  }
+  pending_.clear();
+  send_queue_->forget(handle_.qp.qp_num);
+  receive_queue_->forget(handle_.qp.qp_num);
+  handle_.qp.state = IBV_QPS_INIT;
+}
+
+void QueuePair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) {
+  const std::lock_guard lock(mutex_);
+  attributes = attributes_;
+  attributes.qp_state = attributes.cur_qp_state = handle_.qp.state;
+  initial = {};
+  initial.qp_context = handle_.qp.qp_context;
+  initial.send_cq = handle_.qp.send_cq;
+  initial.recv_cq = handle_.qp.recv_cq;
+  initial.srq = handle_.qp.srq;
+  initial.cap = attributes_.cap;
+  initial.qp_type = handle_.qp.qp_type;
+  initial.sq_sig_all = signal_all_ ? 1 : 0;
+}
+
+}  // namespace weft::device

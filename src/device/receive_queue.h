@@ -1,0 +1,41 @@
+// Posted receives: a queue pair's own ring, or a shared one.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "iwarp/host.h"
+
+namespace weft::device {
+
+// A ring of receives. Not thread safe: its owner's lock covers it.
+class ReceiveRing {
+ public:
+  ReceiveRing(std::uint32_t requests, std::uint32_t slices);
+
+  // 0, ENOMEM where the ring is full, EINVAL for too many slices.
+  int post(const ibv_recv_wr& request);
+  bool take(iwarp::ReceiveRequest& request);
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  [[nodiscard]] std::uint32_t capacity() const { return requests_; }
+  // 0, or EINVAL where what is posted would not fit.
+  int resize(std::uint32_t requests);
+
+ private:
+  struct Entry {
+    std::uint64_t wr_id = 0;
+    std::uint32_t slice_count = 0;
+  };
+
+  std::uint32_t requests_;
+  std::uint32_t slices_per_request_;
+  std::vector<Entry> entries_;
+  std::vector<iwarp::LocalSlice> slices_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+};
+
+}  // namespace weft::device

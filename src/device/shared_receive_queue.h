@@ -1,0 +1,45 @@
+// Shared receive queues: ibv_create_srq(3), ibv_modify_srq(3), ibv_post_srq_recv(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "device/receive_queue.h"
+
+namespace weft::device {
+
+class Context;
+
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue(Context& context, ibv_pd* domain, const ibv_srq_init_attr& attributes);
+  ~SharedReceiveQueue();
+  SharedReceiveQueue(const SharedReceiveQueue&) = delete;
+  SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
+
+  [[nodiscard]] ibv_srq* verbs() { return &srq_; }
+  [[nodiscard]] static SharedReceiveQueue* of(ibv_srq* srq) {
+    return reinterpret_cast<SharedReceiveQueue*>(srq);
+  }
+
+  int post(ibv_recv_wr* request, ibv_recv_wr** bad);
+  // Takes one for a queue pair; raises IBV_EVENT_SRQ_LIMIT_REACHED when the level falls below.
+  bool take(iwarp::ReceiveRequest& request);
+  int modify(const ibv_srq_attr& attributes, int mask);
+  void query(ibv_srq_attr& attributes);
+
+  std::atomic<int> users{0};  // queue pairs
+
+ private:
+  ibv_srq srq_{};  // first: see of()
+  Context& context_;
+  std::mutex mutex_;
+  ReceiveRing ring_;
+  std::uint32_t max_slices_;
+  std::uint32_t limit_ = 0;  // 0: not armed
+};
+
+}  // namespace weft::device

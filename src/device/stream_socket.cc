@@ -1,0 +1,89 @@
+#include "device/stream_socket.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "wire/mpa.h"
+
+namespace weft::device {
+
+StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+                           bool active)
+    : fd_(std::move(fd)), active_(active) {
+  if (!capture) return;
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+  sys::local_address(fd_.get(), &local);
+  sys::peer_address(fd_.get(), &remote);
+  tap_ = std::make_unique<ConnectionTap>(capture, local, remote, active);
+}
+
+std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
+  constexpr std::size_t most_pieces = 1024;  // IOV_MAX
+  const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  const auto sent = sys::send(fd_.get(), part);
+  if (sent <= 0) return sent;
+  written_ += static_cast<std::uint64_t>(sent);
+  if (tap_) tap_->sent(part, static_cast<std::size_t>(sent));
+  return sent;
+}
+
+std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
+  const auto got = sys::receive(fd_.get(), pieces);
+  if (tap_ && got > 0) tap_->received(pieces, static_cast<std::size_t>(got));
+  if (tap_ && got == 0) tap_->peer_closed();
+  if (tap_ && got == -ECONNRESET) tap_->reset();
+  return got;
+}
+
+void StreamSocket::shutdown_write() {
+  if (write_shut_ || !fd_.valid()) return;
+  write_shut_ = true;
+  sys::shutdown(fd_.get(), SHUT_WR);
+  if (tap_) tap_->closed();
+}
+
+void StreamSocket::close() {
+  tap_.reset();
+  fd_.reset();
+}
+
+void StreamSocket::abort() {
+  if (!fd_.valid()) return;
+  const linger now{.l_onoff = 1, .l_linger = 0};
+  ::syscall(SYS_setsockopt, fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  if (tap_) tap_->reset();
+  close();
+}
+
+std::uint64_t StreamSocket::acknowledged_bytes() const {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (sys::get_option(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return 0;
+  // Linux counts the SYN of the side that connected as a byte.
+  const std::uint64_t syn = active_ ? 1 : 0;
+  const std::uint64_t acknowledged = info.tcpi_bytes_acked;
+  return std::min(written_, acknowledged > syn ? acknowledged - syn : 0);
+}
+
+std::size_t StreamSocket::mulpdu_bytes(bool markers) const {
+  int segment = 0;
+  socklen_t bytes = sizeof segment;
+  if (sys::get_option(fd_.get(), IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) < 0) segment = 536;
+  return wire::mulpdu_bytes(static_cast<std::size_t>(std::max(segment, 0)), markers);
+}
+
+void tune(int fd, bool same_host) {
+  sys::set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (!same_host) return;
+  // Allowed to everybody; where it is not, TCP works all the same.
+  constexpr char reno[] = "reno";
+  ::syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,122 @@
+#include "device/system.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace weft::device::sys {
+namespace {
+
+template <typename... Args>
+long call(long number, Args... args) {
+  const long result = ::syscall(number, args...);
+  return result < 0 ? -errno : result;
+}
+
+}  // namespace
+
+int socket(int family, int type, int protocol) {
+  return static_cast<int>(call(SYS_socket, family, type, protocol));
+}
+
+int bind(int fd, const sockaddr* address, socklen_t bytes) {
+  return static_cast<int>(call(SYS_bind, fd, address, bytes));
+}
+
+int listen(int fd, int backlog) { return static_cast<int>(call(SYS_listen, fd, backlog)); }
+
+int accept(int fd, sockaddr_storage* address) {
+  socklen_t bytes = sizeof *address;
+  return static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+int connect(int fd, const sockaddr* address, socklen_t bytes) {
+  return static_cast<int>(call(SYS_connect, fd, address, bytes));
+}
+
+int shutdown(int fd, int how) { return static_cast<int>(call(SYS_shutdown, fd, how)); }
+
+int close(int fd) { return static_cast<int>(call(SYS_close, fd)); }
+
+int set_option(int fd, int level, int name, int value) {
+  return static_cast<int>(call(SYS_setsockopt, fd, level, name, &value, sizeof value));
+}
+
+int get_option(int fd, int level, int name, void* value, socklen_t* bytes) {
+  return static_cast<int>(call(SYS_getsockopt, fd, level, name, value, bytes));
+}
+
+int local_address(int fd, sockaddr_storage* address) {
+  socklen_t bytes = sizeof *address;
+  return static_cast<int>(call(SYS_getsockname, fd, address, &bytes));
+}
+
+int peer_address(int fd, sockaddr_storage* address) {
+  socklen_t bytes = sizeof *address;
+  return static_cast<int>(call(SYS_getpeername, fd, address, &bytes));
+}
+
+std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  return call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+}
+
+std::ptrdiff_t read(int fd, void* at, std::size_t bytes) { return call(SYS_read, fd, at, bytes); }
+
+std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
+  return call(SYS_write, fd, at, bytes);
+}
+
+int event_fd(bool semaphore) {
+  return static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0)));
+}
+
+int set_nonblocking(int fd) {
+  const long flags = call(SYS_fcntl, fd, F_GETFL);
+  if (flags < 0) return static_cast<int>(flags);
+  return static_cast<int>(call(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK));
+}
+
+int epoll_create() { return static_cast<int>(call(SYS_epoll_create1, EPOLL_CLOEXEC)); }
+
+int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = data;
+  return static_cast<int>(call(SYS_epoll_ctl, epoll, operation, fd, &event));
+}
+
+int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms) {
+  return static_cast<int>(call(SYS_epoll_pwait, epoll, events.data(),
+                               static_cast<int>(events.size()), timeout_ms, nullptr, 8));
+}
+
+int poll_readable(int fd, int timeout_ms) {
+  pollfd entry{fd, POLLIN, 0};
+  timespec limit{timeout_ms / 1000, (timeout_ms % 1000) * 1'000'000L};
+  return static_cast<int>(
+      call(SYS_ppoll, &entry, 1, timeout_ms < 0 ? nullptr : &limit, nullptr, 8));
+}
+
+std::uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace weft::device::sys

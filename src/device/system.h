@@ -1,0 +1,68 @@
+// System calls for the device's own descriptors. They go straight to the kernel: a program may run
+// under a preloaded library that replaces socket(), read() or close(), and must not get ours.
+// All return what the kernel returned, or -errno.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace weft::device::sys {
+
+int socket(int family, int type, int protocol);
+int bind(int fd, const sockaddr* address, socklen_t bytes);
+int listen(int fd, int backlog);
+int accept(int fd, sockaddr_storage* address);  // non-blocking, close-on-exec
+int connect(int fd, const sockaddr* address, socklen_t bytes);
+int shutdown(int fd, int how);
+int close(int fd);
+int set_option(int fd, int level, int name, int value);
+int get_option(int fd, int level, int name, void* value, socklen_t* bytes);
+int local_address(int fd, sockaddr_storage* address);
+int peer_address(int fd, sockaddr_storage* address);
+std::ptrdiff_t send(int fd, std::span<const iovec> pieces);     // never blocks, no SIGPIPE
+std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
+std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
+std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
+int event_fd(bool semaphore);  // blocking, close-on-exec
+int set_nonblocking(int fd);
+int epoll_create();
+int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);
+int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms);
+int poll_readable(int fd, int timeout_ms);
+
+// CLOCK_MONOTONIC.
+std::uint64_t now_ns();
+
+// Owns a descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(); }
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) sys::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace weft::device::sys

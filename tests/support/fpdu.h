@@ -1,0 +1,69 @@
+// FPDUs as values, made and shown the way an RFC trace would write them.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+#include "wire/terminate.h"
+
+namespace weft::test {
+
+using Content = std::vector<std::byte>;
+
+// A DDP segment: header and payload, without length, pad and CRC.
+struct Ulpdu {
+  Content bytes;
+  bool operator==(const Ulpdu&) const = default;
+};
+
+[[nodiscard]] Content text(std::string_view characters);
+[[nodiscard]] Content joined(Bytes first, Bytes second);
+
+// --- Segments ------------------------------------------------------------------------------------
+
+struct Part {
+  std::uint32_t offset = 0;
+  bool last = true;
+};
+
+[[nodiscard]] Ulpdu tagged(wire::RdmapOpcode opcode, std::uint32_t stag, std::uint64_t offset,
+                           Bytes payload, bool last = true);
+[[nodiscard]] Ulpdu untagged(const wire::DdpUntagged& header, Bytes payload);
+
+[[nodiscard]] Ulpdu write(std::uint32_t stag, std::uint64_t offset, Bytes payload,
+                          bool last = true);
+[[nodiscard]] Ulpdu read_response(std::uint32_t stag, std::uint64_t offset, Bytes payload,
+                                  bool last = true);
+[[nodiscard]] Ulpdu send(std::uint32_t msn, Bytes payload, Part part = {},
+                         wire::RdmapOpcode opcode = wire::RdmapOpcode::send,
+                         std::uint32_t invalidate_stag = 0);
+[[nodiscard]] Ulpdu immediate(std::uint32_t msn, std::uint32_t data_be,
+                              wire::RdmapOpcode opcode = wire::RdmapOpcode::immediate_data);
+[[nodiscard]] Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request);
+// The one behind which earlier requests are known to be placed.
+[[nodiscard]] Ulpdu empty_read(std::uint32_t msn);
+[[nodiscard]] Ulpdu atomic_request(std::uint32_t msn, const wire::AtomicRequest& request);
+[[nodiscard]] Ulpdu atomic_response(std::uint32_t msn, std::uint32_t request_id,
+                                    std::uint64_t original);
+[[nodiscard]] Ulpdu terminate(const wire::Terminate& message);
+// Quotes `culprit` as RFC 5040 §4.8 wants it; R where `with_request`.
+[[nodiscard]] Ulpdu terminate(wire::TerminateCode code, const Ulpdu& culprit,
+                              bool with_request = false);
+[[nodiscard]] Ulpdu terminate(wire::TerminateCode code);
+
+// --- The stream ----------------------------------------------------------------------------------
+
+[[nodiscard]] Content fpdu(const Ulpdu& ulpdu, bool crc = true);
+// Takes a stream of whole FPDUs apart; what is wrong with it fails the test.
+[[nodiscard]] std::vector<Ulpdu> split(Bytes stream, bool crc = true);
+[[nodiscard]] std::string describe(const Ulpdu& ulpdu);
+
+void PrintTo(const Ulpdu& ulpdu, std::ostream* out);
+
+}  // namespace weft::test

@@ -1,0 +1,172 @@
+#include "support/pair.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/pump.h"
+
+namespace weft::test {
+
+using iwarp::Connection;
+using iwarp::Requester;
+
+Connection::Options roomy(bool initiator) {
+  return {.initiator = initiator, .ird = 17, .wire_ord = 17, .ord = 16};
+}
+
+Connection::Options after_handshake(Connection::Options options,
+                                    const iwarp::Negotiated& negotiated) {
+  options.crc = negotiated.crc;
+  options.send_markers = negotiated.send_markers;
+  options.ird = negotiated.ird;
+  options.wire_ord = negotiated.ord;
+  options.ord = std::min(options.ord, negotiated.ord);
+  options.rtr = negotiated.rtr;
+  return options;
+}
+
+void Endpoint::connect(const Connection::Options& options) {
+  connection_ = std::make_unique<Connection>(options, host);
+}
+
+void Endpoint::start(const iwarp::HandshakeOptions& handshake) {
+  if (options_.initiator) {
+    active_.emplace(handshake, Bytes());
+  } else {
+    passive_.emplace(handshake);
+  }
+}
+
+const iwarp::Handshake* Endpoint::handshake() const {
+  if (active_) return &*active_;
+  return passive_ ? &*passive_ : nullptr;
+}
+
+Requester::Posted Endpoint::try_post(iwarp::WorkRequest request,
+                                     std::initializer_list<iwarp::LocalSlice> slices) {
+  request.slices = {slices.begin(), slices.size()};
+  return connection_->post(request);
+}
+
+void Endpoint::post(iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices) {
+  EXPECT_EQ(try_post(request, slices), Requester::Posted::ok);
+}
+
+std::vector<iwarp::Status> Endpoint::send_statuses() const {
+  std::vector<iwarp::Status> statuses;
+  for (const auto& completion : host.sends) statuses.push_back(completion.status);
+  return statuses;
+}
+
+std::vector<std::uint64_t> Endpoint::send_ids() const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& completion : host.sends) ids.push_back(completion.wr_id);
+  return ids;
+}
+
+Bytes Endpoint::shake_hands(Bytes bytes) {
+  iwarp::Handshake* handshake = active_ ? static_cast<iwarp::Handshake*>(&*active_)
+                                        : static_cast<iwarp::Handshake*>(&*passive_);
+  while (!bytes.empty() && handshake->wanted_bytes() > 0) {
+    const auto part = bytes.first(std::min(bytes.size(), handshake->wanted_bytes()));
+    handshake->input(part);
+    bytes = bytes.subspan(part.size());
+  }
+  if (passive_ && passive_->requested() && !passive_->accepted()) passive_->accept(17, 17, {});
+  finish_handshake();
+  return bytes;
+}
+
+// FPDUs may follow once both frames are through.
+void Endpoint::finish_handshake() {
+  const bool agreed = (active_ && active_->accepted()) || (passive_ && passive_->accepted());
+  if (!agreed || connection_ || !handshake()->output().empty()) return;
+  connect(after_handshake(options_, handshake()->negotiated()));
+  const auto early = std::move(early_);
+  if (!early.empty()) receive(early);
+}
+
+void Endpoint::receive(Bytes bytes) {
+  if (!connection_) bytes = shake_hands(bytes);
+  if (connection_) {
+    (void)feed(*connection_, bytes);
+  } else {
+    early_.insert(early_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void Endpoint::receive_end() {
+  if (active_ && !connection_) active_->input_closed();
+  if (passive_ && !connection_) passive_->input_closed();
+  if (!connection_) return;
+  const std::uint64_t delivered = out_.delivered_bytes();
+  connection_->peer_closed(delivered - std::min(delivered, handshake_bytes_));
+}
+
+bool Endpoint::transmit_handshake(std::uint64_t now_ns) {
+  iwarp::Handshake* handshake = active_ ? static_cast<iwarp::Handshake*>(&*active_)
+                                        : static_cast<iwarp::Handshake*>(&*passive_);
+  const std::size_t taken = out_.send(now_ns, handshake->output());
+  handshake->output_done(taken);
+  handshake_bytes_ += taken;
+  finish_handshake();
+  return taken > 0;
+}
+
+bool Endpoint::transmit(std::uint64_t now_ns) {
+  if (!connection_) return handshake() != nullptr && transmit_handshake(now_ns);
+  bool sent = false;
+  for (;;) {
+    const auto bytes = peek(*connection_);
+    if (bytes.empty()) break;
+    const std::size_t taken = out_.send(now_ns, bytes);
+    if (taken == 0) return sent;
+    sent = true;
+    connection_->sent(taken);
+  }
+  if (connection_->drained()) out_.close(now_ns);
+  return sent;
+}
+
+Pair::Pair(const PairOptions& options) : a(options.a, a_to_b), b(options.b, b_to_a) {
+  if (options.handshake) {
+    a.start(options.active);
+    b.start(options.passive);
+  } else {
+    a.connect(options.a);
+    b.connect(options.b);
+  }
+}
+
+void Pair::transmit() {
+  a.transmit(now_ns_);
+  b.transmit(now_ns_);
+}
+
+void Pair::deliver(Link& link, Endpoint& to, std::uint64_t now_ns) {
+  const auto batch = link.take(now_ns);
+  if (!batch) return;
+  if (!batch->bytes.empty()) to.receive(batch->bytes);
+  if (batch->end) to.receive_end();
+}
+
+bool Pair::step() {
+  transmit();
+  const std::uint64_t next = std::min(a_to_b.next_ns(), b_to_a.next_ns());
+  if (next == Link::never) return false;
+  now_ns_ = std::max(now_ns_, next);
+  deliver(a_to_b, b, now_ns_);
+  deliver(b_to_a, a, now_ns_);
+  return true;
+}
+
+void Pair::drive() {
+  constexpr int most_steps = 20'000'000;
+  for (int steps = 0; steps < most_steps; ++steps) {
+    if (!step()) return;
+  }
+  ADD_FAILURE() << "the connections never come to rest";
+}
+
+}  // namespace weft::test
