@@ -63,7 +63,6 @@ int CompletionQueue::poll(int entries, ibv_wc* completions) {
 // The polling thread does what the progress thread would do, at no hand-over. One driver at a time:
 // another poller of the same queue finds what this one brings in.
 void CompletionQueue::drive() {
-  context_.engine().note_inline_poll();
   const std::unique_lock lock(members_mutex_, std::try_to_lock);
   if (!lock) return;
   if (members_.size() > limits::directly_polled_queue_pairs) return context_.engine().poll();

@@ -2,16 +2,17 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
+#include <utility>
 
 namespace weft::device {
 namespace {
 
 constexpr std::size_t batch = 64;
 constexpr std::uint64_t wake_token = 0;
-constexpr auto shortest_stand_by = std::chrono::microseconds(100);
-constexpr auto longest_stand_by = std::chrono::microseconds(1000);
+constexpr std::chrono::microseconds shortest_stand_by{100};
+constexpr std::chrono::microseconds longest_stand_by{1000};
 // A program that polls now and then, and watches memory in between, needs the thread at once.
 constexpr std::uint64_t eager_ns = 20'000'000;
 
@@ -138,22 +139,23 @@ int Engine::run_deadlines() {
   }
 }
 
-void Engine::dispatch(std::span<const epoll_event> events) {
-  for (const auto& event : events) {
-    if (event.data.u64 == wake_token) {
-      std::uint64_t count = 0;
-      sys::read(wake_.get(), &count, sizeof count);
-      continue;
-    }
-    if (const auto target = find(event.data.u64)) target->on_ready(event.events);
+void Engine::dispatch(const epoll_event& event, bool attended) {
+  if (event.data.u64 == wake_token) {
+    std::uint64_t count = 0;
+    sys::read(wake_.get(), &count, sizeof count);
+    return;
   }
+  const auto target = find(event.data.u64);
+  if (!target) return;
+  if (attended) target->note_attended();
+  target->on_ready(event.events);
 }
 
 void Engine::poll() {
   if (abandoned_) return;
   std::array<epoll_event, batch> events;
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
-  if (ready > 0) dispatch({events.data(), static_cast<std::size_t>(ready)});
+  for (int i = 0; i < ready; ++i) dispatch(events[static_cast<std::size_t>(i)], true);
   if (mode_ == ProgressMode::manual) run_deadlines();
 }
 
@@ -168,47 +170,48 @@ void Engine::expect_sleep() {
 
 void Engine::run() {
   std::array<epoll_event, batch> events;
-  std::uint64_t seen_polls = inline_polls_.load(std::memory_order_relaxed);
-  std::uint64_t eager_until_ns = 0;
+  auto tick = shortest_stand_by;
+  bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
     const int timeout_ms = run_deadlines();
     const int ready = sys::epoll_wait(epoll_.get(), events, timeout_ms);
     if (stopping_) return;
     if (ready <= 0) continue;
-    const std::uint64_t polls = inline_polls_.load(std::memory_order_relaxed);
-    const bool somebody_polls = polls != seen_polls;
-    seen_polls = polls;
-    if (somebody_polls && mode_ == ProgressMode::automatic && sys::now_ns() >= eager_until_ns) {
-      stand_by();
-      seen_polls = inline_polls_.load(std::memory_order_relaxed);
-      // What was ready may have been handled meanwhile: ask again, without waiting.
-      const int left = sys::epoll_wait(epoll_.get(), events, 0);
-      if (left > 0) {
-        eager_until_ns = sys::now_ns() + eager_ns;
-        dispatch({events.data(), static_cast<std::size_t>(left)});
-      }
-      continue;
-    }
-    dispatch({events.data(), static_cast<std::size_t>(ready)});
+    const bool left = dispatch_unattended({events.data(), static_cast<std::size_t>(ready)}, all);
+    if (mode_ == ProgressMode::thread) continue;
+    all = left && stand_by(tick);
+    tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
   }
 }
 
-// Returns when polling pauses for one tick, or somebody is about to sleep.
-void Engine::stand_by() {
-  auto tick = shortest_stand_by;
-  std::uint64_t polls = inline_polls_.load(std::memory_order_relaxed);
-  std::unique_lock lock(stand_by_mutex_);
-  while (!sleep_expected_ && !stopping_) {
-    stand_by_.wait_for(lock, tick);
-    const std::uint64_t now = inline_polls_.load(std::memory_order_relaxed);
-    if (now == polls) break;
-    polls = now;
-    lock.unlock();
-    run_deadlines();
-    lock.lock();
-    tick = std::min(tick * 2, longest_stand_by);
+bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) {
+  bool left = false;
+  for (const auto& event : events) {
+    if (!all && event.data.u64 != wake_token) {
+      const auto target = find(event.data.u64);
+      if (target && leave_to_application(*target)) {
+        left = true;
+        continue;
+      }
+    }
+    dispatch(event, false);
   }
-  sleep_expected_ = false;
+  return left;
+}
+
+bool Engine::leave_to_application(Pollable& target) {
+  const bool attended = target.attended_.exchange(false, std::memory_order_relaxed);
+  const bool was_left = std::exchange(target.left_, attended);
+  if (attended) return sys::now_ns() >= target.eager_until_ns_;
+  if (was_left) target.eager_until_ns_ = sys::now_ns() + eager_ns;
+  return false;
+}
+
+// True where somebody is about to sleep: then nothing may be left to anybody.
+bool Engine::stand_by(std::chrono::microseconds tick) {
+  std::unique_lock lock(stand_by_mutex_);
+  stand_by_.wait_for(lock, tick, [this] { return sleep_expected_ || stopping_; });
+  return std::exchange(sleep_expected_, false);
 }
 
 void Engine::abandon_after_fork() {

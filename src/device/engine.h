@@ -2,11 +2,13 @@
 // polls a completion queue meanwhile.
 //
 // An application that polls without pause needs no thread: each wake-up of the thread would only take
-// the processor away from it. So as long as somebody polls, the thread looks after things on a slow
-// tick; when polling stops, or an application arms a completion queue, it sleeps in epoll again.
+// the processor away from it. So what an application thread looks after, the progress thread leaves
+// alone and looks at again after a tick. When nobody has looked meanwhile (the application computes,
+// or watches memory), or somebody is about to sleep on an event, the thread does the work.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -32,6 +34,15 @@ class Pollable {
   virtual ~Pollable() = default;
   virtual void on_ready(std::uint32_t epoll_events) = 0;
   virtual void on_deadline() {}
+
+  // An application thread has just looked after this itself.
+  void note_attended() { attended_.store(true, std::memory_order_relaxed); }
+
+ private:
+  friend class Engine;
+  std::atomic<bool> attended_{false};
+  bool left_ = false;                 // ready at the last look, and left to an application thread
+  std::uint64_t eager_until_ns_ = 0;  // nobody came then: do not wait again soon
 };
 
 class Engine {
@@ -55,8 +66,6 @@ class Engine {
 
   // Handles what is ready now, without waiting. For an application thread.
   void poll();
-  // An application thread has looked for itself and will do so again.
-  void note_inline_poll() { inline_polls_.fetch_add(1, std::memory_order_relaxed); }
   // An application is about to sleep on an event: the thread must be listening.
   void expect_sleep();
 
@@ -73,8 +82,11 @@ class Engine {
 
   void start_thread();
   void run();
-  void stand_by();
-  void dispatch(std::span<const epoll_event> events);
+  // Leaves to application threads what they attend to; true where there was any of that.
+  bool dispatch_unattended(std::span<const epoll_event> events, bool all);
+  bool stand_by(std::chrono::microseconds tick);
+  void dispatch(const epoll_event& event, bool attended);
+  [[nodiscard]] bool leave_to_application(Pollable& target);
   int run_deadlines();
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
   void wake();
@@ -88,7 +100,6 @@ class Engine {
   std::vector<std::uint32_t> free_slots_;
   std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
 
-  std::atomic<std::uint64_t> inline_polls_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
   std::mutex stand_by_mutex_;

@@ -31,6 +31,11 @@ inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 // MPA set-up on a connection that somebody opened to us; then it is closed.
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
+// TCP set-up of a connection we open; then UNREACHABLE. About the patience of a kernel iWARP CM.
+inline constexpr std::uint64_t connect_ns = 30'000'000'000;
+// Requests of one listener that nobody has accepted yet, where rdma_listen(3) names no number. More
+// are closed, and counted.
+inline constexpr int default_backlog = 128;
 // Reads from one socket before the next gets its turn.
 inline constexpr int reads_per_turn = 16;
 // A CQ with more queue pairs than this asks epoll which of them have something.

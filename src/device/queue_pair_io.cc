@@ -13,6 +13,7 @@ void QueuePair::on_ready(std::uint32_t /*events*/) {
 }
 
 void QueuePair::drive_inline() {
+  note_attended();
   // Somebody else is at it: what they bring in will be there at the next poll.
   const Turn turn(*this, std::try_to_lock);
   if (turn.owns()) run();

@@ -138,7 +138,7 @@ std::vector<Ulpdu> split(Bytes stream, bool crc) {
       ADD_FAILURE() << "an FPDU is cut off: " << stream.size() << " bytes";
       break;
     }
-    if (crc) EXPECT_TRUE(view->crc_good());
+    EXPECT_TRUE(!crc || view->crc_good());
     const auto ulpdu = view->ulpdu();
     const auto pad = stream.first(view->size() - wire::fpdu_crc_bytes)
                          .subspan(wire::fpdu_length_bytes + ulpdu.size());

@@ -1,0 +1,182 @@
+#include "device/pair_fixture.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "device/addresses.h"
+
+namespace weft::device {
+
+Buffer::Buffer(Context& context, ProtectionDomain& domain, std::size_t bytes, unsigned access)
+    : context_(context), bytes_(bytes) {
+  mr_ = context.register_memory(domain, bytes_.data(), bytes_.size(), address(), access);
+  EXPECT_NE(mr_, nullptr);
+}
+
+Buffer::~Buffer() { deregister(); }
+
+void Buffer::deregister() {
+  if (mr_) context_.deregister_memory(mr_);
+  mr_ = nullptr;
+}
+
+ibv_sge Buffer::sge(std::size_t offset, std::size_t length) const {
+  return {address() + offset, static_cast<std::uint32_t>(length), mr_->lkey};
+}
+
+void Buffer::fill(std::uint8_t seed) {
+  for (std::size_t i = 0; i < bytes_.size(); ++i) {
+    bytes_[i] = static_cast<std::uint8_t>(seed + i * 7 + (i >> 8));
+  }
+}
+
+bool Buffer::holds(std::uint8_t seed, std::size_t from, std::size_t to) const {
+  for (std::size_t i = from; i < to; ++i) {
+    if (bytes_[i] != static_cast<std::uint8_t>(seed + i * 7 + (i >> 8))) return false;
+  }
+  return true;
+}
+
+End::End(Device& device, const EndOptions& options)
+    : context(device),
+      domain(context.allocate_domain()),
+      channel(options.channel ? std::make_unique<CompletionChannel>(context.verbs()) : nullptr),
+      queue(context, options.completions, nullptr, channel.get()) {
+  if (options.shared_receives) {
+    ibv_srq_init_attr attributes{};
+    attributes.attr = {options.receive_requests, options.slices, 0};
+    shared = std::make_unique<SharedReceiveQueue>(context, &domain->pd, attributes);
+  }
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = queue.verbs();
+  attributes.srq = shared ? shared->verbs() : nullptr;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = options.signal_all ? 1 : 0;
+  attributes.cap = {options.send_requests, options.receive_requests, options.slices,
+                    options.slices, options.inline_bytes};
+  queue_pair = QueuePair::create(context, &domain->pd, attributes);
+  EXPECT_NE(queue_pair, nullptr);
+}
+
+End::~End() {
+  if (queue_pair) queue_pair->destroy();
+  queue_pair.reset();
+  shared.reset();
+  EXPECT_EQ(domain->users, 0) << "memory was not deregistered before its end went away";
+  delete domain;
+}
+
+std::unique_ptr<Buffer> End::buffer(std::size_t bytes, unsigned access) {
+  return std::make_unique<Buffer>(context, *domain, bytes, access);
+}
+
+int End::post_receive(std::uint64_t wr_id, std::vector<ibv_sge> slices) {
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  request.wr_id = wr_id;
+  request.sg_list = slices.data();
+  request.num_sge = static_cast<int>(slices.size());
+  if (shared) return ibv_post_srq_recv(shared->verbs(), &request, &bad);
+  return ibv_post_recv(queue_pair->verbs(), &request, &bad);
+}
+
+int End::post(ibv_send_wr request, std::vector<ibv_sge> slices) {
+  ibv_send_wr* bad = nullptr;
+  request.sg_list = slices.data();
+  request.num_sge = static_cast<int>(slices.size());
+  return ibv_post_send(queue_pair->verbs(), &request, &bad);
+}
+
+int End::send(std::uint64_t wr_id, std::vector<ibv_sge> slices, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = flags;
+  return post(request, std::move(slices));
+}
+
+int End::write(std::uint64_t wr_id, std::vector<ibv_sge> slices, std::uint64_t address,
+               std::uint32_t rkey, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = flags;
+  request.wr.rdma = {address, rkey};
+  return post(request, std::move(slices));
+}
+
+int End::read(std::uint64_t wr_id, std::vector<ibv_sge> slices, std::uint64_t address,
+              std::uint32_t rkey) {
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma = {address, rkey};
+  return post(request, std::move(slices));
+}
+
+ibv_wc End::await() {
+  ibv_wc completion{};
+  const std::uint64_t deadline = sys::now_ns() + 10'000'000'000U;
+  while (ibv_poll_cq(queue.verbs(), 1, &completion) == 0) {
+    if (sys::now_ns() > deadline) {
+      ADD_FAILURE() << "no completion within ten seconds";
+      completion.status = IBV_WC_GENERAL_ERR;
+      break;
+    }
+  }
+  return completion;
+}
+
+std::optional<ibv_wc> End::look() {
+  ibv_wc completion{};
+  if (ibv_poll_cq(queue.verbs(), 1, &completion) == 0) return std::nullopt;
+  return completion;
+}
+
+namespace {
+
+std::unique_ptr<Device> make_device(const Settings& settings) {
+  auto made = Device::create(settings);
+  if (!made) throw std::runtime_error(made.error());
+  return std::move(*made);
+}
+
+}  // namespace
+
+std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets() {
+  sockaddr_storage address{};
+  EXPECT_TRUE(parse_address("127.0.0.1", address));
+  const sys::Descriptor listener(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(sys::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)),
+            0);
+  EXPECT_EQ(sys::listen(listener.get(), 1), 0);
+  sys::local_address(listener.get(), &address);
+  sys::Descriptor active(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(
+      sys::connect(active.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)), 0);
+  sys::Descriptor passive(sys::accept(listener.get(), &address));
+  sys::set_nonblocking(active.get());
+  tune(active.get(), true);
+  tune(passive.get(), true);
+  return {std::move(active), std::move(passive)};
+}
+
+Pair::Pair(const PairOptions& options)
+    : device(make_device(options.settings)), a(*device, options.ends), b(*device, options.ends) {
+  auto [active, passive] = sockets();
+  const auto depth = static_cast<std::uint16_t>(options.read_depth + 1);
+  StreamParameters parameters{.crc = options.settings.crc,
+                              .acknowledge = options.settings.acknowledge,
+                              .ird = depth,
+                              .wire_ord = depth,
+                              .ord = options.read_depth,
+                              .rtr = iwarp::RtrKind::write};
+  EXPECT_EQ(a.queue_pair->attach(StreamSocket(std::move(active), nullptr, true), parameters, {}),
+            0);
+  parameters.initiator = false;
+  EXPECT_EQ(b.queue_pair->attach(StreamSocket(std::move(passive), nullptr, false), parameters, {}),
+            0);
+}
+
+}  // namespace weft::device

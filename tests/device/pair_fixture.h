@@ -1,0 +1,109 @@
+// Two queue pairs of two contexts, connected over loopback TCP without a connection manager: what the
+// device does once a handshake is done.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/completion_queue.h"
+#include "device/context.h"
+#include "device/device.h"
+#include "device/queue_pair.h"
+#include "device/shared_receive_queue.h"
+
+namespace weft::device {
+
+// A registered buffer.
+class Buffer {
+ public:
+  Buffer(Context& context, ProtectionDomain& domain, std::size_t bytes, unsigned access);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] std::span<std::uint8_t> bytes() { return bytes_; }
+  [[nodiscard]] std::uint64_t address() const {
+    return reinterpret_cast<std::uint64_t>(bytes_.data());
+  }
+  [[nodiscard]] ibv_sge sge(std::size_t offset, std::size_t length) const;
+  [[nodiscard]] std::uint32_t rkey() const { return mr_->rkey; }
+  [[nodiscard]] ibv_mr* mr() const { return mr_; }
+  void fill(std::uint8_t seed);
+  [[nodiscard]] bool holds(std::uint8_t seed, std::size_t from, std::size_t to) const;
+  void deregister();
+
+ private:
+  Context& context_;
+  std::vector<std::uint8_t> bytes_;
+  ibv_mr* mr_;
+};
+
+constexpr unsigned all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+struct EndOptions {
+  int completions = 256;
+  std::uint32_t send_requests = 64;
+  std::uint32_t receive_requests = 64;
+  std::uint32_t slices = 4;
+  std::uint32_t inline_bytes = 64;
+  bool signal_all = false;
+  bool channel = false;
+  bool shared_receives = false;
+};
+
+// One end: its own context, domain, queues and queue pair.
+class End {
+ public:
+  End(Device& device, const EndOptions& options);
+  ~End();
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+  [[nodiscard]] std::unique_ptr<Buffer> buffer(std::size_t bytes, unsigned access = all_access);
+  int post_receive(std::uint64_t wr_id, std::vector<ibv_sge> slices);
+  int post(ibv_send_wr request, std::vector<ibv_sge> slices);
+  int send(std::uint64_t wr_id, std::vector<ibv_sge> slices, unsigned flags = IBV_SEND_SIGNALED);
+  int write(std::uint64_t wr_id, std::vector<ibv_sge> slices, std::uint64_t address,
+            std::uint32_t rkey, unsigned flags = IBV_SEND_SIGNALED);
+  int read(std::uint64_t wr_id, std::vector<ibv_sge> slices, std::uint64_t address,
+           std::uint32_t rkey);
+
+  // The next completion; fails the test after ten seconds.
+  ibv_wc await();
+  // A completion that is there now, if any.
+  std::optional<ibv_wc> look();
+
+  Context context;
+  ProtectionDomain* domain;
+  std::unique_ptr<CompletionChannel> channel;
+  CompletionQueue queue;
+  std::unique_ptr<SharedReceiveQueue> shared;
+  std::shared_ptr<QueuePair> queue_pair;
+};
+
+struct PairOptions {
+  EndOptions ends;
+  Settings settings;
+  std::uint16_t read_depth = 8;  // the application's, in both directions
+};
+
+class Pair {
+ public:
+  explicit Pair(const PairOptions& options = {});
+  // The socket that carries the stream, from a listener on 127.0.0.1: (active, passive).
+  static std::pair<sys::Descriptor, sys::Descriptor> sockets();
+
+  std::unique_ptr<Device> device;  // both ends share it, as two contexts of one process do
+  End a;
+  End b;
+};
+
+}  // namespace weft::device

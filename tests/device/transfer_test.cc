@@ -1,0 +1,257 @@
+// Data between two queue pairs: what arrives, and when completions say so.
+#include <cstring>
+#include <thread>
+
+#include "device/pair_fixture.h"
+
+namespace weft::device {
+namespace {
+
+TEST(Transfer, SendArrivesInPostedReceive) {
+  Pair pair;
+  auto source = pair.a.buffer(4096);
+  auto sink = pair.b.buffer(4096);
+  source->fill(1);
+  ASSERT_EQ(pair.b.post_receive(7, {sink->sge(0, 4096)}), 0);
+  ASSERT_EQ(pair.a.send(5, {source->sge(0, 4096)}), 0);
+
+  const ibv_wc received = pair.b.await();
+  EXPECT_EQ(received.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(received.opcode, IBV_WC_RECV);
+  EXPECT_EQ(received.wr_id, 7U);
+  EXPECT_EQ(received.byte_len, 4096U);
+  EXPECT_TRUE(sink->holds(1, 0, 4096));
+  const ibv_wc sent = pair.a.await();
+  EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(sent.wr_id, 5U);
+}
+
+// DESIGN: a completed write has been placed, whatever the target's application does meanwhile.
+TEST(Transfer, CompletedWriteIsPlacedWithoutACallOfTheTarget) {
+  Pair pair;
+  constexpr std::size_t size = 3'000'000;
+  auto source = pair.a.buffer(size);
+  auto sink = pair.b.buffer(size);
+  source->fill(9);
+  ASSERT_EQ(pair.a.write(1, {source->sge(0, size)}, sink->address(), sink->rkey()), 0);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(sink->holds(9, 0, size));
+}
+
+TEST(Transfer, ReadFetchesEverySize) {
+  Pair pair;
+  constexpr std::size_t size = 1 << 20;
+  auto local = pair.a.buffer(size);
+  auto remote = pair.b.buffer(size);
+  remote->fill(3);
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{4095},
+                                   std::size_t{64754}, std::size_t{64755}, size}) {
+    std::memset(local->bytes().data(), 0, size);
+    ASSERT_EQ(pair.a.read(length, {local->sge(0, length)}, remote->address(), remote->rkey()), 0);
+    const ibv_wc done = pair.a.await();
+    EXPECT_EQ(done.status, IBV_WC_SUCCESS) << length;
+    EXPECT_EQ(done.opcode, IBV_WC_RDMA_READ);
+    EXPECT_TRUE(local->holds(3, 0, length)) << length;
+  }
+}
+
+TEST(Transfer, GathersAndScatters) {
+  Pair pair;
+  auto source = pair.a.buffer(1000);
+  auto sink = pair.b.buffer(1000);
+  source->fill(4);
+  ASSERT_EQ(pair.b.post_receive(1, {sink->sge(0, 10), sink->sge(10, 500), sink->sge(510, 490)}), 0);
+  ASSERT_EQ(pair.a.send(2, {source->sge(0, 333), source->sge(333, 1), source->sge(334, 666)}), 0);
+  EXPECT_EQ(pair.b.await().byte_len, 1000U);
+  EXPECT_TRUE(sink->holds(4, 0, 1000));
+}
+
+TEST(Transfer, InlineDataMayChangeAfterPosting) {
+  Pair pair;
+  auto sink = pair.b.buffer(64);
+  std::uint64_t value = 42;
+  ASSERT_EQ(pair.b.post_receive(1, {sink->sge(0, 64)}), 0);
+  ASSERT_EQ(pair.a.send(2, {{reinterpret_cast<std::uint64_t>(&value), 8, 0}},
+                        IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+            0);
+  value = 0;
+  EXPECT_EQ(pair.b.await().byte_len, 8U);
+  EXPECT_EQ(sink->bytes()[0], 42);
+}
+
+TEST(Transfer, AtomicsReturnTheOriginalValue) {
+  Pair pair;
+  auto local = pair.a.buffer(16);
+  auto remote = pair.b.buffer(16);
+  auto* word = reinterpret_cast<std::uint64_t*>(remote->bytes().data());
+  auto* result = reinterpret_cast<std::uint64_t*>(local->bytes().data());
+  *word = 40;
+  ibv_send_wr request{};
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.wr.atomic = {remote->address(), 2, 0, remote->rkey()};
+  ASSERT_EQ(pair.a.post(request, {local->sge(0, 8)}), 0);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(*result, 40U);
+  EXPECT_EQ(*word, 42U);
+
+  request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  request.wr.atomic = {remote->address(), 42, 7, remote->rkey()};
+  ASSERT_EQ(pair.a.post(request, {local->sge(0, 8)}), 0);
+  EXPECT_EQ(pair.a.await().opcode, IBV_WC_COMP_SWAP);
+  EXPECT_EQ(*result, 42U);
+  EXPECT_EQ(*word, 7U);
+}
+
+TEST(Transfer, WriteWithImmediateConsumesAReceive) {
+  Pair pair;
+  auto source = pair.a.buffer(100);
+  auto sink = pair.b.buffer(100);
+  source->fill(8);
+  ASSERT_EQ(pair.b.post_receive(11, {}), 0);
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.imm_data = 0x01020304;
+  request.wr.rdma = {sink->address(), sink->rkey()};
+  ASSERT_EQ(pair.a.post(request, {source->sge(0, 100)}), 0);
+  const ibv_wc received = pair.b.await();
+  EXPECT_EQ(received.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+  EXPECT_EQ(received.wc_flags, static_cast<unsigned>(IBV_WC_WITH_IMM));
+  EXPECT_EQ(received.imm_data, 0x01020304U);
+  EXPECT_EQ(received.byte_len, 100U);
+  EXPECT_TRUE(sink->holds(8, 0, 100));
+}
+
+TEST(Transfer, SendWithInvalidateWithdrawsRemoteAccess) {
+  Pair pair;
+  auto source = pair.a.buffer(8);
+  auto sink = pair.b.buffer(8);
+  ASSERT_EQ(pair.b.post_receive(1, {sink->sge(0, 8)}), 0);
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND_WITH_INV;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.invalidate_rkey = sink->rkey();
+  ASSERT_EQ(pair.a.post(request, {source->sge(0, 8)}), 0);
+  const ibv_wc received = pair.b.await();
+  EXPECT_EQ(received.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
+  EXPECT_EQ(received.invalidated_rkey, sink->rkey());
+  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(pair.a.write(2, {source->sge(0, 8)}, sink->address(), sink->rkey()), 0);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_REM_ACCESS_ERR);
+}
+
+// Both sides send large writes at each other without anybody polling: nothing may wait for anything.
+TEST(Transfer, BothDirectionsAtOnceDoNotBlockEachOther) {
+  Pair pair;
+  constexpr std::size_t size = 8'000'000;
+  auto at_a = pair.a.buffer(2 * size);
+  auto at_b = pair.b.buffer(2 * size);
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(pair.a.write(1, {at_a->sge(0, size)}, at_b->address() + size, at_b->rkey()), 0);
+    ASSERT_EQ(pair.b.write(1, {at_b->sge(0, size)}, at_a->address() + size, at_a->rkey()), 0);
+    ASSERT_EQ(pair.a.read(2, {at_a->sge(size, size)}, at_b->address(), at_b->rkey()), 0);
+    ASSERT_EQ(pair.b.read(2, {at_b->sge(size, size)}, at_a->address(), at_a->rkey()), 0);
+  }
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.b.await().status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST(Transfer, UnsignaledRequestsCompleteSilently) {
+  Pair pair;
+  auto source = pair.a.buffer(8);
+  auto sink = pair.b.buffer(8);
+  for (int i = 0; i < 200; ++i) {
+    const unsigned flags = i % 10 == 9 ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0U;
+    const auto id = static_cast<std::uint64_t>(i);
+    ASSERT_EQ(pair.a.write(id, {source->sge(0, 8)}, sink->address(), sink->rkey(), flags), 0) << i;
+    if (flags) {
+      EXPECT_EQ(pair.a.await().wr_id, id);
+    }
+  }
+  EXPECT_FALSE(pair.a.look());
+}
+
+TEST(Transfer, FullSendQueueIsOutOfMemory) {
+  PairOptions options;
+  options.ends.send_requests = 4;
+  Pair pair(options);
+  auto local = pair.a.buffer(8);
+  auto remote = pair.b.buffer(8);
+  int posted = 0;
+  int failed = 0;
+  // Reads need an answer, so the queue fills up before the peer can keep pace.
+  while (posted < 1000 && failed == 0) {
+    failed = pair.a.read(1, {local->sge(0, 8)}, remote->address(), remote->rkey());
+    if (failed == 0) ++posted;
+  }
+  EXPECT_EQ(failed, ENOMEM);
+  EXPECT_GE(posted, 4);
+  for (int i = 0; i < posted; ++i) EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+}
+
+TEST(Transfer, WithoutAcknowledgementTheDataStillArrives) {
+  PairOptions options;
+  options.settings.acknowledge = false;
+  Pair pair(options);
+  auto source = pair.a.buffer(100'000);
+  auto sink = pair.b.buffer(100'000);
+  source->fill(2);
+  ASSERT_EQ(pair.b.post_receive(1, {sink->sge(0, 100'000)}), 0);
+  ASSERT_EQ(pair.a.send(2, {source->sge(0, 100'000)}), 0);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.b.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(sink->holds(2, 0, 100'000));
+}
+
+class TransferModes : public testing::TestWithParam<std::tuple<ProgressMode, bool, bool>> {};
+
+TEST_P(TransferModes, PingPong) {
+  PairOptions options;
+  options.settings.progress = std::get<0>(GetParam());
+  options.settings.crc = std::get<1>(GetParam());
+  options.settings.strict_crc = std::get<2>(GetParam());
+  Pair pair(options);
+  constexpr std::size_t size = 200'000;
+  auto at_a = pair.a.buffer(size);
+  auto at_b = pair.b.buffer(size);
+  constexpr int rounds = 20;
+  std::thread other([&] {
+    for (int i = 0; i < rounds; ++i) {
+      pair.b.post_receive(1, {at_b->sge(0, size)});
+      if (i == 0) pair.b.send(9, {});  // "ready"
+      while (pair.b.await().opcode != IBV_WC_RECV) {
+      }
+      pair.b.send(2, {at_b->sge(0, size)});
+    }
+    int left = 1;
+    while (left > 0 && pair.b.await().wr_id != 2) --left;
+  });
+  pair.a.post_receive(0, {});
+  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
+  for (int i = 0; i < rounds; ++i) {
+    const auto seed = static_cast<std::uint8_t>(i);
+    at_a->fill(seed);
+    pair.a.post_receive(1, {at_a->sge(0, size)});
+    pair.a.send(3, {at_a->sge(0, size)});
+    int receives = 0;
+    while (receives == 0) {
+      const ibv_wc completion = pair.a.await();
+      ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+      if (completion.opcode == IBV_WC_RECV) ++receives;
+    }
+    EXPECT_TRUE(at_a->holds(seed, 0, size));
+  }
+  other.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TransferModes,
+    testing::Combine(testing::Values(ProgressMode::automatic, ProgressMode::thread,
+                                     ProgressMode::manual),
+                     testing::Bool(), testing::Bool()));
+
+}  // namespace
+}  // namespace weft::device
