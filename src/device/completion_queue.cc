@@ -14,10 +14,10 @@ CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.fd = events_.fd();
 }
 
-int CompletionChannel::next(CompletionQueue*& queue) {
-  const int failed = events_.pop(queue);
-  if (failed == 0) queue->count_delivered();
-  return failed;
+bool CompletionChannel::take(CompletionQueue*& queue) {
+  if (!events_.take(queue)) return false;
+  queue->count_delivered();
+  return true;
 }
 
 CompletionQueue::CompletionQueue(Context& context, int entries, void* user_context,

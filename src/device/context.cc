@@ -50,8 +50,8 @@ Context* Context::of(ibv_context* context) {
 
 void Context::raise(const ibv_async_event& event) { events_.push(event); }
 
-int Context::next_event(ibv_async_event& event) {
-  if (const int failed = events_.pop(event)) return failed;
+bool Context::take_event(ibv_async_event& event) {
+  if (!events_.take(event)) return false;
   const std::lock_guard lock(event_mutex_);
   const void* element = event.element.cq;
   const auto known = std::find_if(delivered_.begin(), delivered_.end(),
@@ -61,7 +61,7 @@ int Context::next_event(ibv_async_event& event) {
   } else {
     ++known->count;
   }
-  return 0;
+  return true;
 }
 
 void Context::acknowledge(const ibv_async_event& event) {
@@ -134,12 +134,12 @@ void Context::deregister_memory(ibv_mr* mr) {
 }
 
 void Context::await_quiescence(const std::byte* base, std::size_t length_bytes) {
-  std::vector<std::shared_ptr<QueuePair>> queue_pairs;
-  {
-    const std::lock_guard lock(mutex_);
-    queue_pairs = queue_pairs_;
-  }
-  for (const auto& queue_pair : queue_pairs) queue_pair->forget_memory(base, length_bytes);
+  for (const auto& queue_pair : queue_pairs()) queue_pair->forget_memory(base, length_bytes);
+}
+
+std::vector<std::shared_ptr<QueuePair>> Context::queue_pairs() {
+  const std::lock_guard lock(mutex_);
+  return queue_pairs_;
 }
 
 void Context::add(const std::shared_ptr<QueuePair>& queue_pair) {

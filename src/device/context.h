@@ -43,7 +43,8 @@ class Context {
 
   // Asynchronous events: ibv_get_async_event(3).
   void raise(const ibv_async_event& event);
-  int next_event(ibv_async_event& event);
+  // The event of a token from sys::await_token(); see EventQueue::take().
+  bool take_event(ibv_async_event& event);
   // Before an object goes: undelivered events of it are withdrawn, delivered ones are waited for.
   void settle_events(const void* element);
   void acknowledge(const ibv_async_event& event);
@@ -54,6 +55,11 @@ class Context {
                                         std::size_t length_bytes, std::uint64_t iova,
                                         unsigned access);
   void deregister_memory(ibv_mr* mr);
+
+  // Queue pairs that the application has left behind.
+  [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> queue_pairs();
+  // Everything else of the application's that refers to this context and is still there.
+  std::atomic<int> objects{0};
 
   void add(const std::shared_ptr<QueuePair>& queue_pair);
   void remove(const QueuePair* queue_pair);

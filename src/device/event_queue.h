@@ -28,18 +28,14 @@ class EventQueue {
     sys::write(fd_.get(), &one, sizeof one);
   }
 
-  // Waits, unless the descriptor is non-blocking. 0, EAGAIN or EINTR.
-  int pop(Event& event) {
-    while (true) {
-      std::uint64_t one = 0;
-      const auto got = sys::read(fd_.get(), &one, sizeof one);
-      if (got < 0) return static_cast<int>(-got);
-      const std::lock_guard lock(mutex_);
-      if (events_.empty()) continue;  // withdrawn between the two
-      event = std::move(events_.front());
-      events_.pop_front();
-      return 0;
-    }
+  // For who has just got a token from sys::await_token(fd()). False where the event of that token was
+  // withdrawn between the two: wait again.
+  bool take(Event& event) {
+    const std::lock_guard lock(mutex_);
+    if (events_.empty()) return false;
+    event = std::move(events_.front());
+    events_.pop_front();
+    return true;
   }
 
   // Takes back the events that `matches`; they were never delivered.

@@ -80,7 +80,7 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
   attributes_.qp_access_flags = all_remote_access;
   attributes_.port_num = 1;
   ++ProtectionDomain::of(domain)->users;
-  if (shared_receives_) ++shared_receives_->users;
+  if (shared_receives_) shared_receives_->add_user();
 }
 
 QueuePair::~QueuePair() {
@@ -104,7 +104,7 @@ void QueuePair::destroy() {
   receive_queue_->forget(handle_.qp.qp_num);
   context_.settle_events(&handle_.qp);
   --ProtectionDomain::of(handle_.qp.pd)->users;
-  if (shared_receives_) --shared_receives_->users;
+  if (shared_receives_) shared_receives_->remove_user();
 }
 
 int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,

@@ -31,11 +31,14 @@ class SharedReceiveQueue {
   int modify(const ibv_srq_attr& attributes, int mask);
   void query(ibv_srq_attr& attributes);
 
-  std::atomic<int> users{0};  // queue pairs
+  [[nodiscard]] bool in_use() const { return users_ > 0; }
+  void add_user() { ++users_; }
+  void remove_user() { --users_; }
 
  private:
   ibv_srq srq_{};  // first: see of()
   Context& context_;
+  std::atomic<int> users_{0};  // queue pairs
   std::mutex mutex_;
   ReceiveRing ring_;
   std::uint32_t max_slices_;

@@ -85,6 +85,15 @@ int event_fd(bool semaphore) {
   return static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0)));
 }
 
+int await_token(int fd) {
+  std::uint64_t one = 0;
+  int type = 0;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+  const auto got = call(SYS_read, fd, &one, sizeof one);
+  pthread_setcanceltype(type, nullptr);
+  return got < 0 ? static_cast<int>(-got) : 0;
+}
+
 int set_nonblocking(int fd) {
   const long flags = call(SYS_fcntl, fd, F_GETFL);
   if (flags < 0) return static_cast<int>(flags);

@@ -30,6 +30,10 @@ std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 int event_fd(bool semaphore);  // blocking, close-on-exec
+// Takes one from an event descriptor; waits unless it is non-blocking. 0, EAGAIN or EINTR. A thread
+// may be cancelled while it waits here, so callers up to the C function keep nothing that needs a
+// destructor.
+int await_token(int fd);
 int set_nonblocking(int fd);
 int epoll_create();
 int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);

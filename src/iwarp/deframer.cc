@@ -55,9 +55,10 @@ void Deframer::plan(std::vector<iovec>& out) {
       planned_.clear();
       return;
     }
-    tail = held_back_bytes + trailer_bytes() + longest_head_bytes - available();
-  } else if (phase_ == Phase::header && bulk_ && available() < longest_head_bytes) {
-    tail = longest_head_bytes - available();
+    tail = held_back_bytes + trailer_bytes() + bulk_head_bytes_ - available();
+  } else if (phase_ == Phase::header && bulk_) {
+    const std::size_t head = available() < bulk_head_bytes_ ? bulk_head_bytes_ : longest_head_bytes;
+    if (available() < head) tail = head - available();
   }
   planned_.push_back({staging_.get() + end_, tail});
   out.insert(out.end(), planned_.begin(), planned_.end());
@@ -140,6 +141,7 @@ bool Deframer::choose_phase() {
     return refuse(wire::terminate::untagged_too_long, true);
   }
   bulk_ = true;
+  bulk_head_bytes_ = header_end();
   crc_ = Crc32c();
   placed_ = 0;
   const auto present = static_cast<std::uint32_t>(

@@ -72,6 +72,7 @@ class Deframer {
   Crc32c crc_;                // of a direct FPDU, as far as placed
   std::uint32_t placed_ = 0;  // payload bytes of a direct FPDU in their place
   bool bulk_ = false;         // the last payload was large: expect another
+  std::size_t bulk_head_bytes_ = 0;  // of its frames: length field and DDP header
   bool continued_ = false;    // the message of the last payload goes on
   std::vector<iovec> planned_;
   std::vector<iovec> scratch_;

@@ -1,0 +1,140 @@
+#include "provider/environment.h"
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include "device/settings.h"
+
+namespace weft::provider {
+namespace {
+
+using device::Settings;
+
+bool read_switch(std::string_view value, bool& target) {
+  if (value != "0" && value != "1") return false;
+  target = value == "1";
+  return true;
+}
+
+bool read_address(std::string_view value, Settings& settings) {
+  const std::string text(value.substr(0, value.find('%')));
+  std::array<unsigned char, 16> bytes{};
+  if (inet_pton(AF_INET, text.c_str(), bytes.data()) != 1 &&
+      inet_pton(AF_INET6, text.c_str(), bytes.data()) != 1) {
+    return false;
+  }
+  settings.address = value;
+  return true;
+}
+
+bool read_port_offset(std::string_view value, Settings& settings) {
+  std::uint16_t offset = 0;
+  const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), offset);
+  if (failed != std::errc() || end != value.data() + value.size()) return false;
+  settings.port_offset = offset;
+  return true;
+}
+
+bool read_progress(std::string_view value, Settings& settings) {
+  if (value == "auto") {
+    settings.progress = device::ProgressMode::automatic;
+  } else if (value == "thread") {
+    settings.progress = device::ProgressMode::thread;
+  } else if (value == "manual") {
+    settings.progress = device::ProgressMode::manual;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool read_personality(std::string_view value, Settings& settings) {
+  settings.personality = device::Personality::iwarp;
+  return value == "iwarp";
+}
+
+constexpr std::string_view on_or_off = "0 or 1";
+
+constexpr std::array table{
+    Variable{"WEFT_ADDR", "all addresses of this host", "a numeric IP address of this host",
+             "The device's only address, and so its only GID.", read_address},
+    Variable{"WEFT_ACK", "1", on_or_off,
+             "1: a send or write completes when the peer's device has placed it. 0: it completes "
+             "when TCP has taken it.",
+             [](std::string_view value, Settings& settings) {
+               return read_switch(value, settings.acknowledge);
+             }},
+    Variable{"WEFT_CAPTURE", "none", "the path of a file",
+             "Writes what the device sends and receives to this pcapng file, readable by Wireshark. "
+             "A second process at the same time writes FILE.PID.",
+             [](std::string_view value, Settings& settings) {
+               settings.capture_path = value;
+               return true;
+             }},
+    Variable{"WEFT_CRC", "1", on_or_off,
+             "1: asks for a CRC on every FPDU. 0: asks for none; there is one all the same if the "
+             "peer wants it.",
+             [](std::string_view value, Settings& settings) {
+               return read_switch(value, settings.crc);
+             }},
+    Variable{"WEFT_CRC_STRICT", "0", on_or_off,
+             "1: nothing reaches the application's memory before its CRC is known to be right, at "
+             "the price of a copy.",
+             [](std::string_view value, Settings& settings) {
+               return read_switch(value, settings.strict_crc);
+             }},
+    Variable{"WEFT_PERSONALITY", "iwarp", "iwarp (roce is not built yet)",
+             "What the device looks like. iwarp: an iWARP adapter, connected by rdma_cm.",
+             read_personality},
+    Variable{"WEFT_PORT_OFFSET", "0", "a number from 0 to 65535",
+             "Added to every rdma_cm port, on both sides alike, where a program also uses the TCP "
+             "port of that number.",
+             read_port_offset},
+    Variable{"WEFT_PROGRESS", "auto", "auto, thread or manual",
+             "Who drives the device. auto: a thread, and any thread that polls a completion queue. "
+             "thread: the thread alone. manual: only who polls.",
+             read_progress},
+    Variable{"WEFT_QUIET", "0", on_or_off,
+             "1: does not say at the start which device serves the program. Errors are said.",
+             [](std::string_view value, Settings&) {
+               bool quiet = false;
+               return read_switch(value, quiet);
+             }},
+};
+
+std::string complaint(const Variable& variable, std::string_view value) {
+  return std::string(variable.name) + "=" + std::string(value) + ": must be " +
+         std::string(variable.allowed);
+}
+
+}  // namespace
+
+std::span<const Variable> variables() { return table; }
+
+std::string check_variable(std::string_view name, std::string_view value) {
+  Settings scratch;
+  for (const Variable& variable : table) {
+    if (variable.name != name) continue;
+    return variable.read(value, scratch) ? std::string() : complaint(variable, value);
+  }
+  return std::string(name) + ": no such variable; `weft help environment` lists them";
+}
+
+std::string read_environment(Settings& settings) {
+  for (const Variable& variable : table) {
+    const char* value = std::getenv(std::string(variable.name).c_str());
+    if (!value || *value == '\0') continue;
+    if (!variable.read(value, settings)) return complaint(variable, value);
+  }
+  return {};
+}
+
+bool environment_is_quiet() {
+  const char* value = std::getenv("WEFT_QUIET");
+  return value && std::string_view(value) == "1";
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,143 @@
+// The seam: what libibverbs and librdmacm do for a program outside the data path, as one table.
+//
+// Each member has the signature and the contract of the C function of the same name with `ibv_` or
+// `rdma_` in front: see its man page for ownership, return value and errno. The data path is not here:
+// verbs.h calls it inline through the objects that these functions hand out. An instance never throws,
+// and its functions may be called from any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::provider {
+
+struct Table {
+  // Devices and contexts.
+  ibv_device** (*get_device_list)(int* count);
+  void (*free_device_list)(ibv_device** list);
+  const char* (*get_device_name)(ibv_device* device);
+  int (*get_device_index)(ibv_device* device);
+  std::uint64_t (*get_device_guid)(ibv_device* device);  // network order
+  ibv_context* (*open_device)(ibv_device* device);
+  int (*close_device)(ibv_context* context);
+  // Text that drivers keep in sysfs: bytes written without the line's end, or -1.
+  int (*read_sysfs_file)(const char* directory, const char* file, char* text, std::size_t bytes);
+
+  int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
+  // Fills only what the port's attributes had before `port_cap_flags2` (rdma-core 22).
+  int (*query_port)(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attributes);
+  int (*query_gid)(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid);
+  int (*query_gid_ex)(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                      ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_bytes);
+  ssize_t (*query_gid_table)(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,
+                             std::uint32_t flags, std::size_t entry_bytes);
+  // As sysfs counts: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
+  int (*query_gid_type)(ibv_context* context, std::uint8_t port, unsigned index, int* type);
+  int (*query_pkey)(ibv_context* context, std::uint8_t port, int index, std::uint16_t* pkey_be);
+  int (*get_pkey_index)(ibv_context* context, std::uint8_t port, std::uint16_t pkey_be);
+
+  int (*get_async_event)(ibv_context* context, ibv_async_event* event);
+  void (*ack_async_event)(ibv_async_event* event);
+
+  int (*fork_init)();
+  ibv_fork_status (*is_fork_initialized)();
+
+  // Protection domains and memory.
+  ibv_pd* (*alloc_pd)(ibv_context* context);
+  int (*dealloc_pd)(ibv_pd* pd);
+  ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t length, int access);
+  ibv_mr* (*reg_mr_iova)(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                         int access);
+  ibv_mr* (*reg_mr_iova2)(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                          unsigned access);
+  int (*rereg_mr)(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
+  int (*dereg_mr)(ibv_mr* mr);
+
+  // Completion queues.
+  ibv_comp_channel* (*create_comp_channel)(ibv_context* context);
+  int (*destroy_comp_channel)(ibv_comp_channel* channel);
+  ibv_cq* (*create_cq)(ibv_context* context, int entries, void* cq_context,
+                       ibv_comp_channel* channel, int vector);
+  int (*resize_cq)(ibv_cq* cq, int entries);
+  int (*destroy_cq)(ibv_cq* cq);
+  int (*get_cq_event)(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
+  void (*ack_cq_events)(ibv_cq* cq, unsigned events);
+
+  // Queue pairs and shared receive queues.
+  ibv_srq* (*create_srq)(ibv_pd* pd, ibv_srq_init_attr* attributes);
+  int (*modify_srq)(ibv_srq* srq, ibv_srq_attr* attributes, int mask);
+  int (*query_srq)(ibv_srq* srq, ibv_srq_attr* attributes);
+  int (*destroy_srq)(ibv_srq* srq);
+  ibv_qp* (*create_qp)(ibv_pd* pd, ibv_qp_init_attr* attributes);
+  ibv_qp_ex* (*qp_to_qp_ex)(ibv_qp* qp);
+  int (*modify_qp)(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
+  int (*query_qp)(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial);
+  int (*query_qp_data_in_order)(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
+  int (*destroy_qp)(ibv_qp* qp);
+  int (*set_ece)(ibv_qp* qp, ibv_ece* ece);
+  int (*query_ece)(ibv_qp* qp, ibv_ece* ece);
+
+  // Address handles and multicast.
+  ibv_ah* (*create_ah)(ibv_pd* pd, ibv_ah_attr* attributes);
+  ibv_ah* (*create_ah_from_wc)(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port);
+  int (*init_ah_from_wc)(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
+                         ibv_ah_attr* attributes);
+  int (*destroy_ah)(ibv_ah* ah);
+  int (*attach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
+  int (*detach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
+  int (*resolve_eth_l2_from_gid)(ibv_context* context, ibv_ah_attr* attributes,
+                                 std::uint8_t* mac, std::uint16_t* vlan);
+
+  // Connection management: event channels, ids, addresses.
+  rdma_event_channel* (*create_event_channel)();
+  void (*destroy_event_channel)(rdma_event_channel* channel);
+  int (*get_cm_event)(rdma_event_channel* channel, rdma_cm_event** event);
+  int (*ack_cm_event)(rdma_cm_event* event);
+  const char* (*event_str)(rdma_cm_event_type event);
+  int (*create_id)(rdma_event_channel* channel, rdma_cm_id** id, void* context,
+                   rdma_port_space space);
+  int (*destroy_id)(rdma_cm_id* id);
+  int (*create_ep)(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* attributes);
+  void (*destroy_ep)(rdma_cm_id* id);
+  int (*migrate_id)(rdma_cm_id* id, rdma_event_channel* channel);
+  int (*set_option)(rdma_cm_id* id, int level, int name, void* value, std::size_t bytes);
+  std::uint16_t (*get_src_port)(rdma_cm_id* id);  // network order
+  std::uint16_t (*get_dst_port)(rdma_cm_id* id);  // network order
+  int (*bind_addr)(rdma_cm_id* id, sockaddr* address);
+  int (*resolve_addr)(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms);
+  int (*resolve_route)(rdma_cm_id* id, int timeout_ms);
+  int (*getaddrinfo)(const char* node, const char* service, const rdma_addrinfo* hints,
+                     rdma_addrinfo** result);
+  void (*freeaddrinfo)(rdma_addrinfo* info);
+  ibv_context** (*get_devices)(int* count);
+  void (*free_devices)(ibv_context** list);
+
+  // Connection management: the queues of an id, connections.
+  int (*id_create_qp)(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes);
+  int (*id_create_qp_ex)(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes);
+  void (*id_destroy_qp)(rdma_cm_id* id);
+  int (*id_create_srq)(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes);
+  int (*id_create_srq_ex)(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes);
+  void (*id_destroy_srq)(rdma_cm_id* id);
+  int (*init_qp_attr)(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask);
+  int (*connect)(rdma_cm_id* id, rdma_conn_param* parameters);
+  int (*establish)(rdma_cm_id* id);
+  int (*listen)(rdma_cm_id* id, int backlog);
+  int (*get_request)(rdma_cm_id* listener, rdma_cm_id** id);
+  int (*accept)(rdma_cm_id* id, rdma_conn_param* parameters);
+  int (*reject)(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);
+  int (*reject_ece)(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);
+  int (*notify)(rdma_cm_id* id, ibv_event_type event);
+  int (*disconnect)(rdma_cm_id* id);
+  int (*join_multicast)(rdma_cm_id* id, sockaddr* address, void* context);
+  int (*join_multicast_ex)(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context);
+  int (*leave_multicast)(rdma_cm_id* id, sockaddr* address);
+  int (*set_local_ece)(rdma_cm_id* id, ibv_ece* ece);
+  int (*get_remote_ece)(rdma_cm_id* id, ibv_ece* ece);
+};
+
+}  // namespace weft::provider
