@@ -27,6 +27,8 @@ struct Options {
   std::uint64_t handshake_timeout_ns = device::limits::handshake_ns;
   // TCP connection set-up, before the handshake begins.
   std::uint64_t connect_timeout_ns = device::limits::connect_ns;
+  // From our reply to the peer's first FPDU, on the passive side.
+  std::uint64_t first_fpdu_timeout_ns = device::limits::first_fpdu_ns;
 };
 
 // How often something went another way than the application may expect. A snapshot.
@@ -36,7 +38,7 @@ struct Counters {
   std::uint64_t revision_1_fallbacks = 0;  // the peer closed on MPA revision 2
   std::uint64_t unacknowledged = 0;        // the peer grants no reads: completions mean "TCP has it"
   std::uint64_t addresses_in_use = 0;      // EADDRINUSE told to the application
-  std::uint64_t requests_dropped = 0;      // no MPA, malformed, timed out, or beyond the backlog
+  std::uint64_t requests_dropped = 0;      // no MPA, malformed, or timed out before the request
 };
 
 class Manager {
@@ -57,6 +59,9 @@ class Manager {
   rdma_event_channel* create_event_channel();
   void destroy_event_channel(rdma_event_channel* channel);
   int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
+  // The event of a token from device::sys::await_token(channel->fd), for a caller that waits for it
+  // itself. False where it was withdrawn meanwhile: wait again.
+  bool take_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
   int ack_cm_event(rdma_cm_event* event);
   static const char* event_str(rdma_cm_event_type event);
 
@@ -111,7 +116,13 @@ class Manager {
   int get_remote_ece(rdma_cm_id* id, ibv_ece* ece);
 
  private:
-  std::unique_ptr<Registry> registry_;
+  int complete(rdma_cm_id* id);
+  int passive_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
+                       const ibv_qp_init_attr* attributes);
+  int active_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
+                      ibv_qp_init_attr* attributes);
+
+  std::shared_ptr<Registry> registry_;
 };
 
 }  // namespace weft::cm

@@ -14,10 +14,15 @@ CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.fd = events_.fd();
 }
 
+int CompletionChannel::next(CompletionQueue*& queue) {
+  while (true) {
+    if (const int failed = sys::await_token(events_.fd())) return failed;
+    if (take(queue)) return 0;
+  }
+}
+
 bool CompletionChannel::take(CompletionQueue*& queue) {
-  if (!events_.take(queue)) return false;
-  queue->count_delivered();
-  return true;
+  return events_.take(queue, [](CompletionQueue* taken) { taken->count_delivered(); });
 }
 
 CompletionQueue::CompletionQueue(Context& context, int entries, void* user_context,
@@ -29,14 +34,14 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   cq_.cqe = entries;
   pthread_mutex_init(&cq_.mutex, nullptr);
   pthread_cond_init(&cq_.cond, nullptr);
-  if (channel) ++channel->channel_.refcnt;
+  if (channel) ++std::atomic_ref(channel->channel_.refcnt);
 }
 
 CompletionQueue::~CompletionQueue() {
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();
-    --channel_->channel_.refcnt;
+    --std::atomic_ref(channel_->channel_.refcnt);
   }
   pthread_cond_destroy(&cq_.cond);
   pthread_mutex_destroy(&cq_.mutex);

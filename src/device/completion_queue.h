@@ -26,6 +26,8 @@ class CompletionChannel {
     return reinterpret_cast<CompletionChannel*>(channel);
   }
 
+  // Waits for the next event; 0 or an errno value.
+  int next(CompletionQueue*& queue);
   // The event of a token from sys::await_token(); see EventQueue::take().
   bool take(CompletionQueue*& queue);
 

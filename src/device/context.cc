@@ -50,6 +50,13 @@ Context* Context::of(ibv_context* context) {
 
 void Context::raise(const ibv_async_event& event) { events_.push(event); }
 
+int Context::next_event(ibv_async_event& event) {
+  while (true) {
+    if (const int failed = sys::await_token(events_.fd())) return failed;
+    if (take_event(event)) return 0;
+  }
+}
+
 bool Context::take_event(ibv_async_event& event) {
   if (!events_.take(event)) return false;
   const std::lock_guard lock(event_mutex_);
@@ -137,6 +144,11 @@ void Context::await_quiescence(const std::byte* base, std::size_t length_bytes) 
   for (const auto& queue_pair : queue_pairs()) queue_pair->forget_memory(base, length_bytes);
 }
 
+std::size_t Context::queue_pair_count() {
+  const std::lock_guard lock(mutex_);
+  return queue_pairs_.size();
+}
+
 std::vector<std::shared_ptr<QueuePair>> Context::queue_pairs() {
   const std::lock_guard lock(mutex_);
   return queue_pairs_;
@@ -150,6 +162,14 @@ void Context::add(const std::shared_ptr<QueuePair>& queue_pair) {
 void Context::remove(const QueuePair* queue_pair) {
   const std::lock_guard lock(mutex_);
   std::erase_if(queue_pairs_, [&](const auto& entry) { return entry.get() == queue_pair; });
+}
+
+std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(queue_pairs_.begin(), queue_pairs_.end(),
+                   [&](const auto& entry) { return entry->verbs()->qp_num == number; });
+  return found == queue_pairs_.end() ? nullptr : *found;
 }
 
 void Context::abandon_after_fork() {

@@ -43,6 +43,7 @@ class Context {
 
   // Asynchronous events: ibv_get_async_event(3).
   void raise(const ibv_async_event& event);
+  int next_event(ibv_async_event& event);
   // The event of a token from sys::await_token(); see EventQueue::take().
   bool take_event(ibv_async_event& event);
   // Before an object goes: undelivered events of it are withdrawn, delivered ones are waited for.
@@ -58,11 +59,14 @@ class Context {
 
   // Queue pairs that the application has left behind.
   [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> queue_pairs();
+  [[nodiscard]] std::size_t queue_pair_count();
   // Everything else of the application's that refers to this context and is still there.
   std::atomic<int> objects{0};
 
   void add(const std::shared_ptr<QueuePair>& queue_pair);
   void remove(const QueuePair* queue_pair);
+  // Null where there is none: a connection may name a queue pair by its number.
+  [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
 
   void abandon_after_fork();
 

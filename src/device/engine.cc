@@ -209,9 +209,34 @@ bool Engine::leave_to_application(Pollable& target) {
 
 // True where somebody is about to sleep: then nothing may be left to anybody.
 bool Engine::stand_by(std::chrono::microseconds tick) {
-  std::unique_lock lock(stand_by_mutex_);
-  stand_by_.wait_for(lock, tick, [this] { return sleep_expected_ || stopping_; });
-  return std::exchange(sleep_expected_, false);
+  standing_by_ = true;
+  bool sleep_expected = false;
+  {
+    std::unique_lock lock(stand_by_mutex_);
+    stand_by_.wait_for(lock, tick, [this] { return sleep_expected_ || stopping_; });
+    sleep_expected = std::exchange(sleep_expected_, false);
+  }
+  standing_by_ = false;
+  if (put_off_ > 0) run_put_off();
+  return sleep_expected;
+}
+
+bool Engine::put_off() {
+  ++put_off_;
+  if (standing_by_) return true;
+  --put_off_;
+  return false;
+}
+
+void Engine::run_put_off() {
+  std::vector<std::shared_ptr<Pollable>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& slot : slots_) {
+      if (slot.target) all.push_back(slot.target);
+    }
+  }
+  for (const auto& target : all) target->on_put_off();
 }
 
 void Engine::abandon_after_fork() {

@@ -34,6 +34,8 @@ class Pollable {
   virtual ~Pollable() = default;
   virtual void on_ready(std::uint32_t epoll_events) = 0;
   virtual void on_deadline() {}
+  // What was put off (see Engine::put_off()) is due now.
+  virtual void on_put_off() {}
 
   // An application thread has just looked after this itself.
   void note_attended() { attended_.store(true, std::memory_order_relaxed); }
@@ -69,6 +71,12 @@ class Engine {
   // An application is about to sleep on an event: the thread must be listening.
   void expect_sleep();
 
+  // An application thread would like to leave something undone until its next call, which is likely
+  // to come at once and to do it for free. True where the progress thread is awake and sees to it
+  // within a tick in any case: it then calls on_put_off(), on everything it watches.
+  bool put_off();
+  void put_off_done() { put_off_.fetch_sub(1); }
+
   // In the child after fork(): closes the child's copies of all descriptors, and does nothing any
   // more. The thread does not exist there.
   void abandon_after_fork();
@@ -87,6 +95,7 @@ class Engine {
   bool stand_by(std::chrono::microseconds tick);
   void dispatch(const epoll_event& event, bool attended);
   [[nodiscard]] bool leave_to_application(Pollable& target);
+  void run_put_off();
   int run_deadlines();
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
   void wake();
@@ -100,6 +109,9 @@ class Engine {
   std::vector<std::uint32_t> free_slots_;
   std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
 
+  // Either the thread sees that something was put off, or who puts it off sees that it sleeps.
+  std::atomic<int> put_off_{0};
+  std::atomic<bool> standing_by_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
   std::mutex stand_by_mutex_;

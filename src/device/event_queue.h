@@ -20,22 +20,27 @@ class EventQueue {
   [[nodiscard]] int fd() const { return fd_.get(); }
 
   void push(Event event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(std::move(event));
-    }
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    // Under the lock: whoever withdraws the event finds its token.
     const std::uint64_t one = 1;
     sys::write(fd_.get(), &one, sizeof one);
   }
 
   // For who has just got a token from sys::await_token(fd()). False where the event of that token was
-  // withdrawn between the two: wait again.
-  bool take(Event& event) {
+  // withdrawn between the two: wait again. `on_taken` hears of the event before anybody who looks for
+  // it in the queue can miss it there.
+  template <typename OnTaken>
+  bool take(Event& event, OnTaken on_taken) {
     const std::lock_guard lock(mutex_);
     if (events_.empty()) return false;
     event = std::move(events_.front());
     events_.pop_front();
+    on_taken(event);
     return true;
+  }
+  bool take(Event& event) {
+    return take(event, [](const Event&) {});
   }
 
   // Takes back the events that `matches`; they were never delivered.
@@ -50,10 +55,10 @@ class EventQueue {
       }
       taken.push_back(std::move(*it));
       it = events_.erase(it);
+      // A token for this event is there, unless a reader has just taken it; that reader then finds
+      // the queue one shorter and waits again. So this must not wait.
       std::uint64_t one = 0;
-      // Never waits: a count for this event is there, unless a reader has just taken it; that reader
-      // then finds the queue one shorter and waits again.
-      if (sys::poll_readable(fd_.get(), 0) > 0) sys::read(fd_.get(), &one, sizeof one);
+      sys::read_nowait(fd_.get(), &one, sizeof one);
     }
     return taken;
   }

@@ -33,9 +33,14 @@ inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
 // TCP set-up of a connection we open; then UNREACHABLE. About the patience of a kernel iWARP CM.
 inline constexpr std::uint64_t connect_ns = 30'000'000'000;
-// Requests of one listener that nobody has accepted yet, where rdma_listen(3) names no number. More
-// are closed, and counted.
+// The peer's first FPDU after our reply to its MPA request: a peer whose program connects its own
+// queue pair sends it when that program gets round to it. Then UNREACHABLE.
+inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;
+// Requests of one listener that the program has not fetched, where rdma_listen(3) names no number;
+// more wait in TCP's queue.
 inline constexpr int default_backlog = 128;
+// Connections of one listener that have not said what they want; more wait in TCP's queue.
+inline constexpr std::size_t max_half_open = 1024;
 // Reads from one socket before the next gets its turn.
 inline constexpr int reads_per_turn = 16;
 // A CQ with more queue pairs than this asks epoll which of them have something.

@@ -183,6 +183,7 @@ void QueuePair::flush_receives() {
 
 // Hands the socket over to linger with whatever it did not take yet.
 void QueuePair::leave_stream() {
+  end_put_off();
   if (!stream_) return;
   const iwarp::EndReason reason = stream_->end_reason();
   std::vector<std::byte> rest;

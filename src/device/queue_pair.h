@@ -78,6 +78,7 @@ class QueuePair final : public Pollable,
   // From a thread that polls one of our completion queues.
   void drive_inline();
   void on_ready(std::uint32_t events) override;
+  void on_put_off() override;
 
   // Memory is going away: returns when this queue pair has nothing more to do with it.
   void forget_memory(const std::byte* base, std::size_t length_bytes);
@@ -112,8 +113,11 @@ class QueuePair final : public Pollable,
   void flush_send(const ibv_send_wr& request);
   void flush_receives();
   void run();
+  void finish_turn();
   void receive_available();
   void send_available();
+  bool put_off_answers();
+  void end_put_off();
   void want_write(bool wanted);
   void on_receive_error(int error);
   void lose_stream();
@@ -144,6 +148,7 @@ class QueuePair final : public Pollable,
   std::uint64_t stream_base_ = 0;  // bytes written to the socket before the first FPDU
   std::uint64_t token_ = 0;        // with the engine
   bool writing_ = false;           // EPOLLOUT is asked for
+  bool answers_put_off_ = false;
   std::weak_ptr<ConnectionObserver> observer_;
   bool ready_notice_ = false;
   bool end_notice_ = false;

@@ -16,7 +16,28 @@ void QueuePair::drive_inline() {
   note_attended();
   // Somebody else is at it: what they bring in will be there at the next poll.
   const Turn turn(*this, std::try_to_lock);
-  if (turn.owns()) run();
+  if (!turn.owns() || !stream_) return;
+  if (answers_put_off_) return run();
+  receive_available();
+  if (!put_off_answers()) finish_turn();
+}
+
+void QueuePair::on_put_off() {
+  const Turn turn(*this);
+  if (answers_put_off_) run();
+}
+
+// The proofs that a peer waits for may go out with what the program is likely to post now that it
+// sees what came in. It polls again first? Then they go at once. It does neither? Then the progress
+// thread sends them. It exits? Then the peer's TCP knows that everything arrived.
+bool QueuePair::put_off_answers() {
+  if (stream_->ended() || !stream_->only_proofs_due() || !context_.engine().put_off()) return false;
+  answers_put_off_ = true;
+  return true;
+}
+
+void QueuePair::end_put_off() {
+  if (std::exchange(answers_put_off_, false)) context_.engine().put_off_done();
 }
 
 // Everything received is processed, and the answers to it are written, before the completions of
@@ -24,8 +45,12 @@ void QueuePair::drive_inline() {
 void QueuePair::run() {
   if (!stream_) return;
   receive_available();
-  if (stream_) send_available();
-  if (stream_ && stream_->ended()) enter_error();
+  finish_turn();
+}
+
+void QueuePair::finish_turn() {
+  send_available();
+  if (stream_->ended()) enter_error();
 }
 
 void QueuePair::receive_available() {
@@ -57,6 +82,7 @@ void QueuePair::lose_stream() {
 }
 
 void QueuePair::send_available() {
+  end_put_off();
   while (true) {
     const auto pieces = stream_->plan_send();
     if (pieces.empty()) break;

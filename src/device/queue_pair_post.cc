@@ -67,10 +67,7 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
     break;
   }
   // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
-  if (stream_) {
-    send_available();
-    if (stream_->ended()) enter_error();
-  }
+  if (stream_) finish_turn();
   return failed;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -17,6 +18,19 @@ long call(long number, Args... args) {
   const long result = ::syscall(number, args...);
   return result < 0 ? -errno : result;
 }
+
+// The kernel orders what one thread sends before what another receives of it. ThreadSanitizer sees
+// that for the functions of libc, not for bare system calls: it must be told.
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
+int stream_order = 0;
+void note_sending() { __tsan_release(&stream_order); }
+void note_received() { __tsan_acquire(&stream_order); }
+#else
+void note_sending() {}
+void note_received() {}
+#endif
 
 }  // namespace
 
@@ -65,6 +79,7 @@ std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
+  note_sending();
   return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -72,10 +87,25 @@ std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  return call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+  const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+  note_received();
+  return got;
+}
+
+bool peer_closed(int fd) {
+  char byte = 0;
+  const long got = call(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, nullptr,
+                        nullptr);
+  return got == 0 || (got < 0 && got != -EAGAIN && got != -EINTR);
 }
 
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes) { return call(SYS_read, fd, at, bytes); }
+
+std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes) {
+  const iovec piece{at, bytes};
+  constexpr long no_offset = -1;
+  return call(SYS_preadv2, fd, &piece, 1, no_offset, no_offset, RWF_NOWAIT);
+}
 
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
   return call(SYS_write, fd, at, bytes);
@@ -98,6 +128,11 @@ int set_nonblocking(int fd) {
   const long flags = call(SYS_fcntl, fd, F_GETFL);
   if (flags < 0) return static_cast<int>(flags);
   return static_cast<int>(call(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK));
+}
+
+bool nonblocking(int fd) {
+  const long flags = call(SYS_fcntl, fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 int epoll_create() { return static_cast<int>(call(SYS_epoll_create1, EPOLL_CLOEXEC)); }

@@ -27,7 +27,10 @@ int local_address(int fd, sockaddr_storage* address);
 int peer_address(int fd, sockaddr_storage* address);
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces);     // never blocks, no SIGPIPE
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
+bool peer_closed(int fd);  // at the end of what the peer has sent, or reset; reads nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
+// Does not wait, whatever the mode of the descriptor. -EOPNOTSUPP where the kernel cannot promise that.
+std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 int event_fd(bool semaphore);  // blocking, close-on-exec
 // Takes one from an event descriptor; waits unless it is non-blocking. 0, EAGAIN or EINTR. A thread
@@ -35,6 +38,7 @@ int event_fd(bool semaphore);  // blocking, close-on-exec
 // destructor.
 int await_token(int fd);
 int set_nonblocking(int fd);
+bool nonblocking(int fd);
 int epoll_create();
 int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);
 int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms);

@@ -73,6 +73,12 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
   [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
 
+  // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which carry
+  // no data.
+  [[nodiscard]] bool only_proofs_due() const {
+    return out_.empty() && responder_.only_proofs_due() && !requester_.has_something_to_send();
+  }
+
   // Memory goes away: whatever is still to be sent from it is copied.
   void forget(const std::byte* base, std::size_t bytes) { out_.forget(base, bytes); }
   void set_mulpdu_bytes(std::size_t bytes) { out_.set_mulpdu_bytes(bytes); }

@@ -318,11 +318,15 @@ bool Requester::acknowledgement_due() const {
   return unproven_bytes_ >= unproven_limit_bytes && proof_wanted_ > proven_;
 }
 
-void Requester::acknowledge() {
-  if (!options_.acknowledge || mid_message_ || ours_outstanding_) return;
-  if (proof_wanted_ <= proven_ || outstanding_.size() >= options_.wire_ord) return;
+bool Requester::acknowledgement_possible() const {
+  if (mid_message_ || ours_outstanding_ || proof_wanted_ <= proven_) return false;
+  if (outstanding_.size() >= options_.wire_ord) return false;
   // A read of the application behind the last of them proves them as well.
-  if (!outstanding_.empty() && outstanding_.back().index >= proof_wanted_) return;
+  return outstanding_.empty() || outstanding_.back().index < proof_wanted_;
+}
+
+void Requester::acknowledge() {
+  if (!options_.acknowledge || !acknowledgement_possible()) return;
   build_probe();
   ++acknowledgement_reads_;
 }

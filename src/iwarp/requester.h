@@ -41,6 +41,10 @@ class Requester {
   // Adds the read that proves earlier requests, where one is wanted and possible.
   void acknowledge();
   [[nodiscard]] bool acknowledgement_due() const;
+  // A call of build() or acknowledge() may add something now.
+  [[nodiscard]] bool has_something_to_send() const {
+    return next_ != tail_ || (options_.acknowledge && acknowledgement_possible());
+  }
 
   // Segments that answer our requests. An error code is what the answer deserves.
   [[nodiscard]] TerminateRaised check_read_response(const Segment& segment) const;
@@ -100,6 +104,7 @@ class Requester {
   }
   [[nodiscard]] std::span<LocalSlice> slices_of(std::uint64_t index);
   void store_slices(const WorkRequest& request);
+  [[nodiscard]] bool acknowledgement_possible() const;
   [[nodiscard]] bool may_start(const Entry& entry) const;
   bool start(Entry& entry);
   [[nodiscard]] bool gather(std::uint64_t index, std::uint32_t bytes);

@@ -1,6 +1,7 @@
 // The other side's reads and atomics: a queue of at most IRD requests, answered in order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 
@@ -33,6 +34,12 @@ class Responder {
   bool build(TerminateRaised& refusal);
   [[nodiscard]] bool mid_message() const { return !queue_.empty() && queue_.front().started; }
   [[nodiscard]] bool idle() const { return queue_.empty(); }
+  // There are answers to give, all of them to empty reads.
+  [[nodiscard]] bool only_proofs_due() const {
+    return !queue_.empty() && std::all_of(queue_.begin(), queue_.end(), [](const Request& request) {
+      return !request.atomic && request.read.size_bytes == 0;
+    });
+  }
   [[nodiscard]] const wire::Terminate& fault_report() const { return fault_report_; }
 
  private:

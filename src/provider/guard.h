@@ -35,7 +35,7 @@ struct Guarded;
 
 template <Failure how, typename R, typename... Arguments, R (*function)(Arguments...)>
 struct Guarded<how, function> {
-  static R call(Arguments... arguments) noexcept {
+  [[gnu::noinline]] static R call(Arguments... arguments) noexcept {
     try {
       return function(arguments...);
     } catch (const std::bad_alloc&) {

@@ -224,7 +224,6 @@ TEST(Lifetimes, DeregisterWhileThePeerWrites) {
     auto local = pair.a.buffer(size);
     auto remote = pair.b.buffer(size);
     ASSERT_EQ(pair.a.write(1, {local->sge(0, size)}, remote->address(), remote->rkey()), 0);
-    local->fill(static_cast<std::uint8_t>(round));
     std::this_thread::yield();
     remote->deregister();
     const std::vector<std::uint8_t> before(remote->bytes().begin(), remote->bytes().end());

@@ -21,7 +21,8 @@ MAY_INCLUDE = {
     "dropin": {"base", "provider", "stream"},
     "interpose": {"base", "stream"},
     "fabric": {"base", "stream"},
-    "cli": {"base", "capture", "public"},
+    # of provider the table of environment variables, which knows no device
+    "cli": {"base", "capture", "provider", "public"},
     "examples": {"public"},
 }
 # Public headers are include/weft/LAYER.h, LAYER_*.h or LAYER/*.h. These belong to no layer above

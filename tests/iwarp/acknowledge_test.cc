@@ -113,8 +113,7 @@ TEST(Acknowledge, LargeReadsServeAsWell) {
     peer.expect_nothing();
     peer.send(read_response(memory.lkey(), memory.address(), Content(50'000), false));
     for (std::uint64_t at = 50'000; at < 300'000; at += 50'000) {
-      peer.send(
-          read_response(memory.lkey(), memory.address(at), Content(50'000), at == 250'000));
+      peer.send(read_response(memory.lkey(), memory.address(at), Content(50'000), at == 250'000));
     }
     peer.send(read_response(memory.lkey(), memory.address(), Content(4)));
   }

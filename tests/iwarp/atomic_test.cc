@@ -158,15 +158,18 @@ TEST_P(BadAtomics, EndTheStreamAndChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(
     Codes, BadAtomics,
     testing::Values(
-        BadAtomic{"masked_add", {.add_or_swap_mask = 1}, 0, wire::terminate::rdma_unexpected_opcode},
-        BadAtomic{"masked_swap",
-                  {.opcode = AtomicOpcode::compare_swap, .add_or_swap_mask = 0xFF, .compare_mask = ones},
-                  0,
-                  wire::terminate::rdma_unexpected_opcode},
-        BadAtomic{"masked_compare",
-                  {.opcode = AtomicOpcode::compare_swap, .add_or_swap_mask = ones, .compare_mask = 1},
-                  0,
-                  wire::terminate::rdma_unexpected_opcode},
+        BadAtomic{
+            "masked_add", {.add_or_swap_mask = 1}, 0, wire::terminate::rdma_unexpected_opcode},
+        BadAtomic{
+            "masked_swap",
+            {.opcode = AtomicOpcode::compare_swap, .add_or_swap_mask = 0xFF, .compare_mask = ones},
+            0,
+            wire::terminate::rdma_unexpected_opcode},
+        BadAtomic{
+            "masked_compare",
+            {.opcode = AtomicOpcode::compare_swap, .add_or_swap_mask = ones, .compare_mask = 1},
+            0,
+            wire::terminate::rdma_unexpected_opcode},
         BadAtomic{"unknown_code",
                   {.opcode = AtomicOpcode{1}},
                   0,
@@ -195,8 +198,8 @@ TEST(Atomic, MisalignedTargetNeverLeaves) {
               {result.slice()});
   pair.a.post({.wr_id = 3, .operation = Operation::write}, {result.slice()});
   pair.drive();
-  EXPECT_EQ(pair.a.send_statuses(), (std::vector{Status::success, Status::remote_invalid_request,
-                                                 Status::flushed}));
+  EXPECT_EQ(pair.a.send_statuses(),
+            (std::vector{Status::success, Status::remote_invalid_request, Status::flushed}));
   EXPECT_EQ(pair.a.host.end_reason, iwarp::EndReason::local_error);
 }
 

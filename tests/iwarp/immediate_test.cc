@@ -105,10 +105,9 @@ TEST(Immediate, WithoutAReceiveEndsTheStream) {
   Pair pair;
   Region& from = pair.a.host.add(4);
   Region& to = pair.b.host.add(4);
-  pair.a.post({.operation = Operation::write_immediate,
-               .remote_address = to.address(),
-               .rkey = to.rkey()},
-              {from.slice()});
+  pair.a.post(
+      {.operation = Operation::write_immediate, .remote_address = to.address(), .rkey = to.rkey()},
+      {from.slice()});
   pair.drive();
   EXPECT_EQ(pair.b.connection().terminate().code, wire::terminate::untagged_no_buffer);
   EXPECT_EQ(pair.a.send_statuses(), std::vector{Status::rnr_retry_exceeded});

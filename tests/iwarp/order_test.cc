@@ -20,7 +20,9 @@ iwarp::Connection::Options plain(std::uint16_t ord, std::uint16_t wire_ord) {
   return options;
 }
 
-std::uint32_t opcode_of(const Ulpdu& ulpdu) { return std::to_integer<std::uint32_t>(ulpdu.bytes.at(1)) & 0x0F; }
+std::uint32_t opcode_of(const Ulpdu& ulpdu) {
+  return std::to_integer<std::uint32_t>(ulpdu.bytes.at(1)) & 0x0F;
+}
 
 std::vector<std::uint32_t> opcodes(ScriptedPeer& peer, std::size_t count) {
   std::vector<std::uint32_t> all;

@@ -83,14 +83,12 @@ TEST(Read, EmptyOneIsNotChecked) {
 // The sink is checked against the outstanding read: it needs no remote right.
 TEST(Read, NeedsTheRightOnTheSourceOnly) {
   Pair pair;
-  Region& from = pair.b.host.add(text("payload"), {.local_write = false,
-                                                   .remote_write = false,
-                                                   .remote_read = true,
-                                                   .remote_atomic = false});
-  Region& to = pair.a.host.add(7, {.local_write = true,
-                                   .remote_write = false,
-                                   .remote_read = false,
-                                   .remote_atomic = false});
+  Region& from = pair.b.host.add(
+      text("payload"),
+      {.local_write = false, .remote_write = false, .remote_read = true, .remote_atomic = false});
+  Region& to = pair.a.host.add(
+      7,
+      {.local_write = true, .remote_write = false, .remote_read = false, .remote_atomic = false});
   pair.a.post({.operation = Operation::read, .remote_address = from.address(), .rkey = from.rkey()},
               {to.slice()});
   pair.drive();
@@ -133,9 +131,9 @@ TEST_P(BadResponses, EndTheStream) {
   peer.post({.wr_id = 1, .operation = Operation::read, .remote_address = 1, .rkey = 2},
             {to.slice(10, 50)});
   (void)peer.next();
-  const auto response = read_response(to.lkey() + bad.stag_change,
-                                      to.address(10) + bad.offset_change, pattern(bad.bytes),
-                                      bad.last);
+  const auto response =
+      read_response(to.lkey() + bad.stag_change, to.address(10) + bad.offset_change,
+                    pattern(bad.bytes), bad.last);
   peer.send(response);
   peer.expect_terminate(terminate(bad.code, response));
   EXPECT_EQ(to.copy(), Content(100));
@@ -144,14 +142,13 @@ TEST_P(BadResponses, EndTheStream) {
 
 INSTANTIATE_TEST_SUITE_P(
     Codes, BadResponses,
-    testing::Values(
-        BadResponse{"other_stag", 1, 0, 50, true, wire::terminate::tagged_invalid_stag},
-        BadResponse{"before_the_sink", 0, ~std::uint64_t{0}, 50, true,
-                    wire::terminate::tagged_bounds},
-        BadResponse{"with_a_gap", 0, 1, 49, true, wire::terminate::tagged_bounds},
-        BadResponse{"too_long", 0, 0, 51, true, wire::terminate::tagged_bounds},
-        BadResponse{"too_short", 0, 0, 49, true, wire::terminate::tagged_bounds},
-        BadResponse{"no_end", 0, 0, 50, false, wire::terminate::tagged_bounds}),
+    testing::Values(BadResponse{"other_stag", 1, 0, 50, true, wire::terminate::tagged_invalid_stag},
+                    BadResponse{"before_the_sink", 0, ~std::uint64_t{0}, 50, true,
+                                wire::terminate::tagged_bounds},
+                    BadResponse{"with_a_gap", 0, 1, 49, true, wire::terminate::tagged_bounds},
+                    BadResponse{"too_long", 0, 0, 51, true, wire::terminate::tagged_bounds},
+                    BadResponse{"too_short", 0, 0, 49, true, wire::terminate::tagged_bounds},
+                    BadResponse{"no_end", 0, 0, 50, false, wire::terminate::tagged_bounds}),
     [](const auto& given) { return std::string(given.param.name); });
 
 TEST(Read, ResponseThatNobodyAskedForEndsTheStream) {

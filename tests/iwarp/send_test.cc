@@ -72,11 +72,11 @@ TEST(Send, GathersAndScatters) {
     Pair pair;
     Region& from = pair.a.host.add(pattern(16 * scale));
     Region& to = pair.b.host.add(16 * scale);
-    pair.b.host.post_receive(1, {to.slice(5 * scale, 3 * scale), to.slice(0, 0),
-                                 to.slice(9 * scale, 7 * scale)});
-    pair.a.post({.operation = Operation::send}, {from.slice(0, 2 * scale), from.slice(0, 0),
-                                                 from.slice(8 * scale, 7 * scale),
-                                                 from.slice(2 * scale, scale)});
+    pair.b.host.post_receive(
+        1, {to.slice(5 * scale, 3 * scale), to.slice(0, 0), to.slice(9 * scale, 7 * scale)});
+    pair.a.post({.operation = Operation::send},
+                {from.slice(0, 2 * scale), from.slice(0, 0), from.slice(8 * scale, 7 * scale),
+                 from.slice(2 * scale, scale)});
     pair.drive();
     ASSERT_EQ(pair.b.host.receives.size(), 1U);
     EXPECT_EQ(pair.b.host.receives[0].length_bytes, 10 * scale);

@@ -79,10 +79,9 @@ TEST(Write, NeedsTheRightOnTheTargetOnly) {
   const Rights none{
       .local_write = false, .remote_write = false, .remote_read = false, .remote_atomic = false};
   Region& from = pair.a.host.add(text("payload"), none);
-  Region& to = pair.b.host.add(7, {.local_write = false,
-                                   .remote_write = true,
-                                   .remote_read = false,
-                                   .remote_atomic = false});
+  Region& to = pair.b.host.add(
+      7,
+      {.local_write = false, .remote_write = true, .remote_read = false, .remote_atomic = false});
   pair.a.post({.operation = Operation::write, .remote_address = to.address(), .rkey = to.rkey()},
               {from.slice()});
   pair.drive();
@@ -101,10 +100,12 @@ TEST(Write, RunsInBothDirectionsAtOnce) {
     link->set_window(10'000);
     link->add(delay(1000));
   }
-  pair.a.post({.operation = Operation::write, .remote_address = to_b.address(), .rkey = to_b.rkey()},
-              {from_a.slice()});
-  pair.b.post({.operation = Operation::write, .remote_address = to_a.address(), .rkey = to_a.rkey()},
-              {from_b.slice()});
+  pair.a.post(
+      {.operation = Operation::write, .remote_address = to_b.address(), .rkey = to_b.rkey()},
+      {from_a.slice()});
+  pair.b.post(
+      {.operation = Operation::write, .remote_address = to_a.address(), .rkey = to_a.rkey()},
+      {from_b.slice()});
   pair.drive();
   EXPECT_EQ(pair.a.send_statuses(), std::vector{Status::success});
   EXPECT_EQ(pair.b.send_statuses(), std::vector{Status::success});

@@ -84,7 +84,9 @@ Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request) {
   return message(RdmapOpcode::read_request, wire::queue::request, msn, request);
 }
 
-Ulpdu empty_read(std::uint32_t msn) { return read_request(msn, {}); }
+Ulpdu empty_read(std::uint32_t msn) {
+  return read_request(msn, {});
+}
 
 Ulpdu atomic_request(std::uint32_t msn, const wire::AtomicRequest& request) {
   return message(RdmapOpcode::atomic_request, wire::queue::request, msn, request);
@@ -104,14 +106,15 @@ Ulpdu terminate(const wire::Terminate& values) {
                   payload);
 }
 
-Ulpdu terminate(wire::TerminateCode code) { return terminate(wire::Terminate{.code = code}); }
+Ulpdu terminate(wire::TerminateCode code) {
+  return terminate(wire::Terminate{.code = code});
+}
 
 Ulpdu terminate(wire::TerminateCode code, const Ulpdu& culprit, bool with_request) {
   wire::Terminate values{.code = code};
   values.ddp_segment_bytes = static_cast<std::uint16_t>(culprit.bytes.size());
-  values.ddp_header_bytes = wire::ddp_is_tagged(culprit.bytes.front())
-                                ? DdpTagged::header_bytes
-                                : DdpUntagged::header_bytes;
+  values.ddp_header_bytes = wire::ddp_is_tagged(culprit.bytes.front()) ? DdpTagged::header_bytes
+                                                                       : DdpUntagged::header_bytes;
   std::copy_n(culprit.bytes.begin(), values.ddp_header_bytes, values.ddp_header.begin());
   values.has_read_request = with_request;
   if (with_request) {
@@ -187,6 +190,8 @@ std::string describe(const Ulpdu& ulpdu) {
   return out.str();
 }
 
-void PrintTo(const Ulpdu& ulpdu, std::ostream* out) { *out << describe(ulpdu); }
+void PrintTo(const Ulpdu& ulpdu, std::ostream* out) {
+  *out << describe(ulpdu);
+}
 
 }  // namespace weft::test

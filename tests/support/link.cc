@@ -138,7 +138,9 @@ NodePtr corrupt(std::uint64_t offset, std::byte mask) {
   return std::make_unique<Corrupt>(offset, mask);
 }
 
-NodePtr cut(std::uint64_t offset) { return std::make_unique<Cut>(offset); }
+NodePtr cut(std::uint64_t offset) {
+  return std::make_unique<Cut>(offset);
+}
 
 std::size_t Link::send(std::uint64_t now_ns, Bytes bytes) {
   if (closed_) return bytes.size();  // nobody reads it any more
@@ -159,7 +161,8 @@ void Link::close(std::uint64_t now_ns) {
 
 void Link::pass(std::size_t node, Batch batch) {
   if (node == nodes_.size()) return arrive(std::move(batch));
-  nodes_[node]->pass(std::move(batch), [this, node](Batch next) { pass(node + 1, std::move(next)); });
+  nodes_[node]->pass(std::move(batch),
+                     [this, node](Batch next) { pass(node + 1, std::move(next)); });
 }
 
 void Link::arrive(Batch batch) {
@@ -172,7 +175,9 @@ void Link::arrive(Batch batch) {
   bytes.insert(bytes.end(), batch.bytes.begin(), batch.bytes.end());
 }
 
-std::uint64_t Link::next_ns() const { return arrived_.empty() ? never : arrived_.front().at_ns; }
+std::uint64_t Link::next_ns() const {
+  return arrived_.empty() ? never : arrived_.front().at_ns;
+}
 
 std::optional<Batch> Link::take(std::uint64_t now_ns) {
   if (next_ns() > now_ns || arrived_.empty()) return std::nullopt;

@@ -1,5 +1,6 @@
-// One direction of a TCP connection in memory, on a virtual clock. It keeps order and loses nothing;
-// what it does to time, to the size of reads and, on request, to bytes is said by a chain of nodes.
+// One direction of a TCP connection in memory, on a virtual clock. It keeps order and loses
+// nothing; what it does to time, to the size of reads and, on request, to bytes is said by a chain
+// of nodes.
 #pragma once
 
 #include <cstddef>

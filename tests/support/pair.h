@@ -13,14 +13,9 @@
 #include "iwarp/handshake.h"
 #include "support/link.h"
 #include "support/memory_host.h"
+#include "support/options.h"
 
 namespace weft::test {
-
-// Options of a connection with room for everything, without RTR and handshake.
-[[nodiscard]] iwarp::Connection::Options roomy(bool initiator);
-// What a device makes of the outcome of a handshake. `options.ord` is what the application asks for.
-[[nodiscard]] iwarp::Connection::Options after_handshake(iwarp::Connection::Options options,
-                                                         const iwarp::Negotiated& negotiated);
 
 struct PairOptions {
   iwarp::Connection::Options a = roomy(true);

@@ -9,8 +9,8 @@
 
 namespace weft::test {
 
-// Reads `bytes` into the places that the connection plans, as one or more reads. Returns how many it
-// took: all, unless the stream ended before.
+// Reads `bytes` into the places that the connection plans, as one or more reads. Returns how many
+// it took: all, unless the stream ended before.
 std::size_t feed(iwarp::Connection& connection, Bytes bytes);
 
 // What goes out next, at most `most` bytes; not yet taken off the connection.

@@ -9,9 +9,13 @@ namespace weft::test {
 ScriptedPeer::ScriptedPeer(const iwarp::Connection::Options& options)
     : connection(options, host), crc_(options.crc) {}
 
-void ScriptedPeer::send(const Ulpdu& ulpdu) { send_raw(fpdu(ulpdu, crc_)); }
+void ScriptedPeer::send(const Ulpdu& ulpdu) {
+  send_raw(fpdu(ulpdu, crc_));
+}
 
-void ScriptedPeer::send_raw(Bytes bytes) { (void)feed(connection, bytes); }
+void ScriptedPeer::send_raw(Bytes bytes) {
+  (void)feed(connection, bytes);
+}
 
 void ScriptedPeer::collect() {
   const auto bytes = drain(connection);
@@ -30,7 +34,9 @@ Ulpdu ScriptedPeer::next() {
   return first;
 }
 
-void ScriptedPeer::expect(const Ulpdu& ulpdu) { EXPECT_EQ(next(), ulpdu); }
+void ScriptedPeer::expect(const Ulpdu& ulpdu) {
+  EXPECT_EQ(next(), ulpdu);
+}
 
 void ScriptedPeer::expect_nothing() {
   collect();

@@ -12,6 +12,7 @@
 #include "iwarp/connection.h"
 #include "support/fpdu.h"
 #include "support/memory_host.h"
+#include "support/options.h"
 
 namespace weft::test {
 

@@ -1,0 +1,122 @@
+// weft: one program for everything that is done from a command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "cli/help.h"
+#include "cli/run.h"
+#include "cli/terminal.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int misused = 2;
+
+// `weft help` and `weft help TOPIC`.
+struct HelpOptions {
+  std::string topic;
+};
+
+CLI::App* add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* run = app.add_subcommand(
+      "run", "Run an unmodified program on the embedded device: weft run [OPTIONS] -- PROGRAM ARGS");
+  run->footer("`weft help environment` lists the variables behind these options, and more.");
+  run->prefix_command();
+  run->add_option("--addr", options.address, "The device's only address (WEFT_ADDR)")
+      ->type_name("ADDRESS");
+  run->add_option("--capture", options.capture,
+                  "Write the device's traffic to a pcapng file (WEFT_CAPTURE)")
+      ->type_name("FILE");
+  run->add_option("--progress", options.progress,
+                  "Who drives the device: auto, thread or manual (WEFT_PROGRESS)")
+      ->type_name("MODE");
+  run->add_option("--port-offset", options.port_offset,
+                  "Add this to every rdma_cm port, on both sides alike (WEFT_PORT_OFFSET)")
+      ->type_name("NUMBER");
+  run->add_flag("--no-ack", options.no_acknowledge,
+                "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
+  run->add_flag("--no-crc", options.no_crc, "Ask for no CRC (WEFT_CRC=0)");
+  run->add_flag("-q,--quiet", options.quiet, "Do not say which device serves the program");
+  return run;
+}
+
+CLI::App* add_help(CLI::App& app, HelpOptions& options) {
+  CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
+  help->add_option("topic", options.topic, "A command, or `environment`")->type_name("");
+  return help;
+}
+
+int misuse(const std::string& sentence) {
+  say_error(sentence);
+  fmt::print(stderr, "      `weft --help` lists commands and options.\n");
+  return misused;
+}
+
+int show_help(CLI::App& app, const HelpOptions& options) {
+  if (options.topic.empty()) {
+    fmt::print("{}", app.help());
+  } else if (options.topic == "environment") {
+    fmt::print("{}", environment_help());
+  } else if (options.topic == "run" || options.topic == "help") {
+    fmt::print("{}", app.get_subcommand(options.topic)->help());
+  } else {
+    return misuse(fmt::format("no help on '{}'", options.topic));
+  }
+  return 0;
+}
+
+// `ours`: how many arguments stand before the first "--", which may be the program's own.
+int start_program(const CLI::App& command, RunOptions& options, int ours, int count,
+                  char** arguments) {
+  options.command = command.remaining();
+  if (!options.command.empty() && options.command.front().starts_with("-")) {
+    return misuse(fmt::format("run: no option '{}'; a program of that name goes behind --",
+                              options.command.front()));
+  }
+  const int rest = options.command.empty() ? ours + 1 : ours;
+  for (int i = rest; i < count; ++i) options.command.emplace_back(arguments[i]);
+  if (options.command.empty()) return misuse("run: which program?");
+  return run(options);
+}
+
+int parse_and_do(int count, char** arguments) {
+  CLI::App app("Weft: RDMA on any Linux machine.", "weft");
+  app.set_version_flag("--version", "weft " WEFT_VERSION);
+  app.footer("`weft help environment` lists the variables that change how the device behaves.");
+  app.require_subcommand(0, 1);
+  RunOptions run_options;
+  HelpOptions help_options;
+  CLI::App* run_command = add_run(app, run_options);
+  CLI::App* help_command = add_help(app, help_options);
+  const int ours = static_cast<int>(
+      std::find(arguments, arguments + count, std::string_view("--")) - arguments);
+  try {
+    app.parse(ours, arguments);
+  } catch (const CLI::Success& request) {
+    return app.exit(request);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    return misuse(error.what());
+  }
+  if (run_command->parsed()) {
+    return start_program(*run_command, run_options, ours, count, arguments);
+  }
+  if (help_command->parsed()) return show_help(app, help_options);
+  fmt::print(stderr, "{}", app.help());
+  return misused;
+}
+
+}  // namespace
+}  // namespace weft::cli
+
+int main(int count, char** arguments) {
+  try {
+    return weft::cli::parse_and_do(count, arguments);
+  } catch (const std::exception& error) {
+    weft::cli::say_error(error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,111 @@
+#include "cli/program.h"
+
+#include <elf.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+namespace weft::cli {
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+std::vector<std::string> candidates(const std::string& name) {
+  if (name.find('/') != std::string::npos) return {name};
+  const char* variable = std::getenv("PATH");
+  const std::string path = variable ? variable : "/usr/local/bin:/usr/bin:/bin";
+  std::vector<std::string> found;
+  for (std::size_t from = 0; from <= path.size();) {
+    const std::size_t to = std::min(path.find(':', from), path.size());
+    const std::string folder = path.substr(from, to - from);
+    found.push_back((folder.empty() ? "." : folder) + "/" + name);
+    from = to + 1;
+  }
+  return found;
+}
+
+// The kernel makes the loader forget LD_LIBRARY_PATH then.
+bool gains_privileges(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return false;
+  if ((info.st_mode & S_ISUID) != 0 && info.st_uid != geteuid()) return true;
+  if ((info.st_mode & S_ISGID) != 0 && info.st_gid != getegid()) return true;
+  return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
+}
+
+enum class Kind { dynamic, static_linked, foreign_word_size, no_elf };
+
+Kind kind_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  Elf64_Ehdr header{};
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return Kind::no_elf;
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Kind::no_elf;
+  if (header.e_ident[EI_CLASS] != ELFCLASS64) return Kind::foreign_word_size;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    file.seekg(static_cast<std::streamoff>(header.e_phoff) + i * header.e_phentsize);
+    if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return Kind::no_elf;
+    if (segment.p_type == PT_INTERP) return Kind::dynamic;
+  }
+  return Kind::static_linked;
+}
+
+std::string warning_for(const std::string& path) {
+  if (gains_privileges(path)) {
+    return fmt::format(
+        "{} runs with more privileges than its caller, so the loader ignores the library path: it "
+        "will not see weft0; run a copy without those privileges",
+        path);
+  }
+  switch (kind_of(path)) {
+    case Kind::static_linked:
+      return fmt::format("{} is linked statically: it brings its own libibverbs, if any, and will "
+                         "not see weft0",
+                         path);
+    case Kind::foreign_word_size:
+      return fmt::format("{} is no 64-bit program: it cannot load Weft's libraries and will not "
+                         "see weft0",
+                         path);
+    default: return {};
+  }
+}
+
+}  // namespace
+
+Program find_program(const std::string& name) {
+  std::string refused;
+  for (const std::string& path : candidates(name)) {
+    if (!is_file(path)) {
+      if (name.find('/') != std::string::npos && access(path.c_str(), F_OK) == 0) refused = path;
+      continue;
+    }
+    if (access(path.c_str(), X_OK) == 0) {
+      return {.path = path, .exit_status = 0, .problem = {}, .warning = warning_for(path)};
+    }
+    if (refused.empty()) refused = path;
+  }
+  if (!refused.empty()) {
+    return {.path = {},
+            .exit_status = 126,
+            .problem = fmt::format("{} is not an executable file", refused),
+            .warning = {}};
+  }
+  const char* where = name.find('/') == std::string::npos ? " on the PATH" : "";
+  return {.path = {},
+          .exit_status = 127,
+          .problem = fmt::format("there is no program {}{}", name, where),
+          .warning = {}};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,137 @@
+#include "cli/run.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "cli/program.h"
+#include "cli/terminal.h"
+#include "provider/environment.h"
+
+namespace weft::cli {
+namespace {
+
+namespace files = std::filesystem;
+
+constexpr int misused = 2;
+constexpr int cannot_execute = 126;
+
+// Beside this executable, in the build tree as well as where it is installed; empty: it is nowhere.
+files::path library_folder() {
+  std::error_code failed;
+  const files::path self = files::read_symlink("/proc/self/exe", failed);
+  for (const char* folder : {"../lib/weft", "../" WEFT_LIBDIR "/weft"}) {
+    const files::path candidate = (self.parent_path() / folder).lexically_normal();
+    if (files::exists(candidate / "libibverbs.so.1", failed)) return candidate;
+  }
+  return {};
+}
+
+void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+void set_variables(const RunOptions& options) {
+  if (!options.address.empty()) set("WEFT_ADDR", options.address);
+  if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
+  if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
+  if (options.no_acknowledge) set("WEFT_ACK", "0");
+  if (options.no_crc) set("WEFT_CRC", "0");
+  // The program may change its directory before it opens the device.
+  if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
+}
+
+// False where a variable has a value that the device would refuse.
+bool check_variables() {
+  for (const provider::Variable& variable : provider::variables()) {
+    const char* value = std::getenv(std::string(variable.name).c_str());
+    if (!value || !*value) continue;
+    const std::string wrong = provider::check_variable(variable.name, value);
+    if (wrong.empty()) continue;
+    say_error(wrong);
+    return false;
+  }
+  return true;
+}
+
+// A misspelt variable would be without effect, silently.
+void warn_of_unknown_variables() {
+  const auto known = provider::variables();
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST") || name == "WEFT_SEED") continue;
+    if (std::none_of(known.begin(), known.end(), [&](const auto& v) { return v.name == name; })) {
+      say(fmt::format("{} means nothing here; `weft help environment` lists the variables", name));
+    }
+  }
+}
+
+void prepend_library_path(const files::path& folder) {
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  set("LD_LIBRARY_PATH", before && *before ? folder.string() + ":" + before : folder.string());
+}
+
+// Each connection is a descriptor; many systems start programs with 1024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void announce(const std::string& name) {
+  const char* address = std::getenv("WEFT_ADDR");
+  const char* capture = std::getenv("WEFT_CAPTURE");
+  std::string line = "weft0 (embedded iWARP device";
+  if (address && *address) line += fmt::format(", {}", address);
+  line += fmt::format(") serves {}", name);
+  if (capture && *capture) line += fmt::format(", capture in {}", capture);
+  say(line);
+}
+
+int execute(const std::string& path, const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  execvp(path.c_str(), arguments.data());  // not execv: scripts without #! run as in a shell
+  say_error(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
+  return cannot_execute;
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  set_variables(options);
+  if (!check_variables()) return misused;
+  warn_of_unknown_variables();
+
+  const files::path folder = library_folder();
+  if (folder.empty()) {
+    say_error("libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
+              "../" WEFT_LIBDIR "/weft; build or install it again");
+    return cannot_execute;
+  }
+  const Program program = find_program(options.command.front());
+  if (program.path.empty()) {
+    say_error(program.problem);
+    return program.exit_status;
+  }
+  if (!program.warning.empty()) say(program.warning);
+  if (!options.quiet && !provider::environment_is_quiet()) announce(options.command.front());
+  set("WEFT_QUIET", "1");  // said once for all processes
+  prepend_library_path(folder);
+  raise_descriptor_limit();
+  return execute(program.path, options.command);
+}
+
+}  // namespace weft::cli

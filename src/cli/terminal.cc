@@ -1,0 +1,46 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace weft::cli {
+namespace {
+
+bool coloured(int descriptor) {
+  const char* wish = std::getenv("NO_COLOR");
+  return isatty(descriptor) && !(wish && *wish);
+}
+
+}  // namespace
+
+std::string bold(std::string_view text, int descriptor) {
+  return coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
+}
+
+void say(std::string_view sentence) { fmt::print(stderr, "weft: {}\n", sentence); }
+
+void say_error(std::string_view sentence) {
+  const bool colour = coloured(STDERR_FILENO);
+  fmt::print(stderr, "{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence);
+}
+
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns) {
+  std::string lines;
+  std::string line(indent, ' ');
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    if (line.size() > indent && line.size() + 1 + word.size() > columns) {
+      lines += line + "\n";
+      line.assign(indent, ' ');
+    }
+    if (line.size() > indent) line += ' ';
+    line += word;
+    text.remove_prefix(word.size());
+    if (!text.empty()) text.remove_prefix(1);
+  }
+  return lines + line + "\n";
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,147 @@
+// rdma_getaddrinfo(3): the system's resolver, in the terms of rdma_cm.
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cm/answer.h"
+#include "cm/cm.h"
+
+namespace weft::cm {
+namespace {
+
+int socket_type(int qp_type) {
+  switch (qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV: return SOCK_STREAM;
+    case IBV_QPT_UD: return SOCK_DGRAM;
+    default: return 0;
+  }
+}
+
+int protocol(int port_space, int type) {
+  switch (port_space) {
+    case RDMA_PS_TCP: return IPPROTO_TCP;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB: return IPPROTO_UDP;
+    case RDMA_PS_IB: return type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP;
+    default: return 0;
+  }
+}
+
+addrinfo to_system(const rdma_addrinfo& hints) {
+  addrinfo system{};
+  if (hints.ai_flags & RAI_PASSIVE) system.ai_flags |= AI_PASSIVE;
+  if (hints.ai_flags & RAI_NUMERICHOST) system.ai_flags |= AI_NUMERICHOST;
+  system.ai_family = hints.ai_family;
+  system.ai_socktype = socket_type(hints.ai_qp_type);
+  system.ai_protocol = protocol(hints.ai_port_space, system.ai_socktype);
+  // Neither datagrams nor raw sockets can be meant where nothing is said.
+  if (system.ai_socktype == 0 && system.ai_protocol == 0) system.ai_socktype = SOCK_STREAM;
+  return system;
+}
+
+// The result and what it points to are C's: rdma_freeaddrinfo(3) may be that of another library.
+bool copy_address(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_bytes) {
+  if (!from || bytes == 0) return true;
+  to = static_cast<sockaddr*>(std::malloc(bytes));
+  if (!to) return false;
+  std::memcpy(to, from, bytes);
+  to_bytes = bytes;
+  return true;
+}
+
+bool from_system(const addrinfo& system, const rdma_addrinfo& hints, rdma_addrinfo& info) {
+  const bool datagram = system.ai_socktype == SOCK_DGRAM;
+  info.ai_family = system.ai_family;
+  info.ai_qp_type = hints.ai_qp_type;
+  if (info.ai_qp_type == 0) info.ai_qp_type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
+  info.ai_port_space = hints.ai_port_space;
+  if (info.ai_port_space == 0) info.ai_port_space = datagram ? RDMA_PS_UDP : RDMA_PS_TCP;
+  if (hints.ai_flags & RAI_PASSIVE) {
+    info.ai_flags = RAI_PASSIVE;
+    if (system.ai_canonname) info.ai_src_canonname = strdup(system.ai_canonname);
+    return copy_address(system.ai_addr, system.ai_addrlen, info.ai_src_addr, info.ai_src_len);
+  }
+  if (system.ai_canonname) info.ai_dst_canonname = strdup(system.ai_canonname);
+  return copy_address(system.ai_addr, system.ai_addrlen, info.ai_dst_addr, info.ai_dst_len);
+}
+
+// 0, an EAI_* value, or -1 with errno set.
+int resolve(const char* node, const char* service, const rdma_addrinfo& hints,
+            rdma_addrinfo& info) {
+  const addrinfo wanted = to_system(hints);
+  addrinfo* found = nullptr;
+  if (const int failed = ::getaddrinfo(node, service, &wanted, &found)) return failed;
+  const bool copied = from_system(*found, hints, info);
+  ::freeaddrinfo(found);
+  return copied ? 0 : answer(ENOMEM);
+}
+
+int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
+  info.ai_flags = hints.ai_flags;
+  info.ai_family = hints.ai_family;
+  info.ai_qp_type = hints.ai_qp_type == 0 ? static_cast<int>(IBV_QPT_RC) : hints.ai_qp_type;
+  info.ai_port_space =
+      hints.ai_port_space == 0 ? static_cast<int>(RDMA_PS_TCP) : hints.ai_port_space;
+  const bool copied =
+      copy_address(hints.ai_dst_addr, hints.ai_dst_len, info.ai_dst_addr, info.ai_dst_len);
+  return copied ? 0 : answer(ENOMEM);
+}
+
+// Programs print either errno or gai_strerror() of the result; both shall make sense.
+void set_errno(int failed) {
+  switch (failed) {
+    case EAI_MEMORY: errno = ENOMEM; break;
+    case EAI_AGAIN: errno = EAGAIN; break;
+    case EAI_NONAME: errno = EADDRNOTAVAIL; break;
+    case EAI_SYSTEM:
+    case -1: break;
+    default: errno = EINVAL; break;
+  }
+}
+
+}  // namespace
+
+int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                         rdma_addrinfo** result) {
+  if (!node && !service && !hints) return answer(EINVAL);
+  const rdma_addrinfo none{};
+  const rdma_addrinfo& wanted = hints ? *hints : none;
+  auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
+  if (!info) return answer(ENOMEM);
+  int failed =
+      node || service ? resolve(node, service, wanted, *info) : take_hints(wanted, *info);
+  if (failed == 0 && info->ai_src_len == 0 &&
+      !copy_address(wanted.ai_src_addr, wanted.ai_src_len, info->ai_src_addr, info->ai_src_len)) {
+    failed = answer(ENOMEM);
+  }
+  if (failed == 0) {
+    *result = info;
+    return 0;
+  }
+  set_errno(failed);
+  const int kept = errno;
+  freeaddrinfo(info);
+  errno = kept;
+  return failed;
+}
+
+void Manager::freeaddrinfo(rdma_addrinfo* info) {
+  while (info) {
+    rdma_addrinfo* const next = info->ai_next;
+    std::free(info->ai_src_addr);
+    std::free(info->ai_dst_addr);
+    std::free(info->ai_src_canonname);
+    std::free(info->ai_dst_canonname);
+    std::free(info->ai_route);
+    std::free(info->ai_connect);
+    std::free(info);
+    info = next;
+  }
+}
+
+}  // namespace weft::cm

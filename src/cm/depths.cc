@@ -1,0 +1,40 @@
+#include "cm/depths.h"
+
+#include <algorithm>
+
+#include "device/limits.h"
+#include "wire/mpa.h"
+
+namespace weft::cm {
+
+std::uint16_t to_wire(std::uint16_t depth, bool acknowledge) {
+  return static_cast<std::uint16_t>(std::min(depth + (acknowledge ? 1 : 0), +max_wire_depth));
+}
+
+std::uint8_t to_event(std::uint16_t wire, bool acknowledge) {
+  if (wire == wire::MpaEnhanced::no_negotiation) return 0;
+  const int shown = acknowledge ? std::max(wire - 1, 0) : wire;
+  return static_cast<std::uint8_t>(std::min(shown, +device::limits::max_read_depth));
+}
+
+device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiated& negotiated,
+                                           std::uint16_t asked_ord, bool acknowledge) {
+  // Where nothing was negotiated the two applications have agreed by other means; nothing is known
+  // of a read beyond that.
+  const std::uint16_t wire_ord = negotiated.ird_ord_negotiated ? negotiated.ord : asked_ord;
+  device::StreamParameters parameters{.initiator = initiator,
+                                      .crc = negotiated.crc,
+                                      .send_markers = negotiated.send_markers,
+                                      .acknowledge = acknowledge && wire_ord > 0,
+                                      .ird = negotiated.ird,
+                                      .wire_ord = wire_ord,
+                                      .rtr = negotiated.rtr};
+  // A peer that is not Weft grants no extra read: then the device shares the application's.
+  const int spare = parameters.acknowledge ? 1 : 0;
+  const int share = std::min<int>(asked_ord, wire_ord - spare);
+  const int least = asked_ord > 0 && wire_ord > 0 ? 1 : 0;
+  parameters.ord = static_cast<std::uint16_t>(std::max(share, least));
+  return parameters;
+}
+
+}  // namespace weft::cm

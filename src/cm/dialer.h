@@ -1,0 +1,88 @@
+// The active side of one connection until its handshake is done: TCP, then MPA, where necessary once
+// more with revision 1.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/context.h"
+#include "device/engine.h"
+#include "device/stream_socket.h"
+#include "iwarp/handshake.h"
+
+namespace weft::cm {
+
+class Dialer final : public device::Pollable, public std::enable_shared_from_this<Dialer> {
+ public:
+  struct Plan {
+    sockaddr_storage source{};  // as TCP knows it; AF_UNSPEC: any
+    sockaddr_storage destination{};
+    device::sys::Descriptor reserved;  // already bound to `source`, or none
+    int tos = -1;
+    iwarp::HandshakeOptions handshake{};
+    std::vector<std::byte> private_data{};
+    std::uint64_t connect_timeout_ns = 0;
+    std::uint64_t handshake_timeout_ns = 0;
+  };
+
+  struct Outcome {
+    // 0: accepted; otherwise a negative errno value, as in rdma_cm_event::status.
+    int status = 0;
+    bool rejected = false;        // by the peer's application
+    bool protocol_error = false;  // the peer speaks no MPA, or badly
+    bool fell_back = false;       // to revision 1
+    device::StreamSocket socket{};
+    iwarp::Negotiated negotiated{};
+    std::vector<std::byte> private_data{};
+  };
+
+  // `done` is called once, without any lock, unless cancel() comes first.
+  Dialer(device::Context& context, Plan plan, std::function<void(Outcome)> done);
+
+  void start();
+  // Of the attempt under way; false where there is none.
+  [[nodiscard]] bool local_address(sockaddr_storage& address);
+  void cancel();
+  // The engine has closed what it watched.
+  void abandon_after_fork();
+
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  enum class Phase : std::uint8_t { idle, connecting, shaking, done };
+  using Result = std::optional<Outcome>;
+
+  Result dial();
+  int open();
+  Result connected();
+  Result shake();
+  void send_request();
+  void receive_reply();
+  Result failed_handshake();
+  Result settle();
+  Result fail(int error);
+  void watch(std::uint32_t events);
+  void drop();
+  void set_deadline(std::uint64_t timeout_ns);
+  void report(Result result);
+
+  device::Context& context_;
+  Plan plan_;
+  std::function<void(Outcome)> done_;
+
+  std::mutex mutex_;
+  Phase phase_ = Phase::idle;
+  device::sys::Descriptor fd_;      // while connecting
+  device::StreamSocket socket_;     // afterwards
+  std::optional<iwarp::ActiveHandshake> handshake_;
+  std::uint64_t token_ = 0;
+  std::uint64_t deadline_ns_ = 0;
+  bool fell_back_ = false;
+};
+
+}  // namespace weft::cm

@@ -1,0 +1,37 @@
+#include "cm/event_channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cm/identifier.h"
+
+namespace weft::cm {
+
+void Event::set_private_data(Bytes bytes) {
+  if (bytes.empty()) return;
+  const std::size_t size = std::min<std::size_t>(bytes.size(), UINT8_MAX);
+  std::memcpy(private_data.data(), bytes.data(), size);
+  event.param.conn.private_data = private_data.data();
+  event.param.conn.private_data_len = static_cast<std::uint8_t>(size);
+}
+
+std::shared_ptr<Channel> Channel::create() {
+  auto made = std::make_shared<Channel>();
+  if (made->handle_.channel.fd >= 0) return made;
+  errno = EMFILE;
+  return nullptr;
+}
+
+std::unique_ptr<Event> Channel::take() {
+  std::unique_ptr<Event> taken;
+  events_.take(taken, [](const std::unique_ptr<Event>& event) { event->owner->count_delivered(); });
+  return taken;
+}
+
+std::vector<std::unique_ptr<Event>> Channel::withdraw(const Identifier* owner) {
+  return events_.withdraw(
+      [owner](const std::unique_ptr<Event>& event) { return event->owner.get() == owner; });
+}
+
+}  // namespace weft::cm

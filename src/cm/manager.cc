@@ -1,0 +1,193 @@
+// Event channels, ids and their options.
+#include <arpa/inet.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "cm/answer.h"
+#include "cm/cm.h"
+#include "cm/identifier.h"
+#include "cm/ports.h"
+#include "cm/registry.h"
+#include "device/addresses.h"
+
+namespace weft::cm {
+namespace {
+
+// Without a progress thread whoever waits has to drive the device.
+void drive_until_readable(device::Engine& engine, int fd) {
+  constexpr int tick_ms = 1;
+  while (device::sys::poll_readable(fd, 0) == 0) {
+    engine.poll();
+    if (device::sys::poll_readable(fd, tick_ms) < 0) return;
+  }
+}
+
+bool ends_connection(rdma_cm_event_type event) {
+  return event == RDMA_CM_EVENT_DISCONNECTED || event == RDMA_CM_EVENT_REJECTED ||
+         event == RDMA_CM_EVENT_UNREACHABLE || event == RDMA_CM_EVENT_CONNECT_ERROR;
+}
+
+// TCP ports of rdma_cm ids are those of IPv4 and IPv6 addresses; others have none.
+std::uint16_t port_be(const sockaddr_storage& address) {
+  const bool known = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+  return known ? htons(device::port_of(address)) : 0;
+}
+
+}  // namespace
+
+Manager::Manager(std::function<device::Context*()> context, const Options& options)
+    : registry_(std::make_shared<Registry>(std::move(context), options)) {}
+
+Manager::~Manager() { registry_->close(); }
+
+Counters Manager::counters() const {
+  const LiveCounters& live = registry_->counters();
+  return {.connections_active = live.connections_active,
+          .connections_passive = live.connections_passive,
+          .revision_1_fallbacks = live.revision_1_fallbacks,
+          .unacknowledged = live.unacknowledged,
+          .addresses_in_use = live.addresses_in_use,
+          .requests_dropped = live.requests_dropped};
+}
+
+void Manager::abandon_after_fork() { registry_->abandon_after_fork(); }
+
+rdma_event_channel* Manager::create_event_channel() {
+  const auto channel = Channel::create();
+  if (!channel) return nullptr;
+  registry_->add(channel);
+  return channel->handle();
+}
+
+void Manager::destroy_event_channel(rdma_event_channel* channel) {
+  registry_->remove(Channel::of(channel));
+}
+
+int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  if (!channel || !event) return answer(EINVAL);
+  while (true) {
+    device::Context* const context = registry_->opened();
+    const bool manual =
+        context && context->engine().mode() == device::ProgressMode::manual;
+    if (manual && !device::sys::nonblocking(channel->fd)) {
+      drive_until_readable(context->engine(), channel->fd);
+    }
+    if (const int failed = device::sys::await_token(channel->fd)) return answer(failed);
+    if (take_cm_event(channel, event)) return 0;
+  }
+}
+
+bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
+  const auto channel = Channel::of(handle)->shared_from_this();
+  std::unique_ptr<Event> taken = channel->take();
+  if (!taken) return false;
+  if (taken->request) {
+    // A synchronous listener's connections are synchronous as well, each with its own channel.
+    const bool synchronous = taken->owner->synchronous();
+    const auto own = synchronous ? Channel::create() : channel;
+    registry_->add(taken->request);
+    taken->request->deliver(own ? own : channel, synchronous);
+    taken->request.reset();
+  }
+  if (ends_connection(taken->event.event)) taken->owner->note_told_of_end();
+  *event = &taken.release()->event;
+  return true;
+}
+
+int Manager::ack_cm_event(rdma_cm_event* event) {
+  if (!event) return answer(EINVAL);
+  const std::unique_ptr<Event> last(Event::of(event));
+  last->owner->acknowledge();
+  return 0;
+}
+
+int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
+                       rdma_port_space ps) {
+  // Datagrams need the queue pairs that this device has not.
+  if (ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB) return answer(EOPNOTSUPP);
+  if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB) return answer(EINVAL);
+  errno = 0;
+  if (!registry_->context()) return -1;
+  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
+  if (!where) return -1;
+  const auto made =
+      std::make_shared<Identifier>(registry_, where, channel == nullptr, context, ps, IBV_QPT_RC);
+  registry_->add(made);
+  *id = made->handle();
+  return 0;
+}
+
+int Manager::destroy_id(rdma_cm_id* id) {
+  if (!id) return answer(EINVAL);
+  Identifier& identifier = *Identifier::of(id);
+  if (identifier.abandoned()) return 0;  // its locks may be in any state: it is left alone
+  identifier.shut();
+  if (id->event) ack_cm_event(id->event);
+  id->event = nullptr;
+  identifier.wait_for_acknowledgements();
+  registry_->remove(&identifier);
+  return 0;
+}
+
+// rdma_migrate_id(3): blocks until the events that were delivered before are acknowledged.
+int Manager::migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  Identifier& identifier = *Identifier::of(id);
+  const bool was_synchronous = identifier.synchronous();
+  if (was_synchronous && !channel) return answer(EINVAL);
+  const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
+  if (!where) return -1;
+  identifier.migrate(where, channel == nullptr);
+  if (was_synchronous && id->event) {
+    ack_cm_event(id->event);
+    id->event = nullptr;
+  }
+  identifier.wait_for_acknowledgements();
+  return 0;
+}
+
+int Manager::set_option(rdma_cm_id* id, int level, int name, void* value, std::size_t bytes) {
+  if (level == RDMA_OPTION_ID) return answer(Identifier::of(id)->set_option(name, value, bytes));
+  // A path through an InfiniBand subnet means nothing here.
+  const bool path = level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH;
+  return answer(path ? EINVAL : ENOSYS);
+}
+
+std::uint16_t Manager::get_src_port(rdma_cm_id* id) { return port_be(id->route.addr.src_storage); }
+
+std::uint16_t Manager::get_dst_port(rdma_cm_id* id) { return port_be(id->route.addr.dst_storage); }
+
+ibv_context** Manager::get_devices(int* count) {
+  if (count) *count = 0;
+  device::Context* const context = registry_->context();
+  if (!context) return nullptr;
+  auto** list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
+  if (!list) return nullptr;
+  list[0] = context->verbs();
+  if (count) *count = 1;
+  return list;
+}
+
+void Manager::free_devices(ibv_context** list) { std::free(list); }
+
+// There is no connection manager to tell of IBV_EVENT_COMM_EST: the stream's first FPDU says it.
+int Manager::notify(rdma_cm_id* /*id*/, ibv_event_type /*event*/) { return 0; }
+
+int Manager::join_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/, void* /*context*/) {
+  return answer(EOPNOTSUPP);
+}
+
+int Manager::join_multicast_ex(rdma_cm_id* /*id*/, rdma_cm_join_mc_attr_ex* /*attributes*/,
+                               void* /*context*/) {
+  return answer(EOPNOTSUPP);
+}
+
+int Manager::leave_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/) {
+  return answer(EADDRNOTAVAIL);  // nothing was ever joined
+}
+
+int Manager::set_local_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) { return answer(EOPNOTSUPP); }
+
+int Manager::get_remote_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) { return answer(EOPNOTSUPP); }
+
+}  // namespace weft::cm

@@ -1,0 +1,204 @@
+// Addresses and connections, with the waiting of the synchronous mode: rdma_create_id(3).
+#include <algorithm>
+#include <cstring>
+
+#include "cm/answer.h"
+#include "cm/cm.h"
+#include "cm/identifier.h"
+#include "cm/ports.h"
+#include "device/limits.h"
+
+namespace weft::cm {
+namespace {
+
+// Ruling of the wire: more than this a peer that is not Weft may refuse (siw closes above 256 bytes,
+// four of which are RFC 6581's).
+constexpr std::size_t max_private_data_bytes = 252;
+constexpr int endpoint_timeout_ms = 2000;
+
+int take_private_data(const void* data, std::size_t bytes, std::vector<std::byte>& out) {
+  if (!data || bytes == 0) return 0;
+  const auto* at = static_cast<const std::byte*>(data);
+  out.insert(out.end(), at, at + bytes);
+  return out.size() > max_private_data_bytes ? EINVAL : 0;
+}
+
+// `unset`: what stands for "as much as possible", and where the program names nothing.
+int take_depth(std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
+               std::uint16_t& depth) {
+  if (asked != unset && asked > device::limits::max_read_depth) return EINVAL;
+  depth = asked == unset ? fallback : asked;
+  return 0;
+}
+
+// On entry `wishes` holds what stands where the program names nothing.
+int take_wishes(const rdma_cm_id& id, const rdma_conn_param* given, ConnectWishes& wishes) {
+  if (!given) return id.qp ? 0 : EINVAL;
+  int failed = take_depth(given->responder_resources, RDMA_MAX_RESP_RES, wishes.responder_resources,
+                          wishes.responder_resources);
+  if (failed == 0) {
+    failed = take_depth(given->initiator_depth, RDMA_MAX_INIT_DEPTH, wishes.initiator_depth,
+                        wishes.initiator_depth);
+  }
+  wishes.qp_num = given->qp_num;
+  if (failed != 0) return failed;
+  return take_private_data(given->private_data, given->private_data_len, wishes.private_data);
+}
+
+}  // namespace
+
+// In synchronous mode: waits for the event that answers the call, and keeps it in id->event.
+int Manager::complete(rdma_cm_id* id) {
+  if (!Identifier::of(id)->synchronous()) return 0;
+  if (id->event) {
+    ack_cm_event(id->event);
+    id->event = nullptr;
+  }
+  if (get_cm_event(id->channel, &id->event) != 0) return -1;
+  const int status = id->event->status;
+  if (status == 0) return 0;
+  if (id->event->event == RDMA_CM_EVENT_REJECTED) return answer(ECONNREFUSED);
+  return answer(std::abs(status));
+}
+
+int Manager::bind_addr(rdma_cm_id* id, sockaddr* address) {
+  sockaddr_storage local{};
+  if (!take_address(address, local)) return answer(EINVAL);
+  return answer(Identifier::of(id)->bind(local));
+}
+
+int Manager::resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
+                          int /*timeout_ms*/) {
+  sockaddr_storage from{};
+  sockaddr_storage to{};
+  if (!take_address(destination, to)) return answer(EINVAL);
+  if (source && !take_address(source, from)) return answer(EINVAL);
+  if (const int failed = Identifier::of(id)->resolve_address(from, to)) return answer(failed);
+  return complete(id);
+}
+
+int Manager::resolve_route(rdma_cm_id* id, int /*timeout_ms*/) {
+  if (const int failed = Identifier::of(id)->resolve_route()) return answer(failed);
+  return complete(id);
+}
+
+int Manager::connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+  Identifier& identifier = *Identifier::of(id);
+  ConnectWishes wishes{.responder_resources = device::limits::max_read_depth,
+                       .initiator_depth = device::limits::max_read_depth,
+                       .private_data = identifier.endpoint_private_data};
+  if (const int failed = take_wishes(*id, parameters, wishes)) return answer(failed);
+  if (const int failed = identifier.connect(std::move(wishes))) return answer(failed);
+  identifier.endpoint_private_data.clear();
+  return complete(id);
+}
+
+int Manager::establish(rdma_cm_id* id) { return answer(Identifier::of(id)->establish()); }
+
+int Manager::listen(rdma_cm_id* id, int backlog) {
+  return answer(Identifier::of(id)->listen(backlog));
+}
+
+int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+  Identifier& identifier = *Identifier::of(id);
+  ConnectWishes wishes = identifier.requested_wishes();
+  if (const int failed = take_wishes(*id, parameters, wishes)) return answer(failed);
+  if (const int failed = identifier.accept(std::move(wishes))) return answer(failed);
+  return complete(id);
+}
+
+int Manager::reject(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes) {
+  std::vector<std::byte> data;
+  if (const int failed = take_private_data(private_data, private_data_bytes, data)) {
+    return answer(failed);
+  }
+  return answer(Identifier::of(id)->reject(data));
+}
+
+int Manager::reject_ece(rdma_cm_id* id, const void* private_data,
+                        std::uint8_t private_data_bytes) {
+  return reject(id, private_data, private_data_bytes);
+}
+
+int Manager::disconnect(rdma_cm_id* id) {
+  Identifier& identifier = *Identifier::of(id);
+  if (const int failed = identifier.disconnect()) return answer(failed);
+  // The peer may have been first, and its event be fetched already: nothing more comes then.
+  return identifier.told_of_end() ? 0 : complete(id);
+}
+
+// rdma_get_request(3): the new id is synchronous, and its queue pair made as rdma_create_ep(3) was
+// told.
+int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
+  Identifier& identifier = *Identifier::of(listener);
+  if (!identifier.synchronous()) return answer(EINVAL);
+  if (listener->event) {
+    ack_cm_event(listener->event);
+    listener->event = nullptr;
+  }
+  rdma_cm_event* event = nullptr;
+  if (get_cm_event(listener->channel, &event) != 0) return -1;
+  int failed = std::abs(event->status);
+  if (failed == 0 && event->event != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
+  if (failed == 0 && identifier.endpoint_attributes) {
+    ibv_qp_init_attr attributes = *identifier.endpoint_attributes;
+    if (create_qp(event->id, listener->pd, &attributes) != 0) failed = errno;
+  }
+  if (failed != 0) {
+    listener->event = event;
+    return answer(failed);
+  }
+  *id = event->id;
+  (*id)->event = event;
+  return 0;
+}
+
+int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
+                       ibv_qp_init_attr* attributes) {
+  if (info->ai_qp_type != IBV_QPT_RC) return answer(EOPNOTSUPP);
+  rdma_cm_id* made = nullptr;
+  if (create_id(nullptr, &made, nullptr, static_cast<rdma_port_space>(info->ai_port_space)) != 0) {
+    return -1;
+  }
+  const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
+  const int failed = passive ? passive_endpoint(made, *info, domain, attributes)
+                             : active_endpoint(made, *info, domain, attributes);
+  if (failed != 0) {
+    const int reason = errno;
+    destroy_ep(made);
+    return answer(reason);
+  }
+  *id = made;
+  return 0;
+}
+
+int Manager::passive_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
+                              const ibv_qp_init_attr* attributes) {
+  if (bind_addr(id, info.ai_src_addr) != 0) return -1;
+  if (domain) id->pd = domain;
+  if (!attributes) return 0;
+  auto& kept = Identifier::of(id)->endpoint_attributes;
+  kept = *attributes;
+  kept->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
+  return 0;
+}
+
+int Manager::active_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
+                             ibv_qp_init_attr* attributes) {
+  if (resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, endpoint_timeout_ms) != 0) return -1;
+  if (resolve_route(id, endpoint_timeout_ms) != 0) return -1;
+  if (attributes) {
+    attributes->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
+    if (create_qp(id, domain, attributes) != 0) return -1;
+  }
+  return answer(take_private_data(info.ai_connect, info.ai_connect_len,
+                                  Identifier::of(id)->endpoint_private_data));
+}
+
+void Manager::destroy_ep(rdma_cm_id* id) {
+  if (id->qp) destroy_qp(id);
+  if (id->srq) destroy_srq(id);
+  destroy_id(id);
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,184 @@
+// Queue pairs, their completion queues, and shared receive queues of an id: rdma_create_qp(3),
+// rdma_create_srq(3).
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "cm/answer.h"
+#include "cm/cm.h"
+#include "cm/identifier.h"
+#include "device/completion_queue.h"
+#include "device/limits.h"
+#include "device/queue_pair.h"
+#include "device/shared_receive_queue.h"
+
+namespace weft::cm {
+namespace {
+
+using device::CompletionChannel;
+using device::CompletionQueue;
+using device::Context;
+using device::ProtectionDomain;
+using device::SharedReceiveQueue;
+namespace limits = device::limits;
+
+void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
+  if (cq && CompletionQueue::of(cq)->in_use()) return;  // somebody else's queue pair uses it as well
+  if (cq) {
+    Context::of(cq->context)->settle_events(cq);
+    --Context::of(cq->context)->objects;
+    delete CompletionQueue::of(cq);
+  }
+  if (channel) {
+    --Context::of(channel->context)->objects;
+    delete CompletionChannel::of(channel);
+  }
+  cq = nullptr;
+  channel = nullptr;
+}
+
+// Each of send and receive has its own, armed for the first completion.
+int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
+  const auto size = static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
+  Context& context = *Context::of(id.verbs);
+  auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
+  if (made_channel->verbs()->fd < 0) return EMFILE;
+  auto made = std::make_unique<CompletionQueue>(context, size, &id, made_channel.get());
+  made->request_notification(false);
+  context.objects += 2;
+  channel = made_channel.release()->verbs();
+  cq = made.release()->verbs();
+  return 0;
+}
+
+void destroy_queues(rdma_cm_id& id) {
+  destroy_pair(id.recv_cq, id.recv_cq_channel);
+  destroy_pair(id.send_cq, id.send_cq_channel);
+}
+
+int complete_attributes(rdma_cm_id& id, ibv_qp_init_attr& attributes) {
+  int failed = 0;
+  if (!attributes.send_cq && !id.send_cq) {
+    failed = create_pair(id, attributes.cap.max_send_wr, id.send_cq, id.send_cq_channel);
+  }
+  if (failed == 0 && !attributes.recv_cq && !id.recv_cq) {
+    failed = create_pair(id, attributes.cap.max_recv_wr, id.recv_cq, id.recv_cq_channel);
+  }
+  if (!attributes.send_cq) attributes.send_cq = id.send_cq;
+  if (!attributes.recv_cq) attributes.recv_cq = id.recv_cq;
+  if (!attributes.srq) attributes.srq = id.srq;
+  return failed;
+}
+
+// The plain attributes are the first part of the extended ones.
+ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
+  ibv_qp_init_attr attributes;
+  std::memcpy(&attributes, &extended, sizeof attributes);
+  return attributes;
+}
+
+// Features beyond a protection domain are the device's business, as with ibv_create_qp_ex(3).
+ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
+  if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) return ibv_create_qp_ex(id.verbs, &extended);
+  ibv_qp_init_attr attributes = plain(extended);
+  const auto made = device::QueuePair::create(*Context::of(id.verbs), extended.pd, attributes);
+  std::memcpy(static_cast<void*>(&extended), &attributes, sizeof attributes);
+  return made ? made->verbs() : nullptr;
+}
+
+int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes) {
+  const ibv_srq_attr& wanted = attributes.attr;
+  if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
+      wanted.max_sge > limits::max_slices) {
+    return EINVAL;
+  }
+  attributes.attr.max_sge = std::max(wanted.max_sge, 1U);
+  Context& context = *Context::of(id.verbs);
+  auto made = std::make_unique<SharedReceiveQueue>(context, domain, attributes);
+  ++ProtectionDomain::of(domain)->users;
+  ++context.objects;
+  id.srq = made.release()->verbs();
+  id.pd = domain;
+  return 0;
+}
+
+}  // namespace
+
+int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  ibv_qp_init_attr_ex extended{};
+  std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = domain ? domain : id->pd;
+  const int result = create_qp_ex(id, &extended);
+  // Not the queues of this id: programs use the same attributes for the next one (cmtime does).
+  attributes->cap = extended.cap;
+  return result;
+}
+
+// The queue pair is in INIT, ready for receives to be posted: that is where an iWARP one starts.
+int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
+  if (id->qp || !id->verbs) return answer(EINVAL);
+  const bool names_domain = (extended->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && extended->pd;
+  if (!names_domain) extended->pd = id->pd;
+  extended->comp_mask |= IBV_QP_INIT_ATTR_PD;
+  if (!extended->pd || extended->pd->context != id->verbs) return answer(EINVAL);
+  const bool other_queues =
+      (id->recv_cq && extended->recv_cq && id->recv_cq != extended->recv_cq) ||
+      (id->send_cq && extended->send_cq && id->send_cq != extended->send_cq);
+  if (other_queues) return answer(EINVAL);
+
+  ibv_qp_init_attr attributes = plain(*extended);
+  int failed = complete_attributes(*id, attributes);
+  std::memcpy(static_cast<void*>(extended), &attributes, sizeof attributes);
+  ibv_qp* const made = failed == 0 ? make_queue_pair(*id, *extended) : nullptr;
+  if (!made) {
+    if (failed == 0) failed = errno;
+    destroy_queues(*id);
+    return answer(failed);
+  }
+  id->qp = made;
+  id->pd = made->pd;
+  return 0;
+}
+
+void Manager::destroy_qp(rdma_cm_id* id) {
+  if (!id->qp) return;
+  if (!Identifier::of(id)->abandoned()) device::QueuePair::of(id->qp)->destroy();
+  id->qp = nullptr;
+  if (!Identifier::of(id)->abandoned()) destroy_queues(*id);
+}
+
+int Manager::create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_attr* attributes) {
+  if (!id->verbs || id->srq) return answer(EINVAL);
+  ibv_pd* const used = domain ? domain : id->pd;
+  if (!used || used->context != id->verbs) return answer(EINVAL);
+  return answer(create_shared(*id, used, *attributes));
+}
+
+int Manager::create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return answer(EINVAL);
+  if (attributes->srq_type != IBV_SRQT_BASIC) return answer(EOPNOTSUPP);
+  const bool names_domain = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0;
+  ibv_srq_init_attr basic{.srq_context = attributes->srq_context, .attr = attributes->attr};
+  const int result = create_srq(id, names_domain ? attributes->pd : nullptr, &basic);
+  attributes->attr = basic.attr;
+  return result;
+}
+
+void Manager::destroy_srq(rdma_cm_id* id) {
+  if (!id->srq) return;
+  if (!Identifier::of(id)->abandoned()) {
+    Context& context = *Context::of(id->srq->context);
+    context.settle_events(id->srq);
+    --ProtectionDomain::of(id->srq->pd)->users;
+    --context.objects;
+    delete SharedReceiveQueue::of(id->srq);
+  }
+  id->srq = nullptr;
+}
+
+int Manager::init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
+  return answer(Identifier::of(id)->qp_attributes(*attributes, *mask));
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,87 @@
+#include "cm/registry.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <new>
+
+#include "cm/identifier.h"
+
+namespace weft::cm {
+
+Registry::Registry(std::function<device::Context*()> open, const Options& options)
+    : open_(std::move(open)), options_(options) {}
+
+void Registry::close() {
+  decltype(channels_) channels;
+  decltype(identifiers_) identifiers;
+  {
+    const std::lock_guard lock(mutex_);
+    channels.swap(channels_);
+    identifiers.swap(identifiers_);
+  }
+  for (const auto& [raw, identifier] : identifiers) identifier->shut();
+}
+
+device::Context* Registry::context() {
+  const std::lock_guard lock(mutex_);
+  if (!context_) context_ = open_();
+  if (!context_ && errno == 0) errno = ENODEV;
+  return context_;
+}
+
+device::Context* Registry::opened() {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
+
+ibv_pd* Registry::default_domain() {
+  device::Context* const opened = context();
+  if (!opened) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!domain_) domain_.reset(opened->allocate_domain());
+  return &domain_->pd;
+}
+
+void Registry::report_unacknowledged(const std::string& peer) {
+  ++counters_.unacknowledged;
+  if (reported_.exchange(true)) return;
+  std::fprintf(stderr, "weft: peer %s grants no reads: completions mean 'TCP has the bytes'\n",
+               peer.c_str());
+}
+
+void Registry::add(const std::shared_ptr<Channel>& channel) {
+  const std::lock_guard lock(mutex_);
+  channels_.emplace(channel.get(), channel);
+}
+
+void Registry::remove(Channel* channel) {
+  std::shared_ptr<Channel> last;  // its events may hold ids: they go after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return;
+  last = std::move(found->second);
+  channels_.erase(found);
+}
+
+void Registry::add(const std::shared_ptr<Identifier>& identifier) {
+  const std::lock_guard lock(mutex_);
+  identifiers_.emplace(identifier.get(), identifier);
+}
+
+void Registry::remove(Identifier* identifier) {
+  std::shared_ptr<Identifier> last;
+  const std::lock_guard lock(mutex_);
+  const auto found = identifiers_.find(identifier);
+  if (found == identifiers_.end()) return;
+  last = std::move(found->second);
+  identifiers_.erase(found);
+}
+
+void Registry::abandon_after_fork() {
+  // Whoever held the lock does not exist in this process.
+  new (&mutex_) std::mutex;
+  for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
+  for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();
+}
+
+}  // namespace weft::cm

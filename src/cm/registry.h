@@ -1,0 +1,70 @@
+// What the ids of one process share: the device context, the default protection domain, the counters.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "cm/cm.h"
+#include "cm/event_channel.h"
+#include "device/context.h"
+
+namespace weft::cm {
+
+class Identifier;
+
+struct LiveCounters {
+  std::atomic<std::uint64_t> connections_active{0};
+  std::atomic<std::uint64_t> connections_passive{0};
+  std::atomic<std::uint64_t> revision_1_fallbacks{0};
+  std::atomic<std::uint64_t> unacknowledged{0};
+  std::atomic<std::uint64_t> addresses_in_use{0};
+  std::atomic<std::uint64_t> requests_dropped{0};
+};
+
+class Registry {
+ public:
+  Registry(std::function<device::Context*()> open, const Options& options);
+
+  // At the end: nothing calls back any more.
+  void close();
+
+  // Opens the device at the first call. Null with errno set where there is none.
+  device::Context* context();
+  // The device if it is open, without opening it.
+  [[nodiscard]] device::Context* opened();
+  // Only after context() has succeeded.
+  [[nodiscard]] const device::Settings& settings() { return context()->device().settings(); }
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] LiveCounters& counters() { return counters_; }
+  // For ids whose program names none: rdma_create_qp(3).
+  ibv_pd* default_domain();
+  // On stderr, once per process.
+  void report_unacknowledged(const std::string& peer);
+
+  void add(const std::shared_ptr<Channel>& channel);
+  void remove(Channel* channel);
+  void add(const std::shared_ptr<Identifier>& identifier);
+  void remove(Identifier* identifier);
+
+  void abandon_after_fork();
+
+ private:
+  std::function<device::Context*()> open_;
+  Options options_;
+  LiveCounters counters_;
+  std::atomic<bool> reported_{false};
+
+  std::mutex mutex_;
+  device::Context* context_ = nullptr;
+  std::unique_ptr<device::ProtectionDomain> domain_;
+  std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
+  std::unordered_map<Identifier*, std::shared_ptr<Identifier>> identifiers_;
+};
+
+}  // namespace weft::cm

@@ -1,0 +1,53 @@
+// Programs were compiled against these layouts, of rdma-core 13 to 64; they hold on 64-bit Linux.
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+
+namespace {
+
+static_assert(sizeof(ibv_device) == 664);
+static_assert(offsetof(ibv_device, name) == 24);
+static_assert(offsetof(ibv_device, dev_name) == 88);
+static_assert(offsetof(ibv_device, dev_path) == 152);
+static_assert(offsetof(ibv_device, ibdev_path) == 408);
+
+static_assert(sizeof(ibv_context) == 328);
+static_assert(offsetof(ibv_context, ops) == 8);
+static_assert(sizeof(ibv_context_ops) == 256);
+static_assert(offsetof(ibv_context, cmd_fd) == 264);
+static_assert(offsetof(ibv_context, async_fd) == 268);
+static_assert(offsetof(ibv_context, num_comp_vectors) == 272);
+static_assert(offsetof(ibv_context, mutex) == 280);
+static_assert(offsetof(ibv_context, abi_compat) == 320);
+// What is before the context grows; programs look backwards from it.
+static_assert(offsetof(verbs_context, sz) + sizeof(std::size_t) ==
+              offsetof(verbs_context, context));
+static_assert(sizeof(verbs_context) - offsetof(verbs_context, context) == sizeof(ibv_context));
+
+static_assert(sizeof(ibv_pd) == 16);
+static_assert(sizeof(ibv_mr) == 48);
+static_assert(sizeof(ibv_mw) == 32);
+static_assert(sizeof(ibv_ah) == 24);
+static_assert(sizeof(ibv_comp_channel) == 16);
+static_assert(sizeof(ibv_cq) == 128);
+static_assert(sizeof(ibv_srq) == 128);
+static_assert(sizeof(ibv_qp) == 160);
+static_assert(sizeof(ibv_wc) == 48);
+static_assert(sizeof(ibv_send_wr) == 128);
+static_assert(sizeof(ibv_device_attr) == 232);
+static_assert(offsetof(ibv_port_attr, port_cap_flags2) == 48);
+
+static_assert(sizeof(rdma_cm_id) == 416);
+static_assert(offsetof(rdma_cm_id, verbs) == 0);
+static_assert(offsetof(rdma_cm_id, channel) == 8);
+static_assert(offsetof(rdma_cm_id, qp) == 24);
+static_assert(offsetof(rdma_cm_id, route) == 32);
+static_assert(offsetof(rdma_cm_id, ps) == 344);
+static_assert(offsetof(rdma_cm_id, event) == 352);
+static_assert(offsetof(rdma_cm_id, pd) == 400);
+static_assert(offsetof(rdma_cm_id, qp_type) == 408);
+static_assert(sizeof(rdma_cm_event) == 80);
+static_assert(sizeof(rdma_addrinfo) == 96);
+
+}  // namespace

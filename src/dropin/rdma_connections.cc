@@ -1,0 +1,82 @@
+// librdmacm: the queues of an id, and connections.
+#include <rdma/rdma_cma.h>
+
+#include "dropin/export.h"
+#include "dropin/seam.h"
+
+using weft::dropin::table;
+
+WEFT_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  return table().id_create_qp(id, pd, attributes);
+}
+
+WEFT_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  return table().id_create_qp_ex(id, attributes);
+}
+
+WEFT_EXPORT void rdma_destroy_qp(rdma_cm_id* id) { table().id_destroy_qp(id); }
+
+WEFT_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  return table().id_create_srq(id, pd, attributes);
+}
+
+WEFT_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  return table().id_create_srq_ex(id, attributes);
+}
+
+WEFT_EXPORT void rdma_destroy_srq(rdma_cm_id* id) { table().id_destroy_srq(id); }
+
+WEFT_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
+  return table().init_qp_attr(id, attributes, mask);
+}
+
+WEFT_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+  return table().connect(id, parameters);
+}
+
+WEFT_EXPORT int rdma_establish(rdma_cm_id* id) { return table().establish(id); }
+
+WEFT_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) { return table().listen(id, backlog); }
+
+WEFT_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** id) {
+  return table().get_request(listener, id);
+}
+
+WEFT_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+  return table().accept(id, parameters);
+}
+
+WEFT_EXPORT int rdma_reject(rdma_cm_id* id, const void* private_data, uint8_t bytes) {
+  return table().reject(id, private_data, bytes);
+}
+
+WEFT_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* private_data, uint8_t bytes) {
+  return table().reject_ece(id, private_data, bytes);
+}
+
+WEFT_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+  return table().notify(id, event);
+}
+
+WEFT_EXPORT int rdma_disconnect(rdma_cm_id* id) { return table().disconnect(id); }
+
+WEFT_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+  return table().join_multicast(id, address, context);
+}
+
+WEFT_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes,
+                                       void* context) {
+  return table().join_multicast_ex(id, attributes, context);
+}
+
+WEFT_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
+  return table().leave_multicast(id, address);
+}
+
+WEFT_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
+  return table().set_local_ece(id, ece);
+}
+
+WEFT_EXPORT int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
+  return table().get_remote_ece(id, ece);
+}

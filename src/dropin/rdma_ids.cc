@@ -1,0 +1,84 @@
+// librdmacm: event channels, ids, addresses and devices.
+#include <rdma/rdma_cma.h>
+
+#include "dropin/export.h"
+#include "dropin/seam.h"
+
+namespace weft::dropin {
+
+const provider::Table& table() {
+  static const provider::Table& libibverbs = *weft_provider_table();
+  return libibverbs;
+}
+
+}  // namespace weft::dropin
+
+using weft::dropin::table;
+
+WEFT_EXPORT rdma_event_channel* rdma_create_event_channel() {
+  return table().create_event_channel();
+}
+
+WEFT_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  table().destroy_event_channel(channel);
+}
+
+WEFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  return table().get_cm_event(channel, event);
+}
+
+WEFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) { return table().ack_cm_event(event); }
+
+WEFT_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
+  return table().event_str(event);
+}
+
+WEFT_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
+                               rdma_port_space space) {
+  return table().create_id(channel, id, context, space);
+}
+
+WEFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) { return table().destroy_id(id); }
+
+WEFT_EXPORT int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd,
+                               ibv_qp_init_attr* attributes) {
+  return table().create_ep(id, info, pd, attributes);
+}
+
+WEFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) { table().destroy_ep(id); }
+
+WEFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  return table().migrate_id(id, channel);
+}
+
+WEFT_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t bytes) {
+  return table().set_option(id, level, name, value, bytes);
+}
+
+WEFT_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) { return table().get_src_port(id); }
+
+WEFT_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) { return table().get_dst_port(id); }
+
+WEFT_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  return table().bind_addr(id, address);
+}
+
+WEFT_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
+                                  int timeout_ms) {
+  return table().resolve_addr(id, source, destination, timeout_ms);
+}
+
+WEFT_EXPORT int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
+  return table().resolve_route(id, timeout_ms);
+}
+
+WEFT_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                                 rdma_addrinfo** result) {
+  return table().getaddrinfo(node, service, hints, result);
+}
+
+WEFT_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) { table().freeaddrinfo(info); }
+
+WEFT_EXPORT ibv_context** rdma_get_devices(int* count) { return table().get_devices(count); }
+
+WEFT_EXPORT void rdma_free_devices(ibv_context** list) { table().free_devices(list); }

@@ -1,0 +1,88 @@
+// libibverbs: devices, contexts and queries.
+#include <infiniband/verbs.h>
+
+#include "dropin/export.h"
+#include "dropin/seam.h"
+#include "provider/embedded.h"
+
+// verbs.h puts inline functions before some of the exported ones.
+#undef ibv_get_device_list
+#undef ibv_query_port
+
+namespace weft::dropin {
+
+const provider::Table& table() { return provider::embedded(); }
+
+}  // namespace weft::dropin
+
+using weft::dropin::table;
+
+WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) { return table().get_device_list(count); }
+
+WEFT_EXPORT void ibv_free_device_list(ibv_device** list) { table().free_device_list(list); }
+
+WEFT_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  return table().get_device_name(device);
+}
+
+WEFT_EXPORT int ibv_get_device_index(ibv_device* device) {
+  return table().get_device_index(device);
+}
+
+WEFT_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
+  return table().get_device_guid(device);
+}
+
+WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) { return table().open_device(device); }
+
+WEFT_EXPORT int ibv_close_device(ibv_context* context) { return table().close_device(context); }
+
+WEFT_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file, char* text,
+                                    size_t bytes) {
+  return table().read_sysfs_file(directory, file, text, bytes);
+}
+
+WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  return table().get_async_event(context, event);
+}
+
+WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) { table().ack_async_event(event); }
+
+WEFT_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  return table().query_device(context, attributes);
+}
+
+WEFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port,
+                               _compat_ibv_port_attr* attributes) {
+  return table().query_port(context, port, attributes);
+}
+
+WEFT_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
+  return table().query_gid(context, port, index, gid);
+}
+
+WEFT_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
+                                  ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
+  return table().query_gid_ex(context, port, index, entry, flags, entry_bytes);
+}
+
+WEFT_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
+                                         size_t max_entries, uint32_t flags, size_t entry_bytes) {
+  return table().query_gid_table(context, entries, max_entries, flags, entry_bytes);
+}
+
+WEFT_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
+  return table().query_pkey(context, port, index, pkey);
+}
+
+WEFT_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
+  return table().get_pkey_index(context, port, pkey);
+}
+
+WEFT_EXPORT int ibv_fork_init() { return table().fork_init(); }
+
+WEFT_EXPORT ibv_fork_status ibv_is_fork_initialized() { return table().is_fork_initialized(); }
+
+// For drivers that pin memory by themselves: there is none here.
+WEFT_EXPORT int ibv_dontfork_range(void* /*base*/, size_t /*bytes*/) { return 0; }
+WEFT_EXPORT int ibv_dofork_range(void* /*base*/, size_t /*bytes*/) { return 0; }

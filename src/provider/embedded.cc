@@ -1,0 +1,22 @@
+#include "provider/embedded.h"
+
+#include "provider/embedded_parts.h"
+
+namespace weft::provider {
+
+const Table& embedded() {
+  static const Table table = [] {
+    Table made{};
+    parts::devices(made);
+    parts::events(made);
+    parts::memory(made);
+    parts::queues(made);
+    parts::queue_pairs(made);
+    parts::addressing(made);
+    parts::connections(made);
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace weft::provider

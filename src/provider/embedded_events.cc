@@ -1,0 +1,85 @@
+// Waiting for events. A thread may be cancelled while it waits: nothing in these frames needs a
+// destructor, and what could throw stands in functions of its own.
+#include "device/completion_queue.h"
+#include "device/context.h"
+#include "device/system.h"
+#include "provider/embedded_parts.h"
+#include "provider/guard.h"
+
+namespace weft::provider {
+namespace {
+
+using device::CompletionChannel;
+using device::CompletionQueue;
+using device::Context;
+
+// 0, or EAGAIN where the event was withdrawn after it had been announced.
+int take_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  CompletionQueue* queue = nullptr;
+  if (!CompletionChannel::of(channel)->take(queue)) return EAGAIN;
+  *cq = queue->verbs();
+  *cq_context = queue->verbs()->cq_context;
+  return 0;
+}
+
+int take_async_event(ibv_context* context, ibv_async_event* event) {
+  return Context::of(context)->take_event(*event) ? 0 : EAGAIN;
+}
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  while (true) {
+    if (const int failed = device::sys::await_token(channel->fd)) {
+      return fail<Failure::minus_one, int>(failed);
+    }
+    if (verbs_call<take_cq_event>(channel, cq, cq_context) == 0) return 0;
+  }
+}
+
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+  while (true) {
+    if (const int failed = device::sys::await_token(context->async_fd)) {
+      return fail<Failure::minus_one, int>(failed);
+    }
+    if (verbs_call<take_async_event>(context, event) == 0) return 0;
+  }
+}
+
+void ack_cq_events(ibv_cq* cq, unsigned events) {
+  pthread_mutex_lock(&cq->mutex);
+  cq->comp_events_completed += events;
+  pthread_cond_signal(&cq->cond);
+  pthread_mutex_unlock(&cq->mutex);
+}
+
+// Null for events of the port or of the whole device, which nobody waits for.
+ibv_context* context_of(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR: return event.element.cq->context;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return event.element.qp->context;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq->context;
+    default: return nullptr;
+  }
+}
+
+void ack_async_event(ibv_async_event* event) {
+  if (ibv_context* context = context_of(*event)) Context::of(context)->acknowledge(*event);
+}
+
+}  // namespace
+
+void parts::events(Table& table) {
+  table.get_cq_event = get_cq_event;
+  table.get_async_event = get_async_event;
+  table.ack_cq_events = verbs_call<ack_cq_events>;
+  table.ack_async_event = verbs_call<ack_async_event>;
+}
+
+}  // namespace weft::provider

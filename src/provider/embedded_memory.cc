@@ -1,0 +1,80 @@
+// Protection domains and memory regions.
+#include "device/context.h"
+#include "provider/embedded_parts.h"
+#include "provider/guard.h"
+#include "provider/process.h"
+
+namespace weft::provider {
+namespace {
+
+using device::Context;
+using device::ProtectionDomain;
+
+ibv_pd* alloc_pd(ibv_context* verbs) {
+  if (!Process::owns(verbs)) return fail_null(ENODEV);
+  Context* context = Context::of(verbs);
+  ProtectionDomain* domain = context->allocate_domain();
+  ++context->objects;
+  return &domain->pd;
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  if (!Process::owns(pd->context)) return 0;
+  ProtectionDomain* domain = ProtectionDomain::of(pd);
+  if (domain->users > 0) return EBUSY;
+  --Context::of(pd->context)->objects;
+  delete domain;
+  return 0;
+}
+
+ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                     unsigned access) {
+  if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  Context* context = Context::of(pd->context);
+  ibv_mr* mr =
+      context->register_memory(*ProtectionDomain::of(pd), address, length, iova, access);
+  if (mr) ++context->objects;
+  return mr;
+}
+
+ibv_mr* reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                    int access) {
+  return reg_mr_iova2(pd, address, length, iova, static_cast<unsigned>(access));
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
+}
+
+int rereg_mr(ibv_mr* /*mr*/, int flags, ibv_pd* pd, void* address, std::size_t length,
+             int /*access*/) {
+  const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool wrong = (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+                     (moved && (!address || length == 0)) ||
+                     ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !pd);
+  errno = wrong ? EINVAL : EOPNOTSUPP;
+  return wrong ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
+}
+
+int dereg_mr(ibv_mr* mr) {
+  if (!mr) return EINVAL;
+  if (!Process::owns(mr->context)) return 0;
+  Context* context = Context::of(mr->context);
+  context->deregister_memory(mr);
+  --context->objects;
+  return 0;
+}
+
+}  // namespace
+
+void parts::memory(Table& table) {
+  table.alloc_pd = verbs_call<alloc_pd>;
+  table.dealloc_pd = verbs_call<dealloc_pd>;
+  table.reg_mr = verbs_call<reg_mr>;
+  table.reg_mr_iova = verbs_call<reg_mr_iova>;
+  table.reg_mr_iova2 = verbs_call<reg_mr_iova2>;
+  table.rereg_mr = verbs_call<rereg_mr>;
+  table.dereg_mr = verbs_call<dereg_mr>;
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,16 @@
+// Private to the embedded instance: each of its files fills in its part of the table.
+#pragma once
+
+#include "provider/table.h"
+
+namespace weft::provider::parts {
+
+void devices(Table& table);
+void events(Table& table);
+void memory(Table& table);
+void queues(Table& table);
+void queue_pairs(Table& table);
+void addressing(Table& table);
+void connections(Table& table);
+
+}  // namespace weft::provider::parts

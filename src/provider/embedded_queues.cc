@@ -1,0 +1,115 @@
+// Completion channels, completion queues and shared receive queues.
+#include <algorithm>
+#include <memory>
+
+#include "device/completion_queue.h"
+#include "device/context.h"
+#include "device/limits.h"
+#include "device/shared_receive_queue.h"
+#include "provider/embedded_parts.h"
+#include "provider/guard.h"
+#include "provider/process.h"
+
+namespace weft::provider {
+namespace {
+
+using device::CompletionChannel;
+using device::CompletionQueue;
+using device::Context;
+using device::ProtectionDomain;
+using device::SharedReceiveQueue;
+namespace limits = device::limits;
+
+ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
+  if (!Process::owns(verbs)) return fail_null(ENODEV);
+  auto made = std::make_unique<CompletionChannel>(verbs);
+  if (made->verbs()->fd < 0) return fail_null(EMFILE);
+  ++Context::of(verbs)->objects;
+  return made.release()->verbs();
+}
+
+int destroy_comp_channel(ibv_comp_channel* channel) {
+  if (!Process::owns(channel->context)) return 0;
+  if (std::atomic_ref(channel->refcnt) > 0) return EBUSY;
+  --Context::of(channel->context)->objects;
+  delete CompletionChannel::of(channel);
+  return 0;
+}
+
+ibv_cq* create_cq(ibv_context* verbs, int entries, void* cq_context, ibv_comp_channel* channel,
+                  int vector) {
+  if (!Process::owns(verbs)) return fail_null(ENODEV);
+  const bool wrong = entries < 1 || entries > limits::max_completions || vector < 0 ||
+                     vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
+  if (wrong) return fail_null(EINVAL);
+  Context* context = Context::of(verbs);
+  auto made = std::make_unique<CompletionQueue>(
+      *context, entries, cq_context, channel ? CompletionChannel::of(channel) : nullptr);
+  ++context->objects;
+  return made.release()->verbs();
+}
+
+int resize_cq(ibv_cq* cq, int entries) { return CompletionQueue::of(cq)->resize(entries); }
+
+int destroy_cq(ibv_cq* cq) {
+  if (!Process::owns(cq->context)) return 0;
+  CompletionQueue* queue = CompletionQueue::of(cq);
+  if (queue->in_use()) return EBUSY;
+  Context* context = Context::of(cq->context);
+  context->settle_events(cq);
+  delete queue;
+  --context->objects;
+  return 0;
+}
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  const ibv_srq_attr& wanted = attributes->attr;
+  if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
+      wanted.max_sge > limits::max_slices) {
+    return fail_null(EINVAL);
+  }
+  attributes->attr.max_sge = std::max(wanted.max_sge, 1U);
+  Context* context = Context::of(pd->context);
+  auto made = std::make_unique<SharedReceiveQueue>(*context, pd, *attributes);
+  ++ProtectionDomain::of(pd)->users;
+  ++context->objects;
+  return made.release()->verbs();
+}
+
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
+  return SharedReceiveQueue::of(srq)->modify(*attributes, mask);
+}
+
+int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
+  SharedReceiveQueue::of(srq)->query(*attributes);
+  return 0;
+}
+
+int destroy_srq(ibv_srq* srq) {
+  if (!Process::owns(srq->context)) return 0;
+  SharedReceiveQueue* queue = SharedReceiveQueue::of(srq);
+  if (queue->in_use()) return EBUSY;
+  Context* context = Context::of(srq->context);
+  context->settle_events(srq);
+  --ProtectionDomain::of(srq->pd)->users;
+  delete queue;
+  --context->objects;
+  return 0;
+}
+
+}  // namespace
+
+void parts::queues(Table& table) {
+  table.create_comp_channel = verbs_call<create_comp_channel>;
+  table.destroy_comp_channel = verbs_call<destroy_comp_channel>;
+  table.create_cq = verbs_call<create_cq>;
+  table.resize_cq = verbs_call<resize_cq>;
+  table.destroy_cq = verbs_call<destroy_cq>;
+  table.create_srq = verbs_call<create_srq>;
+  table.modify_srq = verbs_call<modify_srq>;
+  table.query_srq = verbs_call<query_srq>;
+  table.destroy_srq = verbs_call<destroy_srq>;
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,101 @@
+#include "provider/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "device/addresses.h"
+#include "device/system.h"
+#include "provider/environment.h"
+
+namespace weft::provider {
+namespace {
+
+// The C interface knows no object to hang these on.
+constinit std::mutex building;
+constinit std::atomic<Process*> the_process{nullptr};
+
+void say(const std::string& sentence) {
+  const std::string line = "weft: " + sentence + "\n";
+  device::sys::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::string start_line(const device::Device& device) {
+  const auto& addresses = device.addresses();
+  std::string first = device::to_string(addresses.front().address);
+  first.erase(first.rfind(':'));  // the port
+  std::string line = "weft0 (embedded iWARP device, " + first;
+  if (const std::size_t more = addresses.size() - 1) {
+    line += " and " + std::to_string(more) + (more == 1 ? " more address" : " more addresses");
+  }
+  return line + ") serves this program";
+}
+
+}  // namespace
+
+Process::Process() : manager_([this] { return shared_context(); }) {}
+
+Process& Process::current() {
+  if (Process* known = the_process) return *known;
+  static constinit bool registered = false;
+  const std::lock_guard lock(building);
+  if (Process* known = the_process) return *known;
+  if (!registered) {
+    // Nobody may be building one while the process is copied.
+    pthread_atfork([] { building.lock(); }, [] { building.unlock(); },
+                   [] { after_fork_in_child(); });
+    registered = true;
+  }
+  the_process = new Process;
+  return *the_process;
+}
+
+// Only this thread exists here, and locks of the others may be held for good: what was there is
+// told to close its descriptors and left alone.
+void Process::after_fork_in_child() {
+  if (Process* old = the_process.exchange(nullptr)) {
+    if (old->device_) old->device_->abandon_after_fork();
+    old->manager_.abandon_after_fork();
+  }
+  building.unlock();
+}
+
+device::Device* Process::device() {
+  const std::lock_guard lock(mutex_);
+  if (!device_) build();
+  if (!device_) errno = ENODEV;
+  return device_.get();
+}
+
+void Process::build() {
+  device::Settings settings;
+  const std::string wrong = read_environment(settings);
+  if (!wrong.empty()) return complain(wrong);
+  auto made = device::Device::create(settings);
+  if (!made) return complain(made.error());
+  device_ = std::move(*made);
+  if (!environment_is_quiet()) say(start_line(*device_));
+}
+
+void Process::complain(const std::string& sentence) {
+  if (sentence == complaint_) return;
+  complaint_ = sentence;
+  say(sentence);
+}
+
+device::Context* Process::shared_context() {
+  device::Device* made = device();
+  if (!made) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!shared_context_) shared_context_ = make_context(*made);
+  return shared_context_.get();
+}
+
+bool Process::owns(ibv_context* context) {
+  const Process* process = the_process;
+  return process && &device::Context::of(context)->device() == process->device_.get();
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,296 @@
+#include <cstring>
+
+#include "cm/fixture.h"
+#include "device/queue_pair.h"
+
+namespace weft::cm {
+namespace {
+
+class Connect : public CmTest {};
+
+rdma_conn_param with_data(const std::string& data, std::uint8_t resources = 1,
+                          std::uint8_t depth = 1) {
+  rdma_conn_param parameters{};
+  parameters.private_data = data.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(data.size());
+  parameters.responder_resources = resources;
+  parameters.initiator_depth = depth;
+  return parameters;
+}
+
+TEST_F(Connect, EstablishesBothSides) {
+  Pair pair = connect_pair();
+  EXPECT_EQ(pair.client->qp->state, IBV_QPS_RTS);
+  EXPECT_EQ(pair.server->qp->state, IBV_QPS_RTS);
+  EXPECT_TRUE(quiet(active_));
+  EXPECT_TRUE(quiet(passive_));
+  const Counters counters = manager_->counters();
+  EXPECT_EQ(counters.connections_active, 1U);
+  EXPECT_EQ(counters.connections_passive, 1U);
+  EXPECT_EQ(counters.unacknowledged, 0U);
+  destroy(pair);
+}
+
+TEST_F(Connect, CarriesPrivateDataOfAnyLengthBothWays) {
+  for (const std::size_t length : {0U, 1U, 3U, 196U, 252U}) {
+    const std::string question(length, 'q');
+    const std::string answer(252 - length, 'a');
+    Pair pair = connect_pair(with_data(question), with_data(answer));
+    EXPECT_EQ(pair.client_data, question);
+    EXPECT_EQ(pair.server_data, answer);
+    destroy(pair);
+  }
+}
+
+TEST_F(Connect, RefusesPrivateDataThatSomePeersWouldNotTake) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  const std::string data(253, 'x');
+  auto parameters = with_data(data);
+  EXPECT_EQ(manager_->connect(client, &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+  destroy(client);
+}
+
+TEST_F(Connect, NewIdIsCompleteWhenTheRequestIsDelivered) {
+  int mark = 0;
+  listener_ = make_id(passive_, &mark);
+  auto address = ipv4("127.0.0.1", 0);
+  ASSERT_EQ(manager_->bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)), 0);
+  ASSERT_EQ(manager_->listen(listener_, 5), 0);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_TRUE(request);
+  rdma_cm_id* server = request->id;
+  EXPECT_NE(server, listener_);
+  EXPECT_EQ(server->context, &mark);
+  EXPECT_EQ(server->channel, passive_);
+  EXPECT_EQ(server->verbs, context_->verbs());
+  EXPECT_NE(server->pd, nullptr);
+  EXPECT_EQ(server->port_num, 1);
+  EXPECT_EQ(server->ps, RDMA_PS_TCP);
+  EXPECT_EQ(server->qp_type, IBV_QPT_RC);
+  EXPECT_EQ(server->qp, nullptr);
+  EXPECT_EQ(Manager::get_src_port(server), Manager::get_src_port(listener_));
+  EXPECT_EQ(Manager::get_dst_port(server), Manager::get_src_port(client));
+  EXPECT_EQ(Manager::get_dst_port(client), Manager::get_src_port(listener_));
+  EXPECT_EQ(rdma_get_peer_addr(server)->sa_family, AF_INET);
+  EXPECT_EQ(manager_->reject(server, nullptr, 0), 0);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  destroy(server);
+  destroy(client);
+}
+
+TEST_F(Connect, ReadDepthsAreSeenFromTheOtherSideAndWithoutTheDevicesOwn) {
+  rdma_conn_param client{};
+  client.responder_resources = 3;
+  client.initiator_depth = 7;
+  rdma_conn_param server{};
+  server.responder_resources = 5;
+  server.initiator_depth = 2;
+  Pair pair = connect_pair(client, server);
+  EXPECT_EQ(pair.request.responder_resources, 7);
+  EXPECT_EQ(pair.request.initiator_depth, 3);
+  // The responder raises what it holds to what the initiator wants to use (RFC 6581 §9.1).
+  EXPECT_EQ(pair.client_established.initiator_depth, 7);
+  EXPECT_EQ(pair.client_established.responder_resources, 3);
+  EXPECT_EQ(pair.server_established.initiator_depth, 2);
+  EXPECT_EQ(pair.server_established.responder_resources, 7);
+  destroy(pair);
+}
+
+TEST_F(Connect, DepthZeroStaysZeroAndIsAcknowledgedAllTheSame) {
+  Pair pair = connect_pair();
+  EXPECT_EQ(pair.request.responder_resources, 0);
+  EXPECT_EQ(pair.request.initiator_depth, 0);
+  EXPECT_EQ(pair.client_established.initiator_depth, 0);
+  EXPECT_EQ(manager_->counters().unacknowledged, 0U);
+  destroy(pair);
+}
+
+TEST_F(Connect, DepthsBeyondTheDeviceAreRefused) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  rdma_conn_param parameters{};
+  parameters.initiator_depth = 128;
+  EXPECT_EQ(manager_->connect(client, &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+  parameters.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  parameters.responder_resources = RDMA_MAX_RESP_RES;
+  EXPECT_EQ(manager_->connect(client, &parameters), 0);
+  const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(request->param.conn.responder_resources, 127);
+  EXPECT_EQ(request->param.conn.initiator_depth, 127);
+  destroy(request->id);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  destroy(client);
+}
+
+TEST_F(Connect, AcceptWithoutParametersTakesThoseOfTheRequest) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  auto parameters = with_data("", 4, 6);
+  ASSERT_EQ(manager_->connect(client, &parameters), 0);
+  rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  make_queue_pair(server);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  const auto established = expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(established->param.conn.initiator_depth, 6);
+  EXPECT_EQ(established->param.conn.responder_resources, 4);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  destroy(client);
+  destroy(server);
+}
+
+TEST_F(Connect, WorksOverIpv6) {
+  if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no IPv6 loopback address";
+  listener_ = make_listener(passive_, AF_INET6);
+  Pair pair = connect_pair();
+  EXPECT_EQ(rdma_get_peer_addr(pair.server)->sa_family, AF_INET6);
+  EXPECT_EQ(rdma_get_local_addr(pair.client)->sa_family, AF_INET6);
+  destroy(pair);
+}
+
+TEST_F(Connect, RejectionCarriesPrivateData) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  {
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    const std::string why = "not today";
+    EXPECT_EQ(manager_->reject(request->id, why.data(), static_cast<std::uint8_t>(why.size())), 0);
+    EXPECT_EQ(manager_->reject(request->id, nullptr, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+    destroy(request->id);
+  }
+  const auto rejected = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  ASSERT_TRUE(rejected);
+  const auto& conn = rejected->param.conn;
+  EXPECT_EQ(std::string(static_cast<const char*>(conn.private_data), conn.private_data_len),
+            "not today");
+  EXPECT_EQ(client->qp->state, IBV_QPS_ERR);
+  destroy(client);
+}
+
+TEST_F(Connect, RefusedWhereNobodyListens) {
+  rdma_cm_id* listener = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener);
+  make_queue_pair(client);
+  destroy(listener);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  EXPECT_TRUE(quiet(active_));
+  destroy(client);
+}
+
+TEST_F(Connect, OneListenerServesManyRequestsInOrder) {
+  listener_ = make_listener(passive_, AF_INET, 2);
+  std::vector<rdma_cm_id*> clients;
+  for (int i = 0; i < 8; ++i) {
+    rdma_cm_id* client = make_client(active_, listener_);
+    make_queue_pair(client);
+    auto parameters = with_data("");
+    ASSERT_EQ(manager_->connect(client, &parameters), 0);
+    clients.push_back(client);
+  }
+  std::vector<rdma_cm_id*> servers;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_TRUE(request);
+    servers.push_back(request->id);
+  }
+  for (rdma_cm_id* server : servers) {
+    make_queue_pair(server);
+    ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  }
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+    expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  }
+  for (rdma_cm_id* id : clients) destroy(id);
+  for (rdma_cm_id* id : servers) destroy(id);
+}
+
+TEST_F(Connect, QueuePairsOfTheProgramAreNamedByTheirNumber) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  ibv_pd* domain = client->pd;
+  device::CompletionQueue queue(*context_, 64, nullptr, nullptr);
+  auto attributes = queue_pair_attributes();
+  attributes.send_cq = attributes.recv_cq = queue.verbs();
+  const auto ours = device::QueuePair::create(*context_, domain, attributes);
+  const auto theirs = device::QueuePair::create(*context_, domain, attributes);
+  ASSERT_TRUE(ours && theirs);
+
+  rdma_conn_param parameters{};
+  parameters.qp_num = ours->verbs()->qp_num;
+  ASSERT_EQ(manager_->connect(client, &parameters), 0);
+  rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    ibv_qp_attr attr{};
+    int mask = 0;
+    attr.qp_state = state;
+    ASSERT_EQ(manager_->init_qp_attr(server, &attr, &mask), 0);
+    EXPECT_EQ(theirs->modify(attr, mask), 0);
+  }
+  parameters.qp_num = theirs->verbs()->qp_num;
+  ASSERT_EQ(manager_->accept(server, &parameters), 0);
+  expect(active_, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  EXPECT_TRUE(quiet(passive_)) << "established before rdma_establish";
+  ASSERT_EQ(manager_->establish(client), 0);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_TRUE(quiet(active_));
+  EXPECT_EQ(ours->verbs()->state, IBV_QPS_RTS);
+
+  ASSERT_EQ(manager_->disconnect(client), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  ours->destroy();
+  theirs->destroy();
+  destroy(client);
+  destroy(server);
+}
+
+TEST_F(Connect, UnknownQueuePairNumberIsRefused) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  EXPECT_EQ(manager_->connect(client, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  make_queue_pair(client);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  rdma_conn_param parameters{};
+  parameters.qp_num = 0xFFFFFF;
+  EXPECT_EQ(manager_->accept(server, &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(manager_->accept(server, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  destroy(server);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  destroy(client);
+}
+
+TEST_F(Connect, CallsOutOfOrderAreInvalid) {
+  rdma_cm_id* id = make_id(active_);
+  EXPECT_EQ(manager_->resolve_route(id, 1000), -1);
+  EXPECT_EQ(errno, EINVAL);
+  auto attributes = queue_pair_attributes();
+  EXPECT_EQ(manager_->create_qp(id, nullptr, &attributes), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(manager_->reject(id, nullptr, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(manager_->disconnect(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(manager_->establish(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  destroy(id);
+}
+
+}  // namespace
+}  // namespace weft::cm

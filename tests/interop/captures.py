@@ -1,0 +1,63 @@
+"""What the device writes with `weft run --capture FILE`, read by tshark."""
+
+import cases
+import harness
+import perftest
+import rdmacm_utils
+import tshark
+from harness import need
+
+
+def check(stage, which, converse):
+    """Captures one end of a conversation; `converse` runs it with options for both ends."""
+    harness.installed("tshark")
+    path = stage.scratch("capture.pcapng")
+    options = ([], [])
+    options[which].extend(["--capture", path])
+    converse(options)
+    counts = tshark.check(path)
+    print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+    return counts
+
+
+def _rping(which, address):
+    def run(stage):
+        harness.need_address(address)
+        counts = check(stage, which, lambda options: rdmacm_utils.rping(
+            stage, address, count=50, weft_options=options))
+        # Each ping: the client announces its buffers twice and is answered twice; the server reads
+        # one of them and writes the other.
+        need(counts["Send"] >= 4 * 50, f"{counts['Send']} Sends for 50 pings")
+        need(counts["Read Request"] >= 50, f"{counts['Read Request']} Read Requests for 50 pings")
+        need(counts["Write"] >= 50, f"{counts['Write']} Writes for 50 pings")
+        need(counts["Read Response"] == counts["Read Request"],
+             f"{counts['Read Request']} reads, {counts['Read Response']} answers")
+        need(counts["Terminate"] == 0, "a Terminate")
+
+    return run
+
+
+cases.add("capture.rping_client_ipv4", _rping(1, "127.0.0.1"))
+cases.add("capture.rping_server_ipv6", _rping(0, "::1"))
+
+
+def _write_bw(which):
+    def run(stage):
+        counts = check(stage, which, lambda options: perftest.perftest(
+            stage, "ib_write_bw", "127.0.0.1", sizes=[65536], iterations=200,
+            weft_options=options))
+        need(counts["Write"] >= 200, f"{counts['Write']} FPDUs of Writes for 200 writes")
+        need(counts["Terminate"] == 0, "a Terminate")
+
+    return run
+
+
+cases.add("capture.ib_write_bw_client", _write_bw(1))
+cases.add("capture.ib_write_bw_server", _write_bw(0))
+
+
+@cases.case("capture.ib_read_bw_client")
+def read_bw(stage):
+    counts = check(stage, 1, lambda options: perftest.perftest(
+        stage, "ib_read_bw", "127.0.0.1", sizes=[65536], iterations=100, weft_options=options))
+    need(counts["Read Request"] >= 100, f"{counts['Read Request']} Read Requests for 100 reads")

@@ -1,0 +1,49 @@
+"""The list of interoperability tests. Each module adds its own; run.py runs one of them."""
+
+import dataclasses
+from typing import Callable
+
+PACKAGES = {
+    "rping": "rdmacm-utils", "ucmatose": "rdmacm-utils", "rdma_server": "rdmacm-utils",
+    "ib_send_bw": "perftest", "ib_send_lat": "perftest", "ib_write_bw": "perftest",
+    "ib_write_lat": "perftest", "ib_read_bw": "perftest", "ib_read_lat": "perftest",
+    "ibv_devices": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
+    "ibv_asyncwatch": "ibverbs-utils",
+}
+
+
+@dataclasses.dataclass
+class Case:
+    name: str  # PROGRAM.VARIANT
+    run: Callable
+    timeout_s: int
+    long: bool
+    sanitized: bool  # also with an instrumented device, in the long run
+
+    @property
+    def program(self):
+        return self.name.partition(".")[0]
+
+    @property
+    def package(self):
+        return PACKAGES.get(self.program)
+
+
+CASES = {}
+
+
+def add(name, run, *, timeout_s=120, long=False, sanitized=False):
+    """Registers a test: `run` is called with a Stage."""
+    if name in CASES:
+        raise ValueError(f"two cases are called {name}")
+    CASES[name] = Case(name, run, timeout_s, long, sanitized)
+
+
+def case(name, **options):
+    """The same as a decorator."""
+
+    def register(run):
+        add(name, run, **options)
+        return run
+
+    return register

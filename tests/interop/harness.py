@@ -1,0 +1,309 @@
+"""Runs other people's programs on the embedded device, two at a time, and says what went wrong.
+
+A test is a function that gets a Stage. It starts sides of a conversation, waits for what they say or
+for the port they listen on, and looks at the outcome. Nothing here waits for a time: each wait is for
+an event, and its limit only turns a hang into a failure that shows what both sides said.
+"""
+
+import ctypes
+import os
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+WAIT_S = 60  # the limit of a wait that names no other
+_LISTEN = "0A"  # the state in /proc/net/tcp
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Skip(Exception):
+    """This machine cannot run the test; says why."""
+
+
+class Failure(Exception):
+    """The test found what it looks for."""
+
+
+def need(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def weft():
+    """The program under test: the build says where it is."""
+    return os.environ.get("WEFT_BIN") or str(
+        pathlib.Path(__file__).resolve().parents[2] / "build/dev/bin/weft")
+
+
+def companion(name):
+    """A program of this directory that the build made."""
+    return os.path.join(os.environ.get("WEFT_INTEROP_BIN", ""), name)
+
+
+def installed(program):
+    """The path of somebody else's program, or a skip."""
+    found = shutil.which(program)
+    if found is None:
+        raise Skip(f"{program} is not installed")
+    return found
+
+
+def seed():
+    """The one seed of this run, printed so that WEFT_SEED can bring it back."""
+    if not hasattr(seed, "value"):
+        seed.value = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(1 << 32))
+        print(f"seed {seed.value}: WEFT_SEED={seed.value} runs the same again", flush=True)
+    return seed.value
+
+
+def is_long():
+    return os.environ.get("WEFT_TEST_LONG", "") not in ("", "0")
+
+
+def _is_free(port):
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            if family == socket.AF_INET:
+                return False
+            need(error.errno is not None, str(error))
+            return has_ipv6() is False
+    return True
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+def need_address(address):
+    if ":" in address and not has_ipv6():
+        raise Skip("no IPv6 here")
+
+
+def free_port():
+    """A port nobody has. Below the ephemeral range, so that no client's socket takes it meanwhile."""
+    choose = random.SystemRandom()
+    for _ in range(1000):
+        port = choose.randrange(11000, 28000)
+        if _is_free(port):
+            return port
+    raise Skip("no free TCP port found between 11000 and 28000")
+
+
+def listens(pid, port):
+    """Whether someone in the network namespace of `pid` listens on the TCP port."""
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            if words[3] == _LISTEN and int(words[1].rpartition(":")[2], 16) == port:
+                return True
+    return False
+
+
+class Side:
+    """One process of a test, in a group of its own, with its output collected line by line."""
+
+    def __init__(self, name, argv, *, place=None, env=None, say=False):
+        self.name, self.argv, self.lines = name, [str(word) for word in argv], []
+        self._changed = threading.Condition()
+        self._closed = False
+        ready = place.enter if place else lambda: None
+
+        def before_program():  # in the child: nothing of a test survives the test
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            ready()
+
+        self.process = subprocess.Popen(
+            self.argv, stdin=subprocess.PIPE if say else subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, **(env or {})}, preexec_fn=before_program)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for raw in self.process.stdout:
+            with self._changed:
+                self.lines.append(raw.decode(errors="replace").rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def output(self):
+        with self._changed:
+            return "\n".join(self.lines)
+
+    def say(self, line):
+        """A line to its standard input."""
+        self.process.stdin.write((line + "\n").encode())
+        self.process.stdin.flush()
+
+    def end_input(self):
+        self.process.stdin.close()
+
+    def expect(self, pattern, within_s=WAIT_S, start=0):
+        """Waits for a line that matches, from line `start` on. Returns the match; its line number
+        plus one is in `self.read`."""
+        end, at = time.monotonic() + within_s, start
+        with self._changed:
+            while True:
+                for number in range(at, len(self.lines)):
+                    found = re.search(pattern, self.lines[number])
+                    if found:
+                        self.read = number + 1
+                        return found
+                at = len(self.lines)
+                need(not self._closed, f"{self.name} ended without saying /{pattern}/")
+                left = end - time.monotonic()
+                need(left > 0, f"{self.name} did not say /{pattern}/ within {within_s} s")
+                self._changed.wait(left)
+
+    def await_listening(self, port, within_s=WAIT_S):
+        """Until its TCP port is open: no test guesses how long a server takes to start."""
+        end = time.monotonic() + within_s
+        while not listens(self.pid, port):
+            need(self.process.poll() is None, f"{self.name} ended before it listened on {port}")
+            need(time.monotonic() < end, f"{self.name} listens not on {port} within {within_s} s")
+            time.sleep(0.005)
+
+    def finish(self, within_s=WAIT_S, status=0):
+        """Waits for its end. `status` is what it must be, or None for any; returns the status."""
+        try:
+            found = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} still runs after {within_s} s") from None
+        self._reader.join(5)
+        if status is not None:
+            need(found == status, f"{self.name} ended with {ending(found)}, "
+                                  f"expected {ending(status)}")
+        return found
+
+    def signal(self, number):
+        """To the whole group: the program may be a child of what was started."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def destroy(self):
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+        self._reader.join(5)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream:
+                stream.close()
+
+    def report(self, last=25):
+        """What happened to it, for a failure."""
+        code = self.process.poll()
+        state = "still running" if code is None else ending(code)
+        said = self.lines[-last:]
+        left_out = [f"… {len(self.lines) - last} lines before"] if len(self.lines) > last else []
+        return "\n".join([f"--- {self.name} ({state}): {shlex.join(self.argv)}"]
+                         + [f"  {line}" for line in left_out + said])
+
+
+def ending(code):
+    if code < 0:
+        return signal.Signals(-code).name
+    return f"exit status {code}"
+
+
+class Stage:
+    """The sides of one test. Kills what is left at the end."""
+
+    def __init__(self):
+        self.sides = []
+        self.ran = []
+        self._scratch = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        reports = [side.report() for side in self.sides] if isinstance(error, Failure) else []
+        for side in reversed(self.sides):
+            side.destroy()
+        for text in reports:
+            print(text)
+        if self._scratch and error is None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        elif self._scratch:
+            print(f"files of this run: {self._scratch}")
+
+    def scratch(self, name):
+        """A path for a file of this test; kept when it fails."""
+        if self._scratch is None:
+            base = os.environ.get("WEFT_INTEROP_SCRATCH")
+            if base:
+                os.makedirs(base, exist_ok=True)
+            self._scratch = subprocess.check_output(
+                ["mktemp", "-d"] + (["-p", base] if base else []), text=True).strip()
+        return os.path.join(self._scratch, name)
+
+    def start(self, name, program, *arguments, options=(), place=None, env=None, say=False):
+        """Starts `weft run OPTIONS -- PROGRAM ARGUMENTS`."""
+        path = program if os.sep in str(program) else installed(program)
+        argv = [weft(), "run", *options, "--", path, *arguments]
+        self.ran.append(f"{name}: " + shlex.join(
+            ["weft", "run", *map(str, options), "--", os.path.basename(str(program)),
+             *map(str, arguments)]))
+        side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
+                    say=say)
+        self.sides.append(side)
+        return side
+
+    def plain(self, name, *argv, **options):
+        """Starts a program that has nothing to do with the device."""
+        self.ran.append(f"{name}: {shlex.join(map(str, argv))}")
+        side = Side(name, argv, **options)
+        self.sides.append(side)
+        return side
+
+    def forget(self, side):
+        """A side that has ended and that no failure needs to show."""
+        side.destroy()
+        self.sides.remove(side)
+
+
+def sanitizer_environment():
+    """An instrumented drop-in wants its runtime loaded before an ordinary program starts."""
+    runtime = os.environ.get("WEFT_INTEROP_SANITIZER")
+    return {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"} if runtime else {}
+
+
+TROUBLE = re.compile(r"(?i)\b(error|fail(ed|ure|s)?|couldn't|cannot|unable|mismatch|assert\w*)\b")
+
+
+def need_no_trouble(side, allowed=r"$^"):
+    """No line of the output speaks of an error."""
+    for line in side.lines:
+        if TROUBLE.search(line) and not re.search(allowed, line):
+            raise Failure(f"{side.name} says: {line.strip()}")

@@ -1,0 +1,87 @@
+"""The bandwidth and latency programs of perftest, connected by rdma_cm (-R)."""
+
+import re
+
+import cases
+import harness
+from harness import need
+
+BANDWIDTH = ("ib_send_bw", "ib_write_bw", "ib_read_bw")
+LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
+WITH_EVENTS = ("ib_send_bw", "ib_read_bw", "ib_send_lat", "ib_read_lat")
+ALL_SIZES = [1 << power for power in range(1, 24)]
+
+# A line of results: bytes, iterations, and then numbers only.
+_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)((?:\s+[\d.]+){3,})\s*$")
+
+
+def results(side):
+    """{bytes: [iterations, number, ...]} of the result lines."""
+    found = {}
+    for line in side.lines:
+        match = _RESULT.match(line)
+        if match:
+            numbers = [float(word) for word in match.group(3).split()]
+            found[int(match.group(1))] = [int(match.group(2)), *numbers]
+    return found
+
+
+def perftest(stage, program, address, *options, sizes, iterations=100, places=(None, None),
+             weft_options=((), ()), within_s=harness.WAIT_S):
+    """A server, a client, and a line with numbers for each size."""
+    port = harness.free_port()
+    sized = ["-a"] if sizes == ALL_SIZES else ["-s", sizes[0]]
+    family = ["--ipv6"] if ":" in address else []
+    both = ["-R", "-F", "-p", port, "-n", iterations, *sized, *family, *options]
+    server = stage.start("server", program, *both, options=weft_options[0], place=places[0])
+    server.await_listening(port)
+    client = stage.start("client", program, *both, address, options=weft_options[1],
+                         place=places[1])
+    client.finish(within_s)
+    server.finish(within_s)
+    need_results(client, sizes)
+    for side in (client, server):
+        harness.need_no_trouble(side)
+    return server, client
+
+
+def need_results(side, sizes):
+    found = results(side)
+    missing = [size for size in sizes if size not in found]
+    need(not missing, f"{side.name} shows no result for {missing} bytes")
+    # Bandwidth: peak, average, messages; latency: minimum, maximum, typical, average, ...
+    for size in sizes:
+        need(found[size][2] > 0, f"{side.name} shows no speed for {size} bytes")
+
+
+def add(name, program, address, *options, sizes, **settings):
+    iterations = settings.pop("iterations", 100)
+
+    def run(stage):
+        harness.need_address(address)
+        perftest(stage, program, address, *options, sizes=sizes, iterations=iterations,
+                 within_s=settings.get("timeout_s", 120) - 5)
+
+    cases.add(f"{program}.{name}", run, **settings)
+
+
+def add_loopback():
+    for program in BANDWIDTH + LATENCY:
+        add("ipv4", program, "127.0.0.1", sizes=ALL_SIZES, sanitized=program in LATENCY)
+        add("ipv6", program, "::1", sizes=[65536])
+        add("ipv6_all_sizes", program, "::1", sizes=ALL_SIZES, long=True)
+    for program in BANDWIDTH:
+        add("bidirectional", program, "127.0.0.1", "-b", sizes=ALL_SIZES)
+        add("four_queue_pairs", program, "127.0.0.1", "-q", 4, sizes=ALL_SIZES)
+        add("four_queue_pairs_bidirectional", program, "::1", "-q", 4, "-b", sizes=ALL_SIZES,
+            long=True)
+        add("many_iterations", program, "127.0.0.1", sizes=ALL_SIZES, iterations=1000, long=True,
+            timeout_s=600)
+    for program in WITH_EVENTS:
+        add("events", program, "127.0.0.1", "-e", sizes=ALL_SIZES)
+    for program in LATENCY:
+        add("many_iterations", program, "127.0.0.1", sizes=ALL_SIZES, iterations=1000, long=True,
+            timeout_s=900)
+
+
+add_loopback()

@@ -1,0 +1,113 @@
+"""rping, ucmatose, rdma_server and rdma_client, from rdmacm-utils."""
+
+import re
+
+import cases
+import harness
+from harness import need
+
+LOOPBACKS = {"ipv4": "127.0.0.1", "ipv6": "::1"}
+_PINGS = 1000
+
+
+def rping(stage, address, *options, server_options=None, places=(None, None), count=_PINGS,
+          weft_options=((), ()), within_s=harness.WAIT_S):
+    """Server and client with verification of what comes back; both must reach the end."""
+    port = harness.free_port()
+    both = ["-a", address, "-p", port, "-C", count, "-v", "-V", *options]
+    server = stage.start("server", "rping", "-s", *both, options=weft_options[0], place=places[0])
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", *both, options=weft_options[1], place=places[1])
+    client.finish(within_s)
+    server.finish(within_s)
+    need_pings(client, "ping data:", count)
+    need_pings(server, "server ping data:", count)
+    return server, client
+
+
+def need_pings(side, prefix, count):
+    """Each ping was shown, which rping does after it has compared the data."""
+    shown = sum(line.startswith(prefix) for line in side.lines)
+    need(shown == count, f"{side.name} shows {shown} pings, expected {count}")
+    # rping's own word for a connection that ended, which each one does.
+    harness.need_no_trouble(side, allowed=r"DISCONNECT EVENT")
+
+
+def _rping_case(address):
+    def run(stage):
+        harness.need_address(address)
+        rping(stage, address)
+
+    return run
+
+
+for _name, _address in LOOPBACKS.items():
+    cases.add(f"rping.{_name}", _rping_case(_address), sanitized=_name == "ipv4")
+
+
+@cases.case("rping.large")
+def rping_large(stage):
+    rping(stage, "127.0.0.1", "-S", 65000, count=200)
+
+
+@cases.case("rping.own_queue_pair")
+def rping_own_queue_pair(stage):
+    """-q: the program makes and moves its queue pair itself, instead of rdma_create_qp."""
+    rping(stage, "127.0.0.1", "-q", count=200)
+
+
+@cases.case("rping.persistent_server")
+def rping_persistent_server(stage):
+    """-P: one server process, one client after the other."""
+    port = harness.free_port()
+    server = stage.start("server", "rping", "-s", "-P", "-a", "127.0.0.1", "-p", port, "-v", "-V")
+    server.await_listening(port)
+    for turn in range(5):
+        client = stage.start(f"client {turn}", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C",
+                             100, "-v", "-V")
+        client.finish()
+        need_pings(client, "ping data:", 100)
+    need(server.process.poll() is None, "the server ended")
+
+
+def _ucmatose_case(address, *options):
+    def run(stage):
+        harness.need_address(address)
+        port = harness.free_port()
+        server = stage.start("server", "ucmatose", "-b", address, "-p", port, *options)
+        server.await_listening(port)
+        client = stage.start("client", "ucmatose", "-s", address, "-b", address, "-p", port,
+                             *options)
+        for side in (client, server):
+            side.finish()
+            need(re.search(r"^test complete\s*$", side.output, re.MULTILINE),
+                 f"{side.name} does not say 'test complete'")
+            need(side.lines[-1].strip() == "return status 0",
+                 f"{side.name} does not end with 'return status 0'")
+
+    return run
+
+
+for _name, _address in LOOPBACKS.items():
+    cases.add(f"ucmatose.{_name}", _ucmatose_case(_address))
+cases.add("ucmatose.connections", _ucmatose_case("127.0.0.1", "-c", 10, "-C", 100, "-S", 4096))
+cases.add("ucmatose.migrate", _ucmatose_case("127.0.0.1", "-m"))
+
+
+def _rdma_server_case(address):
+    def run(stage):
+        harness.need_address(address)
+        port = harness.free_port()
+        server = stage.start("server", "rdma_server", "-s", address, "-p", port)
+        server.await_listening(port)
+        client = stage.start("client", "rdma_client", "-s", address, "-p", port)
+        client.finish()
+        server.finish()
+        need("rdma_client: end 0" in client.output, "the client does not end with 0")
+        need("rdma_server: end 0" in server.output, "the server does not end with 0")
+
+    return run
+
+
+for _name, _address in LOOPBACKS.items():
+    cases.add(f"rdma_server.{_name}", _rdma_server_case(_address), sanitized=_name == "ipv4")

@@ -1,0 +1,80 @@
+// Random work of one side towards the other, with a model of what it must lead to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "support/fpdu.h"
+#include "support/pair.h"
+#include "support/random.h"
+
+namespace weft::test {
+
+class RandomWork {
+ public:
+  // `self` posts, `peer` is written to, read from and sent to.
+  RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests);
+
+  [[nodiscard]] bool all_posted() const { return posted_.size() == requests_; }
+  // Posts one request, unless the queue is full.
+  void post_one();
+
+  // All that was posted has succeeded, and both memories are what the model says.
+  void check_success() const;
+  // Whatever went wrong: completions come once, in order, the first error before flushes only; and
+  // what was received is what was sent.
+  void check_consistent() const;
+  // A completed Send has been received, a completed Write has been placed (where acknowledged).
+  void check_placed() const;
+
+ private:
+  struct Posted {
+    std::uint64_t wr_id = 0;
+    iwarp::Operation operation = iwarp::Operation::send;
+    bool signaled = true;
+    std::size_t receives_before = 0;  // receives of the peer that precede or belong to it
+    std::size_t target_offset = 0;
+    Content written;
+  };
+  struct Expected {  // a receive of the peer
+    Content content;
+    bool solicited = false;
+    bool from_write = false;
+    std::uint32_t immediate = 0;
+    std::uint32_t length = 0;
+  };
+
+  [[nodiscard]] std::size_t random_size();
+  bool post(iwarp::WorkRequest request, std::span<const iwarp::LocalSlice> slices);
+  [[nodiscard]] std::vector<iwarp::LocalSlice> random_slices(const Region& region,
+                                                             std::size_t offset, std::size_t size);
+  void post_send(iwarp::WorkRequest request);
+  void post_write(iwarp::WorkRequest request);
+  void post_read(iwarp::WorkRequest request);
+  void post_atomic(iwarp::WorkRequest request);
+  void check_receives(std::size_t count) const;
+
+  static constexpr std::size_t largest = 150'000;
+  static constexpr std::size_t receive_bytes = largest + 16;
+
+  Random& random_;
+  Endpoint& self_;
+  Endpoint& peer_;
+  std::size_t requests_;
+  Region& source_;   // ours, to send and write from
+  Region& sink_;     // ours, to read into
+  Region& target_;   // the peer's, to write to
+  Region& origin_;   // the peer's, to read from
+  Region& counter_;  // the peer's
+  std::size_t sink_used_ = 0;
+
+  std::vector<Posted> posted_;
+  std::vector<Expected> expected_;
+  Content target_model_;
+  Content sink_model_;
+  std::uint64_t counter_model_ = 0;
+  std::vector<Region*> receive_regions_;
+};
+
+}  // namespace weft::test
