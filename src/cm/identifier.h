@@ -119,6 +119,7 @@ class Identifier final : public device::ConnectionObserver,
   int check_local(const sockaddr_storage& address);
   int use_device();
   void set_source(const sockaddr_storage& tcp_address);
+  void note_source(const sockaddr_storage& tcp_address);
   void set_destination(const sockaddr_storage& tcp_address);
   [[nodiscard]] sockaddr_storage tcp_source();
   int resolve_locked(sockaddr_storage source, sockaddr_storage destination);

@@ -38,7 +38,17 @@ int Identifier::connect(ConnectWishes wishes) {
     stage_ = Stage::connecting;
   }
   dialer->start();
+  sockaddr_storage local{};
+  const bool known = dialer->local_address(local);
+  const std::lock_guard lock(mutex_);
+  if (known && stage_ == Stage::connecting) note_source(local);
   return 0;
+}
+
+// The port is known from the first attempt on; a second one has another. The program reads these
+// fields without our lock, so they are only written where they change.
+void Identifier::note_source(const sockaddr_storage& tcp_address) {
+  if (device::port_of(tcp_address) != device::port_of(tcp_source())) set_source(tcp_address);
 }
 
 std::shared_ptr<Dialer> Identifier::make_dialer(ConnectWishes wishes) {
@@ -70,7 +80,7 @@ void Identifier::on_dialed(Dialer::Outcome outcome) {
   if (outcome.status != 0) return on_dial_failed(lock, outcome);
   negotiated_ = outcome.negotiated;
   sockaddr_storage local{};
-  if (device::sys::local_address(outcome.socket.fd(), &local) >= 0) set_source(local);
+  if (device::sys::local_address(outcome.socket.fd(), &local) >= 0) note_source(local);
   if (external_queue_pair_) {
     stage_ = Stage::responded;
     waiting_ = std::move(outcome.socket);

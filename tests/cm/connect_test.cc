@@ -139,9 +139,10 @@ TEST_F(Connect, AcceptWithoutParametersTakesThoseOfTheRequest) {
   rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
   make_queue_pair(server);
   ASSERT_EQ(manager_->accept(server, nullptr), 0);
-  const auto established = expect(active_, RDMA_CM_EVENT_ESTABLISHED);
-  EXPECT_EQ(established->param.conn.initiator_depth, 6);
-  EXPECT_EQ(established->param.conn.responder_resources, 4);
+  if (const auto established = expect(active_, RDMA_CM_EVENT_ESTABLISHED)) {
+    EXPECT_EQ(established->param.conn.initiator_depth, 6);
+    EXPECT_EQ(established->param.conn.responder_resources, 4);
+  }
   expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
   destroy(client);
   destroy(server);
@@ -169,11 +170,11 @@ TEST_F(Connect, RejectionCarriesPrivateData) {
     EXPECT_EQ(errno, EINVAL);
     destroy(request->id);
   }
-  const auto rejected = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
-  ASSERT_TRUE(rejected);
-  const auto& conn = rejected->param.conn;
-  EXPECT_EQ(std::string(static_cast<const char*>(conn.private_data), conn.private_data_len),
-            "not today");
+  if (const auto rejected = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED)) {
+    const auto& conn = rejected->param.conn;
+    EXPECT_EQ(std::string(static_cast<const char*>(conn.private_data), conn.private_data_len),
+              "not today");
+  }
   EXPECT_EQ(client->qp->state, IBV_QPS_ERR);
   destroy(client);
 }

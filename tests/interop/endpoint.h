@@ -1,0 +1,107 @@
+// One end of a connection, as an ordinary program for librdmacm and libibverbs makes it. The test
+// programs of this directory know nothing of Weft: they use the system's headers and are linked with
+// the system's libraries by name.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace interop {
+
+// Memory that the peer may read and write, as sent in the private data of connect and accept. Both
+// ends are on machines of one byte order.
+struct Region {
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t bytes = 0;
+};
+
+// Says what failed with errno, and ends the program with status 1.
+[[noreturn]] void fail(const char* what);
+
+inline void must(int result, const char* what) {
+  if (result != 0) fail(what);
+}
+template <typename T>
+T* must(T* pointer, const char* what) {
+  if (pointer == nullptr) fail(what);
+  return pointer;
+}
+
+// CLOCK_MONOTONIC, which all processes of a machine share.
+[[nodiscard]] std::int64_t now_ns();
+
+struct Address {
+  rdma_addrinfo* info = nullptr;
+
+  Address(const char* host, const char* port, bool passive);
+  ~Address() { rdma_freeaddrinfo(info); }
+  Address(const Address&) = delete;
+  Address& operator=(const Address&) = delete;
+};
+
+// An identifier bound to a port and listening on it.
+[[nodiscard]] rdma_cm_id* listen(rdma_event_channel* channel, const char* host, const char* port);
+
+// An identifier with address and route resolved. Waits on the channel, which has nothing else in it.
+[[nodiscard]] rdma_cm_id* resolve(rdma_event_channel* channel, const char* host, const char* port);
+
+// Waits for the next event and ends the program if it is another one. To be acknowledged.
+[[nodiscard]] rdma_cm_event* expect(rdma_event_channel* channel, rdma_cm_event_type type);
+
+// What the peer announced.
+[[nodiscard]] Region region_of(const rdma_conn_param& parameters);
+// Connects or accepts, announcing `region`; it is copied. `depth` is for reads, each way.
+void connect(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number = 0);
+void accept(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number = 0);
+
+struct Depths {
+  std::uint32_t sends = 16;
+  std::uint32_t receives = 16;
+};
+
+// Protection domain, completion queue, memory and queue pair for one connection.
+class Endpoint {
+ public:
+  // `access`: for the region that the peer sees, which is the middle half of the memory.
+  Endpoint(rdma_cm_id* id, std::size_t bytes, int access, Depths depths = {});
+  ~Endpoint() { destroy(); }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // The completion queue's events must have been acknowledged.
+  void destroy();
+
+  [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] std::size_t quarter() const { return memory_.size() / 4; }
+  [[nodiscard]] Region shared() const;
+
+  // They return what libibverbs returns.
+  int receive(std::uint64_t wr_id, ibv_sge slice) const;
+  int send(std::uint64_t wr_id, ibv_sge slice) const;
+  int write(std::uint64_t wr_id, ibv_sge slice, const Region& target, std::size_t offset) const;
+  int read(std::uint64_t wr_id, ibv_sge slice, const Region& source, std::size_t offset) const;
+
+  // Waits until the next completion, at most so long; false where none came.
+  [[nodiscard]] bool wait_for_completion(ibv_wc& completion, int timeout_ms) const;
+
+  rdma_cm_id* id = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_comp_channel* completions = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_mr* all = nullptr;     // local use only
+  ibv_mr* middle = nullptr;  // what the peer sees
+
+ private:
+  int post(std::uint64_t wr_id, ibv_sge slice, ibv_wr_opcode opcode, const Region& remote,
+           std::size_t offset) const;
+
+  std::vector<std::uint8_t> memory_;
+};
+
+}  // namespace interop
