@@ -11,9 +11,10 @@ namespace weft::cli {
 std::string environment_help() {
   constexpr std::size_t indent = 6;
   constexpr std::size_t columns = 80;
-  std::string text =
-      "These variables change how the embedded device behaves. A program reads them when\n"
-      "it first uses the device.\n";
+  std::string text = wrapped(
+      "These variables change how the embedded device behaves. They are read when a program first "
+      "uses the device.",
+      0, columns);
   for (const provider::Variable& variable : provider::variables()) {
     text += fmt::format("\n  {}\n", bold(variable.name, STDOUT_FILENO));
     text += wrapped(variable.meaning, indent, columns);

@@ -23,7 +23,8 @@ struct HelpOptions {
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand(
-      "run", "Run an unmodified program on the embedded device: weft run [OPTIONS] -- PROGRAM ARGS");
+      "run",
+      "Run an unmodified program on the embedded device: weft run [OPTIONS] -- PROGRAM ARGS");
   run->footer("`weft help environment` lists the variables behind these options, and more.");
   run->prefix_command();
   run->add_option("--addr", options.address, "The device's only address (WEFT_ADDR)")
@@ -56,9 +57,10 @@ int misuse(const std::string& sentence) {
   return misused;
 }
 
-int show_help(CLI::App& app, const HelpOptions& options) {
+// `overview`: the help of the whole program, which after parsing would be that of `help` itself.
+int show_help(const CLI::App& app, const std::string& overview, const HelpOptions& options) {
   if (options.topic.empty()) {
-    fmt::print("{}", app.help());
+    fmt::print("{}", overview);
   } else if (options.topic == "environment") {
     fmt::print("{}", environment_help());
   } else if (options.topic == "run" || options.topic == "help") {
@@ -92,8 +94,9 @@ int parse_and_do(int count, char** arguments) {
   HelpOptions help_options;
   CLI::App* run_command = add_run(app, run_options);
   CLI::App* help_command = add_help(app, help_options);
-  const int ours = static_cast<int>(
-      std::find(arguments, arguments + count, std::string_view("--")) - arguments);
+  const std::string overview = app.help();
+  const int ours =
+      static_cast<int>(std::find(arguments, arguments + count, std::string_view("--")) - arguments);
   try {
     app.parse(ours, arguments);
   } catch (const CLI::Success& request) {
@@ -104,8 +107,8 @@ int parse_and_do(int count, char** arguments) {
   if (run_command->parsed()) {
     return start_program(*run_command, run_options, ours, count, arguments);
   }
-  if (help_command->parsed()) return show_help(app, help_options);
-  fmt::print(stderr, "{}", app.help());
+  if (help_command->parsed()) return show_help(app, overview, help_options);
+  fmt::print(stderr, "{}", overview);
   return misused;
 }
 

@@ -70,14 +70,17 @@ std::string warning_for(const std::string& path) {
   }
   switch (kind_of(path)) {
     case Kind::static_linked:
-      return fmt::format("{} is linked statically: it brings its own libibverbs, if any, and will "
-                         "not see weft0",
-                         path);
+      return fmt::format(
+          "{} is linked statically: it brings its own libibverbs, if any, and will "
+          "not see weft0",
+          path);
     case Kind::foreign_word_size:
-      return fmt::format("{} is no 64-bit program: it cannot load Weft's libraries and will not "
-                         "see weft0",
-                         path);
-    default: return {};
+      return fmt::format(
+          "{} is no 64-bit program: it cannot load Weft's libraries and will not "
+          "see weft0",
+          path);
+    default:
+      return {};
   }
 }
 

@@ -35,7 +35,9 @@ files::path library_folder() {
   return {};
 }
 
-void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+void set(const char* name, const std::string& value) {
+  setenv(name, value.c_str(), 1);
+}
 
 void set_variables(const RunOptions& options) {
   if (!options.address.empty()) set("WEFT_ADDR", options.address);
@@ -66,7 +68,8 @@ void warn_of_unknown_variables() {
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text = *entry;
     const std::string_view name = text.substr(0, text.find('='));
-    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST") || name == "WEFT_SEED") continue;
+    if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST") || name == "WEFT_SEED")
+      continue;
     if (std::none_of(known.begin(), known.end(), [&](const auto& v) { return v.name == name; })) {
       say(fmt::format("{} means nothing here; `weft help environment` lists the variables", name));
     }
@@ -117,8 +120,9 @@ int run(const RunOptions& options) {
 
   const files::path folder = library_folder();
   if (folder.empty()) {
-    say_error("libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
-              "../" WEFT_LIBDIR "/weft; build or install it again");
+    say_error(
+        "libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
+        "../" WEFT_LIBDIR "/weft; build or install it again");
     return cannot_execute;
   }
   const Program program = find_program(options.command.front());

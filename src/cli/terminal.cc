@@ -19,7 +19,9 @@ std::string bold(std::string_view text, int descriptor) {
   return coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
 }
 
-void say(std::string_view sentence) { fmt::print(stderr, "weft: {}\n", sentence); }
+void say(std::string_view sentence) {
+  fmt::print(stderr, "weft: {}\n", sentence);
+}
 
 void say_error(std::string_view sentence) {
   const bool colour = coloured(STDERR_FILENO);

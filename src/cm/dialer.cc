@@ -7,6 +7,7 @@
 
 #include "cm/reservation.h"
 #include "device/addresses.h"
+#include "device/limits.h"
 #include "device/linger.h"
 
 namespace weft::cm {
@@ -41,18 +42,39 @@ void Dialer::cancel() {
 void Dialer::abandon_after_fork() {
   (void)fd_.release();
   socket_.disown();
+  plan_.reserved.reset();
   phase_ = Phase::done;
 }
 
 Dialer::Result Dialer::dial() {
   if (const int failed = open()) return fail(failed);
+  return connect();
+}
+
+Dialer::Result Dialer::connect() {
   const auto* to = reinterpret_cast<const sockaddr*>(&plan_.destination);
-  const int result = sys::connect(fd_.get(), to, device::length_of(plan_.destination));
+  const socklen_t bytes = device::length_of(plan_.destination);
+  int result = sys::connect(fd_.get(), to, bytes);
+  // Linux ends a refused attempt with the next call only.
+  if (result == -ECONNABORTED) result = sys::connect(fd_.get(), to, bytes);
+  if (result == -ECONNREFUSED) return try_again_later();
   if (result < 0 && result != -EINPROGRESS) return fail(-result);
   phase_ = Phase::connecting;
   set_deadline(plan_.connect_timeout_ns);
   watch(EPOLLOUT);
   return token_ == 0 ? fail(ENOMEM) : std::nullopt;
+}
+
+// With the same socket: it may be bound to a port that the application asked for.
+Dialer::Result Dialer::try_again_later() {
+  const std::uint64_t now = sys::now_ns();
+  if (refused_until_ns_ == 0) refused_until_ns_ = now + device::limits::refused_ns;
+  if (now >= refused_until_ns_) return fail(ECONNREFUSED);
+  if (token_ != 0) context_.engine().unwatch(token_);
+  token_ = 0;
+  phase_ = Phase::refused;
+  set_deadline(device::limits::refused_pause_ns);
+  return std::nullopt;
 }
 
 int Dialer::open() {
@@ -114,7 +136,7 @@ void Dialer::on_deadline() {
     const std::lock_guard lock(mutex_);
     // An earlier phase may have left its alarm behind.
     if (phase_ == Phase::done || phase_ == Phase::idle || sys::now_ns() < deadline_ns_) return;
-    result = fail(ETIMEDOUT);
+    result = phase_ == Phase::refused ? connect() : fail(ETIMEDOUT);
   }
   report(std::move(result));
 }
@@ -123,6 +145,7 @@ Dialer::Result Dialer::connected() {
   int error = 0;
   socklen_t bytes = sizeof error;
   sys::get_option(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error == ECONNREFUSED) return try_again_later();
   if (error != 0) return fail(error);
   sockaddr_storage peer{};
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet

@@ -54,11 +54,13 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
   void on_deadline() override;
 
  private:
-  enum class Phase : std::uint8_t { idle, connecting, shaking, done };
+  enum class Phase : std::uint8_t { idle, connecting, refused, shaking, done };
   using Result = std::optional<Outcome>;
 
   Result dial();
   int open();
+  Result connect();
+  Result try_again_later();
   Result connected();
   Result shake();
   void send_request();
@@ -82,6 +84,7 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
   std::optional<iwarp::ActiveHandshake> handshake_;
   std::uint64_t token_ = 0;
   std::uint64_t deadline_ns_ = 0;
+  std::uint64_t refused_until_ns_ = 0;
   bool fell_back_ = false;
 };
 

@@ -37,6 +37,7 @@ void Greeting::cancel() {
 
 void Greeting::abandon_after_fork() {
   if (token_ != 0) socket_.disown();
+  socket_.close();
   token_ = 0;
   phase_ = Phase::done;
 }
@@ -95,8 +96,10 @@ bool Greeting::read_request() {
 Greeting::Notice Greeting::give_up() {
   phase_ = Phase::done;
   unwatch();
-  socket_.close();
-  return [self = shared_from_this()] { self->failed_(self); };
+  return [self = shared_from_this()] {
+    self->failed_(self);  // counted before the peer can see it
+    self->cancel();
+  };
 }
 
 int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,

@@ -65,11 +65,11 @@ std::shared_ptr<Dialer> Identifier::make_dialer(ConnectWishes wishes) {
   plan.private_data = std::move(wishes.private_data);
   plan.connect_timeout_ns = registry_->options().connect_timeout_ns;
   plan.handshake_timeout_ns = registry_->options().handshake_timeout_ns;
-  return std::make_shared<Dialer>(context, std::move(plan),
-                                  [weak = weak_from_this()](Dialer::Outcome outcome) {
-                                    const auto self = weak.lock();
-                                    if (self) self->on_dialed(std::move(outcome));
-                                  });
+  // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+  return std::shared_ptr<Dialer>(
+      new Dialer(context, std::move(plan), [weak = weak_from_this()](Dialer::Outcome outcome) {
+        if (const auto self = weak.lock()) self->on_dialed(std::move(outcome));
+      }));
 }
 
 void Identifier::on_dialed(Dialer::Outcome outcome) {

@@ -105,14 +105,15 @@ std::shared_ptr<Greeting> Listener::accept_one() {
   apply_tos(fd.get(), peer.ss_family, tos_);
   const device::Settings& settings = context_.device().settings();
   const iwarp::HandshakeOptions options{.crc = settings.crc, .max_ird = max_wire_depth};
-  auto greeting = std::make_shared<Greeting>(
+  // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+  const std::shared_ptr<Greeting> greeting(new Greeting(
       context_, device::StreamSocket(std::move(fd), context_.device().capture(), false), options,
       [weak = weak_from_this()](const auto& arrived) {
         if (const auto self = weak.lock()) self->on_requested(arrived);
       },
       [weak = weak_from_this()](const auto& failed) {
         if (const auto self = weak.lock()) self->on_failed(failed);
-      });
+      }));
   greetings_.insert(greeting);
   return greeting;
 }

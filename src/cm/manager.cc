@@ -14,8 +14,10 @@
 namespace weft::cm {
 namespace {
 
-// Without a progress thread whoever waits has to drive the device.
-void drive_until_readable(device::Engine& engine, int fd) {
+// Without a progress thread whoever waits has to drive the device; with one it must be awake.
+void prepare_to_wait(device::Engine& engine, int fd) {
+  if (engine.mode() != device::ProgressMode::manual) return engine.expect_sleep();
+  if (device::sys::nonblocking(fd)) return;
   constexpr int tick_ms = 1;
   while (device::sys::poll_readable(fd, 0) == 0) {
     engine.poll();
@@ -68,11 +70,7 @@ int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (!channel || !event) return answer(EINVAL);
   while (true) {
     device::Context* const context = registry_->opened();
-    const bool manual =
-        context && context->engine().mode() == device::ProgressMode::manual;
-    if (manual && !device::sys::nonblocking(channel->fd)) {
-      drive_until_readable(context->engine(), channel->fd);
-    }
+    if (context) prepare_to_wait(context->engine(), channel->fd);
     if (const int failed = device::sys::await_token(channel->fd)) return answer(failed);
     if (take_cm_event(channel, event)) return 0;
   }

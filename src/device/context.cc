@@ -58,7 +58,10 @@ int Context::next_event(ibv_async_event& event) {
 }
 
 bool Context::take_event(ibv_async_event& event) {
-  if (!events_.take(event)) return false;
+  return events_.take(event, [this](const ibv_async_event& taken) { count_delivered(taken); });
+}
+
+void Context::count_delivered(const ibv_async_event& event) {
   const std::lock_guard lock(event_mutex_);
   const void* element = event.element.cq;
   const auto known = std::find_if(delivered_.begin(), delivered_.end(),
@@ -68,7 +71,6 @@ bool Context::take_event(ibv_async_event& event) {
   } else {
     ++known->count;
   }
-  return true;
 }
 
 void Context::acknowledge(const ibv_async_event& event) {

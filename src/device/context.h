@@ -76,6 +76,7 @@ class Context {
     std::uint32_t count;
   };
 
+  void count_delivered(const ibv_async_event& event);
   // Nobody uses [base, base + length) any more when this returns.
   void await_quiescence(const std::byte* base, std::size_t length_bytes);
 

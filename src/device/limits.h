@@ -33,6 +33,12 @@ inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
 // TCP set-up of a connection we open; then UNREACHABLE. About the patience of a kernel iWARP CM.
 inline constexpr std::uint64_t connect_ns = 30'000'000'000;
+// How long a connection that the peer's host refuses is tried again, at short intervals. Elsewhere,
+// resolving routes and making queue pairs takes milliseconds, so that programs whose server closes
+// one listener and opens the next (perftest -R) work there without waiting for each other. Then
+// REJECTED.
+inline constexpr std::uint64_t refused_ns = 1'000'000'000;
+inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The peer's first FPDU after our reply to its MPA request: a peer whose program connects its own
 // queue pair sends it when that program gets round to it. Then UNREACHABLE.
 inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;

@@ -130,6 +130,8 @@ int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
   observer_ = std::move(observer);
   handle_.qp.state = IBV_QPS_RTS;
   writing_ = false;
+  send_markers_ = parameters.send_markers;
+  sent_since_look_ = 0;
   token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
   if (token_ == 0) {
     lose_stream();

@@ -116,6 +116,7 @@ class QueuePair final : public Pollable,
   void finish_turn();
   void receive_available();
   void send_available();
+  void follow_segment_size(std::size_t sent_bytes);
   bool put_off_answers();
   void end_put_off();
   void want_write(bool wanted);
@@ -149,6 +150,8 @@ class QueuePair final : public Pollable,
   std::uint64_t token_ = 0;        // with the engine
   bool writing_ = false;           // EPOLLOUT is asked for
   bool answers_put_off_ = false;
+  bool send_markers_ = false;
+  std::size_t sent_since_look_ = 0;  // at TCP's segment size
   std::weak_ptr<ConnectionObserver> observer_;
   bool ready_notice_ = false;
   bool end_notice_ = false;

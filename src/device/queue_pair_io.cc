@@ -100,8 +100,19 @@ void QueuePair::send_available() {
       return;
     }
     stream_->sent(static_cast<std::size_t>(sent));
+    follow_segment_size(static_cast<std::size_t>(sent));
   }
   want_write(false);
+}
+
+// RFC 5044 §3: the FPDU size follows TCP's segment size, which is small until TCP has seen the peer's
+// window grow, and shrinks when a router says so.
+void QueuePair::follow_segment_size(std::size_t sent_bytes) {
+  constexpr std::size_t look_every_bytes = 256 * 1024;
+  sent_since_look_ += sent_bytes;
+  if (sent_since_look_ < look_every_bytes) return;
+  sent_since_look_ = 0;
+  stream_->set_mulpdu_bytes(socket_.mulpdu_bytes(send_markers_));
 }
 
 void QueuePair::want_write(bool wanted) {

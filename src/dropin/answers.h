@@ -1,5 +1,5 @@
-// For the generated functions that only answer. Their callers pass what they like and read what they
-// expect: on every Linux ABI a function may ignore its arguments.
+// For the generated functions that only answer. Their callers pass what they like and read what
+// they expect: on every Linux ABI a function may ignore its arguments.
 #pragma once
 
 #include <cerrno>
@@ -27,21 +27,25 @@
     return nullptr;            \
   }
 #define WEFT_ANSWER_zero(name) \
-  WEFT_EXPORT int name() { return 0; }
+  WEFT_EXPORT int name() {     \
+    return 0;                  \
+  }
 #define WEFT_ANSWER_nothing(name) \
   WEFT_EXPORT void name() {}
 
-#define WEFT_PRIVATE_ANSWER_ENOSYS(name)       \
+#define WEFT_PRIVATE_ANSWER_ENOSYS(name)        \
   WEFT_PRIVATE_EXPORT(name) int weft_##name() { \
-    errno = ENOSYS;                            \
-    return ENOSYS;                             \
+    errno = ENOSYS;                             \
+    return ENOSYS;                              \
   }
-#define WEFT_PRIVATE_ANSWER_null(name)           \
+#define WEFT_PRIVATE_ANSWER_null(name)            \
   WEFT_PRIVATE_EXPORT(name) void* weft_##name() { \
-    errno = EOPNOTSUPP;                          \
-    return nullptr;                              \
+    errno = EOPNOTSUPP;                           \
+    return nullptr;                               \
   }
-#define WEFT_PRIVATE_ANSWER_zero(name) \
-  WEFT_PRIVATE_EXPORT(name) int weft_##name() { return 0; }
+#define WEFT_PRIVATE_ANSWER_zero(name)          \
+  WEFT_PRIVATE_EXPORT(name) int weft_##name() { \
+    return 0;                                   \
+  }
 #define WEFT_PRIVATE_ANSWER_nothing(name) \
   WEFT_PRIVATE_EXPORT(name) void weft_##name() {}

@@ -8,16 +8,19 @@
 
 using weft::dropin::table;
 
-WEFT_EXPORT const weft::provider::Table* weft_provider_table() { return &table(); }
+WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
+  return &table();
+}
 
 // ibv_devinfo imports this one.
-WEFT_PRIVATE_EXPORT(ibv_query_gid_type) int weft_ibv_query_gid_type(
-    ibv_context* context, uint8_t port, unsigned index, int* type) {
+WEFT_PRIVATE_EXPORT(ibv_query_gid_type)
+int weft_ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
   return table().query_gid_type(context, port, index, type);
 }
 
-WEFT_PRIVATE_EXPORT(ibv_read_ibdev_sysfs_file) int weft_ibv_read_ibdev_sysfs_file(
-    char* /*text*/, std::size_t /*bytes*/, void* /*sysfs_device*/, const char* /*format*/, ...) {
+WEFT_PRIVATE_EXPORT(ibv_read_ibdev_sysfs_file)
+int weft_ibv_read_ibdev_sysfs_file(char* /*text*/, std::size_t /*bytes*/, void* /*sysfs_device*/,
+                                   const char* /*format*/, ...) {
   return -1;
 }
 
@@ -26,20 +29,31 @@ WEFT_PRIVATE_EXPORT(verbs_allow_disassociate_destroy)
 bool weft_verbs_allow_disassociate_destroy;
 bool weft_verbs_allow_disassociate_destroy = false;
 
-WEFT_PRIVATE_EXPORT(ibv_wr_opcode_str) const char* weft_ibv_wr_opcode_str(
-    ibv_wr_opcode opcode) {
+WEFT_PRIVATE_EXPORT(ibv_wr_opcode_str) const char* weft_ibv_wr_opcode_str(ibv_wr_opcode opcode) {
   switch (opcode) {
-    case IBV_WR_RDMA_WRITE: return "IBV_WR_RDMA_WRITE";
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return "IBV_WR_RDMA_WRITE_WITH_IMM";
-    case IBV_WR_SEND: return "IBV_WR_SEND";
-    case IBV_WR_SEND_WITH_IMM: return "IBV_WR_SEND_WITH_IMM";
-    case IBV_WR_RDMA_READ: return "IBV_WR_RDMA_READ";
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return "IBV_WR_ATOMIC_CMP_AND_SWP";
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return "IBV_WR_ATOMIC_FETCH_AND_ADD";
-    case IBV_WR_LOCAL_INV: return "IBV_WR_LOCAL_INV";
-    case IBV_WR_BIND_MW: return "IBV_WR_BIND_MW";
-    case IBV_WR_SEND_WITH_INV: return "IBV_WR_SEND_WITH_INV";
-    case IBV_WR_TSO: return "IBV_WR_TSO";
-    default: return "unknown";
+    case IBV_WR_RDMA_WRITE:
+      return "IBV_WR_RDMA_WRITE";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "IBV_WR_RDMA_WRITE_WITH_IMM";
+    case IBV_WR_SEND:
+      return "IBV_WR_SEND";
+    case IBV_WR_SEND_WITH_IMM:
+      return "IBV_WR_SEND_WITH_IMM";
+    case IBV_WR_RDMA_READ:
+      return "IBV_WR_RDMA_READ";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return "IBV_WR_ATOMIC_CMP_AND_SWP";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return "IBV_WR_ATOMIC_FETCH_AND_ADD";
+    case IBV_WR_LOCAL_INV:
+      return "IBV_WR_LOCAL_INV";
+    case IBV_WR_BIND_MW:
+      return "IBV_WR_BIND_MW";
+    case IBV_WR_SEND_WITH_INV:
+      return "IBV_WR_SEND_WITH_INV";
+    case IBV_WR_TSO:
+      return "IBV_WR_TSO";
+    default:
+      return "unknown";
   }
 }

@@ -14,7 +14,9 @@ WEFT_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attribute
   return table().id_create_qp_ex(id, attributes);
 }
 
-WEFT_EXPORT void rdma_destroy_qp(rdma_cm_id* id) { table().id_destroy_qp(id); }
+WEFT_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
+  table().id_destroy_qp(id);
+}
 
 WEFT_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
   return table().id_create_srq(id, pd, attributes);
@@ -24,7 +26,9 @@ WEFT_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attribu
   return table().id_create_srq_ex(id, attributes);
 }
 
-WEFT_EXPORT void rdma_destroy_srq(rdma_cm_id* id) { table().id_destroy_srq(id); }
+WEFT_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
+  table().id_destroy_srq(id);
+}
 
 WEFT_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
   return table().init_qp_attr(id, attributes, mask);
@@ -34,9 +38,13 @@ WEFT_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   return table().connect(id, parameters);
 }
 
-WEFT_EXPORT int rdma_establish(rdma_cm_id* id) { return table().establish(id); }
+WEFT_EXPORT int rdma_establish(rdma_cm_id* id) {
+  return table().establish(id);
+}
 
-WEFT_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) { return table().listen(id, backlog); }
+WEFT_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
+  return table().listen(id, backlog);
+}
 
 WEFT_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   return table().get_request(listener, id);
@@ -58,7 +66,9 @@ WEFT_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
   return table().notify(id, event);
 }
 
-WEFT_EXPORT int rdma_disconnect(rdma_cm_id* id) { return table().disconnect(id); }
+WEFT_EXPORT int rdma_disconnect(rdma_cm_id* id) {
+  return table().disconnect(id);
+}
 
 WEFT_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
   return table().join_multicast(id, address, context);

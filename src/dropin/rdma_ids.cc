@@ -27,7 +27,9 @@ WEFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   return table().get_cm_event(channel, event);
 }
 
-WEFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) { return table().ack_cm_event(event); }
+WEFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+  return table().ack_cm_event(event);
+}
 
 WEFT_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
   return table().event_str(event);
@@ -38,14 +40,18 @@ WEFT_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, voi
   return table().create_id(channel, id, context, space);
 }
 
-WEFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) { return table().destroy_id(id); }
+WEFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+  return table().destroy_id(id);
+}
 
 WEFT_EXPORT int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd,
                                ibv_qp_init_attr* attributes) {
   return table().create_ep(id, info, pd, attributes);
 }
 
-WEFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) { table().destroy_ep(id); }
+WEFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
+  table().destroy_ep(id);
+}
 
 WEFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   return table().migrate_id(id, channel);
@@ -55,9 +61,13 @@ WEFT_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* value
   return table().set_option(id, level, name, value, bytes);
 }
 
-WEFT_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) { return table().get_src_port(id); }
+WEFT_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {
+  return table().get_src_port(id);
+}
 
-WEFT_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) { return table().get_dst_port(id); }
+WEFT_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) {
+  return table().get_dst_port(id);
+}
 
 WEFT_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return table().bind_addr(id, address);
@@ -77,8 +87,14 @@ WEFT_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rd
   return table().getaddrinfo(node, service, hints, result);
 }
 
-WEFT_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) { table().freeaddrinfo(info); }
+WEFT_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) {
+  table().freeaddrinfo(info);
+}
 
-WEFT_EXPORT ibv_context** rdma_get_devices(int* count) { return table().get_devices(count); }
+WEFT_EXPORT ibv_context** rdma_get_devices(int* count) {
+  return table().get_devices(count);
+}
 
-WEFT_EXPORT void rdma_free_devices(ibv_context** list) { table().free_devices(list); }
+WEFT_EXPORT void rdma_free_devices(ibv_context** list) {
+  table().free_devices(list);
+}

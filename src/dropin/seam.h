@@ -1,4 +1,5 @@
-// Where the C functions find the device: libibverbs.so.1 has it, librdmacm.so.1 asks the other for it.
+// Where the C functions find the device: libibverbs.so.1 has it, librdmacm.so.1 asks the other for
+// it.
 #pragma once
 
 #include "provider/table.h"

@@ -19,8 +19,8 @@ constexpr std::array node_types{"unknown",           "InfiniBand channel adapter
                                 "iWARP NIC",         "usNIC",
                                 "usNIC UDP",         "unspecified"};
 
-constexpr std::array port_states{"no state change (NOP)", "down",   "init",
-                                 "armed",                 "active", "active defer"};
+constexpr std::array port_states{"no state change (NOP)", "down", "init", "armed", "active",
+                                 "active defer"};
 
 constexpr std::array event_types{"CQ error",
                                  "local work queue catastrophic error",
@@ -70,7 +70,9 @@ constexpr std::array statuses{"success",
 
 }  // namespace
 
-WEFT_EXPORT const char* ibv_node_type_str(ibv_node_type type) { return pick(node_types, type); }
+WEFT_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
+  return pick(node_types, type);
+}
 
 WEFT_EXPORT const char* ibv_port_state_str(ibv_port_state state) {
   return pick(port_states, state);
@@ -80,6 +82,10 @@ WEFT_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
   return pick(event_types, event);
 }
 
-WEFT_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) { return pick(statuses, status); }
+WEFT_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
+  return pick(statuses, status);
+}
 
-WEFT_EXPORT const char* ibv_get_sysfs_path() { return "/sys"; }
+WEFT_EXPORT const char* ibv_get_sysfs_path() {
+  return "/sys";
+}

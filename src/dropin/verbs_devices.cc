@@ -11,15 +11,21 @@
 
 namespace weft::dropin {
 
-const provider::Table& table() { return provider::embedded(); }
+const provider::Table& table() {
+  return provider::embedded();
+}
 
 }  // namespace weft::dropin
 
 using weft::dropin::table;
 
-WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) { return table().get_device_list(count); }
+WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) {
+  return table().get_device_list(count);
+}
 
-WEFT_EXPORT void ibv_free_device_list(ibv_device** list) { table().free_device_list(list); }
+WEFT_EXPORT void ibv_free_device_list(ibv_device** list) {
+  table().free_device_list(list);
+}
 
 WEFT_EXPORT const char* ibv_get_device_name(ibv_device* device) {
   return table().get_device_name(device);
@@ -33,9 +39,13 @@ WEFT_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
   return table().get_device_guid(device);
 }
 
-WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) { return table().open_device(device); }
+WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  return table().open_device(device);
+}
 
-WEFT_EXPORT int ibv_close_device(ibv_context* context) { return table().close_device(context); }
+WEFT_EXPORT int ibv_close_device(ibv_context* context) {
+  return table().close_device(context);
+}
 
 WEFT_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file, char* text,
                                     size_t bytes) {
@@ -46,7 +56,9 @@ WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event
   return table().get_async_event(context, event);
 }
 
-WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) { table().ack_async_event(event); }
+WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
+  table().ack_async_event(event);
+}
 
 WEFT_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
   return table().query_device(context, attributes);
@@ -79,10 +91,18 @@ WEFT_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pk
   return table().get_pkey_index(context, port, pkey);
 }
 
-WEFT_EXPORT int ibv_fork_init() { return table().fork_init(); }
+WEFT_EXPORT int ibv_fork_init() {
+  return table().fork_init();
+}
 
-WEFT_EXPORT ibv_fork_status ibv_is_fork_initialized() { return table().is_fork_initialized(); }
+WEFT_EXPORT ibv_fork_status ibv_is_fork_initialized() {
+  return table().is_fork_initialized();
+}
 
 // For drivers that pin memory by themselves: there is none here.
-WEFT_EXPORT int ibv_dontfork_range(void* /*base*/, size_t /*bytes*/) { return 0; }
-WEFT_EXPORT int ibv_dofork_range(void* /*base*/, size_t /*bytes*/) { return 0; }
+WEFT_EXPORT int ibv_dontfork_range(void* /*base*/, size_t /*bytes*/) {
+  return 0;
+}
+WEFT_EXPORT int ibv_dofork_range(void* /*base*/, size_t /*bytes*/) {
+  return 0;
+}

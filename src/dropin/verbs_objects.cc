@@ -9,9 +9,13 @@
 
 using weft::dropin::table;
 
-WEFT_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) { return table().alloc_pd(context); }
+WEFT_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  return table().alloc_pd(context);
+}
 
-WEFT_EXPORT int ibv_dealloc_pd(ibv_pd* pd) { return table().dealloc_pd(pd); }
+WEFT_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
+  return table().dealloc_pd(pd);
+}
 
 WEFT_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   return table().reg_mr(pd, address, length, access);
@@ -32,7 +36,9 @@ WEFT_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, s
   return table().rereg_mr(mr, flags, pd, address, length, access);
 }
 
-WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) { return table().dereg_mr(mr); }
+WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
+  return table().dereg_mr(mr);
+}
 
 WEFT_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   return table().create_comp_channel(context);
@@ -47,9 +53,13 @@ WEFT_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_co
   return table().create_cq(context, entries, cq_context, channel, vector);
 }
 
-WEFT_EXPORT int ibv_resize_cq(ibv_cq* cq, int entries) { return table().resize_cq(cq, entries); }
+WEFT_EXPORT int ibv_resize_cq(ibv_cq* cq, int entries) {
+  return table().resize_cq(cq, entries);
+}
 
-WEFT_EXPORT int ibv_destroy_cq(ibv_cq* cq) { return table().destroy_cq(cq); }
+WEFT_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
+  return table().destroy_cq(cq);
+}
 
 WEFT_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   return table().get_cq_event(channel, cq, cq_context);
@@ -71,13 +81,17 @@ WEFT_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
   return table().query_srq(srq, attributes);
 }
 
-WEFT_EXPORT int ibv_destroy_srq(ibv_srq* srq) { return table().destroy_srq(srq); }
+WEFT_EXPORT int ibv_destroy_srq(ibv_srq* srq) {
+  return table().destroy_srq(srq);
+}
 
 WEFT_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   return table().create_qp(pd, attributes);
 }
 
-WEFT_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return table().qp_to_qp_ex(qp); }
+WEFT_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  return table().qp_to_qp_ex(qp);
+}
 
 WEFT_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   return table().modify_qp(qp, attributes, mask);
@@ -92,11 +106,17 @@ WEFT_EXPORT int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uin
   return table().query_qp_data_in_order(qp, opcode, flags);
 }
 
-WEFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) { return table().destroy_qp(qp); }
+WEFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
+  return table().destroy_qp(qp);
+}
 
-WEFT_EXPORT int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) { return table().set_ece(qp, ece); }
+WEFT_EXPORT int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  return table().set_ece(qp, ece);
+}
 
-WEFT_EXPORT int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) { return table().query_ece(qp, ece); }
+WEFT_EXPORT int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  return table().query_ece(qp, ece);
+}
 
 WEFT_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   return table().create_ah(pd, attributes);
@@ -112,7 +132,9 @@ WEFT_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* 
   return table().init_ah_from_wc(context, port, completion, grh, attributes);
 }
 
-WEFT_EXPORT int ibv_destroy_ah(ibv_ah* ah) { return table().destroy_ah(ah); }
+WEFT_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
+  return table().destroy_ah(ah);
+}
 
 WEFT_EXPORT int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   return table().attach_mcast(qp, gid, lid);

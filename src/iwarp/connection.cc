@@ -18,12 +18,16 @@ bool is_immediate(RdmapOpcode opcode) {
 
 bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
   switch (queue) {
-    case wire::queue::send: return is_send(opcode) || is_immediate(opcode);
+    case wire::queue::send:
+      return is_send(opcode) || is_immediate(opcode);
     case wire::queue::request:
       return opcode == RdmapOpcode::read_request || opcode == RdmapOpcode::atomic_request;
-    case wire::queue::terminate: return opcode == RdmapOpcode::terminate;
-    case wire::queue::atomic_response: return opcode == RdmapOpcode::atomic_response;
-    default: return false;
+    case wire::queue::terminate:
+      return opcode == RdmapOpcode::terminate;
+    case wire::queue::atomic_response:
+      return opcode == RdmapOpcode::atomic_response;
+    default:
+      return false;
   }
 }
 
@@ -50,9 +54,8 @@ Connection::Connection(const Options& options, Host& host)
       receiver_(host),
       deframer_({.crc = options.crc, .strict = options.strict_crc}, *this),
       may_send_(options.initiator) {
-  out_.configure({.crc = options.crc,
-                  .markers = options.send_markers,
-                  .mulpdu_bytes = options.mulpdu_bytes});
+  out_.configure(
+      {.crc = options.crc, .markers = options.send_markers, .mulpdu_bytes = options.mulpdu_bytes});
   if (options.initiator) send_rtr();
 }
 
@@ -60,8 +63,11 @@ Connection::Connection(const Options& options, Host& host)
 // empty Write does no harm there either and has the same effect.
 void Connection::send_rtr() {
   switch (options_.rtr) {
-    case RtrKind::none: break;
-    case RtrKind::read: requester_.build_probe(); break;
+    case RtrKind::none:
+      break;
+    case RtrKind::read:
+      requester_.build_probe();
+      break;
     case RtrKind::write: {
       std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
       wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::write)}.emit(
@@ -164,9 +170,12 @@ SegmentSink::Course Connection::begin(const Segment& segment) {
 TerminateRaised Connection::check(const Segment& segment) {
   if (!segment.tagged) return check_untagged(segment);
   switch (segment.opcode) {
-    case RdmapOpcode::write: return receiver_.check_write(segment);
-    case RdmapOpcode::read_response: return requester_.check_read_response(segment);
-    default: return wire::terminate::rdma_unexpected_opcode;
+    case RdmapOpcode::write:
+      return receiver_.check_write(segment);
+    case RdmapOpcode::read_response:
+      return requester_.check_read_response(segment);
+    default:
+      return wire::terminate::rdma_unexpected_opcode;
   }
 }
 

@@ -1,5 +1,5 @@
-// One RDMAP stream after its handshake: bytes in, work in; bytes out, placements and completions out.
-// No socket, no thread, no clock: whoever owns it moves the bytes, under one lock.
+// One RDMAP stream after its handshake: bytes in, work in; bytes out, placements and completions
+// out. No socket, no thread, no clock: whoever owns it moves the bytes, under one lock.
 //
 //   plan_receive() says where the next bytes of the stream go; received() takes note of them.
 //   plan_send() says what goes out next; sent() takes note of what went.
@@ -33,11 +33,11 @@ class Connection final : private SegmentSink {
     bool crc = true;
     bool strict_crc = false;
     bool send_markers = false;
-    bool acknowledge = true;       // completions mean "placed"
-    std::uint16_t ird = 1;         // on the wire: the application's and the device's
-    std::uint16_t wire_ord = 1;    // on the wire
-    std::uint16_t ord = 0;         // the application's share of it
-    RtrKind rtr = RtrKind::none;   // what the initiator sends first; the responder may expect
+    bool acknowledge = true;      // completions mean "placed"
+    std::uint16_t ird = 1;        // on the wire: the application's and the device's
+    std::uint16_t wire_ord = 1;   // on the wire
+    std::uint16_t ord = 0;        // the application's share of it
+    RtrKind rtr = RtrKind::none;  // what the initiator sends first; the responder may expect
     std::size_t mulpdu_bytes = 1442;
     QueueLimits limits{};
   };
@@ -54,8 +54,8 @@ class Connection final : private SegmentSink {
   [[nodiscard]] std::span<const iovec> plan_send();
   void sent(std::size_t bytes);
 
-  // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours its
-  // TCP has acknowledged, counted from the first byte of the first FPDU.
+  // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours
+  // its TCP has acknowledged, counted from the first byte of the first FPDU.
   void peer_closed(std::uint64_t acknowledged_position);
   // The kernel could not reach memory that a receive, a read or a request names: it was unmapped
   // under its registration. Ends the stream.
@@ -73,8 +73,8 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
   [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
 
-  // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which carry
-  // no data.
+  // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which
+  // carry no data.
   [[nodiscard]] bool only_proofs_due() const {
     return out_.empty() && responder_.only_proofs_due() && !requester_.has_something_to_send();
   }

@@ -45,8 +45,8 @@ void Deframer::plan(std::vector<iovec>& out) {
   planned_.clear();
   if (phase_ == Phase::refused) return;
   compact();
-  // In a stream of large messages a read ends where the next payload begins, so that the payload can
-  // go straight to its place; otherwise one read takes as many small FPDUs as there are.
+  // In a stream of large messages a read ends where the next payload begins, so that the payload
+  // can go straight to its place; otherwise one read takes as many small FPDUs as there are.
   std::size_t tail = capacity_ - end_;
   if (phase_ == Phase::direct) {
     if (placed_ < direct_end() &&
@@ -80,10 +80,18 @@ void Deframer::advance(std::size_t bytes) {
   bool more = true;
   while (more) {
     switch (phase_) {
-      case Phase::header: more = parse_header(); break;
-      case Phase::whole: more = take_whole(); break;
-      case Phase::direct: more = take_direct(); break;
-      case Phase::refused: more = false; break;
+      case Phase::header:
+        more = parse_header();
+        break;
+      case Phase::whole:
+        more = take_whole();
+        break;
+      case Phase::direct:
+        more = take_direct();
+        break;
+      case Phase::refused:
+        more = false;
+        break;
     }
   }
 }
@@ -144,8 +152,8 @@ bool Deframer::choose_phase() {
   bulk_head_bytes_ = header_end();
   crc_ = Crc32c();
   placed_ = 0;
-  const auto present = static_cast<std::uint32_t>(
-      std::min<std::size_t>(available() - header_end(), direct_end()));
+  const auto present =
+      static_cast<std::uint32_t>(std::min<std::size_t>(available() - header_end(), direct_end()));
   if (options_.crc) crc_.update({at(0), header_end() + present});
   if (!copy_out(0, {at(header_end()), present})) return false;
   placed_ = present;

@@ -2,8 +2,8 @@
 //
 // Small FPDUs are read into a staging buffer, checked there and copied out. For a large one the
 // deframer reads into the target memory itself, all but its last bytes: those wait in the staging
-// buffer for the CRC, so that a program that watches the last byte of a buffer sees it only when the
-// whole FPDU was found intact, and may then change the buffer at once.
+// buffer for the CRC, so that a program that watches the last byte of a buffer sees it only when
+// the whole FPDU was found intact, and may then change the buffer at once.
 #pragma once
 
 #include <sys/uio.h>
@@ -69,11 +69,11 @@ class Deframer {
   Segment segment_;
   TerminateRaised foreign_version_;  // of the header in segment_; ends the stream when acted upon
   SegmentSink::Course course_ = SegmentSink::Course::place;
-  Crc32c crc_;                // of a direct FPDU, as far as placed
-  std::uint32_t placed_ = 0;  // payload bytes of a direct FPDU in their place
-  bool bulk_ = false;         // the last payload was large: expect another
+  Crc32c crc_;                       // of a direct FPDU, as far as placed
+  std::uint32_t placed_ = 0;         // payload bytes of a direct FPDU in their place
+  bool bulk_ = false;                // the last payload was large: expect another
   std::size_t bulk_head_bytes_ = 0;  // of its frames: length field and DDP header
-  bool continued_ = false;    // the message of the last payload goes on
+  bool continued_ = false;           // the message of the last payload goes on
   std::vector<iovec> planned_;
   std::vector<iovec> scratch_;
   std::uint64_t fpdus_ = 0;

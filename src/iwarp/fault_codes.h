@@ -10,21 +10,30 @@ namespace weft::iwarp {
 // invalid STag of DDP; so do we.
 [[nodiscard]] constexpr wire::TerminateCode tagged_code(Fault fault) {
   switch (fault) {
-    case Fault::bounds: return wire::terminate::tagged_bounds;
-    case Fault::foreign_domain: return wire::terminate::tagged_stag_not_of_stream;
-    case Fault::wrap: return wire::terminate::tagged_wrap;
-    default: return wire::terminate::tagged_invalid_stag;
+    case Fault::bounds:
+      return wire::terminate::tagged_bounds;
+    case Fault::foreign_domain:
+      return wire::terminate::tagged_stag_not_of_stream;
+    case Fault::wrap:
+      return wire::terminate::tagged_wrap;
+    default:
+      return wire::terminate::tagged_invalid_stag;
   }
 }
 
 // The source of an RDMA Read or the target of an atomic: RDMAP's rule.
 [[nodiscard]] constexpr wire::TerminateCode source_code(Fault fault) {
   switch (fault) {
-    case Fault::bounds: return wire::terminate::rdma_bounds;
-    case Fault::access: return wire::terminate::rdma_access;
-    case Fault::foreign_domain: return wire::terminate::rdma_stag_not_of_stream;
-    case Fault::wrap: return wire::terminate::rdma_wrap;
-    default: return wire::terminate::rdma_invalid_stag;
+    case Fault::bounds:
+      return wire::terminate::rdma_bounds;
+    case Fault::access:
+      return wire::terminate::rdma_access;
+    case Fault::foreign_domain:
+      return wire::terminate::rdma_stag_not_of_stream;
+    case Fault::wrap:
+      return wire::terminate::rdma_wrap;
+    default:
+      return wire::terminate::rdma_invalid_stag;
   }
 }
 

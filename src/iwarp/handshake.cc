@@ -10,20 +10,30 @@ using wire::MpaEnhanced;
 using wire::MpaFrame;
 using wire::MpaKind;
 
-bool negotiates(std::uint16_t depth) { return depth != MpaEnhanced::no_negotiation; }
+bool negotiates(std::uint16_t depth) {
+  return depth != MpaEnhanced::no_negotiation;
+}
 
 }  // namespace
 
 const char* describe(HandshakeFailure failure) {
   switch (failure) {
-    case HandshakeFailure::none: return "no failure";
-    case HandshakeFailure::closed: return "the peer closed the connection during MPA set-up";
-    case HandshakeFailure::retry_revision_1: return "the peer closed on an MPA revision 2 request";
-    case HandshakeFailure::not_mpa: return "the peer does not speak MPA";
-    case HandshakeFailure::bad_frame: return "the peer sent a malformed MPA frame";
-    case HandshakeFailure::insufficient_ird: return "the peer asks for more reads than can be held";
-    case HandshakeFailure::no_matching_rtr: return "no common ready-to-receive message";
-    case HandshakeFailure::timed_out: return "the peer did not finish MPA set-up in time";
+    case HandshakeFailure::none:
+      return "no failure";
+    case HandshakeFailure::closed:
+      return "the peer closed the connection during MPA set-up";
+    case HandshakeFailure::retry_revision_1:
+      return "the peer closed on an MPA revision 2 request";
+    case HandshakeFailure::not_mpa:
+      return "the peer does not speak MPA";
+    case HandshakeFailure::bad_frame:
+      return "the peer sent a malformed MPA frame";
+    case HandshakeFailure::insufficient_ird:
+      return "the peer asks for more reads than can be held";
+    case HandshakeFailure::no_matching_rtr:
+      return "no common ready-to-receive message";
+    case HandshakeFailure::timed_out:
+      return "the peer did not finish MPA set-up in time";
   }
   return "unknown failure";
 }

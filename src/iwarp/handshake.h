@@ -49,12 +49,12 @@ struct Negotiated {
 
 enum class HandshakeFailure : std::uint8_t {
   none,
-  closed,             // the peer closed before its frame was complete
-  retry_revision_1,   // the peer closed on a revision 2 request: connect again with revision 1
-  not_mpa,            // the bytes are no MPA frame
-  bad_frame,          // an MPA frame that breaks the rules
-  insufficient_ird,   // RFC 6581 §9.2: the peer asks for more reads than we can hold
-  no_matching_rtr,    // RFC 6581 §7
+  closed,            // the peer closed before its frame was complete
+  retry_revision_1,  // the peer closed on a revision 2 request: connect again with revision 1
+  not_mpa,           // the bytes are no MPA frame
+  bad_frame,         // an MPA frame that breaks the rules
+  insufficient_ird,  // RFC 6581 §9.2: the peer asks for more reads than we can hold
+  no_matching_rtr,   // RFC 6581 §7
   timed_out,
 };
 

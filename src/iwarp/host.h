@@ -21,8 +21,8 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // Checks one access and says where the bytes are. The address stays valid until the next call into
-  // the connection, or until Connection::forget() was told that the memory goes.
+  // Checks one access and says where the bytes are. The address stays valid until the next call
+  // into the connection, or until Connection::forget() was told that the memory goes.
   virtual Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
                                RemoteRight right) = 0;
   virtual Memory local_memory(const LocalSlice& slice, bool for_writing) = 0;

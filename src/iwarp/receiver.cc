@@ -9,7 +9,8 @@ namespace {
 using wire::RdmapOpcode;
 
 bool is_solicited(RdmapOpcode opcode) {
-  return opcode == RdmapOpcode::send_solicited || opcode == RdmapOpcode::send_solicited_invalidate ||
+  return opcode == RdmapOpcode::send_solicited ||
+         opcode == RdmapOpcode::send_solicited_invalidate ||
          opcode == RdmapOpcode::immediate_data_solicited;
 }
 
@@ -32,8 +33,8 @@ TerminateRaised Receiver::check_write(const Segment& segment) {
 TerminateRaised Receiver::write_targets(const Segment& segment, std::uint32_t offset,
                                         std::uint32_t length, std::vector<iovec>& out) {
   const auto& header = segment.tagged_header;
-  const Memory memory = host_.remote_memory(header.stag, header.tagged_offset + offset, length,
-                                            RemoteRight::write);
+  const Memory memory =
+      host_.remote_memory(header.stag, header.tagged_offset + offset, length, RemoteRight::write);
   if (memory.fault != Fault::none) return tagged_code(memory.fault);
   out.push_back({memory.at, length});
   return std::nullopt;
@@ -74,9 +75,9 @@ TerminateRaised Receiver::fail_receive(Status status, wire::TerminateCode code) 
 
 TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t offset,
                                        std::uint32_t length, std::vector<iovec>& out) {
-  const Fault fault = map_slices(host_, current_.slices,
-                                 segment.untagged_header.message_offset + std::uint64_t{offset},
-                                 length, true, out);
+  const Fault fault =
+      map_slices(host_, current_.slices,
+                 segment.untagged_header.message_offset + std::uint64_t{offset}, length, true, out);
   if (fault == Fault::none) return std::nullopt;
   // Our own application posted memory that it may not use: not the peer's fault.
   return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
@@ -100,8 +101,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
   return std::nullopt;
 }
 
-TerminateRaised Receiver::immediate(const Segment& segment,
-                                    const wire::ImmediateData& immediate) {
+TerminateRaised Receiver::immediate(const Segment& segment, const wire::ImmediateData& immediate) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
   // A Send with this MSN may be under way: it holds the receive, and this is none of its segments.

@@ -22,7 +22,9 @@ bool is_answered(Operation operation) {
   return operation == Operation::read || is_atomic(operation);
 }
 
-bool writes_locally(Operation operation) { return is_answered(operation); }
+bool writes_locally(Operation operation) {
+  return is_answered(operation);
+}
 
 RdmapOpcode send_opcode(const WorkRequest& request) {
   const bool invalidate = request.operation == Operation::send_invalidate;
@@ -138,12 +140,20 @@ bool Requester::build() {
   bool complete = true;
   switch (current.request.operation) {
     case Operation::send:
-    case Operation::send_invalidate: complete = build_send(current); break;
+    case Operation::send_invalidate:
+      complete = build_send(current);
+      break;
     case Operation::write:
-    case Operation::write_immediate: complete = build_write(current); break;
-    case Operation::read: build_read(current); break;
+    case Operation::write_immediate:
+      complete = build_write(current);
+      break;
+    case Operation::read:
+      build_read(current);
+      break;
     case Operation::compare_swap:
-    case Operation::fetch_add: build_atomic(current); break;
+    case Operation::fetch_add:
+      build_atomic(current);
+      break;
   }
   if (complete) finish_build(current);
   return true;
@@ -188,15 +198,14 @@ bool Requester::build_send(Entry& entry) {
       return false;
     }
     const bool last = entry.built_bytes + part == entry.length_bytes;
-    const wire::DdpUntagged header{.last = last,
-                                   .rdmap_control = wire::rdmap_control(send_opcode(entry.request)),
-                                   .invalidate_stag =
-                                       entry.request.operation == Operation::send_invalidate
-                                           ? entry.request.rkey
-                                           : 0,
-                                   .queue = wire::queue::send,
-                                   .msn = entry.msn,
-                                   .message_offset = entry.built_bytes};
+    const wire::DdpUntagged header{
+        .last = last,
+        .rdmap_control = wire::rdmap_control(send_opcode(entry.request)),
+        .invalidate_stag =
+            entry.request.operation == Operation::send_invalidate ? entry.request.rkey : 0,
+        .queue = wire::queue::send,
+        .msn = entry.msn,
+        .message_offset = entry.built_bytes};
     std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
     header.emit(bytes);
     out_.add(bytes, gathered_, false);
@@ -216,11 +225,10 @@ bool Requester::build_write(Entry& entry) {
       fail(entry, Status::local_protection);
       return false;
     }
-    const wire::DdpTagged header{
-        .last = entry.built_bytes + part == entry.length_bytes,
-        .rdmap_control = wire::rdmap_control(RdmapOpcode::write),
-        .stag = entry.request.rkey,
-        .tagged_offset = entry.request.remote_address + entry.built_bytes};
+    const wire::DdpTagged header{.last = entry.built_bytes + part == entry.length_bytes,
+                                 .rdmap_control = wire::rdmap_control(RdmapOpcode::write),
+                                 .stag = entry.request.rkey,
+                                 .tagged_offset = entry.request.remote_address + entry.built_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
     out_.add(bytes, gathered_, false);
@@ -353,8 +361,8 @@ TerminateRaised Requester::check_read_response(const Segment& segment) const {
 TerminateRaised Requester::read_targets(const Segment& /*segment*/, std::uint32_t offset,
                                         std::uint32_t length, std::vector<iovec>& out) {
   const Outstanding& front = outstanding_.front();
-  const Fault fault = map_slices(host_, slices_of(front.index), front.received_bytes + offset,
-                                 length, true, out);
+  const Fault fault =
+      map_slices(host_, slices_of(front.index), front.received_bytes + offset, length, true, out);
   if (fault == Fault::none) return std::nullopt;
   entry(front.index).failure = Status::local_protection;
   failed_ = true;

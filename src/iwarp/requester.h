@@ -141,8 +141,8 @@ class Requester {
   std::deque<Outstanding> outstanding_;
   std::uint32_t users_outstanding_ = 0;
   bool ours_outstanding_ = false;
-  std::uint64_t proven_ = 0;       // entries before this one are known to be placed
-  std::uint64_t proof_wanted_ = 0; // entries before this one wait for proof
+  std::uint64_t proven_ = 0;        // entries before this one are known to be placed
+  std::uint64_t proof_wanted_ = 0;  // entries before this one wait for proof
   std::uint64_t unproven_bytes_ = 0;
   std::uint64_t acknowledgement_reads_ = 0;
 

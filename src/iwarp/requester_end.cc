@@ -57,9 +57,9 @@ bool Requester::blamed(const Entry& entry, const Terminate& message) const {
   if (!quotes_untagged(message)) return false;
   const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
   if (!header || entry.msn != header->msn) return false;
-  const bool answered =
-      request.operation == Operation::read || request.operation == Operation::compare_swap ||
-      request.operation == Operation::fetch_add;
+  const bool answered = request.operation == Operation::read ||
+                        request.operation == Operation::compare_swap ||
+                        request.operation == Operation::fetch_add;
   if (header->queue == wire::queue::request) return answered;
   return header->queue == wire::queue::send && !answered && request.operation != Operation::write;
 }

@@ -14,7 +14,8 @@ constexpr std::uint64_t all_ones = ~std::uint64_t{0};
 // The masked forms of RFC 7306 §5.1 are not offered: only what verbs can ask for.
 bool offered(const wire::AtomicRequest& request) {
   switch (request.opcode) {
-    case wire::AtomicOpcode::fetch_add: return request.add_or_swap_mask == 0;
+    case wire::AtomicOpcode::fetch_add:
+      return request.add_or_swap_mask == 0;
     case wire::AtomicOpcode::compare_swap:
       return request.add_or_swap_mask == all_ones && request.compare_mask == all_ones;
   }
@@ -43,8 +44,7 @@ TerminateRaised Responder::take_read(const Segment& segment, const wire::ReadReq
   return enqueue({.read = request, .segment = segment});
 }
 
-TerminateRaised Responder::take_atomic(const Segment& segment,
-                                       const wire::AtomicRequest& request) {
+TerminateRaised Responder::take_atomic(const Segment& segment, const wire::AtomicRequest& request) {
   return enqueue({.atomic = true, .operands = request, .segment = segment});
 }
 

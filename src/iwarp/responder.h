@@ -29,8 +29,8 @@ class Responder {
   [[nodiscard]] TerminateRaised take_atomic(const Segment& segment,
                                             const wire::AtomicRequest& request);
 
-  // Adds FPDUs of the oldest answer, to its end or to the end of the room there is. False: nothing to
-  // add. When the request turns out to be wrong, sets `refusal`; fault_report() quotes it.
+  // Adds FPDUs of the oldest answer, to its end or to the end of the room there is. False: nothing
+  // to add. When the request turns out to be wrong, sets `refusal`; fault_report() quotes it.
   bool build(TerminateRaised& refusal);
   [[nodiscard]] bool mid_message() const { return !queue_.empty() && queue_.front().started; }
   [[nodiscard]] bool idle() const { return queue_.empty(); }

@@ -97,14 +97,15 @@ void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload, bool sna
   append(tail, put_trailer(tail, pad, options_.crc ? &crc : nullptr));
 }
 
-// Towards a peer that asked for markers (RFC 5044 §4.3) the FPDU is laid out once plain, once marked.
+// Towards a peer that asked for markers (RFC 5044 §4.3) the FPDU is laid out once plain, once
+// marked.
 void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
                              std::size_t payload_bytes) {
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
   std::vector<std::byte> plain(wire::fpdu_bytes(ulpdu));
   store_be(plain.data(), static_cast<std::uint16_t>(ulpdu));
-  std::byte* at = std::copy(ddp_header.begin(), ddp_header.end(),
-                            plain.data() + wire::fpdu_length_bytes);
+  std::byte* at =
+      std::copy(ddp_header.begin(), ddp_header.end(), plain.data() + wire::fpdu_length_bytes);
   for (const auto& piece : payload) {
     std::memcpy(at, piece.iov_base, piece.iov_len);
     at += piece.iov_len;

@@ -38,8 +38,8 @@ class Transmitter {
   // Whether one more FPDU of any size may be added now.
   [[nodiscard]] bool has_room() const;
 
-  // Adds one FPDU: a DDP header, then the payload. `snapshot` copies payload of any size, for memory
-  // that somebody may change before TCP has taken it: the CRC must match what is sent.
+  // Adds one FPDU: a DDP header, then the payload. `snapshot` copies payload of any size, for
+  // memory that somebody may change before TCP has taken it: the CRC must match what is sent.
   void add(Bytes ddp_header, std::span<const iovec> payload, bool snapshot);
 
   [[nodiscard]] bool empty() const { return first_ == pieces_.size(); }
@@ -47,8 +47,8 @@ class Transmitter {
   [[nodiscard]] std::span<const iovec> pending() const;
   void advance(std::size_t bytes);
 
-  // Positions in the stream of FPDUs, from 0: after the last FPDU added, and after the last byte that
-  // TCP took.
+  // Positions in the stream of FPDUs, from 0: after the last FPDU added, and after the last byte
+  // that TCP took.
   [[nodiscard]] std::uint64_t end_position() const { return end_; }
   [[nodiscard]] std::uint64_t taken_position() const { return taken_; }
 

@@ -5,7 +5,9 @@
 namespace weft::provider {
 namespace {
 
-ibv_ah* create_ah(ibv_pd* /*pd*/, ibv_ah_attr* /*attributes*/) { return fail_null(EOPNOTSUPP); }
+ibv_ah* create_ah(ibv_pd* /*pd*/, ibv_ah_attr* /*attributes*/) {
+  return fail_null(EOPNOTSUPP);
+}
 
 ibv_ah* create_ah_from_wc(ibv_pd* /*pd*/, ibv_wc* /*completion*/, ibv_grh* /*grh*/,
                           std::uint8_t /*port*/) {
@@ -17,7 +19,9 @@ int init_ah_from_wc(ibv_context* /*context*/, std::uint8_t /*port*/, ibv_wc* /*c
   return fail<Failure::minus_one, int>(EOPNOTSUPP);
 }
 
-int destroy_ah(ibv_ah* /*ah*/) { return EINVAL; }  // nobody can have one
+int destroy_ah(ibv_ah* /*ah*/) {
+  return EINVAL;
+}  // nobody can have one
 
 int change_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, std::uint16_t /*lid*/) {
   return EOPNOTSUPP;

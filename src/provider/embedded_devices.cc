@@ -29,18 +29,26 @@ ibv_device** get_device_list(int* count) {
   if (count) *count = 0;
   Device* device = Process::current().device();
   if (!device) return nullptr;
-  auto** list = new ibv_device*[2]{device->verbs(), nullptr};
+  auto** list = new ibv_device* [2] { device->verbs(), nullptr };
   if (count) *count = 1;
   return list;
 }
 
-void free_device_list(ibv_device** list) { delete[] list; }
+void free_device_list(ibv_device** list) {
+  delete[] list;
+}
 
-const char* get_device_name(ibv_device* device) { return device->name; }
+const char* get_device_name(ibv_device* device) {
+  return device->name;
+}
 
-int get_device_index(ibv_device* /*device*/) { return 0; }
+int get_device_index(ibv_device* /*device*/) {
+  return 0;
+}
 
-std::uint64_t get_device_guid(ibv_device* device) { return Device::of(device)->guid_be(); }
+std::uint64_t get_device_guid(ibv_device* device) {
+  return Device::of(device)->guid_be();
+}
 
 ibv_context* open_device(ibv_device* device) {
   Device* ours = Process::current().device();
@@ -124,8 +132,8 @@ ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_
   if (count > max_entries) return -EINVAL;
   auto* at = reinterpret_cast<std::byte*>(entries);
   for (std::uint32_t index = 0; index < count; ++index, at += entry_bytes) {
-    const int failed = query_gid_ex(context, 1, index, reinterpret_cast<ibv_gid_entry*>(at), 0,
-                                    entry_bytes);
+    const int failed =
+        query_gid_ex(context, 1, index, reinterpret_cast<ibv_gid_entry*>(at), 0, entry_bytes);
     if (failed != 0) return -failed;
   }
   return static_cast<ssize_t>(count);
@@ -156,8 +164,12 @@ int get_pkey_index(ibv_context* context, std::uint8_t port, std::uint16_t pkey_b
 }
 
 // Nothing is pinned, so there is nothing that a fork() could tear apart.
-int fork_init() { return 0; }
-ibv_fork_status is_fork_initialized() { return IBV_FORK_UNNEEDED; }
+int fork_init() {
+  return 0;
+}
+ibv_fork_status is_fork_initialized() {
+  return IBV_FORK_UNNEEDED;
+}
 
 }  // namespace
 

@@ -54,7 +54,8 @@ void ack_cq_events(ibv_cq* cq, unsigned events) {
 // Null for events of the port or of the whole device, which nobody waits for.
 ibv_context* context_of(const ibv_async_event& event) {
   switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR: return event.element.cq->context;
+    case IBV_EVENT_CQ_ERR:
+      return event.element.cq->context;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -62,10 +63,13 @@ ibv_context* context_of(const ibv_async_event& event) {
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: return event.element.qp->context;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp->context;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq->context;
-    default: return nullptr;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq->context;
+    default:
+      return nullptr;
   }
 }
 

@@ -31,14 +31,12 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_
                      unsigned access) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
   Context* context = Context::of(pd->context);
-  ibv_mr* mr =
-      context->register_memory(*ProtectionDomain::of(pd), address, length, iova, access);
+  ibv_mr* mr = context->register_memory(*ProtectionDomain::of(pd), address, length, iova, access);
   if (mr) ++context->objects;
   return mr;
 }
 
-ibv_mr* reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
-                    int access) {
+ibv_mr* reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
   return reg_mr_iova2(pd, address, length, iova, static_cast<unsigned>(access));
 }
 

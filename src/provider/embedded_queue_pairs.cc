@@ -26,7 +26,9 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 
 // Queue pairs with the calls of ibv_wr_post(3) are not built yet.
-ibv_qp_ex* qp_to_qp_ex(ibv_qp* /*qp*/) { return nullptr; }
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* /*qp*/) {
+  return nullptr;
+}
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   return QueuePair::of(qp)->modify(*attributes, mask);
@@ -49,8 +51,12 @@ int destroy_qp(ibv_qp* qp) {
 }
 
 // Options that vendors negotiate; this one has none.
-int set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) { return EOPNOTSUPP; }
-int query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) { return EOPNOTSUPP; }
+int set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
+  return EOPNOTSUPP;
+}
+int query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
+  return EOPNOTSUPP;
+}
 
 }  // namespace
 

@@ -43,13 +43,15 @@ ibv_cq* create_cq(ibv_context* verbs, int entries, void* cq_context, ibv_comp_ch
                      vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
   if (wrong) return fail_null(EINVAL);
   Context* context = Context::of(verbs);
-  auto made = std::make_unique<CompletionQueue>(
-      *context, entries, cq_context, channel ? CompletionChannel::of(channel) : nullptr);
+  auto made = std::make_unique<CompletionQueue>(*context, entries, cq_context,
+                                                channel ? CompletionChannel::of(channel) : nullptr);
   ++context->objects;
   return made.release()->verbs();
 }
 
-int resize_cq(ibv_cq* cq, int entries) { return CompletionQueue::of(cq)->resize(entries); }
+int resize_cq(ibv_cq* cq, int entries) {
+  return CompletionQueue::of(cq)->resize(entries);
+}
 
 int destroy_cq(ibv_cq* cq) {
   if (!Process::owns(cq->context)) return 0;

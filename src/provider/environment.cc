@@ -67,13 +67,14 @@ constexpr std::array table{
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.acknowledge);
              }},
-    Variable{"WEFT_CAPTURE", "none", "the path of a file",
-             "Writes what the device sends and receives to this pcapng file, readable by Wireshark. "
-             "A second process at the same time writes FILE.PID.",
-             [](std::string_view value, Settings& settings) {
-               settings.capture_path = value;
-               return true;
-             }},
+    Variable{
+        "WEFT_CAPTURE", "none", "the path of a file",
+        "Writes what the device sends and receives to this pcapng file, readable by Wireshark. "
+        "A second process at the same time writes FILE.PID.",
+        [](std::string_view value, Settings& settings) {
+          settings.capture_path = value;
+          return true;
+        }},
     Variable{"WEFT_CRC", "1", on_or_off,
              "1: asks for a CRC on every FPDU. 0: asks for none; there is one all the same if the "
              "peer wants it.",
@@ -112,7 +113,9 @@ std::string complaint(const Variable& variable, std::string_view value) {
 
 }  // namespace
 
-std::span<const Variable> variables() { return table; }
+std::span<const Variable> variables() {
+  return table;
+}
 
 std::string check_variable(std::string_view name, std::string_view value) {
   Settings scratch;

@@ -1,6 +1,6 @@
-// What one process has of the embedded device: the device itself, and the connection manager on top.
-// Built when it is first used, never destroyed: the progress thread and the program's exit handlers
-// may use it to the last moment.
+// What one process has of the embedded device: the device itself, and the connection manager on
+// top. Built when it is first used, never destroyed: the progress thread and the program's exit
+// handlers may use it to the last moment.
 #pragma once
 
 #include <memory>

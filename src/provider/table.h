@@ -1,9 +1,9 @@
 // The seam: what libibverbs and librdmacm do for a program outside the data path, as one table.
 //
 // Each member has the signature and the contract of the C function of the same name with `ibv_` or
-// `rdma_` in front: see its man page for ownership, return value and errno. The data path is not here:
-// verbs.h calls it inline through the objects that these functions hand out. An instance never throws,
-// and its functions may be called from any thread.
+// `rdma_` in front: see its man page for ownership, return value and errno. The data path is not
+// here: verbs.h calls it inline through the objects that these functions hand out. An instance
+// never throws, and its functions may be called from any thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -89,8 +89,8 @@ struct Table {
   int (*destroy_ah)(ibv_ah* ah);
   int (*attach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
   int (*detach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
-  int (*resolve_eth_l2_from_gid)(ibv_context* context, ibv_ah_attr* attributes,
-                                 std::uint8_t* mac, std::uint16_t* vlan);
+  int (*resolve_eth_l2_from_gid)(ibv_context* context, ibv_ah_attr* attributes, std::uint8_t* mac,
+                                 std::uint16_t* vlan);
 
   // Connection management: event channels, ids, addresses.
   rdma_event_channel* (*create_event_channel)();

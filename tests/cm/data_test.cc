@@ -1,1 +1,151 @@
+// What a connection is for: the data path over connections that the manager made.
+#include <rdma/rdma_verbs.h>
+
+#include <cstring>
+
 #include "cm/fixture.h"
+
+namespace weft::cm {
+namespace {
+
+constexpr unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+class Data : public CmTest {
+ protected:
+  static constexpr std::size_t bytes = 100'000;  // several FPDUs
+
+  void connect(rdma_conn_param parameters = {}) {
+    pair_ = connect_pair(parameters, parameters);
+    auto* domain = device::ProtectionDomain::of(pair_.client->pd);
+    near_.assign(bytes, 'n');
+    far_.assign(bytes, 'f');
+    near_region_ = context_->register_memory(*domain, near_.data(), bytes, address(near_), access);
+    far_region_ = context_->register_memory(*domain, far_.data(), bytes, address(far_), access);
+    ASSERT_TRUE(near_region_ && far_region_);
+  }
+
+  void TearDown() override {
+    if (pair_.client) destroy(pair_);
+    if (near_region_) context_->deregister_memory(near_region_);
+    if (far_region_) context_->deregister_memory(far_region_);
+    CmTest::TearDown();
+  }
+
+  static std::uint64_t address(const std::string& at) {
+    return reinterpret_cast<std::uint64_t>(at.data());
+  }
+
+  int post(rdma_cm_id* id, ibv_wr_opcode opcode, const std::string& from, ibv_mr* region,
+           std::size_t length, const std::string* to = nullptr, ibv_mr* remote = nullptr) {
+    ibv_sge sge{address(from), static_cast<std::uint32_t>(length), region->lkey};
+    ibv_send_wr request{};
+    request.wr_id = ++posted_;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    request.opcode = opcode;
+    request.send_flags = IBV_SEND_SIGNALED;
+    if (to) request.wr.rdma = {address(*to), remote->rkey};
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(id->qp, &request, &bad);
+  }
+
+  int post_receive(rdma_cm_id* id, const std::string& into, ibv_mr* region) {
+    ibv_sge sge{address(into), static_cast<std::uint32_t>(into.size()), region->lkey};
+    ibv_recv_wr request{};
+    request.wr_id = 77;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_recv(id->qp, &request, &bad);
+  }
+
+  Pair pair_;
+  std::string near_;
+  std::string far_;
+  ibv_mr* near_region_ = nullptr;
+  ibv_mr* far_region_ = nullptr;
+  std::uint64_t posted_ = 0;
+};
+
+TEST_F(Data, SendArrivesInPostedReceive) {
+  connect();
+  ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, bytes), 0);
+  const ibv_wc received = completion_of(pair_.server->recv_cq);
+  EXPECT_EQ(received.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(received.wr_id, 77U);
+  EXPECT_EQ(received.byte_len, bytes);
+  EXPECT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(far_, near_);
+}
+
+TEST_F(Data, PassiveSideMaySpeakFirst) {
+  connect();
+  ASSERT_EQ(post_receive(pair_.client, near_, near_region_), 0);
+  ASSERT_EQ(post(pair_.server, IBV_WR_SEND, far_, far_region_, bytes), 0);
+  EXPECT_EQ(completion_of(pair_.client->recv_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(completion_of(pair_.server->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(near_, far_);
+}
+
+TEST_F(Data, CompletedWriteIsInThePeersMemory) {
+  connect();  // no reads asked for: the device has its own for this
+  for (char round = 'a'; round <= 'z'; ++round) {
+    near_.assign(bytes, round);
+    ASSERT_EQ(post(pair_.client, IBV_WR_RDMA_WRITE, near_, near_region_, bytes, &far_, far_region_),
+              0);
+    ASSERT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_SUCCESS);
+    ASSERT_EQ(far_, near_);
+  }
+}
+
+TEST_F(Data, ReadFetchesThePeersMemory) {
+  rdma_conn_param parameters{};
+  parameters.responder_resources = parameters.initiator_depth = 2;
+  connect(parameters);
+  ASSERT_EQ(post(pair_.server, IBV_WR_RDMA_READ, far_, far_region_, bytes, &near_, near_region_), 0);
+  EXPECT_EQ(completion_of(pair_.server->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(near_, far_);
+}
+
+TEST_F(Data, RefusedWriteFailsAndDisconnectsBoth) {
+  connect();
+  ibv_mr wrong = *far_region_;
+  wrong.rkey ^= 0x5A00;
+  ASSERT_EQ(post(pair_.client, IBV_WR_RDMA_WRITE, near_, near_region_, 8, &far_, &wrong), 0);
+  EXPECT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_REM_ACCESS_ERR);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(pair_.client->qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(pair_.server->qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(far_.find('n'), std::string::npos);
+}
+
+TEST_F(Data, QueuesOfTheIdWorkWithItsInlineFunctions) {
+  connect();
+  ASSERT_NE(pair_.server->recv_cq_channel, nullptr);
+  ASSERT_NE(pair_.client->send_cq_channel, nullptr);
+  ASSERT_EQ(rdma_post_recv(pair_.server, nullptr, far_.data(), bytes, far_region_), 0);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, 5), 0);
+  pollfd entry{pair_.server->recv_cq_channel->fd, POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, patience_ms), 1) << "armed from the start";
+  EXPECT_EQ(completion_of(pair_.server->recv_cq).byte_len, 5U);
+}
+
+class Unacknowledged : public Data {
+ protected:
+  Unacknowledged() { settings_.acknowledge = false; }
+};
+
+TEST_F(Unacknowledged, CompletesAsWell) {
+  connect();
+  ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, bytes), 0);
+  EXPECT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(completion_of(pair_.server->recv_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(manager_->counters().unacknowledged, 0U) << "nobody asked for it";
+}
+
+}  // namespace
+}  // namespace weft::cm

@@ -1,1 +1,112 @@
+#include <cstring>
+
 #include "cm/fixture.h"
+#include "device/queue_pair.h"
+
+namespace weft::cm {
+namespace {
+
+class Disconnect : public CmTest {
+ protected:
+  void post_receive(rdma_cm_id* id) {
+    ibv_recv_wr request{};
+    request.wr_id = 5;
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_recv(id->qp, &request, &bad), 0);
+  }
+};
+
+TEST_F(Disconnect, EndsBothSidesOnceAndFlushes) {
+  for (const bool client_first : {true, false}) {
+    Pair pair = connect_pair();
+    post_receive(pair.client);
+    post_receive(pair.server);
+    ASSERT_EQ(manager_->disconnect(client_first ? pair.client : pair.server), 0);
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(completion_of(pair.client->recv_cq).status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(completion_of(pair.server->recv_cq).status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(pair.client->qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(pair.server->qp->state, IBV_QPS_ERR);
+    EXPECT_TRUE(quiet(active_));
+    EXPECT_TRUE(quiet(passive_));
+    destroy(pair);
+  }
+}
+
+TEST_F(Disconnect, MayBeCalledByBothAndAgain) {
+  Pair pair = connect_pair();
+  EXPECT_EQ(manager_->disconnect(pair.client), 0);
+  EXPECT_EQ(manager_->disconnect(pair.client), 0);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(manager_->disconnect(pair.server), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(quiet(active_));
+  EXPECT_TRUE(quiet(passive_));
+  destroy(pair);
+}
+
+TEST_F(Disconnect, DestroyingTheQueuePairIsOne) {
+  Pair pair = connect_pair();
+  manager_->destroy_qp(pair.server);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(manager_->disconnect(pair.server), 0);
+  destroy(pair);
+}
+
+TEST_F(Disconnect, DestroyingTheIdIsOneForThePeer) {
+  Pair pair = connect_pair();
+  // rdma_destroy_id(3) asks for the queue pair to go first; this program does not care.
+  rdma_cm_id kept = *pair.server;
+  ASSERT_EQ(manager_->destroy_id(pair.server), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(quiet(passive_));
+  EXPECT_EQ(kept.qp->state, IBV_QPS_ERR);
+  destroy(pair.client);
+  device::QueuePair::of(kept.qp)->destroy();
+  for (ibv_cq* queue : {kept.send_cq, kept.recv_cq}) delete device::CompletionQueue::of(queue);
+  for (ibv_comp_channel* channel : {kept.send_cq_channel, kept.recv_cq_channel}) {
+    delete device::CompletionChannel::of(channel);
+  }
+}
+
+TEST_F(Disconnect, ErrorStateOfTheQueuePairIsOne) {
+  Pair pair = connect_pair();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(device::QueuePair::of(pair.client->qp)->modify(attributes, IBV_QP_STATE), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(pair);
+}
+
+TEST_F(Disconnect, WithoutAConnectionIsInvalid) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  EXPECT_EQ(manager_->disconnect(client), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(manager_->disconnect(listener_), -1);
+  EXPECT_EQ(errno, EINVAL);
+  destroy(client);
+}
+
+TEST_F(Disconnect, BeforeEstablishGivesUpTheConnection) {
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  rdma_conn_param parameters{};
+  parameters.qp_num = 1;  // will be made later
+  ASSERT_EQ(manager_->connect(client, &parameters), 0);
+  rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  make_queue_pair(server);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  expect(active_, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(manager_->disconnect(client), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  destroy(client);
+  destroy(server);
+}
+
+}  // namespace
+}  // namespace weft::cm

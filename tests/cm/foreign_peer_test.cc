@@ -47,15 +47,268 @@ wire::MpaEnhanced peer_to_peer(std::uint16_t ird, std::uint16_t ord) {
   return {.peer_to_peer = true, .rtr_write = true, .ird = ird, .ord = ord};
 }
 
-TEST_F(ForeignPeer, RevisionOneIsTriedWherePeerClosesOnTwo) {
+constexpr wire::MpaFrame request_1{.kind = wire::MpaKind::request, .crc = true, .revision = 1};
+constexpr wire::MpaFrame request_2{
+    .kind = wire::MpaKind::request, .crc = true, .enhanced = true, .revision = 2};
+constexpr wire::MpaFrame reply_1{.kind = wire::MpaKind::reply, .crc = true, .revision = 1};
+constexpr wire::MpaFrame reply_2{
+    .kind = wire::MpaKind::reply, .crc = true, .enhanced = true, .revision = 2};
+
+TEST_F(ForeignPeer, RevisionOneIsTriedWhereThePeerClosesOnTwo) {
+  for (const bool reset : {false, true}) {
+    const PlainListener listener;
+    rdma_cm_id* client = dial(listener);
+    PlainPeer first = listener.accept();
+    const auto question = first.receive_frame();
+    ASSERT_EQ(wire::MpaFrame::parse(question)->revision, 2);
+    reset ? first.reset() : first.close();
+
+    PlainPeer second = listener.accept();
+    const auto again = second.receive_frame();
+    const auto frame = wire::MpaFrame::parse(again);
+    ASSERT_TRUE(frame.ok());
+    EXPECT_EQ(frame->revision, 1);
+    EXPECT_FALSE(frame->enhanced);
+    second.send_frame(reply_1, nullptr);
+    expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(second.receive(empty_write().size()), empty_write());
+    second.close();
+    expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_TRUE(quiet(active_));
+    destroy(client);
+  }
+  EXPECT_EQ(manager_->counters().revision_1_fallbacks, 2U);
+}
+
+TEST_F(ForeignPeer, ClosingTwiceIsARejection) {
   const PlainListener listener;
   rdma_cm_id* client = dial(listener);
-  {
-    PlainPeer first = listener_peer(listener);
-    const auto frame = wire::MpaFrameView::check(first.receive_frame());
-    ASSERT_TRUE(frame.ok());
-    EXPECT_EQ(frame->frame().revision, 2);
+  for (int i = 0; i < 2; ++i) {
+    PlainPeer peer = listener.accept();
+    EXPECT_FALSE(peer.receive_frame().empty());
   }
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNRESET);
+  EXPECT_TRUE(quiet(active_));
+  destroy(client);
+}
+
+TEST_F(ForeignPeer, GarbageInsteadOfAReplyIsAConnectError) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  const std::string banner = "220 mail.example ESMTP ready\r\n";
+  peer.send(std::as_bytes(std::span(banner)));
+  expect(active_, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO);
+  EXPECT_TRUE(peer.at_end());
+  destroy(client);
+}
+
+TEST_F(ForeignPeer, UnenhancedReplyToAnEnhancedRequestIsAConnectError) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  peer.receive_frame();
+  peer.send_frame(reply_1, nullptr);
+  expect(active_, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO);
+  destroy(client);
+}
+
+TEST_F(ForeignPeer, NoCommonReadyMessageIsTerminated) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  peer.receive_frame();
+  const wire::MpaEnhanced nothing{.peer_to_peer = true, .ird = 4, .ord = 4};
+  peer.send_frame(reply_2, &nothing);
+  expect(active_, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO);
+  const auto terminate = peer.receive(2 + wire::DdpUntagged::header_bytes);
+  ASSERT_EQ(terminate.size(), 2 + wire::DdpUntagged::header_bytes);
+  const auto header = wire::DdpUntagged::parse(Bytes(terminate).subspan(2));
+  ASSERT_TRUE(header.ok());
+  EXPECT_EQ(header->queue, wire::queue::terminate);
+  EXPECT_TRUE(peer.at_end());
+  destroy(client);
+}
+
+TEST_F(ForeignPeer, RejectionByFrameCarriesItsData) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  peer.receive_frame();
+  auto frame = reply_2;
+  frame.reject = true;
+  const auto enhanced = peer_to_peer(0, 0);
+  const std::string why = "full";
+  peer.send_frame(frame, &enhanced, std::as_bytes(std::span(why)));
+  if (const auto event = expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED)) {
+    const auto& conn = event->param.conn;
+    EXPECT_EQ(std::string(static_cast<const char*>(conn.private_data), conn.private_data_len), why);
+  }
+  destroy(client);
+}
+
+TEST_F(ForeignPeer, WithoutAnyReadCompletionsMeanThatTcpHasTheBytes) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  peer.receive_frame();
+  const auto enhanced = peer_to_peer(0, 0);
+  peer.send_frame(reply_2, &enhanced);
+  if (const auto event = expect(active_, RDMA_CM_EVENT_ESTABLISHED)) {
+    EXPECT_EQ(event->param.conn.initiator_depth, 0);
+  }
+  EXPECT_EQ(manager_->counters().unacknowledged, 1U);
+  destroy(client);
+}
+
+TEST_F(ImpatientPeer, SilenceEndsInUnreachable) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  expect(active_, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+  EXPECT_EQ(peer.receive_frame().size(), 24U);
+  EXPECT_TRUE(peer.at_end());
+  destroy(client);
+}
+
+class UnansweredPeer : public ForeignPeer {
+ protected:
+  UnansweredPeer() { options_ = {.connect_timeout_ns = short_ns}; }
+};
+
+TEST_F(UnansweredPeer, TcpThatNeverConnectsEndsInUnreachable) {
+  // A full queue of a listener drops what else wants to connect.
+  const PlainListener listener(0);
+  std::vector<rdma_cm_id*> clients;
+  constexpr int more_than_fit = 4;
+  for (int i = 0; i < more_than_fit; ++i) clients.push_back(dial(listener));
+  if (const auto event = next(active_)) {
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_UNREACHABLE);
+    EXPECT_EQ(event->status, -ETIMEDOUT);
+  }
+  for (rdma_cm_id* client : clients) destroy(client);
+}
+
+TEST_F(ForeignPeer, GarbageInsteadOfARequestIsDroppedAndCounted) {
+  listener_ = make_listener(passive_);
+  const auto port = ntohs(Manager::get_src_port(listener_));
+  PlainPeer peer = PlainPeer::connect(port);
+  const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  peer.send(std::as_bytes(std::span(request)));
+  EXPECT_TRUE(peer.at_end());
+  EXPECT_EQ(manager_->counters().requests_dropped, 1U);
+  Pair pair = connect_pair();
+  destroy(pair);
+}
+
+TEST_F(ImpatientPeer, SilentConnectionsAreDropped) {
+  listener_ = make_listener(passive_);
+  PlainPeer peer = PlainPeer::connect(ntohs(Manager::get_src_port(listener_)));
+  EXPECT_TRUE(peer.at_end());
+  EXPECT_EQ(manager_->counters().requests_dropped, 1U);
+}
+
+class AcceptedPeer : public ForeignPeer {
+ protected:
+  // A request from a plain peer, and the id that it makes.
+  rdma_cm_id* requested(PlainPeer& peer, const wire::MpaFrame& frame,
+                        const wire::MpaEnhanced* enhanced) {
+    if (!listener_) listener_ = make_listener(passive_);
+    peer = PlainPeer::connect(ntohs(Manager::get_src_port(listener_)));
+    peer.send_frame(frame, enhanced);
+    const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST);
+    rdma_cm_id* server = request->id;
+    make_queue_pair(server);
+    return server;
+  }
+};
+
+TEST_F(AcceptedPeer, RevisionOneIsAnsweredInKindAndEstablishedAtOnce) {
+  PlainPeer peer;
+  rdma_cm_id* server = requested(peer, request_1, nullptr);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  const auto reply = wire::MpaFrame::parse(peer.receive_frame());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->revision, 1);
+  EXPECT_FALSE(reply->enhanced);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  peer.close();
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(server->qp->state, IBV_QPS_ERR);
+  destroy(server);
+}
+
+TEST_F(AcceptedPeer, PeerToPeerIsEstablishedByTheFirstFpdu) {
+  PlainPeer peer;
+  const auto enhanced = peer_to_peer(8, 8);
+  rdma_cm_id* server = requested(peer, request_2, &enhanced);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  EXPECT_FALSE(peer.receive_frame().empty());
+  EXPECT_TRUE(quiet(passive_));
+  peer.send(empty_write());
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  destroy(server);
+}
+
+TEST_F(AcceptedPeer, ByteByByteIsEnough) {
+  listener_ = make_listener(passive_);
+  PlainPeer peer = PlainPeer::connect(ntohs(Manager::get_src_port(listener_)));
+  std::array<std::byte, wire::MpaFrame::header_bytes + 3> frame{};
+  auto header = request_1;
+  header.private_data_bytes = 3;
+  header.emit(frame);
+  std::memcpy(frame.data() + wire::MpaFrame::header_bytes, "abc", 3);
+  for (const std::byte& byte : frame) peer.send({&byte, 1});
+  rdma_cm_id* server = nullptr;
+  if (const auto request = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)) {
+    server = request->id;
+    ASSERT_EQ(request->param.conn.private_data_len, 3);
+    EXPECT_EQ(std::memcmp(request->param.conn.private_data, "abc", 3), 0);
+  }
+  destroy(server);
+  auto refused = wire::MpaFrame::parse(peer.receive_frame());
+  ASSERT_TRUE(refused.ok());
+  EXPECT_TRUE(refused->reject);
+}
+
+TEST_F(AcceptedPeer, AcceptTellsThatThePeerHasGone) {
+  PlainPeer peer;
+  rdma_cm_id* server = requested(peer, request_1, nullptr);
+  peer.reset();
+  EXPECT_EQ(manager_->accept(server, nullptr), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  EXPECT_TRUE(quiet(passive_));
+  destroy(server);
+}
+
+TEST_F(AcceptedPeer, PeerThatGoesBeforeItsFirstFpduIsAConnectError) {
+  PlainPeer peer;
+  const auto enhanced = peer_to_peer(8, 8);
+  rdma_cm_id* server = requested(peer, request_2, &enhanced);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  EXPECT_FALSE(peer.receive_frame().empty());
+  peer.close();
+  expect(passive_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  EXPECT_TRUE(quiet(passive_));
+  destroy(server);
+}
+
+class ImpatientAccept : public AcceptedPeer {
+ protected:
+  ImpatientAccept() { options_ = {.first_fpdu_timeout_ns = short_ns}; }
+};
+
+TEST_F(ImpatientAccept, PeerWithoutAFirstFpduIsUnreachable) {
+  PlainPeer peer;
+  const auto enhanced = peer_to_peer(8, 8);
+  rdma_cm_id* server = requested(peer, request_2, &enhanced);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  EXPECT_FALSE(peer.receive_frame().empty());
+  expect(passive_, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+  EXPECT_TRUE(peer.at_end());
+  EXPECT_EQ(server->qp->state, IBV_QPS_ERR);
+  EXPECT_TRUE(quiet(passive_));
+  destroy(server);
 }
 
 }  // namespace

@@ -94,17 +94,17 @@ void PlainPeer::reset() {
   close();
 }
 
-PlainListener::PlainListener() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+PlainListener::PlainListener(int backlog) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
   address_ = ipv4("127.0.0.1", 0);
   socklen_t bytes = sizeof address_;
   EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address_), bytes), 0);
-  EXPECT_EQ(::listen(fd_, 8), 0);
+  EXPECT_EQ(::listen(fd_, backlog), 0);
   ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address_), &bytes);
 }
 
 PlainListener::~PlainListener() { ::close(fd_); }
 
-PlainPeer PlainListener::accept() {
+PlainPeer PlainListener::accept() const {
   if (!readable(fd_)) return PlainPeer();
   return PlainPeer(::accept(fd_, nullptr, nullptr));
 }

@@ -41,13 +41,13 @@ class PlainPeer {
 
 class PlainListener {
  public:
-  PlainListener();
+  explicit PlainListener(int backlog = 8);
   ~PlainListener();
   PlainListener(const PlainListener&) = delete;
   PlainListener& operator=(const PlainListener&) = delete;
 
   [[nodiscard]] sockaddr_in address() const { return address_; }
-  PlainPeer accept();
+  [[nodiscard]] PlainPeer accept() const;
 
  private:
   int fd_ = -1;

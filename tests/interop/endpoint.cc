@@ -13,7 +13,6 @@ namespace interop {
 namespace {
 
 constexpr int kResolveMs = 10'000;
-constexpr std::uint8_t kFill = 0xEE;
 
 }  // namespace
 
@@ -94,17 +93,18 @@ rdma_conn_param parameters_for(const Region& region, std::uint8_t depth, std::ui
 
 }  // namespace
 
-void connect(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number) {
-  rdma_conn_param parameters = parameters_for(region, depth, qp_number);
-  must(rdma_connect(id, &parameters), "rdma_connect");
+int connect(rdma_cm_id* id, const Region& region, std::uint8_t depth) {
+  rdma_conn_param parameters = parameters_for(region, depth, 0);
+  return rdma_connect(id, &parameters);
 }
 
-void accept(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number) {
+int accept(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number) {
   rdma_conn_param parameters = parameters_for(region, depth, qp_number);
-  must(rdma_accept(id, &parameters), "rdma_accept");
+  return rdma_accept(id, &parameters);
 }
 
-Endpoint::Endpoint(rdma_cm_id* identifier, std::size_t bytes, int access, Depths depths)
+Endpoint::Endpoint(rdma_cm_id* identifier, std::size_t bytes, int access, Depths depths,
+                   Maker maker)
     : id(identifier), memory_(bytes, kFill) {
   pd = must(ibv_alloc_pd(id->verbs), "ibv_alloc_pd");
   completions = must(ibv_create_comp_channel(id->verbs), "ibv_create_comp_channel");
@@ -122,12 +122,21 @@ Endpoint::Endpoint(rdma_cm_id* identifier, std::size_t bytes, int access, Depths
   attributes.cap.max_send_wr = depths.sends;
   attributes.cap.max_recv_wr = depths.receives;
   attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
-  must(rdma_create_qp(id, pd, &attributes), "rdma_create_qp");
+  if (maker == Maker::program) {
+    qp = must(ibv_create_qp(pd, &attributes), "ibv_create_qp");
+  } else {
+    must(rdma_create_qp(id, pd, &attributes), "rdma_create_qp");
+    qp = id->qp;
+  }
 }
 
 void Endpoint::destroy() {
   if (id == nullptr) return;
-  rdma_destroy_qp(id);
+  if (id->qp != nullptr) {
+    rdma_destroy_qp(id);
+  } else {
+    must(ibv_destroy_qp(qp), "ibv_destroy_qp");
+  }
   must(ibv_dereg_mr(middle), "ibv_dereg_mr");
   must(ibv_dereg_mr(all), "ibv_dereg_mr");
   must(ibv_destroy_cq(cq), "ibv_destroy_cq");
@@ -153,7 +162,7 @@ int Endpoint::receive(std::uint64_t wr_id, ibv_sge slice) const {
   request.sg_list = &slice;
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(id->qp, &request, &bad);
+  return ibv_post_recv(qp, &request, &bad);
 }
 
 int Endpoint::post(std::uint64_t wr_id, ibv_sge slice, ibv_wr_opcode opcode, const Region& remote,
@@ -167,7 +176,7 @@ int Endpoint::post(std::uint64_t wr_id, ibv_sge slice, ibv_wr_opcode opcode, con
   request.wr.rdma.remote_addr = remote.address + offset;
   request.wr.rdma.rkey = remote.rkey;
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(id->qp, &request, &bad);
+  return ibv_post_send(qp, &request, &bad);
 }
 
 int Endpoint::send(std::uint64_t wr_id, ibv_sge slice) const {

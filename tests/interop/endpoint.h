@@ -8,10 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace interop {
+
+inline constexpr std::uint8_t kFill = 0xEE;  // in memory that nobody has written yet
 
 // Memory that the peer may read and write, as sent in the private data of connect and accept. Both
 // ends are on machines of one byte order.
@@ -56,20 +57,26 @@ struct Address {
 
 // What the peer announced.
 [[nodiscard]] Region region_of(const rdma_conn_param& parameters);
-// Connects or accepts, announcing `region`; it is copied. `depth` is for reads, each way.
-void connect(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number = 0);
-void accept(rdma_cm_id* id, const Region& region, std::uint8_t depth, std::uint32_t qp_number = 0);
+
+// Connect and accept, announcing `region`, which is copied. They return what librdmacm returns.
+// `depth` is for reads, each way; `qp_number` for a queue pair that librdmacm does not know.
+[[nodiscard]] int connect(rdma_cm_id* id, const Region& region, std::uint8_t depth);
+[[nodiscard]] int accept(rdma_cm_id* id, const Region& region, std::uint8_t depth,
+                         std::uint32_t qp_number = 0);
 
 struct Depths {
   std::uint32_t sends = 16;
   std::uint32_t receives = 16;
 };
 
+enum class Maker { librdmacm, program };  // of a queue pair: rdma_create_qp or ibv_create_qp
+
 // Protection domain, completion queue, memory and queue pair for one connection.
 class Endpoint {
  public:
   // `access`: for the region that the peer sees, which is the middle half of the memory.
-  Endpoint(rdma_cm_id* id, std::size_t bytes, int access, Depths depths = {});
+  Endpoint(rdma_cm_id* id, std::size_t bytes, int access, Depths depths = {},
+           Maker maker = Maker::librdmacm);
   ~Endpoint() { destroy(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -79,6 +86,7 @@ class Endpoint {
 
   [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t bytes) const;
   [[nodiscard]] std::size_t quarter() const { return memory_.size() / 4; }
+  [[nodiscard]] std::vector<std::uint8_t>& memory() { return memory_; }
   [[nodiscard]] Region shared() const;
 
   // They return what libibverbs returns.
@@ -96,6 +104,7 @@ class Endpoint {
   ibv_cq* cq = nullptr;
   ibv_mr* all = nullptr;     // local use only
   ibv_mr* middle = nullptr;  // what the peer sees
+  ibv_qp* qp = nullptr;
 
  private:
   int post(std::uint64_t wr_id, ibv_sge slice, ibv_wr_opcode opcode, const Region& remote,

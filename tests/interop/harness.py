@@ -45,7 +45,7 @@ def weft():
 
 def companion(name):
     """A program of this directory that the build made."""
-    return os.path.join(os.environ.get("WEFT_INTEROP_BIN", ""), name)
+    return os.path.join(os.environ["WEFT_INTEROP_BIN"], name)
 
 
 def installed(program):
@@ -122,12 +122,13 @@ def listens(pid, port):
 
 
 class Side:
-    """One process of a test, in a group of its own, with its output collected line by line."""
+    """One process of a test, in a group of its own. `lines` is what it says on both outputs, each
+    read by a thread of its own: many programs write half a line to one and then to the other."""
 
     def __init__(self, name, argv, *, place=None, env=None, say=False):
         self.name, self.argv, self.lines = name, [str(word) for word in argv], []
         self._changed = threading.Condition()
-        self._closed = False
+        self._open = 2
         ready = place.enter if place else lambda: None
 
         def before_program():  # in the child: nothing of a test survives the test
@@ -136,19 +137,25 @@ class Side:
 
         self.process = subprocess.Popen(
             self.argv, stdin=subprocess.PIPE if say else subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, **(env or {})}, preexec_fn=before_program)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env={**clean_environment(), **(env or {})}, preexec_fn=before_program)
+        self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True)
+                         for stream in (self.process.stdout, self.process.stderr)]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self):
-        for raw in self.process.stdout:
+    def _read(self, stream):
+        for raw in stream:
             with self._changed:
                 self.lines.append(raw.decode(errors="replace").rstrip("\n"))
                 self._changed.notify_all()
         with self._changed:
-            self._closed = True
+            self._open -= 1
             self._changed.notify_all()
+
+    def _await_output(self):
+        for reader in self._readers:
+            reader.join(5)
 
     @property
     def pid(self):
@@ -179,7 +186,7 @@ class Side:
                         self.read = number + 1
                         return found
                 at = len(self.lines)
-                need(not self._closed, f"{self.name} ended without saying /{pattern}/")
+                need(self._open, f"{self.name} ended without saying /{pattern}/")
                 left = end - time.monotonic()
                 need(left > 0, f"{self.name} did not say /{pattern}/ within {within_s} s")
                 self._changed.wait(left)
@@ -198,7 +205,7 @@ class Side:
             found = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} still runs after {within_s} s") from None
-        self._reader.join(5)
+        self._await_output()
         if status is not None:
             need(found == status, f"{self.name} ended with {ending(found)}, "
                                   f"expected {ending(status)}")
@@ -215,8 +222,8 @@ class Side:
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
             self.process.wait()
-        self._reader.join(5)
-        for stream in (self.process.stdin, self.process.stdout):
+        self._await_output()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream:
                 stream.close()
 
@@ -291,6 +298,12 @@ class Stage:
         """A side that has ended and that no failure needs to show."""
         side.destroy()
         self.sides.remove(side)
+
+
+def clean_environment():
+    """Without what speaks to these tests only; the device warns of variables it does not know."""
+    ours = re.compile("WEFT_(BIN|TEST_LONG|INTEROP_.*)$")
+    return {name: value for name, value in os.environ.items() if not ours.match(name)}
 
 
 def sanitizer_environment():

@@ -11,8 +11,9 @@ LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
 WITH_EVENTS = ("ib_send_bw", "ib_read_bw", "ib_send_lat", "ib_read_lat")
 ALL_SIZES = [1 << power for power in range(1, 24)]
 
-# A line of results: bytes, iterations, and then numbers only.
-_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)((?:\s+[\d.]+){3,})\s*$")
+# A line of results: bytes, iterations, and then numbers only. A deviation may be "-nan": perftest
+# takes the root of a difference that rounding made negative.
+_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)((?:\s+(?:[\d.]+|-?nan)){3,})\s*$")
 
 
 def results(side):

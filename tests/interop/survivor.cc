@@ -42,6 +42,7 @@ constexpr std::int64_t kPatience = 10'000'000'000;
 // wr_id: what was posted, and which of its kind.
 enum Kind : std::uint64_t { receive_kind = 0x100, send_kind = 0x200, write_kind = 0x300,
                             read_kind = 0x400 };
+constexpr std::uint64_t kKindMask = 0xf00;
 
 int entries(const char* directory) {
   DIR* open = must(::opendir(directory), directory);
@@ -80,17 +81,21 @@ class Session {
 
   [[nodiscard]] Region shared() const { return endpoint_.shared(); }
   [[nodiscard]] int wait_descriptor() const { return endpoint_.completions->fd; }
-  [[nodiscard]] bool is_over() const { return ended_ns_ != 0 && posted_ == completed_; }
+  // What a connection that never was leaves in its queues, it may keep.
+  [[nodiscard]] bool is_over() const {
+    return ended_ns_ != 0 && (posted_ == completed_ || !started_);
+  }
   [[nodiscard]] bool is_stuck() const {
-    return ended_ns_ != 0 && posted_ != completed_ && now_ns() - ended_ns_ > kPatience;
+    return ended_ns_ != 0 && !is_over() && now_ns() - ended_ns_ > kPatience;
   }
 
   void start(const Region& peer) {
     peer_ = peer;
-    working_ = true;
+    started_ = working_ = true;
     for (std::uint64_t index = 0; index < kWrites; ++index) work(write_kind | index);
     for (std::uint64_t index = 0; index < kReads; ++index) work(read_kind | index);
     for (std::uint64_t index = 0; first_ && index < kTokens; ++index) work(send_kind | index);
+    for (const std::uint64_t wr_id : early_) go_on(wr_id);
     tell();
   }
 
@@ -122,12 +127,12 @@ class Session {
     }
   }
 
-  // What became of it; frees everything.
-  void report(int descriptors_before) {
+  // Frees everything. What lingers is closed within a second; returns how many descriptors are left.
+  int destroy(int descriptors_before) {
     endpoint_.destroy();
-    const std::int64_t deadline = now_ns() + 2'000'000'000;  // what lingers is closed within one
+    const std::int64_t deadline = now_ns() + 2'000'000'000;
     while (descriptors() > descriptors_before && now_ns() < deadline) ::usleep(2000);
-    say();
+    return descriptors();
   }
   void say() const {
     std::printf(
@@ -136,7 +141,6 @@ class Session {
         rdma_event_str(event_), static_cast<long long>(ended_ns_),
         static_cast<long long>(flushed_ns_), posted_, completed_, worked_, flushed_, broken_,
         strange_, descriptors(), threads(), resident_kb());
-    std::fflush(stdout);
   }
 
  private:
@@ -153,7 +157,7 @@ class Session {
     const std::size_t bytes = quarter >> (turn_++ % 12);
     const std::size_t upper = 3 * quarter;
     int result = 0;
-    switch (wr_id & ~std::uint64_t{0xff}) {
+    switch (wr_id & kKindMask) {
       case send_kind:
         result = endpoint_.send(wr_id, endpoint_.slice(upper, kMessage >> index));
         break;
@@ -172,6 +176,7 @@ class Session {
     if (completion.status == IBV_WC_SUCCESS) {
       ++worked_;
       tell();
+      if (!started_) early_.push_back(completion.wr_id);
       if (working_) go_on(completion.wr_id);
       return;
     }
@@ -187,25 +192,27 @@ class Session {
   }
 
   void go_on(std::uint64_t wr_id) {
-    if ((wr_id & receive_kind) == receive_kind && (wr_id & ~std::uint64_t{0xff}) == receive_kind) {
+    const std::uint64_t kind = wr_id & kKindMask;
+    if (kind == receive_kind) {
       receive(wr_id);
       work(send_kind | wr_id % kTokens);
-    } else if ((wr_id & ~std::uint64_t{0xff}) != send_kind) {
+    } else if (kind != send_kind) {
       work(wr_id);
     }
   }
 
   void tell() {
-    if (tell_at_ < 0 || worked_ < tell_at_) return;
+    if (!started_ || tell_at_ < 0 || worked_ < tell_at_) return;
     std::printf("reached\n");
-    std::fflush(stdout);
     tell_at_ = -1;
   }
 
   Endpoint endpoint_;
   Region peer_;
   bool first_;
+  bool started_ = false;  // both ends know that there is a connection
   bool working_ = false;
+  std::vector<std::uint64_t> early_;  // completed before it started
   long tell_at_;  // negative: no more
   std::size_t turn_ = 0;
   long posted_ = 0, completed_ = 0, worked_ = 0, flushed_ = 0, broken_ = 0;
@@ -247,9 +254,8 @@ class Program {
     auto session = std::make_unique<Session>(id, true, tell_at);
     const Region shared = session->shared();
     sessions_[id] = std::move(session);
-    interop::connect(id, shared, 8);
+    must(interop::connect(id, shared, 8), "rdma_connect");
     std::printf("connecting\n");
-    std::fflush(stdout);
     while (!sessions_.empty()) turn();
   }
 
@@ -293,14 +299,13 @@ class Program {
       const Region shared = session->shared();
       sessions_[id] = std::move(session);
       announced_[id] = peer;
-      interop::accept(id, shared, 8);
+      if (interop::accept(id, shared, 8) != 0) sessions_.at(id)->end(RDMA_CM_EVENT_CONNECT_ERROR);
       return;
     }
     Session& session = *sessions_.at(id);
     if (type == RDMA_CM_EVENT_ESTABLISHED) {
       std::printf("established\n");
-      std::fflush(stdout);
-      const auto announced = announced_.find(id);
+        const auto announced = announced_.find(id);
       session.start(announced == announced_.end() ? peer : announced->second);
     } else {
       session.end(type);
@@ -319,7 +324,10 @@ class Program {
         ++entry;
         continue;
       }
-      session.report(descriptors_);
+      const int left = session.destroy(descriptors_);
+      session.say();
+      if (!seen_one_) descriptors_ = left;  // what the first connection opens for all
+      seen_one_ = true;
       announced_.erase(entry->first);
       entry = sessions_.erase(entry);
     }
@@ -331,11 +339,13 @@ class Program {
   std::map<rdma_cm_id*, Region> announced_;
   long tell_at_ = -1;
   int descriptors_ = 0;
+  bool seen_one_ = false;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who reads along waits for lines
   if (argc >= 4 && std::strcmp(argv[1], "listen") == 0) {
     Program().listen(argv[2], argv[3], argc > 4 ? std::atol(argv[4]) : -1);
   } else if (argc == 3 && std::strcmp(argv[1], "connect") == 0) {

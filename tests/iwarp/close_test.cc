@@ -54,6 +54,22 @@ TEST(Close, LeavesNoHalfFpduAndNoReadUnanswered) {
   EXPECT_EQ(sent[3], read_response(3, 0, Content(8)));
 }
 
+// RFC 5041 §5.3: no answer comes between the segments of a message, not even of one that is given
+// up.
+TEST(Close, PutsNoAnswerIntoAHalfSentMessage) {
+  ScriptedPeer peer(roomy(true));
+  Region& memory = peer.host.add(1'000'000);
+  peer.post({.operation = Operation::write}, {memory.slice()});
+  // A burst is built and gone; the rest of the message is not built yet.
+  peer.connection.sent(peek(peer.connection).size());
+  peer.send(empty_read(1));
+  peer.connection.close();
+  for (const auto& ulpdu : split(drain(peer.connection))) {
+    EXPECT_FALSE(wire::ddp_is_last(ulpdu.bytes[0])) << describe(ulpdu);
+  }
+  EXPECT_TRUE(peer.connection.drained());
+}
+
 // With its completion a request gives its memory back, although its bytes have still to go.
 TEST(Close, SendsWhatTheMemoryHeldBefore) {
   for (const bool crc : {true, false}) {

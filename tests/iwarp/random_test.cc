@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "random_work.h"
 
@@ -10,6 +11,11 @@ namespace {
 
 using iwarp::EndReason;
 using iwarp::Status;
+
+// More of them with WEFT_TEST_LONG.
+std::uint64_t runs(std::uint64_t count) {
+  return std::getenv("WEFT_TEST_LONG") ? count * 20 : count;
+}
 
 iwarp::Connection::Options random_options(Random& random, bool initiator) {
   auto options = roomy(initiator);
@@ -77,7 +83,7 @@ void work(Random& random, Pair& pair, RandomWork& a_work, RandomWork& b_work, bo
 }
 
 TEST(Random, WorkInBothDirections) {
-  for (const auto seed : seeds(150)) {
+  for (const auto seed : seeds(runs(50))) {
     SCOPED_TRACE(seed_trace(seed));
     Random random(seed);
     const auto options = random_pair(random);
@@ -97,7 +103,7 @@ TEST(Random, WorkInBothDirections) {
 
 // One byte of the stream is wrong: nothing of it is delivered, in whatever field it was.
 TEST(Random, CorruptionIsNeverDelivered) {
-  for (const auto seed : seeds(300)) {
+  for (const auto seed : seeds(runs(80))) {
     SCOPED_TRACE(seed_trace(seed));
     Random random(seed);
     auto options = random_pair(random);
@@ -127,7 +133,7 @@ TEST(Random, CorruptionIsNeverDelivered) {
 
 // The stream breaks somewhere.
 TEST(Random, CutStreamsEndInOrder) {
-  for (const auto seed : seeds(300)) {
+  for (const auto seed : seeds(runs(80))) {
     SCOPED_TRACE(seed_trace(seed));
     Random random(seed);
     Pair pair(random_pair(random));

@@ -18,12 +18,12 @@ RandomWork::RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size
       peer_(peer),
       requests_(requests),
       source_(self.host.add(pattern(2 * largest, random.next()))),
-      sink_(self.host.add(4'000'000)),
+      sink_(self.host.add(sink_bytes)),
       target_(peer.host.add(2 * largest)),
       origin_(peer.host.add(pattern(2 * largest, random.next()))),
       counter_(peer.host.add(8)),
       target_model_(2 * largest),
-      sink_model_(4'000'000) {
+      sink_model_(sink_bytes) {
   for (std::size_t i = 0; i < requests; ++i) {
     Region& region = peer.host.add(receive_bytes);
     receive_regions_.push_back(&region);

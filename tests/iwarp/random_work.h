@@ -57,6 +57,7 @@ class RandomWork {
 
   static constexpr std::size_t largest = 150'000;
   static constexpr std::size_t receive_bytes = largest + 16;
+  static constexpr std::size_t sink_bytes = 700'000;
 
   Random& random_;
   Endpoint& self_;

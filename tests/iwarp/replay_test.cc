@@ -235,7 +235,7 @@ TEST(Errors, TerminatesOfSiwFindTheirRequest) {
       {Status::remote_access},             // read, out of bounds
       {Status::remote_access},             // write, missing right
       {Status::success, Status::success},  // read, missing right: siw does not mind
-      {Status::remote_invalid_request},    // too long for the receive
+      {Status::rnr_retry_exceeded},        // too long for the receive: siw says that there is none
       {Status::rnr_retry_exceeded},        // no receive posted
       {},
   };

@@ -142,11 +142,15 @@ NodePtr cut(std::uint64_t offset) {
   return std::make_unique<Cut>(offset);
 }
 
+std::size_t Link::room() const {
+  if (closed_ || ended_) return SIZE_MAX;  // nobody reads it any more
+  const std::uint64_t under_way = sent_bytes_ - delivered_bytes_;
+  return under_way < window_bytes_ ? window_bytes_ - under_way : 0;
+}
+
 std::size_t Link::send(std::uint64_t now_ns, Bytes bytes) {
-  if (closed_) return bytes.size();  // nobody reads it any more
-  const std::uint64_t under_way = ended_ ? 0 : sent_bytes_ - delivered_bytes_;
-  const std::size_t room = under_way < window_bytes_ ? window_bytes_ - under_way : 0;
-  const auto taken = bytes.first(std::min(bytes.size(), room));
+  if (closed_) return bytes.size();
+  const auto taken = bytes.first(std::min(bytes.size(), room()));
   if (taken.empty()) return 0;
   sent_bytes_ += taken.size();
   pass(0, {.at_ns = now_ns, .bytes = {taken.begin(), taken.end()}});

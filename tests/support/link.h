@@ -53,6 +53,8 @@ class Link {
   // What may be under way at a time: a small window makes short writes.
   void set_window(std::size_t bytes) { window_bytes_ = bytes; }
 
+  // How many bytes send() would take.
+  [[nodiscard]] std::size_t room() const;
   // Returns how many of the bytes it takes.
   std::size_t send(std::uint64_t now_ns, Bytes bytes);
   void close(std::uint64_t now_ns);

@@ -103,12 +103,12 @@ bool Endpoint::transmit(std::uint64_t now_ns) {
   if (!connection_) return handshake() != nullptr && transmit_handshake(now_ns);
   bool sent = false;
   for (;;) {
-    const auto bytes = peek(*connection_);
+    const std::size_t room = out_.room();
+    const auto bytes = peek(*connection_, room);
+    if (room == 0) return sent;
     if (bytes.empty()) break;
-    const std::size_t taken = out_.send(now_ns, bytes);
-    if (taken == 0) return sent;
     sent = true;
-    connection_->sent(taken);
+    connection_->sent(out_.send(now_ns, bytes));
   }
   if (connection_->drained()) out_.close(now_ns);
   return sent;

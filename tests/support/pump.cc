@@ -27,6 +27,7 @@ std::size_t feed(iwarp::Connection& connection, Bytes bytes) {
 std::vector<std::byte> peek(iwarp::Connection& connection, std::size_t most) {
   std::vector<std::byte> bytes;
   for (const auto& piece : connection.plan_send()) {
+    if (bytes.size() == most) break;
     const auto* at = static_cast<const std::byte*>(piece.iov_base);
     bytes.insert(bytes.end(), at, at + std::min(piece.iov_len, most - bytes.size()));
   }

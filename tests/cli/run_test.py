@@ -1,0 +1,158 @@
+"""`weft run`, and what else the program says."""
+
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "dropin"))
+import libraries  # pylint: disable=wrong-import-position
+
+
+def plain_environment(**more):
+    drop = ("WEFT_", "LD_LIBRARY_PATH")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    return {**clean, **more}
+
+
+def weft(*arguments, **more):
+    return libraries.run(libraries.WEFT, *arguments, env=plain_environment(**more))
+
+
+class Run(unittest.TestCase):
+    def test_exit_status_is_the_programs(self):
+        for status in (0, 1, 7, 255):
+            self.assertEqual(weft("run", "--", "sh", "-c", f"exit {status}").returncode, status)
+
+    def test_a_signal_ends_the_program_itself(self):
+        done = weft("run", "--", "sh", "-c", "kill -TERM $$")
+        self.assertEqual(done.returncode, -signal.SIGTERM)
+
+    def test_it_becomes_the_program(self):
+        with subprocess.Popen([libraries.WEFT, "run", "-q", "--", "sh", "-c", "echo $$"],
+                              text=True, env=plain_environment(), stdout=subprocess.PIPE) as run:
+            self.assertEqual(int(run.communicate()[0]), run.pid)
+
+    def test_arguments_arrive_unchanged(self):
+        wanted = ["-q", "--", "", "a b", "--addr", "-h"]
+        script = 'for word; do printf "[%s]" "$word"; done'
+        for separator in (["--"], []):
+            done = weft("run", "-q", *separator, "sh", "-c", script, "sh", *wanted)
+            self.assertEqual(done.stdout, "".join(f"[{word}]" for word in wanted), done.stderr)
+
+    def test_no_such_program(self):
+        for name in ("no-such-program", "/no/such/program"):
+            done = weft("run", "--", name)
+            self.assertEqual(done.returncode, 127)
+            self.assertIn(f"there is no program {name}", done.stderr)
+
+    def test_not_executable(self):
+        with tempfile.NamedTemporaryFile() as file:
+            for name in (file.name, "/"):
+                done = weft("run", "--", name)
+                self.assertEqual(done.returncode, 126)
+                self.assertIn("not an executable file", done.stderr)
+
+    def test_one_line_for_all_processes(self):
+        libraries.needs("ibv_devices")
+        done = weft("run", "--", "sh", "-c", "ibv_devices; ibv_devices")
+        self.assertEqual(done.stdout.count("weft0"), 2)
+        self.assertEqual(done.stderr, "weft: weft0 (embedded iWARP device) serves sh\n")
+
+    def test_options_become_variables(self):
+        done = weft("run", "--quiet", "--addr", "127.0.0.1", "--progress", "manual", "--no-ack",
+                    "--no-crc", "--port-offset", "5", "--capture", "x.pcapng", "--", "env",
+                    LD_LIBRARY_PATH="/before")
+        self.assertEqual(done.stderr, "")
+        lines = done.stdout.splitlines()
+        for line in ("WEFT_ADDR=127.0.0.1", "WEFT_PROGRESS=manual", "WEFT_ACK=0", "WEFT_CRC=0",
+                     "WEFT_PORT_OFFSET=5", f"WEFT_CAPTURE={os.getcwd()}/x.pcapng",
+                     f"LD_LIBRARY_PATH={libraries.FOLDER}:/before"):
+            self.assertIn(line, lines)
+
+    def test_descriptors_up_to_the_hard_limit(self):
+        done = libraries.run("sh", "-c", f"ulimit -S -n 64; '{libraries.WEFT}' run -q -- sh -c "
+                             "'ulimit -S -n; ulimit -H -n'", env=plain_environment())
+        soft, hard = done.stdout.split()
+        self.assertEqual(soft, hard)
+
+    def test_static_programs_are_warned_of(self):
+        compiler = libraries.needs("cc")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "still")
+            built = subprocess.run([compiler, "-static", "-x", "c", "-", "-o", path],
+                                   input="int main(void) { return 3; }", text=True, check=False,
+                                   stderr=subprocess.DEVNULL)
+            if built.returncode != 0:
+                self.skipTest("the compiler cannot link statically")
+            done = weft("run", "-q", "--", path)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("linked statically", done.stderr)
+
+    def test_setuid_programs_are_warned_of(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a program of somebody else")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "raised")
+            shutil.copy(libraries.needs("true"), path)
+            os.chown(path, 65534, -1)
+            path.chmod(path.stat().st_mode | stat.S_ISUID)
+            done = weft("run", "-q", "--", path)
+            self.assertIn("more privileges than its caller", done.stderr)
+
+
+class Misuse(unittest.TestCase):
+    def check(self, status, sentence, *arguments, **more):
+        done = weft(*arguments, **more)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertIn(sentence, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_usage_errors_are_2(self):
+        self.check(2, "no option '--bogus'", "run", "--bogus", "--", "true")
+        self.check(2, "which program?", "run")
+        self.check(2, "which program?", "run", "--")
+        self.check(2, "bogus", "bogus")
+        self.check(2, "Usage", )
+        self.check(2, "no help on 'bogus'", "help", "bogus")
+
+    def test_wrong_values_are_said_before_the_start(self):
+        self.check(2, "WEFT_ADDR=localhost: must be a numeric IP address", "run", "--addr",
+                   "localhost", "--", "true")
+        self.check(2, "WEFT_PROGRESS=fast: must be auto, thread or manual", "run", "--progress",
+                   "fast", "--", "true")
+        self.check(2, "WEFT_PORT_OFFSET=70000: must be a number from 0 to 65535", "run", "--",
+                   "true", WEFT_PORT_OFFSET="70000")
+        self.check(2, "WEFT_PERSONALITY=roce: must be iwarp", "run", "--", "true",
+                   WEFT_PERSONALITY="roce")
+
+    def test_misspelt_variables_are_pointed_out(self):
+        done = weft("run", "-q", "--", "true", WEFT_ADR="127.0.0.1")
+        self.assertIn("WEFT_ADR means nothing here", done.stderr)
+
+
+class Help(unittest.TestCase):
+    def test_version(self):
+        self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
+
+    def test_help(self):
+        self.assertEqual(weft("--help").stdout, weft("help").stdout)
+        self.assertIn("run", weft("help").stdout)
+        self.assertIn("--capture", weft("help", "run").stdout)
+
+    def test_environment(self):
+        text = weft("help", "environment").stdout
+        for name in ("ADDR", "ACK", "CAPTURE", "CRC", "CRC_STRICT", "PERSONALITY", "PORT_OFFSET",
+                     "PROGRESS", "QUIET"):
+            self.assertIn(f"\n  WEFT_{name}\n", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        self.assertNotIn("\033", text)
+
+
+if __name__ == "__main__":
+    sys.exit(libraries.main())

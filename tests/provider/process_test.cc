@@ -1,0 +1,138 @@
+// The one object per process: built late, with a clear reason where it cannot be, and new after
+// fork.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "device/settings.h"
+#include "provider/connected_pair.h"
+#include "provider/environment.h"
+
+namespace weft::provider {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Environment, WrongValuesNameVariableValueAndWhatIsAllowed) {
+  EXPECT_EQ(check_variable("WEFT_PROGRESS", "fast"),
+            "WEFT_PROGRESS=fast: must be auto, thread or manual");
+  EXPECT_EQ(check_variable("WEFT_ACK", "yes"), "WEFT_ACK=yes: must be 0 or 1");
+  EXPECT_THAT(check_variable("WEFT_PORT_OFFSET", "65536"), HasSubstr("from 0 to 65535"));
+  EXPECT_THAT(check_variable("WEFT_PORT_OFFSET", "-1"), HasSubstr("from 0 to 65535"));
+  EXPECT_THAT(check_variable("WEFT_ADDR", "localhost"), HasSubstr("numeric IP address"));
+  EXPECT_THAT(check_variable("WEFT_PERSONALITY", "roce"), HasSubstr("must be iwarp"));
+  EXPECT_THAT(check_variable("WEFT_NONE", "1"), HasSubstr("no such variable"));
+}
+
+TEST(Environment, RightValuesAreSet) {
+  setenv("WEFT_ADDR", "::1", 1);
+  setenv("WEFT_ACK", "0", 1);
+  setenv("WEFT_CRC", "0", 1);
+  setenv("WEFT_CRC_STRICT", "1", 1);
+  setenv("WEFT_CAPTURE", "/tmp/x.pcapng", 1);
+  setenv("WEFT_PORT_OFFSET", "1000", 1);
+  setenv("WEFT_PROGRESS", "thread", 1);
+  device::Settings settings;
+  EXPECT_THAT(read_environment(settings), IsEmpty());
+  EXPECT_EQ(settings.address, "::1");
+  EXPECT_FALSE(settings.acknowledge);
+  EXPECT_FALSE(settings.crc);
+  EXPECT_TRUE(settings.strict_crc);
+  EXPECT_EQ(settings.capture_path, "/tmp/x.pcapng");
+  EXPECT_EQ(settings.port_offset, 1000);
+  EXPECT_EQ(settings.progress, device::ProgressMode::thread);
+}
+
+TEST(Environment, TheTableSaysWhatHolds) {
+  const device::Settings standard;
+  for (const Variable& variable : variables()) {
+    SCOPED_TRACE(variable.name);
+    EXPECT_FALSE(variable.meaning.empty());
+    device::Settings settings;
+    if (variable.name == "WEFT_ADDR" || variable.name == "WEFT_CAPTURE") continue;
+    EXPECT_TRUE(variable.read(variable.standard, settings));
+    EXPECT_EQ(settings.acknowledge, standard.acknowledge);
+    EXPECT_EQ(settings.crc, standard.crc);
+    EXPECT_EQ(settings.strict_crc, standard.strict_crc);
+    EXPECT_EQ(settings.port_offset, standard.port_offset);
+    EXPECT_EQ(settings.progress, standard.progress);
+  }
+}
+
+TEST(Process, WithoutADeviceTheReasonIsSaidOnce) {
+  setenv("WEFT_ADDR", "192.0.2.255", 1);
+  int count = -1;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(embedded().get_device_list(&count), nullptr);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(embedded().get_device_list(nullptr), nullptr);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "weft: WEFT_ADDR=192.0.2.255: not an address of this host; `ip -brief address` lists "
+            "them\n");
+  // What was wrong may be put right.
+  setenv("WEFT_ADDR", "127.0.0.1", 1);
+  ibv_device** list = embedded().get_device_list(&count);
+  EXPECT_EQ(count, 1);
+  embedded().free_device_list(list);
+}
+
+TEST(Process, TheLineAtTheStartIsSaidOnce) {
+  setenv("WEFT_ADDR", "127.0.0.1", 1);
+  unsetenv("WEFT_QUIET");
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) embedded().free_device_list(embedded().get_device_list(nullptr));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "weft: weft0 (embedded iWARP device, 127.0.0.1) serves this program\n");
+}
+
+class Fork : public testing::ConnectedPair {
+ protected:
+  // Runs `child` in a child; true where it returns true.
+  template <typename Function>
+  static bool in_child(Function child) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      alarm(20);
+      _exit(child() ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+};
+
+TEST_F(Fork, TheChildStartsAfresh) {
+  connect();
+  EXPECT_TRUE(in_child([&] {
+    ibv_device** list = table_.get_device_list(nullptr);
+    if (!list) return false;
+    ibv_context* context = table_.open_device(list[0]);
+    ibv_context* by_old_name = table_.open_device(active_.id->verbs->device);
+    if (!context || !by_old_name) return false;
+    ibv_pd* pd = table_.alloc_pd(context);
+    return pd && table_.dealloc_pd(pd) == 0 && table_.close_device(context) == 0;
+  }));
+}
+
+TEST_F(Fork, WhatWasMadeBeforeClosesQuietlyAndLeavesTheParentAlone) {
+  connect();
+  EXPECT_TRUE(in_child([&] {
+    if (table_.alloc_pd(active_.id->verbs)) return false;
+    table_.id_destroy_qp(active_.id);
+    return table_.destroy_cq(active_.cq) == 0 && table_.dereg_mr(active_.mr) == 0 &&
+           table_.dealloc_pd(active_.pd) == 0 && table_.destroy_id(active_.id) == 0;
+  }));
+  ASSERT_EQ(passive_.post_receive(), 0);
+  ASSERT_EQ(active_.post_send(), 0);
+  EXPECT_EQ(active_.await_completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(passive_.await_completion().status, IBV_WC_SUCCESS);
+}
+
+}  // namespace
+}  // namespace weft::provider
