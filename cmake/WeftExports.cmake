@@ -2,7 +2,8 @@
 # `NAME VERSION [ANSWER]` in a line. Writes the version script and the functions that only answer.
 
 # What the version PRIVATE stands for; see src/dropin/export.h.
-set(WEFT_PRIVATE_VERSIONS IBVERBS_PRIVATE_34 IBVERBS_PRIVATE_57 IBVERBS_PRIVATE_59 IBVERBS_PRIVATE_64)
+set(WEFT_PRIVATE_VERSIONS IBVERBS_PRIVATE_34 IBVERBS_PRIVATE_57 IBVERBS_PRIVATE_59
+                          IBVERBS_PRIVATE_64)
 
 function(weft_exports target file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

@@ -16,19 +16,26 @@ int socket_type(int qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV: return SOCK_STREAM;
-    case IBV_QPT_UD: return SOCK_DGRAM;
-    default: return 0;
+    case IBV_QPT_XRC_RECV:
+      return SOCK_STREAM;
+    case IBV_QPT_UD:
+      return SOCK_DGRAM;
+    default:
+      return 0;
   }
 }
 
 int protocol(int port_space, int type) {
   switch (port_space) {
-    case RDMA_PS_TCP: return IPPROTO_TCP;
+    case RDMA_PS_TCP:
+      return IPPROTO_TCP;
     case RDMA_PS_UDP:
-    case RDMA_PS_IPOIB: return IPPROTO_UDP;
-    case RDMA_PS_IB: return type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP;
-    default: return 0;
+    case RDMA_PS_IPOIB:
+      return IPPROTO_UDP;
+    case RDMA_PS_IB:
+      return type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP;
+    default:
+      return 0;
   }
 }
 
@@ -95,12 +102,21 @@ int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
 // Programs print either errno or gai_strerror() of the result; both shall make sense.
 void set_errno(int failed) {
   switch (failed) {
-    case EAI_MEMORY: errno = ENOMEM; break;
-    case EAI_AGAIN: errno = EAGAIN; break;
-    case EAI_NONAME: errno = EADDRNOTAVAIL; break;
+    case EAI_MEMORY:
+      errno = ENOMEM;
+      break;
+    case EAI_AGAIN:
+      errno = EAGAIN;
+      break;
+    case EAI_NONAME:
+      errno = EADDRNOTAVAIL;
+      break;
     case EAI_SYSTEM:
-    case -1: break;
-    default: errno = EINVAL; break;
+    case -1:
+      break;
+    default:
+      errno = EINVAL;
+      break;
   }
 }
 
@@ -113,8 +129,7 @@ int Manager::getaddrinfo(const char* node, const char* service, const rdma_addri
   const rdma_addrinfo& wanted = hints ? *hints : none;
   auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   if (!info) return answer(ENOMEM);
-  int failed =
-      node || service ? resolve(node, service, wanted, *info) : take_hints(wanted, *info);
+  int failed = node || service ? resolve(node, service, wanted, *info) : take_hints(wanted, *info);
   if (failed == 0 && info->ai_src_len == 0 &&
       !copy_address(wanted.ai_src_addr, wanted.ai_src_len, info->ai_src_addr, info->ai_src_len)) {
     failed = answer(ENOMEM);

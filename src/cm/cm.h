@@ -23,7 +23,8 @@ namespace weft::cm {
 class Registry;
 
 struct Options {
-  // MPA set-up, on both sides: an unfinished one ends in UNREACHABLE (active) or is dropped (passive).
+  // MPA set-up, on both sides: an unfinished one ends in UNREACHABLE (active) or is dropped
+  // (passive).
   std::uint64_t handshake_timeout_ns = device::limits::handshake_ns;
   // TCP connection set-up, before the handshake begins.
   std::uint64_t connect_timeout_ns = device::limits::connect_ns;
@@ -36,9 +37,9 @@ struct Counters {
   std::uint64_t connections_active = 0;    // established, this side connected
   std::uint64_t connections_passive = 0;   // established, this side listened
   std::uint64_t revision_1_fallbacks = 0;  // the peer closed on MPA revision 2
-  std::uint64_t unacknowledged = 0;        // the peer grants no reads: completions mean "TCP has it"
-  std::uint64_t addresses_in_use = 0;      // EADDRINUSE told to the application
-  std::uint64_t requests_dropped = 0;      // no MPA, malformed, or timed out before the request
+  std::uint64_t unacknowledged = 0;    // the peer grants no reads: completions mean "TCP has it"
+  std::uint64_t addresses_in_use = 0;  // EADDRINUSE told to the application
+  std::uint64_t requests_dropped = 0;  // no MPA, malformed, or timed out before the request
 };
 
 class Manager {
@@ -51,8 +52,8 @@ class Manager {
   Manager& operator=(const Manager&) = delete;
 
   [[nodiscard]] Counters counters() const;
-  // In the child after fork(): ids and channels made before are dead and may only be destroyed. Call
-  // it after Device::abandon_after_fork(), which has closed the descriptors.
+  // In the child after fork(): ids and channels made before are dead and may only be destroyed.
+  // Call it after Device::abandon_after_fork(), which has closed the descriptors.
   void abandon_after_fork();
 
   // Event channels: rdma_create_event_channel(3), rdma_get_cm_event(3).
@@ -68,8 +69,7 @@ class Manager {
   // Identifiers.
   int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space ps);
   int destroy_id(rdma_cm_id* id);
-  int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
-                ibv_qp_init_attr* attributes);
+  int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain, ibv_qp_init_attr* attributes);
   void destroy_ep(rdma_cm_id* id);
   int migrate_id(rdma_cm_id* id, rdma_event_channel* channel);
   int set_option(rdma_cm_id* id, int level, int name, void* value, std::size_t bytes);

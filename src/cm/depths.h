@@ -20,7 +20,6 @@ inline constexpr std::uint16_t max_wire_depth = 128;
 // What a queue pair needs to know of a finished handshake. `asked_ord`: the application's wish.
 [[nodiscard]] device::StreamParameters stream_parameters(bool initiator,
                                                          const iwarp::Negotiated& negotiated,
-                                                         std::uint16_t asked_ord,
-                                                         bool acknowledge);
+                                                         std::uint16_t asked_ord, bool acknowledge);
 
 }  // namespace weft::cm

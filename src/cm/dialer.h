@@ -1,5 +1,5 @@
-// The active side of one connection until its handshake is done: TCP, then MPA, where necessary once
-// more with revision 1.
+// The active side of one connection until its handshake is done: TCP, then MPA, where necessary
+// once more with revision 1.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +79,8 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
 
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  device::sys::Descriptor fd_;      // while connecting
-  device::StreamSocket socket_;     // afterwards
+  device::sys::Descriptor fd_;   // while connecting
+  device::StreamSocket socket_;  // afterwards
   std::optional<iwarp::ActiveHandshake> handshake_;
   std::uint64_t token_ = 0;
   std::uint64_t deadline_ns_ = 0;

@@ -41,8 +41,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   }
 
   void push(std::unique_ptr<Event> event) { events_.push(std::move(event)); }
-  // For who holds a token of the descriptor; null where the event was withdrawn. Counts the event as
-  // delivered to its owner.
+  // For who holds a token of the descriptor; null where the event was withdrawn. Counts the event
+  // as delivered to its owner.
   [[nodiscard]] std::unique_ptr<Event> take();
   // Takes back what is not delivered yet, in order.
   [[nodiscard]] std::vector<std::unique_ptr<Event>> withdraw(const Identifier* owner);

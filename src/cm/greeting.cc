@@ -108,7 +108,8 @@ int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::requested) return EINVAL;
-    // The kernel's drivers find out only here as well: no event tells of a request that was given up.
+    // The kernel's drivers find out only here as well: no event tells of a request that was given
+    // up.
     if (sys::peer_closed(socket_.fd())) {
       phase_ = Phase::done;
       socket_.close();

@@ -17,8 +17,8 @@ namespace weft::cm {
 
 class Greeting final : public device::Pollable, public std::enable_shared_from_this<Greeting> {
  public:
-  // Called without any lock, each at most once: the request is there; the connection came to nothing
-  // before that.
+  // Called without any lock, each at most once: the request is there; the connection came to
+  // nothing before that.
   using Arrived = std::function<void(const std::shared_ptr<Greeting>&)>;
 
   Greeting(device::Context& context, device::StreamSocket socket,

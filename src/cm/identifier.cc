@@ -116,8 +116,8 @@ sockaddr_storage Identifier::tcp_source() {
   return to_tcp(handle_.id.route.addr.src_storage, registry_->settings().port_offset);
 }
 
-// The access flags are what a connection may do to the queue pair's memory; everything else an iWARP
-// queue pair takes from its stream.
+// The access flags are what a connection may do to the queue pair's memory; everything else an
+// iWARP queue pair takes from its stream.
 int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
   const ibv_qp_state state = attributes.qp_state;
   if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
@@ -132,8 +132,7 @@ int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
   return 0;
 }
 
-int Identifier::choose_queue_pair(std::uint32_t number,
-                                  std::shared_ptr<device::QueuePair>& found) {
+int Identifier::choose_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found) {
   if (handle_.id.qp) {
     found = device::QueuePair::of(handle_.id.qp)->shared_from_this();
   } else {

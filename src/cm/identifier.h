@@ -96,7 +96,7 @@ class Identifier final : public device::ConnectionObserver,
     requested,  // passive: the program has to accept or to reject
     accepting,  // passive: the reply is on its way, or the peer's first FPDU is awaited
     connected,
-    ended,      // disconnected, rejected or failed
+    ended,  // disconnected, rejected or failed
     destroyed,
   };
 

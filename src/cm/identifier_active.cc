@@ -14,11 +14,14 @@ namespace {
 rdma_cm_event_type failure_event(int status) {
   switch (status) {
     case -ECONNREFUSED:
-    case -ECONNRESET: return RDMA_CM_EVENT_REJECTED;
+    case -ECONNRESET:
+      return RDMA_CM_EVENT_REJECTED;
     case -ETIMEDOUT:
     case -EHOSTUNREACH:
-    case -ENETUNREACH: return RDMA_CM_EVENT_UNREACHABLE;
-    default: return RDMA_CM_EVENT_CONNECT_ERROR;
+    case -ENETUNREACH:
+      return RDMA_CM_EVENT_UNREACHABLE;
+    default:
+      return RDMA_CM_EVENT_CONNECT_ERROR;
   }
 }
 
@@ -132,7 +135,8 @@ int Identifier::attach(std::unique_lock<std::mutex>& lock, device::StreamSocket 
                        bool initiator) {
   const auto queue_pair = queue_pair_.lock();
   const device::StreamParameters parameters = agreed(initiator);
-  stage_ = initiator || parameters.rtr == iwarp::RtrKind::none ? Stage::connected : Stage::accepting;
+  stage_ =
+      initiator || parameters.rtr == iwarp::RtrKind::none ? Stage::connected : Stage::accepting;
   attaching_ = true;
   ready_early_ = ended_early_ = false;
   lock.unlock();
@@ -143,8 +147,8 @@ int Identifier::attach(std::unique_lock<std::mutex>& lock, device::StreamSocket 
   return failed;
 }
 
-// With the lock held. The stream may have begun, and ended, while it was handed over: the events come
-// in the order of what happened.
+// With the lock held. The stream may have begun, and ended, while it was handed over: the events
+// come in the order of what happened.
 void Identifier::after_attach(int failed, bool tell_established, Bytes private_data) {
   if (stage_ == Stage::destroyed) return;
   if (failed != 0) {

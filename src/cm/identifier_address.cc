@@ -151,7 +151,8 @@ int Identifier::set_option(int name, const void* value, std::size_t bytes) {
     case RDMA_OPTION_ID_ACK_TIMEOUT:
       // TCP has its own clock.
       return take_value(value, bytes, small) ? 0 : EINVAL;
-    default: return ENOSYS;
+    default:
+      return ENOSYS;
   }
 }
 
@@ -166,8 +167,8 @@ int Identifier::listen(int backlog) {
   }
   if (stage_ != Stage::bound) return EINVAL;
   const int requests = backlog > 0 ? backlog : device::limits::default_backlog;
-  const int waiting = std::max(requests, device::limits::default_backlog);
-  if (const int failed = start_listening(reserved_.get(), waiting)) {
+  // TCP's own queue is as long as the system allows: where it is full a client loses a second.
+  if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
     if (failed == EADDRINUSE) ++registry_->counters().addresses_in_use;
     return failed;
   }

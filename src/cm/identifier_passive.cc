@@ -73,12 +73,12 @@ int Identifier::accept(ConnectWishes wishes) {
     ready_timer_ = std::make_shared<ReadyTimer>(weak_from_this());
     stage_ = Stage::accepting;
   }
-  const int failed = greeting->accept(
-      to_wire(wishes.responder_resources, acknowledge),
-      to_wire(wishes.initiator_depth, acknowledge), wishes.private_data,
-      [weak = weak_from_this()](device::StreamSocket stream) {
-        if (const auto self = weak.lock()) self->on_replied(std::move(stream));
-      });
+  const int failed =
+      greeting->accept(to_wire(wishes.responder_resources, acknowledge),
+                       to_wire(wishes.initiator_depth, acknowledge), wishes.private_data,
+                       [weak = weak_from_this()](device::StreamSocket stream) {
+                         if (const auto self = weak.lock()) self->on_replied(std::move(stream));
+                       });
   if (failed == 0) return 0;
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::accepting) stage_ = Stage::ended;

@@ -29,7 +29,8 @@ void Identifier::on_stream_ended(iwarp::EndReason /*reason*/) {
   if (stage_ == Stage::accepting || stage_ == Stage::connected) stage_ = Stage::ended;
 }
 
-// rdma_disconnect(3) asks both sides to call it, so a connection that has ended already is no error.
+// rdma_disconnect(3) asks both sides to call it, so a connection that has ended already is no
+// error.
 int Identifier::disconnect() {
   std::shared_ptr<device::QueuePair> queue_pair;
   {

@@ -14,8 +14,8 @@ namespace weft::cm {
 
 class Listener final : public device::Pollable, public std::enable_shared_from_this<Listener> {
  public:
-  // `socket`: listening already. `tos`: for every connection. `backlog`: requests that the application
-  // has not fetched yet; more wait in the kernel's queue.
+  // `socket`: listening already. `tos`: for every connection. `backlog`: requests that the
+  // application has not fetched yet; more wait in the kernel's queue.
   Listener(std::shared_ptr<Registry> registry, device::Context& context,
            std::weak_ptr<Identifier> owner, device::sys::Descriptor socket, int tos, int backlog);
 

@@ -41,7 +41,9 @@ std::uint16_t port_be(const sockaddr_storage& address) {
 Manager::Manager(std::function<device::Context*()> context, const Options& options)
     : registry_(std::make_shared<Registry>(std::move(context), options)) {}
 
-Manager::~Manager() { registry_->close(); }
+Manager::~Manager() {
+  registry_->close();
+}
 
 Counters Manager::counters() const {
   const LiveCounters& live = registry_->counters();
@@ -53,7 +55,9 @@ Counters Manager::counters() const {
           .requests_dropped = live.requests_dropped};
 }
 
-void Manager::abandon_after_fork() { registry_->abandon_after_fork(); }
+void Manager::abandon_after_fork() {
+  registry_->abandon_after_fork();
+}
 
 rdma_event_channel* Manager::create_event_channel() {
   const auto channel = Channel::create();
@@ -151,9 +155,13 @@ int Manager::set_option(rdma_cm_id* id, int level, int name, void* value, std::s
   return answer(path ? EINVAL : ENOSYS);
 }
 
-std::uint16_t Manager::get_src_port(rdma_cm_id* id) { return port_be(id->route.addr.src_storage); }
+std::uint16_t Manager::get_src_port(rdma_cm_id* id) {
+  return port_be(id->route.addr.src_storage);
+}
 
-std::uint16_t Manager::get_dst_port(rdma_cm_id* id) { return port_be(id->route.addr.dst_storage); }
+std::uint16_t Manager::get_dst_port(rdma_cm_id* id) {
+  return port_be(id->route.addr.dst_storage);
+}
 
 ibv_context** Manager::get_devices(int* count) {
   if (count) *count = 0;
@@ -166,10 +174,14 @@ ibv_context** Manager::get_devices(int* count) {
   return list;
 }
 
-void Manager::free_devices(ibv_context** list) { std::free(list); }
+void Manager::free_devices(ibv_context** list) {
+  std::free(list);
+}
 
 // There is no connection manager to tell of IBV_EVENT_COMM_EST: the stream's first FPDU says it.
-int Manager::notify(rdma_cm_id* /*id*/, ibv_event_type /*event*/) { return 0; }
+int Manager::notify(rdma_cm_id* /*id*/, ibv_event_type /*event*/) {
+  return 0;
+}
 
 int Manager::join_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/, void* /*context*/) {
   return answer(EOPNOTSUPP);
@@ -184,8 +196,12 @@ int Manager::leave_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/) {
   return answer(EADDRNOTAVAIL);  // nothing was ever joined
 }
 
-int Manager::set_local_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) { return answer(EOPNOTSUPP); }
+int Manager::set_local_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) {
+  return answer(EOPNOTSUPP);
+}
 
-int Manager::get_remote_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) { return answer(EOPNOTSUPP); }
+int Manager::get_remote_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) {
+  return answer(EOPNOTSUPP);
+}
 
 }  // namespace weft::cm

@@ -11,8 +11,8 @@
 namespace weft::cm {
 namespace {
 
-// Ruling of the wire: more than this a peer that is not Weft may refuse (siw closes above 256 bytes,
-// four of which are RFC 6581's).
+// Ruling of the wire: more than this a peer that is not Weft may refuse (siw closes above 256
+// bytes, four of which are RFC 6581's).
 constexpr std::size_t max_private_data_bytes = 252;
 constexpr int endpoint_timeout_ms = 2000;
 
@@ -93,7 +93,9 @@ int Manager::connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   return complete(id);
 }
 
-int Manager::establish(rdma_cm_id* id) { return answer(Identifier::of(id)->establish()); }
+int Manager::establish(rdma_cm_id* id) {
+  return answer(Identifier::of(id)->establish());
+}
 
 int Manager::listen(rdma_cm_id* id, int backlog) {
   return answer(Identifier::of(id)->listen(backlog));
@@ -115,8 +117,7 @@ int Manager::reject(rdma_cm_id* id, const void* private_data, std::uint8_t priva
   return answer(Identifier::of(id)->reject(data));
 }
 
-int Manager::reject_ece(rdma_cm_id* id, const void* private_data,
-                        std::uint8_t private_data_bytes) {
+int Manager::reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes) {
   return reject(id, private_data, private_data_bytes);
 }
 

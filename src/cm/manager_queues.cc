@@ -23,7 +23,8 @@ using device::SharedReceiveQueue;
 namespace limits = device::limits;
 
 void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
-  if (cq && CompletionQueue::of(cq)->in_use()) return;  // somebody else's queue pair uses it as well
+  if (cq && CompletionQueue::of(cq)->in_use())
+    return;  // somebody else's queue pair uses it as well
   if (cq) {
     Context::of(cq->context)->settle_events(cq);
     --Context::of(cq->context)->objects;
@@ -39,7 +40,8 @@ void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
 
 // Each of send and receive has its own, armed for the first completion.
 int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
-  const auto size = static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
+  const auto size =
+      static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
   Context& context = *Context::of(id.verbs);
   auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
   if (made_channel->verbs()->fd < 0) return EMFILE;
@@ -86,7 +88,7 @@ ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
     errno = EINVAL;
     return nullptr;
   }
-  if (Context::of(id.verbs)->queue_pair_count() >= limits::max_queue_pairs) {
+  if (Context::of(id.verbs)->queue_pair_count() >= std::size_t{limits::max_queue_pairs}) {
     errno = ENOMEM;
     return nullptr;
   }

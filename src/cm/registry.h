@@ -1,4 +1,5 @@
-// What the ids of one process share: the device context, the default protection domain, the counters.
+// What the ids of one process share: the device context, the default protection domain, the
+// counters.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -17,14 +17,15 @@ struct SocketOptions {
 // Sets what every socket of a connection wants, whichever side made it.
 void apply_tos(int fd, int family, int tos);
 
-// Binds a socket so that nobody else gets the port, other ids of this process included. 0 or an errno
-// value: EADDRINUSE, EADDRNOTAVAIL, EACCES. `address` tells the port afterwards.
-int reserve(sockaddr_storage& address, const SocketOptions& options, device::sys::Descriptor& socket);
+// Binds a socket so that nobody else gets the port, other ids of this process included. 0 or an
+// errno value: EADDRINUSE, EADDRNOTAVAIL, EACCES. `address` tells the port afterwards.
+int reserve(sockaddr_storage& address, const SocketOptions& options,
+            device::sys::Descriptor& socket);
 // From bound to listening.
 int start_listening(int fd, int backlog);
 
-// Which address the kernel would send from towards `destination`, with port 0. `source` may name one
-// (AF_UNSPEC: any). 0 or an errno value: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL.
+// Which address the kernel would send from towards `destination`, with port 0. `source` may name
+// one (AF_UNSPEC: any). 0 or an errno value: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL.
 int choose_source(const sockaddr_storage& destination, sockaddr_storage& source);
 
 }  // namespace weft::cm

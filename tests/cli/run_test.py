@@ -60,6 +60,7 @@ class Run(unittest.TestCase):
 
     def test_one_line_for_all_processes(self):
         libraries.needs("ibv_devices")
+        libraries.needs_plain_libraries()
         done = weft("run", "--", "sh", "-c", "ibv_devices; ibv_devices")
         self.assertEqual(done.stdout.count("weft0"), 2)
         self.assertEqual(done.stderr, "weft: weft0 (embedded iWARP device) serves sh\n")

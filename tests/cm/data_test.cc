@@ -104,7 +104,8 @@ TEST_F(Data, ReadFetchesThePeersMemory) {
   rdma_conn_param parameters{};
   parameters.responder_resources = parameters.initiator_depth = 2;
   connect(parameters);
-  ASSERT_EQ(post(pair_.server, IBV_WR_RDMA_READ, far_, far_region_, bytes, &near_, near_region_), 0);
+  ASSERT_EQ(post(pair_.server, IBV_WR_RDMA_READ, far_, far_region_, bytes, &near_, near_region_),
+            0);
   EXPECT_EQ(completion_of(pair_.server->send_cq).status, IBV_WC_SUCCESS);
   EXPECT_EQ(near_, far_);
 }

@@ -86,8 +86,8 @@ rdma_cm_id* CmTest::make_listener(rdma_event_channel* channel, int family, int b
   rdma_cm_id* id = make_id(channel);
   auto v4 = ipv4("127.0.0.1", 0);
   auto v6 = ipv6("::1", 0);
-  auto* address = family == AF_INET ? reinterpret_cast<sockaddr*>(&v4)
-                                    : reinterpret_cast<sockaddr*>(&v6);
+  auto* address =
+      family == AF_INET ? reinterpret_cast<sockaddr*>(&v4) : reinterpret_cast<sockaddr*>(&v6);
   EXPECT_EQ(manager_->bind_addr(id, address), 0) << strerror(errno);
   EXPECT_EQ(manager_->listen(id, backlog), 0) << strerror(errno);
   EXPECT_NE(Manager::get_src_port(id), 0);

@@ -28,15 +28,16 @@ class ForeignPeer : public CmTest {
 
 class ImpatientPeer : public ForeignPeer {
  protected:
-  ImpatientPeer() { options_ = {.handshake_timeout_ns = short_ns, .first_fpdu_timeout_ns = short_ns}; }
+  ImpatientPeer() {
+    options_ = {.handshake_timeout_ns = short_ns, .first_fpdu_timeout_ns = short_ns};
+  }
 };
 
 // An empty RDMA Write without CRC: what an initiator says first.
 std::vector<std::byte> empty_write() {
   std::vector<std::byte> fpdu(wire::fpdu_bytes(wire::DdpTagged::header_bytes));
   store_be(fpdu.data(), static_cast<std::uint16_t>(wire::DdpTagged::header_bytes));
-  wire::DdpTagged{.last = true,
-                  .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write)}
+  wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write)}
       .emit(MutableBytes(fpdu).subspan(wire::fpdu_length_bytes));
   const auto covered = Bytes(fpdu).first(fpdu.size() - wire::fpdu_crc_bytes);
   wire::store_fpdu_crc(fpdu.data() + covered.size(), crc32c(covered));
@@ -247,6 +248,22 @@ TEST_F(AcceptedPeer, PeerToPeerIsEstablishedByTheFirstFpdu) {
   EXPECT_TRUE(quiet(passive_));
   peer.send(empty_write());
   expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  destroy(server);
+}
+
+TEST_F(AcceptedPeer, LostConnectionIsToldAtOnce) {
+  PlainPeer peer;
+  const auto enhanced = peer_to_peer(8, 8);
+  rdma_cm_id* server = requested(peer, request_2, &enhanced);
+  ASSERT_EQ(manager_->accept(server, nullptr), 0);
+  EXPECT_FALSE(peer.receive_frame().empty());
+  peer.send(empty_write());
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  peer.reset();  // as the kernel does for a process that is killed
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(server->qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(manager_->disconnect(server), 0);
+  EXPECT_TRUE(quiet(passive_));
   destroy(server);
 }
 

@@ -28,7 +28,9 @@ PlainPeer& PlainPeer::operator=(PlainPeer&& other) noexcept {
   return *this;
 }
 
-PlainPeer::~PlainPeer() { close(); }
+PlainPeer::~PlainPeer() {
+  close();
+}
 
 PlainPeer PlainPeer::connect(std::uint16_t port) {
   PlainPeer peer(::socket(AF_INET, SOCK_STREAM, 0));
@@ -102,7 +104,9 @@ PlainListener::PlainListener(int backlog) : fd_(::socket(AF_INET, SOCK_STREAM, 0
   ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address_), &bytes);
 }
 
-PlainListener::~PlainListener() { ::close(fd_); }
+PlainListener::~PlainListener() {
+  ::close(fd_);
+}
 
 PlainPeer PlainListener::accept() const {
   if (!readable(fd_)) return PlainPeer();

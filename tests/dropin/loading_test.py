@@ -1,4 +1,4 @@
-"""Unmodified programs load the drop-in libraries, with every symbol bound at once, and see weft0."""
+"""Unmodified programs load the drop-in libraries, every symbol bound at once, and see weft0."""
 
 import json
 import re

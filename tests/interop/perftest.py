@@ -1,6 +1,7 @@
 """The bandwidth and latency programs of perftest, connected by rdma_cm (-R)."""
 
 import re
+import subprocess
 
 import cases
 import harness
@@ -32,8 +33,7 @@ def perftest(stage, program, address, *options, sizes, iterations=100, places=(N
     """A server, a client, and a line with numbers for each size."""
     port = harness.free_port()
     sized = ["-a"] if sizes == ALL_SIZES else ["-s", sizes[0]]
-    family = ["--ipv6"] if ":" in address else []
-    both = ["-R", "-F", "-p", port, "-n", iterations, *sized, *family, *options]
+    both = ["-R", "-F", "-p", port, "-n", iterations, *sized, *family(program, address), *options]
     server = stage.start("server", program, *both, options=weft_options[0], place=places[0])
     server.await_listening(port)
     client = stage.start("client", program, *both, address, options=weft_options[1],
@@ -46,13 +46,24 @@ def perftest(stage, program, address, *options, sizes, iterations=100, places=(N
     return server, client
 
 
+def family(program, address):
+    """The options for such an address. Older releases ask the resolver for IPv4 only."""
+    if ":" not in address:
+        return []
+    done = subprocess.run([harness.installed(program), "--help"], capture_output=True, text=True,
+                          check=False)
+    if "--ipv6-addr" not in done.stdout + done.stderr:
+        raise harness.Skip(f"this release of {program} knows IPv4 only; --ipv6-addr came later")
+    return ["--ipv6-addr"]
+
+
 def need_results(side, sizes):
     found = results(side)
     missing = [size for size in sizes if size not in found]
     need(not missing, f"{side.name} shows no result for {missing} bytes")
-    # Bandwidth: peak, average, messages; latency: minimum, maximum, typical, average, ...
     for size in sizes:
-        need(found[size][2] > 0, f"{side.name} shows no speed for {size} bytes")
+        # Of the speeds of small messages, only their number a second does not round to 0.
+        need(max(found[size][1:]) > 0, f"{side.name} shows no speed for {size} bytes")
 
 
 def add(name, program, address, *options, sizes, **settings):

@@ -2,7 +2,8 @@
 
 Its heuristic for RPC-over-RDMA takes perftest's payload for RPC and calls it malformed, so that one
 dissector is off. It knows revision 1 of MPA only and warns of revision 2. It has no name for the
-opcodes 8 and 9 (immediate data, RFC 7306), which it shows as DDP only.
+opcodes 8 and 9 (immediate data, RFC 7306), which it shows as DDP only. It knows MPA by its first
+bytes, and asks them last: a port that some protocol is known for would win.
 """
 
 import collections
@@ -15,7 +16,7 @@ from harness import need
 
 # Twice over the file (-2): what a frame belongs to is often known later only.
 _ARGUMENTS = ["-n", "-2", "--disable-protocol", "rpcordma", "-o", "tcp.check_checksum:TRUE",
-              "-o", "ip.check_checksum:TRUE"]
+              "-o", "ip.check_checksum:TRUE", "-o", "tcp.try_heuristic_first:TRUE"]
 # RFC 5040 §4.3, RFC 7306 §6.1
 OPCODES = ("Write", "Read Request", "Read Response", "Send", "Send with Invalidate",
            "Send with SE", "Send with SE and Invalidate", "Terminate", "Immediate Data",

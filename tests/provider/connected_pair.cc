@@ -107,8 +107,7 @@ void ConnectedPair::connect(std::uint32_t srq_size) {
   expect(RDMA_CM_EVENT_ESTABLISHED);
 }
 
-// Everything goes, in the order that a program would use, and nothing is in use at the end.
-void ConnectedPair::TearDown() {
+void ConnectedPair::destroy() {
   for (End* end : {&active_, &passive_}) {
     if (!end->id) continue;
     table_.id_destroy_qp(end->id);
@@ -120,11 +119,14 @@ void ConnectedPair::TearDown() {
     }
     EXPECT_EQ(table_.dealloc_pd(end->pd), 0);
     EXPECT_EQ(table_.destroy_id(end->id), 0);
+    end->id = nullptr;
   }
   if (listener_) {
     EXPECT_EQ(table_.destroy_id(listener_), 0);
   }
+  listener_ = nullptr;
   if (events_) table_.destroy_event_channel(events_);
+  events_ = nullptr;
 }
 
 }  // namespace weft::provider::testing

@@ -32,7 +32,9 @@ class ConnectedPair : public ::testing::Test {
   // Creates the queue pairs; `srq_size` > 0: the passive side receives from a shared queue of that
   // size.
   void connect(std::uint32_t srq_size = 0);
-  void TearDown() override;
+  // Destroys everything, in the order that a program would use; nothing is in use at the end.
+  void destroy();
+  void TearDown() override { destroy(); }
 
   const Table& table_ = embedded();
   End active_;

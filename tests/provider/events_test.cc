@@ -65,9 +65,8 @@ TEST_F(Events, DestroyingAQueueWaitsForAcknowledgement) {
   void* context = nullptr;
   ASSERT_EQ(table_.get_cq_event(passive_.channel, &which, &context), 0);
   std::thread acknowledger([&] { table_.ack_cq_events(which, 1); });
-  TearDown();
+  destroy();
   acknowledger.join();
-  active_ = passive_ = testing::End();
 }
 
 TEST_F(Events, TheLimitOfASharedQueueIsToldOnce) {
@@ -89,6 +88,9 @@ TEST_F(Events, TheLimitOfASharedQueueIsToldOnce) {
 
 // Programs end their event threads so: rping does.
 TEST_F(Events, AWaitingThreadCanBeCancelled) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers do not follow the stack of a cancelled thread";
+#endif
   connect();
   pthread_t waiting{};
   const auto wait = [](void* end) -> void* {

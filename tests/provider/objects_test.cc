@@ -73,10 +73,14 @@ TEST_F(Objects, EachOpenGivesItsOwnContext) {
 }
 
 TEST_F(Objects, WhatIsLeftBehindDoesNotStopClosing) {
+  // Static: what a program leaves behind is its own leak.
+  static ibv_pd* pd = nullptr;
+  static ibv_cq* cq = nullptr;
   ibv_context* other = table_.open_device(context_->device);
-  ibv_cq* cq = table_.create_cq(other, 4, nullptr, nullptr, 0);
+  pd = table_.alloc_pd(other);
+  cq = table_.create_cq(other, 4, nullptr, nullptr, 0);
   ibv_qp_init_attr attributes = attributes_with(cq);
-  ASSERT_NE(table_.create_qp(table_.alloc_pd(other), &attributes), nullptr);
+  ASSERT_NE(table_.create_qp(pd, &attributes), nullptr);
   EXPECT_EQ(table_.close_device(other), 0);
 }
 
@@ -253,7 +257,7 @@ TEST_F(Objects, QueuePairLimits) {
   EXPECT_EQ(refused([](auto& a) { a.cap.max_recv_sge = 1000; }), EINVAL);
   EXPECT_EQ(refused([](auto& a) { a.send_cq = nullptr; }), EINVAL);
   EXPECT_EQ(refused([](auto& a) { a.qp_type = IBV_QPT_UD; }), EOPNOTSUPP);
-  EXPECT_EQ(refused([](auto& a) { a.qp_type = static_cast<ibv_qp_type>(1000); }), EINVAL);
+  EXPECT_EQ(refused([](auto& a) { a.qp_type = static_cast<ibv_qp_type>(0); }), EINVAL);
   EXPECT_EQ(table_.destroy_cq(cq), 0);
 }
 

@@ -1,0 +1,51 @@
+// A program for the drop-in libraries: threads that wait for each kind of event are cancelled, as
+// rping does. The libraries bring a C++ runtime of their own; unwinding must not depend on it.
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstdio>
+
+namespace {
+
+void* wait_for_completion(void* channel) {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  ibv_get_cq_event(static_cast<ibv_comp_channel*>(channel), &cq, &context);
+  return nullptr;
+}
+
+void* wait_for_device(void* context) {
+  ibv_async_event event{};
+  ibv_get_async_event(static_cast<ibv_context*>(context), &event);
+  return nullptr;
+}
+
+void* wait_for_connection(void* channel) {
+  rdma_cm_event* event = nullptr;
+  rdma_get_cm_event(static_cast<rdma_event_channel*>(channel), &event);
+  return nullptr;
+}
+
+bool cancelled(const char* name, void* (*wait)(void*), void* argument) {
+  pthread_t thread{};
+  void* result = nullptr;
+  if (!argument || pthread_create(&thread, nullptr, wait, argument) != 0) return false;
+  pthread_cancel(thread);
+  pthread_join(thread, &result);
+  std::printf("%s: %s\n", name, result == PTHREAD_CANCELED ? "cancelled" : "returned");
+  return result == PTHREAD_CANCELED;
+}
+
+}  // namespace
+
+int main() {
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  ibv_context* context = devices ? ibv_open_device(devices[0]) : nullptr;
+  if (!context) return 2;
+  const bool all =
+      cancelled("ibv_get_cq_event", wait_for_completion, ibv_create_comp_channel(context)) &&
+      cancelled("ibv_get_async_event", wait_for_device, context) &&
+      cancelled("rdma_get_cm_event", wait_for_connection, rdma_create_event_channel());
+  return all ? 0 : 1;
+}
