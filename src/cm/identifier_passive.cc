@@ -105,15 +105,14 @@ void Identifier::on_replied(device::StreamSocket stream) {
 }
 
 void Identifier::on_ready_timeout() {
-  std::shared_ptr<device::QueuePair> queue_pair;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stage_ != Stage::accepting) return;
-    stage_ = Stage::ended;
-    push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
-    queue_pair = queue_pair_.lock();
-  }
+  std::unique_lock lock(mutex_);
+  if (stage_ != Stage::accepting) return;
+  stage_ = Stage::ended;
+  const auto queue_pair = queue_pair_.lock();
+  lock.unlock();
   if (queue_pair) queue_pair->disconnect();
+  lock.lock();
+  push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 }
 
 int Identifier::reject(Bytes private_data) {

@@ -19,7 +19,7 @@ struct Settings {
   std::string address;       // the device's address; empty: all local ones
   bool acknowledge = true;   // completions mean "placed at the peer"
   bool crc = true;           // ask for MPA CRCs
-  bool strict_crc = false;   // place nothing before its CRC is known to be right
+  bool strict_crc = true;    // place nothing before its CRC is known to be right
   std::string capture_path;  // pcapng file; empty: none
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
 };

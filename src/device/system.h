@@ -29,7 +29,7 @@ std::ptrdiff_t send(int fd, std::span<const iovec> pieces);     // never blocks,
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
 bool peer_closed(int fd);  // at the end of what the peer has sent, or reset; reads nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
-// Does not wait, whatever the mode of the descriptor; -EOPNOTSUPP where the kernel cannot promise it.
+// Does not wait, whatever the mode of the descriptor; -EOPNOTSUPP where the kernel cannot do so.
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 int event_fd(bool semaphore);  // blocking, close-on-exec

@@ -50,9 +50,9 @@ Connection::Connection(const Options& options, Host& host)
                   .ord = std::min(options.ord, options.wire_ord),
                   .wire_ord = options.wire_ord},
                  host, out_),
-      responder_({.ird = options.ird, .snapshot = options.crc}, host, out_),
+      responder_({.ird = options.ird}, host, out_),
       receiver_(host),
-      deframer_({.crc = options.crc, .strict = options.strict_crc}, *this),
+      deframer_({.crc = options.crc, .strict = options.crc && options.strict_crc}, *this),
       may_send_(options.initiator) {
   out_.configure(
       {.crc = options.crc, .markers = options.send_markers, .mulpdu_bytes = options.mulpdu_bytes});
@@ -72,14 +72,14 @@ void Connection::send_rtr() {
       std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
       wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::write)}.emit(
           bytes);
-      out_.add(bytes, {}, true);
+      out_.add(bytes, {});
       break;
     }
     case RtrKind::send: {
       std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
       wire::DdpUntagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::send)}.emit(
           bytes);
-      out_.add(bytes, {}, true);
+      out_.add(bytes, {});
       requester_.skip_send_msn();
       break;
     }
@@ -300,7 +300,7 @@ void Connection::raise(const wire::Terminate& message) {
       .emit(header);
   const iovec piece{payload.data(), size};
   // Room is kept for this: has_room() leaves a whole FPDU and more.
-  out_.add(header, {&piece, 1}, true);
+  out_.add(header, {&piece, 1});
   end(EndReason::terminated);
 }
 

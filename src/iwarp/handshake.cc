@@ -127,7 +127,7 @@ void Handshake::put_terminate(wire::TerminateCode code) {
       .emit(header);
   Transmitter out;
   out.configure({.crc = negotiated_.crc, .markers = negotiated_.send_markers});
-  out.add(header, {&piece, 1}, true);
+  out.add(header, {&piece, 1});
   for (const auto& part : out.pending()) {
     const auto* at = static_cast<const std::byte*>(part.iov_base);
     output_.insert(output_.end(), at, at + part.iov_len);

@@ -208,7 +208,7 @@ bool Requester::build_send(Entry& entry) {
         .message_offset = entry.built_bytes};
     std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, gathered_, false);
+    out_.add(bytes, gathered_);
     entry.built_bytes += part;
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
@@ -231,7 +231,7 @@ bool Requester::build_write(Entry& entry) {
                                  .tagged_offset = entry.request.remote_address + entry.built_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, gathered_, false);
+    out_.add(bytes, gathered_);
     entry.built_bytes += part;
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
@@ -253,7 +253,7 @@ void Requester::build_immediate(Entry& entry) {
   std::array<std::byte, wire::ImmediateData::header_bytes> payload;
   wire::ImmediateData{.data_be = entry.request.immediate_be}.emit(payload);
   const iovec piece{payload.data(), payload.size()};
-  out_.add(bytes, {&piece, 1}, true);
+  out_.add(bytes, {&piece, 1});
 }
 
 // Adds a message of queue 1 and remembers that its answer is to come.
@@ -266,7 +266,7 @@ void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outst
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
   const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
-  out_.add(bytes, {&piece, 1}, true);
+  out_.add(bytes, {&piece, 1});
   if (outstanding.ours) {
     ours_outstanding_ = true;
   } else {

@@ -92,7 +92,7 @@ TerminateRaised Responder::answer_read(Request& request) {
         .tagged_offset = read.sink_offset + request.sent_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, {&piece, part > 0 ? 1U : 0U}, options_.snapshot);
+    out_.add(bytes, {&piece, part > 0 ? 1U : 0U});
     request.sent_bytes += part;
   } while (request.sent_bytes < read.size_bytes && out_.has_room());
   if (request.sent_bytes == read.size_bytes) request.started = false;
@@ -121,7 +121,7 @@ TerminateRaised Responder::answer_atomic(Request& request) {
                        .original_value = execute(operands, memory.at)}
       .emit(payload);
   const iovec piece{payload.data(), payload.size()};
-  out_.add(bytes, {&piece, 1}, true);
+  out_.add(bytes, {&piece, 1});
   return std::nullopt;
 }
 

@@ -17,8 +17,6 @@ class Responder {
  public:
   struct Options {
     std::uint16_t ird = 1;  // on the wire
-    // Copy what a read names before its checksum is computed: its owner may change it any time.
-    bool snapshot = true;
   };
 
   Responder(const Options& options, Host& host, Transmitter& out)

@@ -10,27 +10,10 @@
 namespace weft::iwarp {
 namespace {
 
-Bytes bytes_of(const iovec& piece) {
-  return {static_cast<const std::byte*>(piece.iov_base), piece.iov_len};
-}
-
 std::size_t total_bytes(std::span<const iovec> pieces) {
   std::size_t total = 0;
   for (const auto& piece : pieces) total += piece.iov_len;
   return total;
-}
-
-// Pad and CRC after a payload; returns the bytes written.
-std::size_t put_trailer(std::byte* at, std::size_t pad, const Crc32c* crc) {
-  std::memset(at, 0, pad);
-  std::uint32_t value = 0;  // any value where CRCs are off (RFC 5044 §4.4)
-  if (crc) {
-    Crc32c whole = *crc;
-    whole.update({at, pad});
-    value = whole.value();
-  }
-  wire::store_fpdu_crc(at + pad, value);
-  return pad + wire::fpdu_crc_bytes;
 }
 
 }  // namespace
@@ -65,36 +48,36 @@ void Transmitter::append(const std::byte* at, std::size_t bytes) {
   pieces_.push_back({const_cast<std::byte*>(at), bytes});
 }
 
-void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload, bool snapshot) {
+void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t payload_bytes = total_bytes(payload);
   if (options_.markers) return add_marked(ddp_header, payload, payload_bytes);
 
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
   const std::size_t pad = wire::fpdu_pad_bytes(ulpdu);
   const std::size_t head = wire::fpdu_length_bytes + ddp_header.size();
-  const bool copy = snapshot || payload_bytes <= copy_limit_bytes;
+  const bool copy = options_.crc || payload_bytes <= copy_limit_bytes;
+  const std::size_t tail = pad + wire::fpdu_crc_bytes;
 
-  std::byte* at = reserve(head + (copy ? payload_bytes : 0));
+  std::byte* at = reserve(head + (copy ? payload_bytes : 0) + tail);
   store_be(at, static_cast<std::uint16_t>(ulpdu));
   std::memcpy(at + wire::fpdu_length_bytes, ddp_header.data(), ddp_header.size());
-  std::size_t filled = head;
-  if (copy) {
-    for (const auto& piece : payload) {
-      std::memcpy(at + filled, piece.iov_base, piece.iov_len);
-      filled += piece.iov_len;
-    }
-  }
-  Crc32c crc;
-  if (options_.crc) crc.update({at, filled});
-  append(at, filled);
-  if (!copy) {
-    for (const auto& piece : payload) {
-      if (options_.crc) crc.update(bytes_of(piece));
+  std::byte* end = at + head;
+  for (const auto& piece : payload) {
+    if (!copy) {
+      append(at, static_cast<std::size_t>(end - at));
+      at = end;
       append(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
+      continue;
     }
+    std::memcpy(end, piece.iov_base, piece.iov_len);
+    end += piece.iov_len;
   }
-  std::byte* tail = reserve(pad + wire::fpdu_crc_bytes);
-  append(tail, put_trailer(tail, pad, options_.crc ? &crc : nullptr));
+  std::memset(end, 0, pad);
+  // Any value where CRCs are off (RFC 5044 §4.4).
+  const std::uint32_t crc =
+      options_.crc ? crc32c({at, static_cast<std::size_t>(end - at) + pad}) : 0;
+  wire::store_fpdu_crc(end + pad, crc);
+  append(at, static_cast<std::size_t>(end - at) + tail);
 }
 
 // Towards a peer that asked for markers (RFC 5044 §4.3) the FPDU is laid out once plain, once

@@ -38,9 +38,9 @@ class Transmitter {
   // Whether one more FPDU of any size may be added now.
   [[nodiscard]] bool has_room() const;
 
-  // Adds one FPDU: a DDP header, then the payload. `snapshot` copies payload of any size, for
-  // memory that somebody may change before TCP has taken it: the CRC must match what is sent.
-  void add(Bytes ddp_header, std::span<const iovec> payload, bool snapshot);
+  // Adds one FPDU: a DDP header, then the payload. With CRCs payload of any size is copied: others
+  // may change the memory before TCP has taken it, and the CRC must match what is sent.
+  void add(Bytes ddp_header, std::span<const iovec> payload);
 
   [[nodiscard]] bool empty() const { return first_ == pieces_.size(); }
   // What goes out next. Valid until the next call of any other member.

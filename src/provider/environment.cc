@@ -81,7 +81,7 @@ constexpr std::array table{
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.crc);
              }},
-    Variable{"WEFT_CRC_STRICT", "0", on_or_off,
+    Variable{"WEFT_CRC_STRICT", "1", on_or_off,
              "1: nothing reaches the application's memory before its CRC is known to be right, at "
              "the price of a copy.",
              [](std::string_view value, Settings& settings) {

@@ -64,19 +64,24 @@ PairOptions random_pair(Random& random) {
   return options;
 }
 
-// Posts a little, lets the world move a little, until all is posted and at rest.
+// Posts a little, lets the world move a little, until all is posted and at rest; or until nothing
+// moves any more, as when a corrupted length waits for bytes that never come.
 void work(Random& random, Pair& pair, RandomWork& a_work, RandomWork& b_work, bool check_placed) {
   while (!pair.a.connected() || !pair.b.connected()) ASSERT_TRUE(pair.step());
-  while (!a_work.all_posted() || !b_work.all_posted()) {
+  int idle_rounds = 0;
+  while ((!a_work.all_posted() || !b_work.all_posted()) && idle_rounds < 100) {
+    const std::size_t posted_before = a_work.posted() + b_work.posted();
     for (RandomWork* one : {&a_work, &b_work}) {
       for (auto posts = random.below(6); posts > 0 && !one->all_posted(); --posts) {
         one->post_one();
       }
     }
-    for (auto steps = random.between(1, 30); steps > 0; --steps) {
-      if (!pair.step()) break;
+    bool moved = a_work.posted() + b_work.posted() != posted_before;
+    for (auto steps = random.between(1, 30); steps > 0 && pair.step(); --steps) {
+      moved = true;
       if (check_placed && pair.a.connection().idle()) a_work.check_placed();
     }
+    idle_rounds = moved ? 0 : idle_rounds + 1;
     if (testing::Test::HasFailure()) return;
   }
   pair.drive();
@@ -95,6 +100,7 @@ TEST(Random, WorkInBothDirections) {
     work(random, pair, a_work, b_work, options.a.acknowledge);
     ASSERT_FALSE(pair.a.connection().ended()) << describe(pair.a.connection().terminate().code);
     ASSERT_FALSE(pair.b.connection().ended()) << describe(pair.b.connection().terminate().code);
+    EXPECT_TRUE(a_work.all_posted() && b_work.all_posted());
     a_work.check_success();
     b_work.check_success();
     if (HasFailure()) return;

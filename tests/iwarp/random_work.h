@@ -17,6 +17,7 @@ class RandomWork {
   RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests);
 
   [[nodiscard]] bool all_posted() const { return posted_.size() == requests_; }
+  [[nodiscard]] std::size_t posted() const { return posted_.size(); }
   // Posts one request, unless the queue is full.
   void post_one();
 

@@ -33,7 +33,7 @@ TEST(Environment, RightValuesAreSet) {
   setenv("WEFT_ADDR", "::1", 1);
   setenv("WEFT_ACK", "0", 1);
   setenv("WEFT_CRC", "0", 1);
-  setenv("WEFT_CRC_STRICT", "1", 1);
+  setenv("WEFT_CRC_STRICT", "0", 1);
   setenv("WEFT_CAPTURE", "/tmp/x.pcapng", 1);
   setenv("WEFT_PORT_OFFSET", "1000", 1);
   setenv("WEFT_PROGRESS", "thread", 1);
@@ -42,7 +42,7 @@ TEST(Environment, RightValuesAreSet) {
   EXPECT_EQ(settings.address, "::1");
   EXPECT_FALSE(settings.acknowledge);
   EXPECT_FALSE(settings.crc);
-  EXPECT_TRUE(settings.strict_crc);
+  EXPECT_FALSE(settings.strict_crc);
   EXPECT_EQ(settings.capture_path, "/tmp/x.pcapng");
   EXPECT_EQ(settings.port_offset, 1000);
   EXPECT_EQ(settings.progress, device::ProgressMode::thread);
