@@ -27,7 +27,7 @@ need() {
   local version
   command -v "$1" >/dev/null || { echo "  $1 is not installed (package $2): left out"; return 1; }
   version=$(dpkg-query -W -f '${Version}' "$2" 2>/dev/null) || return 0
-  printf '%s  %s of %s %s, as it comes%s\n' "$dim" "$1" "$2" "$version" "$plain"
+  echo "  $1 is the unmodified program of the package $2 $version"
 }
 
 # A port that nobody listens on.
@@ -88,6 +88,7 @@ judge() {
     awk '/CRC check/ { if (/Good CRC32/) good++; else bad++ }
          END { printf "  %8d  right CRCs\n  %8d  wrong CRCs\n", good, bad }'
   printf '  %8d  malformed frames\n' "$("${read[@]}" -Y _ws.malformed 2>/dev/null | wc -l)"
+  echo "  More reads than rping asks for: an empty one proves to who wrote or sent that it arrived."
 }
 
 title "RDMA on a machine that has none"
@@ -118,9 +119,8 @@ title "5. What tshark sees in the capture of the rping client"
 if [[ -s $scratch/rping.pcapng ]] && need tshark tshark; then judge "$scratch/rping.pcapng"; fi
 
 title "What to try next"
-cat <<TEXT
-  $weft run -- PROGRAM…                        your own RDMA program; its peer in another terminal
-  $weft run --capture out.pcapng -- PROGRAM…   and look at out.pcapng in Wireshark
-  $weft help environment                       what changes how the device behaves
-  README.md, docs/architecture.md                           what it is, and how it works
-TEXT
+try() { printf '  %-60s %s\n' "$1" "$2"; }
+try "$weft run -- PROGRAM…" "your own program; its peer in another terminal"
+try "$weft run --capture out.pcapng -- PROGRAM…" "look at out.pcapng in Wireshark"
+try "$weft help environment" "what changes how the device behaves"
+try "README.md, docs/architecture.md" "what it is, and how it works"

@@ -157,7 +157,9 @@ TEST(Fault, MisalignedAtomicLeavesMemoryUnchanged) {
 
 // The kernel reports memory that went away under its registration; no crash, no silence.
 TEST(Fault, UnmappedReceiveBuffer) {
-  Pair pair;
+  PairOptions options;
+  options.settings.crc = false;  // so that the kernel places, and notices
+  Pair pair(options);
   constexpr std::size_t large = 1 << 20;
   void* memory =
       mmap(nullptr, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -134,18 +134,21 @@ TEST(Write, TargetWithdrawnInTheMiddleOfAnFpduStaysUntouched) {
 
 // Deregistering waits for nobody: what is still to be sent from the memory is copied.
 TEST(Write, SourceThatGoesAwayIsCopied) {
-  auto options = roomy(true);
-  options.mulpdu_bytes = 9000;  // segments that are not copied anyway
-  ScriptedPeer peer(options);
-  Region& from = peer.host.add(pattern(20'000));
-  const auto content = from.copy();
-  peer.post({.operation = Operation::write, .remote_address = 0, .rkey = 1}, {from.slice()});
-  (void)peer.connection.plan_send();
-  peer.connection.forget(from.bytes().data(), from.size());
-  from.put(0, Content(20'000));
-  peer.expect(write(1, 0, Bytes(content).first(8986), false));
-  peer.expect(write(1, 8986, Bytes(content).subspan(8986, 8986), false));
-  peer.expect(write(1, 17'972, Bytes(content).subspan(17'972)));
+  for (const bool crc : {true, false}) {
+    auto options = roomy(true);
+    options.mulpdu_bytes = 9000;
+    options.crc = crc;  // only without CRCs are payloads sent from where they are
+    ScriptedPeer peer(options);
+    Region& from = peer.host.add(pattern(20'000));
+    const auto content = from.copy();
+    peer.post({.operation = Operation::write, .remote_address = 0, .rkey = 1}, {from.slice()});
+    (void)peer.connection.plan_send();
+    peer.connection.forget(from.bytes().data(), from.size());
+    from.put(0, Content(20'000));
+    peer.expect(write(1, 0, Bytes(content).first(8986), false));
+    peer.expect(write(1, 8986, Bytes(content).subspan(8986, 8986), false));
+    peer.expect(write(1, 17'972, Bytes(content).subspan(17'972)));
+  }
 }
 
 }  // namespace
