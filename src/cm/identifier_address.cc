@@ -54,7 +54,7 @@ int Identifier::bind_locked(const sockaddr_storage& address) {
   if (const int failed = check_local(address)) return failed;
   sockaddr_storage tcp = to_tcp(address, registry_->settings().port_offset);
   if (const int failed = reserve(tcp, options_, reserved_)) {
-    if (failed == EADDRINUSE) ++registry_->counters().addresses_in_use;
+    if (failed == EADDRINUSE) registry_->report_address_in_use(tcp);
     return failed;
   }
   set_source(tcp);
@@ -168,8 +168,10 @@ int Identifier::listen(int backlog) {
   if (stage_ != Stage::bound) return EINVAL;
   const int requests = backlog > 0 ? backlog : device::limits::default_backlog;
   // TCP's own queue is as long as the system allows: where it is full a client loses a second.
+  sockaddr_storage tcp{};
+  device::sys::local_address(reserved_.get(), &tcp);
   if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
-    if (failed == EADDRINUSE) ++registry_->counters().addresses_in_use;
+    if (failed == EADDRINUSE) registry_->report_address_in_use(tcp);
     return failed;
   }
   stage_ = Stage::listening;

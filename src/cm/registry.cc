@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cm/identifier.h"
+#include "device/addresses.h"
 
 namespace weft::cm {
 
@@ -44,9 +45,20 @@ ibv_pd* Registry::default_domain() {
 
 void Registry::report_unacknowledged(const std::string& peer) {
   ++counters_.unacknowledged;
-  if (reported_.exchange(true)) return;
+  if (reported_unacknowledged_.exchange(true)) return;
   std::fprintf(stderr, "weft: peer %s grants no reads: completions mean 'TCP has the bytes'\n",
                peer.c_str());
+}
+
+// The program's own message is about an address "in use" where an InfiniBand port of that number
+// would be free.
+void Registry::report_address_in_use(const sockaddr_storage& tcp) {
+  ++counters_.addresses_in_use;
+  if (reported_address_in_use_.exchange(true)) return;
+  std::fprintf(stderr,
+               "weft: somebody has TCP port %d of this machine already, which is where iWARP would "
+               "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n\n",
+               device::port_of(tcp));
 }
 
 void Registry::add(const std::shared_ptr<Channel>& channel) {

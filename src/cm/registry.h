@@ -45,8 +45,9 @@ class Registry {
   [[nodiscard]] LiveCounters& counters() { return counters_; }
   // For ids whose program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
-  // On stderr, once per process.
+  // Both count, and tell the user once per process, on stderr.
   void report_unacknowledged(const std::string& peer);
+  void report_address_in_use(const sockaddr_storage& tcp);
 
   void add(const std::shared_ptr<Channel>& channel);
   void remove(Channel* channel);
@@ -59,7 +60,8 @@ class Registry {
   std::function<device::Context*()> open_;
   Options options_;
   LiveCounters counters_;
-  std::atomic<bool> reported_{false};
+  std::atomic<bool> reported_unacknowledged_{false};
+  std::atomic<bool> reported_address_in_use_{false};
 
   std::mutex mutex_;
   device::Context* context_ = nullptr;

@@ -52,7 +52,8 @@ def record(case, stage, result, seconds, note):
     with open(path, "a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        kept = [text for text in file if json.loads(text)["case"] != case.name]
+        kept = [text for text in file
+                if json.loads(text)["case"] in cases.CASES.keys() - {case.name}]
         file.truncate(0)
         file.writelines(kept + [json.dumps(line, ensure_ascii=False) + "\n"])
 
