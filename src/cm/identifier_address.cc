@@ -167,9 +167,9 @@ int Identifier::listen(int backlog) {
   }
   if (stage_ != Stage::bound) return EINVAL;
   const int requests = backlog > 0 ? backlog : device::limits::default_backlog;
-  // TCP's own queue is as long as the system allows: where it is full a client loses a second.
   sockaddr_storage tcp{};
   device::sys::local_address(reserved_.get(), &tcp);
+  // TCP's own queue is as long as the system allows: where it is full a client loses a second.
   if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
     if (failed == EADDRINUSE) registry_->report_address_in_use(tcp);
     return failed;
