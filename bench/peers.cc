@@ -105,10 +105,9 @@ VerbsEnd::VerbsEnd(Lines& lines, bool crc, std::size_t buffer_bytes)
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap = {256, 256, 1, 1, 64};
   queue_pair_ = device::QueuePair::create(context_, &domain_->pd, attributes);
-  mr_ = context_.register_memory(*domain_, buffer_.data(), buffer_.size(),
-                                 reinterpret_cast<std::uint64_t>(buffer_.data()),
-                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                     IBV_ACCESS_REMOTE_READ);
+  mr_ = context_.register_memory(
+      *domain_, buffer_.data(), buffer_.size(), reinterpret_cast<std::uint64_t>(buffer_.data()),
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   if (!queue_pair_ || !mr_) give_up("cannot make a queue pair");
   const device::StreamParameters parameters{.initiator = lines.active,
                                             .crc = crc,

@@ -1,5 +1,5 @@
-// The embedded device against raw TCP moving the same bytes, round by round in turn: half round trips,
-// bandwidth, message rate. Prints ratios; absolute figures only for orientation.
+// The embedded device against raw TCP moving the same bytes, round by round in turn: half round
+// trips, bandwidth, message rate. Prints ratios; absolute figures only for orientation.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -238,9 +238,8 @@ std::vector<Row> rows(double scale) {
   std::vector<Row> all;
   for (const bool crc : {false, true}) {
     const std::string tag = crc ? ", CRC" : "";
-    for (const auto& [bytes, label] : {std::pair<std::size_t, const char*>{8, "8 B"},
-                                       {4096, "4 KiB"},
-                                       {65536, "64 KiB"}}) {
+    for (const auto& [bytes, label] :
+         {std::pair<std::size_t, const char*>{8, "8 B"}, {4096, "4 KiB"}, {65536, "64 KiB"}}) {
       const int iterations = times(bytes > 4096 ? 4000 : 20000);
       const std::size_t size = bytes;
       const auto raw = [=] { return raw_latency(size, iterations); };
@@ -255,20 +254,18 @@ std::vector<Row> rows(double scale) {
       const std::size_t size = bytes;
       const double unit = static_cast<double>(size) * 1e-9;
       const auto raw = [=] { return raw_rate(size, messages); };
-      for (const auto& [opcode, word] : {std::pair{IBV_WR_RDMA_WRITE, "write"},
-                                         {IBV_WR_RDMA_READ, "read"}}) {
+      for (const auto& [opcode, word] :
+           {std::pair{IBV_WR_RDMA_WRITE, "write"}, {IBV_WR_RDMA_READ, "read"}}) {
         const auto operation = opcode;
         all.push_back({fmt::format("bandwidth, {} {}{}", word, label, tag), raw,
-                       [=] { return rate(operation, size, messages, 1, crc); }, unit,
-                       "GB/s"});
+                       [=] { return rate(operation, size, messages, 1, crc); }, unit, "GB/s"});
       }
     }
     for (const int batch : {1, 32}) {
       const int messages = times(320'000);
       all.push_back({fmt::format("rate, 8 B sends, {} at a time{}", batch, tag),
                      [=] { return raw_rate(8, messages); },
-                     [=] { return rate(IBV_WR_SEND, 8, messages, batch, crc); }, 1e-6,
-                     "M/s"});
+                     [=] { return rate(IBV_WR_SEND, 8, messages, batch, crc); }, 1e-6, "M/s"});
     }
   }
   return all;
@@ -282,12 +279,15 @@ int main(int argc, char** argv) {
   int rounds = 5;
   double scale = 1;
   std::string only;
-  app.add_option("--rounds", rounds, "rounds per row; the median is printed")->check(CLI::Range(1, 99));
+  app.add_option("--rounds", rounds, "rounds per row; the median is printed")
+      ->check(CLI::Range(1, 99));
   app.add_option("--scale", scale, "how much to do per round, 1 is the default");
   app.add_option("--only", only, "only rows whose name contains this");
   CLI11_PARSE(app, argc, argv);
-  fmt::print("ratio weft/raw: median [min..max] of {} rounds; half round trips: lower is better, "
-             "others: higher\n", rounds);
+  fmt::print(
+      "ratio weft/raw: median [min..max] of {} rounds; half round trips: lower is better, "
+      "others: higher\n",
+      rounds);
   for (const auto& row : weft::bench::rows(scale)) {
     if (row.name.find(only) != std::string::npos) weft::bench::measure(row, rounds);
   }

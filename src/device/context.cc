@@ -48,7 +48,9 @@ Context* Context::of(ibv_context* context) {
   return *reinterpret_cast<Context**>(extended + sizeof(verbs_context));
 }
 
-void Context::raise(const ibv_async_event& event) { events_.push(event); }
+void Context::raise(const ibv_async_event& event) {
+  events_.push(event);
+}
 
 int Context::next_event(ibv_async_event& event) {
   while (true) {
@@ -77,9 +79,8 @@ void Context::acknowledge(const ibv_async_event& event) {
   {
     const std::lock_guard lock(event_mutex_);
     const void* element = event.element.cq;
-    const auto known = std::find_if(delivered_.begin(), delivered_.end(), [&](const auto& entry) {
-      return entry.element == element;
-    });
+    const auto known = std::find_if(delivered_.begin(), delivered_.end(),
+                                    [&](const auto& entry) { return entry.element == element; });
     if (known == delivered_.end()) return;
     if (--known->count == 0) delivered_.erase(known);
   }
@@ -103,8 +104,8 @@ ProtectionDomain* Context::allocate_domain() {
   return domain;
 }
 
-ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address,
-                                 std::size_t length_bytes, std::uint64_t iova, unsigned access) {
+ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::size_t length_bytes,
+                                 std::uint64_t iova, unsigned access) {
   int failed = check_access(access);
   if (failed == 0 && length_bytes > limits::max_region_bytes) failed = EINVAL;
   if (failed == 0) failed = check_mapped(address, length_bytes);
@@ -168,9 +169,9 @@ void Context::remove(const QueuePair* queue_pair) {
 
 std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(queue_pairs_.begin(), queue_pairs_.end(),
-                   [&](const auto& entry) { return entry->verbs()->qp_num == number; });
+  const auto found = std::find_if(queue_pairs_.begin(), queue_pairs_.end(), [&](const auto& entry) {
+    return entry->verbs()->qp_num == number;
+  });
   return found == queue_pairs_.end() ? nullptr : *found;
 }
 

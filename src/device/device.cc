@@ -75,8 +75,8 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
 
 Device::~Device() = default;
 
-// Numbers come back only after all others have been used: a late reference to an old queue pair does
-// not hit a new one.
+// Numbers come back only after all others have been used: a late reference to an old queue pair
+// does not hit a new one.
 std::uint32_t Device::next_queue_pair_number() {
   return first_queue_pair_number + next_number_.fetch_add(1) % queue_pair_numbers;
 }

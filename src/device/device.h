@@ -1,4 +1,5 @@
-// The device weft0: one per process that uses it. Contexts are opened on it; it owns what they share.
+// The device weft0: one per process that uses it. Contexts are opened on it; it owns what they
+// share.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -55,7 +56,8 @@ class Device {
   Device(const Settings& settings, std::vector<LocalAddress> addresses,
          std::shared_ptr<CaptureFile> capture);
 
-  // Vendor libraries look at the pointer right behind ibv_device to see whether the device is theirs.
+  // Vendor libraries look at the pointer right behind ibv_device to see whether the device is
+  // theirs.
   struct Handle {
     ibv_device device{};
     std::array<void*, 8> behind{};

@@ -20,9 +20,13 @@ std::uint64_t token_of(std::size_t index, std::uint32_t generation) {
   return std::uint64_t{generation} << 32 | index;
 }
 
-std::size_t index_of(std::uint64_t token) { return token & 0xFFFFFFFF; }
+std::size_t index_of(std::uint64_t token) {
+  return token & 0xFFFFFFFF;
+}
 
-std::uint32_t generation_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> 32); }
+std::uint32_t generation_of(std::uint64_t token) {
+  return static_cast<std::uint32_t>(token >> 32);
+}
 
 }  // namespace
 
@@ -130,7 +134,8 @@ int Engine::run_deadlines() {
       const std::uint64_t now = sys::now_ns();
       const auto first = deadlines_.begin();
       if (first->first > now) {
-        return static_cast<int>(std::min<std::uint64_t>((first->first - now) / 1'000'000 + 1, 60000));
+        return static_cast<int>(
+            std::min<std::uint64_t>((first->first - now) / 1'000'000 + 1, 60000));
       }
       due = first->second.lock();
       deadlines_.erase(first);

@@ -1,10 +1,11 @@
 // Who makes things happen: one epoll set and one thread per device, and any application thread that
 // polls a completion queue meanwhile.
 //
-// An application that polls without pause needs no thread: each wake-up of the thread would only take
-// the processor away from it. So what an application thread looks after, the progress thread leaves
-// alone and looks at again after a tick. When nobody has looked meanwhile (the application computes,
-// or watches memory), or somebody is about to sleep on an event, the thread does the work.
+// An application that polls without pause needs no thread: each wake-up of the thread would only
+// take the processor away from it. So what an application thread looks after, the progress thread
+// leaves alone and looks at again after a tick. When nobody has looked meanwhile (the application
+// computes, or watches memory), or somebody is about to sleep on an event, the thread does the
+// work.
 #pragma once
 
 #include <atomic>

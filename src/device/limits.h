@@ -8,12 +8,15 @@ namespace weft::device::limits {
 
 // QPNs have 24 bits; the table of a process is bounded by descriptors long before that. ENOMEM.
 inline constexpr int max_queue_pairs = 16384;
-// A ring is allocated when the queue is made: 16384 entries of a send queue take about 5 MB. EINVAL.
+// A ring is allocated when the queue is made: 16384 entries of a send queue take about 5 MB.
+// EINVAL.
 inline constexpr std::uint32_t max_work_requests = 16384;
 // One FPDU must be describable in one sendmsg with room to spare. EINVAL.
 inline constexpr std::uint32_t max_slices = 32;
 // Beyond this, copying is slower than referring. EINVAL, never clamped: programs probe for it.
 inline constexpr std::uint32_t max_inline_bytes = 1024;
+// Who asks for less gets this much: several programs send a few bytes inline without having asked.
+inline constexpr std::uint32_t least_inline_bytes = 64;
 inline constexpr int max_completion_queues = 65536;
 // A ring of 4 Mi completions takes 192 MB. EINVAL.
 inline constexpr int max_completions = 4 * 1024 * 1024;

@@ -11,8 +11,8 @@
 
 namespace weft::device {
 
-// Open addressing with linear probing. A removed entry becomes a gravestone, so that a reader who is
-// walking past it loses nothing.
+// Open addressing with linear probing. A removed entry becomes a gravestone, so that a reader who
+// is walking past it loses nothing.
 struct MemoryTable::Table {
   explicit Table(std::size_t entries) : slots(entries) {}
   std::vector<std::atomic<Region*>> slots;
@@ -26,9 +26,13 @@ namespace {
 
 constexpr std::size_t first_table_entries = 256;
 
-Region* gravestone() { return reinterpret_cast<Region*>(std::uintptr_t{1}); }
+Region* gravestone() {
+  return reinterpret_cast<Region*>(std::uintptr_t{1});
+}
 
-bool is_region(const Region* entry) { return reinterpret_cast<std::uintptr_t>(entry) > 1; }
+bool is_region(const Region* entry) {
+  return reinterpret_cast<std::uintptr_t>(entry) > 1;
+}
 
 }  // namespace
 
@@ -121,9 +125,12 @@ namespace {
 
 std::uint32_t access_bit(iwarp::RemoteRight right) {
   switch (right) {
-    case iwarp::RemoteRight::write: return IBV_ACCESS_REMOTE_WRITE;
-    case iwarp::RemoteRight::read: return IBV_ACCESS_REMOTE_READ;
-    case iwarp::RemoteRight::atomic: return IBV_ACCESS_REMOTE_ATOMIC;
+    case iwarp::RemoteRight::write:
+      return IBV_ACCESS_REMOTE_WRITE;
+    case iwarp::RemoteRight::read:
+      return IBV_ACCESS_REMOTE_READ;
+    case iwarp::RemoteRight::atomic:
+      return IBV_ACCESS_REMOTE_ATOMIC;
   }
   return 0;
 }

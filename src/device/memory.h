@@ -1,4 +1,5 @@
-// Registered memory: which STag names which bytes, and who may do what with them (RFC 5040 §8, RFC 5042).
+// Registered memory: which STag names which bytes, and who may do what with them (RFC 5040 §8, RFC
+// 5042).
 //
 // Looking up is lock-free; it happens under some queue pair's lock. Taking a region away happens in
 // two steps: it leaves the table, then every queue pair's lock is taken once (see Context), after
@@ -23,8 +24,8 @@ namespace weft::device {
 struct Region {
   ibv_mr mr{};  // first: an ibv_mr* is a Region*
   std::uint32_t domain = 0;
-  std::uint32_t access = 0;        // IBV_ACCESS_*
-  std::uint64_t iova = 0;          // what the first byte is called by lkey and rkey
+  std::uint32_t access = 0;  // IBV_ACCESS_*
+  std::uint64_t iova = 0;    // what the first byte is called by lkey and rkey
   std::byte* base = nullptr;
   std::uint64_t length_bytes = 0;
   // A Send with Invalidate withdrew it (RFC 5040 §5.3); lkey access stays.
@@ -40,8 +41,8 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Gives the region an unguessable STag and makes it known; false where the table is full. The table
-  // does not own it.
+  // Gives the region an unguessable STag and makes it known; false where the table is full. The
+  // table does not own it.
   bool add(Region& region);
   // After this, and a grace period, nobody holds the region.
   void remove(Region& region);

@@ -1,5 +1,5 @@
-// The operations that verbs.h calls through the context, inline and without a check: the seam between
-// C programs and the device's objects. No exception crosses it.
+// The operations that verbs.h calls through the context, inline and without a check: the seam
+// between C programs and the device's objects. No exception crosses it.
 #include <cerrno>
 #include <new>
 
@@ -49,8 +49,12 @@ ibv_qp* extended_create_qp(ibv_context* /*context*/, ibv_qp_init_attr_ex* /*attr
   return nullptr;
 }
 
-int no_bind(ibv_qp* /*qp*/, ibv_mw* /*window*/, ibv_mw_bind* /*bind*/) { return EOPNOTSUPP; }
-int no_dealloc(ibv_mw* /*window*/) { return EOPNOTSUPP; }
+int no_bind(ibv_qp* /*qp*/, ibv_mw* /*window*/, ibv_mw_bind* /*bind*/) {
+  return EOPNOTSUPP;
+}
+int no_dealloc(ibv_mw* /*window*/) {
+  return EOPNOTSUPP;
+}
 
 }  // namespace
 

@@ -40,8 +40,8 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any from 4 KiB: nothing is pinned
   attributes.max_qp = limits::max_queue_pairs;
   attributes.max_qp_wr = limits::max_work_requests;
-  attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
-                                IBV_DEVICE_RC_RNR_NAK_GEN;
+  attributes.device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN;
   attributes.max_sge = limits::max_slices;
   attributes.max_sge_rd = limits::max_slices;
   attributes.max_cq = limits::max_completion_queues;
@@ -87,7 +87,9 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   return 0;
 }
 
-std::size_t gid_count(Context& context) { return context.device().addresses().size(); }
+std::size_t gid_count(Context& context) {
+  return context.device().addresses().size();
+}
 
 int query_gid(Context& context, std::uint8_t port, int index, ibv_gid& gid) {
   if (port != 1 || index < 0 || static_cast<std::size_t>(index) >= gid_count(context)) {

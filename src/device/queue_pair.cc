@@ -1,5 +1,6 @@
 #include "device/queue_pair.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -12,9 +13,8 @@
 namespace weft::device {
 namespace {
 
-constexpr unsigned all_remote_access =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-    IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned all_remote_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 int check(const ibv_qp_init_attr& attributes) {
   if (attributes.qp_type != IBV_QPT_RC) {
@@ -42,6 +42,8 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
     return nullptr;
   }
   if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+  attributes.cap.max_inline_data =
+      std::max(attributes.cap.max_inline_data, limits::least_inline_bytes);
   auto made = std::make_shared<QueuePair>(context, domain, attributes);
   made->send_queue_->attach(made);
   made->receive_queue_->attach(made);
@@ -114,19 +116,19 @@ int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
   socket_ = std::move(socket);
   stream_base_ = socket_.written_bytes();
   const Settings& settings = context_.device().settings();
-  stream_.emplace(iwarp::Connection::Options{.initiator = parameters.initiator,
-                                             .crc = parameters.crc,
-                                             .strict_crc = settings.strict_crc,
-                                             .send_markers = parameters.send_markers,
-                                             .acknowledge = parameters.acknowledge,
-                                             .ird = parameters.ird,
-                                             .wire_ord = parameters.wire_ord,
-                                             .ord = parameters.ord,
-                                             .rtr = parameters.rtr,
-                                             .mulpdu_bytes =
-                                                 socket_.mulpdu_bytes(parameters.send_markers),
-                                             .limits = limits_},
-                  static_cast<iwarp::Host&>(*this));
+  stream_.emplace(
+      iwarp::Connection::Options{.initiator = parameters.initiator,
+                                 .crc = parameters.crc,
+                                 .strict_crc = settings.strict_crc,
+                                 .send_markers = parameters.send_markers,
+                                 .acknowledge = parameters.acknowledge,
+                                 .ird = parameters.ird,
+                                 .wire_ord = parameters.wire_ord,
+                                 .ord = parameters.ord,
+                                 .rtr = parameters.rtr,
+                                 .mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers),
+                                 .limits = limits_},
+      static_cast<iwarp::Host&>(*this));
   observer_ = std::move(observer);
   handle_.qp.state = IBV_QPS_RTS;
   writing_ = false;

@@ -1,8 +1,8 @@
 // A queue pair: ibv_create_qp(3), ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3).
 //
 // One lock covers the queue pair, its socket and its protocol machine. Lock order: queue pair, then
-// shared receive queue, then completion queue, then event queue. Nothing calls out while it is held,
-// except into those.
+// shared receive queue, then completion queue, then event queue. Nothing calls out while it is
+// held, except into those.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,8 +22,8 @@
 
 namespace weft::device {
 
-// Who set up the connection of a queue pair and wants to know what becomes of it. Called without any
-// lock, from whichever thread found out.
+// Who set up the connection of a queue pair and wants to know what becomes of it. Called without
+// any lock, from whichever thread found out.
 class ConnectionObserver {
  public:
   virtual ~ConnectionObserver() = default;

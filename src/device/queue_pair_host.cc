@@ -11,17 +11,28 @@ using iwarp::Status;
 
 ibv_wc_status verbs_status(Status status) {
   switch (status) {
-    case Status::success: return IBV_WC_SUCCESS;
-    case Status::local_length: return IBV_WC_LOC_LEN_ERR;
-    case Status::local_protection: return IBV_WC_LOC_PROT_ERR;
-    case Status::local_operation: return IBV_WC_LOC_QP_OP_ERR;
-    case Status::flushed: return IBV_WC_WR_FLUSH_ERR;
-    case Status::remote_access: return IBV_WC_REM_ACCESS_ERR;
-    case Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
-    case Status::remote_operation: return IBV_WC_REM_OP_ERR;
-    case Status::retry_exceeded: return IBV_WC_RETRY_EXC_ERR;
-    case Status::rnr_retry_exceeded: return IBV_WC_RNR_RETRY_EXC_ERR;
-    case Status::bad_response: return IBV_WC_BAD_RESP_ERR;
+    case Status::success:
+      return IBV_WC_SUCCESS;
+    case Status::local_length:
+      return IBV_WC_LOC_LEN_ERR;
+    case Status::local_protection:
+      return IBV_WC_LOC_PROT_ERR;
+    case Status::local_operation:
+      return IBV_WC_LOC_QP_OP_ERR;
+    case Status::flushed:
+      return IBV_WC_WR_FLUSH_ERR;
+    case Status::remote_access:
+      return IBV_WC_REM_ACCESS_ERR;
+    case Status::remote_invalid_request:
+      return IBV_WC_REM_INV_REQ_ERR;
+    case Status::remote_operation:
+      return IBV_WC_REM_OP_ERR;
+    case Status::retry_exceeded:
+      return IBV_WC_RETRY_EXC_ERR;
+    case Status::rnr_retry_exceeded:
+      return IBV_WC_RNR_RETRY_EXC_ERR;
+    case Status::bad_response:
+      return IBV_WC_BAD_RESP_ERR;
   }
   return IBV_WC_GENERAL_ERR;
 }
@@ -29,12 +40,17 @@ ibv_wc_status verbs_status(Status status) {
 ibv_wc_opcode verbs_opcode(Operation operation) {
   switch (operation) {
     case Operation::send:
-    case Operation::send_invalidate: return IBV_WC_SEND;
+    case Operation::send_invalidate:
+      return IBV_WC_SEND;
     case Operation::write:
-    case Operation::write_immediate: return IBV_WC_RDMA_WRITE;
-    case Operation::read: return IBV_WC_RDMA_READ;
-    case Operation::compare_swap: return IBV_WC_COMP_SWAP;
-    case Operation::fetch_add: return IBV_WC_FETCH_ADD;
+    case Operation::write_immediate:
+      return IBV_WC_RDMA_WRITE;
+    case Operation::read:
+      return IBV_WC_RDMA_READ;
+    case Operation::compare_swap:
+      return IBV_WC_COMP_SWAP;
+    case Operation::fetch_add:
+      return IBV_WC_FETCH_ADD;
   }
   return IBV_WC_SEND;
 }
@@ -92,7 +108,9 @@ void QueuePair::complete_receive(const iwarp::ReceiveCompletion& completion) {
   pending_.push_back({wc, true, completion.solicited});
 }
 
-void QueuePair::on_peer_ready() { ready_notice_ = true; }
+void QueuePair::on_peer_ready() {
+  ready_notice_ = true;
+}
 
 void QueuePair::on_end(iwarp::EndReason reason) {
   end_reason_ = reason;

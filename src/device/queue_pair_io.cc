@@ -105,8 +105,8 @@ void QueuePair::send_available() {
   want_write(false);
 }
 
-// RFC 5044 §3: the FPDU size follows TCP's segment size, which is small until TCP has seen the peer's
-// window grow, and shrinks when a router says so.
+// RFC 5044 §3: the FPDU size follows TCP's segment size, which is small until TCP has seen the
+// peer's window grow, and shrinks when a router says so.
 void QueuePair::follow_segment_size(std::size_t sent_bytes) {
   constexpr std::size_t look_every_bytes = 256 * 1024;
   sent_since_look_ += sent_bytes;

@@ -15,22 +15,42 @@ using iwarp::Operation;
 // False for what this device has no operation for.
 bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
   switch (opcode) {
-    case IBV_WR_SEND: operation = Operation::send; return true;
-    case IBV_WR_SEND_WITH_INV: operation = Operation::send_invalidate; return true;
-    case IBV_WR_RDMA_WRITE: operation = Operation::write; return true;
-    case IBV_WR_RDMA_WRITE_WITH_IMM: operation = Operation::write_immediate; return true;
-    case IBV_WR_RDMA_READ: operation = Operation::read; return true;
-    case IBV_WR_ATOMIC_CMP_AND_SWP: operation = Operation::compare_swap; return true;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: operation = Operation::fetch_add; return true;
-    default: return false;
+    case IBV_WR_SEND:
+      operation = Operation::send;
+      return true;
+    case IBV_WR_SEND_WITH_INV:
+      operation = Operation::send_invalidate;
+      return true;
+    case IBV_WR_RDMA_WRITE:
+      operation = Operation::write;
+      return true;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      operation = Operation::write_immediate;
+      return true;
+    case IBV_WR_RDMA_READ:
+      operation = Operation::read;
+      return true;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      operation = Operation::compare_swap;
+      return true;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      operation = Operation::fetch_add;
+      return true;
+    default:
+      return false;
   }
 }
 
 void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
   switch (work.operation) {
-    case Operation::send: break;
-    case Operation::send_invalidate: work.rkey = request.invalidate_rkey; break;
-    case Operation::write_immediate: work.immediate_be = request.imm_data; [[fallthrough]];
+    case Operation::send:
+      break;
+    case Operation::send_invalidate:
+      work.rkey = request.invalidate_rkey;
+      break;
+    case Operation::write_immediate:
+      work.immediate_be = request.imm_data;
+      [[fallthrough]];
     case Operation::write:
     case Operation::read:
       work.remote_address = request.wr.rdma.remote_addr;
@@ -48,9 +68,12 @@ void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
 
 int error_of(iwarp::Requester::Posted posted) {
   switch (posted) {
-    case iwarp::Requester::Posted::ok: return 0;
-    case iwarp::Requester::Posted::queue_full: return ENOMEM;
-    case iwarp::Requester::Posted::invalid: return EINVAL;
+    case iwarp::Requester::Posted::ok:
+      return 0;
+    case iwarp::Requester::Posted::queue_full:
+      return ENOMEM;
+    case iwarp::Requester::Posted::invalid:
+      return EINVAL;
   }
   return EINVAL;
 }
@@ -104,8 +127,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
 void QueuePair::flush_send(const ibv_send_wr& request) {
   Operation operation{};
   operation_of(request.opcode, operation);
-  complete_send(
-      {.wr_id = request.wr_id, .operation = operation, .status = iwarp::Status::flushed});
+  complete_send({.wr_id = request.wr_id, .operation = operation, .status = iwarp::Status::flushed});
 }
 
 int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
@@ -168,12 +190,16 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
 
 int QueuePair::change_state(ibv_qp_state next) {
   switch (next) {
-    case IBV_QPS_RESET: reset(); break;
+    case IBV_QPS_RESET:
+      reset();
+      break;
     case IBV_QPS_ERR:
       if (stream_ && !stream_->ended()) stream_->close();
       enter_error();
       break;
-    default: handle_.qp.state = next; break;
+    default:
+      handle_.qp.state = next;
+      break;
   }
   return 0;
 }

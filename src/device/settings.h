@@ -1,5 +1,5 @@
-// What a user may choose about the device. Who reads the environment fills this in; the device never
-// looks at the environment itself.
+// What a user may choose about the device. Who reads the environment fills this in; the device
+// never looks at the environment itself.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ enum class Personality : std::uint8_t {
 struct Settings {
   Personality personality = Personality::iwarp;
   ProgressMode progress = ProgressMode::automatic;
-  std::string address;       // the device's address; empty: all local ones
-  bool acknowledge = true;   // completions mean "placed at the peer"
-  bool crc = true;           // ask for MPA CRCs
-  bool strict_crc = true;    // place nothing before its CRC is known to be right
-  std::string capture_path;  // pcapng file; empty: none
+  std::string address;            // the device's address; empty: all local ones
+  bool acknowledge = true;        // completions mean "placed at the peer"
+  bool crc = true;                // ask for MPA CRCs
+  bool strict_crc = true;         // place nothing before its CRC is known to be right
+  std::string capture_path;       // pcapng file; empty: none
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
 };
 

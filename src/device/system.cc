@@ -25,8 +25,12 @@ long call(long number, Args... args) {
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 int stream_order = 0;
-void note_sending() { __tsan_release(&stream_order); }
-void note_received() { __tsan_acquire(&stream_order); }
+void note_sending() {
+  __tsan_release(&stream_order);
+}
+void note_received() {
+  __tsan_acquire(&stream_order);
+}
 #else
 void note_sending() {}
 void note_received() {}
@@ -42,7 +46,9 @@ int bind(int fd, const sockaddr* address, socklen_t bytes) {
   return static_cast<int>(call(SYS_bind, fd, address, bytes));
 }
 
-int listen(int fd, int backlog) { return static_cast<int>(call(SYS_listen, fd, backlog)); }
+int listen(int fd, int backlog) {
+  return static_cast<int>(call(SYS_listen, fd, backlog));
+}
 
 int accept(int fd, sockaddr_storage* address) {
   socklen_t bytes = sizeof *address;
@@ -53,9 +59,13 @@ int connect(int fd, const sockaddr* address, socklen_t bytes) {
   return static_cast<int>(call(SYS_connect, fd, address, bytes));
 }
 
-int shutdown(int fd, int how) { return static_cast<int>(call(SYS_shutdown, fd, how)); }
+int shutdown(int fd, int how) {
+  return static_cast<int>(call(SYS_shutdown, fd, how));
+}
 
-int close(int fd) { return static_cast<int>(call(SYS_close, fd)); }
+int close(int fd) {
+  return static_cast<int>(call(SYS_close, fd));
+}
 
 int set_option(int fd, int level, int name, int value) {
   return static_cast<int>(call(SYS_setsockopt, fd, level, name, &value, sizeof value));
@@ -94,12 +104,14 @@ std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
 
 bool peer_closed(int fd) {
   char byte = 0;
-  const long got = call(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, nullptr,
-                        nullptr);
+  const long got =
+      call(SYS_recvfrom, fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
   return got == 0 || (got < 0 && got != -EAGAIN && got != -EINTR);
 }
 
-std::ptrdiff_t read(int fd, void* at, std::size_t bytes) { return call(SYS_read, fd, at, bytes); }
+std::ptrdiff_t read(int fd, void* at, std::size_t bytes) {
+  return call(SYS_read, fd, at, bytes);
+}
 
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes) {
   const iovec piece{at, bytes};
@@ -135,7 +147,9 @@ bool nonblocking(int fd) {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-int epoll_create() { return static_cast<int>(call(SYS_epoll_create1, EPOLL_CLOEXEC)); }
+int epoll_create() {
+  return static_cast<int>(call(SYS_epoll_create1, EPOLL_CLOEXEC));
+}
 
 int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data) {
   epoll_event event{};

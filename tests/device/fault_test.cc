@@ -20,7 +20,9 @@ struct Case {
   std::size_t length = size;
 };
 
-std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
 
 class RemoteAccess : public testing::TestWithParam<Case> {};
 
@@ -33,9 +35,9 @@ TEST_P(RemoteAccess, IsRefusedOnTheVeryRequest) {
   remote->fill(1);
   std::unique_ptr<ProtectionDomain> other(pair.b.context.allocate_domain());
   // The region is the middle third of the buffer.
-  ibv_mr* mr = pair.b.context.register_memory(
-      test.foreign_domain ? *other : *pair.b.domain, remote->bytes().data() + size, size,
-      remote->address() + size, test.access);
+  ibv_mr* mr = pair.b.context.register_memory(test.foreign_domain ? *other : *pair.b.domain,
+                                              remote->bytes().data() + size, size,
+                                              remote->address() + size, test.access);
   ASSERT_NE(mr, nullptr);
   const std::uint32_t rkey = test.wrong_rkey ? mr->rkey ^ 1 : mr->rkey;
   const std::uint64_t address = remote->address() + size + test.offset;
@@ -61,20 +63,20 @@ TEST_P(RemoteAccess, IsRefusedOnTheVeryRequest) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RemoteAccess,
-    testing::Values(
-        Case{.name = "write_wrong_rkey", .wrong_rkey = true},
-        Case{.name = "read_wrong_rkey", .read = true, .wrong_rkey = true},
-        Case{.name = "write_beyond_end", .offset = 1},
-        Case{.name = "read_beyond_end", .read = true, .offset = 1},
-        Case{.name = "write_before_start", .offset = static_cast<std::size_t>(-1)},
-        Case{.name = "read_far_away", .read = true, .offset = 1 << 20},
-        Case{.name = "write_wraps_around", .offset = static_cast<std::size_t>(-1) - 7 * size},
-        Case{.name = "write_without_right", .access = IBV_ACCESS_LOCAL_WRITE},
-        Case{.name = "read_without_right",
-             .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-             .read = true},
-        Case{.name = "write_foreign_domain", .foreign_domain = true},
-        Case{.name = "read_foreign_domain", .read = true, .foreign_domain = true}),
+    testing::Values(Case{.name = "write_wrong_rkey", .wrong_rkey = true},
+                    Case{.name = "read_wrong_rkey", .read = true, .wrong_rkey = true},
+                    Case{.name = "write_beyond_end", .offset = 1},
+                    Case{.name = "read_beyond_end", .read = true, .offset = 1},
+                    Case{.name = "write_before_start", .offset = static_cast<std::size_t>(-1)},
+                    Case{.name = "read_far_away", .read = true, .offset = 1 << 20},
+                    Case{.name = "write_wraps_around",
+                         .offset = static_cast<std::size_t>(-1) - 7 * size},
+                    Case{.name = "write_without_right", .access = IBV_ACCESS_LOCAL_WRITE},
+                    Case{.name = "read_without_right",
+                         .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                         .read = true},
+                    Case{.name = "write_foreign_domain", .foreign_domain = true},
+                    Case{.name = "read_foreign_domain", .read = true, .foreign_domain = true}),
     name_of);
 
 TEST(Fault, SendTooLongForTheReceive) {
@@ -161,22 +163,21 @@ TEST(Fault, UnmappedReceiveBuffer) {
   options.settings.crc = false;  // so that the kernel places, and notices
   Pair pair(options);
   constexpr std::size_t large = 1 << 20;
-  void* memory =
-      mmap(nullptr, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   ibv_mr* mr = pair.b.context.register_memory(*pair.b.domain, memory, large,
                                               reinterpret_cast<std::uint64_t>(memory), all_access);
   ASSERT_NE(mr, nullptr);
   auto local = pair.a.buffer(2 * large);
   // The first write makes the sink expect large ones: they go straight into place.
-  ASSERT_EQ(pair.a.write(1, {local->sge(0, large)}, reinterpret_cast<std::uint64_t>(memory),
-                         mr->rkey),
-            0);
+  ASSERT_EQ(
+      pair.a.write(1, {local->sge(0, large)}, reinterpret_cast<std::uint64_t>(memory), mr->rkey),
+      0);
   ASSERT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
   munmap(memory, large);
-  ASSERT_EQ(pair.a.write(2, {local->sge(0, large)}, reinterpret_cast<std::uint64_t>(memory),
-                         mr->rkey),
-            0);
+  ASSERT_EQ(
+      pair.a.write(2, {local->sge(0, large)}, reinterpret_cast<std::uint64_t>(memory), mr->rkey),
+      0);
   EXPECT_NE(pair.a.await().status, IBV_WC_SUCCESS);
   pair.b.context.deregister_memory(mr);
 }

@@ -13,7 +13,9 @@ Buffer::Buffer(Context& context, ProtectionDomain& domain, std::size_t bytes, un
   EXPECT_NE(mr_, nullptr);
 }
 
-Buffer::~Buffer() { deregister(); }
+Buffer::~Buffer() {
+  deregister();
+}
 
 void Buffer::deregister() {
   if (mr_) context_.deregister_memory(mr_);
@@ -52,8 +54,8 @@ End::End(Device& device, const EndOptions& options)
   attributes.srq = shared ? shared->verbs() : nullptr;
   attributes.qp_type = IBV_QPT_RC;
   attributes.sq_sig_all = options.signal_all ? 1 : 0;
-  attributes.cap = {options.send_requests, options.receive_requests, options.slices,
-                    options.slices, options.inline_bytes};
+  attributes.cap = {options.send_requests, options.receive_requests, options.slices, options.slices,
+                    options.inline_bytes};
   queue_pair = QueuePair::create(context, &domain->pd, attributes);
   EXPECT_NE(queue_pair, nullptr);
 }
@@ -153,8 +155,8 @@ std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets() {
   EXPECT_EQ(sys::listen(listener.get(), 1), 0);
   sys::local_address(listener.get(), &address);
   sys::Descriptor active(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(
-      sys::connect(active.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)), 0);
+  EXPECT_EQ(sys::connect(active.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)),
+            0);
   sys::Descriptor passive(sys::accept(listener.get(), &address));
   sys::set_nonblocking(active.get());
   tune(active.get(), true);

@@ -1,5 +1,5 @@
-// Two queue pairs of two contexts, connected over loopback TCP without a connection manager: what the
-// device does once a handshake is done.
+// Two queue pairs of two contexts, connected over loopback TCP without a connection manager: what
+// the device does once a handshake is done.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -141,7 +141,8 @@ TEST(Transfer, SendWithInvalidateWithdrawsRemoteAccess) {
   EXPECT_EQ(pair.a.await().status, IBV_WC_REM_ACCESS_ERR);
 }
 
-// Both sides send large writes at each other without anybody polling: nothing may wait for anything.
+// Both sides send large writes at each other without anybody polling: nothing may wait for
+// anything.
 TEST(Transfer, BothDirectionsAtOnceDoNotBlockEachOther) {
   Pair pair;
   constexpr std::size_t size = 8'000'000;
@@ -217,9 +218,9 @@ TEST(Transfer, TwoQueuePairsReceiveIntoOneBuffer) {
   const auto run = [&](Pair& pair, std::uint8_t seed) {
     auto source = pair.a.buffer(size);
     source->fill(seed);
-    ibv_mr* mr = pair.b.context.register_memory(
-        *pair.b.domain, shared.data(), size, reinterpret_cast<std::uint64_t>(shared.data()),
-        all_access);
+    ibv_mr* mr =
+        pair.b.context.register_memory(*pair.b.domain, shared.data(), size,
+                                       reinterpret_cast<std::uint64_t>(shared.data()), all_access);
     const ibv_sge sink{reinterpret_cast<std::uint64_t>(shared.data()), size, mr->lkey};
     for (int i = 0; i < messages; ++i) {
       EXPECT_EQ(pair.b.post_receive(1, {sink}), 0);
@@ -287,11 +288,11 @@ TEST_P(TransferModes, PingPong) {
   other.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, TransferModes,
-    testing::Combine(testing::Values(ProgressMode::automatic, ProgressMode::thread,
-                                     ProgressMode::manual),
-                     testing::Bool(), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, TransferModes,
+                         testing::Combine(testing::Values(ProgressMode::automatic,
+                                                          ProgressMode::thread,
+                                                          ProgressMode::manual),
+                                          testing::Bool(), testing::Bool()));
 
 }  // namespace
 }  // namespace weft::device

@@ -158,7 +158,7 @@ def strange_client(stage):
 
 @cases.case("bad_input.garbage_after_the_handshake")
 def garbage_later(stage):
-    """A peer that greets well and then sends no FPDU but noise: the connection ends, and only it."""
+    """A peer that greets well and then sends noise: its connection ends, and only that one."""
     port = harness.free_port()
     server = stage.start("server", "rping", "-s", "-P", "-a", _HOST, "-p", port)
     server.await_listening(port)

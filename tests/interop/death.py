@@ -1,7 +1,7 @@
 """One side is killed, a hundred times at random points; the other one must not suffer.
 
 The survivor is told of it within a second: each posted request comes back and a DISCONNECTED event
-is there. It keeps no descriptor, thread or memory of a connection that is gone, and serves the next.
+is there. It keeps no descriptor, thread or memory of a lost connection, and serves the next.
 """
 
 import random

@@ -112,9 +112,9 @@ Endpoint::Endpoint(rdma_cm_id* identifier, std::size_t bytes, int access, Depths
   cq = must(ibv_create_cq(id->verbs, entries, nullptr, completions, 0), "ibv_create_cq");
   must(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
   all = must(ibv_reg_mr(pd, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr");
-  middle = must(ibv_reg_mr(pd, memory_.data() + quarter(), 2 * quarter(),
-                           static_cast<unsigned>(access)),
-                "ibv_reg_mr");
+  middle =
+      must(ibv_reg_mr(pd, memory_.data() + quarter(), 2 * quarter(), static_cast<unsigned>(access)),
+           "ibv_reg_mr");
 
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = cq;

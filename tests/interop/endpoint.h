@@ -1,6 +1,6 @@
 // One end of a connection, as an ordinary program for librdmacm and libibverbs makes it. The test
-// programs of this directory know nothing of Weft: they use the system's headers and are linked with
-// the system's libraries by name.
+// programs of this directory know nothing of Weft: they use the system's headers and are linked
+// with the system's libraries by name.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -49,7 +49,8 @@ struct Address {
 // An identifier bound to a port and listening on it.
 [[nodiscard]] rdma_cm_id* listen(rdma_event_channel* channel, const char* host, const char* port);
 
-// An identifier with address and route resolved. Waits on the channel, which has nothing else in it.
+// An identifier with address and route resolved. Waits on the channel, which has nothing else in
+// it.
 [[nodiscard]] rdma_cm_id* resolve(rdma_event_channel* channel, const char* host, const char* port);
 
 // Waits for the next event and ends the program if it is another one. To be acknowledged.

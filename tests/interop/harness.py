@@ -1,7 +1,7 @@
 """Runs other people's programs on the embedded device, two at a time, and says what went wrong.
 
-A test is a function that gets a Stage. It starts sides of a conversation, waits for what they say or
-for the port they listen on, and looks at the outcome. Nothing here waits for a time: each wait is for
+A test is a function that gets a Stage. It starts sides of a conversation, waits for what they say
+or where they listen, and looks at the outcome. Nothing here waits for a time: each wait is for
 an event, and its limit only turns a hang into a failure that shows what both sides said.
 """
 
@@ -98,7 +98,7 @@ def need_address(address):
 
 
 def free_port():
-    """A port nobody has. Below the ephemeral range, so that no client's socket takes it meanwhile."""
+    """A port nobody has, below the ephemeral range: no client's socket takes it meanwhile."""
     choose = random.SystemRandom()
     for _ in range(1000):
         port = choose.randrange(11000, 28000)

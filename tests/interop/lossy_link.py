@@ -126,7 +126,7 @@ class LossyLink:
 
 
 class Forwarder:
-    """Moves packets between two devices. Each direction draws from its own random numbers, so that a
+    """Moves packets between two devices. Each direction has its own random numbers, so that a
     packet's fate depends on its place in its direction and on nothing else."""
 
     def __init__(self, tuns, control, seed, weather):

@@ -4,7 +4,7 @@ usage: run.py CASE          exit status 0: passed, 1: failed, 77: skipped, with 
        run.py --list        NAME TIMEOUT_SECONDS for each
        run.py --sanitized   the names of those that an instrumented build runs
 
-Each run leaves a line of JSON in the file that WEFT_INTEROP_RESULTS names, for a table of what works.
+Each run leaves a line of JSON in the file that WEFT_INTEROP_RESULTS names, for a table.
 """
 
 import fcntl

@@ -1,6 +1,7 @@
 // A program that works over a connection without a pause, in both directions and by every kind of
-// request, and whose peer may be killed at any moment. It then has to get each posted request back and
-// RDMA_CM_EVENT_DISCONNECTED, frees all it had, says what it saw and what it still holds, and goes on.
+// request, and whose peer may be killed at any moment. It then has to get each posted request back
+// and RDMA_CM_EVENT_DISCONNECTED, frees all it had, says what it saw and what it still holds, and
+// goes on.
 //
 //   survivor listen HOST PORT [COUNT]   serves any number of connections
 //   survivor connect HOST               reads lines "PORT [COUNT]" and connects to each in turn
@@ -40,8 +41,12 @@ constexpr std::uint64_t kReads = 4;
 constexpr std::int64_t kPatience = 10'000'000'000;
 
 // wr_id: what was posted, and which of its kind.
-enum Kind : std::uint64_t { receive_kind = 0x100, send_kind = 0x200, write_kind = 0x300,
-                            read_kind = 0x400 };
+enum Kind : std::uint64_t {
+  receive_kind = 0x100,
+  send_kind = 0x200,
+  write_kind = 0x300,
+  read_kind = 0x400
+};
 constexpr std::uint64_t kKindMask = 0xf00;
 
 int entries(const char* directory) {
@@ -71,8 +76,8 @@ long resident_kb() {
 class Session {
  public:
   Session(rdma_cm_id* id, bool first, long tell_at)
-      : endpoint_(id, kMemory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                   IBV_ACCESS_REMOTE_READ,
+      : endpoint_(id, kMemory,
+                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
                   {.sends = 32, .receives = kReceives}),
         first_(first),
         tell_at_(tell_at) {
@@ -127,7 +132,8 @@ class Session {
     }
   }
 
-  // Frees everything. What lingers is closed within a second; returns how many descriptors are left.
+  // Frees everything. What lingers is closed within a second; returns how many descriptors are
+  // left.
   int destroy(int descriptors_before) {
     endpoint_.destroy();
     const std::int64_t deadline = now_ns() + 2'000'000'000;
@@ -213,7 +219,7 @@ class Session {
   bool started_ = false;  // both ends know that there is a connection
   bool working_ = false;
   std::vector<std::uint64_t> early_;  // completed before it started
-  long tell_at_;  // negative: no more
+  long tell_at_;                      // negative: no more
   std::size_t turn_ = 0;
   long posted_ = 0, completed_ = 0, worked_ = 0, flushed_ = 0, broken_ = 0;
   int strange_ = 0;
@@ -305,7 +311,7 @@ class Program {
     Session& session = *sessions_.at(id);
     if (type == RDMA_CM_EVENT_ESTABLISHED) {
       std::printf("established\n");
-        const auto announced = announced_.find(id);
+      const auto announced = announced_.find(id);
       session.start(announced == announced_.end() ? peer : announced->second);
     } else {
       session.end(type);

@@ -1,8 +1,9 @@
 // Targets of one-sided operations that do next to nothing themselves, and who operates on them.
 //
-//   targets idle HOST PORT    accepts, then waits in read(2) for a line, and shows what it was given
-//   targets ready HOST PORT   its queue pair stays in "ready to receive"; shows what it received
-//   targets drive HOST PORT   writes over the target's region, reads it back, and sends one message
+//   targets idle HOST PORT    accepts, then waits in read(2) for a line, and shows what it was
+//   given targets ready HOST PORT   its queue pair stays in "ready to receive"; shows what it
+//   received targets drive HOST PORT   writes over the target's region, reads it back, and sends
+//   one message
 
 #include <algorithm>
 #include <cstdio>
