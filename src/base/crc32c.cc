@@ -8,8 +8,8 @@ namespace weft {
 namespace {
 
 // ISA-L returns with the upper halves of the vector registers in use, and on some processors every
-// SSE instruction after that is slow, in the kernel too: it made a half round trip of 4 KiB a quarter
-// longer. Clearing them takes a nanosecond.
+// SSE instruction after that is slow, in the kernel too: it made a half round trip of 4 KiB a
+// quarter longer. Clearing them takes a nanosecond.
 #if defined(__x86_64__)
 const bool has_avx = __builtin_cpu_supports("avx");
 

@@ -107,26 +107,20 @@ TEST(CompletionEvents, NoneIsLostBetweenArmingAndSleeping) {
   acknowledge(pair.b.queue, events);
 }
 
-TEST(CompletionEvents, ArmingTellsOfWhatIsThereAlready) {
+// perftest's latency tests take an event, arm, and only then poll what the event told of.
+TEST(CompletionEvents, ArmingDoesNotTellOfWhatIsThereAlready) {
   Pair pair(with_channels());
   auto local = pair.a.buffer(8);
   auto remote = pair.b.buffer(8);
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    ASSERT_EQ(pair.a.write(i, {local->sge(0, 8)}, remote->address(), remote->rkey()), 0);
-  }
-  EXPECT_EQ(pair.a.await().wr_id, 0U);
-  EXPECT_EQ(pair.a.await().wr_id, 1U);
   ASSERT_EQ(ibv_req_notify_cq(pair.a.queue.verbs(), 0), 0);
-  EXPECT_FALSE(readable(pair.a.channel->verbs()->fd));
-  ASSERT_EQ(pair.a.write(2, {local->sge(0, 8)}, remote->address(), remote->rkey()), 0);
+  ASSERT_EQ(pair.a.write(1, {local->sge(0, 8)}, remote->address(), remote->rkey()), 0);
   ASSERT_TRUE(becomes_readable(pair.a.channel->verbs()->fd));
   CompletionQueue* queue = nullptr;
   ASSERT_EQ(pair.a.channel->next(queue), 0);
   ASSERT_EQ(ibv_req_notify_cq(pair.a.queue.verbs(), 0), 0);
-  ASSERT_TRUE(readable(pair.a.channel->verbs()->fd));
-  ASSERT_EQ(pair.a.channel->next(queue), 0);
-  acknowledge(pair.a.queue, 2);
-  EXPECT_EQ(pair.a.await().wr_id, 2U);
+  EXPECT_EQ(pair.a.await().wr_id, 1U);
+  EXPECT_FALSE(readable(pair.a.channel->verbs()->fd));
+  acknowledge(pair.a.queue, 1);
 }
 
 TEST(CompletionQueueLimits, OverrunRaisesTheAsynchronousEvent) {
