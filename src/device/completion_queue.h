@@ -74,6 +74,7 @@ class CompletionQueue {
   int take(int entries, ibv_wc* completions);
   void drive();
   void overrun();
+  void note_told();
 
   ibv_cq cq_{};  // first: see of()
   Context& context_;
@@ -84,6 +85,8 @@ class CompletionQueue {
   std::size_t head_ = 0;
   std::size_t count_ = 0;
   Armed armed_ = Armed::no;
+  bool told_before_ = false;  // an event was raised since the queue was made
+  std::size_t told_ = 0;      // events raised since a completion was polled
   bool overrun_ = false;
   std::atomic<std::uint32_t> delivered_events_{0};
 
