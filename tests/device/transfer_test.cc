@@ -210,6 +210,9 @@ TEST(Transfer, WithoutAcknowledgementTheDataStillArrives) {
 // perftest does so with several queue pairs: what is in the buffer is nobody's business, but every
 // message must arrive, and no CRC may be computed over what others are changing.
 TEST(Transfer, TwoQueuePairsReceiveIntoOneBuffer) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "two writers of one buffer are the point here, and a race to ThreadSanitizer";
+#endif
   constexpr std::size_t size = 60'000;
   constexpr int messages = 300;
   Pair first;
@@ -237,6 +240,9 @@ TEST(Transfer, TwoQueuePairsReceiveIntoOneBuffer) {
 
 // A source that changes under way is sent with either content, and the connection lives.
 TEST(Transfer, SourceThatChangesUnderWay) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a source that changes is the point here, and a race to ThreadSanitizer";
+#endif
   Pair pair;
   constexpr std::size_t size = 4'000'000;
   auto source = pair.a.buffer(size);
