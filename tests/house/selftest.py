@@ -210,6 +210,12 @@ class Summary(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertEqual(said.splitlines()[-1], "1 passed, 3 failed, 0 skipped")
 
+    def test_a_failed_test_has_the_last_word(self):
+        output = "\n".join(f"line {number}" for number in range(40))
+        said, _ = self.summarise(self.case("a", "fail", output=output))
+        self.assertIn("  a\n    line 28\n", said)
+        self.assertIn("    line 39\n", said)
+
     def test_failing_and_then_skipping_is_failing(self):
         output = "[  FAILED  ] a\n[  SKIPPED ] a"
         _, status = self.summarise(

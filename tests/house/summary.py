@@ -9,6 +9,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
+LAST_WORDS = 12  # lines of a failed test
 # What ctest calls a test that skipped itself. Any other "notrun" is a test that could not run: its
 # program is missing, or a fixture failed.
 SKIPPED_ITSELF = re.compile(r"SKIP_(RETURN_CODE|REGULAR_EXPRESSION)")
@@ -50,6 +51,12 @@ def reason(case):
     return next((line for line in reversed(lines) if line), "no reason given")
 
 
+def last_words(case):
+    """The end of what a failed test printed: where the whole run is cut short, this still tells."""
+    lines = [line.rstrip() for line in (case.findtext("system-out") or "").splitlines()]
+    return [f"    {line}" for line in filter(None, lines)][-LAST_WORDS:]
+
+
 def summarise(root):
     """The text to print and the exit status."""
     cases = {"passed": [], "failed": [], "skipped": []}
@@ -61,7 +68,8 @@ def summarise(root):
         lines += [f"  {case.get('name')}: {reason(case)}" for case in cases["skipped"]]
     if cases["failed"]:
         lines.append("failed:")
-        lines += [f"  {case.get('name')}" for case in cases["failed"]]
+        for case in cases["failed"]:
+            lines += [f"  {case.get('name')}", *last_words(case)]
     if not cases["passed"] and not cases["failed"]:
         lines.append("no test ran")
     counts = ", ".join(f"{len(cases[what])} {what}" for what in ("passed", "failed", "skipped"))

@@ -30,7 +30,10 @@ def _rping(which, address):
         need(counts["Send"] >= 4 * 50, f"{counts['Send']} Sends for 50 pings")
         need(counts["Read Request"] >= 50, f"{counts['Read Request']} Read Requests for 50 pings")
         need(counts["Write"] >= 50, f"{counts['Write']} Writes for 50 pings")
-        need(counts["Read Response"] == counts["Read Request"],
+        # The client may leave with the last Send, before it has answered the read that asks whether
+        # that Send was placed.
+        unanswered = counts["Read Request"] - counts["Read Response"]
+        need(unanswered in (0, 1),
              f"{counts['Read Request']} reads, {counts['Read Response']} answers")
         need(counts["Terminate"] == 0, "a Terminate")
 
