@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/doctor.h"
 #include "cli/help.h"
 #include "cli/run.h"
 #include "cli/terminal.h"
@@ -45,6 +46,24 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   return run;
 }
 
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Say what this machine has and lacks, and try the device");
+  doctor->footer("Exit status: 0 healthy, 1 not, 2 wrong options.");
+  CLI::Option* peer = doctor
+                          ->add_option("--peer", options.peer,
+                                       "Also try against `weft doctor --serve` on this host")
+                          ->type_name("HOST");
+  doctor->add_flag("--serve", options.serve, "Be the other side, until interrupted")
+      ->excludes(peer);
+  doctor->add_option("--port", options.port, "The port of --peer and --serve")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str();
+  doctor->add_flag("--json", options.json, "One JSON document instead of text");
+  return doctor;
+}
+
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
   help->add_option("topic", options.topic, "A command, or `environment`")->type_name("");
@@ -63,7 +82,7 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", overview);
   } else if (options.topic == "environment") {
     fmt::print("{}", environment_help());
-  } else if (options.topic == "run" || options.topic == "help") {
+  } else if (options.topic == "run" || options.topic == "doctor" || options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());
   } else {
     return misuse(fmt::format("no help on '{}'", options.topic));
@@ -91,8 +110,10 @@ int parse_and_do(int count, char** arguments) {
   app.footer("`weft help environment` lists the variables that change how the device behaves.");
   app.require_subcommand(0, 1);
   RunOptions run_options;
+  DoctorOptions doctor_options;
   HelpOptions help_options;
   CLI::App* run_command = add_run(app, run_options);
+  CLI::App* doctor_command = add_doctor(app, doctor_options);
   CLI::App* help_command = add_help(app, help_options);
   const std::string overview = app.help();
   const int ours =
@@ -107,6 +128,7 @@ int parse_and_do(int count, char** arguments) {
   if (run_command->parsed()) {
     return start_program(*run_command, run_options, ours, count, arguments);
   }
+  if (doctor_command->parsed()) return doctor(doctor_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
   fmt::print(stderr, "{}", overview);
   return misused;

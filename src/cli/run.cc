@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
-#include <system_error>
 
+#include "cli/libraries.h"
 #include "cli/program.h"
 #include "cli/terminal.h"
 #include "provider/environment.h"
@@ -23,17 +23,6 @@ namespace files = std::filesystem;
 
 constexpr int misused = 2;
 constexpr int cannot_execute = 126;
-
-// Beside this executable, in the build tree as well as where it is installed; empty: it is nowhere.
-files::path library_folder() {
-  std::error_code failed;
-  const files::path self = files::read_symlink("/proc/self/exe", failed);
-  for (const char* folder : {"../lib/weft", "../" WEFT_LIBDIR "/weft"}) {
-    const files::path candidate = (self.parent_path() / folder).lexically_normal();
-    if (files::exists(candidate / "libibverbs.so.1", failed)) return candidate;
-  }
-  return {};
-}
 
 void set(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 1);
@@ -74,11 +63,6 @@ void warn_of_unknown_variables() {
       say(fmt::format("{} means nothing here; `weft help environment` lists the variables", name));
     }
   }
-}
-
-void prepend_library_path(const files::path& folder) {
-  const char* before = std::getenv("LD_LIBRARY_PATH");
-  set("LD_LIBRARY_PATH", before && *before ? folder.string() + ":" + before : folder.string());
 }
 
 // Each connection is a descriptor; many systems start programs with 1024.

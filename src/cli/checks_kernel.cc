@@ -1,0 +1,148 @@
+// Sandboxes and ports.
+#include <fmt/format.h>
+#include <linux/io_uring.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "cli/checks.h"
+
+namespace weft::cli {
+namespace {
+
+// Queue pairs that are connected by number are found through these.
+constexpr unsigned first_port = 28672;
+constexpr unsigned ports = 1024;
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// One process of this user reads from another: 0, or the errno.
+int try_reading_a_process() {
+  static int word = 0x57454654;
+  int pipes[2];
+  if (pipe(pipes) != 0) return errno;
+  const pid_t child = fork();
+  if (child < 0) return errno;
+  if (child == 0) {
+    char ignored = 0;
+    close(pipes[1]);
+    [[maybe_unused]] const auto ended = read(pipes[0], &ignored, 1);
+    _exit(0);
+  }
+  close(pipes[0]);
+  int copy = 0;
+  const iovec local{&copy, sizeof copy};
+  const iovec remote{&word, sizeof word};
+  const ssize_t got = syscall(SYS_process_vm_readv, child, &local, 1UL, &remote, 1UL, 0UL);
+  const int failed = got == sizeof copy && copy == word ? 0 : errno;
+  close(pipes[1]);
+  waitpid(child, nullptr, 0);
+  return failed;
+}
+
+int try_io_uring() {
+  io_uring_params parameters{};
+  const long fd = syscall(SYS_io_uring_setup, 1, &parameters);
+  if (fd < 0) return errno;
+  close(static_cast<int>(fd));
+  return 0;
+}
+
+std::set<unsigned> ports_in_use() {
+  std::set<unsigned> used;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string slot;
+      std::string local;
+      words >> slot >> local;
+      used.insert(
+          static_cast<unsigned>(std::stoul(local.substr(local.rfind(':') + 1), nullptr, 16)));
+    }
+  }
+  return used;
+}
+
+std::string status_field(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with(name + ":")) {
+      const std::size_t from = line.find_first_not_of(" \t", name.size() + 1);
+      return from == std::string::npos ? "" : line.substr(from);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_sandbox(Findings& findings) {
+  const std::string seccomp = status_field("Seccomp");
+  if (!seccomp.empty() && seccomp != "0") {
+    findings.push_back({"seccomp", Health::note,
+                        "System calls of this process are filtered (seccomp), as in containers. "
+                        "The embedded device uses sockets, epoll, eventfd and threads only.",
+                        ""});
+  }
+  if (const int failed = try_reading_a_process()) {
+    findings.push_back(
+        {"process memory", Health::note,
+         fmt::format("One process may not read another's memory here ({}).", std::strerror(failed)),
+         "Nothing needs it today: data between two processes of one host go through TCP."});
+  } else {
+    findings.push_back({"process memory", Health::good,
+                        "Processes of one user may read each other's memory.", ""});
+  }
+  const int ring = try_io_uring();
+  findings.push_back({"io_uring", Health::good,
+                      ring == 0 ? "io_uring is there; the embedded device does not use it."
+                                : fmt::format("io_uring is not to be had ({}); the embedded device "
+                                              "does not use it.",
+                                              std::strerror(ring)),
+                      ""});
+}
+
+void check_ports(Findings& findings) {
+  const auto used = ports_in_use();
+  const auto taken =
+      std::distance(used.lower_bound(first_port), used.lower_bound(first_port + ports));
+  const bool full = taken >= static_cast<std::ptrdiff_t>(ports);
+  findings.push_back(
+      {"ports", full ? Health::problem : Health::good,
+       fmt::format("{} of the TCP ports {} to {}, by which queue pairs without rdma_cm find each "
+                   "other, are in use.",
+                   taken, first_port, first_port + ports - 1),
+       full ? "End some of the processes that listen there: ss -tlnp" : ""});
+  unsigned low = 0;
+  unsigned high = 0;
+  std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
+  if (!(range >> low >> high)) return;
+  if (low >= first_port + ports || high < first_port) return;
+  findings.push_back(
+      {"ports", Health::note,
+       fmt::format("The kernel gives outgoing connections ports from {} to {}, which takes some of "
+                   "those away at times.",
+                   low, high),
+       fmt::format("sysctl net.ipv4.ip_local_port_range=\"{} {}\"", first_port + ports + 3072,
+                   std::max(high, 60999U))});
+}
+
+}  // namespace weft::cli

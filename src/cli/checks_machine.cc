@@ -1,0 +1,201 @@
+// Adapters, libraries, addresses, limits.
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <link.h>
+#include <net/if.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "cli/checks.h"
+#include "provider/environment.h"
+
+namespace weft::cli {
+namespace {
+
+namespace files = std::filesystem;
+
+std::vector<std::string> names_in(const char* folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (const auto& entry : files::directory_iterator(folder, failed)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string driver_of(const std::string& adapter) {
+  std::error_code failed;
+  const auto link =
+      files::read_symlink("/sys/class/infiniband/" + adapter + "/device/driver", failed);
+  return failed ? "software" : link.filename().string();
+}
+
+bool can_open_adapters() {
+  for (const std::string& name : names_in("/dev/infiniband")) {
+    if (name.starts_with("uverbs") && access(("/dev/infiniband/" + name).c_str(), R_OK | W_OK) == 0)
+      return true;
+  }
+  return false;
+}
+
+// The file behind a library that the loader finds, symbolic links followed; empty: it finds none.
+std::string file_of_library(const char* name) {
+  void* handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return {};
+  const link_map* map = nullptr;
+  std::string path;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0) path = map->l_name;
+  dlclose(handle);
+  std::error_code failed;
+  const files::path real = files::canonical(path, failed);
+  return failed ? path : real.string();
+}
+
+// rdma-core puts its version at the end: libibverbs.so.1.14.44.0 is version 44.0.
+std::string rdma_core_version(const std::string& file) {
+  const std::size_t last = file.rfind('.');
+  const std::size_t before = file.rfind('.', last - 1);
+  if (last == std::string::npos || before == std::string::npos) return {};
+  return file.substr(before + 1);
+}
+
+std::string limit_text(rlim_t value) {
+  return value == RLIM_INFINITY ? "unlimited" : fmt::format("{}", value);
+}
+
+struct Addresses {
+  std::vector<std::string> others;
+  std::vector<std::string> loopback;
+};
+
+Addresses addresses() {
+  Addresses found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const void* bytes =
+        family == AF_INET
+            ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr)
+            : &reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    inet_ntop(family, bytes, text.data(), text.size());
+    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    (loopback ? found.loopback : found.others)
+        .push_back(fmt::format("{} ({})", text.data(), entry->ifa_name));
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace
+
+void check_adapters(Findings& findings) {
+  std::string list;
+  for (const std::string& name : names_in("/sys/class/infiniband")) {
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", name, driver_of(name));
+  }
+  if (list.empty()) {
+    findings.push_back({"adapters", Health::good,
+                        "This machine has no RDMA adapter. Programs under `weft run` need none.",
+                        ""});
+    return;
+  }
+  if (can_open_adapters()) {
+    findings.push_back(
+        {"adapters", Health::good,
+         fmt::format("RDMA adapters: {}. Programs under `weft run` do not see them.", list), ""});
+    return;
+  }
+  findings.push_back({"adapters", Health::note,
+                      fmt::format("RDMA adapters: {}; but you may open none of them.", list),
+                      "To use an adapter, get read and write access to /dev/infiniband/uverbs*. "
+                      "`weft run` needs none of that."});
+}
+
+void check_rdma_core(Findings& findings) {
+  const std::string file = file_of_library("libibverbs.so.1");
+  if (file.empty()) {
+    findings.push_back({"rdma-core", Health::good,
+                        "rdma-core is not installed. Programs under `weft run` use Weft's own "
+                        "libibverbs.so.1 and librdmacm.so.1.",
+                        ""});
+    return;
+  }
+  findings.push_back({"rdma-core", Health::good,
+                      fmt::format("rdma-core {} is installed ({}).", rdma_core_version(file), file),
+                      ""});
+}
+
+void check_addresses(Findings& findings) {
+  const Addresses found = addresses();
+  if (found.loopback.empty()) {
+    findings.push_back({"addresses", Health::problem,
+                        "The loopback interface is down: not even two programs on this machine can "
+                        "connect.",
+                        "As root of this network namespace: ip link set lo up"});
+  }
+  if (found.others.empty()) {
+    findings.push_back({"addresses", Health::note,
+                        "There is no address but loopback: only programs on this machine can "
+                        "connect to each other.",
+                        ""});
+    return;
+  }
+  findings.push_back(
+      {"addresses", Health::good,
+       fmt::format("Addresses that others may reach: {}.", fmt::join(found.others, ", ")), ""});
+}
+
+void check_limits(Findings& findings) {
+  rlimit files_limit{};
+  getrlimit(RLIMIT_NOFILE, &files_limit);
+  // A program with a few hundred connections, and its own files.
+  constexpr rlim_t comfortable = 4096;
+  const bool tight = files_limit.rlim_max < comfortable;
+  findings.push_back(
+      {"descriptors", tight ? Health::note : Health::good,
+       fmt::format("A process may open {} files ({} before it asks); each connection takes one, "
+                   "and `weft run` asks for all of them.",
+                   limit_text(files_limit.rlim_max), limit_text(files_limit.rlim_cur)),
+       tight ? "For more connections raise the hard limit: LimitNOFILE= of the service, "
+               "--ulimit nofile= of the container, or /etc/security/limits.conf."
+             : ""});
+  rlimit locked{};
+  getrlimit(RLIMIT_MEMLOCK, &locked);
+  findings.push_back(
+      {"locked memory", Health::good,
+       fmt::format("A process may lock {} bytes. An adapter needs as much as is registered; the "
+                   "embedded device locks nothing.",
+                   limit_text(locked.rlim_cur)),
+       ""});
+}
+
+void check_environment(Findings& findings) {
+  for (const provider::Variable& variable : provider::variables()) {
+    const char* value = std::getenv(std::string(variable.name).c_str());
+    if (!value || !*value) continue;
+    const std::string wrong = provider::check_variable(variable.name, value);
+    if (wrong.empty()) {
+      findings.push_back(
+          {"environment", Health::note, fmt::format("{}={}", variable.name, value), ""});
+    } else {
+      findings.push_back({"environment", Health::problem, wrong,
+                          fmt::format("unset {}, or give it such a value", variable.name)});
+    }
+  }
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,80 @@
+#include "cli/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+namespace weft::cli {
+namespace {
+
+constexpr int cannot_start = 127;
+
+[[noreturn]] void become(const std::vector<std::string>& command, int output) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left behind where we are killed
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(arguments.front(), arguments.data());
+  _exit(cannot_start);
+}
+
+int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
+}
+
+}  // namespace
+
+Child::Child(const std::vector<std::string>& command) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot open a pipe");
+  }
+  pid_ = fork();
+  if (pid_ == 0) become(command, ends[1]);
+  close(ends[1]);
+  output_ = ends[0];
+  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start a process");
+}
+
+Child::~Child() {
+  if (output_ >= 0) close(output_);
+  if (pid_ <= 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+std::optional<std::string> Child::line(std::chrono::steady_clock::time_point deadline) {
+  late_ = false;
+  while (true) {
+    if (const std::size_t end = read_.find('\n'); end != std::string::npos) {
+      std::string text = read_.substr(0, end);
+      read_.erase(0, end + 1);
+      return text;
+    }
+    pollfd entry{output_, POLLIN, 0};
+    const int ready = poll(&entry, 1, milliseconds_until(deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) {
+      late_ = true;
+      return std::nullopt;
+    }
+    std::array<char, 4096> some{};
+    const ssize_t got = read(output_, some.data(), some.size());
+    if (got <= 0) return std::nullopt;
+    read_.append(some.data(), static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace weft::cli

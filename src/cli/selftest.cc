@@ -1,0 +1,143 @@
+#include "cli/selftest.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "cli/child.h"
+#include "cli/terminal.h"
+
+namespace weft::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For what takes milliseconds where it works.
+constexpr std::chrono::seconds patience{20};
+
+struct Step {
+  std::string name;
+  bool right = false;
+  std::string rest;  // nanoseconds, or the reason
+};
+
+Step step_of(const std::string& line) {
+  std::istringstream words(line);
+  Step step;
+  std::string outcome;
+  words >> step.name >> outcome;
+  std::getline(words >> std::ws, step.rest);
+  step.right = outcome == "ok";
+  if (outcome != "ok" && outcome != "failed") step = {"", false, line};
+  return step;
+}
+
+std::string duration(const std::string& nanoseconds) {
+  double value = 0;
+  std::from_chars(nanoseconds.data(), nanoseconds.data() + nanoseconds.size(), value);
+  return value < 1e6 ? fmt::format("{:.0f} us", value / 1e3)
+                     : fmt::format("{:.1f} ms", value / 1e6);
+}
+
+// The steps that went right, in words; sets `wrong` to what ended them, if anything did.
+std::string follow(Child& child, std::string& wrong) {
+  std::string done;
+  const auto deadline = Clock::now() + patience;
+  const char* const last = "read";
+  while (const auto line = child.line(deadline)) {
+    const Step step = step_of(*line);
+    if (!step.right) {
+      wrong = step.name.empty() ? step.rest : fmt::format("{}: {}", step.name, step.rest);
+      return done;
+    }
+    done += fmt::format("{}{} {}", done.empty() ? "" : ", ", step.name, duration(step.rest));
+    if (step.name == last) return done;
+  }
+  wrong = child.late() ? fmt::format("no answer within {} s", patience.count()) : "it ended early";
+  return done;
+}
+
+void ask(const std::filesystem::path& folder, const std::string& host, const std::string& port,
+         const std::string& fix, Findings& findings) {
+  Child client({folder / "selftest", "ask", host, port});
+  std::string wrong;
+  const std::string done = follow(client, wrong);
+  const std::string where = fmt::format("{} port {}", host, port);
+  if (wrong.empty()) {
+    findings.push_back({"self-test", Health::good, fmt::format("With {}: {}.", where, done), ""});
+  } else {
+    findings.push_back(
+        {"self-test", Health::problem,
+         fmt::format("With {}: {}{}{}.", where, done, done.empty() ? "" : "; then ", wrong), fix});
+  }
+}
+
+}  // namespace
+
+void show_device(const std::filesystem::path& folder, Findings& findings) {
+  Child program({folder / "selftest", "gids"});
+  const auto deadline = Clock::now() + patience;
+  std::string device;
+  std::vector<std::string> gids;
+  std::string wrong = "it said nothing";
+  while (const auto line = program.line(deadline)) {
+    if (line->starts_with("device ")) {
+      device = line->substr(std::strlen("device "));
+    } else if (line->starts_with("gid ")) {
+      gids.push_back(line->substr(std::strlen("gid ")));
+    } else if (device.empty()) {
+      wrong = *line;
+    }
+  }
+  if (device.empty()) {
+    findings.push_back({"device", Health::problem,
+                        fmt::format("The embedded device cannot be opened: {}.", wrong),
+                        "Build or install Weft again; if that does not help, report it."});
+    return;
+  }
+  findings.push_back(
+      {"device", Health::good,
+       fmt::format("The embedded device is {}, with the GIDs {}.", device, fmt::join(gids, ", ")),
+       ""});
+}
+
+void try_device(const std::filesystem::path& folder, Findings& findings) {
+  Child server({folder / "selftest", "serve", "127.0.0.1", "0"});
+  const auto said = server.line(Clock::now() + patience);
+  constexpr std::string_view expected = "listening ";
+  if (!said || !said->starts_with(expected)) {
+    findings.push_back(
+        {"self-test", Health::problem,
+         fmt::format("A server on 127.0.0.1 does not start: {}.", said.value_or("it said nothing")),
+         "Look for a firewall or sandbox that forbids listening on TCP ports."});
+    return;
+  }
+  ask(folder, "127.0.0.1", said->substr(expected.size()),
+      "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
+}
+
+void try_peer(const std::filesystem::path& folder, const std::string& host, std::uint16_t port,
+              Findings& findings) {
+  ask(folder, host, fmt::format("{}", port),
+      fmt::format("Run `weft doctor --serve` there, and let TCP port {} and the ports of your "
+                  "program through the firewalls between.",
+                  port),
+      findings);
+}
+
+int serve_peers(const std::filesystem::path& folder, std::uint16_t port) {
+  const std::string program = folder / "selftest";
+  const std::string number = fmt::format("{}", port);
+  execl(program.c_str(), "selftest", "serve", "any", number.c_str(), nullptr);
+  say_error(fmt::format("cannot start {}: {}", program, std::strerror(errno)));
+  return 1;
+}
+
+}  // namespace weft::cli
