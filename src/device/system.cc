@@ -93,11 +93,24 @@ std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
   return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
+namespace {
+
+// The usual case of somebody who polls, and the kernel copies no list of pieces for it.
+long receive_one(int fd, const iovec& piece) {
+  return call(SYS_recvfrom, fd, piece.iov_base, piece.iov_len, MSG_DONTWAIT, nullptr, nullptr);
+}
+
+long receive_several(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+  return call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+}
+
+}  // namespace
+
+std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
+  const auto got = pieces.size() == 1 ? receive_one(fd, pieces[0]) : receive_several(fd, pieces);
   note_received();
   return got;
 }
