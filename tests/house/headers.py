@@ -96,7 +96,7 @@ def main():
 
     memory_file = build / "header_check.json"
     before, after, work = load(memory_file), {}, {}
-    headers = [path for path in house.sources(root) if path.suffix == ".h"]
+    headers = [path for path in house.sources(root) if path.suffix in (".h", ".hpp")]
     for header in headers:
         flags = by_layer.get(includes.layer_of(root, header)[0] or "", by_layer[""])
         known = before.get(str(header))

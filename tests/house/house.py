@@ -5,7 +5,7 @@ import pathlib
 import re
 import sys
 
-SOURCE_SUFFIXES = {".h", ".cc", ".c", ".inc"}
+SOURCE_SUFFIXES = {".h", ".hpp", ".cc", ".c", ".inc"}
 TREES = ("src", "include", "tests", "examples", "fuzz", "bench", "cmake", "docs", ".ci")
 # Not written by hand, or recorded from elsewhere.
 DATA_DIRECTORIES = {"corpus", "captures", "data", "golden"}

@@ -25,10 +25,10 @@ MAY_INCLUDE = {
     "cli": {"base", "capture", "provider", "public"},
     "examples": {"public"},
 }
-# Public headers are include/weft/LAYER.h, LAYER_*.h or LAYER/*.h. These belong to no layer above
-# base: anybody may include them.
-PUBLIC_BASE = {"error", "version", "bytes"}
-# include/weft/weft.h includes all the others, and only programs include it.
+# Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:
+# anybody may include them.
+PUBLIC_BASE = {"deadline", "error", "export", "version"}
+# include/weft/weft.hpp includes all the others, and only programs include it.
 PUBLIC_ALL = "weft"
 
 SEES_VERBS = {"device", "cm", "provider", "verbs", "dropin"}
@@ -54,7 +54,7 @@ def layer_of(root, path):
     if parts[0] == "examples":
         return "examples", False
     if parts[:2] == ("include", "weft") and len(parts) > 2:
-        stem = parts[2].removesuffix(".h")
+        stem = parts[2].removesuffix(".hpp")
         if stem == PUBLIC_ALL:
             return "examples", True
         if stem in PUBLIC_BASE:
@@ -128,7 +128,7 @@ class Checker:
         elif other != layer and other not in MAY_INCLUDE[layer]:
             if other_public and (other == "base" or "public" in MAY_INCLUDE[layer]):
                 return
-            if path.name == PUBLIC_ALL + ".h" and other_public:
+            if path.name == PUBLIC_ALL + ".hpp" and other_public:
                 return
             allowed = ", ".join(sorted(MAY_INCLUDE[layer])) or "nothing else"
             self.report.fail(path, line, f'{layer} may not include "{name}" of {other}; it may '

@@ -53,7 +53,7 @@ class Includes(unittest.TestCase):
         files = {"src/wire/a.h": '#include "base/b.h"\n', "src/base/b.h": "#include <span>\n",
                  "src/cm/c.cc": '#include <rdma/rdma_cma.h>\n#include "device/d.h"\n',
                  "src/device/d.h": "", "tests/wire/t.cc": '#include "cm/c.cc"\n',
-                 "src/cli/m.cc": "#include <weft/verbs.h>\n", "include/weft/verbs.h": ""}
+                 "src/cli/m.cc": "#include <weft/verbs.hpp>\n", "include/weft/verbs.hpp": ""}
         self.assertEqual(include_findings(files), [])
 
     def test_analyzer_does_not_share_the_beliefs_of_the_device(self):
@@ -73,8 +73,8 @@ class Includes(unittest.TestCase):
         self.assertEqual(include_findings({"src/iwarp/a.h": "#include <sys/uio.h>"}), [])
 
     def test_public_header_includes_a_private_one(self):
-        self.assert_finds({"include/weft/verbs.h": '#include "base/b.h"', "src/base/b.h": ""},
-                          "include/weft/verbs.h:1", "not installed")
+        self.assert_finds({"include/weft/verbs.hpp": '#include "base/b.h"', "src/base/b.h": ""},
+                          "include/weft/verbs.hpp:1", "not installed")
 
     def test_new_directory_without_a_layer(self):
         self.assert_finds({"src/misc/a.h": ""}, "src/misc/a.h:1", "belongs to no layer")

@@ -1,0 +1,24 @@
+// Verbs as C++ objects: libibverbs(3) without its rituals, and rdma_cm(7).
+//
+// Handles are move-only; each keeps what it was made from, so that objects may be destroyed in any
+// order, and destruction never throws. Every object hands out its C object as raw(). Control calls
+// throw weft::Error; posting and polling return status and cost what the C calls cost.
+#pragma once
+
+#include "weft/deadline.hpp"
+#include "weft/error.hpp"
+#include "weft/verbs/address_handle.hpp"
+#include "weft/verbs/backend.hpp"
+#include "weft/verbs/completion.hpp"
+#include "weft/verbs/context.hpp"
+#include "weft/verbs/device.hpp"
+#include "weft/verbs/domain.hpp"
+#include "weft/verbs/endpoint.hpp"
+#include "weft/verbs/gid.hpp"
+#include "weft/verbs/memory.hpp"
+#include "weft/verbs/post.hpp"
+#include "weft/verbs/queue_pair.hpp"
+#include "weft/verbs/queue_pair_builder.hpp"
+#include "weft/verbs/rdma_cm.hpp"
+#include "weft/verbs/shared_receive_queue.hpp"
+#include "weft/verbs/slice.hpp"

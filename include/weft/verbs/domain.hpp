@@ -1,0 +1,66 @@
+// Protection domains, ibv_alloc_pd(3): what belongs together.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <span>
+
+#include "weft/export.hpp"
+#include "weft/verbs/address_handle.hpp"
+#include "weft/verbs/memory.hpp"
+#include "weft/verbs/shared_receive_queue.hpp"
+
+namespace weft::verbs {
+
+class CompletionQueue;
+class QueuePairBuilder;
+
+namespace detail {
+struct DomainState;
+}
+
+// Thread-safe. What is made from a domain keeps it. All calls throw Error.
+class ProtectionDomain {
+ public:
+  ProtectionDomain(ProtectionDomain&&) noexcept = default;
+  ProtectionDomain& operator=(ProtectionDomain&&) noexcept = default;
+
+  // `count` elements, all zero bytes, owned by the region. EINVAL for none.
+  template <typename T>
+  [[nodiscard]] TypedRegion<T> allocate(std::size_t count, Access access = Access::local) const {
+    return TypedRegion<T>(allocate_bytes(count, sizeof(T), access));
+  }
+  // The user's memory, which must live until the region is destroyed.
+  template <typename T>
+  [[nodiscard]] TypedRegion<T> register_memory(std::span<T> memory,
+                                               Access access = Access::local) const {
+    return TypedRegion<T>(register_bytes(std::as_writable_bytes(memory), access));
+  }
+  // A queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD, on `port`.
+  [[nodiscard]] WEFT_API QueuePairBuilder queue_pair(const CompletionQueue& send,
+                                                     const CompletionQueue& receive,
+                                                     ibv_qp_type type = IBV_QPT_RC,
+                                                     std::uint8_t port = 1) const;
+  // ibv_create_srq(3).
+  [[nodiscard]] WEFT_API SharedReceiveQueue
+  create_shared_receive_queue(const SharedReceiveQueueOptions& options) const;
+  // ibv_create_ah(3).
+  [[nodiscard]] WEFT_API AddressHandle create_address_handle(const AddressOptions& options) const;
+
+  [[nodiscard]] ibv_pd* raw() const { return raw_; }
+
+ private:
+  friend class Context;
+  friend class Id;
+  explicit ProtectionDomain(std::shared_ptr<detail::DomainState> state);
+  [[nodiscard]] WEFT_API MemoryRegion allocate_bytes(std::size_t count, std::size_t element_bytes,
+                                                     Access access) const;
+  [[nodiscard]] WEFT_API MemoryRegion register_bytes(std::span<std::byte> memory,
+                                                     Access access) const;
+
+  std::shared_ptr<detail::DomainState> state_;
+  ibv_pd* raw_;
+};
+
+}  // namespace weft::verbs

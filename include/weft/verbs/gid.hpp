@@ -1,0 +1,72 @@
+// Names of devices and ports: GUIDs and GIDs.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weft/export.hpp"
+
+namespace weft::verbs {
+
+// The 64-bit name of a device, as a number.
+struct Guid {
+  std::uint64_t value = 0;
+
+  [[nodiscard]] bool is_reserved() const { return value == 0; }
+  // The manufacturer's 24 bits.
+  [[nodiscard]] std::uint32_t oui() const { return static_cast<std::uint32_t>(value >> 40); }
+  // "0002:c903:00a0:7c8e"
+  [[nodiscard]] WEFT_API std::string to_string() const;
+  friend bool operator==(const Guid&, const Guid&) = default;
+};
+
+// A port's address: 16 bytes that are written as an IPv6 address. IPv4 addresses are mapped.
+class Gid {
+ public:
+  using Bytes = std::array<std::uint8_t, 16>;
+
+  Gid() = default;
+  explicit Gid(const Bytes& bytes) : bytes_(bytes) {}
+  WEFT_API explicit Gid(const ibv_gid& gid);
+  // From a numeric IPv4 or IPv6 address; nothing where the text is neither.
+  [[nodiscard]] WEFT_API static std::optional<Gid> parse(std::string_view text);
+
+  [[nodiscard]] const Bytes& bytes() const { return bytes_; }
+  [[nodiscard]] WEFT_API std::uint64_t subnet_prefix() const;
+  [[nodiscard]] WEFT_API std::uint64_t interface_id() const;
+  [[nodiscard]] WEFT_API bool is_ipv4_mapped() const;
+  [[nodiscard]] WEFT_API bool is_zero() const;
+  // As inet_ntop(3) writes IPv6: "::ffff:192.0.2.1", "fe80::1".
+  [[nodiscard]] WEFT_API std::string to_string() const;
+  [[nodiscard]] WEFT_API ibv_gid raw() const;
+  friend bool operator==(const Gid&, const Gid&) = default;
+
+ private:
+  Bytes bytes_{};
+};
+
+// A row of a port's GID table.
+struct GidEntry {
+  Gid gid;
+  std::uint32_t index = 0;
+  std::uint32_t port = 1;
+  ibv_gid_type type = IBV_GID_TYPE_IB;
+  unsigned interface_index = 0;  // of the network interface; 0: none
+
+  // The network interface's name; empty: none.
+  [[nodiscard]] WEFT_API std::string interface_name() const;
+};
+
+// Which row to use towards a peer, and why that one.
+struct GidChoice {
+  GidEntry entry;
+  std::string reason;
+};
+
+}  // namespace weft::verbs

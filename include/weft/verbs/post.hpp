@@ -1,0 +1,169 @@
+// Work requests: how they are flagged, and several of them with one doorbell.
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "weft/verbs/address_handle.hpp"
+#include "weft/verbs/slice.hpp"
+
+namespace weft::verbs {
+
+// ibv_post_send(3)'s flags, to be combined with |.
+enum class SendFlags : unsigned {
+  none = 0,  // no completion where it succeeds
+  signaled = IBV_SEND_SIGNALED,
+  fence = IBV_SEND_FENCE,          // not before earlier reads and atomics are done
+  solicited = IBV_SEND_SOLICITED,  // wakes a peer that waits for solicited completions
+  copied = IBV_SEND_INLINE,        // the bytes are taken during the call; the lkey is not looked at
+};
+[[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) {
+  return static_cast<SendFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+// Where a datagram goes.
+struct DatagramTarget {
+  const AddressHandle& address;
+  std::uint32_t queue_pair = 0;
+  std::uint32_t qkey = 0;
+};
+
+namespace detail {
+
+inline ibv_send_wr send_request(ibv_wr_opcode opcode, std::span<const LocalSlice> from,
+                                std::uint64_t id, SendFlags flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = opcode;
+  request.send_flags = static_cast<unsigned>(flags);
+  request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(from.data()));
+  request.num_sge = static_cast<int>(from.size());
+  return request;
+}
+
+inline void set_remote(ibv_send_wr& request, const RemoteSlice& remote) {
+  request.wr.rdma.remote_addr = remote.address();
+  request.wr.rdma.rkey = remote.rkey();
+}
+
+inline void set_target(ibv_send_wr& request, const DatagramTarget& target) {
+  request.wr.ud.ah = target.address.raw();
+  request.wr.ud.remote_qpn = target.queue_pair;
+  request.wr.ud.remote_qkey = target.qkey;
+}
+
+inline ibv_send_wr atomic_request(ibv_wr_opcode opcode, const RemoteSlice& remote, std::uint64_t id,
+                                  SendFlags flags) {
+  ibv_send_wr request = send_request(opcode, {}, id, flags);
+  request.wr.atomic.remote_addr = remote.address();
+  request.wr.atomic.rkey = remote.rkey();
+  return request;
+}
+
+}  // namespace detail
+
+class QueuePair;
+
+// Up to `capacity` requests that are posted together, with one doorbell, by submit(). For one
+// thread, and the only open batch of that thread: it is made, filled and submitted in one place.
+// Not submitting it drops it. No allocation.
+//
+//   auto batch = queue_pair.batch<2>();
+//   batch.write(from, remote, 1, SendFlags::none);
+//   batch.send(hello, 2);
+//   if (const int failed = batch.submit()) ...
+template <std::size_t capacity = 32>
+class Batch {
+ public:
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  // Each answers false where the batch is full: nothing was added then.
+  bool send(const LocalSlice& from, std::uint64_t id, SendFlags flags = SendFlags::signaled,
+            std::optional<std::uint32_t> immediate = {}) {
+    ibv_send_wr* request = add(immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, from, id, flags);
+    if (request && immediate) request->imm_data = htonl(*immediate);
+    return request != nullptr;
+  }
+  bool send_to(const DatagramTarget& target, const LocalSlice& from, std::uint64_t id,
+               SendFlags flags = SendFlags::signaled) {
+    ibv_send_wr* request = add(IBV_WR_SEND, from, id, flags);
+    if (request) detail::set_target(*request, target);
+    return request != nullptr;
+  }
+  bool write(const LocalSlice& from, const RemoteSlice& to, std::uint64_t id,
+             SendFlags flags = SendFlags::signaled, std::optional<std::uint32_t> immediate = {}) {
+    ibv_send_wr* request =
+        add(immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, from, id, flags);
+    if (!request) return false;
+    detail::set_remote(*request, to);
+    if (immediate) request->imm_data = htonl(*immediate);
+    return true;
+  }
+  bool read(const LocalSlice& into, const RemoteSlice& from, std::uint64_t id,
+            SendFlags flags = SendFlags::signaled) {
+    ibv_send_wr* request = add(IBV_WR_RDMA_READ, into, id, flags);
+    if (request) detail::set_remote(*request, from);
+    return request != nullptr;
+  }
+  bool fetch_and_add(const LocalSlice& before, const RemoteSlice& target, std::uint64_t addend,
+                     std::uint64_t id, SendFlags flags = SendFlags::signaled) {
+    ibv_send_wr* request = add(IBV_WR_ATOMIC_FETCH_AND_ADD, before, id, flags);
+    if (!request) return false;
+    request->wr.atomic = {target.address(), addend, 0, target.rkey()};
+    return true;
+  }
+  bool compare_and_swap(const LocalSlice& before, const RemoteSlice& target, std::uint64_t expected,
+                        std::uint64_t desired, std::uint64_t id,
+                        SendFlags flags = SendFlags::signaled) {
+    ibv_send_wr* request = add(IBV_WR_ATOMIC_CMP_AND_SWP, before, id, flags);
+    if (!request) return false;
+    request->wr.atomic = {target.address(), expected, desired, target.rkey()};
+    return true;
+  }
+
+  [[nodiscard]] std::size_t size() const { return count_; }
+
+  // 0, or the errno of ibv_post_send(3); then posted() were taken, and the others were not. The
+  // batch is empty afterwards.
+  [[nodiscard]] int submit() {
+    posted_ = count_;
+    if (count_ == 0) return 0;
+    for (std::size_t i = 0; i + 1 < count_; ++i) requests_[i].next = &requests_[i + 1];
+    requests_[count_ - 1].next = nullptr;
+    ibv_send_wr* bad = nullptr;
+    const int failed = ibv_post_send(queue_pair_, requests_.data(), &bad);
+    if (failed && bad) posted_ = static_cast<std::size_t>(bad - requests_.data());
+    count_ = 0;
+    return failed;
+  }
+  // How many requests the last submit() has posted.
+  [[nodiscard]] std::size_t posted() const { return posted_; }
+
+ private:
+  friend class QueuePair;
+  explicit Batch(ibv_qp* queue_pair) : queue_pair_(queue_pair) {}
+
+  ibv_send_wr* add(ibv_wr_opcode opcode, const LocalSlice& slice, std::uint64_t id,
+                   SendFlags flags) {
+    if (count_ == capacity) return nullptr;
+    slices_[count_] = slice;
+    requests_[count_] = detail::send_request(opcode, std::span(&slices_[count_], 1), id, flags);
+    return &requests_[count_++];
+  }
+
+  ibv_qp* queue_pair_;
+  std::size_t count_ = 0;
+  std::size_t posted_ = 0;
+  std::array<ibv_send_wr, capacity> requests_;
+  std::array<LocalSlice, capacity> slices_;
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,168 @@
+// Queue pairs: ibv_create_qp(3), ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "weft/export.hpp"
+#include "weft/verbs/endpoint.hpp"
+#include "weft/verbs/post.hpp"
+#include "weft/verbs/slice.hpp"
+
+namespace weft::verbs {
+
+class Context;
+
+namespace detail {
+struct QueuePairState;
+}
+
+// Thread-safe as verbs are: any number of threads may post, modify and query at once. The posting
+// calls return 0 or the errno of the man page: ENOMEM where the queue is full, EINVAL for what the
+// queue pair cannot do in its state or for its type. Memory and address handles that are posted
+// must live until the completion.
+class QueuePair {
+ public:
+  QueuePair(QueuePair&&) noexcept = default;
+  QueuePair& operator=(QueuePair&&) noexcept = default;
+
+  [[nodiscard]] std::uint32_t number() const { return raw_->qp_num; }
+
+  // One slice, or a list of them (gathered, or scattered into).
+  [[nodiscard]] int post_send(std::span<const LocalSlice> from, std::uint64_t id,
+                              SendFlags flags = SendFlags::signaled) const {
+    return post(detail::send_request(IBV_WR_SEND, from, id, flags));
+  }
+  [[nodiscard]] int post_send(const LocalSlice& from, std::uint64_t id,
+                              SendFlags flags = SendFlags::signaled) const {
+    return post_send(std::span(&from, 1), id, flags);
+  }
+  // `immediate` in host order; Completion::immediate() gives it back.
+  [[nodiscard]] int post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
+                                             std::uint64_t id,
+                                             SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_SEND_WITH_IMM, std::span(&from, 1), id, flags);
+    request.imm_data = htonl(immediate);
+    return post(request);
+  }
+  // Takes `rkey`, which the peer has told us of, away from ourselves on arrival.
+  [[nodiscard]] int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
+                                              std::uint64_t id,
+                                              SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_SEND_WITH_INV, std::span(&from, 1), id, flags);
+    request.invalidate_rkey = rkey;
+    return post(request);
+  }
+  [[nodiscard]] int post_send_to(const DatagramTarget& target, const LocalSlice& from,
+                                 std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_SEND, std::span(&from, 1), id, flags);
+    detail::set_target(request, target);
+    return post(request);
+  }
+
+  [[nodiscard]] int post_receive(std::span<const LocalSlice> into, std::uint64_t id) const {
+    ibv_recv_wr request{};
+    request.wr_id = id;
+    request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
+    request.num_sge = static_cast<int>(into.size());
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_recv(raw_, &request, &bad);
+  }
+  [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
+    return post_receive(std::span(&into, 1), id);
+  }
+
+  // EMSGSIZE where the slices are longer than the remote one: the peer would refuse them.
+  [[nodiscard]] int post_write(std::span<const LocalSlice> from, const RemoteSlice& to,
+                               std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_RDMA_WRITE, from, id, flags);
+    return post_remote(request, to);
+  }
+  [[nodiscard]] int post_write(const LocalSlice& from, const RemoteSlice& to, std::uint64_t id,
+                               SendFlags flags = SendFlags::signaled) const {
+    return post_write(std::span(&from, 1), to, id, flags);
+  }
+  [[nodiscard]] int post_write_with_immediate(const LocalSlice& from, const RemoteSlice& to,
+                                              std::uint32_t immediate, std::uint64_t id,
+                                              SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_RDMA_WRITE_WITH_IMM, std::span(&from, 1), id, flags);
+    request.imm_data = htonl(immediate);
+    return post_remote(request, to);
+  }
+  [[nodiscard]] int post_read(std::span<const LocalSlice> into, const RemoteSlice& from,
+                              std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_RDMA_READ, into, id, flags);
+    return post_remote(request, from);
+  }
+  [[nodiscard]] int post_read(const LocalSlice& into, const RemoteSlice& from, std::uint64_t id,
+                              SendFlags flags = SendFlags::signaled) const {
+    return post_read(std::span(&into, 1), from, id, flags);
+  }
+  // On the eight bytes at the start of `target`, aligned; what was there before goes to `before`.
+  [[nodiscard]] int post_fetch_and_add(const LocalSlice& before, const RemoteSlice& target,
+                                       std::uint64_t addend, std::uint64_t id,
+                                       SendFlags flags = SendFlags::signaled) const {
+    auto request =
+        detail::send_request(IBV_WR_ATOMIC_FETCH_AND_ADD, std::span(&before, 1), id, flags);
+    request.wr.atomic = {target.address(), addend, 0, target.rkey()};
+    return post(request);
+  }
+  [[nodiscard]] int post_compare_and_swap(const LocalSlice& before, const RemoteSlice& target,
+                                          std::uint64_t expected, std::uint64_t desired,
+                                          std::uint64_t id,
+                                          SendFlags flags = SendFlags::signaled) const {
+    auto request =
+        detail::send_request(IBV_WR_ATOMIC_CMP_AND_SWP, std::span(&before, 1), id, flags);
+    request.wr.atomic = {target.address(), expected, desired, target.rkey()};
+    return post(request);
+  }
+
+  // Several requests with one doorbell.
+  template <std::size_t capacity = 32>
+  [[nodiscard]] Batch<capacity> batch() const {
+    return Batch<capacity>(raw_);
+  }
+
+  // ibv_modify_qp(3). Throws Error, which for a transition that does not exist names both states,
+  // and for wrong attributes those that are missing and those that do not belong there.
+  WEFT_API void modify(const ibv_qp_attr& attributes, int mask) const;
+  // To IBV_QPS_ERR: what is posted is flushed.
+  WEFT_API void fail() const;
+  struct Attributes {
+    ibv_qp_attr current;
+    ibv_qp_init_attr initial;
+  };
+  // ibv_query_qp(3). Throws Error.
+  [[nodiscard]] WEFT_API Attributes query(int mask) const;
+  [[nodiscard]] WEFT_API ibv_qp_state state() const;
+
+  // The context it was made from.
+  [[nodiscard]] WEFT_API Context context() const;
+  [[nodiscard]] ibv_qp* raw() const { return raw_; }
+
+ private:
+  friend class PreparedQueuePair;
+  friend class QueuePairBuilder;
+  friend class Id;
+  explicit QueuePair(std::shared_ptr<detail::QueuePairState> state);
+
+  [[nodiscard]] int post(ibv_send_wr request) const {
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(raw_, &request, &bad);
+  }
+  [[nodiscard]] int post_remote(ibv_send_wr& request, const RemoteSlice& remote) const {
+    detail::set_remote(request, remote);
+    std::uint64_t bytes = 0;
+    for (int i = 0; i < request.num_sge; ++i) bytes += request.sg_list[i].length;
+    return bytes > remote.size_bytes() ? EMSGSIZE : post(request);
+  }
+
+  std::shared_ptr<detail::QueuePairState> state_;
+  ibv_qp* raw_;
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,127 @@
+// How a queue pair is made and connected.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "weft/export.hpp"
+#include "weft/verbs/endpoint.hpp"
+#include "weft/verbs/memory.hpp"
+#include "weft/verbs/queue_pair.hpp"
+
+namespace weft::verbs {
+
+class CompletionQueue;
+class SharedReceiveQueue;
+
+namespace detail {
+struct CompletionQueueState;
+struct DomainState;
+struct SharedReceiveQueueState;
+}  // namespace detail
+
+// Every setting and its default. What does not belong to the type of queue pair is not used.
+struct QueuePairSettings {
+  ibv_qp_cap capacity{.max_send_wr = 1,
+                      .max_recv_wr = 1,
+                      .max_send_sge = 1,
+                      .max_recv_sge = 1,
+                      .max_inline_data = 0};
+  Access access = Access::local;  // what the peer may do, with regions that allow it
+  std::uint8_t service_level = 0;
+  std::optional<std::uint8_t> gid_index;  // unset: by LID; Ethernet needs one, and gets row 0
+  std::uint8_t traffic_class = 0;
+  std::uint8_t min_rnr_timer = 16;  // a code: 2.56 ms
+  std::uint8_t timeout = 4;         // 4.096 us * 2^code; 0: for ever
+  std::uint8_t retry_count = 6;
+  std::uint8_t rnr_retry = 6;                // 7: for ever
+  std::uint8_t max_rd_atomic = 1;            // reads and atomics under way, ours
+  std::uint8_t max_dest_rd_atomic = 1;       // and the peer's
+  std::optional<ibv_mtu> path_mtu;           // unset: the port's active MTU
+  std::optional<std::uint32_t> send_psn;     // unset: random
+  std::optional<std::uint32_t> receive_psn;  // unset: what the peer's endpoint says
+  void* user_context = nullptr;
+  bool signal_all = false;
+};
+
+// A queue pair that is not connected yet.
+class PreparedQueuePair {
+ public:
+  PreparedQueuePair(PreparedQueuePair&&) noexcept = default;
+  PreparedQueuePair& operator=(PreparedQueuePair&&) noexcept = default;
+
+  // What the peer needs to know of us.
+  [[nodiscard]] WEFT_API Endpoint endpoint() const;
+  // INIT, RTR and RTS towards the peer, with the smaller of both MTUs. Does not wait for the peer.
+  // Receives may be posted before and after. Throws Error.
+  [[nodiscard]] WEFT_API QueuePair handshake(const Endpoint& remote) &&;
+  // For datagrams: RTS with this Q_Key. Throws Error.
+  [[nodiscard]] WEFT_API QueuePair activate(std::uint32_t qkey) &&;
+  // As it is, in RESET: for a program that modifies it itself.
+  [[nodiscard]] WEFT_API QueuePair release() &&;
+
+  [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
+  [[nodiscard]] ibv_qp* raw() const { return queue_pair_.raw(); }
+
+ private:
+  friend class QueuePairBuilder;
+  PreparedQueuePair(QueuePair&& queue_pair, const QueuePairSettings& settings, std::uint8_t port,
+                    std::uint32_t send_psn);
+  void to_init(ibv_qp_type type, std::uint32_t qkey) const;
+  void to_ready_to_receive(const Endpoint& remote) const;
+  void to_ready_to_send() const;
+
+  QueuePair queue_pair_;
+  QueuePairSettings settings_;
+  std::uint8_t port_;
+  std::uint32_t send_psn_;
+};
+
+// ProtectionDomain::queue_pair() makes one. Each setter returns the builder; what is out of range
+// throws std::invalid_argument that says what is allowed.
+class WEFT_API QueuePairBuilder {
+ public:
+  QueuePairBuilder& max_send_requests(std::uint32_t count);
+  QueuePairBuilder& max_receive_requests(std::uint32_t count);
+  QueuePairBuilder& max_send_slices(std::uint32_t count);
+  QueuePairBuilder& max_receive_slices(std::uint32_t count);
+  QueuePairBuilder& max_inline_bytes(std::uint32_t bytes);
+  QueuePairBuilder& access(Access access);
+  QueuePairBuilder& service_level(std::uint8_t level);  // 0 to 15
+  QueuePairBuilder& gid_index(std::uint8_t index);
+  QueuePairBuilder& traffic_class(std::uint8_t value);
+  QueuePairBuilder& min_rnr_timer(std::uint8_t code);  // 0 to 31
+  QueuePairBuilder& timeout(std::uint8_t code);        // 0 to 31
+  QueuePairBuilder& retry_count(std::uint8_t count);   // 0 to 7
+  QueuePairBuilder& rnr_retry(std::uint8_t count);     // 0 to 7
+  QueuePairBuilder& max_rd_atomic(std::uint8_t count);
+  QueuePairBuilder& max_dest_rd_atomic(std::uint8_t count);
+  QueuePairBuilder& path_mtu(ibv_mtu mtu);
+  QueuePairBuilder& send_psn(std::uint32_t psn);     // 24 bits
+  QueuePairBuilder& receive_psn(std::uint32_t psn);  // 24 bits
+  QueuePairBuilder& user_context(void* context);
+  QueuePairBuilder& signal_all(bool all = true);
+  QueuePairBuilder& shared_receive_queue(const SharedReceiveQueue& queue);
+
+  [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
+  // ibv_create_qp(3). Throws Error. The builder may be used again.
+  [[nodiscard]] PreparedQueuePair build() const;
+
+ private:
+  friend class ProtectionDomain;
+  QueuePairBuilder(std::shared_ptr<detail::DomainState> domain, const CompletionQueue& send,
+                   const CompletionQueue& receive, ibv_qp_type type, std::uint8_t port);
+
+  std::shared_ptr<detail::DomainState> domain_;
+  std::shared_ptr<detail::CompletionQueueState> send_;
+  std::shared_ptr<detail::CompletionQueueState> receive_;
+  std::shared_ptr<detail::SharedReceiveQueueState> shared_;
+  ibv_qp_type type_;
+  std::uint8_t port_;
+  QueuePairSettings settings_;
+};
+
+}  // namespace weft::verbs

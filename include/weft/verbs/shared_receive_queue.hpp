@@ -1,0 +1,62 @@
+// Receives that several queue pairs share: ibv_create_srq(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "weft/export.hpp"
+#include "weft/verbs/slice.hpp"
+
+namespace weft::verbs {
+
+namespace detail {
+struct SharedReceiveQueueState;
+}
+
+struct SharedReceiveQueueOptions {
+  std::uint32_t receives = 1;
+  std::uint32_t slices = 1;  // per receive
+  std::uint32_t limit = 0;   // below it IBV_EVENT_SRQ_LIMIT_REACHED is raised once; 0: never
+};
+
+// Thread-safe. Queue pairs keep the queue that they use.
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue(SharedReceiveQueue&&) noexcept = default;
+  SharedReceiveQueue& operator=(SharedReceiveQueue&&) noexcept = default;
+
+  // 0, or the errno of ibv_post_srq_recv(3): ENOMEM where the queue is full. The memory must live
+  // until the completion.
+  [[nodiscard]] int post_receive(std::span<const LocalSlice> into, std::uint64_t id) const {
+    ibv_recv_wr request{};
+    request.wr_id = id;
+    request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
+    request.num_sge = static_cast<int>(into.size());
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_srq_recv(raw_, &request, &bad);
+  }
+  [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
+    return post_receive(std::span(&into, 1), id);
+  }
+
+  // ibv_modify_srq(3): arms the limit event. Throws Error.
+  WEFT_API void set_limit(std::uint32_t limit) const;
+  // ibv_modify_srq(3): grows or shrinks the queue. Throws Error.
+  WEFT_API void resize(std::uint32_t receives) const;
+  // ibv_query_srq(3). Throws Error.
+  [[nodiscard]] WEFT_API ibv_srq_attr query() const;
+  [[nodiscard]] ibv_srq* raw() const { return raw_; }
+
+ private:
+  friend class ProtectionDomain;
+  friend class QueuePairBuilder;
+  explicit SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueueState> state);
+
+  std::shared_ptr<detail::SharedReceiveQueueState> state_;
+  ibv_srq* raw_;
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,70 @@
+// Parts of registered memory: ours, to post, and the peer's, to write to and read from.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "weft/export.hpp"
+
+namespace weft::verbs {
+
+// A part of a local memory region, as a work request takes it. A value: it does not keep the
+// region alive, which must outlive every request that was posted with it, until its completion.
+class LocalSlice {
+ public:
+  LocalSlice() = default;
+  LocalSlice(std::uint64_t address, std::uint32_t bytes, std::uint32_t lkey)
+      : sge_{address, bytes, lkey} {}
+
+  [[nodiscard]] std::uint64_t address() const { return sge_.addr; }
+  [[nodiscard]] std::uint32_t size_bytes() const { return sge_.length; }
+  [[nodiscard]] std::uint32_t lkey() const { return sge_.lkey; }
+  // Throws std::out_of_range where the part is not within this one.
+  [[nodiscard]] WEFT_API LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const;
+  [[nodiscard]] const ibv_sge& raw() const { return sge_; }
+
+ private:
+  ibv_sge sge_{};
+};
+
+static_assert(sizeof(LocalSlice) == sizeof(ibv_sge), "spans of slices are lists of ibv_sge");
+
+// A part of the peer's memory: what it grants by telling us address, length and rkey.
+class RemoteSlice {
+ public:
+  static constexpr std::size_t encoded_bytes = 20;
+
+  RemoteSlice() = default;
+  RemoteSlice(std::uint64_t address, std::uint64_t bytes, std::uint32_t rkey)
+      : address_(address), bytes_(bytes), rkey_(rkey) {}
+
+  [[nodiscard]] std::uint64_t address() const { return address_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return bytes_; }
+  [[nodiscard]] std::uint32_t rkey() const { return rkey_; }
+  // Throws std::out_of_range where the part is not within this one.
+  [[nodiscard]] WEFT_API RemoteSlice slice(std::uint64_t offset_bytes, std::uint64_t bytes) const;
+
+  // Address, length and rkey in network order, 8 + 8 + 4 bytes.
+  [[nodiscard]] WEFT_API std::array<std::byte, encoded_bytes> to_bytes() const;
+  // Nothing where there are not exactly as many bytes.
+  [[nodiscard]] WEFT_API static std::optional<RemoteSlice> from_bytes(
+      std::span<const std::byte> bytes);
+  // "address:length:rkey" in hexadecimal digits without prefix.
+  [[nodiscard]] WEFT_API std::string to_string() const;
+  [[nodiscard]] WEFT_API static std::optional<RemoteSlice> parse(std::string_view text);
+  friend bool operator==(const RemoteSlice&, const RemoteSlice&) = default;
+
+ private:
+  std::uint64_t address_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t rkey_ = 0;
+};
+
+}  // namespace weft::verbs

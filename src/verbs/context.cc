@@ -1,0 +1,172 @@
+#include "weft/verbs/context.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "verbs/waiting.h"
+
+namespace weft::verbs {
+
+using detail::check;
+using detail::check_pointer;
+using detail::fail;
+
+double PortAttributes::lane_gbps() const {
+  switch (raw_.active_speed) {
+    case 1:
+      return 2.5;
+    case 2:
+      return 5;
+    case 4:
+    case 8:
+      return 10;
+    case 16:
+      return 14;
+    case 32:
+      return 25;
+    case 64:
+      return 50;
+    case 128:
+      return 100;
+    default:
+      return 0;
+  }
+}
+
+int PortAttributes::lanes() const {
+  switch (raw_.active_width) {
+    case 1:
+      return 1;
+    case 2:
+      return 4;
+    case 4:
+      return 8;
+    case 8:
+      return 12;
+    case 16:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+int mtu_bytes(ibv_mtu mtu) {
+  return 128 << static_cast<int>(mtu);
+}
+
+AsyncEvent::~AsyncEvent() {
+  if (state_) state_->table.ack_async_event(&raw_);
+}
+
+std::string_view AsyncEvent::name() const {
+  return detail::event_name(raw_.event_type);
+}
+
+Context::Context(std::shared_ptr<detail::ContextState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+Backend Context::backend() const {
+  return state_->backend;
+}
+
+std::string Context::device_name() const {
+  return state_->table.get_device_name(raw_->device);
+}
+
+ibv_device_attr Context::query() const {
+  ibv_device_attr attributes{};
+  check(state_->table.query_device(raw_, &attributes), "cannot query the device");
+  return attributes;
+}
+
+ibv_device_attr_ex Context::query_extended() const {
+  ibv_device_attr_ex attributes{};
+  check(query_device_ex(attributes), "cannot query the device");
+  return attributes;
+}
+
+// The inline function of verbs.h would call the C library where a device has no extended form.
+int Context::query_device_ex(ibv_device_attr_ex& attributes) const {
+  verbs_context* extended = verbs_get_ctx_op(raw_, query_device_ex);
+  if (extended) {
+    return extended->query_device_ex(raw_, nullptr, &attributes, sizeof attributes);
+  }
+  return state_->table.query_device(raw_, &attributes.orig_attr);
+}
+
+PortAttributes Context::query_port(std::uint8_t port) const {
+  ibv_port_attr attributes{};
+  verbs_context* extended = verbs_get_ctx_op(raw_, query_port);
+  const int failed = extended
+                         ? extended->query_port(raw_, port, &attributes, sizeof attributes)
+                         : state_->table.query_port(
+                               raw_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
+  if (failed) fail(failed, fmt::format("cannot query port {} of {}", port, device_name()));
+  return PortAttributes(attributes);
+}
+
+std::vector<GidEntry> Context::gids() const {
+  std::size_t rows = 0;
+  const int ports = query().phys_port_cnt;
+  for (int port = 1; port <= ports; ++port) {
+    const int length = query_port(static_cast<std::uint8_t>(port)).gid_table_length();
+    rows += static_cast<std::size_t>(length);
+  }
+  std::vector<ibv_gid_entry> raw(rows);
+  const auto known =
+      state_->table.query_gid_table(raw_, raw.data(), raw.size(), 0, sizeof raw.front());
+  if (known < 0) fail(static_cast<int>(-known), "cannot read the GID table of " + device_name());
+  std::vector<GidEntry> entries;
+  for (const ibv_gid_entry& row : std::span(raw).first(static_cast<std::size_t>(known))) {
+    entries.push_back({Gid(row.gid), row.gid_index, row.port_num,
+                       static_cast<ibv_gid_type>(row.gid_type), row.ndev_ifindex});
+  }
+  return entries;
+}
+
+Gid Context::query_gid(std::uint8_t port, int index) const {
+  ibv_gid gid{};
+  if (state_->table.query_gid(raw_, port, index, &gid)) {
+    fail(errno, fmt::format("port {} of {} has no GID {}", port, device_name(), index));
+  }
+  return Gid(gid);
+}
+
+ProtectionDomain Context::create_domain() const {
+  ibv_pd* made = check_pointer(state_->table.alloc_pd(raw_), "cannot create a protection domain");
+  return ProtectionDomain(std::make_shared<detail::DomainState>(state_, made));
+}
+
+CompletionChannel Context::create_channel() const {
+  ibv_comp_channel* made =
+      check_pointer(state_->table.create_comp_channel(raw_), "cannot create a completion channel");
+  detail::set_nonblocking(made->fd);
+  return CompletionChannel(std::make_shared<detail::ChannelState>(state_, made));
+}
+
+CompletionQueue Context::create_completion_queue(int entries,
+                                                 const CompletionQueueOptions& options) const {
+  auto channel = options.channel ? options.channel->state_ : nullptr;
+  auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
+                                                              options.user_context);
+  state->raw = state_->table.create_cq(
+      raw_, entries, state.get(), state->channel ? state->channel->raw : nullptr, options.vector);
+  if (!state->raw) {
+    fail(errno, fmt::format("cannot create a completion queue of {} entries", entries));
+  }
+  return CompletionQueue(std::move(state));
+}
+
+std::optional<AsyncEvent> Context::next_event(Deadline deadline) const {
+  detail::set_nonblocking(raw_->async_fd);
+  while (true) {
+    ibv_async_event event{};
+    if (state_->table.get_async_event(raw_, &event) == 0) return AsyncEvent(state_, event);
+    if (errno != EAGAIN && errno != EINTR) fail(errno, "cannot wait for an asynchronous event");
+    if (!detail::await_readable(raw_->async_fd, deadline)) return std::nullopt;
+  }
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,73 @@
+#include "weft/verbs/device.hpp"
+
+#include <endian.h>
+#include <fmt/format.h>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "verbs/tables.h"
+#include "weft/verbs/context.hpp"
+
+namespace weft::verbs {
+
+std::vector<Device> devices(Backend backend) {
+  const auto [table, kind] = detail::choose(backend);
+  int count = 0;
+  ibv_device** list =
+      detail::check_pointer(table.get_device_list(&count), "cannot list the devices");
+  const auto state = std::make_shared<detail::DeviceListState>(table, list, count);
+  std::vector<Device> found;
+  for (int i = 0; i < count; ++i) found.push_back(Device(state, list[i], kind));
+  return found;
+}
+
+std::string Device::name() const {
+  return detail::check_pointer(list_->table.get_device_name(raw_), "cannot name the device");
+}
+
+Guid Device::guid() const {
+  const Guid guid{be64toh(list_->table.get_device_guid(raw_))};
+  if (guid.is_reserved()) detail::fail(ENODATA, "the device " + name() + " has no GUID");
+  return guid;
+}
+
+int Device::index() const {
+  const int index = list_->table.get_device_index(raw_);
+  if (index < 0) detail::fail(ENOTSUP, "the kernel has no index for the device " + name());
+  return index;
+}
+
+Context Device::open() const {
+  ibv_context* opened = list_->table.open_device(raw_);
+  if (!opened) detail::fail(errno, "cannot open the device " + name());
+  return Context(
+      std::make_shared<detail::ContextState>(list_->table, backend_, opened, /*own=*/true));
+}
+
+namespace {
+
+bool has_usable_port(const Context& context) {
+  const int ports = context.query().phys_port_cnt;
+  for (int port = 1; port <= ports; ++port) {
+    if (context.query_port(static_cast<std::uint8_t>(port)).is_usable()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Context open_device(std::string_view name, Backend backend) {
+  std::string names;
+  for (const Device& device : devices(backend)) {
+    names += (names.empty() ? "" : ", ") + device.name();
+    if (!name.empty() && device.name() != name) continue;
+    Context context = device.open();
+    if (!name.empty() || has_usable_port(context)) return context;
+  }
+  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
+  detail::fail(ENODEV, name.empty()
+                           ? fmt::format("none of the devices has an active port: {}", names)
+                           : fmt::format("no device is called {}; there are: {}", name, names));
+}
+
+}  // namespace weft::verbs

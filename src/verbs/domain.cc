@@ -1,0 +1,124 @@
+#include "weft/verbs/domain.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "weft/verbs/completion.hpp"
+#include "weft/verbs/queue_pair_builder.hpp"
+
+namespace weft::verbs {
+
+using detail::check;
+using detail::check_pointer;
+using detail::fail;
+
+namespace {
+
+ibv_mr* reg(const detail::DomainState& domain, std::span<std::byte> memory, Access access) {
+  ibv_mr* made = domain.context->table.reg_mr(domain.raw, memory.data(), memory.size(),
+                                              static_cast<int>(access));
+  if (!made) fail(errno, fmt::format("cannot register {} bytes", memory.size()));
+  return made;
+}
+
+}  // namespace
+
+MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+MemoryRegion ProtectionDomain::allocate_bytes(std::size_t count, std::size_t element_bytes,
+                                              Access access) const {
+  if (count == 0) fail(EINVAL, "cannot allocate a region of no elements");
+  if (count > std::numeric_limits<std::size_t>::max() / element_bytes) {
+    fail(ENOMEM, fmt::format("cannot allocate {} elements of {} bytes", count, element_bytes));
+  }
+  std::vector<std::byte> memory(count * element_bytes);
+  ibv_mr* made = reg(*state_, memory, access);
+  return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
+}
+
+MemoryRegion ProtectionDomain::register_bytes(std::span<std::byte> memory, Access access) const {
+  if (memory.empty()) fail(EINVAL, "cannot register a region of no bytes");
+  return MemoryRegion(std::make_shared<detail::MemoryState>(state_, reg(*state_, memory, access),
+                                                            std::vector<std::byte>()));
+}
+
+SharedReceiveQueue ProtectionDomain::create_shared_receive_queue(
+    const SharedReceiveQueueOptions& options) const {
+  ibv_srq_init_attr attributes{};
+  attributes.attr = {options.receives, options.slices, options.limit};
+  ibv_srq* made = state_->context->table.create_srq(raw_, &attributes);
+  if (!made) {
+    fail(errno, fmt::format("cannot create a shared receive queue of {} receives of {} slices",
+                            options.receives, options.slices));
+  }
+  SharedReceiveQueue queue(std::make_shared<detail::SharedReceiveQueueState>(state_, made));
+  // ibv_create_srq(3) does not look at the limit.
+  if (options.limit > 0) queue.set_limit(options.limit);
+  return queue;
+}
+
+AddressHandle ProtectionDomain::create_address_handle(const AddressOptions& options) const {
+  ibv_ah_attr attributes = to_attributes(options);
+  ibv_ah* made = state_->context->table.create_ah(raw_, &attributes);
+  if (!made) {
+    fail(errno, fmt::format("cannot create an address handle for {}",
+                            options.gid ? options.gid->to_string() : "a LID"));
+  }
+  return AddressHandle(std::make_shared<detail::AddressHandleState>(state_, made));
+}
+
+QueuePairBuilder ProtectionDomain::queue_pair(const CompletionQueue& send,
+                                              const CompletionQueue& receive, ibv_qp_type type,
+                                              std::uint8_t port) const {
+  return {state_, send, receive, type, port};
+}
+
+AddressHandle::AddressHandle(std::shared_ptr<detail::AddressHandleState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+ibv_ah_attr to_attributes(const AddressOptions& options) {
+  ibv_ah_attr attributes{};
+  attributes.dlid = options.lid;
+  attributes.sl = options.service_level;
+  attributes.port_num = options.port;
+  if (!options.gid) return attributes;
+  attributes.is_global = 1;
+  attributes.grh.dgid = options.gid->raw();
+  attributes.grh.sgid_index = options.gid_index;
+  attributes.grh.hop_limit = options.hop_limit;
+  attributes.grh.traffic_class = options.traffic_class;
+  return attributes;
+}
+
+SharedReceiveQueue::SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueueState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+void SharedReceiveQueue::set_limit(std::uint32_t limit) const {
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = limit;
+  check(state_->domain->context->table.modify_srq(raw_, &attributes, IBV_SRQ_LIMIT),
+        "cannot set the limit of a shared receive queue");
+}
+
+void SharedReceiveQueue::resize(std::uint32_t receives) const {
+  ibv_srq_attr attributes{};
+  attributes.max_wr = receives;
+  check(state_->domain->context->table.modify_srq(raw_, &attributes, IBV_SRQ_MAX_WR),
+        "cannot resize a shared receive queue");
+}
+
+ibv_srq_attr SharedReceiveQueue::query() const {
+  ibv_srq_attr attributes{};
+  check(state_->domain->context->table.query_srq(raw_, &attributes),
+        "cannot query a shared receive queue");
+  return attributes;
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,29 @@
+// From C's way of failing to ours.
+#pragma once
+
+#include <cerrno>
+#include <string>
+
+#include "weft/error.hpp"
+
+namespace weft::verbs::detail {
+
+// `what` is what was being done, as in "cannot create a queue pair".
+[[noreturn]] void fail(int error, const std::string& what);
+
+// For calls that return an errno.
+inline void check(int error, const char* what) {
+  if (error) fail(error, what);
+}
+
+// For calls that return -1 or null and set errno.
+inline void check_minus_one(int result, const char* what) {
+  if (result < 0) fail(errno, what);
+}
+template <typename T>
+T* check_pointer(T* result, const char* what) {
+  if (!result) fail(errno, what);
+  return result;
+}
+
+}  // namespace weft::verbs::detail

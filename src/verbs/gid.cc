@@ -1,0 +1,71 @@
+#include "weft/verbs/gid.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <net/if.h>
+
+#include <algorithm>
+
+namespace weft::verbs {
+namespace {
+
+std::uint64_t number(const std::uint8_t* bytes) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < 8; ++i) value = value << 8 | bytes[i];
+  return value;
+}
+
+}  // namespace
+
+std::string Guid::to_string() const {
+  return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", value >> 48, value >> 32 & 0xFFFF,
+                     value >> 16 & 0xFFFF, value & 0xFFFF);
+}
+
+Gid::Gid(const ibv_gid& gid) {
+  std::copy_n(gid.raw, bytes_.size(), bytes_.begin());
+}
+
+std::optional<Gid> Gid::parse(std::string_view text) {
+  const std::string terminated(text);
+  Bytes bytes{};
+  if (inet_pton(AF_INET6, terminated.c_str(), bytes.data()) == 1) return Gid(bytes);
+  if (inet_pton(AF_INET, terminated.c_str(), bytes.data() + 12) != 1) return std::nullopt;
+  bytes[10] = bytes[11] = 0xFF;
+  return Gid(bytes);
+}
+
+std::uint64_t Gid::subnet_prefix() const {
+  return number(bytes_.data());
+}
+
+std::uint64_t Gid::interface_id() const {
+  return number(bytes_.data() + 8);
+}
+
+bool Gid::is_ipv4_mapped() const {
+  return subnet_prefix() == 0 && interface_id() >> 32 == 0xFFFF;
+}
+
+bool Gid::is_zero() const {
+  return subnet_prefix() == 0 && interface_id() == 0;
+}
+
+std::string Gid::to_string() const {
+  char text[INET6_ADDRSTRLEN];
+  return inet_ntop(AF_INET6, bytes_.data(), text, sizeof text);
+}
+
+ibv_gid Gid::raw() const {
+  ibv_gid gid{};
+  std::copy(bytes_.begin(), bytes_.end(), gid.raw);
+  return gid;
+}
+
+std::string GidEntry::interface_name() const {
+  char name[IF_NAMESIZE];
+  const char* found = interface_index ? if_indextoname(interface_index, name) : nullptr;
+  return found ? found : "";
+}
+
+}  // namespace weft::verbs

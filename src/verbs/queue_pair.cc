@@ -1,0 +1,57 @@
+#include "weft/verbs/queue_pair.hpp"
+
+#include <fmt/format.h>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "verbs/transitions.h"
+#include "verbs/waiting.h"
+#include "weft/verbs/context.hpp"
+
+namespace weft::verbs {
+namespace {
+
+const detail::Table& table_of(const detail::QueuePairState& state) {
+  return state.id ? state.id->channel->table : state.domain->context->table;
+}
+
+}  // namespace
+
+QueuePair::QueuePair(std::shared_ptr<detail::QueuePairState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
+  const ibv_qp_state before = state();
+  ibv_qp_attr copy = attributes;
+  const int failed = table_of(*state_).modify_qp(raw_, &copy, mask);
+  if (!failed) return;
+  const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
+  const std::string why =
+      failed == EINVAL ? detail::explain_refusal(raw_->qp_type, before, wanted, mask) : "";
+  detail::fail(failed, fmt::format("cannot take queue pair {:#x} from {} to {}{}{}", number(),
+                                   detail::state_name(before), detail::state_name(wanted),
+                                   why.empty() ? "" : ": ", why));
+}
+
+void QueuePair::fail() const {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  modify(attributes, IBV_QP_STATE);
+}
+
+QueuePair::Attributes QueuePair::query(int mask) const {
+  Attributes found{};
+  const int failed = table_of(*state_).query_qp(raw_, &found.current, mask, &found.initial);
+  if (failed) detail::fail(failed, fmt::format("cannot query queue pair {:#x}", number()));
+  return found;
+}
+
+Context QueuePair::context() const {
+  return Context(state_->domain->context);
+}
+
+ibv_qp_state QueuePair::state() const {
+  return query(IBV_QP_STATE).current.qp_state;
+}
+
+}  // namespace weft::verbs

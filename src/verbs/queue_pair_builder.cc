@@ -1,0 +1,239 @@
+#include "weft/verbs/queue_pair_builder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "weft/verbs/completion.hpp"
+#include "weft/verbs/context.hpp"
+#include "weft/verbs/shared_receive_queue.hpp"
+
+namespace weft::verbs {
+namespace {
+
+constexpr std::uint32_t psn_limit = 1 << 24;
+
+template <typename Number>
+Number at_most(Number value, Number limit, const char* setting) {
+  if (value > limit) {
+    throw std::invalid_argument(
+        fmt::format("{} must be from 0 to {}, and not {}", setting, limit, value));
+  }
+  return value;
+}
+
+std::uint32_t random_psn() {
+  std::random_device source;
+  return source() % psn_limit;
+}
+
+}  // namespace
+
+QueuePairBuilder::QueuePairBuilder(std::shared_ptr<detail::DomainState> domain,
+                                   const CompletionQueue& send, const CompletionQueue& receive,
+                                   ibv_qp_type type, std::uint8_t port)
+    : domain_(std::move(domain)),
+      send_(send.state_),
+      receive_(receive.state_),
+      type_(type),
+      port_(port) {}
+
+QueuePairBuilder& QueuePairBuilder::max_send_requests(std::uint32_t count) {
+  settings_.capacity.max_send_wr = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_receive_requests(std::uint32_t count) {
+  settings_.capacity.max_recv_wr = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_send_slices(std::uint32_t count) {
+  settings_.capacity.max_send_sge = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_receive_slices(std::uint32_t count) {
+  settings_.capacity.max_recv_sge = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_inline_bytes(std::uint32_t bytes) {
+  settings_.capacity.max_inline_data = bytes;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::access(Access access) {
+  settings_.access = access;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::service_level(std::uint8_t level) {
+  settings_.service_level = at_most<std::uint8_t>(level, 15, "the service level");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::gid_index(std::uint8_t index) {
+  settings_.gid_index = index;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::traffic_class(std::uint8_t value) {
+  settings_.traffic_class = value;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::min_rnr_timer(std::uint8_t code) {
+  settings_.min_rnr_timer = at_most<std::uint8_t>(code, 31, "the code of the RNR timer");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::timeout(std::uint8_t code) {
+  settings_.timeout = at_most<std::uint8_t>(code, 31, "the code of the timeout");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::retry_count(std::uint8_t count) {
+  settings_.retry_count = at_most<std::uint8_t>(count, 7, "the retry count");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::rnr_retry(std::uint8_t count) {
+  settings_.rnr_retry = at_most<std::uint8_t>(count, 7, "the RNR retry count");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_rd_atomic(std::uint8_t count) {
+  settings_.max_rd_atomic = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::max_dest_rd_atomic(std::uint8_t count) {
+  settings_.max_dest_rd_atomic = count;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::path_mtu(ibv_mtu mtu) {
+  settings_.path_mtu = mtu;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::send_psn(std::uint32_t psn) {
+  settings_.send_psn = at_most(psn, psn_limit - 1, "a PSN");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::receive_psn(std::uint32_t psn) {
+  settings_.receive_psn = at_most(psn, psn_limit - 1, "a PSN");
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::user_context(void* context) {
+  settings_.user_context = context;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::signal_all(bool all) {
+  settings_.signal_all = all;
+  return *this;
+}
+QueuePairBuilder& QueuePairBuilder::shared_receive_queue(const SharedReceiveQueue& queue) {
+  shared_ = queue.state_;
+  return *this;
+}
+
+PreparedQueuePair QueuePairBuilder::build() const {
+  ibv_qp_init_attr attributes{};
+  attributes.qp_context = settings_.user_context;
+  attributes.send_cq = send_->raw;
+  attributes.recv_cq = receive_->raw;
+  attributes.srq = shared_ ? shared_->raw : nullptr;
+  attributes.cap = settings_.capacity;
+  attributes.qp_type = type_;
+  attributes.sq_sig_all = settings_.signal_all;
+  auto state = std::make_shared<detail::QueuePairState>();
+  state->domain = domain_;
+  state->send = send_;
+  state->receive = receive_;
+  state->shared = shared_;
+  state->raw = domain_->context->table.create_qp(domain_->raw, &attributes);
+  if (!state->raw) {
+    detail::fail(errno, fmt::format("cannot create a queue pair for {} sends and {} receives",
+                                    attributes.cap.max_send_wr, attributes.cap.max_recv_wr));
+  }
+  return {QueuePair(std::move(state)), settings_, port_, settings_.send_psn.value_or(random_psn())};
+}
+
+PreparedQueuePair::PreparedQueuePair(QueuePair&& queue_pair, const QueuePairSettings& settings,
+                                     std::uint8_t port, std::uint32_t send_psn)
+    : queue_pair_(std::move(queue_pair)), settings_(settings), port_(port), send_psn_(send_psn) {}
+
+Endpoint PreparedQueuePair::endpoint() const {
+  const Context context = queue_pair_.context();
+  const PortAttributes port = context.query_port(port_);
+  Endpoint endpoint;
+  endpoint.number = queue_pair_.number();
+  endpoint.psn = send_psn_;
+  endpoint.lid = port.lid();
+  endpoint.mtu = settings_.path_mtu.value_or(port.active_mtu());
+  if (settings_.gid_index || port.is_ethernet() || port.lid() == 0) {
+    endpoint.gid = context.query_gid(port_, settings_.gid_index.value_or(0));
+  }
+  return endpoint;
+}
+
+QueuePair PreparedQueuePair::handshake(const Endpoint& remote) && {
+  to_init(queue_pair_.raw()->qp_type, 0);
+  to_ready_to_receive(remote);
+  to_ready_to_send();
+  return std::move(queue_pair_);
+}
+
+QueuePair PreparedQueuePair::activate(std::uint32_t qkey) && {
+  to_init(IBV_QPT_UD, qkey);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  queue_pair_.modify(attributes, IBV_QP_STATE);
+  to_ready_to_send();
+  return std::move(queue_pair_);
+}
+
+QueuePair PreparedQueuePair::release() && {
+  return std::move(queue_pair_);
+}
+
+void PreparedQueuePair::to_init(ibv_qp_type type, std::uint32_t qkey) const {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.pkey_index = 0;
+  attributes.port_num = port_;
+  attributes.qkey = qkey;
+  attributes.qp_access_flags = static_cast<unsigned>(settings_.access);
+  const int own = type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+  queue_pair_.modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own);
+}
+
+void PreparedQueuePair::to_ready_to_receive(const Endpoint& remote) const {
+  const bool reliable = queue_pair_.raw()->qp_type == IBV_QPT_RC;
+  AddressOptions address;
+  address.gid = remote.gid;
+  address.gid_index = settings_.gid_index.value_or(0);
+  address.lid = remote.lid;
+  address.service_level = settings_.service_level;
+  address.traffic_class = settings_.traffic_class;
+  address.port = port_;
+
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.ah_attr = to_attributes(address);
+  attributes.path_mtu = std::min(endpoint().mtu, remote.mtu);
+  attributes.dest_qp_num = remote.number;
+  attributes.rq_psn = settings_.receive_psn.value_or(remote.psn);
+  attributes.max_dest_rd_atomic = settings_.max_dest_rd_atomic;
+  attributes.min_rnr_timer = settings_.min_rnr_timer;
+  int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  queue_pair_.modify(attributes, mask);
+}
+
+void PreparedQueuePair::to_ready_to_send() const {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = send_psn_;
+  attributes.timeout = settings_.timeout;
+  attributes.retry_cnt = settings_.retry_count;
+  attributes.rnr_retry = settings_.rnr_retry;
+  attributes.max_rd_atomic = settings_.max_rd_atomic;
+  int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (queue_pair_.raw()->qp_type == IBV_QPT_RC) {
+    mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  }
+  queue_pair_.modify(attributes, mask);
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,230 @@
+#include "weft/verbs/rdma_cm.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "verbs/failure.h"
+#include "verbs/state.h"
+#include "verbs/tables.h"
+#include "verbs/waiting.h"
+
+namespace weft::verbs {
+namespace {
+
+using detail::check_minus_one;
+using detail::check_pointer;
+using detail::fail;
+
+// What rdma_getaddrinfo(3) has found, until it is freed.
+class Resolved {
+ public:
+  Resolved(const detail::Table& table, const Address& address, int flags) : table_(table) {
+    rdma_addrinfo hints{};
+    hints.ai_flags = flags;
+    hints.ai_port_space = RDMA_PS_TCP;
+    const std::string port = std::to_string(address.port);
+    const char* host = address.host.empty() ? nullptr : address.host.c_str();
+    if (table.getaddrinfo(host, port.c_str(), &hints, &info_) != 0) {
+      fail(errno ? errno : EINVAL,
+           fmt::format("cannot resolve the address \"{}\" port {}", address.host, address.port));
+    }
+  }
+  ~Resolved() { table_.freeaddrinfo(info_); }
+  Resolved(const Resolved&) = delete;
+  Resolved& operator=(const Resolved&) = delete;
+
+  [[nodiscard]] sockaddr* source() const { return info_->ai_src_addr; }
+  [[nodiscard]] sockaddr* destination() const { return info_->ai_dst_addr; }
+
+ private:
+  const detail::Table& table_;
+  rdma_addrinfo* info_ = nullptr;
+};
+
+rdma_conn_param to_c(const ConnectionParameters& parameters) {
+  constexpr std::size_t most = 0xFF;
+  if (parameters.private_data.size() > most) {
+    fail(EINVAL, fmt::format("private data may have {} bytes at most, and not {}", most,
+                             parameters.private_data.size()));
+  }
+  rdma_conn_param raw{};
+  raw.private_data = parameters.private_data.data();
+  raw.private_data_len = static_cast<std::uint8_t>(parameters.private_data.size());
+  raw.responder_resources = parameters.responder_resources;
+  raw.initiator_depth = parameters.initiator_depth;
+  raw.retry_count = parameters.retry_count;
+  raw.rnr_retry_count = parameters.rnr_retry_count;
+  return raw;
+}
+
+}  // namespace
+
+// --- Events --------------------------------------------------------------------------------------
+
+void ConnectionEvent::Acknowledge::operator()(rdma_cm_event* event) const {
+  channel->table.ack_cm_event(event);
+}
+
+ConnectionEvent::ConnectionEvent(std::shared_ptr<detail::EventChannelState> channel,
+                                 rdma_cm_event* raw)
+    : raw_(raw, Acknowledge{std::move(channel)}) {}
+
+ConnectionEvent::~ConnectionEvent() {
+  if (!raw_ || type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) return;
+  rdma_cm_id* unwanted = raw_->id;
+  const auto channel = raw_.get_deleter().channel;
+  raw_.reset();  // an id is destroyed after its events are acknowledged
+  channel->table.reject(unwanted, nullptr, 0);
+  channel->table.destroy_id(unwanted);
+}
+
+std::string_view ConnectionEvent::name() const {
+  return raw_.get_deleter().channel->table.event_str(raw_->event);
+}
+
+std::span<const std::byte> ConnectionEvent::private_data() const {
+  const auto& parameters = raw_->param.conn;
+  if (!parameters.private_data) return {};
+  return {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len};
+}
+
+Id ConnectionEvent::take_request() {
+  if (type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) {
+    throw std::logic_error("the event holds no connection request, or it was taken before");
+  }
+  Id id(std::make_shared<detail::IdState>(raw_.get_deleter().channel, raw_->id));
+  request_taken_ = true;
+  return id;
+}
+
+EventChannel::EventChannel(Backend backend) {
+  const auto [table, kind] = detail::choose(backend);
+  raw_ = check_pointer(table.create_event_channel(), "cannot create an event channel");
+  state_ = std::make_shared<detail::EventChannelState>(table, kind, raw_);
+  detail::set_nonblocking(raw_->fd);
+}
+
+std::optional<ConnectionEvent> EventChannel::next(Deadline deadline) const {
+  while (true) {
+    rdma_cm_event* event = nullptr;
+    if (state_->table.get_cm_event(raw_, &event) == 0) return ConnectionEvent(state_, event);
+    if (errno != EAGAIN && errno != EINTR) fail(errno, "cannot wait for a connection event");
+    if (!detail::await_readable(raw_->fd, deadline)) return std::nullopt;
+  }
+}
+
+// --- Ids -----------------------------------------------------------------------------------------
+
+Id::Id(const EventChannel& channel, rdma_port_space space) {
+  check_minus_one(channel.state_->table.create_id(channel.raw_, &raw_, nullptr, space),
+                  "cannot create a communication identifier");
+  state_ = std::make_shared<detail::IdState>(channel.state_, raw_);
+}
+
+Id::Id(std::shared_ptr<detail::IdState> state) : state_(std::move(state)), raw_(state_->raw) {}
+
+void Id::bind(const Address& address) const {
+  const Resolved resolved(state_->channel->table, address, RAI_PASSIVE);
+  if (state_->channel->table.bind_addr(raw_, resolved.source()) != 0) {
+    fail(errno, fmt::format("cannot bind to \"{}\" port {}", address.host, address.port));
+  }
+}
+
+void Id::listen(int backlog) const {
+  if (state_->channel->table.listen(raw_, backlog) != 0) {
+    fail(errno, "cannot listen on " + local_address());
+  }
+}
+
+void Id::resolve_address(const Address& peer, std::chrono::milliseconds timeout) const {
+  const Resolved resolved(state_->channel->table, peer, 0);
+  if (state_->channel->table.resolve_addr(raw_, nullptr, resolved.destination(),
+                                          static_cast<int>(timeout.count())) != 0) {
+    fail(errno, fmt::format("cannot resolve {} port {}", peer.host, peer.port));
+  }
+}
+
+void Id::resolve_route(std::chrono::milliseconds timeout) const {
+  check_minus_one(state_->channel->table.resolve_route(raw_, static_cast<int>(timeout.count())),
+                  "cannot resolve the route");
+}
+
+Context Id::context() const {
+  if (!raw_->verbs) fail(ENODEV, "the identifier is not bound to a device yet");
+  return Context(std::make_shared<detail::ContextState>(
+      state_->channel->table, state_->channel->backend, raw_->verbs, /*own=*/false));
+}
+
+QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const CompletionQueue& send,
+                                const CompletionQueue& receive, const ibv_qp_cap& capacity,
+                                bool signal_all) const {
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = send.raw();
+  attributes.recv_cq = receive.raw();
+  attributes.cap = capacity;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = signal_all;
+  check_minus_one(state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes),
+                  "cannot create the queue pair of a communication identifier");
+  auto made = std::make_shared<detail::QueuePairState>();
+  made->domain = domain.state_;
+  made->send = send.state_;
+  made->receive = receive.state_;
+  made->id = state_;
+  made->raw = raw_->qp;
+  return QueuePair(std::move(made));
+}
+
+void Id::connect(const ConnectionParameters& parameters) const {
+  rdma_conn_param raw = to_c(parameters);
+  check_minus_one(state_->channel->table.connect(raw_, &raw), "cannot connect");
+}
+
+void Id::accept(const ConnectionParameters& parameters) const {
+  rdma_conn_param raw = to_c(parameters);
+  check_minus_one(state_->channel->table.accept(raw_, &raw), "cannot accept the connection");
+}
+
+void Id::reject(std::span<const std::byte> private_data) const {
+  const rdma_conn_param raw = to_c({.private_data = private_data});
+  check_minus_one(state_->channel->table.reject(raw_, raw.private_data, raw.private_data_len),
+                  "cannot reject the connection");
+}
+
+void Id::establish() const {
+  check_minus_one(state_->channel->table.establish(raw_), "cannot establish the connection");
+}
+
+void Id::disconnect() const {
+  check_minus_one(state_->channel->table.disconnect(raw_), "cannot disconnect");
+}
+
+void Id::migrate(const EventChannel& channel) {
+  check_minus_one(state_->channel->table.migrate_id(raw_, channel.raw_),
+                  "cannot move the identifier to another event channel");
+  state_->channel = channel.state_;
+}
+
+int Id::initial_attributes(ibv_qp_state state, ibv_qp_attr& attributes) const {
+  int mask = 0;
+  attributes.qp_state = state;
+  check_minus_one(state_->channel->table.init_qp_attr(raw_, &attributes, &mask),
+                  "cannot get the attributes of a queue pair");
+  return mask;
+}
+
+std::string Id::local_address() const {
+  return detail::address_text(raw_->route.addr.src_storage);
+}
+
+std::string Id::peer_address() const {
+  return detail::address_text(raw_->route.addr.dst_storage);
+}
+
+std::uint16_t Id::local_port() const {
+  return ntohs(state_->channel->table.get_src_port(raw_));
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,75 @@
+#include "weft/verbs/slice.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <stdexcept>
+
+#include "base/bytes.h"
+#include "weft/verbs/memory.hpp"
+
+namespace weft::verbs {
+namespace {
+
+[[noreturn]] void beyond(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
+  throw std::out_of_range(
+      fmt::format("{} bytes at {} are not within {} bytes", bytes, offset, size));
+}
+
+// A hexadecimal number up to ':' or the end, which it takes from `text`.
+template <typename Number>
+bool take(std::string_view& text, Number& value) {
+  const std::string_view field = text.substr(0, text.find(':'));
+  const auto [end, failed] = std::from_chars(field.data(), field.data() + field.size(), value, 16);
+  if (field.empty() || failed != std::errc() || end != field.data() + field.size()) return false;
+  text.remove_prefix(field.size());
+  if (!text.empty()) text.remove_prefix(1);
+  return true;
+}
+
+}  // namespace
+
+LocalSlice LocalSlice::slice(std::size_t offset_bytes, std::size_t bytes) const {
+  if (bytes > sge_.length || offset_bytes > sge_.length - bytes) {
+    beyond(offset_bytes, bytes, sge_.length);
+  }
+  return {sge_.addr + offset_bytes, static_cast<std::uint32_t>(bytes), sge_.lkey};
+}
+
+RemoteSlice RemoteSlice::slice(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+  if (bytes > bytes_ || offset_bytes > bytes_ - bytes) beyond(offset_bytes, bytes, bytes_);
+  return {address_ + offset_bytes, bytes, rkey_};
+}
+
+std::array<std::byte, RemoteSlice::encoded_bytes> RemoteSlice::to_bytes() const {
+  std::array<std::byte, encoded_bytes> bytes;
+  store_be(bytes.data(), address_);
+  store_be(bytes.data() + 8, bytes_);
+  store_be(bytes.data() + 16, rkey_);
+  return bytes;
+}
+
+std::optional<RemoteSlice> RemoteSlice::from_bytes(std::span<const std::byte> bytes) {
+  if (bytes.size() != encoded_bytes) return std::nullopt;
+  return RemoteSlice(load_be<std::uint64_t>(bytes.data()), load_be<std::uint64_t>(bytes.data() + 8),
+                     load_be<std::uint32_t>(bytes.data() + 16));
+}
+
+std::string RemoteSlice::to_string() const {
+  return fmt::format("{:x}:{:x}:{:x}", address_, bytes_, rkey_);
+}
+
+std::optional<RemoteSlice> RemoteSlice::parse(std::string_view text) {
+  RemoteSlice slice;
+  if (!take(text, slice.address_) || !take(text, slice.bytes_) || !take(text, slice.rkey_) ||
+      !text.empty()) {
+    return std::nullopt;
+  }
+  return slice;
+}
+
+void MemoryRegion::out_of_range(std::size_t offset_bytes, std::size_t bytes) const {
+  beyond(offset_bytes, bytes, raw_->length);
+}
+
+}  // namespace weft::verbs

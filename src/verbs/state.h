@@ -1,0 +1,165 @@
+// What the handles share: the C objects, each keeping those it was made from, each ended by the
+// table it came from. Destructors report nothing: there is nobody to tell, and the only failures
+// are those of programs that ended the C object themselves.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "provider/table.h"
+#include "weft/verbs/backend.hpp"
+
+namespace weft::verbs::detail {
+
+using provider::Table;
+
+struct DeviceListState {
+  DeviceListState(const Table& calls, ibv_device** devices, int device_count)
+      : table(calls), list(devices), count(device_count) {}
+  ~DeviceListState() { table.free_device_list(list); }
+  DeviceListState(const DeviceListState&) = delete;
+  DeviceListState& operator=(const DeviceListState&) = delete;
+
+  const Table& table;
+  ibv_device** list;
+  int count;
+};
+
+struct ContextState {
+  ContextState(const Table& calls, Backend kind, ibv_context* opened, bool own)
+      : table(calls), backend(kind), raw(opened), owned(own) {}
+  ~ContextState() {
+    if (owned) table.close_device(raw);
+  }
+  ContextState(const ContextState&) = delete;
+  ContextState& operator=(const ContextState&) = delete;
+
+  const Table& table;
+  Backend backend;
+  ibv_context* raw;
+  bool owned;  // rdma_cm's contexts are its own
+};
+
+struct DomainState {
+  DomainState(std::shared_ptr<ContextState> from, ibv_pd* made)
+      : context(std::move(from)), raw(made) {}
+  ~DomainState() { context->table.dealloc_pd(raw); }
+  DomainState(const DomainState&) = delete;
+  DomainState& operator=(const DomainState&) = delete;
+
+  std::shared_ptr<ContextState> context;
+  ibv_pd* raw;
+};
+
+struct MemoryState {
+  MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::vector<std::byte> memory)
+      : domain(std::move(from)), raw(made), own(std::move(memory)) {}
+  ~MemoryState() { domain->context->table.dereg_mr(raw); }
+  MemoryState(const MemoryState&) = delete;
+  MemoryState& operator=(const MemoryState&) = delete;
+
+  std::shared_ptr<DomainState> domain;
+  ibv_mr* raw;
+  std::vector<std::byte> own;  // empty where the memory is the user's
+};
+
+struct ChannelState {
+  ChannelState(std::shared_ptr<ContextState> from, ibv_comp_channel* made)
+      : context(std::move(from)), raw(made) {}
+  ~ChannelState() { context->table.destroy_comp_channel(raw); }
+  ChannelState(const ChannelState&) = delete;
+  ChannelState& operator=(const ChannelState&) = delete;
+
+  std::shared_ptr<ContextState> context;
+  ibv_comp_channel* raw;
+  // Between fetching an event and counting it for its queue: a queue that is destroyed in between
+  // would wait for an acknowledgement that nobody owes.
+  std::mutex fetching;
+};
+
+struct CompletionQueueState {
+  CompletionQueueState(std::shared_ptr<ContextState> from, std::shared_ptr<ChannelState> wakes,
+                       void* user)
+      : context(std::move(from)), channel(std::move(wakes)), user_context(user) {}
+  ~CompletionQueueState();
+  CompletionQueueState(const CompletionQueueState&) = delete;
+  CompletionQueueState& operator=(const CompletionQueueState&) = delete;
+
+  std::shared_ptr<ContextState> context;
+  std::shared_ptr<ChannelState> channel;
+  ibv_cq* raw = nullptr;
+  void* user_context;
+  unsigned unacknowledged = 0;  // events; guarded by channel->fetching
+};
+
+struct SharedReceiveQueueState {
+  SharedReceiveQueueState(std::shared_ptr<DomainState> from, ibv_srq* made)
+      : domain(std::move(from)), raw(made) {}
+  ~SharedReceiveQueueState() { domain->context->table.destroy_srq(raw); }
+  SharedReceiveQueueState(const SharedReceiveQueueState&) = delete;
+  SharedReceiveQueueState& operator=(const SharedReceiveQueueState&) = delete;
+
+  std::shared_ptr<DomainState> domain;
+  ibv_srq* raw;
+};
+
+struct AddressHandleState {
+  AddressHandleState(std::shared_ptr<DomainState> from, ibv_ah* made)
+      : domain(std::move(from)), raw(made) {}
+  ~AddressHandleState() { domain->context->table.destroy_ah(raw); }
+  AddressHandleState(const AddressHandleState&) = delete;
+  AddressHandleState& operator=(const AddressHandleState&) = delete;
+
+  std::shared_ptr<DomainState> domain;
+  ibv_ah* raw;
+};
+
+struct EventChannelState {
+  EventChannelState(const Table& calls, Backend kind, rdma_event_channel* made)
+      : table(calls), backend(kind), raw(made) {}
+  ~EventChannelState() { table.destroy_event_channel(raw); }
+  EventChannelState(const EventChannelState&) = delete;
+  EventChannelState& operator=(const EventChannelState&) = delete;
+
+  const Table& table;
+  Backend backend;
+  rdma_event_channel* raw;
+};
+
+struct IdState {
+  IdState(std::shared_ptr<EventChannelState> events, rdma_cm_id* made)
+      : channel(std::move(events)), raw(made) {}
+  ~IdState() { channel->table.destroy_id(raw); }
+  IdState(const IdState&) = delete;
+  IdState& operator=(const IdState&) = delete;
+
+  std::shared_ptr<EventChannelState> channel;
+  rdma_cm_id* raw;
+};
+
+struct QueuePairState {
+  ~QueuePairState() {
+    if (!raw) return;
+    if (id) {
+      id->channel->table.id_destroy_qp(id->raw);
+    } else {
+      domain->context->table.destroy_qp(raw);
+    }
+  }
+  QueuePairState() = default;
+  QueuePairState(const QueuePairState&) = delete;
+  QueuePairState& operator=(const QueuePairState&) = delete;
+
+  std::shared_ptr<DomainState> domain;
+  std::shared_ptr<CompletionQueueState> send;
+  std::shared_ptr<CompletionQueueState> receive;
+  std::shared_ptr<SharedReceiveQueueState> shared;
+  std::shared_ptr<IdState> id;  // set where rdma_cm has made it
+  ibv_qp* raw = nullptr;
+};
+
+}  // namespace weft::verbs::detail

@@ -1,0 +1,207 @@
+// Devices, contexts, GIDs; named after what rust-ibverbs's own device tests show.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "weft/verbs.hpp"
+
+namespace weft::verbs {
+namespace {
+
+TEST(Devices, AreListedByNameAndBackend) {
+  const auto all = devices();
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].name(), "weft0");
+  EXPECT_EQ(all[0].backend(), Backend::embedded);
+  EXPECT_FALSE(all[0].guid().is_reserved());
+}
+
+TEST(Devices, TheWrongNameIsAnErrorThatNamesTheOthers) {
+  try {
+    (void)open_device("mlx5_7");
+    FAIL() << "opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ENODEV);
+    EXPECT_NE(std::string(error.what()).find("mlx5_7"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("weft0"), std::string::npos);
+  }
+}
+
+TEST(Backend, ComesFromTheEnvironment) {
+  ASSERT_EQ(setenv("WEFT_BACKEND", "auto", 1), 0);
+  EXPECT_EQ(default_backend(), Backend::automatic);
+  ASSERT_EQ(setenv("WEFT_BACKEND", "mellanox", 1), 0);
+  EXPECT_THROW((void)default_backend(), Error);
+  ASSERT_EQ(unsetenv("WEFT_BACKEND"), 0);
+  EXPECT_EQ(default_backend(), Backend::embedded);
+}
+
+TEST(Context, query_device_and_port) {
+  const Context context = open_device();
+  EXPECT_EQ(context.device_name(), "weft0");
+  EXPECT_GT(context.query().max_qp, 0);
+  const auto extended = context.query_extended();
+  EXPECT_EQ(extended.orig_attr.max_qp, context.query().max_qp);
+  const auto port = context.query_port();
+  EXPECT_TRUE(port.is_usable());
+  EXPECT_TRUE(port.is_ethernet());
+  EXPECT_GT(port.lane_gbps(), 0);
+  EXPECT_GT(port.lanes(), 0);
+  EXPECT_THROW((void)context.query_port(2), Error);
+}
+
+TEST(Context, gid_table) {
+  const Context context = open_device();
+  const auto rows = context.gids();
+  ASSERT_FALSE(rows.empty());
+  for (const auto& row : rows) {
+    EXPECT_EQ(context.query_gid(static_cast<std::uint8_t>(row.port), static_cast<int>(row.index)),
+              row.gid);
+    EXPECT_FALSE(row.gid.is_zero());
+  }
+  EXPECT_THROW((void)context.query_gid(1, 100000), Error);
+}
+
+TEST(Context, BestGidSaysWhy) {
+  const Context context = open_device();
+  const auto choice = context.best_gid("127.0.0.1");
+  EXPECT_TRUE(choice.entry.gid.is_ipv4_mapped());
+  EXPECT_NE(choice.reason.find(choice.entry.gid.to_string()), std::string::npos);
+  try {
+    (void)context.best_gid("somewhere");
+    FAIL() << "found";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+  }
+}
+
+TEST(Context, NoAsynchronousEventWaits) {
+  const Context context = open_device();
+  EXPECT_FALSE(context.next_event(Deadline::now()));
+}
+
+TEST(Memory, register_from_raw) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  std::vector<std::uint32_t> words(16, 7);
+  const auto region = domain.register_memory(std::span(words), Access::remote_read_write);
+  EXPECT_EQ(region.size(), 16U);
+  EXPECT_EQ(region.elements().data(), words.data());
+  EXPECT_EQ(region.remote().size_bytes(), 64U);
+  EXPECT_EQ(region.slice(1, 2).address(), reinterpret_cast<std::uint64_t>(&words[1]));
+  EXPECT_EQ(region.slice(1, 2).size_bytes(), 8U);
+  EXPECT_THROW((void)region.slice(15, 2), std::out_of_range);
+  EXPECT_THROW((void)domain.allocate<int>(0), Error);
+}
+
+TEST(CompletionQueue, GrowsAndRefuses) {
+  const Context context = open_device();
+  const auto queue = context.create_completion_queue(8);
+  EXPECT_GE(queue.capacity(), 8);
+  queue.resize(100);
+  EXPECT_GE(queue.capacity(), 100);
+  EXPECT_THROW((void)context.create_completion_queue(0), Error);
+  std::array<Completion, 4> some;
+  EXPECT_TRUE(queue.poll(some).empty());
+  EXPECT_TRUE(queue.wait(some, Deadline::now()).empty());
+}
+
+TEST(SharedReceiveQueue, IsQueriedAndChanged) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = domain.create_shared_receive_queue({.receives = 8, .slices = 2});
+  EXPECT_GE(queue.query().max_wr, 8U);
+  queue.set_limit(3);
+  EXPECT_EQ(queue.query().srq_limit, 3U);
+  const auto region = domain.allocate<char>(64);
+  EXPECT_EQ(queue.post_receive(region.slice(), 1), 0);
+}
+
+TEST(QueuePairBuilder, HasTheDefaultsItPromises) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto builder = domain.queue_pair(queue, queue);
+  const auto& settings = builder.settings();
+  EXPECT_EQ(settings.access, Access::local);
+  EXPECT_EQ(settings.capacity.max_send_wr, 1U);
+  EXPECT_EQ(settings.capacity.max_recv_wr, 1U);
+  EXPECT_EQ(settings.capacity.max_send_sge, 1U);
+  EXPECT_EQ(settings.capacity.max_recv_sge, 1U);
+  EXPECT_EQ(settings.capacity.max_inline_data, 0U);
+  EXPECT_EQ(settings.service_level, 0);
+  EXPECT_FALSE(settings.gid_index);
+  EXPECT_EQ(settings.traffic_class, 0);
+  EXPECT_EQ(settings.min_rnr_timer, 16);
+  EXPECT_EQ(settings.timeout, 4);
+  EXPECT_EQ(settings.retry_count, 6);
+  EXPECT_EQ(settings.rnr_retry, 6);
+  EXPECT_EQ(settings.max_rd_atomic, 1);
+  EXPECT_EQ(settings.max_dest_rd_atomic, 1);
+  EXPECT_FALSE(settings.path_mtu);
+  EXPECT_FALSE(settings.send_psn);
+  EXPECT_FALSE(settings.receive_psn);
+  EXPECT_EQ(settings.user_context, nullptr);
+}
+
+TEST(QueuePairBuilder, RefusesWhatIsOutOfRange) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  auto builder = domain.queue_pair(queue, queue);
+  EXPECT_THROW(builder.retry_count(8), std::invalid_argument);
+  EXPECT_THROW(builder.rnr_retry(8), std::invalid_argument);
+  EXPECT_THROW(builder.timeout(32), std::invalid_argument);
+  EXPECT_THROW(builder.min_rnr_timer(32), std::invalid_argument);
+  EXPECT_THROW(builder.service_level(16), std::invalid_argument);
+  EXPECT_THROW(builder.send_psn(1 << 24), std::invalid_argument);
+  EXPECT_THROW((void)builder.max_send_requests(1 << 30).build(), Error);
+}
+
+TEST(QueuePair, EndpointHasARandomPsn) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto builder = domain.queue_pair(queue, queue);
+  const auto one = builder.build();
+  const auto other = builder.build();
+  EXPECT_NE(one.endpoint().number, other.endpoint().number);
+  EXPECT_LT(one.endpoint().psn, 1U << 24);
+  EXPECT_TRUE(one.endpoint().gid);
+  // Equal by chance once in sixteen million runs.
+  EXPECT_NE(one.endpoint().psn, other.endpoint().psn);
+}
+
+std::string what_modify_says(const QueuePair& queue_pair, ibv_qp_state state, int mask) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = state;
+  attributes.port_num = 1;
+  try {
+    queue_pair.modify(attributes, IBV_QP_STATE | mask);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(QueuePair, IllegalTransitionsAreExplained) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto queue_pair = domain.queue_pair(queue, queue).build().release();
+  EXPECT_EQ(queue_pair.state(), IBV_QPS_RESET);
+  using ::testing::HasSubstr;
+  EXPECT_THAT(what_modify_says(queue_pair, IBV_QPS_RTS, 0),
+              HasSubstr("there is no way from RESET to RTS"));
+  constexpr int most = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  EXPECT_THAT(what_modify_says(queue_pair, IBV_QPS_INIT, most),
+              HasSubstr("attributes that are missing: ACCESS_FLAGS"));
+  EXPECT_THAT(what_modify_says(queue_pair, IBV_QPS_INIT, most | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY),
+              HasSubstr("attributes that do not belong there: QKEY"));
+}
+
+}  // namespace
+}  // namespace weft::verbs

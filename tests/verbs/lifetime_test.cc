@@ -1,0 +1,117 @@
+// Objects may be destroyed in any order, and used by several threads at once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "verbs/pair.h"
+
+namespace weft::verbs::testing {
+namespace {
+
+// One of everything, each of which can be let go of.
+struct Everything {
+  Everything()
+      : context(std::make_unique<Context>(open_device())),
+        domain(std::make_unique<ProtectionDomain>(context->create_domain())),
+        channel(std::make_unique<CompletionChannel>(context->create_channel())),
+        queue(std::make_unique<CompletionQueue>(
+            context->create_completion_queue(4, {.channel = channel.get()}))),
+        shared(std::make_unique<SharedReceiveQueue>(
+            domain->create_shared_receive_queue({.receives = 4}))),
+        region(std::make_unique<TypedRegion<int>>(domain->allocate<int>(4))),
+        queue_pair(std::make_unique<QueuePair>(
+            domain->queue_pair(*queue, *queue).shared_receive_queue(*shared).build().release())) {}
+
+  void let_go(int which) {
+    switch (which) {
+      case 0:
+        return context.reset();
+      case 1:
+        return domain.reset();
+      case 2:
+        return channel.reset();
+      case 3:
+        return queue.reset();
+      case 4:
+        return shared.reset();
+      case 5:
+        return region.reset();
+      default:
+        return queue_pair.reset();
+    }
+  }
+
+  std::unique_ptr<Context> context;
+  std::unique_ptr<ProtectionDomain> domain;
+  std::unique_ptr<CompletionChannel> channel;
+  std::unique_ptr<CompletionQueue> queue;
+  std::unique_ptr<SharedReceiveQueue> shared;
+  std::unique_ptr<TypedRegion<int>> region;
+  std::unique_ptr<QueuePair> queue_pair;
+};
+
+TEST(Lifetime, AnyOrderOfDestructionIsSafe) {
+  std::array<int, 7> order{0, 1, 2, 3, 4, 5, 6};
+  do {
+    Everything everything;
+    for (const int which : order) everything.let_go(which);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(Lifetime, AConnectionMayGoInAnyOrder) {
+  for (int first = 0; first < 4; ++first) {
+    Pair pair;
+    ASSERT_EQ(pair.a->queue_pair.post_receive(pair.a->region.slice(0, 8), 1), 0);
+    if (first == 0) pair.a.reset();
+    if (first == 1) pair.b.reset();
+    if (first == 2) pair.events = EventChannel();
+    if (first == 3) pair.b->id.disconnect();
+  }
+}
+
+TEST(Lifetime, AQueuePairKeepsWhatItNeeds) {
+  Pair pair;
+  QueuePair survivor = std::move(pair.a->queue_pair);
+  const auto memory = pair.a->domain.allocate<char>(8);
+  CompletionQueue queue = std::move(pair.a->queue);
+  pair.a.reset();
+  ASSERT_EQ(survivor.post_write(memory.slice(), pair.b->region.remote().slice(0, 8), 3), 0);
+  std::array<Completion, 1> one;
+  const auto got = queue.wait(one, patience);
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_TRUE(got[0].ok()) << got[0].status_name();
+}
+
+TEST(Lifetime, ThreadsPostPollAndDestroyAtOnce) {
+  Pair pair;
+  constexpr int threads = 4;
+  constexpr int each = 500;
+  std::atomic<int> completed{0};
+  std::vector<std::thread> posters;
+  for (int thread = 0; thread < threads; ++thread) {
+    posters.emplace_back([&, thread] {
+      const auto from = pair.a->domain.allocate<char>(64);
+      const auto to = pair.b->region.remote().slice(static_cast<std::uint64_t>(thread) * 64, 64);
+      std::array<Completion, 8> some;
+      for (int i = 0; i < each; ++i) {
+        while (pair.a->queue_pair.post_write(from.slice(), to, 1) == ENOMEM) {
+          completed += static_cast<int>(pair.a->queue.poll(some).size());
+        }
+      }
+      while (completed < threads * each) {
+        completed += static_cast<int>(pair.a->queue.poll(some).size());
+      }
+    });
+  }
+  for (auto& poster : posters) poster.join();
+  EXPECT_EQ(completed, threads * each);
+}
+
+}  // namespace
+}  // namespace weft::verbs::testing
