@@ -55,7 +55,7 @@ void Identifier::migrate(const std::shared_ptr<Channel>& channel, bool synchrono
 }
 
 void Identifier::deliver(const std::shared_ptr<Channel>& channel, bool synchronous) {
-  std::shared_ptr<Listener> origin;
+  std::shared_ptr<device::Listener> origin;
   {
     const std::lock_guard lock(mutex_);
     channel_ = channel;

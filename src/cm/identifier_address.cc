@@ -175,9 +175,22 @@ int Identifier::listen(int backlog) {
     return failed;
   }
   stage_ = Stage::listening;
-  listener_ = std::make_shared<Listener>(registry_, *context, weak_from_this(),
-                                         std::move(reserved_), options_.tos, requests);
+  listener_ = make_listener(context->device(), static_cast<std::size_t>(requests));
   return listener_->start();
+}
+
+std::shared_ptr<device::Listener> Identifier::make_listener(device::Device& device,
+                                                            std::size_t requests) {
+  device::Listener::Plan plan;
+  plan.socket = std::move(reserved_);
+  plan.tos = options_.tos;
+  plan.max_requests = requests;
+  plan.handshake_timeout_ns = registry_->options().handshake_timeout_ns;
+  plan.requested = [weak = weak_from_this()](const auto& greeting) {
+    if (const auto self = weak.lock()) self->on_request(greeting);
+  };
+  plan.dropped = [registry = registry_] { ++registry->counters().requests_dropped; };
+  return std::make_shared<device::Listener>(device, std::move(plan));
 }
 
 }  // namespace weft::cm

@@ -10,7 +10,7 @@
 namespace weft::cm {
 
 // Makes the id of a request. The program sees it when it fetches the event.
-void Identifier::on_request(const std::shared_ptr<Greeting>& greeting) {
+void Identifier::on_request(const std::shared_ptr<device::Greeting>& greeting) {
   std::unique_lock lock(mutex_);
   if (stage_ != Stage::listening) {
     lock.unlock();
@@ -57,7 +57,7 @@ ConnectWishes Identifier::requested_wishes() {
 }
 
 int Identifier::accept(ConnectWishes wishes) {
-  std::shared_ptr<Greeting> greeting;
+  std::shared_ptr<device::Greeting> greeting;
   bool acknowledge = false;
   {
     const std::lock_guard lock(mutex_);
@@ -116,7 +116,7 @@ void Identifier::on_ready_timeout() {
 }
 
 int Identifier::reject(Bytes private_data) {
-  std::shared_ptr<Greeting> greeting;
+  std::shared_ptr<device::Greeting> greeting;
   {
     const std::lock_guard lock(mutex_);
     if (stage_ != Stage::requested) return EINVAL;

@@ -28,6 +28,7 @@ inline constexpr int max_protection_domains = 65536;
 // On the wire one more is negotiated, for acknowledgement (at most 128 there). Clamped by verbs'
 // attributes, EINVAL beyond.
 inline constexpr std::uint16_t max_read_depth = 127;
+inline constexpr std::uint16_t max_wire_read_depth = max_read_depth + 1;
 // One message, as InfiniBand has it. EINVAL.
 inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
 // How long a closed connection may take to hand over its last bytes; then it is cut.

@@ -86,4 +86,10 @@ void tune(int fd, bool same_host) {
   ::syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
+void apply_tos(int fd, int family, int tos) {
+  if (tos < 0) return;
+  sys::set_option(fd, IPPROTO_IP, IP_TOS, tos);
+  if (family == AF_INET6) sys::set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
+}
+
 }  // namespace weft::device

@@ -49,5 +49,7 @@ class StreamSocket {
 // What every connection of the device wants of its socket: no delay, and on one host a congestion
 // control that does not pace.
 void tune(int fd, bool same_host);
+// Negative: left as the system has it.
+void apply_tos(int fd, int family, int tos);
 
 }  // namespace weft::device
