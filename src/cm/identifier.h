@@ -103,6 +103,7 @@ class Identifier final : public device::ConnectionObserver,
   struct Handle {
     rdma_cm_id id{};
     Identifier* owner = nullptr;
+    ibv_sa_path_rec path{};
   };
   class ReadyTimer;
 
@@ -118,6 +119,10 @@ class Identifier final : public device::ConnectionObserver,
   int bind_locked(const sockaddr_storage& address);
   int check_local(const sockaddr_storage& address);
   int use_device();
+  void set_path();
+  [[nodiscard]] ibv_mtu path_mtu();
+  void set_receive_attributes(ibv_qp_attr& attributes, int& mask);
+  void set_send_attributes(ibv_qp_attr& attributes, int& mask);
   void set_source(const sockaddr_storage& tcp_address);
   void note_source(const sockaddr_storage& tcp_address);
   void set_destination(const sockaddr_storage& tcp_address);

@@ -117,12 +117,12 @@ int Identifier::resolve_locked(sockaddr_storage source, sockaddr_storage destina
   return use_device();
 }
 
-// The kernel routes; there is nothing to find out, and no path record: route.num_paths stays 0, as
-// with every iWARP device.
+// The kernel routes; there is nothing to find out.
 int Identifier::resolve_route() {
   const std::lock_guard lock(mutex_);
   if (stage_ != Stage::resolved) return EINVAL;
   stage_ = Stage::routed;
+  set_path();
   push(RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }

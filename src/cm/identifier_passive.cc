@@ -26,6 +26,7 @@ void Identifier::on_request(const std::shared_ptr<device::Greeting>& greeting) {
   made->set_source(without_mapping(local));
   made->set_destination(without_mapping(peer));
   made->use_device();
+  made->set_path();
   made->stage_ = Stage::requested;
   made->greeting_ = greeting;
   made->origin_ = listener_;

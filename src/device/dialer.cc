@@ -37,6 +37,14 @@ void Dialer::cancel() {
   drop();
 }
 
+bool Dialer::cancel_unless_asked() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::shaking || phase_ == Phase::done) return false;
+  phase_ = Phase::done;
+  drop();
+  return true;
+}
+
 void Dialer::abandon_after_fork() {
   (void)fd_.release();
   socket_.disown();

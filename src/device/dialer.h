@@ -49,6 +49,8 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   // Of the attempt under way; false where there is none.
   [[nodiscard]] bool local_address(sockaddr_storage& address);
   void cancel();
+  // The same, unless the peer may have seen our MPA request already; true where it was in time.
+  [[nodiscard]] bool cancel_unless_asked();
   // The engine has closed what it watched.
   void abandon_after_fork();
 
