@@ -30,6 +30,7 @@ void set(const char* name, const std::string& value) {
 
 void set_variables(const RunOptions& options) {
   if (!options.address.empty()) set("WEFT_ADDR", options.address);
+  if (!options.personality.empty()) set("WEFT_PERSONALITY", options.personality);
   if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
   if (options.no_acknowledge) set("WEFT_ACK", "0");
@@ -76,7 +77,9 @@ void raise_descriptor_limit() {
 void announce(const std::string& name) {
   const char* address = std::getenv("WEFT_ADDR");
   const char* capture = std::getenv("WEFT_CAPTURE");
+  const char* personality = std::getenv("WEFT_PERSONALITY");
   std::string line = "weft0 (embedded iWARP device";
+  if (!personality || std::string_view(personality) != "iwarp") line += ", seen as RoCE";
   if (address && *address) line += fmt::format(", {}", address);
   line += fmt::format(") serves {}", name);
   if (capture && *capture) line += fmt::format(", capture in {}", capture);

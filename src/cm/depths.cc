@@ -8,7 +8,8 @@
 namespace weft::cm {
 
 std::uint16_t to_wire(std::uint16_t depth, bool acknowledge) {
-  return static_cast<std::uint16_t>(std::min(depth + (acknowledge ? 1 : 0), +max_wire_depth));
+  return static_cast<std::uint16_t>(
+      std::min(depth + (acknowledge ? 1 : 0), +device::limits::max_wire_read_depth));
 }
 
 std::uint8_t to_event(std::uint16_t wire, bool acknowledge) {

@@ -9,9 +9,6 @@
 
 namespace weft::cm {
 
-// RFC 6581 allows 14 bits; the device holds one more than it promises (limits::max_read_depth).
-inline constexpr std::uint16_t max_wire_depth = 128;
-
 // From the application to the wire.
 [[nodiscard]] std::uint16_t to_wire(std::uint16_t depth, bool acknowledge);
 // From the wire to an event: without the device's own.

@@ -55,7 +55,7 @@ void Identifier::migrate(const std::shared_ptr<Channel>& channel, bool synchrono
 }
 
 void Identifier::deliver(const std::shared_ptr<Channel>& channel, bool synchronous) {
-  std::shared_ptr<Listener> origin;
+  std::shared_ptr<device::Listener> origin;
   {
     const std::lock_guard lock(mutex_);
     channel_ = channel;
@@ -114,22 +114,6 @@ void Identifier::set_destination(const sockaddr_storage& tcp_address) {
 
 sockaddr_storage Identifier::tcp_source() {
   return to_tcp(handle_.id.route.addr.src_storage, registry_->settings().port_offset);
-}
-
-// The access flags are what a connection may do to the queue pair's memory; everything else an
-// iWARP queue pair takes from its stream.
-int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
-  const ibv_qp_state state = attributes.qp_state;
-  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
-  attributes = {};
-  attributes.qp_state = state;
-  mask = IBV_QP_STATE;
-  if (state != IBV_QPS_INIT) return 0;
-  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  attributes.port_num = 1;
-  mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
-  return 0;
 }
 
 int Identifier::choose_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found) {

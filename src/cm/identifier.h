@@ -15,12 +15,12 @@
 #include <optional>
 #include <vector>
 
-#include "cm/dialer.h"
 #include "cm/event_channel.h"
-#include "cm/greeting.h"
-#include "cm/listener.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
+#include "device/dialer.h"
+#include "device/greeting.h"
+#include "device/listener.h"
 #include "device/queue_pair.h"
 
 namespace weft::cm {
@@ -65,7 +65,7 @@ class Identifier final : public device::ConnectionObserver,
   int qp_attributes(ibv_qp_attr& attributes, int& mask);
 
   int listen(int backlog);
-  void on_request(const std::shared_ptr<Greeting>& greeting);
+  void on_request(const std::shared_ptr<device::Greeting>& greeting);
 
   int connect(ConnectWishes wishes);
   int establish();
@@ -103,6 +103,7 @@ class Identifier final : public device::ConnectionObserver,
   struct Handle {
     rdma_cm_id id{};
     Identifier* owner = nullptr;
+    ibv_sa_path_rec path{};
   };
   class ReadyTimer;
 
@@ -118,15 +119,21 @@ class Identifier final : public device::ConnectionObserver,
   int bind_locked(const sockaddr_storage& address);
   int check_local(const sockaddr_storage& address);
   int use_device();
+  void set_path();
+  [[nodiscard]] ibv_mtu path_mtu();
+  void set_receive_attributes(ibv_qp_attr& attributes, int& mask);
+  void set_send_attributes(ibv_qp_attr& attributes, int& mask);
   void set_source(const sockaddr_storage& tcp_address);
   void note_source(const sockaddr_storage& tcp_address);
   void set_destination(const sockaddr_storage& tcp_address);
   [[nodiscard]] sockaddr_storage tcp_source();
   int resolve_locked(sockaddr_storage source, sockaddr_storage destination);
+  [[nodiscard]] std::shared_ptr<device::Listener> make_listener(device::Device& device,
+                                                                std::size_t requests);
   int choose_queue_pair(std::uint32_t number, std::shared_ptr<device::QueuePair>& found);
-  [[nodiscard]] std::shared_ptr<Dialer> make_dialer(ConnectWishes wishes);
-  void on_dialed(Dialer::Outcome outcome);
-  void on_dial_failed(std::unique_lock<std::mutex>& lock, const Dialer::Outcome& outcome);
+  [[nodiscard]] std::shared_ptr<device::Dialer> make_dialer(ConnectWishes wishes);
+  void on_dialed(device::Dialer::Outcome outcome);
+  void on_dial_failed(std::unique_lock<std::mutex>& lock, const device::Dialer::Outcome& outcome);
   void on_replied(device::StreamSocket stream);
   [[nodiscard]] device::StreamParameters agreed(bool initiator);
   // 0, or why the queue pair did not take the stream. The lock is released meanwhile.
@@ -144,10 +151,10 @@ class Identifier final : public device::ConnectionObserver,
   SocketOptions options_;
   device::sys::Descriptor reserved_;
 
-  std::shared_ptr<Listener> listener_;
-  std::shared_ptr<Listener> origin_;  // of a request, until the program has fetched it
-  std::shared_ptr<Dialer> dialer_;
-  std::shared_ptr<Greeting> greeting_;
+  std::shared_ptr<device::Listener> listener_;
+  std::shared_ptr<device::Listener> origin_;  // of a request, until the program has fetched it
+  std::shared_ptr<device::Dialer> dialer_;
+  std::shared_ptr<device::Greeting> greeting_;
   std::shared_ptr<ReadyTimer> ready_timer_;
   bool external_queue_pair_ = false;
   std::weak_ptr<device::QueuePair> queue_pair_;

@@ -6,6 +6,7 @@
 #include "cm/ports.h"
 #include "cm/ready_timer.h"
 #include "device/addresses.h"
+#include "device/limits.h"
 
 namespace weft::cm {
 namespace {
@@ -28,7 +29,7 @@ rdma_cm_event_type failure_event(int status) {
 }  // namespace
 
 int Identifier::connect(ConnectWishes wishes) {
-  std::shared_ptr<Dialer> dialer;
+  std::shared_ptr<device::Dialer> dialer;
   {
     const std::lock_guard lock(mutex_);
     if (stage_ != Stage::routed) return EINVAL;
@@ -54,10 +55,10 @@ void Identifier::note_source(const sockaddr_storage& tcp_address) {
   if (device::port_of(tcp_address) != device::port_of(tcp_source())) set_source(tcp_address);
 }
 
-std::shared_ptr<Dialer> Identifier::make_dialer(ConnectWishes wishes) {
-  device::Context& context = *registry_->context();
-  const device::Settings& settings = context.device().settings();
-  Dialer::Plan plan;
+std::shared_ptr<device::Dialer> Identifier::make_dialer(ConnectWishes wishes) {
+  device::Device& device = registry_->context()->device();
+  const device::Settings& settings = device.settings();
+  device::Dialer::Plan plan;
   plan.source = tcp_source();
   plan.destination = to_tcp(handle_.id.route.addr.dst_storage, settings.port_offset);
   plan.reserved = std::move(reserved_);
@@ -67,15 +68,16 @@ std::shared_ptr<Dialer> Identifier::make_dialer(ConnectWishes wishes) {
   plan.handshake.ord = to_wire(wishes.initiator_depth, settings.acknowledge);
   plan.private_data = std::move(wishes.private_data);
   plan.connect_timeout_ns = registry_->options().connect_timeout_ns;
+  plan.refused_ns = device::limits::refused_ns;
   plan.handshake_timeout_ns = registry_->options().handshake_timeout_ns;
   // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
-  return std::shared_ptr<Dialer>(
-      new Dialer(context, std::move(plan), [weak = weak_from_this()](Dialer::Outcome outcome) {
+  return std::shared_ptr<device::Dialer>(new device::Dialer(
+      device, std::move(plan), [weak = weak_from_this()](device::Dialer::Outcome outcome) {
         if (const auto self = weak.lock()) self->on_dialed(std::move(outcome));
       }));
 }
 
-void Identifier::on_dialed(Dialer::Outcome outcome) {
+void Identifier::on_dialed(device::Dialer::Outcome outcome) {
   std::unique_lock lock(mutex_);
   if (stage_ != Stage::connecting) return;
   dialer_.reset();
@@ -94,7 +96,7 @@ void Identifier::on_dialed(Dialer::Outcome outcome) {
 }
 
 void Identifier::on_dial_failed(std::unique_lock<std::mutex>& lock,
-                                const Dialer::Outcome& outcome) {
+                                const device::Dialer::Outcome& outcome) {
   stage_ = Stage::ended;
   const auto queue_pair = queue_pair_.lock();
   if (queue_pair && failure_event(outcome.status) == RDMA_CM_EVENT_REJECTED) {

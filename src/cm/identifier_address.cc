@@ -117,12 +117,12 @@ int Identifier::resolve_locked(sockaddr_storage source, sockaddr_storage destina
   return use_device();
 }
 
-// The kernel routes; there is nothing to find out, and no path record: route.num_paths stays 0, as
-// with every iWARP device.
+// The kernel routes; there is nothing to find out.
 int Identifier::resolve_route() {
   const std::lock_guard lock(mutex_);
   if (stage_ != Stage::resolved) return EINVAL;
   stage_ = Stage::routed;
+  set_path();
   push(RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }
@@ -175,9 +175,22 @@ int Identifier::listen(int backlog) {
     return failed;
   }
   stage_ = Stage::listening;
-  listener_ = std::make_shared<Listener>(registry_, *context, weak_from_this(),
-                                         std::move(reserved_), options_.tos, requests);
+  listener_ = make_listener(context->device(), static_cast<std::size_t>(requests));
   return listener_->start();
+}
+
+std::shared_ptr<device::Listener> Identifier::make_listener(device::Device& device,
+                                                            std::size_t requests) {
+  device::Listener::Plan plan;
+  plan.socket = std::move(reserved_);
+  plan.tos = options_.tos;
+  plan.max_requests = requests;
+  plan.handshake_timeout_ns = registry_->options().handshake_timeout_ns;
+  plan.requested = [weak = weak_from_this()](const auto& greeting) {
+    if (const auto self = weak.lock()) self->on_request(greeting);
+  };
+  plan.dropped = [registry = registry_] { ++registry->counters().requests_dropped; };
+  return std::make_shared<device::Listener>(device, std::move(plan));
 }
 
 }  // namespace weft::cm

@@ -10,7 +10,7 @@
 namespace weft::cm {
 
 // Makes the id of a request. The program sees it when it fetches the event.
-void Identifier::on_request(const std::shared_ptr<Greeting>& greeting) {
+void Identifier::on_request(const std::shared_ptr<device::Greeting>& greeting) {
   std::unique_lock lock(mutex_);
   if (stage_ != Stage::listening) {
     lock.unlock();
@@ -26,6 +26,7 @@ void Identifier::on_request(const std::shared_ptr<Greeting>& greeting) {
   made->set_source(without_mapping(local));
   made->set_destination(without_mapping(peer));
   made->use_device();
+  made->set_path();
   made->stage_ = Stage::requested;
   made->greeting_ = greeting;
   made->origin_ = listener_;
@@ -57,7 +58,7 @@ ConnectWishes Identifier::requested_wishes() {
 }
 
 int Identifier::accept(ConnectWishes wishes) {
-  std::shared_ptr<Greeting> greeting;
+  std::shared_ptr<device::Greeting> greeting;
   bool acknowledge = false;
   {
     const std::lock_guard lock(mutex_);
@@ -116,7 +117,7 @@ void Identifier::on_ready_timeout() {
 }
 
 int Identifier::reject(Bytes private_data) {
-  std::shared_ptr<Greeting> greeting;
+  std::shared_ptr<device::Greeting> greeting;
   {
     const std::lock_guard lock(mutex_);
     if (stage_ != Stage::requested) return EINVAL;

@@ -97,6 +97,17 @@ ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
   return made ? made->verbs() : nullptr;
 }
 
+// Ready for receives to be posted: where an iWARP queue pair starts, and where librdmacm takes the
+// others.
+int prepare(rdma_cm_id& id, ibv_qp& qp) {
+  if (qp.state != IBV_QPS_RESET) return 0;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  const int failed = Identifier::of(&id)->qp_attributes(attributes, mask);
+  return failed != 0 ? failed : device::QueuePair::of(&qp)->modify(attributes, mask);
+}
+
 int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes) {
   const ibv_srq_attr& wanted = attributes.attr;
   if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
@@ -126,7 +137,6 @@ int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attribu
   return result;
 }
 
-// The queue pair is in INIT, ready for receives to be posted: that is where an iWARP one starts.
 int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
   if (id->qp || !id->verbs) return answer(EINVAL);
   const bool names_domain = (extended->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && extended->pd;
@@ -142,8 +152,9 @@ int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
   int failed = complete_attributes(*id, attributes);
   std::memcpy(static_cast<void*>(extended), &attributes, sizeof attributes);
   ibv_qp* const made = failed == 0 ? make_queue_pair(*id, *extended) : nullptr;
-  if (!made) {
-    if (failed == 0) failed = errno;
+  if (failed == 0) failed = made ? prepare(*id, *made) : errno;
+  if (failed != 0) {
+    if (made) device::QueuePair::of(made)->destroy();
     destroy_queues(*id);
     return answer(failed);
   }

@@ -24,12 +24,6 @@ int open_stream(int family, sys::Descriptor& socket) {
 
 }  // namespace
 
-void apply_tos(int fd, int family, int tos) {
-  if (tos < 0) return;
-  sys::set_option(fd, IPPROTO_IP, IP_TOS, tos);
-  if (family == AF_INET6) sys::set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
-}
-
 // A port that only lingers in TIME_WAIT may be had again, one that somebody has bound may not.
 // Linux lets two sockets share a port where both say SO_REUSEADDR and none listens. So we say it
 // only to get past TIME_WAIT, and then take it back until we listen.

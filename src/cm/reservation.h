@@ -14,9 +14,6 @@ struct SocketOptions {
   bool ipv6_only = false;
 };
 
-// Sets what every socket of a connection wants, whichever side made it.
-void apply_tos(int fd, int family, int tos);
-
 // Binds a socket so that nobody else gets the port, other ids of this process included. 0 or an
 // errno value: EADDRINUSE, EADDRNOTAVAIL, EACCES. `address` tells the port afterwards.
 int reserve(sockaddr_storage& address, const SocketOptions& options,

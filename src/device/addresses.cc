@@ -10,6 +10,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "device/system.h"
+
 namespace weft::device {
 namespace {
 
@@ -31,6 +33,9 @@ LocalAddress describe(const ifaddrs& entry) {
   std::memcpy(&local.address, entry.ifa_addr, ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   local.interface = entry.ifa_name;
   local.interface_index = if_nametoindex(entry.ifa_name);
+  if (const int mtu_bytes = sys::interface_mtu(entry.ifa_name); mtu_bytes > 0) {
+    local.mtu_bytes = static_cast<std::uint32_t>(mtu_bytes);
+  }
   local.loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0;
   return local;
 }
@@ -66,6 +71,26 @@ ibv_gid gid_of(const sockaddr_storage& address) {
     std::memcpy(gid.raw + 12, &as_ipv4(address).sin_addr, 4);
   }
   return gid;
+}
+
+sockaddr_storage address_of(const ibv_gid& gid) {
+  sockaddr_storage address{};
+  in6_addr raw{};
+  std::memcpy(&raw, gid.raw, sizeof raw);
+  if (IN6_IS_ADDR_V4MAPPED(&raw)) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);
+    ipv4.sin_family = AF_INET;
+    std::memcpy(&ipv4.sin_addr, gid.raw + 12, sizeof ipv4.sin_addr);
+  } else {
+    auto& ipv6 = reinterpret_cast<sockaddr_in6&>(address);
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_addr = raw;
+  }
+  return address;
+}
+
+void set_scope(sockaddr_storage& address, unsigned interface_index) {
+  if (link_local(address)) reinterpret_cast<sockaddr_in6&>(address).sin6_scope_id = interface_index;
 }
 
 bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b) {

@@ -15,6 +15,7 @@ struct LocalAddress {
   unsigned interface_index = 0;
   std::string interface;
   bool loopback = false;
+  std::uint32_t mtu_bytes = 1500;
 };
 
 // All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6.
@@ -22,6 +23,10 @@ struct LocalAddress {
 
 // IPv4 addresses are mapped (::ffff:a.b.c.d).
 [[nodiscard]] ibv_gid gid_of(const sockaddr_storage& address);
+// The reverse: IPv4 where it is mapped.
+[[nodiscard]] sockaddr_storage address_of(const ibv_gid& gid);
+// Which interface a link-local address belongs to; nothing for others.
+void set_scope(sockaddr_storage& address, unsigned interface_index);
 [[nodiscard]] bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b);
 [[nodiscard]] bool is_any_address(const sockaddr_storage& address);
 [[nodiscard]] bool is_loopback_address(const sockaddr_storage& address);

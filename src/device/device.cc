@@ -6,6 +6,8 @@
 #include <random>
 
 #include "device/context.h"
+#include "device/pairing.h"
+#include "device/slots.h"
 
 namespace weft::device {
 namespace {
@@ -23,6 +25,19 @@ std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
   }
   std::memcpy(&guid, bytes.data(), sizeof guid);
   return guid;
+}
+
+// In roce one, as programs that find several compare what they cannot: by default the first IPv4
+// address that other hosts may know.
+void choose_gids(const Settings& settings, std::vector<LocalAddress>& addresses) {
+  const bool roce = settings.personality == Personality::roce;
+  const bool one = settings.gids == GidTable::one || (settings.gids == GidTable::standard && roce);
+  if (!one || addresses.empty()) return;
+  auto chosen = std::find_if(addresses.begin(), addresses.end(), [](const LocalAddress& local) {
+    return local.address.ss_family == AF_INET;  // loopback's come last
+  });
+  if (chosen == addresses.end()) chosen = addresses.begin();
+  addresses = {*chosen};
 }
 
 }  // namespace
@@ -46,6 +61,7 @@ Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& sett
   if (addresses.empty()) {
     return std::string("no network interface with an address is up; try `ip link set lo up`");
   }
+  choose_gids(settings, addresses);
   std::shared_ptr<CaptureFile> capture;
   if (!settings.capture_path.empty()) {
     auto opened = CaptureFile::open(settings.capture_path);
@@ -61,12 +77,14 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       addresses_(std::move(addresses)),
       capture_(std::move(capture)),
       guid_be_(make_guid(addresses_)),
+      slots_(std::make_unique<Slots>(
+          *this, [this](const auto& greeting) { answer_request(*this, greeting); })),
       engine_(settings.progress),
       next_number_(std::random_device{}() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;
-  device.node_type = IBV_NODE_RNIC;
-  device.transport_type = IBV_TRANSPORT_IWARP;
+  device.node_type = is_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;
+  device.transport_type = is_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
   std::snprintf(device.name, sizeof device.name, "weft0");
   std::snprintf(device.dev_name, sizeof device.dev_name, "uverbs0");
   std::snprintf(device.dev_path, sizeof device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
@@ -77,8 +95,21 @@ Device::~Device() = default;
 
 // Numbers come back only after all others have been used: a late reference to an old queue pair
 // does not hit a new one.
-std::uint32_t Device::next_queue_pair_number() {
+std::uint32_t Device::take_queue_pair_number() {
+  if (is_roce()) return slots_->take_number();
   return first_queue_pair_number + next_number_.fetch_add(1) % queue_pair_numbers;
+}
+
+void Device::give_back_queue_pair_number(std::uint32_t number) {
+  if (is_roce()) slots_->give_back(number);
+}
+
+std::shared_ptr<QueuePair> Device::find_queue_pair(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  for (Context* context : contexts_) {
+    if (auto found = context->find_queue_pair(number)) return found;
+  }
+  return nullptr;
 }
 
 void Device::add(Context* context) {
@@ -93,6 +124,7 @@ void Device::remove(Context* context) {
 
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
+  slots_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
   for (Context* context : contexts_) context->abandon_after_fork();
 }

@@ -21,6 +21,8 @@
 namespace weft::device {
 
 class Context;
+class QueuePair;
+class Slots;
 
 class Device {
  public:
@@ -45,7 +47,12 @@ class Device {
   // What the GID table shows (its order is the GID index). Fixed when the device is created.
   [[nodiscard]] const std::vector<LocalAddress>& addresses() const { return addresses_; }
 
-  std::uint32_t next_queue_pair_number();
+  // 0 with errno set where there is none.
+  [[nodiscard]] std::uint32_t take_queue_pair_number();
+  void give_back_queue_pair_number(std::uint32_t number);
+  // In any context; null where there is none.
+  [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
+  [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
   void add(Context* context);
   void remove(Context* context);
 
@@ -69,6 +76,8 @@ class Device {
   std::vector<LocalAddress> addresses_;
   std::shared_ptr<CaptureFile> capture_;
   std::uint64_t guid_be_ = 0;
+  // Before the engine: its thread may be at work there until the end.
+  std::unique_ptr<Slots> slots_;
   Engine engine_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;

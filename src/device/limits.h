@@ -28,6 +28,7 @@ inline constexpr int max_protection_domains = 65536;
 // On the wire one more is negotiated, for acknowledgement (at most 128 there). Clamped by verbs'
 // attributes, EINVAL beyond.
 inline constexpr std::uint16_t max_read_depth = 127;
+inline constexpr std::uint16_t max_wire_read_depth = max_read_depth + 1;
 // One message, as InfiniBand has it. EINVAL.
 inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
 // How long a closed connection may take to hand over its last bytes; then it is cut.
@@ -42,6 +43,18 @@ inline constexpr std::uint64_t connect_ns = 30'000'000'000;
 // REJECTED.
 inline constexpr std::uint64_t refused_ns = 1'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
+// The same for the connection of a queue pair that connects by itself; then it is tried again.
+inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;
+// Between attempts, each pause twice as long as the last: while the peer is not ready to receive
+// (it will connect as soon as it is), and while it refuses or is not there.
+inline constexpr std::uint64_t shortest_not_yet_ns = 1'000'000;
+inline constexpr std::uint64_t longest_not_yet_ns = 100'000'000;
+inline constexpr std::uint64_t shortest_redial_ns = 10'000'000;
+inline constexpr std::uint64_t longest_redial_ns = 500'000'000;
+// Work waits at least so long for a peer that refuses or is not there, whatever the attributes say:
+// on InfiniBand milliseconds are much, on a busy machine starting a process takes longer. Then
+// RETRY_EXC_ERR.
+inline constexpr std::uint64_t least_patience_ns = 2'000'000'000;
 // The peer's first FPDU after our reply to its MPA request: a peer whose program connects its own
 // queue pair sends it when that program gets round to it. Then UNREACHABLE.
 inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;

@@ -23,6 +23,16 @@ std::uint16_t to_network(std::uint16_t value) {
   return result;
 }
 
+// The largest InfiniBand packet that fits a frame of the interface.
+ibv_mtu path_mtu(const LocalAddress& local) {
+  constexpr std::uint32_t headers_bytes = 40 + 8 + 12 + 16 + 4;  // IPv6 UDP BTH RETH ICRC
+  ibv_mtu fits = IBV_MTU_256;
+  for (const ibv_mtu larger : {IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
+    if ((128U << larger) + headers_bytes <= local.mtu_bytes) fits = larger;
+  }
+  return fits;
+}
+
 // Zeroes what the caller has room for and copies what both sides know.
 template <typename T>
 void hand_over(const T& ours, T* theirs, std::size_t bytes) {
@@ -72,8 +82,9 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   if (port != 1) return EINVAL;
   ibv_port_attr ours{};
   ours.state = IBV_PORT_ACTIVE;
+  const Device& device = context.device();
   ours.max_mtu = IBV_MTU_4096;
-  ours.active_mtu = IBV_MTU_4096;
+  ours.active_mtu = device.is_roce() ? path_mtu(device.addresses().front()) : IBV_MTU_4096;
   ours.gid_tbl_len = static_cast<int>(gid_count(context));
   ours.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP;
   ours.max_msg_sz = limits::max_message_bytes;
@@ -83,6 +94,10 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   ours.phys_state = link_up;
   ours.max_vl_num = 1;
   ours.link_layer = IBV_LINK_LAYER_ETHERNET;
+  if (device.is_roce()) {
+    ours.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
+    ours.flags = IBV_QPF_GRH_REQUIRED;  // there are no LIDs: address vectors need a GID
+  }
   hand_over(ours, attributes, bytes);
   return 0;
 }

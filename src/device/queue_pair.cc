@@ -44,14 +44,17 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
   attributes.cap.max_inline_data =
       std::max(attributes.cap.max_inline_data, limits::least_inline_bytes);
-  auto made = std::make_shared<QueuePair>(context, domain, attributes);
+  const std::uint32_t number = context.device().take_queue_pair_number();
+  if (number == 0) return nullptr;
+  auto made = std::make_shared<QueuePair>(context, domain, attributes, number);
   made->send_queue_->attach(made);
   made->receive_queue_->attach(made);
   context.add(made);
   return made;
 }
 
-QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes)
+QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes,
+                     std::uint32_t number)
     : context_(context),
       memory_(context.memory()),
       domain_(ProtectionDomain::of(domain)->number),
@@ -72,9 +75,10 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
   qp.send_cq = attributes.send_cq;
   qp.recv_cq = attributes.recv_cq;
   qp.srq = attributes.srq;
-  qp.qp_num = context.device().next_queue_pair_number();
+  qp.qp_num = number;
   qp.handle = qp.qp_num;
-  qp.state = IBV_QPS_INIT;  // an iWARP queue pair has no RESET: it is made in IDLE
+  // An iWARP queue pair has no RESET: it is made in IDLE.
+  qp.state = context.device().is_roce() ? IBV_QPS_RESET : IBV_QPS_INIT;
   qp.qp_type = attributes.qp_type;
   pthread_mutex_init(&qp.mutex, nullptr);
   pthread_cond_init(&qp.cond, nullptr);
@@ -96,6 +100,7 @@ void QueuePair::destroy() {
   send_queue_->detach(this);
   receive_queue_->detach(this);
   context_.remove(this);
+  context_.device().give_back_queue_pair_number(handle_.qp.qp_num);
   {
     const Turn turn(*this);
     destroyed_ = true;
@@ -113,6 +118,13 @@ int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
                       std::weak_ptr<ConnectionObserver> observer) {
   const Turn turn(*this);
   if (destroyed_ || stream_ || handle_.qp.state == IBV_QPS_ERR) return EINVAL;
+  end_pairing();
+  observer_ = std::move(observer);
+  handle_.qp.state = IBV_QPS_RTS;
+  return open_stream(std::move(socket), parameters);
+}
+
+int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters) {
   socket_ = std::move(socket);
   stream_base_ = socket_.written_bytes();
   const Settings& settings = context_.device().settings();
@@ -129,8 +141,9 @@ int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
                                  .mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers),
                                  .limits = limits_},
       static_cast<iwarp::Host&>(*this));
-  observer_ = std::move(observer);
-  handle_.qp.state = IBV_QPS_RTS;
+  awaits_cm_ = false;
+  confirmed_ = parameters.initiator;
+  failed_ = false;
   writing_ = false;
   send_markers_ = parameters.send_markers;
   sent_since_look_ = 0;
@@ -161,11 +174,17 @@ void QueuePair::abandon_after_fork() {
   // The lock may be held by a thread that does not exist in this process: nothing is locked here.
   // The engine has closed the descriptor already; the number may belong to somebody else by now.
   socket_.disown();
+  if (pairing_) pairing_->abandon_after_fork();
 }
 
 // The stream has ended, or there was none: everything that is posted completes.
 void QueuePair::enter_error() {
   handle_.qp.state = IBV_QPS_ERR;
+  end_pairing();
+  waiting_.release([this](const iwarp::WorkRequest& request) {
+    complete_send(
+        {.wr_id = request.wr_id, .operation = request.operation, .status = iwarp::Status::flushed});
+  });
   flush_receives();
   leave_stream();
 }

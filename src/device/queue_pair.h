@@ -15,9 +15,11 @@
 #include "device/completion_queue.h"
 #include "device/context.h"
 #include "device/engine.h"
+#include "device/pairing.h"
 #include "device/receive_queue.h"
 #include "device/shared_receive_queue.h"
 #include "device/stream_socket.h"
+#include "device/waiting_work.h"
 #include "iwarp/connection.h"
 
 namespace weft::device {
@@ -53,7 +55,8 @@ class QueuePair final : public Pollable,
   // other transports than RC.
   [[nodiscard]] static std::shared_ptr<QueuePair> create(Context& context, ibv_pd* domain,
                                                          ibv_qp_init_attr& attributes);
-  QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes);
+  QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes,
+            std::uint32_t number);
   ~QueuePair() override;
 
   [[nodiscard]] ibv_qp* verbs() { return &handle_.qp; }
@@ -72,6 +75,17 @@ class QueuePair final : public Pollable,
   // one already or is in error.
   int attach(StreamSocket socket, const StreamParameters& parameters,
              std::weak_ptr<ConnectionObserver> observer);
+  // For a request from the peer: how far the queue pair is, and its pairing if there is one.
+  struct PairingView {
+    ibv_qp_state state = IBV_QPS_RESET;
+    std::shared_ptr<Pairing> pairing;
+  };
+  [[nodiscard]] PairingView pairing();
+  // The stream of a pairing. Leaves the state as it is. EINVAL where the queue pair has moved on.
+  int attach_pair(StreamSocket socket, const StreamParameters& parameters, const Pairing& pairing);
+  // No stream came about: what waits for one fails.
+  void fail_pairing(const Pairing& pairing);
+
   // To the error state, as rdma_disconnect(3) says: what is posted is flushed.
   void disconnect();
 
@@ -109,10 +123,20 @@ class QueuePair final : public Pollable,
     bool solicited;
   };
 
+  int open_stream(StreamSocket socket, const StreamParameters& parameters);
+  void begin_pairing();
+  void end_pairing();
+  void release_waiting();
+  void await_stream();
+  void fail_waiting();
+  void on_stream_over();
+  [[nodiscard]] bool takes_work() const;
+  int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
   int post_one(const ibv_send_wr& request);
   void flush_send(const ibv_send_wr& request);
   void flush_receives();
   void run();
+  void drive_stream();
   void finish_turn();
   void receive_available();
   void send_available();
@@ -143,6 +167,13 @@ class QueuePair final : public Pollable,
   ReceiveRing receives_;
   ibv_qp_attr attributes_{};
   bool destroyed_ = false;
+
+  // Without rdma_cm, from RTR on.
+  std::shared_ptr<Pairing> pairing_;
+  bool awaits_cm_ = false;  // in RTR or RTS, for the stream of rdma_cm
+  WaitingWork waiting_;     // posted while there is no stream that takes it
+  bool confirmed_ = false;  // the peer has the stream as well
+  bool failed_ = false;     // a request of this stream completed in error
 
   StreamSocket socket_;
   std::optional<iwarp::Connection> stream_;

@@ -85,6 +85,7 @@ void QueuePair::complete_send(const iwarp::SendCompletion& completion) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
+  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
   wc.opcode = verbs_opcode(completion.operation);
   wc.byte_len = completion.length_bytes;
   wc.qp_num = handle_.qp.qp_num;
@@ -95,6 +96,7 @@ void QueuePair::complete_receive(const iwarp::ReceiveCompletion& completion) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
+  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
   wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   wc.byte_len = completion.length_bytes;
   wc.qp_num = handle_.qp.qp_num;
@@ -110,6 +112,7 @@ void QueuePair::complete_receive(const iwarp::ReceiveCompletion& completion) {
 
 void QueuePair::on_peer_ready() {
   ready_notice_ = true;
+  confirmed_ = true;
 }
 
 void QueuePair::on_end(iwarp::EndReason reason) {

@@ -14,9 +14,19 @@ void QueuePair::on_ready(std::uint32_t /*events*/) {
 
 void QueuePair::drive_inline() {
   note_attended();
-  // Somebody else is at it: what they bring in will be there at the next poll.
-  const Turn turn(*this, std::try_to_lock);
-  if (!turn.owns() || !stream_) return;
+  bool waits = false;
+  {
+    // Somebody else is at it: what they bring in will be there at the next poll.
+    const Turn turn(*this, std::try_to_lock);
+    if (!turn.owns()) return;
+    waits = !stream_ && pairing_;
+    if (stream_) drive_stream();
+  }
+  // Without a thread nobody else brings about the connection.
+  if (waits && context_.engine().mode() == ProgressMode::manual) context_.engine().poll();
+}
+
+void QueuePair::drive_stream() {
   if (answers_put_off_) return run();
   receive_available();
   if (!put_off_answers()) finish_turn();
@@ -31,7 +41,9 @@ void QueuePair::on_put_off() {
 // sees what came in. It polls again first? Then they go at once. It does neither? Then the progress
 // thread sends them. It exits? Then the peer's TCP knows that everything arrived.
 bool QueuePair::put_off_answers() {
-  if (stream_->ended() || !stream_->only_proofs_due() || !context_.engine().put_off()) return false;
+  if (stream_->ended() || !waiting_.empty() || !stream_->only_proofs_due() ||
+      !context_.engine().put_off())
+    return false;
   answers_put_off_ = true;
   return true;
 }
@@ -49,8 +61,9 @@ void QueuePair::run() {
 }
 
 void QueuePair::finish_turn() {
+  if (confirmed_) release_waiting();
   send_available();
-  if (stream_->ended()) enter_error();
+  if (stream_->ended()) on_stream_over();
 }
 
 void QueuePair::receive_available() {

@@ -6,6 +6,7 @@
 #include "device/queue_pair.h"
 #include "device/queue_pair_state.h"
 #include "device/queue_pair_turn.h"
+#include "device/slots.h"
 
 namespace weft::device {
 namespace {
@@ -90,7 +91,7 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
     break;
   }
   // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
-  if (stream_) finish_turn();
+  stream_ ? finish_turn() : await_stream();
   return failed;
 }
 
@@ -104,9 +105,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
     flush_send(request);
     return 0;
   }
-  if (!stream_ || (handle_.qp.state != IBV_QPS_RTS && handle_.qp.state != IBV_QPS_SQD)) {
-    return EINVAL;
-  }
+  if (!takes_work()) return EINVAL;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
@@ -121,7 +120,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
   // Data cannot be placed inline where it is only going to be fetched.
   if (work.inline_data && work.operation >= Operation::read) return EINVAL;
   set_target(request, work);
-  return error_of(stream_->post(work));
+  return error_of(stream_ && confirmed_ ? stream_->post(work) : waiting_.post(limits_, work));
 }
 
 void QueuePair::flush_send(const ibv_send_wr& request) {
@@ -153,13 +152,21 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   const ibv_qp_state current = handle_.qp.state;
   if ((mask & IBV_QP_CUR_STATE) && attributes.cur_qp_state != current) return EINVAL;
   const ibv_qp_state next = (mask & IBV_QP_STATE) ? attributes.qp_state : current;
+  const bool roce = context_.device().is_roce();
   // INIT is where an iWARP queue pair starts, so being told to go there is no change.
-  const ibv_qp_state from = current == IBV_QPS_RESET ? IBV_QPS_INIT : current;
+  const ibv_qp_state from = current == IBV_QPS_RESET && !roce ? IBV_QPS_INIT : current;
   // A connection manager may have connected us before the program walks through the states.
-  const bool walk = stream_ && current == IBV_QPS_RTS && next == IBV_QPS_RTR;
+  const bool walk = stream_ && !pairing_ && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
+                    (next == IBV_QPS_RTR || next == IBV_QPS_RTS);
   if (!walk) {
-    if (const int failed = check_transition(from, next, mask, false)) return failed;
+    if (const int failed = check_transition(from, next, mask, roce)) return failed;
   }
+  if (const int failed = check_attributes(attributes, mask, next)) return failed;
+  apply(attributes, mask);
+  return walk ? 0 : change_state(next);
+}
+
+int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const {
   if ((mask & IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > limits::max_read_depth) {
@@ -169,8 +176,14 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
       attributes.max_dest_rd_atomic > limits::max_read_depth) {
     return EINVAL;
   }
-  apply(attributes, mask);
-  return walk ? 0 : change_state(next);
+  const bool pairs = context_.device().is_roce() && next == IBV_QPS_RTR &&
+                     handle_.qp.state == IBV_QPS_INIT &&
+                     attributes.dest_qp_num != slot::stream_of_cm;
+  if (!pairs) return 0;
+  if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
+  if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
+  Pairing::Plan plan;
+  return Pairing::make_plan(context_.device(), handle_.qp.qp_num, attributes, plan);
 }
 
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
@@ -197,6 +210,10 @@ int QueuePair::change_state(ibv_qp_state next) {
       if (stream_ && !stream_->ended()) stream_->close();
       enter_error();
       break;
+    case IBV_QPS_RTR:
+      handle_.qp.state = next;
+      if (context_.device().is_roce()) begin_pairing();
+      break;
     default:
       handle_.qp.state = next;
       break;
@@ -208,13 +225,15 @@ int QueuePair::change_state(ibv_qp_state next) {
 void QueuePair::reset() {
   if (stream_ && !stream_->ended()) stream_->close();
   leave_stream();
+  end_pairing();
+  waiting_.clear();
   iwarp::ReceiveRequest request;
   while (receives_.take(request)) {
   }
   pending_.clear();
   send_queue_->forget(handle_.qp.qp_num);
   receive_queue_->forget(handle_.qp.qp_num);
-  handle_.qp.state = IBV_QPS_INIT;
+  handle_.qp.state = context_.device().is_roce() ? IBV_QPS_RESET : IBV_QPS_INIT;
 }
 
 void QueuePair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) {

@@ -86,4 +86,30 @@ void tune(int fd, bool same_host) {
   ::syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
+// TCP knows two sides that open a connection at the same time (RFC 9293 §3.5); they may be one.
+int connect_to_itself(sys::Descriptor& socket) {
+  sys::Descriptor made(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!made.valid()) return -made.release();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  int failed = -sys::bind(made.get(), generic, sizeof address);
+  if (failed != 0) return failed;
+  sockaddr_storage own{};
+  sys::local_address(made.get(), &own);
+  tune(made.get(), true);
+  failed = -sys::connect(made.get(), reinterpret_cast<const sockaddr*>(&own), sizeof address);
+  if (failed != 0) return failed;
+  sys::set_nonblocking(made.get());
+  socket = std::move(made);
+  return 0;
+}
+
+void apply_tos(int fd, int family, int tos) {
+  if (tos < 0) return;
+  sys::set_option(fd, IPPROTO_IP, IP_TOS, tos);
+  if (family == AF_INET6) sys::set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
+}
+
 }  // namespace weft::device

@@ -49,5 +49,9 @@ class StreamSocket {
 // What every connection of the device wants of its socket: no delay, and on one host a congestion
 // control that does not pace.
 void tune(int fd, bool same_host);
+// A connection whose two ends are one socket: what is sent there comes back. 0 or an errno value.
+int connect_to_itself(sys::Descriptor& socket);
+// Negative: left as the system has it.
+void apply_tos(int fd, int family, int tos);
 
 }  // namespace weft::device

@@ -1,14 +1,17 @@
 #include "device/system.h"
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace weft::device::sys {
 namespace {
@@ -147,6 +150,14 @@ int await_token(int fd) {
   const auto got = call(SYS_read, fd, &one, sizeof one);
   pthread_setcanceltype(type, nullptr);
   return got < 0 ? static_cast<int>(-got) : 0;
+}
+
+int interface_mtu(const char* name) {
+  const Descriptor fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, sizeof request.ifr_name - 1);
+  const long failed = call(SYS_ioctl, fd.get(), SIOCGIFMTU, &request);
+  return failed < 0 ? static_cast<int>(failed) : request.ifr_mtu;
 }
 
 int set_nonblocking(int fd) {

@@ -37,6 +37,7 @@ int event_fd(bool semaphore);  // blocking, close-on-exec
 // may be cancelled while it waits here, so callers up to the C function keep nothing that needs a
 // destructor.
 int await_token(int fd);
+int interface_mtu(const char* name);
 int set_nonblocking(int fd);
 bool nonblocking(int fd);
 int epoll_create();

@@ -52,18 +52,20 @@ std::span<LocalSlice> Requester::slices_of(std::uint64_t index) {
                                     entry(index).slice_count);
 }
 
+bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request) {
+  const std::uint64_t length = total_bytes(request.slices);
+  if (request.slices.size() > limits.send_slices || length > UINT32_MAX) return false;
+  // There is no such thing as a sink that is copied when the request is posted.
+  if (request.inline_data && (length > limits.inline_bytes || is_answered(request.operation))) {
+    return false;
+  }
+  return !is_atomic(request.operation) || (length == 8 && request.slices.size() == 1);
+}
+
 Requester::Posted Requester::post(const WorkRequest& request) {
   if (tail_ - head_ == entries_.size()) return Posted::queue_full;
+  if (!acceptable(limits_, request)) return Posted::invalid;
   const std::uint64_t length = total_bytes(request.slices);
-  if (request.slices.size() > limits_.send_slices || length > UINT32_MAX) return Posted::invalid;
-  // There is no such thing as a sink that is copied when the request is posted.
-  if (request.inline_data && (length > limits_.inline_bytes || is_answered(request.operation))) {
-    return Posted::invalid;
-  }
-  if (is_atomic(request.operation) && (length != 8 || request.slices.size() != 1)) {
-    return Posted::invalid;
-  }
-
   Entry& added = entry(tail_);
   added = Entry{.request = request, .length_bytes = static_cast<std::uint32_t>(length)};
   store_slices(request);

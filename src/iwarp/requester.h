@@ -32,6 +32,8 @@ class Requester {
   Requester(const QueueLimits& limits, const Options& options, Host& host, Transmitter& out);
 
   [[nodiscard]] Posted post(const WorkRequest& request);
+  // Whether a queue of such limits takes the request at all, full or not.
+  [[nodiscard]] static bool acceptable(const QueueLimits& limits, const WorkRequest& request);
 
   // Adds FPDUs of the next request, to the end of its message or to the end of the room there is.
   // False where nothing could be added: queue empty, fence, ORD.

@@ -8,6 +8,7 @@
 #include "device/limits.h"
 #include "device/query.h"
 #include "device/queue_pair.h"
+#include "device/sysfs.h"
 #include "provider/embedded.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
@@ -72,24 +73,23 @@ int close_device(ibv_context* verbs) {
 int read_sysfs_file(const char* directory, const char* file, char* text, std::size_t bytes) {
   constexpr std::string_view ours = "/sys/class/infiniband/weft0";
   const std::string path = std::string(directory) + "/" + file;
-  const std::string_view name = file;
   std::string content;
-  if (!path.starts_with(ours)) {
+  if (!path.starts_with(std::string(ours) + "/")) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(std::fopen(path.c_str(), "re"),
                                                                  &std::fclose);
     if (!opened) return -1;
     content.resize(bytes);
     content.resize(std::fread(content.data(), 1, bytes, opened.get()));
     if (content.ends_with('\n')) content.pop_back();
-  } else if (name == "board_id" || name == "hca_type") {
-    content = "weft";
-  } else if (name == "node_type") {
-    content = "4: RNIC";
-  } else if (name == "node_desc") {
-    content = "weft0";
   } else {
-    errno = ENOENT;
-    return -1;
+    Device* device = Process::current().device();
+    const auto known =
+        device ? device::sysfs_text(*device, path.substr(ours.size() + 1)) : std::nullopt;
+    if (!known) {
+      errno = ENOENT;
+      return -1;
+    }
+    content = *known;
   }
   content.resize(std::min(content.size(), bytes));
   std::copy(content.begin(), content.end(), text);

@@ -52,15 +52,23 @@ bool read_progress(std::string_view value, Settings& settings) {
 }
 
 bool read_personality(std::string_view value, Settings& settings) {
-  settings.personality = device::Personality::iwarp;
-  return value == "iwarp";
+  if (value != "iwarp" && value != "roce") return false;
+  settings.personality = value == "iwarp" ? device::Personality::iwarp : device::Personality::roce;
+  return true;
+}
+
+bool read_gids(std::string_view value, Settings& settings) {
+  if (value != "one" && value != "all") return false;
+  settings.gids = value == "one" ? device::GidTable::one : device::GidTable::all;
+  return true;
 }
 
 constexpr std::string_view on_or_off = "0 or 1";
 
 constexpr std::array table{
-    Variable{"WEFT_ADDR", "all addresses of this host", "a numeric IP address of this host",
-             "The device's only address, and so its only GID.", read_address},
+    Variable{"WEFT_ADDR", "none", "a numeric IP address of this host",
+             "The device's only address, and so its only GID; WEFT_GIDS means nothing then.",
+             read_address},
     Variable{"WEFT_ACK", "1", on_or_off,
              "1: a send or write completes when the peer's device has placed it. 0: it completes "
              "when TCP has taken it.",
@@ -87,8 +95,15 @@ constexpr std::array table{
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.strict_crc);
              }},
-    Variable{"WEFT_PERSONALITY", "iwarp", "iwarp (roce is not built yet)",
-             "What the device looks like. iwarp: an iWARP adapter, connected by rdma_cm.",
+    Variable{
+        "WEFT_GIDS", "one with roce, all with iwarp", "one or all",
+        "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
+        "is not loopback's, or else 127.0.0.1.",
+        read_gids},
+    Variable{"WEFT_PERSONALITY", "roce", "roce or iwarp",
+             "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "
+             "GID and queue pair number or by rdma_cm. iwarp: an iWARP adapter, connected by "
+             "rdma_cm. The wire is iWARP in both.",
              read_personality},
     Variable{"WEFT_PORT_OFFSET", "0", "a number from 0 to 65535",
              "Added to every rdma_cm port, on both sides alike, where a program also uses the TCP "

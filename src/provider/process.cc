@@ -26,7 +26,9 @@ std::string start_line(const device::Device& device) {
   const auto& addresses = device.addresses();
   std::string first = device::to_string(addresses.front().address);
   first.erase(first.rfind(':'));  // the port
-  std::string line = "weft0 (embedded iWARP device, " + first;
+  std::string line = "weft0 (embedded iWARP device, ";
+  if (device.is_roce()) line += "seen as RoCE, ";
+  line += first;
   if (const std::size_t more = addresses.size() - 1) {
     line += " and " + std::to_string(more) + (more == 1 ? " more address" : " more addresses");
   }

@@ -63,15 +63,18 @@ class Run(unittest.TestCase):
         libraries.needs_plain_libraries()
         done = weft("run", "--", "sh", "-c", "ibv_devices; ibv_devices")
         self.assertEqual(done.stdout.count("weft0"), 2)
-        self.assertEqual(done.stderr, "weft: weft0 (embedded iWARP device) serves sh\n")
+        self.assertEqual(done.stderr,
+                         "weft: weft0 (embedded iWARP device, seen as RoCE) serves sh\n")
 
     def test_options_become_variables(self):
-        done = weft("run", "--quiet", "--addr", "127.0.0.1", "--progress", "manual", "--no-ack",
+        done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
+                    "iwarp", "--progress", "manual", "--no-ack",
                     "--no-crc", "--port-offset", "5", "--capture", "x.pcapng", "--", "env",
                     LD_LIBRARY_PATH="/before")
         self.assertEqual(done.stderr, "")
         lines = done.stdout.splitlines()
-        for line in ("WEFT_ADDR=127.0.0.1", "WEFT_PROGRESS=manual", "WEFT_ACK=0", "WEFT_CRC=0",
+        for line in ("WEFT_ADDR=127.0.0.1", "WEFT_PERSONALITY=iwarp",
+                     "WEFT_PROGRESS=manual", "WEFT_ACK=0", "WEFT_CRC=0",
                      "WEFT_PORT_OFFSET=5", f"WEFT_CAPTURE={os.getcwd()}/x.pcapng",
                      f"LD_LIBRARY_PATH={libraries.FOLDER}:/before"):
             self.assertIn(line, lines)
@@ -129,8 +132,9 @@ class Misuse(unittest.TestCase):
                    "fast", "--", "true")
         self.check(2, "WEFT_PORT_OFFSET=70000: must be a number from 0 to 65535", "run", "--",
                    "true", WEFT_PORT_OFFSET="70000")
-        self.check(2, "WEFT_PERSONALITY=roce: must be iwarp", "run", "--", "true",
-                   WEFT_PERSONALITY="roce")
+        self.check(2, "WEFT_PERSONALITY=ib: must be roce or iwarp", "run", "--personality", "ib",
+                   "--", "true")
+        self.check(2, "WEFT_GIDS=some: must be one or all", "run", "--", "true", WEFT_GIDS="some")
 
     def test_misspelt_variables_are_pointed_out(self):
         done = weft("run", "-q", "--", "true", WEFT_ADR="127.0.0.1")
@@ -148,8 +152,8 @@ class Help(unittest.TestCase):
 
     def test_environment(self):
         text = weft("help", "environment").stdout
-        for name in ("ADDR", "ACK", "CAPTURE", "CRC", "CRC_STRICT", "PERSONALITY", "PORT_OFFSET",
-                     "PROGRESS", "QUIET"):
+        for name in ("ADDR", "ACK", "CAPTURE", "CRC", "CRC_STRICT", "GIDS", "PERSONALITY",
+                     "PORT_OFFSET", "PROGRESS", "QUIET"):
             self.assertIn(f"\n  WEFT_{name}\n", text)
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
         self.assertNotIn("\033", text)

@@ -163,7 +163,14 @@ TEST_F(Address, ResolvingFindsSourceDeviceAndRoute) {
   EXPECT_EQ(id->route.addr.addr.ibaddr.dgid.raw[10], 0xFF);
   EXPECT_EQ(manager_->resolve_route(id, 1000), 0);
   expect(active_, RDMA_CM_EVENT_ROUTE_RESOLVED);
-  EXPECT_EQ(id->route.num_paths, 0);
+  if (!device_->is_roce()) {
+    EXPECT_EQ(id->route.num_paths, 0);
+  } else {
+    ASSERT_EQ(id->route.num_paths, 1);
+    EXPECT_EQ(id->route.path_rec->dgid.raw[12], 127);
+    EXPECT_EQ(id->route.path_rec->pkey, id->route.addr.addr.ibaddr.pkey);
+    EXPECT_GE(id->route.path_rec->mtu, IBV_MTU_1024);
+  }
   destroy(id);
 }
 

@@ -258,6 +258,47 @@ TEST_F(Connect, QueuePairsOfTheProgramAreNamedByTheirNumber) {
   destroy(server);
 }
 
+// A queue pair of the program's own is taken to RTS before the stream is there: what it posts in
+// between goes when the stream is.
+TEST_F(Connect, OwnQueuePairsMayPostBeforeTheStreamIsThere) {
+  if (!device_->is_roce()) GTEST_SKIP() << "an iWARP queue pair is in RTS with its stream only";
+  listener_ = make_listener(passive_);
+  rdma_cm_id* client = make_client(active_, listener_);
+  make_queue_pair(client);
+  device::CompletionQueue queue(*context_, 64, nullptr, nullptr);
+  const auto domain = std::unique_ptr<device::ProtectionDomain>(context_->allocate_domain());
+  auto attributes = queue_pair_attributes();
+  attributes.send_cq = attributes.recv_cq = queue.verbs();
+  const auto theirs = device::QueuePair::create(*context_, &domain->pd, attributes);
+  ASSERT_TRUE(theirs);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  rdma_cm_id* server = expect(passive_, RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    ibv_qp_attr attr{};
+    int mask = 0;
+    attr.qp_state = state;
+    ASSERT_EQ(manager_->init_qp_attr(server, &attr, &mask), 0);
+    ASSERT_EQ(theirs->modify(attr, mask), 0);
+  }
+  ibv_send_wr request{};
+  ibv_send_wr* bad = nullptr;
+  request.wr_id = 77;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ASSERT_EQ(theirs->post_send(&request, &bad), 0);
+  rdma_conn_param parameters{};
+  parameters.qp_num = theirs->verbs()->qp_num;
+  ASSERT_EQ(manager_->accept(server, &parameters), 0);
+  expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+  const ibv_wc completion = completion_of(queue.verbs());
+  EXPECT_EQ(completion.wr_id, 77U);
+  EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+  theirs->destroy();
+  destroy(client);
+  destroy(server);
+}
+
 TEST_F(Connect, UnknownQueuePairNumberIsRefused) {
   listener_ = make_listener(passive_);
   rdma_cm_id* client = make_client(active_, listener_);

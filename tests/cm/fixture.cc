@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "device/addresses.h"
 
@@ -32,6 +34,10 @@ bool has_ipv6_loopback() {
 }
 
 void CmTest::SetUp() {
+  const char* personality = std::getenv("WEFT_TEST_PERSONALITY");
+  if (personality && std::string_view(personality) == "iwarp") {
+    settings_.personality = device::Personality::iwarp;
+  }
   auto made = device::Device::create(settings_);
   ASSERT_TRUE(made.ok()) << made.error();
   device_ = std::move(*made);

@@ -7,6 +7,7 @@ PACKAGES = {
     "rping": "rdmacm-utils", "ucmatose": "rdmacm-utils", "rdma_server": "rdmacm-utils",
     "ib_send_bw": "perftest", "ib_send_lat": "perftest", "ib_write_bw": "perftest",
     "ib_write_lat": "perftest", "ib_read_bw": "perftest", "ib_read_lat": "perftest",
+    "ib_atomic_bw": "perftest", "ib_atomic_lat": "perftest", "ibv_rc_pingpong": "ibverbs-utils",
     "ibv_devices": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
     "ibv_asyncwatch": "ibverbs-utils",
 }

@@ -1,4 +1,4 @@
-"""The bandwidth and latency programs of perftest, connected by rdma_cm (-R)."""
+"""The programs of perftest, connected by rdma_cm (-R) or by GID and queue pair number."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from harness import need
 
 BANDWIDTH = ("ib_send_bw", "ib_write_bw", "ib_read_bw")
 LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
+ATOMIC = ("ib_atomic_bw", "ib_atomic_lat")
 ALL_SIZES = [1 << power for power in range(1, 24)]
 
 # A line of results: bytes, iterations, and then numbers only. A deviation may be "-nan": perftest
@@ -28,11 +29,14 @@ def results(side):
 
 
 def perftest(stage, program, address, *options, sizes, iterations=100, places=(None, None),
-             weft_options=((), ()), within_s=harness.WAIT_S):
+             weft_options=((), ()), within_s=harness.WAIT_S, rdma_cm=True):
     """A server, a client, and a line with numbers for each size."""
     port = harness.free_port()
-    sized = ["-a"] if sizes == ALL_SIZES else ["-s", sizes[0]]
-    both = ["-R", "-F", "-p", port, "-n", iterations, *sized, *family(program, address), *options]
+    both = ["-F", "-p", port, "-n", iterations, *family(program, address), *options]
+    if rdma_cm:
+        both.append("-R")
+    if program not in ATOMIC:  # they know one size
+        both += ["-a"] if sizes == ALL_SIZES else ["-s", sizes[0]]
     server = stage.start("server", program, *both, options=weft_options[0], place=places[0])
     server.await_listening(port)
     client = stage.start("client", program, *both, address, options=weft_options[1],
@@ -67,11 +71,12 @@ def need_results(side, sizes):
 
 def add(name, program, address, *options, sizes, **settings):
     iterations = settings.pop("iterations", 100)
+    ways = {name: settings.pop(name) for name in ("rdma_cm", "weft_options") if name in settings}
 
     def run(stage):
         harness.need_address(address)
         perftest(stage, program, address, *options, sizes=sizes, iterations=iterations,
-                 within_s=settings.get("timeout_s", 120) - 5)
+                 within_s=settings.get("timeout_s", 120) - 5, **ways)
 
     cases.add(f"{program}.{name}", run, **settings)
 
@@ -99,6 +104,37 @@ def add_loopback():
     add("events", "ib_send_bw", "127.0.0.1", "-e", "-Q", 1, sizes=[1 << 23])
 
 
+def add_raw(name, program, *options, sizes, **settings):
+    """Without rdma_cm: the programs tell each other GID and number over a socket of their own."""
+    add(f"raw_{name}", program, "127.0.0.1", *options, sizes=sizes, rdma_cm=False, **settings)
+
+
+def add_without_rdma_cm():
+    for program in BANDWIDTH:
+        add_raw("all_sizes", program, sizes=ALL_SIZES)
+        add_raw("bidirectional", program, "-b", sizes=[65536])
+        add_raw("eight_queue_pairs", program, "-q", 8, sizes=[65536])
+    for program in LATENCY:
+        add_raw("all_sizes", program, sizes=ALL_SIZES, iterations=_FEW)
+    for operation in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
+        add_raw(operation.lower(), "ib_atomic_bw", "-A", operation, sizes=[8])
+        add_raw(operation.lower(), "ib_atomic_lat", "-A", operation, sizes=[8], iterations=_FEW)
+    add_raw("events", "ib_send_bw", "-e", sizes=ALL_SIZES, iterations=_FEW)
+    add_raw("events", "ib_send_lat", "-e", sizes=[64], iterations=_FEW)
+    add_raw("shared_receives", "ib_send_bw", "--use-srq", sizes=[65536])
+    add_raw("inline", "ib_send_lat", "-I", 64, sizes=[64], iterations=_FEW)
+
+
+def add_personalities():
+    """rdma_cm works whatever the device looks like, and whatever the other end looks like."""
+    iwarp, roce = ("--personality", "iwarp"), ("--personality", "roce")
+    for program in BANDWIDTH + LATENCY:
+        add("iwarp", program, "127.0.0.1", sizes=[65536], iterations=_FEW,
+            weft_options=(iwarp, iwarp))
+    add("iwarp_server_roce_client", "ib_write_lat", "127.0.0.1", sizes=[65536], iterations=_FEW,
+        weft_options=(iwarp, roce))
+
+
 def add_long():
     for program in BANDWIDTH:
         add("bidirectional_ipv6", program, "::1", "-b", sizes=ALL_SIZES, long=True)
@@ -110,4 +146,6 @@ def add_long():
 
 
 add_loopback()
+add_without_rdma_cm()
+add_personalities()
 add_long()

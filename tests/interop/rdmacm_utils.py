@@ -56,6 +56,22 @@ def rping_own_queue_pair(stage):
     rping(stage, "127.0.0.1", "-q", count=200)
 
 
+_IWARP, _ROCE = ("--personality", "iwarp"), ("--personality", "roce")
+
+
+def _personality_case(server, client, *options):
+    def run(stage):
+        rping(stage, "127.0.0.1", *options, count=200, weft_options=(server, client))
+
+    return run
+
+
+cases.add("rping.iwarp", _personality_case(_IWARP, _IWARP))
+cases.add("rping.iwarp_own_queue_pair", _personality_case(_IWARP, _IWARP, "-q"))
+cases.add("rping.iwarp_server_roce_client", _personality_case(_IWARP, _ROCE))
+cases.add("rping.roce_server_iwarp_client", _personality_case(_ROCE, _IWARP))
+
+
 @cases.case("rping.persistent_server")
 def rping_persistent_server(stage):
     """-P: one server process, one client after the other."""
@@ -70,14 +86,15 @@ def rping_persistent_server(stage):
     need(server.process.poll() is None, "the server ended")
 
 
-def _ucmatose_case(address, *options):
+def _ucmatose_case(address, *options, weft_options=()):
     def run(stage):
         harness.need_address(address)
         port = harness.free_port()
-        server = stage.start("server", "ucmatose", "-b", address, "-p", port, *options)
+        server = stage.start("server", "ucmatose", "-b", address, "-p", port, *options,
+                             options=weft_options)
         server.await_listening(port)
         client = stage.start("client", "ucmatose", "-s", address, "-b", address, "-p", port,
-                             *options)
+                             *options, options=weft_options)
         for side in (client, server):
             side.finish()
             need(re.search(r"^test complete\s*$", side.output, re.MULTILINE),
@@ -91,6 +108,7 @@ def _ucmatose_case(address, *options):
 for _name, _address in LOOPBACKS.items():
     cases.add(f"ucmatose.{_name}", _ucmatose_case(_address))
 cases.add("ucmatose.connections", _ucmatose_case("127.0.0.1", "-c", 10, "-C", 100, "-S", 4096))
+cases.add("ucmatose.iwarp", _ucmatose_case("127.0.0.1", weft_options=_IWARP))
 cases.add("ucmatose.migrate", _ucmatose_case("127.0.0.1", "-m"))
 
 

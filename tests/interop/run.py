@@ -23,6 +23,7 @@ import captures  # noqa: F401
 import death  # noqa: F401
 import lossy  # noqa: F401
 import perftest  # noqa: F401
+import pingpong  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
 import targets  # noqa: F401

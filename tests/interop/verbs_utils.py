@@ -17,20 +17,32 @@ def ibv_devices(stage):
     need(re.fullmatch(r"[0-9a-f]{16}", found[0][1]), f"no GUID: {found[0]}")
 
 
-@cases.case("ibv_devinfo.verbose")
-def ibv_devinfo(stage):
+TRANSPORTS = {"roce": "InfiniBand", "iwarp": "iWARP"}
+
+
+def ibv_devinfo(stage, personality):
     """All that a program can ask about the device, and it must be there: `-v` prints it."""
-    side = stage.start("ibv_devinfo", "ibv_devinfo", "-v")
+    side = stage.start("ibv_devinfo", "ibv_devinfo", "-v",
+                       options=("--personality", personality))
     side.finish()
     need(re.search(r"hca_id:\s+weft0", side.output), "weft0 is not shown")
     need(re.search(r"state:\s+PORT_ACTIVE", side.output), "the port is not active")
-    need(re.search(r"transport:\s+iWARP", side.output), "the transport is not iWARP")
+    transport = TRANSPORTS[personality]
+    need(re.search(rf"transport:\s+{transport}", side.output), f"not shown as {transport}")
+    need(re.search(r"link_layer:\s+Ethernet", side.output), "the link layer is not Ethernet")
     need(re.search(r"phys_port_cnt:\s+1$", side.output, re.MULTILINE), "not one port")
     for what in ("max_mr_size", "max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_qp_rd_atom"):
         value = re.search(rf"\b{what}:\s+(\w+)", side.output)
         need(value and int(value.group(1), 0) > 0, f"{what} is not shown or 0")
-    need(re.search(r"GID\[\s*0\]:\s+\S+", side.output), "no GID is shown")
+    gids = re.findall(r"GID\[\s*\d+\]:\s+\S+, RoCE v2", side.output)
+    need(gids, "no GID is shown")
+    need(personality == "iwarp" or len(gids) == 1, f"more than one GID: {gids}")
     harness.need_no_trouble(side)
+
+
+for _personality in TRANSPORTS:
+    cases.add("ibv_devinfo.verbose" + ("_iwarp" if _personality == "iwarp" else ""),
+              lambda stage, _personality=_personality: ibv_devinfo(stage, _personality))
 
 
 @cases.case("ibv_asyncwatch.starts_and_ends")

@@ -229,7 +229,7 @@ TEST_F(Objects, QueuePairAttributes) {
   ibv_qp_attr state{};
   ibv_qp_init_attr initial{};
   EXPECT_EQ(table_.query_qp(qp, &state, IBV_QP_STATE | IBV_QP_CAP, &initial), 0);
-  EXPECT_EQ(state.qp_state, IBV_QPS_INIT);
+  EXPECT_EQ(state.qp_state, IBV_QPS_RESET);
   EXPECT_EQ(initial.qp_context, this);
   EXPECT_EQ(initial.send_cq, cq);
   EXPECT_EQ(initial.sq_sig_all, 1);

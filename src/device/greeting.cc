@@ -1,17 +1,15 @@
-#include "cm/greeting.h"
+#include "device/greeting.h"
 
 #include <array>
 #include <cerrno>
 
 #include "device/linger.h"
 
-namespace weft::cm {
+namespace weft::device {
 
-namespace sys = device::sys;
-
-Greeting::Greeting(device::Context& context, device::StreamSocket socket,
-                   const iwarp::HandshakeOptions& options, Arrived requested, Arrived failed)
-    : context_(context),
+Greeting::Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
+                   Arrived requested, Arrived failed)
+    : device_(device),
       socket_(std::move(socket)),
       handshake_(options),
       requested_(std::move(requested)),
@@ -21,8 +19,8 @@ void Greeting::start(std::uint64_t timeout_ns) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
-    context_.engine().call_at(sys::now_ns() + timeout_ns, shared_from_this());
-    token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
+    device_.engine().call_at(sys::now_ns() + timeout_ns, shared_from_this());
+    token_ = device_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
     if (token_ == 0) notice = give_up();
   }
   if (notice) notice();
@@ -43,7 +41,7 @@ void Greeting::abandon_after_fork() {
 }
 
 void Greeting::unwatch() {
-  if (token_ != 0) context_.engine().unwatch(token_);
+  if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
 }
 
@@ -103,7 +101,7 @@ Greeting::Notice Greeting::give_up() {
 }
 
 int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
-                     std::function<void(device::StreamSocket)> sent) {
+                     std::function<void(StreamSocket)> sent) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -132,7 +130,7 @@ Greeting::Notice Greeting::send_reply() {
     if (done == -EINTR) continue;
     if (done == -EAGAIN) {
       if (token_ == 0) {
-        token_ = context_.engine().watch(socket_.fd(), EPOLLOUT, shared_from_this());
+        token_ = device_.engine().watch(socket_.fd(), EPOLLOUT, shared_from_this());
       }
       return {};
     }
@@ -144,8 +142,8 @@ Greeting::Notice Greeting::send_reply() {
   }
   phase_ = Phase::done;
   unwatch();
-  auto stream = std::make_shared<device::StreamSocket>(std::move(socket_));
-  socket_ = device::StreamSocket();
+  auto stream = std::make_shared<StreamSocket>(std::move(socket_));
+  socket_ = StreamSocket();
   return [sent = std::move(sent_), stream] { sent(std::move(*stream)); };
 }
 
@@ -155,9 +153,9 @@ int Greeting::reject(Bytes private_data) {
   phase_ = Phase::done;
   handshake_.reject(private_data);
   const Bytes reply = handshake_.output();
-  device::Linger::start(context_.engine(), std::move(socket_), {reply.begin(), reply.end()});
-  socket_ = device::StreamSocket();
+  Linger::start(device_.engine(), std::move(socket_), {reply.begin(), reply.end()});
+  socket_ = StreamSocket();
   return 0;
 }
 
-}  // namespace weft::cm
+}  // namespace weft::device

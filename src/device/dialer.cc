@@ -1,22 +1,20 @@
-#include "cm/dialer.h"
+#include "device/dialer.h"
 
 #include <netinet/in.h>
 
 #include <array>
 #include <cerrno>
 
-#include "cm/reservation.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 #include "device/linger.h"
 
-namespace weft::cm {
+namespace weft::device {
 
-namespace sys = device::sys;
 using iwarp::HandshakeFailure;
 
-Dialer::Dialer(device::Context& context, Plan plan, std::function<void(Outcome)> done)
-    : context_(context), plan_(std::move(plan)), done_(std::move(done)) {}
+Dialer::Dialer(Device& device, Plan plan, std::function<void(Outcome)> done)
+    : device_(device), plan_(std::move(plan)), done_(std::move(done)) {}
 
 void Dialer::start() {
   Result result;
@@ -39,6 +37,14 @@ void Dialer::cancel() {
   drop();
 }
 
+bool Dialer::cancel_unless_asked() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::shaking || phase_ == Phase::done) return false;
+  phase_ = Phase::done;
+  drop();
+  return true;
+}
+
 void Dialer::abandon_after_fork() {
   (void)fd_.release();
   socket_.disown();
@@ -53,7 +59,7 @@ Dialer::Result Dialer::dial() {
 
 Dialer::Result Dialer::connect() {
   const auto* to = reinterpret_cast<const sockaddr*>(&plan_.destination);
-  const socklen_t bytes = device::length_of(plan_.destination);
+  const socklen_t bytes = length_of(plan_.destination);
   int result = sys::connect(fd_.get(), to, bytes);
   // Linux ends a refused attempt with the next call only.
   if (result == -ECONNABORTED) result = sys::connect(fd_.get(), to, bytes);
@@ -68,12 +74,12 @@ Dialer::Result Dialer::connect() {
 // With the same socket: it may be bound to a port that the application asked for.
 Dialer::Result Dialer::try_again_later() {
   const std::uint64_t now = sys::now_ns();
-  if (refused_until_ns_ == 0) refused_until_ns_ = now + device::limits::refused_ns;
+  if (refused_until_ns_ == 0) refused_until_ns_ = now + plan_.refused_ns;
   if (now >= refused_until_ns_) return fail(ECONNREFUSED);
-  if (token_ != 0) context_.engine().unwatch(token_);
+  if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
   phase_ = Phase::refused;
-  set_deadline(device::limits::refused_pause_ns);
+  set_deadline(limits::refused_pause_ns);
   return std::nullopt;
 }
 
@@ -90,23 +96,23 @@ int Dialer::open() {
       sys::set_option(fd_.get(), IPPROTO_IP, bind_address_no_port, 1);
       sys::set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
       const auto* from = reinterpret_cast<const sockaddr*>(&plan_.source);
-      const int bound = sys::bind(fd_.get(), from, device::length_of(plan_.source));
+      const int bound = sys::bind(fd_.get(), from, length_of(plan_.source));
       if (bound < 0) return -bound;
     }
   }
   apply_tos(fd_.get(), plan_.destination.ss_family, plan_.tos);
-  device::tune(fd_.get(), device::is_loopback_address(plan_.destination) ||
-                              device::same_host_address(plan_.source, plan_.destination));
+  tune(fd_.get(), is_loopback_address(plan_.destination) ||
+                      same_host_address(plan_.source, plan_.destination));
   return 0;
 }
 
 void Dialer::watch(std::uint32_t events) {
   const int fd = socket_.valid() ? socket_.fd() : fd_.get();
-  token_ = context_.engine().watch(fd, events, shared_from_this());
+  token_ = device_.engine().watch(fd, events, shared_from_this());
 }
 
 void Dialer::drop() {
-  if (token_ != 0) context_.engine().unwatch(token_);
+  if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
   socket_.close();
   fd_.reset();
@@ -114,7 +120,7 @@ void Dialer::drop() {
 
 void Dialer::set_deadline(std::uint64_t timeout_ns) {
   deadline_ns_ = sys::now_ns() + timeout_ns;
-  context_.engine().call_at(deadline_ns_, shared_from_this());
+  device_.engine().call_at(deadline_ns_, shared_from_this());
 }
 
 void Dialer::on_ready(std::uint32_t /*events*/) {
@@ -149,11 +155,11 @@ Dialer::Result Dialer::connected() {
   if (error != 0) return fail(error);
   sockaddr_storage peer{};
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
-  socket_ = device::StreamSocket(std::move(fd_), context_.device().capture(), true);
+  socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
   handshake_.emplace(plan_.handshake, plan_.private_data);
   phase_ = Phase::shaking;
   set_deadline(plan_.handshake_timeout_ns);
-  context_.engine().change(token_, EPOLLIN);
+  device_.engine().change(token_, EPOLLIN);
   return shake();
 }
 
@@ -170,13 +176,13 @@ void Dialer::send_request() {
     const auto sent = socket_.send({&piece, 1});
     if (sent == -EINTR) continue;
     if (sent == -EAGAIN) {
-      context_.engine().change(token_, EPOLLIN | EPOLLOUT);
+      device_.engine().change(token_, EPOLLIN | EPOLLOUT);
       return;
     }
     // The peer closed or reset; reading tells how far it got.
     if (sent < 0) break;
     handshake_->output_done(static_cast<std::size_t>(sent));
-    if (handshake_->output().empty()) context_.engine().change(token_, EPOLLIN);
+    if (handshake_->output().empty()) device_.engine().change(token_, EPOLLIN);
   }
 }
 
@@ -197,7 +203,7 @@ Dialer::Result Dialer::settle() {
   if (handshake_->failed()) return failed_handshake();
   if (!handshake_->accepted() && !handshake_->rejected()) return std::nullopt;
   phase_ = Phase::done;
-  context_.engine().unwatch(token_);
+  device_.engine().unwatch(token_);
   token_ = 0;
   Outcome outcome;
   outcome.fell_back = fell_back_;
@@ -206,19 +212,19 @@ Dialer::Result Dialer::settle() {
   if (handshake_->rejected()) {
     outcome.rejected = true;
     outcome.status = -ECONNREFUSED;
-    device::Linger::start(context_.engine(), std::move(socket_), {});
-    socket_ = device::StreamSocket();
+    Linger::start(device_.engine(), std::move(socket_), {});
+    socket_ = StreamSocket();
     return outcome;
   }
   outcome.negotiated = handshake_->negotiated();
   outcome.socket = std::move(socket_);
-  socket_ = device::StreamSocket();
+  socket_ = StreamSocket();
   return outcome;
 }
 
 Dialer::Result Dialer::failed_handshake() {
   const HandshakeFailure failure = handshake_->failure();
-  if (failure == HandshakeFailure::retry_revision_1 && !fell_back_) {
+  if (failure == HandshakeFailure::retry_revision_1 && plan_.may_fall_back && !fell_back_) {
     drop();
     fell_back_ = true;
     plan_.handshake.revision = 1;
@@ -230,10 +236,10 @@ Dialer::Result Dialer::failed_handshake() {
   // The Terminate that says why, where the peer has already accepted (RFC 6581 §8).
   const Bytes rest = handshake_->output();
   if (!rest.empty()) {
-    context_.engine().unwatch(token_);
+    device_.engine().unwatch(token_);
     token_ = 0;
-    device::Linger::start(context_.engine(), std::move(socket_), {rest.begin(), rest.end()});
-    socket_ = device::StreamSocket();
+    Linger::start(device_.engine(), std::move(socket_), {rest.begin(), rest.end()});
+    socket_ = StreamSocket();
   }
   Result result = fail(EPROTO);
   result->protocol_error = true;
@@ -253,4 +259,4 @@ void Dialer::report(Result result) {
   if (result) done_(std::move(*result));
 }
 
-}  // namespace weft::cm
+}  // namespace weft::device

@@ -8,21 +8,21 @@
 #include <mutex>
 #include <optional>
 
-#include "device/context.h"
+#include "device/device.h"
 #include "device/engine.h"
 #include "device/stream_socket.h"
 #include "iwarp/handshake.h"
 
-namespace weft::cm {
+namespace weft::device {
 
-class Greeting final : public device::Pollable, public std::enable_shared_from_this<Greeting> {
+class Greeting final : public Pollable, public std::enable_shared_from_this<Greeting> {
  public:
   // Called without any lock, each at most once: the request is there; the connection came to
   // nothing before that.
   using Arrived = std::function<void(const std::shared_ptr<Greeting>&)>;
 
-  Greeting(device::Context& context, device::StreamSocket socket,
-           const iwarp::HandshakeOptions& options, Arrived requested, Arrived failed);
+  Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
+           Arrived requested, Arrived failed);
 
   void start(std::uint64_t timeout_ns);
   // Closes without an answer.
@@ -36,7 +36,7 @@ class Greeting final : public device::Pollable, public std::enable_shared_from_t
   // called, maybe at once, when TCP has the reply: with the stream, or with one that is not valid
   // where the peer has gone meanwhile.
   int accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
-             std::function<void(device::StreamSocket)> sent);
+             std::function<void(StreamSocket)> sent);
   int reject(Bytes private_data);
 
   void on_ready(std::uint32_t events) override;
@@ -53,15 +53,15 @@ class Greeting final : public device::Pollable, public std::enable_shared_from_t
   Notice give_up();
   void unwatch();
 
-  device::Context& context_;
+  Device& device_;
   std::mutex mutex_;
   Phase phase_ = Phase::waiting;
-  device::StreamSocket socket_;
+  StreamSocket socket_;
   iwarp::PassiveHandshake handshake_;
   Arrived requested_;
   Arrived failed_;
-  std::function<void(device::StreamSocket)> sent_;
+  std::function<void(StreamSocket)> sent_;
   std::uint64_t token_ = 0;
 };
 
-}  // namespace weft::cm
+}  // namespace weft::device

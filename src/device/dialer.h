@@ -9,24 +9,26 @@
 #include <optional>
 #include <vector>
 
-#include "device/context.h"
+#include "device/device.h"
 #include "device/engine.h"
 #include "device/stream_socket.h"
 #include "iwarp/handshake.h"
 
-namespace weft::cm {
+namespace weft::device {
 
-class Dialer final : public device::Pollable, public std::enable_shared_from_this<Dialer> {
+class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer> {
  public:
   struct Plan {
     sockaddr_storage source{};  // as TCP knows it; AF_UNSPEC: any
     sockaddr_storage destination{};
-    device::sys::Descriptor reserved;  // already bound to `source`, or none
+    sys::Descriptor reserved;  // already bound to `source`, or none
     int tos = -1;
     iwarp::HandshakeOptions handshake{};
     std::vector<std::byte> private_data{};
     std::uint64_t connect_timeout_ns = 0;
     std::uint64_t handshake_timeout_ns = 0;
+    std::uint64_t refused_ns = 0;  // how long a refused connection is tried again
+    bool may_fall_back = true;     // to MPA revision 1
   };
 
   struct Outcome {
@@ -35,18 +37,20 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
     bool rejected = false;        // by the peer's application
     bool protocol_error = false;  // the peer speaks no MPA, or badly
     bool fell_back = false;       // to revision 1
-    device::StreamSocket socket{};
+    StreamSocket socket{};
     iwarp::Negotiated negotiated{};
     std::vector<std::byte> private_data{};
   };
 
   // `done` is called once, without any lock, unless cancel() comes first.
-  Dialer(device::Context& context, Plan plan, std::function<void(Outcome)> done);
+  Dialer(Device& device, Plan plan, std::function<void(Outcome)> done);
 
   void start();
   // Of the attempt under way; false where there is none.
   [[nodiscard]] bool local_address(sockaddr_storage& address);
   void cancel();
+  // The same, unless the peer may have seen our MPA request already; true where it was in time.
+  [[nodiscard]] bool cancel_unless_asked();
   // The engine has closed what it watched.
   void abandon_after_fork();
 
@@ -73,14 +77,14 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
   void set_deadline(std::uint64_t timeout_ns);
   void report(Result result);
 
-  device::Context& context_;
+  Device& device_;
   Plan plan_;
   std::function<void(Outcome)> done_;
 
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  device::sys::Descriptor fd_;   // while connecting
-  device::StreamSocket socket_;  // afterwards
+  sys::Descriptor fd_;   // while connecting
+  StreamSocket socket_;  // afterwards
   std::optional<iwarp::ActiveHandshake> handshake_;
   std::uint64_t token_ = 0;
   std::uint64_t deadline_ns_ = 0;
@@ -88,4 +92,4 @@ class Dialer final : public device::Pollable, public std::enable_shared_from_thi
   bool fell_back_ = false;
 };
 
-}  // namespace weft::cm
+}  // namespace weft::device

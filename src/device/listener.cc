@@ -1,17 +1,12 @@
-#include "cm/listener.h"
+#include "device/listener.h"
 
 #include <cerrno>
 
-#include "cm/depths.h"
-#include "cm/identifier.h"
-#include "cm/reservation.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
-namespace weft::cm {
+namespace weft::device {
 namespace {
-
-namespace sys = device::sys;
 
 // After the kernel has refused us a descriptor: no use in asking again at once.
 constexpr std::uint64_t out_of_descriptors_ns = 50'000'000;
@@ -22,14 +17,7 @@ bool out_of_resources(int error) {
 
 }  // namespace
 
-Listener::Listener(std::shared_ptr<Registry> registry, device::Context& context,
-                   std::weak_ptr<Identifier> owner, sys::Descriptor socket, int tos, int backlog)
-    : registry_(std::move(registry)),
-      context_(context),
-      owner_(std::move(owner)),
-      tos_(tos),
-      backlog_(static_cast<std::size_t>(backlog)),
-      socket_(std::move(socket)) {}
+Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move(plan)) {}
 
 int Listener::start() {
   const std::lock_guard lock(mutex_);
@@ -42,36 +30,36 @@ void Listener::stop() {
   {
     const std::lock_guard lock(mutex_);
     pause();
-    socket_.reset();
+    plan_.socket.reset();
     unfinished.swap(greetings_);
   }
   for (const auto& greeting : unfinished) greeting->cancel();
 }
 
 void Listener::abandon_after_fork() {
-  (void)socket_.release();
+  // The engine has closed what it watched.
+  if (token_ != 0) (void)plan_.socket.release();
+  plan_.socket.reset();
   token_ = 0;
   for (const auto& greeting : greetings_) greeting->abandon_after_fork();
 }
 
 void Listener::watch() {
-  if (token_ != 0 || !socket_.valid()) return;
-  token_ = context_.engine().watch(socket_.get(), EPOLLIN, shared_from_this());
+  if (token_ != 0 || !plan_.socket.valid()) return;
+  token_ = device_.engine().watch(plan_.socket.get(), EPOLLIN, shared_from_this());
 }
 
 void Listener::pause() {
-  if (token_ != 0) context_.engine().unwatch(token_);
+  if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
 }
 
 bool Listener::has_room() const {
-  return requests_ < backlog_ && greetings_.size() < device::limits::max_half_open;
+  return requests_ < plan_.max_requests && greetings_.size() < limits::max_half_open;
 }
 
 void Listener::on_ready(std::uint32_t /*events*/) {
-  while (const auto greeting = accept_one()) {
-    greeting->start(registry_->options().handshake_timeout_ns);
-  }
+  while (const auto greeting = accept_one()) greeting->start(plan_.handshake_timeout_ns);
 }
 
 void Listener::on_deadline() {
@@ -81,41 +69,45 @@ void Listener::on_deadline() {
 
 std::shared_ptr<Greeting> Listener::accept_one() {
   const std::lock_guard lock(mutex_);
-  if (!socket_.valid()) return nullptr;
+  if (!plan_.socket.valid()) return nullptr;
   if (!has_room()) {
     pause();
     return nullptr;
   }
   sockaddr_storage peer{};
-  int accepted = sys::accept(socket_.get(), &peer);
+  int accepted = sys::accept(plan_.socket.get(), &peer);
   while (accepted == -EINTR || accepted == -ECONNABORTED) {
-    accepted = sys::accept(socket_.get(), &peer);
+    accepted = sys::accept(plan_.socket.get(), &peer);
   }
   if (accepted < 0) {
     if (out_of_resources(accepted)) {
       pause();
-      context_.engine().call_at(sys::now_ns() + out_of_descriptors_ns, shared_from_this());
+      device_.engine().call_at(sys::now_ns() + out_of_descriptors_ns, shared_from_this());
     }
     return nullptr;
   }
   sys::Descriptor fd(accepted);
   sockaddr_storage local{};
   sys::local_address(fd.get(), &local);
-  device::tune(fd.get(), device::same_host_address(local, peer));
-  apply_tos(fd.get(), peer.ss_family, tos_);
-  const device::Settings& settings = context_.device().settings();
-  const iwarp::HandshakeOptions options{.crc = settings.crc, .max_ird = max_wire_depth};
-  // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
-  const std::shared_ptr<Greeting> greeting(new Greeting(
-      context_, device::StreamSocket(std::move(fd), context_.device().capture(), false), options,
+  tune(fd.get(), same_host_address(local, peer));
+  apply_tos(fd.get(), peer.ss_family, plan_.tos);
+  auto greeting = make_greeting(std::move(fd));
+  greetings_.insert(greeting);
+  return greeting;
+}
+
+// Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+std::shared_ptr<Greeting> Listener::make_greeting(sys::Descriptor fd) {
+  const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
+                                        .max_ird = limits::max_wire_read_depth};
+  return std::shared_ptr<Greeting>(new Greeting(
+      device_, StreamSocket(std::move(fd), device_.capture(), false), options,
       [weak = weak_from_this()](const auto& arrived) {
         if (const auto self = weak.lock()) self->on_requested(arrived);
       },
       [weak = weak_from_this()](const auto& failed) {
         if (const auto self = weak.lock()) self->on_failed(failed);
       }));
-  greetings_.insert(greeting);
-  return greeting;
 }
 
 void Listener::on_requested(const std::shared_ptr<Greeting>& greeting) {
@@ -124,12 +116,11 @@ void Listener::on_requested(const std::shared_ptr<Greeting>& greeting) {
     if (greetings_.erase(greeting) == 0) return;  // stopped meanwhile
     ++requests_;
   }
-  const auto owner = owner_.lock();
-  if (owner) owner->on_request(greeting);
+  plan_.requested(greeting);
 }
 
 void Listener::on_failed(const std::shared_ptr<Greeting>& greeting) {
-  ++registry_->counters().requests_dropped;
+  if (plan_.dropped) plan_.dropped();
   const std::lock_guard lock(mutex_);
   greetings_.erase(greeting);
   if (has_room()) watch();
@@ -141,4 +132,4 @@ void Listener::request_fetched() {
   if (has_room()) watch();
 }
 
-}  // namespace weft::cm
+}  // namespace weft::device

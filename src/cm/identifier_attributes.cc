@@ -1,0 +1,114 @@
+// What an id says of its connection in the terms of a queue pair: rdma_init_qp_attr(3), and the
+// path record of a route.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cm/identifier.h"
+#include "device/addresses.h"
+#include "device/limits.h"
+#include "device/query.h"
+#include "device/slots.h"
+
+namespace weft::cm {
+namespace {
+
+constexpr std::uint8_t exactly = 2;  // a selector of path records: neither "more" nor "less than"
+constexpr std::uint8_t hop_limit = 64;
+constexpr std::uint8_t most_retries = 7;
+// 4.096 µs · 2^18, about a second: as the kernel's connection manager takes it for RoCE.
+constexpr std::uint8_t second_timeout = 18;
+
+std::uint8_t gid_index(const std::vector<device::LocalAddress>& addresses, const ibv_gid& gid) {
+  const auto found = std::find_if(addresses.begin(), addresses.end(), [&](const auto& local) {
+    const ibv_gid known = device::gid_of(local.address);
+    return std::equal(std::begin(known.raw), std::end(known.raw), std::begin(gid.raw));
+  });
+  // Loopback addresses serve although the table may not show them.
+  return found == addresses.end() ? 0 : static_cast<std::uint8_t>(found - addresses.begin());
+}
+
+}  // namespace
+
+ibv_mtu Identifier::path_mtu() {
+  ibv_port_attr port{};
+  device::query_port(*registry_->context(), 1, &port, sizeof port);
+  return port.active_mtu;
+}
+
+// Programs for InfiniBand look at the first path of a resolved route. An iWARP device has none:
+// route.num_paths stays 0, as with the kernel's.
+void Identifier::set_path() {
+  if (!registry_->context()->device().is_roce()) return;
+  const ibv_mtu mtu = path_mtu();
+  rdma_route& route = handle_.id.route;
+  ibv_sa_path_rec& path = handle_.path;
+  path = {};
+  path.dgid = route.addr.addr.ibaddr.dgid;
+  path.sgid = route.addr.addr.ibaddr.sgid;
+  path.hop_limit = hop_limit;
+  path.reversible = 1;
+  path.numb_path = 1;
+  path.pkey = route.addr.addr.ibaddr.pkey;
+  path.mtu_selector = exactly;
+  path.mtu = static_cast<std::uint8_t>(mtu);
+  path.rate_selector = exactly;
+  path.rate = IBV_RATE_100_GBPS;
+  path.packet_life_time_selector = exactly;
+  path.packet_life_time = second_timeout;
+  route.path_rec = &path;
+  route.num_paths = 1;
+}
+
+// An iWARP queue pair takes everything but its access flags from its stream.
+int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
+  const ibv_qp_state state = attributes.qp_state;
+  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  device::Context* const context = registry_->context();
+  if (!context) return ENODEV;
+  attributes = {};
+  attributes.qp_state = state;
+  mask = IBV_QP_STATE;
+  const bool roce = context->device().is_roce();
+  if (state == IBV_QPS_INIT) {
+    attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    attributes.port_num = 1;
+    mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
+    if (roce) mask |= IBV_QP_PKEY_INDEX;
+  } else if (roce) {
+    state == IBV_QPS_RTR ? set_receive_attributes(attributes, mask)
+                         : set_send_attributes(attributes, mask);
+  }
+  return 0;
+}
+
+// The destination number is no queue pair's: it makes the queue pair wait for this id's stream.
+void Identifier::set_receive_attributes(ibv_qp_attr& attributes, int& mask) {
+  const auto& ends = handle_.id.route.addr.addr.ibaddr;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.grh.dgid = ends.dgid;
+  attributes.ah_attr.grh.sgid_index =
+      gid_index(registry_->context()->device().addresses(), ends.sgid);
+  attributes.ah_attr.grh.hop_limit = hop_limit;
+  attributes.path_mtu = path_mtu();
+  attributes.dest_qp_num = device::slot::stream_of_cm;
+  attributes.max_dest_rd_atomic = device::limits::max_read_depth;
+  mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+}
+
+void Identifier::set_send_attributes(ibv_qp_attr& attributes, int& mask) {
+  attributes.timeout = second_timeout;
+  attributes.retry_cnt = most_retries;
+  attributes.rnr_retry = most_retries;
+  attributes.max_rd_atomic =
+      static_cast<std::uint8_t>(std::min(asked_ord_, device::limits::max_read_depth));
+  mask |= IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+          IBV_QP_MAX_QP_RD_ATOMIC;
+}
+
+}  // namespace weft::cm

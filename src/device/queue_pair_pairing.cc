@@ -1,0 +1,93 @@
+// The stream that a queue pair gets without rdma_cm, and the work that waits for one.
+#include <cerrno>
+
+#include "device/queue_pair.h"
+#include "device/queue_pair_turn.h"
+#include "device/slots.h"
+
+namespace weft::device {
+
+// On the way to RTR, with attributes that were checked.
+void QueuePair::begin_pairing() {
+  awaits_cm_ = attributes_.dest_qp_num == slot::stream_of_cm;
+  if (awaits_cm_) return;
+  Pairing::Plan plan;
+  const int failed = Pairing::make_plan(context_.device(), handle_.qp.qp_num, attributes_, plan);
+  if (failed != 0) return;
+  // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+  pairing_.reset(new Pairing(context_.device(), weak_from_this(), plan));
+  pairing_->start();
+}
+
+void QueuePair::end_pairing() {
+  awaits_cm_ = false;
+  if (pairing_) pairing_->cancel();
+  pairing_.reset();
+}
+
+QueuePair::PairingView QueuePair::pairing() {
+  const std::lock_guard lock(mutex_);
+  return {handle_.qp.state, pairing_};
+}
+
+int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& parameters,
+                           const Pairing& pairing) {
+  const Turn turn(*this);
+  if (destroyed_ || stream_ || pairing_.get() != &pairing) return EINVAL;
+  observer_.reset();
+  const int failed = open_stream(std::move(socket), parameters);
+  if (failed != 0) leave_stream();
+  return failed;
+}
+
+void QueuePair::fail_pairing(const Pairing& pairing) {
+  const Turn turn(*this);
+  if (pairing_.get() == &pairing && !stream_) fail_waiting();
+}
+
+// Whether a request may be posted: without a stream only where one will come, or where the lack of
+// it is news to the program.
+bool QueuePair::takes_work() const {
+  if (handle_.qp.state != IBV_QPS_RTS && handle_.qp.state != IBV_QPS_SQD) return false;
+  return stream_ || pairing_ || awaits_cm_;
+}
+
+// After posting, where there is no stream.
+void QueuePair::await_stream() {
+  if (waiting_.empty() || !pairing_) return;
+  if (pairing_->over()) return fail_waiting();
+  const std::uint64_t least_ns = context_.device().settings().least_patience_ns;
+  pairing_->work_waits(patience_ns(attributes_.timeout, attributes_.retry_cnt, least_ns));
+}
+
+void QueuePair::release_waiting() {
+  waiting_.release([this](const iwarp::WorkRequest& request) {
+    (void)stream_->post(request);  // was checked, and an empty queue has room
+  });
+}
+
+// The first request learns that the peer did not answer, the others are flushed.
+void QueuePair::fail_waiting() {
+  if (waiting_.empty()) return;
+  bool first = true;
+  waiting_.release([&](const iwarp::WorkRequest& request) {
+    complete_send({.wr_id = request.wr_id,
+                   .operation = request.operation,
+                   .status = first ? iwarp::Status::retry_exceeded : iwarp::Status::flushed});
+    first = false;
+  });
+  enter_error();
+}
+
+// InfiniBand knows no end of a connection: a peer that goes while nothing is under way leaves the
+// queue pair as it was, and only the next request finds out. With rdma_cm, or after a Terminate,
+// the stream's end is the queue pair's.
+void QueuePair::on_stream_over() {
+  const bool peer_went = stream_->end_reason() == iwarp::EndReason::peer_closed;
+  if (!pairing_ || !peer_went || failed_) return enter_error();
+  const bool had_peer = confirmed_;
+  leave_stream();
+  pairing_->lost(!had_peer);
+}
+
+}  // namespace weft::device

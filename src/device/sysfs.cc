@@ -1,0 +1,62 @@
+#include "device/sysfs.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/bytes.h"
+#include "device/device.h"
+
+namespace weft::device {
+namespace {
+
+std::string group(std::uint64_t be) {
+  const auto* at = reinterpret_cast<const std::byte*>(&be);
+  const auto word = [&](std::size_t i) { return load_be<std::uint16_t>(at + 2 * i); };
+  return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", word(0), word(1), word(2), word(3));
+}
+
+std::optional<std::string> of_gid(const Device& device, std::string_view what,
+                                  std::string_view index_text) {
+  std::size_t index = 0;
+  const char* end = index_text.data() + index_text.size();
+  const auto [stopped, failed] = std::from_chars(index_text.data(), end, index);
+  if (failed != std::errc() || stopped != end) return std::nullopt;
+  if (index >= device.addresses().size()) return std::nullopt;
+  const LocalAddress& local = device.addresses()[index];
+  const ibv_gid gid = gid_of(local.address);
+  if (what == "gids") {
+    return group(gid.global.subnet_prefix) + ":" + group(gid.global.interface_id);
+  }
+  if (what == "gid_attrs/types") return "RoCE v2";
+  if (what == "gid_attrs/ndevs") return local.interface;
+  return std::nullopt;
+}
+
+std::optional<std::string> of_port(const Device& device, std::string_view path) {
+  if (path == "state") return "4: ACTIVE";
+  if (path == "phys_state") return "5: LinkUp";
+  if (path == "link_layer") return "Ethernet";
+  if (path == "rate") return "100 Gb/sec (4X EDR)";
+  if (path == "lid" || path == "sm_lid" || path == "cap_mask") return "0x0";
+  if (path == "lid_mask_count" || path == "sm_sl") return "0";
+  if (path == "pkeys/0") return "0xffff";
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  return of_gid(device, path.substr(0, slash), path.substr(slash + 1));
+}
+
+}  // namespace
+
+std::optional<std::string> sysfs_text(Device& device, std::string_view path) {
+  constexpr std::string_view port = "ports/1/";
+  if (path.starts_with(port)) return of_port(device, path.substr(port.size()));
+  if (path == "board_id" || path == "hca_type") return "weft";
+  if (path == "node_type") return device.is_roce() ? "1: CA" : "4: RNIC";
+  if (path == "node_desc") return "weft0";
+  if (path == "node_guid" || path == "sys_image_guid") return group(device.guid_be());
+  if (path == "fw_ver") return WEFT_VERSION;
+  return std::nullopt;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,45 @@
+// Requests posted before there is a stream to carry them: a queue pair may be ready to send while
+// its peer is late.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <vector>
+
+#include "iwarp/requester.h"
+#include "iwarp/types.h"
+
+namespace weft::device {
+
+// Not thread safe: the queue pair's lock covers it.
+class WaitingWork {
+ public:
+  // What the send queue would answer; inline data is copied here as there.
+  [[nodiscard]] iwarp::Requester::Posted post(const iwarp::QueueLimits& limits,
+                                              const iwarp::WorkRequest& request);
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
+  void clear() { entries_.clear(); }
+
+  // Hands each request to `take`, in the order of posting, and keeps none. What a request refers to
+  // stays until `take` returns.
+  template <typename Take>
+  void release(Take take) {
+    for (; !entries_.empty(); entries_.pop_front()) take(entries_.front().request);
+  }
+
+ private:
+  // Never moved: the request's slices are its own.
+  struct Entry {
+    explicit Entry(const iwarp::WorkRequest& given);
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    iwarp::WorkRequest request;
+    std::vector<iwarp::LocalSlice> slices;
+    std::vector<std::byte> inline_data;
+  };
+
+  std::deque<Entry> entries_;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,292 @@
+// Queue pairs that find each other by GID and number.
+#include <thread>
+
+#include "device/dialer.h"
+#include "device/limits.h"
+#include "device/raw_end.h"
+#include "device/slots.h"
+#include "wire/hello.h"
+
+namespace weft::device {
+namespace {
+
+// Two devices, as two processes of one host have them.
+class Pairs : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> left_ = make_roce_device();
+  std::unique_ptr<Device> right_ = make_roce_device();
+};
+
+TEST_F(Pairs, ConnectWhicheverEndIsLate) {
+  for (const bool first_is_lower : {true, false}) {
+    RawEnd a(*left_);
+    RawEnd b(*right_);
+    const bool swapped = (a.number() < b.number()) != first_is_lower;
+    RawEnd& early = swapped ? b : a;
+    RawEnd& late = swapped ? a : b;
+    early.connect(late);
+    EXPECT_EQ(late.to_init(), 0);
+    EXPECT_TRUE(early.stays_quiet());
+    late.connect(early);
+    pass_message(early, late);
+    pass_message(late, early);
+  }
+}
+
+TEST_F(Pairs, OneConnectionResultsWhereBothEndsDialAtOnce) {
+  constexpr std::size_t pairs = 40;
+  std::vector<std::unique_ptr<RawEnd>> ends;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    ends.push_back(std::make_unique<RawEnd>(*left_));
+    ends.push_back(std::make_unique<RawEnd>(*right_));
+  }
+  const auto connect_half = [&](std::size_t half) {
+    for (std::size_t i = half; i < ends.size(); i += 2) ends[i]->connect(*ends[i ^ 1]);
+  };
+  std::thread other([&] { connect_half(1); });
+  connect_half(0);
+  other.join();
+  for (std::size_t i = 0; i < ends.size(); ++i) pass_message(*ends[i], *ends[i ^ 1]);
+  // No second connection took the place of a first: that would have lost what is under way.
+  for (const auto& end : ends) EXPECT_EQ(end->state(), IBV_QPS_RTS);
+}
+
+TEST_F(Pairs, TwoQueuePairsOfOneProcess) {
+  RawEnd a(*left_);
+  RawEnd b(*left_);
+  a.connect(b);
+  b.connect(a);
+  pass_message(a, b);
+  pass_message(b, a);
+}
+
+TEST_F(Pairs, AQueuePairConnectsToItself) {
+  RawEnd end(*left_);
+  end.connect(end);
+  auto source = end.buffer(100'000);
+  auto target = end.buffer(100'000);
+  source->fill(3);
+  ASSERT_EQ(end.write(1, {source->sge(0, 100'000)}, target->address(), target->rkey()), 0);
+  EXPECT_EQ(end.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(target->holds(3, 0, 100'000));
+  source->fill(9);
+  ASSERT_EQ(end.read(2, {target->sge(0, 100'000)}, source->address(), source->rkey()), 0);
+  EXPECT_EQ(end.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(target->holds(9, 0, 100'000));
+  ASSERT_EQ(end.post_receive(3, {target->sge(0, 50)}), 0);
+  ASSERT_EQ(end.send(4, {source->sge(100, 50)}), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(end.await().status, IBV_WC_SUCCESS);
+}
+
+// Servers of one-sided operations go no further, and make no call.
+TEST_F(Pairs, ReadyToReceiveIsEnoughToServe) {
+  RawEnd client(*left_);
+  RawEnd server(*right_);
+  ASSERT_EQ(server.to_init(), 0);
+  ASSERT_EQ(server.to_rtr(client.gid(), client.number()), 0);
+  client.connect(server);
+  auto local = client.buffer(64);
+  auto remote = server.buffer(64);
+  local->fill(1);
+  ASSERT_EQ(client.write(1, {local->sge(0, 64)}, remote->address(), remote->rkey()), 0);
+  EXPECT_EQ(client.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(remote->holds(1, 0, 64));
+  ASSERT_EQ(client.read(2, {local->sge(0, 64)}, remote->address(), remote->rkey()), 0);
+  EXPECT_EQ(client.await().status, IBV_WC_SUCCESS);
+  pass_message(client, server);
+  EXPECT_EQ(server.state(), IBV_QPS_RTR);
+  auto more = server.buffer(8);
+  EXPECT_EQ(server.send(3, {more->sge(0, 8)}), EINVAL);
+}
+
+TEST_F(Pairs, WorkWaitsInOrderForALatePeer) {
+  EndOptions options;
+  options.send_requests = 3;
+  RawEnd early(*left_, options);
+  RawEnd late(*right_);
+  early.connect(late);
+  auto source = early.buffer(32);
+  auto target = late.buffer(32);
+  // Inline data is the program's again at once.
+  source->fill(1);
+  ASSERT_EQ(
+      early.send(1, {source->sge(0, 16), source->sge(16, 16)}, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+      0);
+  source->fill(2);
+  ASSERT_EQ(early.send(2, {source->sge(0, 32)}), 0);
+  ASSERT_EQ(early.send(3, {source->sge(0, 1)}), 0);
+  EXPECT_EQ(early.send(4, {source->sge(0, 1)}), ENOMEM);
+  EXPECT_EQ(early.send(5, std::vector<ibv_sge>(9, source->sge(0, 1))), EINVAL);
+  ASSERT_EQ(late.to_init(), 0);
+  for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(late.post_receive(i, {target->sge(0, 32)}), 0);
+  ASSERT_EQ(late.to_rtr(early.gid(), early.number()), 0);
+  EXPECT_EQ(late.await().byte_len, 32U);
+  EXPECT_EQ(late.await().byte_len, 32U);
+  EXPECT_EQ(late.await().byte_len, 1U);
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const ibv_wc sent = early.await();
+    EXPECT_EQ(sent.wr_id, i);
+    EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST_F(Pairs, InlineDataIsCopiedWhenItIsPosted) {
+  RawEnd early(*left_);
+  RawEnd late(*right_);
+  early.connect(late);
+  auto source = early.buffer(32);
+  auto target = late.buffer(32);
+  source->fill(1);
+  ASSERT_EQ(early.send(1, {source->sge(0, 32)}, IBV_SEND_SIGNALED | IBV_SEND_INLINE), 0);
+  source->fill(2);
+  ASSERT_EQ(late.to_init(), 0);
+  ASSERT_EQ(late.post_receive(1, {target->sge(0, 32)}), 0);
+  ASSERT_EQ(late.to_rtr(early.gid(), early.number()), 0);
+  EXPECT_EQ(late.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(target->holds(1, 0, 32));
+}
+
+TEST_F(Pairs, ReceiversSpeakAsSoonAsTheyAreReady) {
+  // The end that accepts may not speak before the other has: whatever it posts must wait for that.
+  for (int turn = 0; turn < 20; ++turn) {
+    RawEnd a(*left_);
+    RawEnd b(*right_);
+    a.connect(b);
+    auto target = a.buffer(8);
+    auto source = b.buffer(8);
+    ASSERT_EQ(a.post_receive(1, {target->sge(0, 8)}), 0);
+    b.connect(a);
+    ASSERT_EQ(b.send(2, {source->sge(0, 8)}), 0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+  }
+}
+
+TEST_F(Pairs, ConnectWithoutAThreadWhereBothPoll) {
+  Settings settings;
+  settings.address = "127.0.0.1";
+  settings.progress = ProgressMode::manual;
+  auto made = Device::create(settings);
+  ASSERT_TRUE(made.ok());
+  RawEnd a(**made);
+  RawEnd b(*right_);
+  b.connect(a);
+  a.connect(b);
+  auto source = b.buffer(8);
+  auto target = a.buffer(8);
+  ASSERT_EQ(a.post_receive(1, {target->sge(0, 8)}), 0);
+  ASSERT_EQ(b.send(2, {source->sge(0, 8)}), 0);
+  EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+}
+
+TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {
+  RawEnd end(*left_);
+  EXPECT_EQ(end.state(), IBV_QPS_RESET);
+  auto buffer = end.buffer(8);
+  EXPECT_EQ(end.post_receive(1, {buffer->sge(0, 8)}), EINVAL);
+  EXPECT_EQ(end.to(IBV_QPS_INIT), EINVAL) << "attributes are missing";
+  ASSERT_EQ(end.to_init(), 0);
+  EXPECT_EQ(end.post_receive(1, {buffer->sge(0, 8)}), 0);
+  EXPECT_EQ(end.send(1, {buffer->sge(0, 8)}), EINVAL);
+
+  const ibv_qp_attr good = RawEnd::rtr_attributes(end.gid(), end.number());
+  const auto refused = [&](const auto& change) {
+    ibv_qp_attr attributes = good;
+    change(attributes);
+    return end.queue_pair->modify(attributes, rtr_mask) == EINVAL;
+  };
+  EXPECT_TRUE(refused([](auto& a) { a.ah_attr.is_global = 0; }));
+  EXPECT_TRUE(refused([](auto& a) { a.ah_attr.grh.sgid_index = 1; }));
+  EXPECT_TRUE(refused([](auto& a) { a.ah_attr.grh.dgid = {}; }));
+  EXPECT_TRUE(refused([](auto& a) { a.dest_qp_num = 1U << 24; }));
+  EXPECT_TRUE(refused([](auto& a) { a.path_mtu = static_cast<ibv_mtu>(6); }));
+  EXPECT_EQ(end.queue_pair->modify(good, rtr_mask & ~IBV_QP_AV), EINVAL);
+  EXPECT_EQ(end.state(), IBV_QPS_INIT);
+}
+
+// --- Who may connect -----------------------------------------------------------------------------
+
+// Somebody who knows the wire and says about himself what he likes.
+class Impostor : public Pairs {
+ protected:
+  wire::HelloAnswer ask(const std::string& from, std::uint32_t source_number,
+                        std::uint32_t target_number) {
+    const wire::Hello hello{
+        .source_qpn = source_number, .destination_qpn = target_number, .generation = 0xFFFFFFFF};
+    std::vector<std::byte> data(wire::Hello::bytes);
+    hello.emit(data);
+    return ask(from, target_number, std::move(data));
+  }
+
+  wire::HelloAnswer ask(const std::string& from, std::uint32_t target_number,
+                        std::vector<std::byte> data) {
+    Dialer::Plan plan;
+    EXPECT_TRUE(parse_address(from, plan.source));
+    EXPECT_TRUE(parse_address("127.0.0.1", plan.destination));
+    set_port(plan.destination, slot::port_of(target_number));
+    plan.handshake.ird = plan.handshake.ord = limits::max_wire_read_depth;
+    plan.private_data = std::move(data);
+    plan.connect_timeout_ns = plan.handshake_timeout_ns = limits::handshake_ns;
+    plan.may_fall_back = false;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Dialer::Outcome> outcome;
+    const auto dialer =
+        std::make_shared<Dialer>(*left_, std::move(plan), [&](Dialer::Outcome result) {
+          const std::lock_guard lock(mutex);
+          outcome = std::move(result);
+          changed.notify_one();
+        });
+    dialer->start();
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return outcome.has_value(); });
+    const auto answer = wire::Hello::parse(outcome->private_data);
+    if (!answer) return wire::HelloAnswer::refused;
+    EXPECT_EQ(outcome->rejected, answer->answer != wire::HelloAnswer::accepted);
+    return answer->answer;
+  }
+};
+
+TEST_F(Impostor, IsRefusedByAddressAndByNumber) {
+  RawEnd target(*right_);
+  RawEnd expected(*left_);
+  EXPECT_EQ(ask("127.0.0.1", expected.number(), target.number()), wire::HelloAnswer::not_yet);
+  ASSERT_EQ(target.to_init(), 0);
+  EXPECT_EQ(ask("127.0.0.1", expected.number(), target.number()), wire::HelloAnswer::not_yet);
+  ASSERT_EQ(target.to_rtr(expected.gid(), expected.number()), 0);
+  EXPECT_EQ(ask("127.0.0.2", expected.number(), target.number()), wire::HelloAnswer::refused);
+  EXPECT_EQ(ask("127.0.0.1", expected.number() + 1, target.number()), wire::HelloAnswer::refused);
+  expected.connect(target);
+  ASSERT_EQ(target.to_rts(), 0);
+  pass_message(target, expected);
+}
+
+TEST_F(Impostor, DoesNotReplaceALivePairing) {
+  RawEnd target(*right_);
+  RawEnd expected(*left_);
+  target.connect(expected);
+  expected.connect(target);
+  pass_message(target, expected);
+  EXPECT_EQ(ask("127.0.0.1", expected.number(), target.number()), wire::HelloAnswer::refused);
+  pass_message(target, expected);
+}
+
+TEST_F(Impostor, FindsNobodyBehindANumberThatWasNeverGiven) {
+  RawEnd target(*right_);
+  EXPECT_EQ(ask("127.0.0.1", 17, target.number() ^ 1), wire::HelloAnswer::refused);
+  ASSERT_EQ(target.to_init(), 0);
+  ASSERT_EQ(target.to(IBV_QPS_ERR), 0);
+  EXPECT_EQ(ask("127.0.0.1", 17, target.number()), wire::HelloAnswer::refused);
+}
+
+TEST_F(Impostor, WithAnotherVersionOrNoneIsTurnedDown) {
+  RawEnd target(*right_);
+  std::vector<std::byte> data(wire::Hello::bytes);
+  wire::Hello{.version = 2, .source_qpn = 17, .destination_qpn = target.number()}.emit(data);
+  EXPECT_EQ(ask("127.0.0.1", target.number(), data), wire::HelloAnswer::bad_version);
+  EXPECT_EQ(ask("127.0.0.1", target.number(), std::vector<std::byte>(7)),
+            wire::HelloAnswer::refused);
+}
+
+}  // namespace
+}  // namespace weft::device

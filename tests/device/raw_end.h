@@ -1,0 +1,39 @@
+// A queue pair that connects by GID and number, as programs without rdma_cm do.
+#pragma once
+
+#include "device/pair_fixture.h"
+
+namespace weft::device {
+
+// A device of its own, as another process would have: one address, and so one GID.
+[[nodiscard]] std::unique_ptr<Device> make_roce_device(const std::string& address = "127.0.0.1");
+
+class RawEnd : public End {
+ public:
+  explicit RawEnd(Device& device, const EndOptions& options = {}) : End(device, options) {}
+
+  [[nodiscard]] std::uint32_t number() { return queue_pair->verbs()->qp_num; }
+  [[nodiscard]] ibv_gid gid();
+  [[nodiscard]] ibv_qp_state state() { return queue_pair->verbs()->state; }
+
+  int to_init();
+  // The attributes of a step, for tests that change one.
+  [[nodiscard]] static ibv_qp_attr rtr_attributes(const ibv_gid& gid, std::uint32_t number);
+  int to_rtr(const ibv_gid& gid, std::uint32_t number);
+  // The least patience that attributes can ask for: the device's own floor.
+  int to_rts(std::uint8_t timeout = 1, std::uint8_t retries = 0);
+  int to(ibv_qp_state state);
+  // All the way towards a peer.
+  void connect(RawEnd& peer);
+
+  // Nothing completes for a while. A test that works never fails here, however slow the machine.
+  [[nodiscard]] bool stays_quiet();
+};
+
+inline constexpr int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+// One message from `from` to `to`, of which both learn.
+void pass_message(RawEnd& from, RawEnd& to);
+
+}  // namespace weft::device

@@ -1,0 +1,100 @@
+#include "device/slots.h"
+
+#include <set>
+
+#include "device/raw_end.h"
+
+namespace weft::device {
+namespace {
+
+TEST(SlotNumbers, NameAPortBelowTheEphemeralOnes) {
+  EXPECT_EQ(slot::port_of(0x000010), 28672);
+  EXPECT_EQ(slot::port_of(0xFFFFFE), 28672 + 1023);
+  EXPECT_EQ(slot::port_of(slot::stream_of_cm), 28672 + 1023);
+}
+
+class SlotsOfAProcess : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = make_roce_device();
+  Slots slots_{*device_, [](const auto& greeting) { greeting->cancel(); }};
+
+  void TearDown() override { device_.reset(); }
+};
+
+TEST_F(SlotsOfAProcess, ComeBackLate) {
+  const std::uint32_t first = slots_.take_number();
+  ASSERT_NE(first, 0U);
+  slots_.give_back(first);
+  for (int i = 0; i < 5000; ++i) {
+    const std::uint32_t number = slots_.take_number();
+    EXPECT_NE(number, first);
+    EXPECT_EQ(number >> slot::index_bits, first >> slot::index_bits);
+    slots_.give_back(number);
+  }
+}
+
+TEST_F(SlotsOfAProcess, AreSeveralWhereOneIsNotEnough) {
+  std::set<std::uint32_t> numbers;
+  std::set<std::uint32_t> used;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::uint32_t number = slots_.take_number();
+    ASSERT_NE(number, 0U);
+    ASSERT_LE(number, 0xFFFFFEU);
+    ASSERT_GT(number, 1U);
+    ASSERT_NE(number, slot::stream_of_cm);
+    ASSERT_TRUE(numbers.insert(number).second) << "given twice";
+    used.insert(number >> slot::index_bits);
+  }
+  EXPECT_EQ(used.size(), 2U);
+  for (const std::uint32_t number : numbers) slots_.give_back(number);
+  EXPECT_NE(slots_.take_number(), 0U);
+}
+
+TEST(Slots, OfOtherProcessesAreTheirs) {
+  std::vector<std::unique_ptr<Device>> devices;
+  std::set<std::uint32_t> used;
+  for (int i = 0; i < 220; ++i) {
+    devices.push_back(make_roce_device());
+    const std::uint32_t number = devices.back()->take_queue_pair_number();
+    ASSERT_NE(number, 0U);
+    EXPECT_TRUE(used.insert(number >> slot::index_bits).second);
+  }
+}
+
+// Its connections may linger in TIME_WAIT.
+TEST(Slots, CanBeHadAgainWhenTheirProcessIsGone) {
+  const auto client = make_roce_device();
+  auto server = make_roce_device();
+  unsigned number = 0;
+  {
+    RawEnd here(*client);
+    RawEnd there(*server);
+    here.connect(there);
+    there.connect(here);
+    pass_message(here, there);
+    number = there.number() >> slot::index_bits;
+    sys::Descriptor socket;
+    EXPECT_EQ(slot::listen_at(number, socket), EADDRINUSE);
+  }
+  server.reset();
+  sys::Descriptor socket;
+  EXPECT_EQ(slot::listen_at(number, socket), 0);
+}
+
+TEST(Slots, NothingListensBeforeAQueuePairIsWanted) {
+  const auto device = make_roce_device();
+  const auto open = [](std::uint16_t port) {
+    sockaddr_storage address{};
+    EXPECT_TRUE(parse_address("127.0.0.1", address));
+    set_port(address, port);
+    const sys::Descriptor probe(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return sys::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)) ==
+           0;
+  };
+  const Context context(*device);
+  const std::uint32_t number = device->take_queue_pair_number();
+  EXPECT_TRUE(open(slot::port_of(number)));
+}
+
+}  // namespace
+}  // namespace weft::device

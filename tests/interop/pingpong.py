@@ -1,0 +1,49 @@
+"""ibv_rc_pingpong, from ibverbs-utils: connects by GID and queue pair number."""
+
+import re
+
+import cases
+import harness
+from harness import need
+
+_PINGS = 1000
+
+
+def pingpong(stage, *options, count=_PINGS, places=(None, None), address="127.0.0.1"):
+    """Both sides must reach the end and count what they sent."""
+    port = harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", count, *options]
+    server = stage.start("server", "ibv_rc_pingpong", *both, place=places[0])
+    server.await_listening(port)
+    client = stage.start("client", "ibv_rc_pingpong", *both, address, place=places[1])
+    for side in (client, server):
+        side.finish()
+        need(re.search(rf"^{count} iters in ", side.output, re.MULTILINE),
+             f"{side.name} did not count {count} iterations")
+        harness.need_no_trouble(side)
+        need("invalid data" not in side.output, f"{side.name} received something else")
+
+
+def _case(*options, **settings):
+    return lambda stage: pingpong(stage, *options, **settings)
+
+
+cases.add("ibv_rc_pingpong.polling", _case(), sanitized=True)
+cases.add("ibv_rc_pingpong.events", _case("-e"))
+cases.add("ibv_rc_pingpong.contents", _case("-c", "-s", 65536, count=200))
+cases.add("ibv_rc_pingpong.small", _case("-c", "-s", 1))
+cases.add("ibv_rc_pingpong.large", _case("-c", "-s", 4 << 20, count=20))
+cases.add("ibv_rc_pingpong.one_receive", _case("-r", 1, count=200))
+cases.add("ibv_rc_pingpong.largest_mtu", _case("-m", 4096, count=200))
+
+
+@cases.case("ibv_rc_pingpong.needs_a_gid")
+def needs_a_gid(stage):
+    """Without -g there is no address: RoCE refuses the address vector, and so does the device."""
+    port = harness.free_port()
+    server = stage.start("server", "ibv_rc_pingpong", "-p", port)
+    server.await_listening(port)
+    client = stage.start("client", "ibv_rc_pingpong", "-p", port, "127.0.0.1")
+    server.finish(status=1)
+    client.finish(status=1)
+    need("Failed to modify QP to RTR" in server.output, "the server does not say why")
