@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "message": {"base", "provider", "verbs", "connection"},
     "stream": {"base", "provider", "verbs", "connection"},
     "capture": {"base", "wire"},
+    "library": {"base"},
     "dropin": {"base", "provider", "stream"},
     "interpose": {"base", "stream"},
     "fabric": {"base", "stream"},

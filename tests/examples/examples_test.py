@@ -1,0 +1,75 @@
+"""The programs of examples/, as a user would run them. Run with --build DIRECTORY."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+EXAMPLES = pathlib.Path()
+LIMIT_S = 60
+
+
+def environment():
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    return {**clean, "WEFT_QUIET": "1"}
+
+
+def start(name, *arguments, **options):
+    return subprocess.Popen([EXAMPLES / name, *map(str, arguments)], text=True, env=environment(),
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            **options)
+
+
+class Examples(unittest.TestCase):
+    def run_to_end(self, name, *arguments):
+        with start(name, *arguments) as process:
+            out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 0, err)
+        return out
+
+    def test_sources_are_short(self):
+        sources = pathlib.Path(__file__).parents[2] / "examples"
+        for source in sources.glob("*.cc"):
+            self.assertLessEqual(len(source.read_text().splitlines()), 150, source.name)
+
+    def test_device_info(self):
+        out = self.run_to_end("device_info", "127.0.0.1")
+        self.assertIn("weft0 (embedded backend)", out)
+        self.assertRegex(out, r"to 127\.0\.0\.1: GID \d+, because ")
+
+    def test_loopback(self):
+        out = self.run_to_end("loopback")
+        self.assertEqual(sorted(out.splitlines()),
+                         ["received: Hello, myself!", "request 1: success", "request 2: success"])
+
+    def test_endpoints_by_one_line_each(self):
+        with start("endpoints", "Ann") as ann, start("endpoints", "Bob") as bob:
+            lines = {side: side.stdout.readline() for side in (ann, bob)}
+            for side, other in ((ann, bob), (bob, ann)):
+                side.stdin.write(lines[other])
+                side.stdin.flush()
+            for side, name, other in ((ann, "Ann", "Bob"), (bob, "Bob", "Ann")):
+                out, err = side.communicate(timeout=LIMIT_S)
+                self.assertEqual(side.returncode, 0, err)
+                self.assertEqual(out, f"{name} was greeted by {other}\n")
+
+    def test_endpoints_refuses_other_lines(self):
+        with start("endpoints", "Ann") as ann:
+            _, err = ann.communicate("hello world\n", timeout=LIMIT_S)
+        self.assertEqual(ann.returncode, 1)
+        self.assertIn("no line of a peer", err)
+
+    def test_rdma_cm_objects(self):
+        with start("rdma_cm_objects", "serve", 0, "127.0.0.1") as server:
+            port = server.stdout.readline().split()[-1]
+            out = self.run_to_end("rdma_cm_objects", "ask", "127.0.0.1", port, "make me loud")
+            self.assertEqual(out, "MAKE ME LOUD\n")
+            _, err = server.communicate(timeout=LIMIT_S)
+            self.assertEqual(server.returncode, 0, err)
+
+
+if __name__ == "__main__":
+    EXAMPLES = pathlib.Path(sys.argv.pop(sys.argv.index("--build") + 1)) / "examples"
+    sys.argv.remove("--build")
+    unittest.main(verbosity=2)
