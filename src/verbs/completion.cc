@@ -49,8 +49,8 @@ bool next_event(ChannelState& channel, const Deadline& deadline, void*& user_con
 }  // namespace
 }  // namespace detail
 
-std::string_view Completion::status_name() const {
-  return detail::status_name(raw_.status);
+std::string_view status_name(ibv_wc_status status) {
+  return detail::status_name(status);
 }
 
 CompletionChannel::CompletionChannel(std::shared_ptr<detail::ChannelState> state)

@@ -38,6 +38,9 @@ class Examples(unittest.TestCase):
         self.assertIn("weft0 (embedded backend)", out)
         self.assertRegex(out, r"to 127\.0\.0\.1: GID \d+, because ")
 
+    def test_advertise(self):
+        self.assertEqual(self.run_to_end("advertise"), "found in my memory: written from afar\n")
+
     def test_loopback(self):
         out = self.run_to_end("loopback")
         self.assertEqual(sorted(out.splitlines()),

@@ -21,6 +21,9 @@ struct ChannelState;
 struct CompletionQueueState;
 }  // namespace detail
 
+// A status in words, as ibv_wc_status_str(3) has them.
+[[nodiscard]] WEFT_API std::string_view status_name(ibv_wc_status status);
+
 // A work completion: an ibv_wc with names. Where it is not ok(), only id(), status(),
 // queue_pair_number() and vendor_error() mean anything.
 class Completion {
@@ -28,8 +31,7 @@ class Completion {
   [[nodiscard]] std::uint64_t id() const { return raw_.wr_id; }
   [[nodiscard]] bool ok() const { return raw_.status == IBV_WC_SUCCESS; }
   [[nodiscard]] ibv_wc_status status() const { return raw_.status; }
-  // The status in words, as ibv_wc_status_str(3) has them.
-  [[nodiscard]] WEFT_API std::string_view status_name() const;
+  [[nodiscard]] std::string_view status_name() const { return verbs::status_name(raw_.status); }
   [[nodiscard]] std::uint32_t vendor_error() const { return raw_.vendor_err; }
   [[nodiscard]] ibv_wc_opcode opcode() const { return raw_.opcode; }
   [[nodiscard]] bool is_receive() const { return (raw_.opcode & IBV_WC_RECV) != 0; }

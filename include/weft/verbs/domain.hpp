@@ -48,12 +48,14 @@ class ProtectionDomain {
   // ibv_create_ah(3).
   [[nodiscard]] WEFT_API AddressHandle create_address_handle(const AddressOptions& options) const;
 
+  // Another handle of the same domain.
+  [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_); }
   [[nodiscard]] ibv_pd* raw() const { return raw_; }
 
  private:
   friend class Context;
   friend class Id;
-  explicit ProtectionDomain(std::shared_ptr<detail::DomainState> state);
+  WEFT_API explicit ProtectionDomain(std::shared_ptr<detail::DomainState> state);
   [[nodiscard]] WEFT_API MemoryRegion allocate_bytes(std::size_t count, std::size_t element_bytes,
                                                      Access access) const;
   [[nodiscard]] WEFT_API MemoryRegion register_bytes(std::span<std::byte> memory,

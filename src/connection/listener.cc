@@ -1,0 +1,92 @@
+#include "weft/connection/listener.hpp"
+
+#include <fmt/format.h>
+
+#include "connection/core.h"
+
+namespace weft::connection {
+
+struct Listener::State {
+  State(const Address& address, const Options& wanted, int backlog)
+      : options(wanted), events(wanted.backend), id(events) {
+    if (wanted.domain) domain = wanted.domain->share();
+    options.domain = nullptr;
+    id.bind(address);
+    id.listen(backlog);
+  }
+
+  Options options;
+  std::optional<verbs::ProtectionDomain> domain;
+  verbs::EventChannel events;
+  verbs::Id id;
+};
+
+Listener::Listener(const Address& address, const Options& options, int backlog)
+    : state_(std::make_unique<State>(address, options, backlog)) {}
+Listener::Listener(Listener&&) noexcept = default;
+Listener& Listener::operator=(Listener&&) noexcept = default;
+Listener::~Listener() = default;
+
+std::uint16_t Listener::port() const {
+  return state_->id.local_port();
+}
+
+int Listener::fd() const {
+  return state_->events.fd();
+}
+
+const verbs::Id& Listener::id() const {
+  return state_->id;
+}
+
+std::optional<Request> Listener::next(Deadline deadline, std::stop_token stop) {
+  detail::Waiter waiter(deadline, std::move(stop));
+  while (true) {
+    if (auto event = state_->events.next(Deadline::now())) {
+      // A peer that went before its request was looked at is no concern of anybody.
+      if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
+      const auto said = event->private_data();
+      const std::vector<std::byte> private_data(said.begin(), said.end());
+      verbs::Id id = event->take_request();
+      event.reset();  // before the id moves to a channel of its own
+      verbs::EventChannel events(state_->options.backend);
+      id.migrate(events);
+      Options options = state_->options;
+      options.domain = state_->domain ? &*state_->domain : nullptr;
+      auto core = std::make_unique<detail::Core>(std::move(events), std::move(id), options);
+      core->unwrap(private_data);
+      return Request(std::move(core));
+    }
+    if (waiter.wait({state_->events.fd()}) != detail::Woken::ready) return std::nullopt;
+  }
+}
+
+Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::stop_token stop) {
+  auto request = next(deadline, stop);
+  if (!request) {
+    throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
+                fmt::format("nobody has connected to port {}", port()));
+  }
+  return std::move(*request).accept(greeting, deadline, std::move(stop));
+}
+
+// --- Request -------------------------------------------------------------------------------------
+
+Request::Request(std::unique_ptr<detail::Core> core) : Endpoint(std::move(core)) {}
+
+std::span<const std::byte> Request::private_data() const {
+  return core().peer_private_data();
+}
+
+Connection Request::accept(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
+  detail::Waiter waiter(deadline, std::move(stop));
+  core().accept(greeting, waiter);
+  return Connection(take());
+}
+
+void Request::reject(std::span<const std::byte> private_data) && {
+  const auto core = take();
+  core->reject(private_data);
+}
+
+}  // namespace weft::connection

@@ -1,0 +1,415 @@
+// Connections end to end, both sides in one process.
+#include "weft/connection.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <numeric>
+#include <thread>
+
+namespace weft::connection {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto patience = 30s;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void fill(std::span<std::byte> bytes, int seed) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(static_cast<int>(i * 7) + seed);
+  }
+}
+
+// A listener, and the two sides of one connection to it.
+struct Sides {
+  explicit Sides(const Options& options = {}, const Greeting& from_active = {},
+                 const Greeting& from_passive = {})
+      : listener({"127.0.0.1", 0}, options) {
+    auto accepted =
+        std::async(std::launch::async, [&] { return listener.accept(patience, from_passive); });
+    active.emplace(connect({"127.0.0.1", listener.port()}, patience, options, from_active));
+    passive.emplace(accepted.get());
+  }
+
+  Listener listener;
+  std::optional<Connection> active;
+  std::optional<Connection> passive;
+};
+
+// The way through libiwarp's README: the side that connects advertises 64 KiB, the other writes
+// into it by one buffer and by a list, and reads both back.
+TEST(Connection, AdvertisedMemoryIsWrittenAndRead) {
+  Options options;
+  options.advertisements = true;
+  Sides sides(options);
+  const auto shared = sides.active->allocate(64 * 1024, Access::remote_read_write);
+  sides.active->advertise(shared.remote(), 7);
+
+  const auto told = sides.passive->await_advertisement(patience);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->buffer.size_bytes(), 65536U);
+  EXPECT_EQ(told->tag, 7U);
+
+  auto& passive = *sides.passive;
+  const auto pattern = passive.allocate(3000);
+  fill(pattern.elements(), 1);
+  const std::array pieces{pattern.slice(0, 100), pattern.slice(1000, 200), pattern.slice(50, 3)};
+  ASSERT_EQ(passive.post_write(pattern.slice(), told->buffer, 4096, 1), 0);
+  ASSERT_EQ(passive.post_write(pieces, told->buffer, 0, 2), 0);
+  const auto back = passive.allocate(3303);
+  ASSERT_EQ(passive.post_read(back.slice(0, 3000), told->buffer, 4096, 3), 0);
+  const std::array into{back.slice(3000, 100), back.slice(3100, 203)};
+  ASSERT_EQ(passive.post_read(into, told->buffer, 0, 4), 0);
+
+  const auto outcomes = passive.await(Queue::send, 4, patience);
+  ASSERT_EQ(outcomes.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(outcomes[i].id, i + 1);
+    EXPECT_TRUE(outcomes[i].ok()) << outcomes[i].status_name();
+  }
+  EXPECT_TRUE(std::ranges::equal(back.elements().first(3000), pattern.elements()));
+  EXPECT_TRUE(
+      std::ranges::equal(back.elements().subspan(3000, 100), pattern.elements().first(100)));
+  EXPECT_TRUE(std::ranges::equal(shared.elements().subspan(4096, 3000), pattern.elements()));
+  EXPECT_TRUE(std::ranges::equal(shared.elements().subspan(100, 200),
+                                 pattern.elements().subspan(1000, 200)));
+}
+
+TEST(Connection, SendsAndReceivesBySliceAndByList) {
+  Sides sides;
+  auto& a = *sides.active;
+  auto& b = *sides.passive;
+  const auto from = a.allocate(300);
+  fill(from.elements(), 3);
+  const auto into = b.allocate(300);
+  ASSERT_EQ(b.post_receive(into.slice(0, 100), 10), 0);
+  const std::array parts{into.slice(250, 50), into.slice(100, 100)};
+  ASSERT_EQ(b.post_receive(parts, 11), 0);
+  ASSERT_EQ(a.post_send(from.slice(0, 100), 1), 0);
+  const std::array pieces{from.slice(0, 60), from.slice(100, 60)};
+  ASSERT_EQ(a.post_send(pieces, 2), 0);
+  EXPECT_EQ(a.await(Queue::send, 2, patience).size(), 2U);
+  const auto received = b.await(Queue::receive, 2, patience);
+  ASSERT_EQ(received.size(), 2U);
+  EXPECT_EQ(received[0].id, 10U);
+  EXPECT_EQ(received[0].size_bytes, 100U);
+  EXPECT_EQ(received[1].id, 11U);
+  EXPECT_EQ(received[1].size_bytes, 120U);
+  EXPECT_TRUE(std::ranges::equal(into.elements().first(100), from.elements().first(100)));
+  EXPECT_TRUE(std::ranges::equal(into.elements().subspan(250, 50), from.elements().first(50)));
+}
+
+TEST(Connection, PrivateDataArrivesUnchanged) {
+  for (const bool advertisements : {false, true}) {
+    Options options;
+    options.advertisements = advertisements;
+    Sides sides(options, {.private_data = bytes_of("from the active side")},
+                {.private_data = bytes_of("and back")});
+    EXPECT_EQ(text_of(sides.passive->peer_private_data()), "from the active side");
+    EXPECT_EQ(text_of(sides.active->peer_private_data()), "and back");
+    EXPECT_EQ(sides.active->can_advertise(), advertisements);
+  }
+}
+
+TEST(Connection, TooMuchPrivateDataIsRefusedWithTheLimit) {
+  const Listener listener({"127.0.0.1", 0});
+  const std::vector<std::byte> much(max_private_data_bytes({}) + 1);
+  try {
+    (void)connect({"127.0.0.1", listener.port()}, patience, {}, {.private_data = much});
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(much.size() - 1)), std::string::npos);
+  }
+}
+
+TEST(Connection, ABufferMayGoAlongWithTheGreeting) {
+  Options options;
+  options.advertisements = true;
+  Listener listener({"127.0.0.1", 0}, options);
+  auto accepted = std::async(std::launch::async, [&] { return listener.accept(patience); });
+  Prepared prepared({"127.0.0.1", listener.port()}, options, patience);
+  const auto buffer = prepared.allocate(100, Access::remote_write);
+  const auto active = std::move(prepared).connect({.buffer = buffer.remote()}, patience);
+  auto passive = accepted.get();
+  const auto told = passive.await_advertisement(patience);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->buffer, buffer.remote());
+}
+
+TEST(Connection, AdvertisementsKeepTheirOrderAndHaveBounds) {
+  Options options;
+  options.advertisements = true;
+  Sides sides(options);
+  const auto buffer = sides.active->allocate(1000, Access::remote_write);
+  std::uint32_t advertised = 0;
+  try {
+    for (; advertised < 1000; ++advertised) {
+      sides.active->advertise(buffer.remote().slice(advertised, 1), advertised);
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EAGAIN);
+  }
+  EXPECT_EQ(advertised, 64U);
+  for (std::uint32_t i = 0; i < 500; ++i) {
+    const auto told = sides.passive->await_advertisement(patience);
+    ASSERT_TRUE(told) << i;
+    EXPECT_EQ(told->tag, i);
+    EXPECT_EQ(told->buffer, buffer.remote().slice(i, 1));
+    // There is room again some time after the peer has looked.
+    while (advertised <= i + 16) {
+      try {
+        sides.active->advertise(buffer.remote().slice(advertised, 1), advertised);
+        ++advertised;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.error_number(), EAGAIN);
+        std::this_thread::yield();
+      }
+    }
+  }
+}
+
+TEST(Connection, AdvertisingToAPeerThatDoesNotIsAnError) {
+  Sides sides;
+  const auto buffer = sides.active->allocate(8);
+  try {
+    sides.active->advertise(buffer.remote());
+    FAIL() << "advertised";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EOPNOTSUPP);
+  }
+}
+
+TEST(Connection, BeyondThePeersBufferNothingIsSent) {
+  Sides sides;
+  const auto own = sides.active->allocate(64);
+  const auto theirs = sides.passive->allocate(64, Access::remote_read_write);
+  auto& active = *sides.active;
+  EXPECT_EQ(active.post_write(own.slice(0, 33), theirs.remote(), 32, 1), EMSGSIZE);
+  EXPECT_EQ(active.post_read(own.slice(0, 1), theirs.remote(), 64, 1), EMSGSIZE);
+  EXPECT_EQ(active.post_write(own.slice(0, 1), theirs.remote(), ~std::uint64_t{0}, 1), EMSGSIZE);
+  EXPECT_EQ(active.post_write(own.slice(0, 32), theirs.remote(), 32, 2), 0);
+  EXPECT_EQ(active.await(Queue::send, 1, patience).at(0).id, 2U);
+}
+
+TEST(Connection, UnsignaledRequestsNeverClogTheQueue) {
+  Options options;
+  options.queue_depth = 8;
+  Sides sides(options);
+  const auto own = sides.active->allocate(8);
+  const auto theirs = sides.passive->allocate(8, Access::remote_write);
+  for (int i = 0; i < 10000; ++i) {
+    int failed = ENOMEM;
+    while (failed == ENOMEM) {
+      failed = sides.active->post_write(own.slice(), theirs.remote(), 0, 1, SendFlags::none);
+    }
+    ASSERT_EQ(failed, 0);
+  }
+  int failed = ENOMEM;
+  while (failed == ENOMEM) failed = sides.active->post_write(own.slice(), theirs.remote(), 0, 99);
+  const auto outcomes = sides.active->await(Queue::send, 1, patience);
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].id, 99U);
+  EXPECT_TRUE(sides.active->await(Queue::send, 1, Deadline::now()).empty());
+}
+
+TEST(Connection, ASharedDomainServesTwoConnections) {
+  Sides first;
+  Options options;
+  options.domain = &first.active->domain();
+  auto second_accepted =
+      std::async(std::launch::async, [&] { return first.listener.accept(patience); });
+  auto second = connect({"127.0.0.1", first.listener.port()}, patience, options);
+  auto passive = second_accepted.get();
+  const auto own = first.active->allocate(8);
+  const auto theirs = passive.allocate(8, Access::remote_write);
+  ASSERT_EQ(second.post_write(own.slice(), theirs.remote(), 0, 1), 0);
+  EXPECT_TRUE(second.await(Queue::send, 1, patience).at(0).ok());
+}
+
+TEST(Connection, MemoryOfAnotherDomainFails) {
+  Sides first;
+  Sides second;
+  const auto own = first.active->allocate(8);
+  const auto theirs = second.passive->allocate(8, Access::remote_write);
+  ASSERT_EQ(second.active->post_write(own.slice(), theirs.remote(), 0, 1), 0);
+  EXPECT_EQ(second.active->await(Queue::send, 1, patience).at(0).status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST(Connection, DisconnectionReachesBothSidesOnceAndFlushes) {
+  Sides sides;
+  const auto buffer = sides.passive->allocate(8);
+  ASSERT_EQ(sides.passive->post_receive(buffer.slice(), 5), 0);
+  sides.active->disconnect();
+  sides.active->disconnect();
+  EXPECT_TRUE(sides.passive->await_disconnect(patience));
+  EXPECT_TRUE(sides.active->await_disconnect(patience));
+  // More than there are: the end is known, so nobody waits for them.
+  const auto flushed = sides.passive->await(Queue::receive, 3, patience);
+  ASSERT_EQ(flushed.size(), 1U);
+  EXPECT_EQ(flushed[0].id, 5U);
+  EXPECT_EQ(flushed[0].status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(Connection, AnEndWakesWhoWaits) {
+  Sides sides;
+  auto waiting = std::async(std::launch::async,
+                            [&] { return sides.passive->await(Queue::receive, 1, patience); });
+  auto told =
+      std::async(std::launch::async, [&] { return sides.active->await_disconnect(patience); });
+  sides.active->disconnect();
+  EXPECT_TRUE(waiting.get().empty());
+  EXPECT_TRUE(told.get());
+}
+
+TEST(Connection, EveryWaitHasADeadline) {
+  Listener listener({"127.0.0.1", 0});
+  EXPECT_FALSE(listener.next(Deadline::now()));
+  try {
+    (void)listener.accept(1ms);
+    FAIL() << "accepted nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ETIMEDOUT);
+  }
+  // The listener listens, and nobody accepts.
+  try {
+    (void)connect({"127.0.0.1", listener.port()}, 20ms);
+    FAIL() << "connected to nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ETIMEDOUT);
+  }
+  Options options;
+  options.advertisements = true;
+  Sides sides(options);
+  EXPECT_TRUE(sides.active->await(Queue::send, 1, 1ms).empty());
+  EXPECT_FALSE(sides.active->await_advertisement(1ms));
+  EXPECT_FALSE(sides.active->await_disconnect(1ms));
+}
+
+TEST(Connection, EveryWaitCanBeStopped) {
+  std::stop_source source;
+  Sides sides;
+  Listener listener({"127.0.0.1", 0});
+  auto next = std::async(std::launch::async, [&] {
+    return listener.next(Deadline::never(), source.get_token()).has_value();
+  });
+  auto outcomes = std::async(std::launch::async, [&] {
+    return sides.active->await(Queue::send, 1, Deadline::never(), source.get_token()).size();
+  });
+  auto end = std::async(std::launch::async, [&] {
+    return sides.passive->await_disconnect(Deadline::never(), source.get_token());
+  });
+  auto asked = std::async(std::launch::async, [&] {
+    try {
+      (void)connect({"127.0.0.1", listener.port()}, Deadline::never(), {}, {}, source.get_token());
+    } catch (const Error& error) {
+      return error.error_number();
+    }
+    return 0;
+  });
+  source.request_stop();
+  EXPECT_EQ(asked.get(), ECANCELED);
+  EXPECT_EQ(outcomes.get(), 0U);
+  EXPECT_FALSE(end.get());
+  (void)next.get();  // the request that was given up may have come first
+}
+
+TEST(Connection, ARejectionCarriesTheReason) {
+  Listener listener({"127.0.0.1", 0});
+  auto rejecting = std::async(std::launch::async, [&] {
+    auto request = listener.next(patience);
+    const std::string said = text_of(request->private_data());
+    std::move(*request).reject(bytes_of("not today"));
+    return said;
+  });
+  try {
+    (void)connect({"127.0.0.1", listener.port()}, patience, {},
+                  {.private_data = bytes_of("may I?")});
+    FAIL() << "connected";
+  } catch (const Rejected& rejected) {
+    EXPECT_EQ(rejected.error_number(), ECONNREFUSED);
+    EXPECT_EQ(text_of(rejected.private_data()), "not today");
+  }
+  EXPECT_EQ(rejecting.get(), "may I?");
+}
+
+TEST(Connection, NobodyListens) {
+  std::uint16_t port = 0;
+  { port = Listener({"127.0.0.1", 0}).port(); }
+  try {
+    (void)connect({"127.0.0.1", port}, patience);
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ECONNREFUSED);
+  }
+}
+
+TEST(Connection, ReceivesPostedBeforeAcceptingAreThereInTime) {
+  Listener listener({"127.0.0.1", 0});
+  auto accepted = std::async(std::launch::async, [&] {
+    auto request = listener.next(patience);
+    auto buffer = request->allocate(16);
+    EXPECT_EQ(request->post_receive(buffer.slice(), 1), 0);
+    auto connection = std::move(*request).accept({}, patience);
+    const auto outcomes = connection.await(Queue::receive, 1, patience);
+    return outcomes.size() == 1 && outcomes[0].ok() && buffer[0] == std::byte{42};
+  });
+  auto active = connect({"127.0.0.1", listener.port()}, patience);
+  auto buffer = active.allocate(16);
+  buffer[0] = std::byte{42};
+  ASSERT_EQ(active.post_send(buffer.slice(), 1), 0);
+  EXPECT_TRUE(active.await(Queue::send, 1, patience).at(0).ok());
+  EXPECT_TRUE(accepted.get());
+}
+
+TEST(Connection, PlainVerbsMayBeMixedIn) {
+  Sides sides;
+  auto own = sides.active->allocate(8);
+  const auto theirs = sides.passive->allocate(8, Access::remote_write);
+  ibv_sge piece = own.slice().raw();
+  ibv_send_wr request{};
+  request.wr_id = 1234;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = theirs.remote().address();
+  request.wr.rdma.rkey = theirs.remote().rkey();
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(sides.active->queue_pair().raw(), &request, &bad), 0);
+  ASSERT_EQ(sides.active->post_write(own.slice(), theirs.remote(), 0, 5), 0);
+  const auto outcomes = sides.active->await(Queue::send, 2, patience);
+  ASSERT_EQ(outcomes.size(), 2U);
+  EXPECT_EQ(outcomes[0].id, 1234U);
+  EXPECT_EQ(outcomes[1].id, 5U);
+}
+
+TEST(Connection, DescriptorsTellWhenToLook) {
+  Sides sides;
+  const auto buffer = sides.passive->allocate(8);
+  ASSERT_EQ(sides.passive->post_receive(buffer.slice(), 1), 0);
+  EXPECT_TRUE(sides.passive->await(Queue::receive, 1, Deadline::now()).empty());
+  const auto own = sides.active->allocate(8);
+  ASSERT_EQ(sides.active->post_send(own.slice(), 2), 0);
+  pollfd entry{sides.passive->fd(Queue::receive), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, 30'000), 1);
+  EXPECT_EQ(sides.passive->await(Queue::receive, 1, Deadline::now()).size(), 1U);
+  sides.active->disconnect();
+  entry = {sides.passive->disconnect_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, 30'000), 1);
+  EXPECT_TRUE(sides.passive->await_disconnect(Deadline::now()));
+}
+
+}  // namespace
+}  // namespace weft::connection
