@@ -18,17 +18,17 @@ struct IbPacket {
     roce_v2,  // UDP port 4791: `network` is the IPv4 or IPv6 header, whole, and the UDP header (8)
   };
 
-  Stamp stamp;
+  Stamp stamp{};
   Carrier carrier = Carrier::roce_v2;
-  HostAddress source;       // IP address (roce_v2), GID (where there is a GRH), else LID
-  HostAddress destination;  // likewise
-  Bytes network;            // what stands before the BTH and counts for the ICRC
+  HostAddress source{};       // IP address (roce_v2), GID (where there is a GRH), else LID
+  HostAddress destination{};  // likewise
+  Bytes network{};            // what stands before the BTH and counts for the ICRC
   // From the BTH to the end of the ICRC: padding of the link, VCRC and FCS are taken off. Shorter
   // than wire_bytes where the snap length cut the packet: then the end, the ICRC first, is missing.
-  Bytes transport;
+  Bytes transport{};
   std::size_t wire_bytes = 0;  // of `transport` on the wire, by the lengths in LRH, GRH or UDP
   std::uint8_t ecn = 0;        // the two bits of the IP header or GRH: 3 is congestion experienced
-  // Put together from IP fragments: `network` is the first one's, so the ICRC cannot be judged.
+  // Put together from IP fragments: `network` is the UDP header alone, the ICRC cannot be judged.
   bool from_fragments = false;
 
   [[nodiscard]] bool truncated() const { return transport.size() < wire_bytes; }
