@@ -53,8 +53,8 @@ struct Connection {
   Endpoint b;
   Beginning beginning = Beginning::handshake;
   End end = End::open;
-  Offer offer_a;
-  Offer offer_b;
+  Offer offer_a{};
+  Offer offer_b{};
   bool crc = false;             // MPA: CRCs are checked. InfiniBand: always
   std::uint32_t mtu_bytes = 0;  // of the path, where InfiniBand's connection manager told it
   Stamp first;                  // of its frames

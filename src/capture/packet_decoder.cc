@@ -85,7 +85,8 @@ void PacketDecoder::link(const RawPacket& packet,
 void PacketDecoder::erf(const RawPacket& packet) {
   const auto header = wire::ErfHeader::parse(packet.bytes);
   if (!header) return problem(header.error());
-  const Layer layer{packet.bytes.subspan(header->size_bytes), header->wire_bytes};
+  Layer layer{.bytes = packet.bytes.subspan(header->size_bytes)};
+  layer.shorten(header->wire_bytes);
   using Type = wire::ErfHeader::Type;
   if (header->is_ethernet()) {
     const auto ethernet = wire::parse_ethernet_link(layer.bytes);
