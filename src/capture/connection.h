@@ -65,6 +65,8 @@ struct Connection {
   [[nodiscard]] Offer& offer(Side side) { return side == Side::a ? offer_a : offer_b; }
 };
 
+[[nodiscard]] const char* to_string(Connection::End end);
+
 // All connections of a trace. References stay good until the end of the trace.
 class ConnectionTable {
  public:
