@@ -18,7 +18,7 @@ struct Stamp {
 };
 
 // A connection: an MPA stream, or the two queue pairs of an RC, UC or XRC connection, or for
-// datagrams one queue pair that receives. Never reused within a trace.
+// datagrams one queue pair that receives. Never reused within a trace; connection.h describes it.
 using ConnectionId = std::uint32_t;
 
 // Who sent: the side whose connection request or packet was seen first is `a`.
@@ -32,6 +32,9 @@ struct Origin {
   ConnectionId connection = 0;
   Side side = Side::a;
   Stamp stamp;
+  // How far the side's sending has come with this part. iWARP: bytes of its TCP stream, counted
+  // from the first one seen, never wrapping. InfiniBand: the packet's PSN.
+  std::uint64_t position = 0;
 };
 
 enum class SendKind : std::uint8_t { plain, solicited, invalidate, solicited_invalidate };
@@ -39,11 +42,15 @@ enum class SendKind : std::uint8_t { plain, solicited, invalidate, solicited_inv
 // A part of a Send message, placed at `offset` of the message. Parts of one message have the same
 // `message` (MSN on iWARP, PSN of the first packet on InfiniBand) and come in order of `offset`
 // unless something was lost, which on_gap has said before.
+//
+// `missing_bytes`, here and below: bytes of the part behind `bytes` that were on the wire but not
+// in the capture, most often because of the snap length.
 struct SendPart {
   std::uint64_t message = 0;
   SendKind kind = SendKind::plain;
   std::uint64_t offset = 0;
   std::span<const std::byte> bytes;
+  std::uint64_t missing_bytes = 0;
   bool last = false;
   bool has_immediate = false;
   std::uint32_t immediate = 0;        // as a number, from network order
@@ -57,6 +64,7 @@ struct WritePart {
   std::uint32_t key = 0;
   std::uint64_t address = 0;
   std::span<const std::byte> bytes;
+  std::uint64_t missing_bytes = 0;
   bool first = false;
   bool last = false;
   // Of the whole Write where the wire says it (RETH), else 0.
@@ -87,7 +95,15 @@ struct ReadPart {
   std::uint32_t key = 0;
   std::uint64_t address = 0;
   std::span<const std::byte> bytes;
+  std::uint64_t missing_bytes = 0;
   bool last = false;
+};
+
+// iWARP only: an Immediate Data message (RFC 7306), in the same numbering as Sends.
+struct ImmediateMessage {
+  std::uint64_t message = 0;
+  bool solicited = false;
+  std::span<const std::byte> bytes;  // 8, which the RFC leaves opaque
 };
 
 enum class AtomicKind : std::uint8_t { fetch_add, compare_swap, other };
@@ -135,6 +151,23 @@ struct Gap {
   std::uint32_t packets = 0;     // PSNs on InfiniBand, or 0
 };
 
+// What a sender did that its protocol forbids, or what the network did to it unnoticed.
+struct Violation {
+  enum class Kind : std::uint8_t {
+    bad_checksum,            // CRC of MPA, or ICRC; found: what was there, expected: what fits
+    bad_marker,              // MPA
+    bad_version,             // of DDP, RDMAP or BTH; found: the number
+    bad_header,              // reserved bits, opcode or queue that do not go together
+    unexpected_message,      // MSN; found and expected
+    unexpected_offset,       // MO; found and expected
+    answer_without_request,  // found: the key on the wire
+    answer_beyond_request,   // more than was asked for; found and expected: bytes
+  };
+  Kind kind = Kind::bad_checksum;
+  std::uint64_t found = 0;
+  std::uint64_t expected = 0;
+};
+
 class TrafficSink {
  public:
   virtual ~TrafficSink() = default;
@@ -142,14 +175,18 @@ class TrafficSink {
   virtual void on_write(const Origin&, const WritePart&) {}
   virtual void on_read_request(const Origin&, const ReadRequest&) {}
   virtual void on_read_part(const Origin&, const ReadPart&) {}
+  virtual void on_immediate(const Origin&, const ImmediateMessage&) {}
   virtual void on_atomic_request(const Origin&, const AtomicRequest&) {}
   virtual void on_atomic_answer(const Origin&, const AtomicAnswer&) {}
   // InfiniBand: everything of the other side up to and with `psn` has been acknowledged.
   virtual void on_acknowledge(const Origin&, std::uint32_t /*psn*/) {}
+  // iWARP: the TCP of `origin.side` has everything of the other side before `position`.
+  virtual void on_received(const Origin&, std::uint64_t /*position*/) {}
   virtual void on_refusal(const Origin&, const Refusal&) {}
   // Repeats of bytes or packets that were seen already.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}
   virtual void on_gap(const Origin&, const Gap&) {}
+  virtual void on_violation(const Origin&, const Violation&) {}
   virtual void on_end(const Origin&, bool /*reset*/) {}
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/dissect.h"
 #include "cli/doctor.h"
 #include "cli/help.h"
 #include "cli/run.h"
@@ -67,6 +68,42 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return doctor;
 }
 
+CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
+  CLI::App* dissect = app.add_subcommand(
+      "dissect", "Explain the RDMA traffic of capture files, or of an interface");
+  dissect
+      ->add_option("files", options.files,
+                   "Captures (pcap or pcapng, also packed with gzip or zstd; - is standard "
+                   "input); several are one trace")
+      ->type_name("FILE");
+  dissect->add_flag("--operations", options.operations, "List each operation");
+  dissect->add_flag("--connections", options.connections, "Show the connections only");
+  dissect->add_flag("--json", options.json, "One JSON object a line");
+  dissect->add_flag("--csv", options.csv, "A table for spreadsheets");
+  dissect->add_flag("--separate", options.separate, "Each file is a trace of its own");
+  dissect->add_flag("--follow", options.follow, "Go on as the file grows, until Ctrl-C");
+  dissect->add_option("--live", options.live, "Capture on an interface, until Ctrl-C")
+      ->type_name("INTERFACE");
+  dissect->add_option("--bpf", options.bpf, "What to capture, as for tcpdump")->type_name("FILTER");
+  dissect->add_option("--connection", options.connection, "Only this connection")
+      ->type_name("NUMBER");
+  dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")
+      ->type_name("NUMBER");
+  dissect->add_option("--rkey", options.key, "Only operations on this memory")->type_name("KEY");
+  dissect->add_option("--time", options.time, "Only operations begun then, in seconds: 1.5..2")
+      ->type_name("FROM..TO");
+  dissect
+      ->add_option("--opcode", options.opcode,
+                   "Only send, write, read, fetch_add, compare_swap, atomic or immediate")
+      ->type_name("KIND");
+  dissect->footer(
+      "Options select what is shown, never what is put together. Numbers are decimal, or "
+      "hexadecimal behind 0x.\n"
+      "Exit status: 0; 1 where something is wrong with the traffic; 2 for wrong options or "
+      "something that cannot be read.");
+  return dissect;
+}
+
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
   help->add_option("topic", options.topic, "A command, or `environment`")->type_name("");
@@ -85,7 +122,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", overview);
   } else if (options.topic == "environment") {
     fmt::print("{}", environment_help());
-  } else if (options.topic == "run" || options.topic == "doctor" || options.topic == "help") {
+  } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
+             options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());
   } else {
     return misuse(fmt::format("no help on '{}'", options.topic));
@@ -117,6 +155,8 @@ int parse_and_do(int count, char** arguments) {
   HelpOptions help_options;
   CLI::App* run_command = add_run(app, run_options);
   CLI::App* doctor_command = add_doctor(app, doctor_options);
+  DissectOptions dissect_options;
+  CLI::App* dissect_command = add_dissect(app, dissect_options);
   CLI::App* help_command = add_help(app, help_options);
   const std::string overview = app.help();
   const int ours =
@@ -132,6 +172,7 @@ int parse_and_do(int count, char** arguments) {
     return start_program(*run_command, run_options, ours, count, arguments);
   }
   if (doctor_command->parsed()) return doctor(doctor_options);
+  if (dissect_command->parsed()) return dissect(dissect_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
   fmt::print(stderr, "{}", overview);
   return misused;

@@ -6,17 +6,14 @@
 #include <cstdlib>
 
 namespace weft::cli {
-namespace {
 
-bool coloured(int descriptor) {
+bool is_coloured(int descriptor) {
   const char* wish = std::getenv("NO_COLOR");
   return isatty(descriptor) && !(wish && *wish);
 }
 
-}  // namespace
-
 std::string bold(std::string_view text, int descriptor) {
-  return coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
+  return is_coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
 }
 
 void say(std::string_view sentence) {
@@ -24,7 +21,7 @@ void say(std::string_view sentence) {
 }
 
 void say_error(std::string_view sentence) {
-  const bool colour = coloured(STDERR_FILENO);
+  const bool colour = is_coloured(STDERR_FILENO);
   fmt::print(stderr, "{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence);
 }
 

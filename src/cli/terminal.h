@@ -6,6 +6,9 @@
 
 namespace weft::cli {
 
+// Whether `descriptor` is a terminal and NO_COLOR is not set.
+[[nodiscard]] bool is_coloured(int descriptor);
+
 // Bold where `descriptor` is a terminal and NO_COLOR is not set.
 [[nodiscard]] std::string bold(std::string_view text, int descriptor);
 

@@ -13,11 +13,13 @@ const char* describe(WireError error) {
     case WireError::bad_length:
       return "length out of range";
     case WireError::bad_version:
-      return "unsupported DDP or RDMAP version";
+      return "unsupported version";
     case WireError::wrong_model:
       return "wrong DDP buffer model (tagged or untagged)";
     case WireError::bad_marker:
       return "MPA marker does not point at its FPDU";
+    case WireError::bad_value:
+      return "a value that the protocol does not know";
   }
   return "unknown";
 }

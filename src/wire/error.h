@@ -10,9 +10,10 @@ enum class WireError : std::uint8_t {
   bad_key,       // MPA: neither a request nor a reply
   bad_revision,  // MPA: a revision other than 1 and 2
   bad_length,    // a length field outside its range
-  bad_version,   // DDP or RDMAP version other than 1
+  bad_version,   // a version that the codec does not know
   wrong_model,   // tagged where untagged was expected, or the reverse
   bad_marker,    // MPA: a marker that does not point back to the start of its FPDU
+  bad_value,     // a field with a value that the protocol does not know
 };
 
 [[nodiscard]] const char* describe(WireError error);

@@ -18,6 +18,7 @@ constexpr std::uint16_t end = 0;
 constexpr std::uint16_t section_application = 4;   // shb_userappl
 constexpr std::uint16_t interface_name = 2;        // if_name
 constexpr std::uint16_t interface_resolution = 9;  // if_tsresol
+constexpr std::uint16_t interface_offset = 14;     // if_tsoffset
 constexpr std::uint16_t packet_flags = 2;          // epb_flags
 constexpr std::size_t header_bytes = 4;
 }  // namespace option
@@ -26,6 +27,8 @@ template <std::unsigned_integral T>
 T load(const std::byte* at, PcapngOrder order) {
   return order == PcapngOrder::little ? load_le<T>(at) : load_be<T>(at);
 }
+
+__extension__ typedef unsigned __int128 Wide;  // no `using`: that would not be an extension
 
 constexpr std::size_t padded(std::size_t bytes) {
   return (bytes + 3) / 4 * 4;
@@ -99,10 +102,21 @@ Result<PcapngOrder, WireError> pcapng_section_order(Bytes bytes) {
   return WireError::bad_key;
 }
 
+PcapngType pcapng_block_type(Bytes head, PcapngOrder order) {
+  return PcapngType{load<std::uint32_t>(head.data(), order)};
+}
+
+Result<std::uint32_t, WireError> pcapng_block_bytes(Bytes head, PcapngOrder order) {
+  const auto total = load<std::uint32_t>(head.data() + 4, order);
+  if (total < PcapngBlock::frame_bytes || total % 4 != 0) return WireError::bad_length;
+  return total;
+}
+
 Result<PcapngBlock, WireError> PcapngBlock::parse(Bytes bytes, PcapngOrder order) {
   if (bytes.size() < 8) return WireError::truncated;
-  const auto total = load<std::uint32_t>(bytes.data() + 4, order);
-  if (total < frame_bytes || total % 4 != 0) return WireError::bad_length;
+  const auto length = pcapng_block_bytes(bytes, order);
+  if (!length) return length.error();
+  const std::uint32_t total = *length;
   if (bytes.size() < total) return WireError::truncated;
   if (load<std::uint32_t>(bytes.data() + total - 4, order) != total) return WireError::bad_length;
   return PcapngBlock{PcapngType{load<std::uint32_t>(bytes.data(), order)}, order,
@@ -139,14 +153,17 @@ Result<PcapngInterface, WireError> PcapngInterface::parse(const PcapngBlock& blo
   PcapngInterface interface;
   interface.link_type = load<std::uint16_t>(block.body.data(), block.order);
   interface.snap_bytes = load<std::uint32_t>(block.body.data() + 4, block.order);
-  const bool ok = for_each_option(block.body.subspan(interface_fixed_bytes), block.order,
-                                  [&](std::uint16_t code, Bytes value) {
-                                    if (code == option::interface_name)
-                                      interface.name = text(value);
-                                    if (code == option::interface_resolution && value.size() == 1) {
-                                      interface.resolution = load_be<std::uint8_t>(value.data());
-                                    }
-                                  });
+  const bool ok = for_each_option(
+      block.body.subspan(interface_fixed_bytes), block.order, [&](std::uint16_t code, Bytes value) {
+        if (code == option::interface_name) interface.name = text(value);
+        if (code == option::interface_resolution && value.size() == 1) {
+          interface.resolution = load_be<std::uint8_t>(value.data());
+        }
+        if (code == option::interface_offset && value.size() == 8) {
+          interface.offset_seconds =
+              static_cast<std::int64_t>(load<std::uint64_t>(value.data(), block.order));
+        }
+      });
   if (!ok) return WireError::bad_length;
   return interface;
 }
@@ -169,12 +186,15 @@ Result<PcapngPacket, WireError> PcapngPacket::parse(const PcapngBlock& block) {
   if (block.body.size() < packet_fixed_bytes) return WireError::truncated;
   const std::byte* at = block.body.data();
   PcapngPacket packet;
-  packet.interface_id = load<std::uint32_t>(at, block.order);
+  // The obsolete block has a 16-bit interface and a count of drops in the place of the interface.
+  packet.interface_id = block.type == PcapngType::old_packet ? load<std::uint16_t>(at, block.order)
+                                                             : load<std::uint32_t>(at, block.order);
   packet.timestamp = std::uint64_t{load<std::uint32_t>(at + 4, block.order)} << 32 |
                      load<std::uint32_t>(at + 8, block.order);
   packet.captured_bytes = load<std::uint32_t>(at + 12, block.order);
   packet.original_bytes = load<std::uint32_t>(at + 16, block.order);
   const Bytes rest = block.body.subspan(packet_fixed_bytes);
+  if (packet.captured_bytes > rest.size()) return WireError::bad_length;
   if (padded(packet.captured_bytes) > rest.size()) return WireError::bad_length;
   const bool ok = for_each_option(
       rest.subspan(padded(packet.captured_bytes)), block.order,
@@ -209,6 +229,39 @@ void PcapngPacket::emit_tail(MutableBytes out) const {
   writer.put(option::packet_flags).put(std::uint16_t{sizeof(std::uint32_t)});
   writer.put(static_cast<std::uint32_t>(direction));
   writer.end(head_bytes + captured_bytes + tail_bytes());
+}
+
+Result<PcapngSimplePacket, WireError> PcapngSimplePacket::parse(const PcapngBlock& block,
+                                                                std::uint32_t snap_bytes) {
+  if (block.body.size() < sizeof(std::uint32_t)) return WireError::truncated;
+  PcapngSimplePacket packet;
+  packet.original_bytes = load<std::uint32_t>(block.body.data(), block.order);
+  const Bytes rest = block.body.subspan(sizeof(std::uint32_t));
+  const std::uint32_t captured =
+      snap_bytes == 0 ? packet.original_bytes : std::min(packet.original_bytes, snap_bytes);
+  packet.data = rest.first(std::min<std::size_t>(captured, rest.size()));
+  return packet;
+}
+
+std::int64_t pcapng_nanoseconds(const PcapngInterface& interface, std::uint64_t timestamp) {
+  constexpr std::uint8_t power_of_two = 0x80;
+  constexpr unsigned nanoseconds_digits = 9;
+  constexpr std::uint64_t second_ns = 1'000'000'000;
+  const unsigned exponent = interface.resolution & ~power_of_two & 0xFFU;
+  // What does not fit into 64 bits is not a time: it wraps, without harm.
+  std::uint64_t ns = 0;
+  if ((interface.resolution & power_of_two) != 0) {
+    const std::uint64_t seconds = exponent < 64 ? timestamp >> exponent : 0;
+    const std::uint64_t rest = exponent < 64 ? timestamp - (seconds << exponent) : timestamp;
+    const auto fraction = static_cast<Wide>(rest) * second_ns;
+    ns = seconds * second_ns + static_cast<std::uint64_t>(fraction >> exponent);
+  } else {
+    ns = timestamp;
+    for (unsigned digit = exponent; digit < nanoseconds_digits; ++digit) ns *= 10;
+    for (unsigned digit = nanoseconds_digits; digit < exponent && ns != 0; ++digit) ns /= 10;
+  }
+  return static_cast<std::int64_t>(ns + static_cast<std::uint64_t>(interface.offset_seconds) *
+                                            second_ns);
 }
 
 }  // namespace weft::wire

@@ -17,6 +17,7 @@ enum class PcapngOrder : std::uint8_t { little, big };
 // Values outside this list survive as values.
 enum class PcapngType : std::uint32_t {
   interface = 1,
+  old_packet = 2,  // "packet block", obsolete but still met
   simple_packet = 3,
   packet = 6,  // "enhanced packet block"
   section = 0x0A0D0D0A,
@@ -24,6 +25,11 @@ enum class PcapngType : std::uint32_t {
 
 // The order of a section, from the first 12 bytes of its section header block.
 [[nodiscard]] Result<PcapngOrder, WireError> pcapng_section_order(Bytes bytes);
+
+// Of the block that begins with these 8 bytes or more: its type, and its length with both frames.
+// Fails with bad_length where that is impossible.
+[[nodiscard]] PcapngType pcapng_block_type(Bytes head, PcapngOrder order);
+[[nodiscard]] Result<std::uint32_t, WireError> pcapng_block_bytes(Bytes head, PcapngOrder order);
 
 // Any block: a view, valid as long as the bytes that it was parsed from.
 struct PcapngBlock {
@@ -54,9 +60,10 @@ struct PcapngInterface {
   static constexpr std::uint8_t resolution_nanoseconds = 9;
 
   std::uint16_t link_type = link_ethernet;
-  std::uint32_t snap_bytes = 0;  // 0: no limit
-  std::uint8_t resolution = 6;   // if_tsresol: 10^-n seconds, or 2^-n where the top bit is set
-  std::string_view name;         // of the bytes parsed, or of whoever calls emit()
+  std::uint32_t snap_bytes = 0;     // 0: no limit
+  std::uint8_t resolution = 6;      // if_tsresol: 10^-n seconds, or 2^-n where the top bit is set
+  std::string_view name;            // of the bytes parsed, or of whoever calls emit()
+  std::int64_t offset_seconds = 0;  // if_tsoffset: to be added to each timestamp; not emitted
 
   [[nodiscard]] static Result<PcapngInterface, WireError> parse(const PcapngBlock& block);
   [[nodiscard]] std::size_t size() const;
@@ -78,6 +85,7 @@ struct PcapngPacket {
   std::uint32_t original_bytes = 0;
   PcapngDirection direction = PcapngDirection::unknown;
 
+  // Of packet and old_packet blocks.
   [[nodiscard]] static Result<PcapngPacket, WireError> parse(const PcapngBlock& block);
   // The packet within the block that *this was parsed from.
   [[nodiscard]] Bytes data(const PcapngBlock& block) const;
@@ -87,5 +95,18 @@ struct PcapngPacket {
   void emit_tail(MutableBytes out) const;
   bool operator==(const PcapngPacket&) const = default;
 };
+
+// Simple packet block: of the section's first interface, without a time.
+struct PcapngSimplePacket {
+  std::uint32_t original_bytes = 0;
+  Bytes data;  // within the block; cut at the interface's `snap_bytes`
+
+  [[nodiscard]] static Result<PcapngSimplePacket, WireError> parse(const PcapngBlock& block,
+                                                                   std::uint32_t snap_bytes);
+};
+
+// Since 1970, from a timestamp in units of the interface's resolution.
+[[nodiscard]] std::int64_t pcapng_nanoseconds(const PcapngInterface& interface,
+                                              std::uint64_t timestamp);
 
 }  // namespace weft::wire

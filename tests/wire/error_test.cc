@@ -10,7 +10,7 @@ namespace {
 
 TEST(WireError, EachHasWordsOfItsOwn) {
   std::set<std::string> seen{"unknown"};
-  for (int value = 0; value <= static_cast<int>(WireError::bad_marker); ++value) {
+  for (int value = 0; value <= static_cast<int>(WireError::bad_value); ++value) {
     EXPECT_TRUE(seen.insert(describe(static_cast<WireError>(value))).second) << value;
   }
 }

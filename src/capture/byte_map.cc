@@ -1,0 +1,150 @@
+#include "capture/byte_map.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace weft::capture {
+namespace {
+
+// Why a byte is missing or doubtful is remembered for so many ranges; behind them one more range
+// stands for all, so that an endless stream of contradictions costs nothing.
+constexpr std::size_t max_notes = 1024;
+
+}  // namespace
+
+ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
+  Placed placed;
+  while (!bytes.empty()) {
+    auto next = extents_.upper_bound(offset);
+    if (next != extents_.begin()) {
+      auto& [begin, extent] = *std::prev(next);
+      if (offset < begin + extent.size()) {
+        const auto size = std::min<std::uint64_t>(bytes.size(), begin + extent.size() - offset);
+        overwrite(extent, begin, offset, bytes.first(size), placed);
+        offset += size;
+        bytes = bytes.subspan(size);
+        continue;
+      }
+    }
+    const auto room = next == extents_.end() ? bytes.size() : next->first - offset;
+    const auto size = std::min<std::uint64_t>(bytes.size(), room);
+    add(offset, bytes.first(size), placed);
+    offset += size;
+    bytes = bytes.subspan(size);
+  }
+  return placed;
+}
+
+void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std::uint64_t offset,
+                        Bytes bytes, Placed& placed) {
+  const MutableBytes there = MutableBytes(extent).subspan(offset - begin, bytes.size());
+  if (std::ranges::equal(there, bytes)) {
+    placed.repeated += bytes.size();
+    return;
+  }
+  std::uint64_t first = bytes.size();
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (there[i] == bytes[i]) continue;
+    first = std::min<std::uint64_t>(first, i);
+    last = i;
+    ++placed.conflicting;
+  }
+  placed.repeated += bytes.size() - placed.conflicting;
+  note(offset + first, last - first + 1, Flaw::conflict);
+  std::ranges::copy(bytes, there.begin());
+}
+
+void ByteMap::add(std::uint64_t offset, Bytes bytes, Placed& placed) {
+  if (!budget_->take(bytes.size())) {
+    placed.dropped += bytes.size();
+    note(offset, bytes.size(), Flaw::dropped);
+    return;
+  }
+  placed.added += bytes.size();
+  const auto next = extents_.upper_bound(offset);
+  if (next != extents_.begin()) {
+    auto& [begin, extent] = *std::prev(next);
+    if (begin + extent.size() == offset) {
+      extent.insert(extent.end(), bytes.begin(), bytes.end());
+      return;
+    }
+  }
+  extents_.emplace_hint(next, offset, std::vector<std::byte>(bytes.begin(), bytes.end()));
+}
+
+void ByteMap::note(std::uint64_t offset, std::uint64_t size, Flaw flaw) {
+  if (size == 0) return;
+  if (notes_.size() < max_notes) {
+    notes_.push_back({offset, offset + size, flaw});
+    return;
+  }
+  FlawedRange& rest = notes_.back();
+  rest.begin = std::min(rest.begin, offset);
+  rest.end = std::max(rest.end, offset + size);
+}
+
+std::uint64_t ByteMap::present(std::uint64_t size) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [begin, extent] : extents_) {
+    if (begin >= size) break;
+    bytes += std::min<std::uint64_t>(extent.size(), size - begin);
+  }
+  return bytes;
+}
+
+std::uint64_t ByteMap::end() const {
+  return extents_.empty() ? 0 : extents_.rbegin()->first + extents_.rbegin()->second.size();
+}
+
+// Missing, unless something is known of parts of the gap.
+void ByteMap::append_gap(Assembled& out, std::uint64_t begin, std::uint64_t end) const {
+  while (begin < end) {
+    Flaw flaw = Flaw::missing;
+    std::uint64_t until = end;
+    for (const FlawedRange& range : notes_) {
+      if (range.flaw == Flaw::conflict || range.end <= begin) continue;
+      if (range.begin <= begin) {
+        flaw = range.flaw;
+        until = std::min(end, range.end);
+        break;
+      }
+      until = std::min(until, range.begin);
+    }
+    out.append_flawed(until - begin, flaw);
+    begin = until;
+  }
+}
+
+Assembled ByteMap::take(std::uint64_t begin, std::uint64_t end) const {
+  Assembled out;
+  std::uint64_t at = begin;
+  auto extent = extents_.upper_bound(begin);
+  if (extent != extents_.begin()) --extent;
+  for (; extent != extents_.end() && at < end; ++extent) {
+    const std::uint64_t extent_end = extent->first + extent->second.size();
+    if (extent_end <= at) continue;
+    if (extent->first >= end) break;
+    if (extent->first > at) append_gap(out, at, extent->first);
+    at = std::max(at, extent->first);
+    const std::uint64_t until = std::min(end, extent_end);
+    out.append(Bytes(extent->second).subspan(at - extent->first, until - at));
+    at = until;
+  }
+  if (at < end) append_gap(out, at, end);
+  for (const FlawedRange& range : notes_) {
+    if (range.flaw != Flaw::conflict) continue;
+    const auto from = std::max(range.begin, begin);
+    const auto to = std::min(range.end, end);
+    if (from < to) out.mark({from - begin, to - begin, Flaw::conflict});
+  }
+  return out;
+}
+
+void ByteMap::clear() {
+  for (const auto& [begin, extent] : extents_) budget_->give_back(extent.size());
+  extents_.clear();
+  notes_.clear();
+}
+
+}  // namespace weft::capture

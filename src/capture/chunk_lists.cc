@@ -1,0 +1,55 @@
+#include "capture/chunk_lists.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+Chunk copy(const wire::ChunkView& view) {
+  Chunk chunk;
+  chunk.reserve(view.size());
+  for (std::size_t i = 0; i < view.size(); ++i) chunk.push_back(view[i]);
+  return chunk;
+}
+
+}  // namespace
+
+ChunkLists::ChunkLists(const wire::RpcRdmaView& view) {
+  reads.reserve(view.reads().size());
+  for (std::size_t i = 0; i < view.reads().size(); ++i) reads.push_back(view.reads()[i]);
+  for (const wire::ChunkView chunk : view.writes()) writes.push_back(copy(chunk));
+  if (view.reply()) reply = copy(*view.reply());
+}
+
+bool ChunkLists::has_position_zero() const {
+  return std::ranges::any_of(reads, [](const auto& segment) { return segment.position == 0; });
+}
+
+std::uint64_t length_of(const Chunk& chunk) {
+  std::uint64_t length = 0;
+  for (const wire::RdmaSegment& segment : chunk) length += segment.length;
+  return length;
+}
+
+Spliced splice(const Assembled& base, const std::vector<ReadChunk>& chunks) {
+  Spliced out;
+  std::uint64_t taken = 0;  // of `base`
+  for (const ReadChunk& chunk : chunks) {
+    const std::uint64_t at = out.message.size();
+    if (chunk.position < at || chunk.position - at > base.size() - taken) {
+      out.fault = chunk.position < at ? SpliceFault::position_inside_chunk
+                                      : SpliceFault::position_beyond_end;
+      out.position = chunk.position;
+      break;
+    }
+    const std::uint64_t before = chunk.position - at;
+    out.message.append(base.part(taken, taken + before));
+    taken += before;
+    out.message.append(chunk.bytes);
+    out.message.pad();
+  }
+  out.message.append(base.part(taken, base.size()));
+  return out;
+}
+
+}  // namespace weft::capture

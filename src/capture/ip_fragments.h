@@ -1,0 +1,77 @@
+// Puts IP datagrams together from their fragments (RFC 791 §3.2, RFC 8200 §4.5).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.h"
+#include "capture/host_address.h"
+
+namespace weft::capture {
+
+struct IpFragment {
+  HostAddress source{};
+  HostAddress destination{};
+  std::uint32_t id = 0;
+  std::uint8_t protocol = 0;
+  std::uint32_t offset_bytes = 0;
+  bool more = false;
+  Bytes headers{};  // of IP, extension headers included; kept of the first fragment
+  Bytes payload{};
+  std::int64_t time_ns = 0;
+};
+
+class IpFragments {
+ public:
+  struct Limits {
+    std::size_t datagrams = 256;                    // under way at a time; the oldest goes first
+    std::int64_t lifetime_ns = 30'000'000'000;      // as RFC 8200 §4.5 has it: 60 s at most
+    std::uint32_t datagram_bytes = 65'535 + 1'500;  // more is nonsense or an attack
+  };
+  struct Datagram {
+    std::vector<std::byte> headers;
+    std::vector<std::byte> payload;
+  };
+
+  IpFragments() : IpFragments(Limits{}) {}
+  explicit IpFragments(const Limits& limits) : limits_(limits) {}
+
+  // The whole datagram with its last missing fragment, else nullptr. Valid until the next call.
+  const Datagram* add(const IpFragment& fragment);
+  // Datagrams of which fragments were missing when a limit was reached.
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+  [[nodiscard]] std::size_t waiting() const { return partial_.size(); }
+
+ private:
+  struct Range {
+    std::uint32_t begin;
+    std::uint32_t end;
+  };
+  struct Partial {
+    HostAddress source;
+    HostAddress destination;
+    std::uint32_t id = 0;
+    std::uint8_t protocol = 0;
+    std::int64_t begun_ns = 0;
+    bool end_known = false;
+    std::uint32_t end = 0;
+    std::vector<Range> have;  // sorted, never touching
+    Datagram datagram;
+
+    [[nodiscard]] bool whole() const;
+  };
+
+  std::list<Partial>::iterator find(const IpFragment& fragment);
+  void expire(std::int64_t now_ns);
+  static void place(Partial& partial, const IpFragment& fragment);
+
+  Limits limits_;
+  std::list<Partial> partial_;  // oldest first: there are few at a time
+  Datagram complete_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace weft::capture

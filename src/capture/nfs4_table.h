@@ -1,0 +1,51 @@
+// The operations of NFS version 4 and of its callbacks: names, and what they consist of.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace weft::capture {
+
+struct Nfs4Operation {
+  std::uint32_t number;
+  std::string_view name;
+  std::string_view arguments;  // as xdr_format.h says
+  std::string_view result;     // where the status is OK
+};
+
+namespace nfs4 {
+
+// Operations that are decoded rather than skipped.
+enum Operation : std::uint32_t {
+  create = 6,
+  getattr = 9,
+  getfh = 10,
+  link = 11,
+  lookup = 15,
+  lookupp = 16,
+  open = 18,
+  openattr = 19,
+  putfh = 22,
+  putpubfh = 23,
+  putrootfh = 24,
+  read = 25,
+  readdir = 26,
+  readlink = 27,
+  remove = 28,
+  rename = 29,
+  restorefh = 31,
+  savefh = 32,
+  secinfo = 33,
+  setattr = 34,
+  write = 38,
+  secinfo_no_name = 52,
+};
+
+}  // namespace nfs4
+
+// nullptr where it is not known.
+[[nodiscard]] const Nfs4Operation* find_nfs4_operation(std::uint32_t number, bool callback);
+// What follows a status other than OK; nothing in most cases.
+[[nodiscard]] std::string_view nfs4_failure_format(std::uint32_t number, std::uint32_t status);
+
+}  // namespace weft::capture

@@ -1,0 +1,336 @@
+#include "capture/operation_tracker.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint32_t psn_bits = 24;
+
+// Whether PSN `psn` is `last` or lies behind it, modulo 2^24.
+bool reaches(std::uint64_t psn, std::uint64_t last) {
+  constexpr std::uint64_t half = 1U << (psn_bits - 1);
+  return ((psn - last) & ((1U << psn_bits) - 1)) < half;
+}
+
+bool is_fatal(const Refusal& refusal) {
+  return refusal.kind != Refusal::Kind::receiver_not_ready &&
+         refusal.kind != Refusal::Kind::sequence_error;
+}
+
+}  // namespace
+
+const char* to_string(Operation::Kind kind) {
+  switch (kind) {
+    case Operation::Kind::send:
+      return "send";
+    case Operation::Kind::write:
+      return "write";
+    case Operation::Kind::read:
+      return "read";
+    case Operation::Kind::fetch_add:
+      return "fetch_add";
+    case Operation::Kind::compare_swap:
+      return "compare_swap";
+    case Operation::Kind::atomic:
+      return "atomic";
+    case Operation::Kind::immediate:
+      return "immediate";
+  }
+  return "?";
+}
+
+const char* to_string(Operation::Outcome outcome) {
+  switch (outcome) {
+    case Operation::Outcome::complete:
+      return "complete";
+    case Operation::Outcome::incomplete:
+      return "incomplete";
+    case Operation::Outcome::unanswered:
+      return "unanswered";
+    case Operation::Outcome::refused:
+      return "refused";
+  }
+  return "?";
+}
+
+OperationTracker::Half& OperationTracker::half(const Origin& origin) {
+  while (pairs_.size() <= origin.connection) pairs_.emplace_back();
+  Pair& pair = pairs_[origin.connection];
+  return origin.side == Side::a ? pair.a : pair.b;
+}
+
+OperationTracker::Half& OperationTracker::peer(const Origin& origin) {
+  Origin turned = origin;
+  turned.side = other(origin.side);
+  return half(turned);
+}
+
+Operation OperationTracker::begin(const Origin& origin, Operation::Kind kind,
+                                  std::uint64_t message) {
+  Operation operation;
+  operation.connection = origin.connection;
+  operation.side = origin.side;
+  operation.kind = kind;
+  operation.message = message;
+  operation.start = origin.stamp;
+  operation.end = origin.stamp;
+  return operation;
+}
+
+void OperationTracker::give_out(Operation operation) {
+  operation.number = ++numbered_;
+  sink_.on_operation(operation);
+}
+
+// --- Sends and Writes ----------------------------------------------------------------------------
+
+// A part at the wrong place: what is between was not captured.
+void OperationTracker::on_send(const Origin& origin, const SendPart& part) {
+  Half& own = half(origin);
+  Open& open = own.send;
+  if (open.active && open.operation.message != part.message) {
+    open.operation.outcome = Operation::Outcome::incomplete;
+    close(own, open, origin.position);
+  }
+  if (!open.active) {
+    open.active = true;
+    open.operation = begin(origin, Operation::Kind::send, part.message);
+    open.expected = 0;
+  }
+  Operation& operation = open.operation;
+  const std::uint64_t wire_bytes = part.bytes.size() + part.missing_bytes;
+  const std::uint64_t skipped = part.offset - std::min(part.offset, open.expected);
+  operation.bytes += wire_bytes + skipped;
+  operation.missing_bytes += part.missing_bytes + skipped;
+  open.expected = part.offset + wire_bytes;
+  operation.end = origin.stamp;
+  operation.send_kind = part.kind;
+  if (!part.last) return;
+  operation.has_immediate = part.has_immediate;
+  operation.immediate = part.immediate;
+  operation.invalidated_key = part.invalidated_key;
+  close(own, open, origin.position);
+}
+
+void OperationTracker::on_write(const Origin& origin, const WritePart& part) {
+  Half& own = half(origin);
+  Open& open = own.write;
+  if (open.active && open.operation.message != part.message) {
+    open.operation.outcome = Operation::Outcome::incomplete;
+    close(own, open, origin.position);
+  }
+  const std::uint64_t wire_bytes = part.bytes.size() + part.missing_bytes;
+  if (!open.active) {
+    open.active = true;
+    open.operation = begin(origin, Operation::Kind::write, part.message);
+    open.operation.key = part.key;
+    open.operation.address = part.address;
+    open.operation.requested_bytes = part.message_bytes;
+    if (!part.first) open.operation.outcome = Operation::Outcome::incomplete;
+    open.expected = part.address;
+  }
+  Operation& operation = open.operation;
+  const std::uint64_t skipped = part.address - std::min(part.address, open.expected);
+  operation.bytes += wire_bytes + skipped;
+  operation.missing_bytes += part.missing_bytes + skipped;
+  open.expected = part.address + wire_bytes;
+  operation.end = origin.stamp;
+  if (!part.last) return;
+  operation.has_immediate = part.has_immediate;
+  operation.immediate = part.immediate;
+  close(own, open, origin.position);
+}
+
+void OperationTracker::on_immediate(const Origin& origin, const ImmediateMessage& message) {
+  Operation operation = begin(origin, Operation::Kind::immediate, message.message);
+  operation.send_kind = message.solicited ? SendKind::solicited : SendKind::plain;
+  operation.bytes = message.bytes.size();
+  operation.has_immediate = true;
+  operation.immediate = load_be<std::uint32_t>(message.bytes.data());
+  await_confirmation(half(origin), operation, origin.position);
+}
+
+void OperationTracker::close(Half& own, Open& open, std::uint64_t position) {
+  if (open.operation.missing_bytes > 0) open.operation.outcome = Operation::Outcome::incomplete;
+  open.active = false;
+  await_confirmation(own, open.operation, position);
+}
+
+void OperationTracker::await_confirmation(Half& own, const Operation& operation,
+                                          std::uint64_t position) {
+  // A datagram or an unreliable connection confirms nothing.
+  const Transport transport = connections_[operation.connection].transport;
+  if (transport == Transport::uc || transport == Transport::ud) return give_out(operation);
+  // It may have been held back until after its confirmation was seen.
+  if (transport == Transport::iwarp && own.unconfirmed.empty() &&
+      position <= own.confirmed_position) {
+    Operation confirmed = operation;
+    confirmed.confirmed = true;
+    confirmed.confirmation = own.confirmed_at;
+    return give_out(confirmed);
+  }
+  if (own.unconfirmed.size() == limits_.waiting) {
+    give_out(own.unconfirmed.front().operation);
+    own.unconfirmed.pop_front();
+  }
+  own.unconfirmed.push_back({operation, position});
+}
+
+template <typename Confirms>
+void OperationTracker::confirm(Half& own, const Stamp& stamp, Confirms confirms) {
+  while (!own.unconfirmed.empty() && confirms(own.unconfirmed.front().position)) {
+    Operation& operation = own.unconfirmed.front().operation;
+    operation.confirmed = true;
+    operation.confirmation = stamp;
+    give_out(operation);
+    own.unconfirmed.pop_front();
+  }
+}
+
+void OperationTracker::on_received(const Origin& origin, std::uint64_t position) {
+  Half& sender = peer(origin);
+  sender.confirmed_position = position;
+  sender.confirmed_at = origin.stamp;
+  if (sender.unconfirmed.empty()) return;
+  confirm(sender, origin.stamp, [&](std::uint64_t end) { return end <= position; });
+}
+
+void OperationTracker::on_acknowledge(const Origin& origin, std::uint32_t psn) {
+  confirm(peer(origin), origin.stamp, [&](std::uint64_t last) { return reaches(psn, last); });
+}
+
+// --- Reads and atomics ---------------------------------------------------------------------------
+
+void OperationTracker::add_request(Half& own, const Operation& operation) {
+  if (own.requests.size() == limits_.waiting) {
+    own.requests.front().outcome = Operation::Outcome::unanswered;
+    give_out(own.requests.front());
+    own.requests.pop_front();
+  }
+  own.requests.push_back(operation);
+}
+
+void OperationTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
+  Half& own = half(origin);
+  if (request.repeated) {
+    for (Operation& known : own.requests) {
+      if (known.message == request.request) known.repeated = true;
+    }
+    return;
+  }
+  Operation operation = begin(origin, Operation::Kind::read, request.request);
+  operation.key = request.key;
+  operation.address = request.address;
+  operation.requested_bytes = request.length;
+  add_request(own, operation);
+}
+
+void OperationTracker::on_atomic_request(const Origin& origin, const AtomicRequest& request) {
+  const auto kind = request.kind == AtomicKind::fetch_add      ? Operation::Kind::fetch_add
+                    : request.kind == AtomicKind::compare_swap ? Operation::Kind::compare_swap
+                                                               : Operation::Kind::atomic;
+  Operation operation = begin(origin, kind, request.request);
+  operation.key = request.key;
+  operation.address = request.address;
+  operation.swap_or_add = request.swap_or_add;
+  operation.compare = request.compare;
+  add_request(half(origin), operation);
+}
+
+void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) {
+  Half& requester = peer(origin);
+  if (!part.known) return;
+  const auto found = std::ranges::find_if(
+      requester.requests, [&](const Operation& known) { return known.message == part.request; });
+  if (found == requester.requests.end()) return;
+  found->bytes += part.bytes.size() + part.missing_bytes;
+  found->missing_bytes += part.missing_bytes;
+  found->end = origin.stamp;
+  if (!part.last) return;
+  Operation operation;
+  if (!take_request(requester, part.request, operation)) return;
+  const bool whole = operation.bytes >= operation.requested_bytes && operation.missing_bytes == 0;
+  operation.outcome = whole ? Operation::Outcome::complete : Operation::Outcome::incomplete;
+  if (operation.bytes < operation.requested_bytes) {
+    operation.missing_bytes += operation.requested_bytes - operation.bytes;
+    operation.bytes = operation.requested_bytes;
+  }
+  give_out(operation);
+}
+
+void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer& answer) {
+  Operation operation;
+  if (!take_request(peer(origin), answer.request, operation)) return;
+  operation.original = answer.original;
+  operation.end = origin.stamp;
+  constexpr std::uint64_t word_bytes = 8;
+  operation.bytes = word_bytes;
+  give_out(operation);
+}
+
+bool OperationTracker::take_request(Half& requester, std::uint64_t message, Operation& operation) {
+  auto& requests = requester.requests;
+  const auto found = std::ranges::find_if(
+      requests, [&](const Operation& known) { return known.message == message; });
+  if (found == requests.end()) return false;
+  // Answers come in order: whoever was passed over has lost his.
+  for (auto passed = requests.begin(); passed != found; ++passed) {
+    passed->outcome = Operation::Outcome::unanswered;
+    give_out(*passed);
+  }
+  operation = *found;
+  requests.erase(requests.begin(), found + 1);
+  return true;
+}
+
+// --- Ends ----------------------------------------------------------------------------------------
+
+void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) {
+  if (!is_fatal(refusal)) return;
+  Half& requester = peer(origin);
+  const bool on_psn = refusal.kind != Refusal::Kind::terminate;
+  for (Operation& operation : requester.requests) {
+    const bool meant = on_psn ? operation.message == refusal.psn
+                              : refusal.has_key && operation.key == refusal.key &&
+                                    operation.address == refusal.address;
+    if (meant) operation.outcome = Operation::Outcome::refused;
+  }
+  for (Unconfirmed& waiting : requester.unconfirmed) {
+    if (on_psn && waiting.position == refusal.psn) {
+      waiting.operation.outcome = Operation::Outcome::refused;
+    }
+  }
+}
+
+void OperationTracker::on_end(const Origin& origin, bool /*reset*/) {
+  give_out_all(half(origin));
+  give_out_all(peer(origin));
+}
+
+void OperationTracker::give_out_all(Half& own) {
+  for (Open* open : {&own.send, &own.write}) {
+    if (!open->active) continue;
+    open->operation.outcome = Operation::Outcome::incomplete;
+    open->active = false;
+    own.unconfirmed.push_back({open->operation, 0});
+  }
+  for (const Unconfirmed& waiting : own.unconfirmed) give_out(waiting.operation);
+  own.unconfirmed.clear();
+  for (Operation& operation : own.requests) {
+    if (operation.outcome != Operation::Outcome::refused) {
+      operation.outcome = Operation::Outcome::unanswered;
+    }
+    give_out(operation);
+  }
+  own.requests.clear();
+}
+
+void OperationTracker::finish() {
+  for (Pair& pair : pairs_) {
+    give_out_all(pair.a);
+    give_out_all(pair.b);
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,79 @@
+// CSV (RFC 4180): operations, or connections where only those are asked for.
+#include <string>
+
+#include "capture/report.h"
+
+namespace weft::capture {
+namespace {
+
+class CsvReport final : public Report {
+ public:
+  using Report::Report;
+
+  void begin() override {
+    if (!options().operations) return;
+    print(
+        "operation,connection,side,kind,outcome,bytes,missing_bytes,start_frame,start_ns,"
+        "end_frame,end_ns,confirmed_frame,confirmed_ns,latency_ns,key,address\r\n");
+  }
+
+  void operation(const Operation& operation, const Analysis& /*analysis*/) override {
+    print("{},{},{},{},{},{},{},{},{},{},{},", operation.number, shown_number(operation.connection),
+          operation.side == Side::a ? "a" : "b", to_string(operation.kind),
+          to_string(operation.outcome), operation.bytes, operation.missing_bytes,
+          operation.start.frame, operation.start.time_ns, operation.end.frame,
+          operation.end.time_ns);
+    if (operation.confirmed) {
+      print("{},{},", operation.confirmation.frame, operation.confirmation.time_ns);
+    } else {
+      print(",,");
+    }
+    if (operation.latency_ns() >= 0) print("{}", operation.latency_ns());
+    if (operation.is_request() || operation.kind == Operation::Kind::write) {
+      print(",{:#x},{:#x}\r\n", operation.key, operation.address);
+    } else {
+      print(",,\r\n");
+    }
+    flush_if_full();
+  }
+
+  void finish(const Analysis& analysis, const Statistics& statistics,
+              const Selection& selection) override {
+    if (!options().operations) {
+      print(
+          "connection,transport,address_a,number_a,address_b,number_b,end,frames,first_ns,last_ns,"
+          "operations_a,bytes_a,operations_b,bytes_b,repeated_bytes,lost_bytes,violations\r\n");
+      for (const Connection& one : analysis.connections()) {
+        if (selection.takes(one)) connection(one, statistics.of(one.id));
+      }
+    }
+    flush();
+  }
+
+ private:
+  void connection(const Connection& one, const ConnectionStatistics& statistics) {
+    print("{},{},{},{},{},{},{},{},{},{}", shown_number(one.id), to_string(one.transport),
+          to_string(one.a.address), one.a.number, to_string(one.b.address), one.b.number,
+          to_string(one.end), one.frames, one.first.time_ns, one.last.time_ns);
+    for (const Side side : {Side::a, Side::b}) {
+      std::uint64_t count = 0;
+      std::uint64_t bytes = 0;
+      for (const auto& kind : statistics.of(side).kinds) {
+        count += kind.count;
+        bytes += kind.bytes;
+      }
+      print(",{},{}", count, bytes);
+    }
+    print(",{},{},{}\r\n", statistics.a.repeated_bytes + statistics.b.repeated_bytes,
+          statistics.a.lost_bytes + statistics.b.lost_bytes,
+          statistics.a.all_violations() + statistics.b.all_violations());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Report> csv_report(const ReportOptions& options, Report::Write write) {
+  return std::make_unique<CsvReport>(options, std::move(write));
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,197 @@
+// JSON lines: docs/dissect.md describes them, and they stay as they are; what is new is added.
+#include <string>
+
+#include "capture/json_line.h"
+#include "capture/report.h"
+
+namespace weft::capture {
+namespace {
+
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::iwarp:
+      return "iwarp";
+    case Transport::rc:
+      return "rc";
+    case Transport::uc:
+      return "uc";
+    case Transport::ud:
+      return "ud";
+    case Transport::rd:
+      return "rd";
+    case Transport::xrc:
+      return "xrc";
+  }
+  return "unknown";
+}
+
+const char* name_of(Side side) {
+  return side == Side::a ? "a" : "b";
+}
+
+constexpr const char* violation_names[violation_kinds] = {"bad_checksum",
+                                                          "bad_marker",
+                                                          "bad_version",
+                                                          "bad_header",
+                                                          "unexpected_message",
+                                                          "unexpected_offset",
+                                                          "answer_without_request",
+                                                          "answer_beyond_request"};
+
+void add_endpoint(JsonLine& line, const char* name, const Connection& connection, Side side) {
+  const Endpoint& endpoint = connection.endpoint(side);
+  line.object(name).text("address", to_string(endpoint.address));
+  if (endpoint.known) {
+    line.number(connection.transport == Transport::iwarp ? "port" : "qp", endpoint.number);
+  }
+  line.close();
+}
+
+void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer) {
+  if (!offer.seen) return;
+  line.object(name).number("revision", offer.revision).boolean("crc", offer.crc);
+  line.boolean("markers", offer.markers);
+  if (offer.has_depths) line.number("ird", offer.ird).number("ord", offer.ord);
+  std::string hex;
+  for (const std::byte byte : offer.private_data) {
+    hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  }
+  line.text("private_data", hex).close();
+}
+
+void add_kind(JsonLine& line, Side side, Operation::Kind kind, const KindStatistics& statistics) {
+  line.element().text("side", name_of(side)).text("kind", to_string(kind));
+  line.number("count", statistics.count).number("bytes", statistics.bytes);
+  line.number("not_complete", statistics.not_complete);
+  if (statistics.latency.count() > 0) {
+    const Histogram& latency = statistics.latency;
+    line.object("latency_ns").number("count", latency.count()).number("min", latency.min());
+    line.number("mean", latency.mean()).number("p50", latency.percentile(50));
+    line.number("p90", latency.percentile(90)).number("p99", latency.percentile(99));
+    line.number("max", latency.max()).close();
+  }
+  line.close();
+}
+
+void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
+  line.object(name).number("repeated_bytes", side.repeated_bytes).number("repeats", side.repeats);
+  line.number("lost_bytes", side.lost_bytes).number("lost_packets", side.lost_packets);
+  line.number("gaps", side.gaps).number("refusals", side.refusals);
+  line.number("receiver_not_ready", side.receiver_not_ready).object("violations");
+  for (std::size_t i = 0; i < violation_kinds; ++i) {
+    if (side.violations[i] > 0) line.number(violation_names[i], side.violations[i]);
+  }
+  line.close().close();
+}
+
+class JsonReport final : public Report {
+ public:
+  using Report::Report;
+
+  void operation(const Operation& operation, const Analysis& /*analysis*/) override;
+  void finish(const Analysis& analysis, const Statistics& statistics,
+              const Selection& selection) override;
+
+ private:
+  void connection(const Connection& connection, const ConnectionStatistics& statistics);
+  void trace(const Analysis& analysis, const Statistics& statistics);
+};
+
+void JsonReport::operation(const Operation& operation, const Analysis& /*analysis*/) {
+  JsonLine line(out());
+  line.text("type", "operation").number("operation", operation.number);
+  line.number("connection", shown_number(operation.connection));
+  line.text("side", name_of(operation.side)).text("kind", to_string(operation.kind));
+  line.text("outcome", to_string(operation.outcome)).number("message", operation.message);
+  line.number("bytes", operation.bytes).number("missing_bytes", operation.missing_bytes);
+  line.number("start_frame", operation.start.frame).number("start_ns", operation.start.time_ns);
+  line.number("end_frame", operation.end.frame).number("end_ns", operation.end.time_ns);
+  if (operation.confirmed) {
+    line.number("confirmed_frame", operation.confirmation.frame);
+    line.number("confirmed_ns", operation.confirmation.time_ns);
+  }
+  if (operation.latency_ns() >= 0) line.number("latency_ns", operation.latency_ns());
+  if (operation.is_request() || operation.kind == Operation::Kind::write) {
+    line.hex("key", operation.key).hex("address", operation.address);
+  }
+  if (operation.kind == Operation::Kind::read) {
+    line.number("requested_bytes", operation.requested_bytes);
+    line.boolean("repeated", operation.repeated);
+  } else if (operation.is_request()) {
+    line.hex("original", operation.original).hex("swap_or_add", operation.swap_or_add);
+    line.hex("compare", operation.compare);
+  } else if (operation.kind != Operation::Kind::write) {
+    line.boolean("solicited", operation.send_kind == SendKind::solicited ||
+                                  operation.send_kind == SendKind::solicited_invalidate);
+  }
+  if (operation.has_immediate) line.number("immediate", operation.immediate);
+  if (operation.invalidated_key != 0) line.hex("invalidated_key", operation.invalidated_key);
+  line.end();
+  flush_if_full();
+}
+
+void JsonReport::connection(const Connection& connection, const ConnectionStatistics& statistics) {
+  JsonLine line(out());
+  line.text("type", "connection").number("connection", shown_number(connection.id));
+  line.text("transport", name_of(connection.transport));
+  add_endpoint(line, "a", connection, Side::a);
+  add_endpoint(line, "b", connection, Side::b);
+  line.text("beginning",
+            connection.beginning == Connection::Beginning::handshake ? "handshake" : "traffic");
+  line.text("end", to_string(connection.end)).number("frames", connection.frames);
+  line.number("first_frame", connection.first.frame).number("first_ns", connection.first.time_ns);
+  line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
+  line.boolean("crc", connection.crc);
+  if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
+  add_offer(line, "offer_a", connection.offer_a);
+  add_offer(line, "offer_b", connection.offer_b);
+  line.array("operations");
+  for (const Side side : {Side::a, Side::b}) {
+    for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
+      const KindStatistics& of_kind = statistics.of(side).kinds[kind];
+      if (of_kind.count > 0) add_kind(line, side, static_cast<Operation::Kind>(kind), of_kind);
+    }
+  }
+  line.close(']');
+  add_side(line, "side_a", statistics.a);
+  add_side(line, "side_b", statistics.b);
+  line.end();
+  flush_if_full();
+}
+
+void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
+  const auto& totals = analysis.totals();
+  const auto& packets = analysis.packet_counts();
+  JsonLine line(out());
+  line.text("type", "trace").text("name", options().name).number("frames", totals.frames);
+  line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
+  line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
+  line.number("connections", analysis.connections().size());
+  line.number("operations", statistics.operations());
+  line.number("tcp_connections", analysis.tcp_connections());
+  line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
+  line.number("infiniband_packets", analysis.infiniband_packets());
+  line.number("truncated_frames", totals.truncated_frames);
+  line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
+  line.number("cut_short_frames", packets.cut_short);
+  line.number("unknown_link_frames", packets.unknown_link).end();
+}
+
+void JsonReport::finish(const Analysis& analysis, const Statistics& statistics,
+                        const Selection& selection) {
+  if (options().connections || options().summary) {
+    for (const Connection& one : analysis.connections()) {
+      if (selection.takes(one)) connection(one, statistics.of(one.id));
+    }
+  }
+  if (options().summary) trace(analysis, statistics);
+  flush();
+}
+
+}  // namespace
+
+std::unique_ptr<Report> json_report(const ReportOptions& options, Report::Write write) {
+  return std::make_unique<JsonReport>(options, std::move(write));
+}
+
+}  // namespace weft::capture

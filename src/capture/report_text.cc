@@ -1,0 +1,277 @@
+// The report for people: a summary, and lists where they are asked for.
+#include <string>
+
+#include "capture/report.h"
+#include "capture/units.h"
+#include "wire/terminate.h"
+
+namespace weft::capture {
+namespace {
+
+const char* arrow_of(Side side) {
+  return side == Side::a ? "→" : "←";
+}
+
+std::string endpoint_text(const Connection& connection, Side side) {
+  const Endpoint& endpoint = connection.endpoint(side);
+  const std::string address = to_string(endpoint.address);
+  if (connection.transport != Transport::iwarp) {
+    return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
+                          : fmt::format("{} QP ?", address);
+  }
+  const bool bracketed = address.find(':') != std::string::npos;
+  return fmt::format(fmt::runtime(bracketed ? "[{}]:{}" : "{}:{}"), address, endpoint.number);
+}
+
+std::string refusal_text(const Refusal& refusal) {
+  switch (refusal.kind) {
+    case Refusal::Kind::terminate:
+      return "Terminate: " +
+             describe(wire::TerminateCode{refusal.layer, refusal.type, refusal.code});
+    case Refusal::Kind::sequence_error:
+      return fmt::format("NAK: PSN {} expected", refusal.psn);
+    case Refusal::Kind::invalid_request:
+      return "NAK: invalid request";
+    case Refusal::Kind::access_error:
+      return "NAK: remote access error";
+    case Refusal::Kind::operational_error:
+      return "NAK: remote operational error";
+    case Refusal::Kind::invalid_rd_request:
+      return "NAK: invalid RD request";
+    case Refusal::Kind::receiver_not_ready:
+      return "RNR NAK";
+  }
+  return "?";
+}
+
+constexpr const char* violation_words[violation_kinds] = {
+    "wrong checksum",           "marker that points elsewhere",  "wrong version",
+    "impossible header",        "message number out of order",   "message offset out of order",
+    "answer without a request", "answer longer than its request"};
+
+std::string framing_text(const Connection& connection) {
+  std::string text = connection.crc ? "CRC" : "no CRC";
+  for (const Side side : {Side::a, Side::b}) {
+    // Who wants markers receives them.
+    const auto& wish = side == Side::a ? connection.offer_b : connection.offer_a;
+    if (wish.markers) text += fmt::format(", markers {}", arrow_of(side));
+  }
+  return text;
+}
+
+std::string depths_text(const Connection::Offer& offer) {
+  return fmt::format("IRD {} ORD {}", offer.ird, offer.ord);
+}
+
+// Who of the two asked for it, and what it cost.
+constexpr const char* operation_line = "    {} {:<12} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}\n";
+
+class TextReport final : public Report {
+ public:
+  using Report::Report;
+
+  void begin() override;
+  void operation(const Operation& operation, const Analysis& analysis) override;
+  void finish(const Analysis& analysis, const Statistics& statistics,
+              const Selection& selection) override;
+
+ private:
+  void title(const Analysis& analysis);
+  void packets(const Analysis& analysis);
+  void heading(const Connection& connection);
+  void connection(const Connection& connection, const ConnectionStatistics& statistics,
+                  const Analysis& analysis);
+  void handshake(const Connection& connection);
+  void kinds(const ConnectionStatistics& statistics);
+  void troubles(Side side, const SideStatistics& statistics, const Analysis& analysis);
+  [[nodiscard]] std::string bold(std::string_view text) const {
+    return options().colours ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
+  }
+};
+
+void TextReport::begin() {
+  if (!options().operations) return;
+  print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", "number", "conn.", " ", "kind",
+        "bytes", "start s", "frames", "latency", "what");
+}
+
+void TextReport::operation(const Operation& operation, const Analysis& analysis) {
+  std::string what;
+  const auto add = [&what](const std::string& words) {
+    if (!what.empty()) what += ", ";
+    what += words;
+  };
+  if (operation.is_request() || operation.kind == Operation::Kind::write) {
+    add(fmt::format("{:#010x} at {:#x}", operation.key, operation.address));
+  }
+  if (operation.send_kind == SendKind::solicited ||
+      operation.send_kind == SendKind::solicited_invalidate) {
+    add("solicited");
+  }
+  if (operation.invalidated_key != 0) {
+    add(fmt::format("invalidates {:#010x}", operation.invalidated_key));
+  }
+  if (operation.has_immediate) add(fmt::format("immediate {:#010x}", operation.immediate));
+  if (operation.repeated) add("asked again");
+  if (operation.outcome != Operation::Outcome::complete) add(to_string(operation.outcome));
+  if (operation.missing_bytes > 0) add(fmt::format("{} B missing", operation.missing_bytes));
+  const std::int64_t latency = operation.latency_ns();
+  const std::uint64_t bytes = operation.kind == Operation::Kind::read && operation.bytes == 0
+                                  ? operation.requested_bytes
+                                  : operation.bytes;
+  print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", operation.number,
+        shown_number(operation.connection), arrow_of(operation.side), to_string(operation.kind),
+        bytes, seconds_text(operation.start.time_ns - analysis.totals().first_ns),
+        operation.start.frame == operation.end.frame
+            ? fmt::format("{}", operation.start.frame)
+            : fmt::format("{}–{}", operation.start.frame, operation.end.frame),
+        latency >= 0 ? duration_text(latency) : "", what);
+  flush_if_full();
+}
+
+void TextReport::title(const Analysis& analysis) {
+  const auto& totals = analysis.totals();
+  print("{}: {}", bold(options().name), count_text(totals.frames, "frame"));
+  if (totals.frames > 0) {
+    print(", {} in {} from {}", bytes_text(totals.wire_bytes),
+          duration_text(totals.last_ns - totals.first_ns), date_text(totals.first_ns));
+  }
+  print("\n");
+}
+
+void TextReport::packets(const Analysis& analysis) {
+  const auto& totals = analysis.totals();
+  const auto& counts = analysis.packet_counts();
+  std::uint64_t of_rdma = 0;
+  for (const Connection& one : analysis.connections()) of_rdma += one.frames;
+  print("{} of {}", count_text(of_rdma, "frame"),
+        count_text(analysis.connections().size(), "RDMA connection"));
+  if (analysis.infiniband_packets() > 0) {
+    print(", {} of InfiniBand or RoCE", count_text(analysis.infiniband_packets(), "frame"));
+  }
+  print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
+        analysis.tcp_connections() == 1 ? "connection" : "connections");
+  const auto tell = [&](std::uint64_t count, const char* what) {
+    if (count > 0) print("{} {}\n", count_text(count, "frame"), what);
+  };
+  tell(totals.truncated_frames, "cut by the snap length: what is missing is counted as lost");
+  tell(counts.cut_short, "cut so short that their headers are missing");
+  tell(counts.malformed, "with headers that contradict themselves");
+  tell(counts.unknown_link, "of a link layer that is not understood");
+  if (analysis.tcp_forgotten() > 0) {
+    print("{} forgotten before the end: too many at a time\n",
+          count_text(analysis.tcp_forgotten(), "TCP connection"));
+  }
+}
+
+void TextReport::heading(const Connection& connection) {
+  print("{} {} {} {} {}  {}\n", bold(fmt::format("[{}]", shown_number(connection.id))),
+        to_string(connection.transport), endpoint_text(connection, Side::a),
+        connection.transport == Transport::ud ? "→" : "⇄", endpoint_text(connection, Side::b),
+        to_string(connection.end));
+}
+
+void TextReport::handshake(const Connection& connection) {
+  if (connection.transport != Transport::iwarp) return;
+  const auto& a = connection.offer_a;
+  const auto& b = connection.offer_b;
+  if (!a.seen && !b.seen) {
+    print("    recognised in mid-stream, {}\n", framing_text(connection));
+    return;
+  }
+  const auto& any = a.seen ? a : b;
+  print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  if (a.has_depths) print("; → asks for {}", depths_text(a));
+  if (b.has_depths) print("; ← answers {}", depths_text(b));
+  print("\n");
+  for (const Side side : {Side::a, Side::b}) {
+    const auto& offer = side == Side::a ? a : b;
+    if (offer.private_data.empty()) continue;
+    print("    {} {} of private data\n", arrow_of(side), bytes_text(offer.private_data.size()));
+  }
+}
+
+void TextReport::kinds(const ConnectionStatistics& statistics) {
+  bool first = true;
+  for (const Side side : {Side::a, Side::b}) {
+    for (std::size_t i = 0; i < operation_kinds; ++i) {
+      const KindStatistics& kind = statistics.of(side).kinds[i];
+      if (kind.count == 0) continue;
+      if (first) {
+        print(operation_line, " ", "", "count", "bytes", "p50", "p90", "p99", "max");
+        first = false;
+      }
+      const auto time = [&](double percent) {
+        return kind.latency.count() > 0 ? duration_text(kind.latency.percentile(percent)) : "";
+      };
+      print(operation_line, arrow_of(side), to_string(static_cast<Operation::Kind>(i)), kind.count,
+            bytes_text(kind.bytes), time(50), time(90), time(99), time(100));
+      if (kind.not_complete > 0) print("        {} of them not complete\n", kind.not_complete);
+    }
+  }
+}
+
+void TextReport::troubles(Side side, const SideStatistics& statistics, const Analysis& analysis) {
+  const char* arrow = arrow_of(side);
+  if (statistics.repeats > 0) {
+    print("    {} {} sent again, in {}\n", arrow, bytes_text(statistics.repeated_bytes),
+          count_text(statistics.repeats, "packet"));
+  }
+  if (statistics.lost_bytes > 0) {
+    print("    {} {} not captured, or not to be understood without it, in {}\n", arrow,
+          bytes_text(statistics.lost_bytes), count_text(statistics.gaps, "gap"));
+  }
+  if (statistics.lost_packets > 0) {
+    print("    {} {} not captured\n", arrow, count_text(statistics.lost_packets, "packet"));
+  }
+  for (std::size_t i = 0; i < violation_kinds; ++i) {
+    if (statistics.violations[i] > 0) {
+      print("    {} {}: {}\n", arrow, violation_words[i], statistics.violations[i]);
+    }
+  }
+  if (statistics.receiver_not_ready > 0) {
+    print("    {} not ready to receive: {}\n", arrow, statistics.receiver_not_ready);
+  }
+  if (statistics.refusals > 0) {
+    print("    {} {} (frame {}, at {} s)\n", arrow, refusal_text(statistics.last_refusal),
+          statistics.last_refusal_at.frame,
+          seconds_text(statistics.last_refusal_at.time_ns - analysis.totals().first_ns));
+  }
+}
+
+void TextReport::connection(const Connection& connection, const ConnectionStatistics& statistics,
+                            const Analysis& analysis) {
+  const std::int64_t origin = analysis.totals().first_ns;
+  print("\n");
+  heading(connection);
+  print("    frames {}–{}, {}, from {} to {} s\n", connection.first.frame, connection.last.frame,
+        count_text(connection.frames, "frame"), seconds_text(connection.first.time_ns - origin),
+        seconds_text(connection.last.time_ns - origin));
+  handshake(connection);
+  kinds(statistics);
+  troubles(Side::a, statistics.a, analysis);
+  troubles(Side::b, statistics.b, analysis);
+}
+
+void TextReport::finish(const Analysis& analysis, const Statistics& statistics,
+                        const Selection& selection) {
+  if (options().summary) {
+    if (options().operations) print("\n");
+    title(analysis);
+    packets(analysis);
+  }
+  if (options().connections || options().summary) {
+    for (const Connection& one : analysis.connections()) {
+      if (selection.takes(one)) connection(one, statistics.of(one.id), analysis);
+    }
+  }
+  flush();
+}
+
+}  // namespace
+
+std::unique_ptr<Report> text_report(const ReportOptions& options, Report::Write write) {
+  return std::make_unique<TextReport>(options, std::move(write));
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,49 @@
+#include "capture/segment.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint32_t psn_mask = 0xFFFFFF;
+constexpr std::uint64_t smallest_mtu_bytes = 256;
+
+}  // namespace
+
+std::uint64_t SubSegment::packets() const {
+  if (length_ <= smallest_mtu_bytes) return 1;
+  return mtu_bytes_ == 0 ? 0 : (length_ + mtu_bytes_ - 1) / mtu_bytes_;
+}
+
+std::uint32_t SubSegment::distance(std::uint32_t psn) const {
+  return (psn - first_psn_) & psn_mask;
+}
+
+Segment::Placed Segment::place(std::uint64_t address, Bytes bytes, std::uint64_t missing) {
+  Placed placed;
+  const std::uint64_t total = bytes.size() + missing;
+  const std::uint64_t offset = address - this->address();
+  if (offset >= length()) {
+    placed.outside = total;
+    return placed;
+  }
+  const std::uint64_t room = length() - offset;
+  placed.outside = total > room ? total - room : 0;
+  const auto fits = std::min<std::uint64_t>(bytes.size(), room);
+  placed.bytes = bytes_.place(offset, bytes.first(fits));
+  bytes_.place_cut(offset + fits, std::min(missing, room - fits));
+  return placed;
+}
+
+bool Segment::holds(std::uint64_t address, std::uint64_t size) const {
+  const std::uint64_t offset = address - this->address();
+  return bytes_.present(offset + size) - bytes_.present(offset) == size;
+}
+
+Assembled Segment::take(std::uint64_t length, Padding padding) const {
+  Assembled taken = bytes_.take(0, std::min<std::uint64_t>(length, this->length()));
+  if (padding == Padding::with) taken.pad();
+  return taken;
+}
+
+}  // namespace weft::capture

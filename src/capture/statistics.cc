@@ -1,0 +1,59 @@
+#include "capture/statistics.h"
+
+#include <numeric>
+
+namespace weft::capture {
+
+std::uint64_t SideStatistics::all_violations() const {
+  return std::accumulate(violations.begin(), violations.end(), std::uint64_t{0});
+}
+
+SideStatistics& Statistics::side(ConnectionId connection, Side side) {
+  while (connections_.size() <= connection) connections_.emplace_back();
+  return connections_[connection].of(side);
+}
+
+const ConnectionStatistics& Statistics::of(ConnectionId connection) const {
+  static const ConnectionStatistics none;
+  return connection < connections_.size() ? connections_[connection] : none;
+}
+
+void Statistics::on_operation(const Operation& operation) {
+  ++operations_;
+  auto& kind =
+      side(operation.connection, operation.side).kinds[static_cast<std::size_t>(operation.kind)];
+  ++kind.count;
+  kind.bytes += operation.bytes;
+  if (operation.outcome != Operation::Outcome::complete) ++kind.not_complete;
+  if (const std::int64_t latency = operation.latency_ns(); latency >= 0) kind.latency.add(latency);
+}
+
+void Statistics::on_refusal(const Origin& origin, const Refusal& refusal) {
+  auto& own = side(origin.connection, origin.side);
+  if (refusal.kind == Refusal::Kind::receiver_not_ready) {
+    ++own.receiver_not_ready;
+    return;
+  }
+  ++own.refusals;
+  own.last_refusal = refusal;
+  own.last_refusal_at = origin.stamp;
+}
+
+void Statistics::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
+  auto& own = side(origin.connection, origin.side);
+  ++own.repeats;
+  own.repeated_bytes += wire_bytes;
+}
+
+void Statistics::on_gap(const Origin& origin, const Gap& gap) {
+  auto& own = side(origin.connection, origin.side);
+  ++own.gaps;
+  own.lost_bytes += gap.wire_bytes;
+  own.lost_packets += gap.packets;
+}
+
+void Statistics::on_violation(const Origin& origin, const Violation& violation) {
+  ++side(origin.connection, origin.side).violations[static_cast<std::size_t>(violation.kind)];
+}
+
+}  // namespace weft::capture

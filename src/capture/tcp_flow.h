@@ -1,0 +1,68 @@
+// One TCP connection: both streams, and what TCP itself says about them.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "capture/tcp_flows.h"
+
+namespace weft::capture {
+
+class TcpFlows::Flow {
+ public:
+  // The first segment tells who asks whom; it must still be given to on_segment().
+  Flow(const TcpFlows& flows, Budget& budget, const TcpSegment& first);
+
+  // Segments of another connection with the same ports: this one is over.
+  [[nodiscard]] bool succeeded_by(const TcpSegment& segment) const;
+  void on_segment(const TcpSegment& segment);
+  void finish(const Stamp& stamp);
+
+ private:
+  // Gives one direction to the reader.
+  class Direction final : public StreamReader {
+   public:
+    Direction(Flow& flow, Side side) : flow_(flow), side_(side) {}
+    void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes) override {
+      flow_.announce(side_);
+      flow_.reader_->on_bytes(side_, stamp, position, bytes);
+    }
+    void on_hole(const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) override {
+      flow_.announce(side_);
+      flow_.reader_->on_hole(side_, stamp, position, bytes);
+    }
+
+   private:
+    Flow& flow_;
+    Side side_;
+  };
+  struct Half {
+    Half(Flow& flow, Side side, const TcpStream::Limits& limits, Budget& budget)
+        : stream(limits, budget), direction(flow, side) {}
+
+    TcpStream stream;
+    Direction direction;
+    bool announced = false;
+    bool finished = false;
+    std::uint64_t strangers = 0;  // segments one behind the other that belong elsewhere
+  };
+
+  [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
+  [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
+  [[nodiscard]] Side side_of(const TcpSegment& segment) const;
+  void announce(Side side);
+  void take_payload(Side side, const TcpSegment& segment);
+  void settle(const Stamp& stamp);
+  void give_up_all(const Stamp& stamp);
+  void check_finished(const Stamp& stamp);
+
+  const TcpFlows& flows_;
+  TcpEndpoints endpoints_;
+  std::unique_ptr<TcpReader> reader_;
+  Half a_;
+  Half b_;
+  std::uint64_t packets_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,77 @@
+#include "capture/tcp_flows.h"
+
+#include <utility>
+
+#include "capture/tcp_flow.h"
+
+namespace weft::capture {
+
+TcpFlows::TcpFlows(const Limits& limits, MakeReader make_reader, LooksNew looks_new)
+    : limits_(limits),
+      budget_(limits.held_bytes),
+      make_reader_(std::move(make_reader)),
+      looks_new_(looks_new) {}
+
+TcpFlows::~TcpFlows() = default;
+
+std::size_t TcpFlows::KeyHash::operator()(const Key& key) const {
+  const std::uint64_t ports = std::uint64_t{key.low_port} << 16 | key.high_port;
+  return key.low.hash() * 31 + key.high.hash() + ports * 0x9E3779B97F4A7C15U;
+}
+
+TcpFlows::Key TcpFlows::key_of(const TcpSegment& segment) {
+  const auto& header = segment.header;
+  if (std::pair(segment.source, header.source_port) <
+      std::pair(segment.destination, header.destination_port)) {
+    return {segment.source, segment.destination, header.source_port, header.destination_port};
+  }
+  return {segment.destination, segment.source, header.destination_port, header.source_port};
+}
+
+TcpFlows::Entries::iterator TcpFlows::find(const Key& key) {
+  // Bulk traffic: most segments belong to the connection of the one before.
+  if (!entries_.empty() && entries_.front().key == key) return entries_.begin();
+  const auto found = index_.find(key);
+  if (found == index_.end()) return entries_.end();
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return entries_.begin();
+}
+
+std::unique_ptr<TcpFlows::Flow> TcpFlows::make_flow(const TcpSegment& segment) {
+  ++connections_;
+  return std::make_unique<Flow>(*this, budget_, segment);
+}
+
+void TcpFlows::on_segment(const TcpSegment& segment) {
+  now_ = segment.stamp;
+  const Key key = key_of(segment);
+  auto entry = find(key);
+  if (entry == entries_.end()) {
+    if (entries_.size() == limits_.flows) forget_oldest();
+    entries_.push_front({key, make_flow(segment)});
+    entry = entries_.begin();
+    index_.emplace(key, entry);
+  } else if (entry->flow->succeeded_by(segment)) {
+    entry->flow->finish(segment.stamp);
+    entry->flow = make_flow(segment);
+  }
+  entry->flow->on_segment(segment);
+}
+
+void TcpFlows::forget_oldest() {
+  entries_.back().flow->finish(now_);
+  index_.erase(entries_.back().key);
+  entries_.pop_back();
+  ++forgotten_;
+}
+
+void TcpFlows::finish() {
+  // In the order in which they were used last.
+  while (!entries_.empty()) {
+    entries_.back().flow->finish(now_);
+    index_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,184 @@
+#include "capture/tcp_stream.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+
+void TcpStream::refer_to(std::uint32_t sequence) {
+  if (next_ == 0) next_ = std::uint64_t{1} << 32 | sequence;
+}
+
+void TcpStream::begin(std::uint32_t sequence) {
+  if (phase_ == Phase::running) return;
+  refer_to(sequence);
+  next_ = position_of(sequence);
+  first_sequence_ = sequence;
+  phase_ = Phase::running;
+}
+
+bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader& reader) {
+  refer_to(segment.sequence);
+  if (phase_ == Phase::unseen) phase_ = Phase::gathering;
+  std::uint64_t begin = position_of(segment.sequence);
+  const std::uint64_t end = begin + segment.bytes.size() + segment.missing_bytes;
+  if (phase_ == Phase::running) {
+    if (begin == next_ && held_.empty() && other.reached(segment.needs)) {
+      pass_on(segment.stamp, segment.bytes, segment.missing_bytes, reader);
+      return true;
+    }
+    if (begin > next_ + limits_.window_bytes || next_ > end + limits_.window_bytes) return false;
+    if (begin < next_) {
+      repeated_bytes_ += std::min(end, next_) - begin;
+      if (end <= next_) return true;
+    }
+  }
+  hold(segment, begin);
+  return true;
+}
+
+bool TcpStream::acknowledge(std::uint32_t sequence) {
+  refer_to(sequence);
+  const std::uint64_t position = position_of(sequence);
+  if (position <= acknowledged_ || position > next_ + limits_.window_bytes) return false;
+  acknowledged_ = position;
+  return true;
+}
+
+// Only the parts that are not held yet: the first one to come stays.
+void TcpStream::hold(const Segment& segment, std::uint64_t begin) {
+  const std::uint64_t end = begin + segment.bytes.size() + segment.missing_bytes;
+  std::uint64_t at = phase_ == Phase::running ? std::max(begin, next_) : begin;
+  auto held = held_.upper_bound(at);
+  if (held != held_.begin()) {
+    const auto before = std::prev(held);
+    const std::uint64_t covered = std::min(before->first + before->second.size(), end);
+    if (covered > at) {
+      repeated_bytes_ += covered - at;
+      at = covered;
+    }
+  }
+  while (at < end) {
+    const std::uint64_t to = held == held_.end() ? end : std::min(end, held->first);
+    if (to > at) hold_piece(segment, begin, at, to);
+    if (held == held_.end() || to == end) return;
+    const std::uint64_t covered = std::min(held->first + held->second.size(), end);
+    repeated_bytes_ += covered - to;
+    at = covered;
+    ++held;
+  }
+}
+
+void TcpStream::hold_piece(const Segment& segment, std::uint64_t begin, std::uint64_t from,
+                           std::uint64_t to) {
+  const std::uint64_t captured = begin + segment.bytes.size();
+  Held held{.stamp = segment.stamp, .bytes = {}, .missing_bytes = 0, .needs = segment.needs};
+  if (from < captured) {
+    const auto bytes = segment.bytes.subspan(from - begin, std::min(to, captured) - from);
+    // What does not fit into the budget is as good as not captured: it becomes a hole.
+    if (!budget_.take(bytes.size())) return;
+    held_bytes_ += bytes.size();
+    held.bytes.assign(bytes.begin(), bytes.end());
+  }
+  held.missing_bytes = to - from - held.bytes.size();
+  held_.emplace(from, std::move(held));
+}
+
+bool TcpStream::deliver(const TcpStream& other, StreamReader& reader) {
+  if (phase_ != Phase::running) return false;
+  bool moved = false;
+  while (!held_.empty() && held_.begin()->first <= next_ &&
+         other.reached(held_.begin()->second.needs)) {
+    pass_on_first(reader);
+    moved = true;
+  }
+  return moved;
+}
+
+void TcpStream::pass_on_first(StreamReader& reader) {
+  auto node = held_.extract(held_.begin());
+  Held& held = node.mapped();
+  held_bytes_ -= held.bytes.size();
+  budget_.give_back(held.bytes.size());
+  const std::uint64_t end = node.key() + held.size();
+  if (end <= next_) return;
+  // It may begin before `next_` where a late SYN or a skipped hole has moved that on.
+  const std::uint64_t known = next_ - std::min(next_, node.key());
+  const std::uint64_t skipped = std::min<std::uint64_t>(known, held.bytes.size());
+  pass_on(held.stamp, Bytes(held.bytes).subspan(skipped),
+          end - next_ - (held.bytes.size() - skipped), reader);
+}
+
+void TcpStream::pass_on(const Stamp& stamp, Bytes bytes, std::uint64_t missing_bytes,
+                        StreamReader& reader) {
+  const std::uint64_t position = next_;
+  next_ += bytes.size() + missing_bytes;
+  if (!bytes.empty()) reader.on_bytes(stamp, position, bytes);
+  if (missing_bytes > 0) reader.on_hole(stamp, position + bytes.size(), missing_bytes);
+}
+
+void TcpStream::skip_to(std::uint64_t position, const Stamp& stamp, StreamReader& reader) {
+  if (position > next_) pass_on(stamp, {}, position - next_, reader);
+}
+
+// A FIN takes a number, too; where it was not captured, one byte too much seems acknowledged.
+bool TcpStream::awaits_acknowledged() const {
+  const std::uint64_t end = end_ ? *end_ : next_ + 1;
+  if (held_.empty() && acknowledged_ == next_ + 1 && end <= next_ + 1) return false;
+  return acknowledged_ > next_;
+}
+
+bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader) {
+  if (phase_ == Phase::unseen) return false;
+  if (phase_ == Phase::gathering) {
+    if (++gathered_packets_ < limits_.gather_packets && !too_much_held()) return false;
+    phase_ = Phase::running;
+    if (!held_.empty()) next_ = held_.begin()->first;
+    return true;
+  }
+  if (too_much_held()) return give_up(stamp, reader);
+  if (!awaits_acknowledged()) {
+    waiting_since_ = 0;
+    return false;
+  }
+  if (waiting_since_ == 0 || waiting_at_ != next_) {
+    waiting_since_ = packet;
+    waiting_at_ = next_;
+    return false;
+  }
+  // Where the other direction is what it waits for, that one's patience has to end first.
+  const std::uint64_t patience = limits_.patience_packets * (lacks_bytes() ? 1 : 2);
+  if (packet - waiting_since_ < patience) return false;
+  if (lacks_bytes()) {
+    // Not beyond what was acknowledged: the rest may be on its way.
+    const std::uint64_t held_from = held_.empty() ? acknowledged_ : held_.begin()->first;
+    skip_to(std::min(held_from, acknowledged_), stamp, reader);
+  } else {
+    pass_on_first(reader);
+  }
+  return true;
+}
+
+bool TcpStream::gives_up_before(const TcpStream& other) const {
+  if (lacks_bytes() != other.lacks_bytes()) return lacks_bytes();
+  const auto frame = [](const TcpStream& stream) {
+    return stream.held_.empty() ? ~std::uint64_t{0} : stream.held_.begin()->second.stamp.frame;
+  };
+  return frame(*this) <= frame(other);
+}
+
+bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
+  if (phase_ == Phase::gathering) {
+    phase_ = Phase::running;
+    if (!held_.empty()) next_ = held_.begin()->first;
+  }
+  if (!held_.empty()) {
+    skip_to(held_.begin()->first, stamp, reader);
+    pass_on_first(reader);
+    return true;
+  }
+  if (phase_ == Phase::unseen || !awaits_acknowledged()) return false;
+  skip_to(acknowledged_, stamp, reader);
+  return true;
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,56 @@
+#include "capture/units.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <array>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::int64_t second_ns = 1'000'000'000;
+
+// Three digits and a unit, each a thousand of the one before.
+template <std::size_t count>
+std::string scaled(double value, const std::array<const char*, count>& units) {
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < count) {
+    value /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
+}  // namespace
+
+std::string bytes_text(std::uint64_t bytes) {
+  return scaled(static_cast<double>(bytes),
+                std::array<const char*, 6>{"B", "kB", "MB", "GB", "TB", "PB"});
+}
+
+std::string duration_text(std::int64_t ns) {
+  return scaled(static_cast<double>(ns), std::array<const char*, 4>{"ns", "µs", "ms", "s"});
+}
+
+std::string seconds_text(std::int64_t ns) {
+  const std::uint64_t size =
+      ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+  return fmt::format("{}{}.{:09}", ns < 0 ? "-" : "", size / second_ns, size % second_ns);
+}
+
+std::string date_text(std::int64_t ns) {
+  std::int64_t seconds = ns / second_ns;
+  std::int64_t rest = ns % second_ns;
+  if (rest < 0) {
+    rest += second_ns;
+    --seconds;
+  }
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:09} UTC", fmt::gmtime(seconds), rest);
+}
+
+std::string count_text(std::uint64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,274 @@
+#include "cli/dissect.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "capture/analysis.h"
+#include "capture/live_source.h"
+#include "capture/merged_source.h"
+#include "capture/packet_source.h"
+#include "capture/report.h"
+#include "capture/statistics.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int all_well = 0;
+constexpr int something_wrong = 1;
+constexpr int unusable = 2;
+
+// --- Options -------------------------------------------------------------------------------------
+
+class WrongOption : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Decimal, or hexadecimal behind 0x.
+std::optional<std::uint32_t> parse_number(const char* option, std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  std::string_view digits = text;
+  const bool hexadecimal = digits.starts_with("0x") || digits.starts_with("0X");
+  if (hexadecimal) digits.remove_prefix(2);
+  std::uint32_t value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, hexadecimal ? 16 : 10);
+  if (error != std::errc{} || end != digits.data() + digits.size()) {
+    throw WrongOption(fmt::format("{}: '{}' is no number; 123 and 0x7b are", option, text));
+  }
+  return value;
+}
+
+std::optional<std::int64_t> parse_seconds(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc{} || end != text.data() + text.size() || !(std::abs(seconds) < 9e9)) {
+    throw WrongOption(fmt::format("--time: '{}' is no number of seconds", text));
+  }
+  return static_cast<std::int64_t>(std::llround(seconds * 1e9));
+}
+
+std::optional<capture::Operation::Kind> parse_kind(const std::string& text) {
+  using Kind = capture::Operation::Kind;
+  if (text.empty()) return std::nullopt;
+  for (const Kind kind : {Kind::send, Kind::write, Kind::read, Kind::fetch_add, Kind::compare_swap,
+                          Kind::atomic, Kind::immediate}) {
+    if (text == to_string(kind)) return kind;
+  }
+  throw WrongOption(fmt::format(
+      "--opcode: '{}' is none of send, write, read, fetch_add, compare_swap, atomic, immediate",
+      text));
+}
+
+capture::Selection selection_of(const DissectOptions& options) {
+  capture::Selection selection;
+  selection.connection = parse_number("--connection", options.connection);
+  selection.queue_pair = parse_number("--qp", options.queue_pair);
+  selection.key = parse_number("--rkey", options.key);
+  selection.kind = parse_kind(options.opcode);
+  const std::string_view time = options.time;
+  if (time.empty()) return selection;
+  const std::size_t dots = time.find("..");
+  if (dots == std::string_view::npos) {
+    throw WrongOption("--time wants FROM..TO in seconds, such as 1.5..2, 3.. or ..10");
+  }
+  selection.from_ns = parse_seconds(time.substr(0, dots));
+  selection.to_ns = parse_seconds(time.substr(dots + 2));
+  return selection;
+}
+
+void check_combination(const DissectOptions& options) {
+  if (options.files.empty() && options.live.empty()) throw WrongOption("which file?");
+  if (!options.files.empty() && !options.live.empty()) {
+    throw WrongOption("--live and files exclude each other");
+  }
+  if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
+  if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
+  if (options.follow && options.files.size() != 1) throw WrongOption("--follow wants one file");
+  if (options.csv && options.operations && options.connections) {
+    throw WrongOption("--csv makes one table: --operations or --connections");
+  }
+}
+
+// --- Signals -------------------------------------------------------------------------------------
+
+// Ctrl-C ends the reading, not the program: the summary follows. Once more ends the program.
+std::atomic<bool> stop_asked{false};
+
+void ask_to_stop(int signal) {
+  stop_asked = true;
+  std::signal(signal, SIG_DFL);
+}
+
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    struct sigaction action {};
+    action.sa_handler = &ask_to_stop;  // without SA_RESTART: a read ends
+    for (std::size_t i = 0; i < 2; ++i) sigaction(signals[i], &action, &before_[i]);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  ~StopOnSignal() {
+    for (std::size_t i = 0; i < 2; ++i) sigaction(signals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr int signals[2] = {SIGINT, SIGTERM};
+  struct sigaction before_[2] = {};
+};
+
+// --- Reading -------------------------------------------------------------------------------------
+
+// Whoever reads our output may have enough of it before its end.
+class OutputClosed : public std::runtime_error {
+ public:
+  OutputClosed() : std::runtime_error("standard output is closed") {}
+};
+
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw OutputClosed();
+}
+
+// Gives the report the operations that are selected, and has them counted.
+class SelectedOperations final : public capture::OperationSink {
+ public:
+  SelectedOperations(const capture::Analysis& analysis, const capture::Selection& selection,
+                     capture::Statistics& statistics, capture::Report* report)
+      : analysis_(analysis), selection_(selection), statistics_(statistics), report_(report) {}
+
+  void on_operation(const capture::Operation& operation) override {
+    if (!selection_.takes(operation, analysis_)) return;
+    statistics_.on_operation(operation);
+    if (report_) report_->operation(operation, analysis_);
+  }
+
+ private:
+  const capture::Analysis& analysis_;
+  const capture::Selection& selection_;
+  capture::Statistics& statistics_;
+  capture::Report* report_;  // nullptr: only counted
+};
+
+std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
+                                            const std::vector<std::string>& files) {
+  if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
+  if (files.size() == 1) return capture::open_capture(files[0], &stop_asked);
+  return capture::merge_captures(files, &stop_asked);
+}
+
+// Until there may be a packet, or a moment has passed.
+void wait_for(const capture::PacketSource& source) {
+  constexpr int moment_ms = 100;
+  pollfd descriptor{source.descriptor(), POLLIN, 0};
+  (void)::poll(&descriptor, 1, moment_ms);  // a negative descriptor only waits
+}
+
+void read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
+              capture::Report& report) {
+  Progress progress(!endless);
+  capture::RawPacket packet;
+  while (!stop_asked) {
+    if (source.next(packet)) {
+      analysis.add(packet);
+      progress.update(source.bytes_read(), source.bytes_in_all());
+      continue;
+    }
+    if (!endless || !source.problem().empty()) return;
+    report.flush();
+    std::fflush(stdout);
+    wait_for(source);
+  }
+}
+
+std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
+                                             const std::string& name) {
+  capture::ReportOptions wanted;
+  wanted.operations = options.operations;
+  wanted.connections = options.connections;
+  wanted.summary = !options.operations && !options.connections;
+  wanted.colours = is_coloured(STDOUT_FILENO);
+  wanted.name = name;
+  if (options.json) return capture::json_report(wanted, write_out);
+  if (options.csv) return capture::csv_report(wanted, write_out);
+  return capture::text_report(wanted, write_out);
+}
+
+bool has_findings(const capture::Analysis& analysis, const capture::Statistics& statistics) {
+  for (const auto& connection : analysis.connections()) {
+    const auto& of_it = statistics.of(connection.id);
+    for (const auto side : {capture::Side::a, capture::Side::b}) {
+      const auto& one = of_it.of(side);
+      if (one.all_violations() + one.refusals + one.receiver_not_ready > 0) return true;
+    }
+    if (connection.end == capture::Connection::End::reset) return true;
+  }
+  return false;
+}
+
+int dissect_one(const DissectOptions& options, const capture::Selection& selection,
+                const std::vector<std::string>& files) {
+  std::string name = options.live.empty() ? files[0] : options.live;
+  if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
+  const auto source = open(options, files);
+  const auto report = make_report(options, name);
+  capture::Analysis analysis;
+  capture::Statistics statistics;
+  SelectedOperations operations(analysis, selection, statistics,
+                                options.operations ? report.get() : nullptr);
+  analysis.add_sink(statistics);
+  analysis.add_operations(operations);
+
+  report->begin();
+  read_all(*source, options.follow || !options.live.empty(), analysis, *report);
+  analysis.finish();
+  report->finish(analysis, statistics, selection);
+  if (std::fflush(stdout) != 0) throw OutputClosed();
+  if (!source->leftover().empty()) say(fmt::format("{}: {}", name, source->leftover()));
+  if (!source->problem().empty()) {
+    say_error(fmt::format("{}: {}", name, source->problem()));
+    return unusable;
+  }
+  return has_findings(analysis, statistics) ? something_wrong : all_well;
+}
+
+}  // namespace
+
+int dissect(const DissectOptions& options) {
+  try {
+    check_combination(options);
+    const capture::Selection selection = selection_of(options);
+    const StopOnSignal stop_on_signal;
+    std::signal(SIGPIPE, SIG_IGN);
+    if (!options.separate) return dissect_one(options, selection, options.files);
+    int worst = all_well;
+    for (const std::string& file : options.files) {
+      if (stop_asked) break;
+      worst = std::max(worst, dissect_one(options, selection, {file}));
+    }
+    return worst;
+  } catch (const OutputClosed&) {
+    return all_well;
+  } catch (const WrongOption& error) {
+    say_error(fmt::format("dissect: {}", error.what()));
+    return unusable;
+  } catch (const std::exception& error) {
+    say_error(error.what());
+    return unusable;
+  }
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,30 @@
+// `weft dissect`: explains RDMA traffic from capture files or an interface.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+struct DissectOptions {
+  std::vector<std::string> files;
+  std::string live;
+  std::string bpf;
+  bool follow = false;
+  bool separate = false;
+  bool operations = false;
+  bool connections = false;
+  bool json = false;
+  bool csv = false;
+  std::string connection;
+  std::string queue_pair;
+  std::string key;
+  std::string time;
+  std::string opcode;
+};
+
+// The exit status: 0, 1 where something is wrong with the traffic, 2 for wrong options or something
+// that cannot be read.
+int dissect(const DissectOptions& options);
+
+}  // namespace weft::cli

@@ -1,0 +1,44 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+namespace weft::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 500ms;  // what takes less needs no bar
+constexpr auto interval = 100ms;
+constexpr std::uint64_t columns = 40;
+
+}  // namespace
+
+Progress::Progress(bool wanted) : wanted_(wanted && isatty(STDERR_FILENO) != 0) {}
+
+Progress::~Progress() {
+  if (shown_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::show(std::uint64_t done, std::uint64_t all) {
+  const auto now = Clock::now();
+  if (now - begun_ < patience || now - last_ < interval) return;
+  last_ = now;
+  shown_ = true;
+  constexpr double mega = 1e6;
+  const double seconds = std::chrono::duration<double>(now - begun_).count();
+  std::string bar;
+  if (all > 0) {
+    const std::uint64_t full = std::min(columns, done * columns / all);
+    bar = fmt::format("[{}{}] {:3} % ", std::string(full, '#'), std::string(columns - full, ' '),
+                      std::min<std::uint64_t>(100, done * 100 / all));
+  }
+  fmt::print(stderr, "\r\033[K{}{:.0f} MB, {:.0f} MB/s", bar, static_cast<double>(done) / mega,
+             static_cast<double>(done) / mega / seconds);
+  std::fflush(stderr);
+}
+
+}  // namespace weft::cli

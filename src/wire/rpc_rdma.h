@@ -1,0 +1,178 @@
+// RPC-over-RDMA version 1: RFC 8166, with the two message types that it made obsolete (RFC 5666).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "wire/error.h"
+
+namespace weft::wire {
+
+inline constexpr std::uint32_t rpc_rdma_version = 1;
+
+// Where a piece of memory is that the peer may read or write (RFC 8166 §3.4.1).
+struct RdmaSegment {
+  static constexpr std::size_t header_bytes = 16;
+
+  std::uint32_t handle = 0;  // rkey or STag
+  std::uint32_t length = 0;
+  std::uint64_t offset = 0;  // virtual address or tagged offset
+
+  [[nodiscard]] static Result<RdmaSegment, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const RdmaSegment&) const = default;
+};
+
+// A segment of a read chunk. Segments with the same position are one chunk; position 0 is the
+// Position-Zero Read Chunk, a whole call (RFC 8166 §3.4.4, §3.5.3).
+struct ReadSegment {
+  static constexpr std::size_t header_bytes = 4 + RdmaSegment::header_bytes;
+
+  std::uint32_t position = 0;  // in the XDR stream of the whole message
+  RdmaSegment target;
+
+  [[nodiscard]] static Result<ReadSegment, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const ReadSegment&) const = default;
+};
+
+// Values outside this list are refused as bad_value (RFC 8166 §4.2).
+enum class RpcRdmaProcedure : std::uint32_t {
+  msg = 0,    // an RPC message follows, perhaps reduced by chunks
+  nomsg = 1,  // the RPC message is in a chunk
+  msgp = 2,   // obsolete: as msg, with padding
+  done = 3,   // obsolete: the reply's chunks were read
+  error = 4,
+};
+
+[[nodiscard]] const char* describe(RpcRdmaProcedure procedure);
+
+enum class RpcRdmaErrorCode : std::uint32_t {
+  version = 1,  // followed by the lowest and the highest version
+  chunk = 2,
+};
+
+struct RpcRdmaError {
+  RpcRdmaErrorCode code = RpcRdmaErrorCode::chunk;
+  std::uint32_t version_low = 0;  // of code `version` only
+  std::uint32_t version_high = 0;
+
+  bool operator==(const RpcRdmaError&) const = default;
+};
+
+// The header as it is sent. The lists are the caller's and must live as long as the value is used.
+struct RpcRdmaHeader {
+  std::uint32_t xid = 0;
+  std::uint32_t credits = 0;
+  RpcRdmaProcedure procedure = RpcRdmaProcedure::msg;
+  std::uint32_t align = 0;  // of msgp only
+  std::uint32_t threshold = 0;
+  RpcRdmaError error{};                  // of error only
+  std::span<const ReadSegment> reads{};  // the lists: of msg, nomsg and msgp
+  std::span<const std::span<const RdmaSegment>> writes{};
+  std::optional<std::span<const RdmaSegment>> reply{};
+
+  [[nodiscard]] std::size_t size() const;
+  // Writes size() bytes.
+  void emit(MutableBytes out) const;
+};
+
+// Segments that stand one behind the other on the wire. Borrows the bytes, which were checked.
+template <typename Segment, std::size_t stride_bytes, std::size_t skip_bytes>
+class SegmentsView {
+ public:
+  SegmentsView() = default;
+  explicit SegmentsView(Bytes bytes) : bytes_(bytes) {}
+
+  [[nodiscard]] std::size_t size() const { return bytes_.size() / stride_bytes; }
+  [[nodiscard]] bool empty() const { return bytes_.empty(); }
+  [[nodiscard]] Segment operator[](std::size_t index) const {
+    return *Segment::parse(bytes_.subspan(index * stride_bytes + skip_bytes));
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+// Each entry of the read list is preceded by a word that says that there is one.
+using ReadListView = SegmentsView<ReadSegment, 4 + ReadSegment::header_bytes, 4>;
+using ChunkView = SegmentsView<RdmaSegment, RdmaSegment::header_bytes, 0>;
+
+// The write list: counted chunks, one behind the other. Borrows the bytes, which were checked.
+class WriteListView {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(Bytes rest) : rest_(rest) {}
+    [[nodiscard]] ChunkView operator*() const { return ChunkView(rest_.subspan(8, chunk_bytes())); }
+    Iterator& operator++() {
+      rest_ = rest_.subspan(8 + chunk_bytes());
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return rest_.size() == other.rest_.size(); }
+
+   private:
+    [[nodiscard]] std::size_t chunk_bytes() const {
+      return load_be<std::uint32_t>(rest_.data() + 4) * RdmaSegment::header_bytes;
+    }
+    Bytes rest_;
+  };
+
+  WriteListView() = default;
+  WriteListView(Bytes bytes, std::size_t count) : bytes_(bytes), count_(count) {}
+
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] Iterator begin() const { return Iterator(bytes_); }
+  [[nodiscard]] Iterator end() const { return Iterator(bytes_.last(0)); }
+
+ private:
+  Bytes bytes_;
+  std::size_t count_ = 0;
+};
+
+// A whole header and what follows it. Borrows the bytes.
+class RpcRdmaView {
+ public:
+  // Fails with bad_version unless the version is 1, with bad_value where a discriminator or the
+  // procedure has a value that RFC 8166 §4 does not know, with truncated where a list goes on
+  // beyond the bytes. Segments are not judged.
+  [[nodiscard]] static Result<RpcRdmaView, WireError> check(Bytes bytes);
+
+  [[nodiscard]] std::uint32_t xid() const { return xid_; }
+  [[nodiscard]] std::uint32_t credits() const { return credits_; }
+  [[nodiscard]] RpcRdmaProcedure procedure() const { return procedure_; }
+  [[nodiscard]] std::uint32_t align() const { return align_; }
+  [[nodiscard]] std::uint32_t threshold() const { return threshold_; }
+  [[nodiscard]] const RpcRdmaError& error() const { return error_; }
+  [[nodiscard]] const ReadListView& reads() const { return reads_; }
+  [[nodiscard]] const WriteListView& writes() const { return writes_; }
+  [[nodiscard]] const std::optional<ChunkView>& reply() const { return reply_; }
+
+  // Of the header, and what stands behind it.
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] Bytes body() const { return body_; }
+
+ private:
+  RpcRdmaView() = default;
+
+  std::uint32_t xid_ = 0;
+  std::uint32_t credits_ = 0;
+  RpcRdmaProcedure procedure_ = RpcRdmaProcedure::msg;
+  std::uint32_t align_ = 0;
+  std::uint32_t threshold_ = 0;
+  RpcRdmaError error_;
+  ReadListView reads_;
+  WriteListView writes_;
+  std::optional<ChunkView> reply_;
+  std::size_t size_ = 0;
+  Bytes body_;
+
+  friend struct RpcRdmaParser;
+};
+
+}  // namespace weft::wire

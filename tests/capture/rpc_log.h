@@ -1,0 +1,44 @@
+// Keeps what an RpcTracker tells.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capture/rpc.h"
+#include "capture/rpc_tracker.h"
+
+namespace weft::capture::test {
+
+struct RpcLog final : RpcSink {
+  void on_rpc(const Rpc& rpc) override { rpcs.push_back(rpc); }
+  void on_finding(const Finding& finding) override { findings.push_back(finding); }
+
+  [[nodiscard]] std::size_t count(std::string_view kind) const {
+    return static_cast<std::size_t>(std::ranges::count(findings, kind, &Finding::kind));
+  }
+  // For messages of failed expectations.
+  [[nodiscard]] std::string all() const {
+    std::string text;
+    for (const Finding& finding : findings) {
+      text += std::string(finding.kind) + ": " + finding.sentence + "\n";
+    }
+    return text;
+  }
+
+  std::vector<Rpc> rpcs;
+  std::vector<Finding> findings;
+};
+
+// What the tracker makes of a script.
+inline RpcLog followed(const TrafficScript& script, const RpcLimits& limits = {}) {
+  RpcLog log;
+  RpcTracker tracker(log, limits);
+  script.feed(tracker);
+  tracker.finish();
+  return log;
+}
+
+}  // namespace weft::capture::test
