@@ -57,9 +57,7 @@ bool Requester::blamed(const Entry& entry, const Terminate& message) const {
   if (!quotes_untagged(message)) return false;
   const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
   if (!header || entry.msn != header->msn) return false;
-  const bool answered = request.operation == Operation::read ||
-                        request.operation == Operation::compare_swap ||
-                        request.operation == Operation::fetch_add;
+  const bool answered = is_answered(request.operation);
   if (header->queue == wire::queue::request) return answered;
   return header->queue == wire::queue::send && !answered && request.operation != Operation::write;
 }
@@ -73,11 +71,7 @@ void Requester::end_by_terminate(const Terminate& message) {
   // The peer works in order: what went before the request at fault was carried out.
   for (; head_ != guilty; ++head_) {
     const Entry& earlier = entry(head_);
-    const bool unanswered = (earlier.request.operation == Operation::read ||
-                             earlier.request.operation == Operation::compare_swap ||
-                             earlier.request.operation == Operation::fetch_add) &&
-                            !earlier.answered;
-    if (unanswered) {
+    if (is_answered(earlier.request.operation) && !earlier.answered) {
       complete(earlier, Status::flushed);
     } else if (earlier.request.signaled) {
       complete(earlier, Status::success);
@@ -100,11 +94,8 @@ void Requester::end_by_loss(std::uint64_t acknowledged_position) {
   retire();
   for (; head_ != tail_; ++head_) {
     const Entry& oldest = entry(head_);
-    const bool answer_needed = oldest.request.operation == Operation::read ||
-                               oldest.request.operation == Operation::compare_swap ||
-                               oldest.request.operation == Operation::fetch_add;
-    const bool arrived =
-        oldest.built && !answer_needed && oldest.end_position <= acknowledged_position;
+    const bool arrived = oldest.built && !is_answered(oldest.request.operation) &&
+                         oldest.end_position <= acknowledged_position;
     if (!arrived) break;
     if (oldest.request.signaled) complete(oldest, Status::success);
   }

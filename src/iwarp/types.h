@@ -24,6 +24,15 @@ enum class Operation : std::uint8_t {
   fetch_add,
 };
 
+[[nodiscard]] constexpr bool is_atomic(Operation operation) {
+  return operation == Operation::compare_swap || operation == Operation::fetch_add;
+}
+
+// The peer sends data back, into memory of the request.
+[[nodiscard]] constexpr bool is_answered(Operation operation) {
+  return operation == Operation::read || is_atomic(operation);
+}
+
 // One entry for the send queue. The slices are copied when it is posted; the memory they name must
 // live until the completion, unless `inline_data` copied that as well.
 struct WorkRequest {
