@@ -139,12 +139,16 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
                                  .ord = parameters.ord,
                                  .rtr = parameters.rtr,
                                  .mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers),
-                                 .limits = limits_},
+                                 .limits = limits_,
+                                 .receiver_not_ready = patience(parameters),
+                                 .peer = parameters.peer,
+                                 .control_stag = parameters.control_stag},
       static_cast<iwarp::Host&>(*this));
   awaits_cm_ = false;
   confirmed_ = parameters.initiator;
   failed_ = false;
   writing_ = false;
+  holds_ = parameters.hold_bytes > 0;
   send_markers_ = parameters.send_markers;
   sent_since_look_ = 0;
   token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());

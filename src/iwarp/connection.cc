@@ -11,13 +11,18 @@ using wire::RdmapOpcode;
 Connection::Connection(const Options& options, Host& host)
     : options_(options),
       host_(host),
+      control_(options.peer.control_stag),
       requester_(options.limits,
                  {.acknowledge = options.acknowledge && options.wire_ord > 0,
                   .ord = std::min(options.ord, options.wire_ord),
-                  .wire_ord = options.wire_ord},
-                 host, out_),
+                  .wire_ord = options.wire_ord,
+                  .send_immediate = options.peer.send_immediate,
+                  .window_bytes = options.peer.control_stag != 0 ? options.peer.hold_bytes : 0},
+                 host, out_, control_),
       responder_({.ird = options.ird}, host, out_),
-      receiver_(host),
+      receiver_({.hold_bytes = options.receiver_not_ready.hold_bytes,
+                 .announcements = options.peer.send_immediate},
+                host),
       deframer_({.crc = options.crc, .strict = options.crc && options.strict_crc}, *this),
       may_send_(options.initiator) {
   out_.configure(
@@ -39,6 +44,7 @@ void Connection::send_rtr() {
       wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::write)}.emit(
           bytes);
       out_.add(bytes, {});
+      requester_.count_rtr_write();
       break;
     }
     case RtrKind::send: {
@@ -46,7 +52,7 @@ void Connection::send_rtr() {
       wire::DdpUntagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::send)}.emit(
           bytes);
       out_.add(bytes, {});
-      requester_.skip_send_msn();
+      requester_.count_rtr_send();
       break;
     }
   }
@@ -80,7 +86,7 @@ void Connection::sent(std::size_t bytes) {
 }
 
 void Connection::fill() {
-  while (may_send_ && !ended() && out_.has_room() && fill_once()) {
+  while (may_send_ && !ended() && out_.has_room() && (fill_once() || control_.due())) {
   }
   if (may_send_ && !ended() && out_.has_room()) requester_.acknowledge();
 }
@@ -88,14 +94,23 @@ void Connection::fill() {
 // Answers and requests take turns, whole message by whole message (RFC 5041 §5.3). Answers wait for
 // nothing but room.
 bool Connection::fill_once() {
+  if (deferred_) {
+    raise_deferred();
+    if (ended()) return false;
+  }
+  if (receiver_.holds()) report_placed();
+  if (control_.due() && !requester_.mid_message() && !responder_.mid_message()) {
+    control_.build(out_);
+    return true;
+  }
   const bool answer_first =
       !requester_.mid_message() && (responder_.mid_message() || responder_turn_);
   for (const bool answer : {answer_first, !answer_first}) {
     if (answer) {
       if (requester_.mid_message()) continue;
       TerminateRaised refusal;
-      if (!responder_.build(refusal)) continue;
-      if (refusal) raise(refused_request(*refusal));
+      if (!responder_.build(refusal, receiver_.placed())) continue;
+      if (refusal) raise(refused_request(*refusal), responder_.fault_number() - 1);
     } else {
       if (responder_.mid_message()) continue;
       if (requester_.acknowledgement_due()) requester_.acknowledge();

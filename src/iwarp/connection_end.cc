@@ -15,7 +15,8 @@ wire::Terminate Connection::refused_request(wire::TerminateCode code) const {
 // of ours there is none (RFC 5041 §5.3).
 TerminateRaised Connection::answer_pending() {
   TerminateRaised refusal;
-  while (!requester_.mid_message() && out_.has_room() && !refusal && responder_.build(refusal)) {
+  while (!requester_.mid_message() && out_.has_room() && !refusal &&
+         responder_.build(refusal, receiver_.placed())) {
   }
   return refusal;
 }
@@ -23,10 +24,15 @@ TerminateRaised Connection::answer_pending() {
 // RFC 5040 §6.8: one Terminate is the last thing that a stream sends. Reads that came before the
 // fault are answered first, so that the peer learns which of its requests were carried out; and if
 // one of them is at fault itself, it was so earlier.
-void Connection::raise(const wire::Terminate& message) {
+void Connection::raise(const wire::Terminate& message, std::optional<std::uint64_t> executed) {
   if (ended()) return;
-  const TerminateRaised earlier = answer_pending();
-  terminate_ = earlier ? refused_request(*earlier) : message;
+  if (const TerminateRaised earlier = answer_pending()) {
+    terminate_ = refused_request(*earlier);
+    executed = responder_.fault_number() - 1;
+  } else {
+    terminate_ = message;
+  }
+  if (executed) say_executed(*executed);
   std::array<std::byte, wire::Terminate::max_bytes> payload;
   const std::size_t size = terminate_.size();
   terminate_.emit(MutableBytes(payload).first(size));
@@ -41,19 +47,25 @@ void Connection::raise(const wire::Terminate& message) {
   end(EndReason::terminated);
 }
 
+// The last word before a Terminate or the end: it may stand in the middle of another message.
+void Connection::say_executed(std::uint64_t messages) {
+  control_.put(wire::ControlWord::executed, messages);
+  control_.build(out_);
+}
+
 // RFC 5040 §6.8, §7.2: the other side's last word; nothing is sent in return.
 void Connection::take_terminate(Bytes payload) {
   const auto parsed = wire::Terminate::parse(payload);
   terminate_ = parsed ? *parsed : wire::Terminate{.code = wire::terminate::rdma_unspecified};
   end_ = EndReason::peer_terminated;
-  requester_.end_by_terminate(terminate_);
+  requester_.end_by_terminate(terminate_, executed_);
   end(EndReason::peer_terminated);
 }
 
 void Connection::peer_closed(std::uint64_t acknowledged_position) {
   if (ended()) return;
   end_ = EndReason::peer_closed;
-  requester_.end_by_loss(acknowledged_position);
+  requester_.end_by_loss(acknowledged_position, executed_);
   end(EndReason::peer_closed);
 }
 
@@ -67,6 +79,8 @@ void Connection::memory_lost() {
 void Connection::close() {
   if (ended()) return;
   (void)answer_pending();
+  // The peer's TCP has seen them arrive, and they will not be placed.
+  if (receiver_.holds()) say_executed(receiver_.executed());
   end(EndReason::local_close);
 }
 

@@ -33,19 +33,18 @@ bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
 }  // namespace
 
 SegmentSink::Course Connection::begin(const Segment& segment) {
+  if (is_discarded(segment)) return Course::place;
   const TerminateRaised raised = check(segment);
-  if (raised) {
-    raise(quote(*raised, &segment));
-    return Course::refuse;
-  }
-  if (segment.tagged || is_send(segment.opcode)) return Course::place;
-  return Course::control;
+  if (raised) return refuse(*raised, segment) ? Course::place : Course::refuse;
+  if (segment.tagged) return is_control_word(segment) ? Course::control : Course::place;
+  return is_send(segment.opcode) ? Course::place : Course::control;
 }
 
 TerminateRaised Connection::check(const Segment& segment) {
   if (!segment.tagged) return check_untagged(segment);
   switch (segment.opcode) {
     case RdmapOpcode::write:
+      if (is_control_word(segment)) return check_control_word(segment);
       return receiver_.check_write(segment);
     case RdmapOpcode::read_response:
       return requester_.check_read_response(segment);
@@ -80,6 +79,10 @@ bool Connection::swallow_rtr_send(const Segment& segment) {
 
 bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                          std::vector<iovec>& out) {
+  if (is_discarded(segment)) {
+    discard_into(out, length);
+    return true;
+  }
   TerminateRaised raised;
   if (!segment.tagged) {
     raised = receiver_.send_targets(segment, offset, length, out);
@@ -88,11 +91,15 @@ bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint
   } else {
     raised = requester_.read_targets(segment, offset, length, out);
   }
-  if (raised) raise(quote(*raised, &segment));
-  return !raised;
+  if (!raised) return true;
+  if (!refuse(*raised, segment)) return false;
+  out.clear();
+  discard_into(out, length);
+  return true;
 }
 
 bool Connection::deliver(const Segment& segment) {
+  if (is_discarded(segment)) return true;
   TerminateRaised raised;
   const bool ready_message = !segment.tagged && swallow_rtr_send(segment);
   if (ready_message) {
@@ -104,8 +111,8 @@ bool Connection::deliver(const Segment& segment) {
   } else {
     requester_.deliver_read_response(segment);
   }
-  if (raised) raise(quote(*raised, &segment));
-  if (raised) return false;
+  if (raised) return refuse(*raised, segment);
+  if (receiver_.holds()) receives_posted();
   note_first_fpdu();
   if (requester_.failed_locally()) end(EndReason::local_error);
   return !ended();
@@ -116,11 +123,12 @@ bool Connection::control(const Segment& segment, Bytes payload) {
     take_terminate(payload);
     return false;
   }
-  const TerminateRaised raised = take_request(segment, payload);
-  if (raised) {
-    raise(quote(*raised, &segment));
-    return false;
+  if (segment.tagged) {
+    if (!take_control_word(segment, payload)) return false;
+  } else if (const TerminateRaised raised = take_request(segment, payload)) {
+    return refuse(*raised, segment);
   }
+  if (receiver_.holds()) receives_posted();
   note_first_fpdu();
   if (requester_.failed_locally()) end(EndReason::local_error);
   return !ended();
@@ -141,10 +149,19 @@ TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) 
   ++expected_request_msn_;
   if (segment.opcode == RdmapOpcode::atomic_request) {
     const auto parsed = wire::AtomicRequest::parse(payload);
-    return parsed ? responder_.take_atomic(segment, *parsed) : malformed;
+    if (!parsed) return malformed;
+    if (const auto raised = responder_.take_atomic(segment, *parsed, place_of_request())) {
+      return raised;
+    }
+  } else {
+    const auto parsed = wire::ReadRequest::parse(payload);
+    if (!parsed) return malformed;
+    if (const auto raised = responder_.take_read(segment, *parsed, place_of_request())) {
+      return raised;
+    }
   }
-  const auto parsed = wire::ReadRequest::parse(payload);
-  return parsed ? responder_.take_read(segment, *parsed) : malformed;
+  receiver_.count_request();
+  return std::nullopt;
 }
 
 void Connection::note_first_fpdu() {

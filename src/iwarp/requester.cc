@@ -15,11 +15,12 @@ constexpr std::uint64_t unproven_limit_bytes = 256 * 1024;
 }  // namespace
 
 Requester::Requester(const QueueLimits& limits, const Options& options, Host& host,
-                     Transmitter& out)
+                     Transmitter& out, ControlOutbox& control)
     : limits_(limits),
       options_(options),
       host_(host),
       out_(out),
+      control_(control),
       entries_(std::max<std::uint32_t>(limits.send_requests, 1)),
       slices_(entries_.size() * std::max<std::uint32_t>(limits.send_slices, 1)),
       inline_data_(entries_.size() * limits.inline_bytes) {}
@@ -43,6 +44,9 @@ bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request
 Requester::Posted Requester::post(const WorkRequest& request) {
   if (tail_ - head_ == entries_.size()) return Posted::queue_full;
   if (!acceptable(limits_, request)) return Posted::invalid;
+  if (request.operation == Operation::send_immediate && !options_.send_immediate) {
+    return Posted::unsupported;
+  }
   const std::uint64_t length = total_bytes(request.slices);
   Entry& added = entry(tail_);
   added = Entry{.request = request, .length_bytes = static_cast<std::uint32_t>(length)};
@@ -114,6 +118,7 @@ bool Requester::build() {
   Entry& current = entry(next_);
   if (!mid_message_) {
     if (!may_start(current)) return false;
+    if (options_.window_bytes != 0 && !window_open(current)) return false;
     if (!start(current)) return true;
     mid_message_ = true;
   }
@@ -121,6 +126,7 @@ bool Requester::build() {
   switch (current.request.operation) {
     case Operation::send:
     case Operation::send_invalidate:
+    case Operation::send_immediate:
       complete = build_send(current);
       break;
     case Operation::write:
@@ -143,10 +149,14 @@ void Requester::finish_build(Entry& entry) {
   mid_message_ = false;
   entry.built = true;
   entry.end_position = out_.end_position();
+  entry.last_message = messages_;
+  if (options_.window_bytes != 0) charge(entry);
+  entry.sent_cost = sent_cost_;
   if (!is_answered(entry.request.operation)) unproven_bytes_ += entry.length_bytes;
   ++next_;
   const bool half_full = (next_ - head_) * 2 >= entries_.size();
-  if (!is_answered(entry.request.operation) && (entry.request.signaled || half_full)) {
+  if (options_.acknowledge && !is_answered(entry.request.operation) &&
+      (entry.request.signaled || half_full)) {
     proof_wanted_ = next_;
   }
 }
@@ -163,7 +173,7 @@ bool Requester::acknowledgement_possible() const {
 }
 
 void Requester::acknowledge() {
-  if (!options_.acknowledge || !acknowledgement_possible()) return;
+  if (!proves() || !acknowledgement_possible()) return;
   build_probe();
   ++acknowledgement_reads_;
 }

@@ -48,12 +48,22 @@ void Requester::deliver_read_response(const Segment& segment) {
 
 void Requester::answered(const Outstanding& finished) {
   proven_ = std::max(proven_, finished.index);
+  proven_cost_ = std::max(proven_cost_, finished.sent_cost);
   if (finished.ours) {
     ours_outstanding_ = false;
   } else {
     --users_outstanding_;
     entry(finished.index).answered = true;
     proven_ = std::max(proven_, finished.index + 1);
+  }
+  retire();
+}
+
+void Requester::placed(std::uint64_t messages) {
+  for (proven_ = std::max(proven_, head_); proven_ != next_; ++proven_) {
+    const Entry& candidate = entry(proven_);
+    if (candidate.last_message > messages) break;
+    proven_cost_ = std::max(proven_cost_, candidate.sent_cost);
   }
   retire();
 }

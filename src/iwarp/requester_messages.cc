@@ -10,6 +10,9 @@ namespace {
 
 using wire::RdmapOpcode;
 
+// The second word of an Immediate Data message that belongs to the Send behind it.
+constexpr std::uint32_t announcing = 1;
+
 RdmapOpcode send_opcode(const WorkRequest& request) {
   const bool invalidate = request.operation == Operation::send_invalidate;
   if (request.solicited) {
@@ -38,7 +41,10 @@ bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
 // Returns true when the message is complete (RFC 5041 §5.3: segments in order of offset).
 bool Requester::build_send(Entry& entry) {
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpUntagged::header_bytes;
-  if (entry.built_bytes == 0) entry.msn = send_msn_;
+  if (entry.built_bytes == 0) {
+    if (entry.request.operation == Operation::send_immediate) build_immediate(entry, announcing);
+    entry.msn = send_msn_;
+  }
   do {
     const auto part = static_cast<std::uint32_t>(
         std::min<std::size_t>(room, entry.length_bytes - entry.built_bytes));
@@ -62,6 +68,7 @@ bool Requester::build_send(Entry& entry) {
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
   ++send_msn_;
+  ++messages_;
   return true;
 }
 
@@ -84,13 +91,15 @@ bool Requester::build_write(Entry& entry) {
     entry.built_bytes += part;
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
-  if (entry.request.operation == Operation::write_immediate) build_immediate(entry);
+  ++messages_;
+  if (entry.request.operation == Operation::write_immediate) build_immediate(entry, 0);
   return true;
 }
 
-// RFC 7306 §6: behind the Write, with nothing of ours in between.
-void Requester::build_immediate(Entry& entry) {
+// RFC 7306 §6: behind the Write, or in front of a Send, with nothing of ours in between.
+void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   entry.msn = send_msn_++;
+  ++messages_;
   const auto opcode =
       entry.request.solicited ? RdmapOpcode::immediate_data_solicited : RdmapOpcode::immediate_data;
   const wire::DdpUntagged header{.last = true,
@@ -100,7 +109,7 @@ void Requester::build_immediate(Entry& entry) {
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
   std::array<std::byte, wire::ImmediateData::header_bytes> payload;
-  wire::ImmediateData{.data_be = entry.request.immediate_be}.emit(payload);
+  wire::ImmediateData{.data_be = entry.request.immediate_be, .tag = tag}.emit(payload);
   const iovec piece{payload.data(), payload.size()};
   out_.add(bytes, {&piece, 1});
 }
@@ -108,6 +117,8 @@ void Requester::build_immediate(Entry& entry) {
 // Adds a message of queue 1 and remembers that its answer is to come.
 void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outstanding) {
   outstanding.msn = request_msn_++;
+  outstanding.sent_cost = sent_cost_;
+  ++messages_;
   const wire::DdpUntagged header{.last = true,
                                  .rdmap_control = wire::rdmap_control(opcode),
                                  .queue = wire::queue::request,
