@@ -126,15 +126,14 @@ int Identifier::establish() {
 }
 
 device::StreamParameters Identifier::agreed(bool initiator) {
-  const device::Settings& settings = registry_->settings();
-  const bool acknowledge = settings.acknowledge;
+  const bool acknowledge = registry_->settings().acknowledge;
   auto parameters = stream_parameters(initiator, negotiated_, asked_ord_, acknowledge);
   if (acknowledge && !parameters.acknowledge) {
     registry_->report_unacknowledged(device::to_string(handle_.id.route.addr.dst_storage));
   }
   // No hello: the application's private data stands where it would. The peer does not know of our
   // hold, and we go by what our own application says of the peer's Sends.
-  parameters.hold_bytes = settings.hold_bytes;
+  parameters.hold_bytes = registry_->context()->device().hold_bytes();
   parameters.rnr_retries = rnr_retries_;
   return parameters;
 }

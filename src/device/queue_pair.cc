@@ -151,6 +151,10 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   holds_ = parameters.hold_bytes > 0;
   send_markers_ = parameters.send_markers;
   sent_since_look_ = 0;
+  // In RTR that is not known yet: see modify(). rdma_cm has said it in its own way.
+  if (pairing_ && handle_.qp.state == IBV_QPS_RTS) {
+    stream_->announce_rnr_retries(attributes_.rnr_retry);
+  }
   token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
   if (token_ == 0) {
     lose_stream();

@@ -114,6 +114,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
     return 0;
   }
   if (!takes_work()) return EINVAL;
+  if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];

@@ -57,6 +57,7 @@ class Connection final : private SegmentSink {
 
   Connection(const Options& options, Host& host);
 
+  [[nodiscard]] bool takes_send_immediate() const { return options_.peer.send_immediate; }
   [[nodiscard]] Requester::Posted post(const WorkRequest& request);
 
   // Appends nothing once the stream has ended.

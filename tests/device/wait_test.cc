@@ -1,5 +1,6 @@
 // Sends that come before their receive, over real sockets and with the device's own clock.
-#include "device/pair_fixture.h"
+#include "device/limits.h"
+#include "device/raw_end.h"
 
 namespace weft::device {
 namespace {
@@ -136,6 +137,61 @@ TEST(Wait, ASendWithImmediateIsASendWithItsImmediate) {
 TEST(Wait, ASendWithImmediateToAStrangerIsUnsupported) {
   Pair pair;
   EXPECT_EQ(send_with_immediate(pair.a, 1, {}, 5), EOPNOTSUPP);
+}
+
+// Two programs that connect by GID and number need not ask for any of it.
+TEST(Wait, IsWhatQueuePairsWithoutACmAgreeOn) {
+  const auto left = make_roce_device();
+  const auto right = make_roce_device();
+  RawEnd a(*left);
+  RawEnd b(*right);
+  a.connect(b, iwarp::rnr_retry_infinite);
+  b.connect(a, iwarp::rnr_retry_infinite);
+  constexpr std::size_t larger_than_the_hold = 2 * limits::hold_bytes;
+  auto from = a.buffer(larger_than_the_hold);
+  auto to = b.buffer(larger_than_the_hold);
+  from->fill(1);
+  ASSERT_EQ(send_with_immediate(a, 1, {from->sge(0, 100)}, 77), 0);
+  ASSERT_EQ(a.send(2, {from->sge(0, larger_than_the_hold)}), 0);
+  EXPECT_TRUE(a.stays_quiet());
+  ASSERT_EQ(b.post_receive(1, {to->sge(0, 100)}), 0);
+  EXPECT_EQ(b.await().imm_data, 77U);
+  EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(b.post_receive(2, {to->sge(0, larger_than_the_hold)}), 0);
+  EXPECT_EQ(b.await().byte_len, larger_than_the_hold);
+  EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(to->holds(1, 0, larger_than_the_hold));
+}
+
+TEST(Wait, EndsAtOnceWithoutRetries) {
+  const auto device = make_roce_device();
+  RawEnd a(*device);
+  RawEnd b(*device);
+  a.connect(b, 0);
+  b.connect(a, 0);
+  auto from = a.buffer(10);
+  ASSERT_EQ(a.send(1, {from->sge(0, 10)}), 0);
+  EXPECT_EQ(a.await().status, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+TEST(Wait, AQueuePairMayWaitForItself) {
+  const auto device = make_roce_device();
+  RawEnd end(*device);
+  end.connect(end, iwarp::rnr_retry_infinite);
+  constexpr std::size_t larger_than_the_hold = 2 * limits::hold_bytes;
+  auto from = end.buffer(larger_than_the_hold);
+  auto to = end.buffer(larger_than_the_hold);
+  from->fill(5);
+  ASSERT_EQ(end.send(1, {from->sge(0, 10)}), 0);
+  ASSERT_EQ(end.send(2, {from->sge(0, larger_than_the_hold)}), 0);
+  EXPECT_TRUE(end.stays_quiet());
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(end.post_receive(i, {to->sge(0, larger_than_the_hold)}), 0);
+    for (int completion = 0; completion < 2; ++completion) {
+      EXPECT_EQ(end.await().status, IBV_WC_SUCCESS);
+    }
+  }
+  EXPECT_TRUE(to->holds(5, 0, larger_than_the_hold));
 }
 
 // What waits for a receive keeps nobody from going away.
