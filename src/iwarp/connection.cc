@@ -96,7 +96,7 @@ void Connection::fill() {
 bool Connection::fill_once() {
   if (deferred_) {
     raise_deferred();
-    if (ended()) return false;
+    if (ended() || !out_.has_room()) return false;
   }
   if (receiver_.holds()) report_placed();
   if (control_.due() && !requester_.mid_message() && !responder_.mid_message()) {
