@@ -29,7 +29,8 @@ namespace weft::cm {
 struct ConnectWishes {
   std::uint16_t responder_resources = 0;
   std::uint16_t initiator_depth = 0;
-  std::uint32_t qp_num = 0;  // where the id has no queue pair
+  std::uint8_t rnr_retries = iwarp::rnr_retry_infinite;  // of the peer's Sends
+  std::uint32_t qp_num = 0;                              // where the id has no queue pair
   std::vector<std::byte> private_data;
 };
 
@@ -159,6 +160,7 @@ class Identifier final : public device::ConnectionObserver,
   bool external_queue_pair_ = false;
   std::weak_ptr<device::QueuePair> queue_pair_;
   std::uint16_t asked_ord_ = 0;
+  std::uint8_t rnr_retries_ = iwarp::rnr_retry_infinite;
   iwarp::Negotiated negotiated_;
   device::StreamSocket waiting_;  // between CONNECT_RESPONSE and rdma_establish(3)
   bool attaching_ = false;        // what the stream says meanwhile is told afterwards

@@ -38,6 +38,7 @@ int Identifier::connect(ConnectWishes wishes) {
     // A queue pair of the program's own need not exist before rdma_establish(3).
     if (choose_queue_pair(wishes.qp_num, queue_pair) == 0) queue_pair_ = queue_pair;
     asked_ord_ = wishes.initiator_depth;
+    rnr_retries_ = wishes.rnr_retries;
     dialer_ = dialer = make_dialer(std::move(wishes));
     stage_ = Stage::connecting;
   }
@@ -126,10 +127,14 @@ int Identifier::establish() {
 
 device::StreamParameters Identifier::agreed(bool initiator) {
   const bool acknowledge = registry_->settings().acknowledge;
-  const auto parameters = stream_parameters(initiator, negotiated_, asked_ord_, acknowledge);
+  auto parameters = stream_parameters(initiator, negotiated_, asked_ord_, acknowledge);
   if (acknowledge && !parameters.acknowledge) {
     registry_->report_unacknowledged(device::to_string(handle_.id.route.addr.dst_storage));
   }
+  // No hello: the application's private data stands where it would. The peer does not know of our
+  // hold, and we go by what our own application says of the peer's Sends.
+  parameters.hold_bytes = registry_->context()->device().hold_bytes();
+  parameters.rnr_retries = rnr_retries_;
   return parameters;
 }
 

@@ -69,6 +69,7 @@ int Identifier::accept(ConnectWishes wishes) {
     if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return EINVAL;
     queue_pair_ = queue_pair;
     asked_ord_ = wishes.initiator_depth;
+    rnr_retries_ = wishes.rnr_retries;
     acknowledge = registry_->settings().acknowledge;
     greeting = greeting_;
     ready_timer_ = std::make_shared<ReadyTimer>(weak_from_this());

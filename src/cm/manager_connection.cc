@@ -41,6 +41,7 @@ int take_wishes(const rdma_cm_id& id, const rdma_conn_param* given, ConnectWishe
                         wishes.initiator_depth);
   }
   wishes.qp_num = given->qp_num;
+  wishes.rnr_retries = std::min(given->rnr_retry_count, iwarp::rnr_retry_infinite);
   if (failed != 0) return failed;
   return take_private_data(given->private_data, given->private_data_len, wishes.private_data);
 }

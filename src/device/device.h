@@ -53,6 +53,8 @@ class Device {
   // In any context; null where there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
+  // Of one connection: Sends that find no receive are kept up to this much; 0: not at all.
+  [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
   void add(Context* context);
   void remove(Context* context);
 

@@ -31,6 +31,12 @@ inline constexpr std::uint16_t max_read_depth = 127;
 inline constexpr std::uint16_t max_wire_read_depth = max_read_depth + 1;
 // One message, as InfiniBand has it. EINVAL.
 inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
+// Of one connection, in the roce personality: Sends that found no receive, 64 bytes for each and
+// their payload. Allocated as they come. A Weft peer waits, for others the stream ends.
+inline constexpr std::uint32_t hold_bytes = 1 << 20;
+// min_rnr_timer is a minimum, and threads do not run within microseconds as hardware does: no retry
+// comes sooner.
+inline constexpr std::uint64_t least_rnr_timer_ns = 1'000'000;
 // How long a closed connection may take to hand over its last bytes; then it is cut.
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 // MPA set-up on a connection that somebody opened to us; then it is closed.

@@ -25,6 +25,8 @@ struct MemoryTable::Table {
 namespace {
 
 constexpr std::size_t first_table_entries = 256;
+// From here on no region has its STag: one in 256 of them all.
+constexpr std::uint32_t control_stags = 0xFF000000;
 
 Region* gravestone() {
   return reinterpret_cast<Region*>(std::uintptr_t{1});
@@ -50,7 +52,7 @@ bool MemoryTable::add(Region& region) {
   // The lowest eight bits are the consumer's key (ibv_inc_rkey), so uniqueness is by the others.
   do {
     stag = static_cast<std::uint32_t>(random_()) & 0xFFFFFF00;
-  } while (stag == 0 || find(stag) != nullptr);
+  } while (stag == 0 || stag >= control_stags || find(stag) != nullptr);
   stag |= static_cast<std::uint32_t>(random_() & 0xFF);
   region.mr.lkey = stag;
   region.mr.rkey = stag;
@@ -59,6 +61,11 @@ bool MemoryTable::add(Region& region) {
   ++size_;
   ++used_;
   return true;
+}
+
+std::uint32_t MemoryTable::random_control_stag() {
+  const std::lock_guard lock(mutex_);
+  return control_stags | static_cast<std::uint32_t>(random_() & ~control_stags);
 }
 
 void MemoryTable::insert(Table& table, Region* region) {

@@ -44,6 +44,8 @@ class MemoryTable {
   // Gives the region an unguessable STag and makes it known; false where the table is full. The
   // table does not own it.
   bool add(Region& region);
+  // As hard to guess as those, and never one of them: for control words.
+  [[nodiscard]] std::uint32_t random_control_stag();
   // After this, and a grace period, nobody holds the region.
   void remove(Region& region);
   // To be called when a grace period has passed: frees what earlier growth left behind.

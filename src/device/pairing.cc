@@ -45,6 +45,16 @@ StreamParameters parameters_of(const iwarp::Negotiated& negotiated, bool initiat
           .rtr = negotiated.rtr};
 }
 
+// What both ends can do counts, and we can do everything that a hello may name.
+iwarp::PeerFeatures features_of(const Hello& hello) {
+  const auto can = [&hello](std::uint32_t capability) {
+    return (hello.capabilities & capability) != 0;
+  };
+  return {.send_immediate = can(Hello::can_send_immediate),
+          .control_stag = can(Hello::can_count_executed) ? hello.control_stag : 0,
+          .hold_bytes = can(Hello::can_hold_sends) ? hello.hold_capacity_bytes : 0};
+}
+
 // Waits a little longer each time, up to `longest`.
 std::uint64_t grow(std::uint64_t pause_ns, std::uint64_t shortest, std::uint64_t longest) {
   return std::clamp(pause_ns * 2, shortest, longest);
@@ -161,17 +171,13 @@ void Pairing::on_deadline() {
 }
 
 std::shared_ptr<Dialer> Pairing::make_dialer() {
-  const Hello hello{.source_qpn = plan_.local.number,
-                    .destination_qpn = plan_.peer.number,
-                    .receive_psn = plan_.receive_psn,
-                    .generation = next_generation()};
   Dialer::Plan plan;
   plan.source = plan_.source;
   plan.destination = plan_.destination;
   plan.handshake.crc = device_.settings().crc;
   plan.handshake.ird = limits::max_wire_read_depth;
   plan.handshake.ord = limits::max_wire_read_depth;
-  plan.private_data = bytes_of(hello);
+  plan.private_data = bytes_of(hello(next_generation()));
   plan.connect_timeout_ns = limits::pairing_connect_ns;
   plan.handshake_timeout_ns = limits::handshake_ns;
   plan.may_fall_back = false;
@@ -185,14 +191,14 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
 void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   std::unique_lock lock(mutex_);
   if (attempt != attempt_ || phase_ != Phase::dialing) return;
-  const auto hello = Hello::parse(outcome.private_data);
-  const bool agreed = outcome.status == 0 && hello && hello->source_qpn == plan_.peer.number &&
-                      hello->destination_qpn == plan_.local.number;
-  if (!agreed) return on_turned_down(hello ? hello->answer : HelloAnswer::refused);
+  const auto reply = Hello::parse(outcome.private_data);
+  const bool agreed = outcome.status == 0 && reply && reply->source_qpn == plan_.peer.number &&
+                      reply->destination_qpn == plan_.local.number;
+  if (!agreed) return on_turned_down(reply ? reply->answer : HelloAnswer::refused);
   phase_ = Phase::paired;
   dialer_.reset();
   lock.unlock();
-  hand_over(std::move(outcome.socket), outcome.negotiated, true);
+  hand_over(std::move(outcome.socket), outcome.negotiated, features_of(*reply), true);
 }
 
 // With the lock held.
@@ -221,38 +227,50 @@ void Pairing::loop() {
                                  .ird = limits::max_wire_read_depth,
                                  .ord = limits::max_wire_read_depth};
   // No capture: there is no peer whose half of the conversation it could show.
-  hand_over(StreamSocket(std::move(fd), nullptr, true), agreed, true);
+  hand_over(StreamSocket(std::move(fd), nullptr, true), agreed, features_of(hello(0)), true);
 }
 
-void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated, bool initiator) {
+Hello Pairing::hello(std::uint32_t generation) const {
+  return {
+      .source_qpn = plan_.local.number,
+      .destination_qpn = plan_.peer.number,
+      .receive_psn = plan_.receive_psn,
+      .generation = generation,
+      .capabilities = Hello::can_send_immediate | Hello::can_hold_sends | Hello::can_count_executed,
+      .control_stag = plan_.control_stag,
+      .hold_capacity_bytes = device_.hold_bytes()};
+}
+
+void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                        const iwarp::PeerFeatures& peer, bool initiator) {
   const auto queue_pair = queue_pair_.lock();
   if (!queue_pair) return;
-  const auto parameters = parameters_of(negotiated, initiator, device_.settings().acknowledge);
+  auto parameters = parameters_of(negotiated, initiator, device_.settings().acknowledge);
+  parameters.hold_bytes = device_.hold_bytes();
+  parameters.peer = peer;
+  parameters.control_stag = plan_.control_stag;
   if (queue_pair->attach_pair(std::move(stream), parameters, *this) != ENOMEM) return;
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::paired) try_again(limits::longest_redial_ns);
 }
 
-void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello& hello) {
-  const HelloAnswer answer = judge(*greeting, hello);
-  const Hello reply{.answer = answer,
-                    .source_qpn = plan_.local.number,
-                    .destination_qpn = plan_.peer.number,
-                    .receive_psn = plan_.receive_psn,
-                    .generation = hello.generation};
-  if (answer != HelloAnswer::accepted) {
+void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello& request) {
+  Hello reply = hello(request.generation);
+  reply.answer = judge(*greeting, request);
+  if (reply.answer != HelloAnswer::accepted) {
     greeting->reject(bytes_of(reply));
     return;
   }
   const int failed = greeting->accept(
       limits::max_wire_read_depth, limits::max_wire_read_depth, bytes_of(reply),
-      [weak = weak_from_this(), weak_greeting = std::weak_ptr(greeting)](StreamSocket stream) {
+      [weak = weak_from_this(), weak_greeting = std::weak_ptr(greeting),
+       peer = features_of(request)](StreamSocket stream) {
         const auto self = weak.lock();
         const auto answered = weak_greeting.lock();
         if (!self || !answered) return;
-        self->on_accepted(std::move(stream), answered->handshake().negotiated());
+        self->on_accepted(std::move(stream), answered->handshake().negotiated(), peer);
       });
-  if (failed != 0) on_accepted(StreamSocket(), {});
+  if (failed != 0) on_accepted(StreamSocket(), {}, {});
 }
 
 HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
@@ -279,14 +297,15 @@ HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
   return HelloAnswer::accepted;
 }
 
-void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiated) {
+void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                          const iwarp::PeerFeatures& peer) {
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::accepting) return;
     if (!stream.valid()) return try_again(limits::shortest_redial_ns);
     phase_ = Phase::paired;
   }
-  hand_over(std::move(stream), negotiated, false);
+  hand_over(std::move(stream), negotiated, peer, false);
 }
 
 void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting) {

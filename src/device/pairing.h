@@ -44,6 +44,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     sockaddr_storage source{};       // the address behind the local GID
     sockaddr_storage destination{};  // the peer's, with its slot's port
     std::uint32_t receive_psn = 0;
+    std::uint32_t control_stag = 0;  // where the peer may write control words
   };
 
   // Why no connection may come of what the program gave: EINVAL, or 0.
@@ -65,7 +66,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   [[nodiscard]] bool over();
 
   // Somebody at the other side asks for our queue pair.
-  void on_request(const std::shared_ptr<Greeting>& greeting, const wire::Hello& hello);
+  void on_request(const std::shared_ptr<Greeting>& greeting, const wire::Hello& request);
 
   void on_ready(std::uint32_t /*events*/) override {}
   void on_deadline() override;
@@ -85,8 +86,11 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   void loop();
   void on_dialed(std::uint32_t attempt, Dialer::Outcome outcome);
   void on_turned_down(wire::HelloAnswer answer);
-  void on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiated);
-  void hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated, bool initiator);
+  void on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                   const iwarp::PeerFeatures& peer);
+  void hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                 const iwarp::PeerFeatures& peer, bool initiator);
+  [[nodiscard]] wire::Hello hello(std::uint32_t generation) const;
   void try_again(std::uint64_t pause_ns);
   [[nodiscard]] std::uint64_t end_of_patience_ns() const;
 

@@ -139,14 +139,22 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
                                  .ord = parameters.ord,
                                  .rtr = parameters.rtr,
                                  .mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers),
-                                 .limits = limits_},
+                                 .limits = limits_,
+                                 .receiver_not_ready = patience(parameters),
+                                 .peer = parameters.peer,
+                                 .control_stag = parameters.control_stag},
       static_cast<iwarp::Host&>(*this));
   awaits_cm_ = false;
   confirmed_ = parameters.initiator;
   failed_ = false;
   writing_ = false;
+  holds_ = parameters.hold_bytes > 0;
   send_markers_ = parameters.send_markers;
   sent_since_look_ = 0;
+  // In RTR that is not known yet: see modify(). rdma_cm has said it in its own way.
+  if (pairing_ && handle_.qp.state == IBV_QPS_RTS) {
+    stream_->announce_rnr_retries(attributes_.rnr_retry);
+  }
   token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
   if (token_ == 0) {
     lose_stream();

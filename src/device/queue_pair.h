@@ -45,6 +45,14 @@ struct StreamParameters {
   std::uint16_t wire_ord = 1;  // on the wire
   std::uint16_t ord = 0;       // the application's share
   iwarp::RtrKind rtr = iwarp::RtrKind::none;
+  // Sends without a receive that are held; 0: the stream ends at once.
+  std::uint32_t hold_bytes = 0;
+  // How often the peer's Sends are to be tried: what it said in its hello, or else what the
+  // application here said of it.
+  std::uint8_t rnr_retries = iwarp::rnr_retry_infinite;
+  iwarp::PeerFeatures peer{};
+  // What our own hello said: MemoryTable::random_control_stag(), or 0.
+  std::uint32_t control_stag = 0;
 };
 
 class QueuePair final : public Pollable,
@@ -93,6 +101,9 @@ class QueuePair final : public Pollable,
   void drive_inline();
   void on_ready(std::uint32_t events) override;
   void on_put_off() override;
+  void on_deadline() override;
+  // The shared receive queue has receives again, and this queue pair had asked for one.
+  void shared_receives_posted();
 
   // Memory is going away: returns when this queue pair has nothing more to do with it.
   void forget_memory(const std::byte* base, std::size_t length_bytes);
@@ -131,6 +142,7 @@ class QueuePair final : public Pollable,
   void fail_waiting();
   void on_stream_over();
   [[nodiscard]] bool takes_work() const;
+  [[nodiscard]] bool takes_send_immediate() const;
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
   int post_one(const ibv_send_wr& request);
   void flush_send(const ibv_send_wr& request);
@@ -138,6 +150,10 @@ class QueuePair final : public Pollable,
   void run();
   void drive_stream();
   void finish_turn();
+  void receives_posted();
+  void keep_time();
+  void tell_patience();
+  [[nodiscard]] iwarp::ReceiverNotReady patience(const StreamParameters& parameters) const;
   void receive_available();
   void send_available();
   void follow_segment_size(std::size_t sent_bytes);
@@ -181,6 +197,8 @@ class QueuePair final : public Pollable,
   std::uint64_t token_ = 0;        // with the engine
   bool writing_ = false;           // EPOLLOUT is asked for
   bool answers_put_off_ = false;
+  bool holds_ = false;                                    // Sends that find no receive
+  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // on_deadline() comes then
   bool send_markers_ = false;
   std::size_t sent_since_look_ = 0;  // at TCP's segment size
   std::weak_ptr<ConnectionObserver> observer_;

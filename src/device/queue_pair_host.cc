@@ -41,6 +41,7 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
   switch (operation) {
     case Operation::send:
     case Operation::send_invalidate:
+    case Operation::send_immediate:
       return IBV_WC_SEND;
     case Operation::write:
     case Operation::write_immediate:
@@ -69,7 +70,8 @@ iwarp::Memory QueuePair::local_memory(const iwarp::LocalSlice& slice, bool for_w
 }
 
 bool QueuePair::next_receive(iwarp::ReceiveRequest& request) {
-  return shared_receives_ ? shared_receives_->take(request) : receives_.take(request);
+  if (shared_receives_) return shared_receives_->take(request, holds_ ? this : nullptr);
+  return receives_.take(request);
 }
 
 bool QueuePair::invalidate(std::uint32_t stag) {

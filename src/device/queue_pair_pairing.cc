@@ -14,6 +14,7 @@ void QueuePair::begin_pairing() {
   Pairing::Plan plan;
   const int failed = Pairing::make_plan(context_.device(), handle_.qp.qp_num, attributes_, plan);
   if (failed != 0) return;
+  plan.control_stag = memory_.random_control_stag();
   // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
   pairing_.reset(new Pairing(context_.device(), weak_from_this(), plan));
   pairing_->start();
@@ -50,6 +51,11 @@ void QueuePair::fail_pairing(const Pairing& pairing) {
 bool QueuePair::takes_work() const {
   if (handle_.qp.state != IBV_QPS_RTS && handle_.qp.state != IBV_QPS_SQD) return false;
   return stream_ || pairing_ || awaits_cm_;
+}
+
+// Without rdma_cm the peer can only be a Weft.
+bool QueuePair::takes_send_immediate() const {
+  return stream_ ? stream_->takes_send_immediate() : pairing_ != nullptr;
 }
 
 // After posting, where there is no stream.

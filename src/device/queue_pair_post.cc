@@ -22,6 +22,9 @@ bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
     case IBV_WR_SEND_WITH_INV:
       operation = Operation::send_invalidate;
       return true;
+    case IBV_WR_SEND_WITH_IMM:
+      operation = Operation::send_immediate;
+      return true;
     case IBV_WR_RDMA_WRITE:
       operation = Operation::write;
       return true;
@@ -49,6 +52,9 @@ void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
     case Operation::send_invalidate:
       work.rkey = request.invalidate_rkey;
       break;
+    case Operation::send_immediate:
+      work.immediate_be = request.imm_data;
+      break;
     case Operation::write_immediate:
       work.immediate_be = request.imm_data;
       [[fallthrough]];
@@ -75,6 +81,8 @@ int error_of(iwarp::Requester::Posted posted) {
       return ENOMEM;
     case iwarp::Requester::Posted::invalid:
       return EINVAL;
+    case iwarp::Requester::Posted::unsupported:
+      return EOPNOTSUPP;
   }
   return EINVAL;
 }
@@ -106,6 +114,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
     return 0;
   }
   if (!takes_work()) return EINVAL;
+  if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
@@ -142,8 +151,10 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
     }
     if (failed == 0) continue;
     *bad = request;
+    receives_posted();
     return failed;
   }
+  receives_posted();
   return 0;
 }
 
@@ -163,7 +174,9 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   }
   if (const int failed = check_attributes(attributes, mask, next)) return failed;
   apply(attributes, mask);
-  return walk ? 0 : change_state(next);
+  const int failed = walk ? 0 : change_state(next);
+  if (mask & (IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER)) tell_patience();
+  return failed;
 }
 
 int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const {

@@ -32,6 +32,8 @@ struct Settings {
   bool strict_crc = true;         // place nothing before its CRC is known to be right
   std::string capture_path;       // pcapng file; empty: none
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
+  // In roce, of one connection: Sends that found no receive. Not for users to choose.
+  std::uint32_t hold_bytes = limits::hold_bytes;
   // Work waits at least so long for a peer that refuses or is not there; not for users to choose.
   std::uint64_t least_patience_ns = limits::least_patience_ns;
 };

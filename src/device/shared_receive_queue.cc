@@ -1,9 +1,11 @@
 #include "device/shared_receive_queue.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "device/context.h"
 #include "device/limits.h"
+#include "device/queue_pair.h"
 
 namespace weft::device {
 
@@ -25,21 +27,39 @@ SharedReceiveQueue::~SharedReceiveQueue() {
 }
 
 int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
-  const std::lock_guard lock(mutex_);
-  for (; request; request = request->next) {
-    if (const int failed = ring_.post(*request)) {
-      *bad = request;
-      return failed;
+  int failed = 0;
+  std::vector<std::weak_ptr<QueuePair>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (; request && failed == 0; request = request->next) {
+      failed = ring_.post(*request);
+      if (failed != 0) *bad = request;
     }
+    waiting.swap(waiting_);
   }
-  return 0;
+  // Who gets nothing this time asks again. Their locks come before ours.
+  for (const auto& one : waiting) {
+    if (const auto queue_pair = one.lock()) queue_pair->shared_receives_posted();
+  }
+  return failed;
 }
 
-bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request) {
+void SharedReceiveQueue::wait(QueuePair& waiting) {
+  const auto added = waiting.weak_from_this();
+  const auto same = [&added](const auto& one) {
+    return !one.owner_before(added) && !added.owner_before(one);
+  };
+  if (std::none_of(waiting_.begin(), waiting_.end(), same)) waiting_.push_back(added);
+}
+
+bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request, QueuePair* waiting) {
   bool below = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!ring_.take(request)) return false;
+    if (!ring_.take(request)) {
+      if (waiting) wait(*waiting);
+      return false;
+    }
     below = limit_ > 0 && ring_.size() < limit_;
     if (below) limit_ = 0;  // fires once: ibv_modify_srq(3)
   }

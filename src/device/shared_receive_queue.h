@@ -5,13 +5,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "device/receive_queue.h"
 
 namespace weft::device {
 
 class Context;
+class QueuePair;
 
 class SharedReceiveQueue {
  public:
@@ -27,7 +30,8 @@ class SharedReceiveQueue {
 
   int post(ibv_recv_wr* request, ibv_recv_wr** bad);
   // Takes one for a queue pair; raises IBV_EVENT_SRQ_LIMIT_REACHED when the level falls below.
-  bool take(iwarp::ReceiveRequest& request);
+  // Where there is none and `waiting` is not null, that one is told of the next that is posted.
+  bool take(iwarp::ReceiveRequest& request, QueuePair* waiting = nullptr);
   int modify(const ibv_srq_attr& attributes, int mask);
   void query(ibv_srq_attr& attributes);
 
@@ -36,6 +40,8 @@ class SharedReceiveQueue {
   void remove_user() { --users_; }
 
  private:
+  void wait(QueuePair& waiting);
+
   ibv_srq srq_{};  // first: see of()
   Context& context_;
   std::atomic<int> users_{0};  // queue pairs
@@ -43,6 +49,7 @@ class SharedReceiveQueue {
   ReceiveRing ring_;
   std::uint32_t max_slices_;
   std::uint32_t limit_ = 0;  // 0: not armed
+  std::vector<std::weak_ptr<QueuePair>> waiting_;
 };
 
 }  // namespace weft::device

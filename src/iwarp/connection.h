@@ -4,6 +4,9 @@
 //   plan_receive() says where the next bytes of the stream go; received() takes note of them.
 //   plan_send() says what goes out next; sent() takes note of what went.
 //
+// Time matters only while something waits for a receive: after received() and receives_posted(),
+// needs_time() asks for on_time(), which comes again at deadline_ns().
+//
 // A read of several requests' worth of bytes may raise completions and answers; flush() turns work
 // and answers into FPDUs, and is called by plan_send().
 #pragma once
@@ -11,12 +14,15 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "iwarp/control_outbox.h"
 #include "iwarp/deframer.h"
 #include "iwarp/host.h"
 #include "iwarp/receiver.h"
+#include "iwarp/receiver_not_ready.h"
 #include "iwarp/requester.h"
 #include "iwarp/responder.h"
 #include "iwarp/transmitter.h"
@@ -40,10 +46,18 @@ class Connection final : private SegmentSink {
     RtrKind rtr = RtrKind::none;  // what the initiator sends first; the responder may expect
     std::size_t mulpdu_bytes = 1442;
     QueueLimits limits{};
+    ReceiverNotReady receiver_not_ready{};
+    PeerFeatures peer{};
+    // Where the peer, being a Weft, writes control words; 0: nowhere. Unguessable, and no region of
+    // the application has it.
+    std::uint32_t control_stag = 0;
   };
+
+  static constexpr std::uint64_t never_ns = UINT64_MAX;
 
   Connection(const Options& options, Host& host);
 
+  [[nodiscard]] bool takes_send_immediate() const { return options_.peer.send_immediate; }
   [[nodiscard]] Requester::Posted post(const WorkRequest& request);
 
   // Appends nothing once the stream has ended.
@@ -53,6 +67,18 @@ class Connection final : private SegmentSink {
   // What goes out next; empty where there is nothing. Valid until the next call of another member.
   [[nodiscard]] std::span<const iovec> plan_send();
   void sent(std::size_t bytes);
+
+  // Receives were posted: what waited for them is placed.
+  void receives_posted();
+  [[nodiscard]] bool starving() const { return receiver_.starving() != 0; }
+  // Something began to wait, or waits no more: on_time() is due.
+  [[nodiscard]] bool needs_time() const { return receiver_.starving() != waiting_message_; }
+  void on_time(std::uint64_t now_ns);
+  // When the wait is over; never_ns where nothing waits, or for ever.
+  [[nodiscard]] std::uint64_t deadline_ns() const;
+  void set_rnr_timer(std::uint64_t timer_ns) { options_.receiver_not_ready.timer_ns = timer_ns; }
+  // Tells the peer how often our own Sends are to be tried.
+  void announce_rnr_retries(std::uint8_t retries);
 
   // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours
   // its TCP has acknowledged, counted from the first byte of the first FPDU.
@@ -76,7 +102,8 @@ class Connection final : private SegmentSink {
   // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which
   // carry no data.
   [[nodiscard]] bool only_proofs_due() const {
-    return out_.empty() && responder_.only_proofs_due() && !requester_.has_something_to_send();
+    return out_.empty() && responder_.only_proofs_due(receiver_.placed()) && !control_.due() &&
+           !requester_.has_something_to_send();
   }
 
   // Memory goes away: whatever is still to be sent from it is copied.
@@ -97,23 +124,53 @@ class Connection final : private SegmentSink {
   bool control(const Segment& segment, Bytes payload) override;
   void fault(wire::TerminateCode code, const Segment* segment) override;
 
+  // A fault of a request that is raised in its turn: earlier requests may wait for receives, and
+  // answers to them for room.
+  struct DeferredFault {
+    wire::Terminate message;
+    std::uint64_t executed = 0;
+    bool gave_up = false;  // waiting for a receive: nothing else is placed
+  };
+
   [[nodiscard]] TerminateRaised check(const Segment& segment);
   [[nodiscard]] TerminateRaised check_untagged(const Segment& segment);
   [[nodiscard]] TerminateRaised take_request(const Segment& segment, Bytes payload);
   void take_terminate(Bytes payload);
+  // A control word is ours to recognise, before and without any table of regions.
+  [[nodiscard]] bool is_control_word(const Segment& segment) const {
+    return segment.tagged_header.stag == options_.control_stag && options_.control_stag != 0 &&
+           segment.opcode == wire::RdmapOpcode::write;
+  }
+  [[nodiscard]] static TerminateRaised check_control_word(const Segment& segment);
+  [[nodiscard]] bool take_control_word(const Segment& segment, Bytes payload);
+  [[nodiscard]] bool is_request(const Segment& segment) const;
+  [[nodiscard]] bool is_discarded(const Segment& segment) const {
+    return deferred_ && is_request(segment);
+  }
+  [[nodiscard]] bool refuse(wire::TerminateCode code, const Segment& segment);
+  [[nodiscard]] Responder::Place place_of_request() const {
+    return {.number = receiver_.messages() + 1, .held_before = receiver_.held()};
+  }
+  void give_up_waiting(wire::TerminateCode code);
+  void defer(const DeferredFault& fault);
+  void raise_deferred();
+  void report_placed();
+  void discard_into(std::vector<iovec>& out, std::uint32_t length);
   void note_first_fpdu();
   [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
   void send_rtr();
   void fill();
   bool fill_once();
   [[nodiscard]] wire::Terminate refused_request(wire::TerminateCode code) const;
-  void raise(const wire::Terminate& message);
+  void raise(const wire::Terminate& message, std::optional<std::uint64_t> executed = std::nullopt);
+  void say_executed(std::uint64_t messages);
   [[nodiscard]] TerminateRaised answer_pending();
   void end(EndReason reason);
 
   Options options_;
   Host& host_;
   Transmitter out_;
+  ControlOutbox control_;
   Requester requester_;
   Responder responder_;
   Receiver receiver_;
@@ -126,6 +183,13 @@ class Connection final : private SegmentSink {
   std::uint32_t expected_answer_msn_ = 1;
   EndReason end_ = EndReason::none;
   wire::Terminate terminate_;
+  std::optional<std::uint64_t> executed_;  // as the peer said
+
+  std::uint64_t reported_placed_ = 0;
+  std::uint64_t waiting_message_ = 0;  // whose wait is timed; see Receiver::starving()
+  std::uint64_t waiting_since_ns_ = 0;
+  std::optional<DeferredFault> deferred_;
+  std::vector<std::byte> discarded_;  // where the payload of what follows a fault goes
 };
 
 }  // namespace weft::iwarp

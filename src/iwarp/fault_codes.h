@@ -1,6 +1,7 @@
 // Which error code a fault has, by the layer that finds it (RFC 5040 §4.8, RFC 5041 §8).
 #pragma once
 
+#include "iwarp/segment.h"
 #include "iwarp/types.h"
 #include "wire/terminate.h"
 
@@ -35,6 +36,16 @@ namespace weft::iwarp {
     default:
       return wire::terminate::rdma_invalid_stag;
   }
+}
+
+// A Terminate that names the segment at fault, where there is one.
+[[nodiscard]] inline wire::Terminate quote(wire::TerminateCode code, const Segment* segment) {
+  wire::Terminate message{.code = code};
+  if (!segment) return message;
+  message.ddp_segment_bytes = segment->ulpdu_bytes();
+  message.ddp_header_bytes = segment->header_bytes();
+  message.ddp_header = segment->raw_header;
+  return message;
 }
 
 }  // namespace weft::iwarp

@@ -44,6 +44,7 @@ void Receiver::deliver_write(const Segment& segment) {
   if (!write_open_) write_bytes_ = 0;
   write_bytes_ += segment.payload_bytes;
   write_open_ = !segment.last();
+  if (!write_open_) ++messages_;
 }
 
 // RFC 5041 §5.3, §8: queue 0 takes messages in order, their segments without a gap.
@@ -51,19 +52,28 @@ TerminateRaised Receiver::check_send(const Segment& segment) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
   if (header.message_offset != expected_offset_) return wire::terminate::untagged_invalid_offset;
-  if (header.message_offset == 0 && !taken_) {
+  if (!begun_) {
     if (const auto raised = begin_message(segment)) return raised;
   }
+  if (holding_) return continue_held(segment);
   if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
   }
   return std::nullopt;
 }
 
-TerminateRaised Receiver::begin_message(const Segment& /*segment*/) {
-  if (!host_.next_receive(current_)) return wire::terminate::untagged_no_buffer;
+bool Receiver::take_receive() {
+  if (taken_) return true;
+  if (!host_.next_receive(current_)) return false;
   taken_ = true;
   capacity_bytes_ = total_bytes(current_.slices);
+  return true;
+}
+
+TerminateRaised Receiver::begin_message(const Segment& segment) {
+  grant_wanted_ = false;
+  if (holds() || !take_receive()) return begin_held(segment);
+  begun_ = true;
   return std::nullopt;
 }
 
@@ -75,9 +85,12 @@ TerminateRaised Receiver::fail_receive(Status status, wire::TerminateCode code) 
 
 TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t offset,
                                        std::uint32_t length, std::vector<iovec>& out) {
-  const Fault fault =
-      map_slices(host_, current_.slices,
-                 segment.untagged_header.message_offset + std::uint64_t{offset}, length, true, out);
+  const std::uint64_t position = segment.untagged_header.message_offset + std::uint64_t{offset};
+  if (holding_) {
+    out.push_back({hold_->back().payload.data() + position, length});
+    return std::nullopt;
+  }
+  const Fault fault = map_slices(host_, current_.slices, position, length, true, out);
   if (fault == Fault::none) return std::nullopt;
   // Our own application posted memory that it may not use: not the peer's fault.
   return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
@@ -86,9 +99,25 @@ TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t off
 TerminateRaised Receiver::deliver_send(const Segment& segment) {
   expected_offset_ += segment.payload_bytes;
   if (!segment.last()) return std::nullopt;
+  const std::uint64_t length_bytes = expected_offset_;
+  const auto immediate_be = std::exchange(announced_be_, std::nullopt);
+  if (holding_) {
+    hold_->back().immediate_be = immediate_be;
+    hold_->back().complete = true;
+  } else if (const auto raised = complete_send(segment, length_bytes, immediate_be)) {
+    return raised;
+  }
+  arrived();
+  return std::nullopt;
+}
+
+TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t length_bytes,
+                                        std::optional<std::uint32_t> immediate_be) {
   ReceiveCompletion completion{.wr_id = current_.wr_id,
-                               .length_bytes = static_cast<std::uint32_t>(expected_offset_),
-                               .solicited = is_solicited(segment.opcode)};
+                               .length_bytes = static_cast<std::uint32_t>(length_bytes),
+                               .solicited = is_solicited(segment.opcode),
+                               .has_immediate = immediate_be.has_value(),
+                               .immediate_be = immediate_be.value_or(0)};
   if (invalidates(segment.opcode)) {
     const std::uint32_t stag = segment.untagged_header.invalidate_stag;
     if (!host_.invalidate(stag)) {  // RFC 5040 §5.3
@@ -105,28 +134,60 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
   // A Send with this MSN may be under way: it holds the receive, and this is none of its segments.
-  if (header.message_offset != 0 || !segment.last() || taken_) {
+  if (header.message_offset != 0 || !segment.last() || begun_) {
     return wire::terminate::untagged_invalid_offset;
   }
+  if (announced_be_) return wire::terminate::rdma_unexpected_opcode;
+  if (options_.announcements && immediate.tag != 0) return announce(immediate);
   if (const auto raised = begin_message(segment)) return raised;
-  complete({.wr_id = current_.wr_id,
-            .length_bytes = static_cast<std::uint32_t>(write_bytes_),
-            .solicited = is_solicited(segment.opcode),
-            .from_write = true,
-            .has_immediate = true,
-            .immediate_be = immediate.data_be});
+  if (holding_) {
+    HeldMessage& message = hold_->back();
+    message.immediate_be = immediate.data_be;
+    message.from_write = true;
+    message.write_bytes = write_bytes_;
+    message.complete = true;
+  } else {
+    complete_immediate(segment, write_bytes_, immediate.data_be);
+  }
+  arrived();
   write_bytes_ = 0;
   return std::nullopt;
 }
 
-void Receiver::complete(ReceiveCompletion completion) {
+// It has an MSN, and no receive: that is taken by the Send.
+TerminateRaised Receiver::announce(const wire::ImmediateData& immediate) {
+  announced_be_ = immediate.data_be;
+  arrived();
+  return std::nullopt;
+}
+
+void Receiver::complete_immediate(const Segment& segment, std::uint64_t write_bytes,
+                                  std::uint32_t immediate_be) {
+  complete({.wr_id = current_.wr_id,
+            .length_bytes = static_cast<std::uint32_t>(write_bytes),
+            .solicited = is_solicited(segment.opcode),
+            .from_write = true,
+            .has_immediate = true,
+            .immediate_be = immediate_be});
+}
+
+void Receiver::complete(const ReceiveCompletion& completion) {
   taken_ = false;
-  expected_offset_ = 0;
-  ++expected_msn_;
   host_.complete_receive(completion);
 }
 
+// The message of queue 0 that was under way is there, placed or held.
+void Receiver::arrived() {
+  begun_ = false;
+  holding_ = false;
+  expected_offset_ = 0;
+  ++expected_msn_;
+  ++messages_;
+}
+
 void Receiver::flush(Status status) {
+  hold_.reset();
+  grant_wanted_ = false;
   if (!taken_) return;
   taken_ = false;
   host_.complete_receive({.wr_id = current_.wr_id, .status = status});

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "iwarp/control_outbox.h"
 #include "iwarp/host.h"
 #include "iwarp/segment.h"
 #include "iwarp/transmitter.h"
@@ -23,13 +25,16 @@ class Requester {
  public:
   struct Options {
     bool acknowledge = true;
-    std::uint16_t ord = 0;       // reads and atomics of the application at a time
-    std::uint16_t wire_ord = 1;  // all reads and atomics, ours included
+    std::uint16_t ord = 0;           // reads and atomics of the application at a time
+    std::uint16_t wire_ord = 1;      // all reads and atomics, ours included
+    bool send_immediate = false;     // the peer takes announcements
+    std::uint32_t window_bytes = 0;  // what the peer can hold (PeerFeatures); 0: no limit
   };
 
-  enum class Posted : std::uint8_t { ok, queue_full, invalid };
+  enum class Posted : std::uint8_t { ok, queue_full, invalid, unsupported };
 
-  Requester(const QueueLimits& limits, const Options& options, Host& host, Transmitter& out);
+  Requester(const QueueLimits& limits, const Options& options, Host& host, Transmitter& out,
+            ControlOutbox& control);
 
   [[nodiscard]] Posted post(const WorkRequest& request);
   // Whether a queue of such limits takes the request at all, full or not.
@@ -45,7 +50,7 @@ class Requester {
   [[nodiscard]] bool acknowledgement_due() const;
   // A call of build() or acknowledge() may add something now.
   [[nodiscard]] bool has_something_to_send() const {
-    return next_ != tail_ || (options_.acknowledge && acknowledgement_possible());
+    return next_ != tail_ || (proves() && acknowledgement_possible());
   }
 
   // Segments that answer our requests. An error code is what the answer deserves.
@@ -62,16 +67,26 @@ class Requester {
   // Whether all that was posted has completed.
   [[nodiscard]] bool idle() const { return head_ == tail_; }
 
-  // The stream has ended; each request completes, the rest of them flushed.
-  void end_by_terminate(const wire::Terminate& message);
-  void end_by_loss(std::uint64_t acknowledged_position);
+  // The peer says that it carried out so many of our messages: a proof that needs no read.
+  void placed(std::uint64_t messages);
+  // The peer has a receive for the message of queue 0 with this MSN.
+  void granted(std::uint32_t msn);
+
+  // The stream has ended; each request completes, the rest of them flushed. `executed`: so many of
+  // our messages were carried out, and the next one is at fault; empty where the peer did not say.
+  void end_by_terminate(const wire::Terminate& message, std::optional<std::uint64_t> executed);
+  void end_by_loss(std::uint64_t acknowledged_position, std::optional<std::uint64_t> executed);
   void flush();
   // The memory of the first request that TCP has not taken whole cannot be read.
   void blame_unsent();
 
   [[nodiscard]] std::uint64_t acknowledgement_reads() const { return acknowledgement_reads_; }
-  // The next MSN on queue 0, for a ready-to-receive Send.
-  void skip_send_msn() { ++send_msn_; }
+  // Ready-to-receive messages count as well: a Send, with the next MSN on queue 0, and a Write.
+  void count_rtr_send() {
+    ++send_msn_;
+    ++messages_;
+  }
+  void count_rtr_write() { ++messages_; }
   // A zero-length RDMA Read as ready-to-receive message (RFC 6581 §5.1).
   void build_probe();
 
@@ -83,6 +98,8 @@ class Requester {
     std::uint32_t built_bytes = 0;
     std::uint32_t msn = 0;
     std::uint64_t end_position = 0;
+    std::uint64_t last_message = 0;  // its number among all our messages, from 1
+    std::uint64_t sent_cost = 0;     // up to its end: see window_open()
     bool built = false;
     bool answered = false;
     Status failure = Status::success;
@@ -98,6 +115,7 @@ class Requester {
     std::uint64_t sink_offset = 0;
     std::uint32_t size_bytes = 0;
     std::uint32_t received_bytes = 0;
+    std::uint64_t sent_cost = 0;  // of all Sends before it: see window_open()
   };
 
   [[nodiscard]] Entry& entry(std::uint64_t index) { return entries_[index % entries_.size()]; }
@@ -107,12 +125,18 @@ class Requester {
   [[nodiscard]] std::span<LocalSlice> slices_of(std::uint64_t index);
   void store_slices(const WorkRequest& request);
   [[nodiscard]] bool acknowledgement_possible() const;
+  // Proofs are asked for: for completions, or to know what the peer has taken out of its hold.
+  [[nodiscard]] bool proves() const { return options_.acknowledge || options_.window_bytes != 0; }
   [[nodiscard]] bool may_start(const Entry& entry) const;
+  [[nodiscard]] bool needs_grant(const Entry& entry) const;
+  [[nodiscard]] bool window_open(const Entry& entry);
+  [[nodiscard]] bool grant_given();
+  void charge(const Entry& entry);
   bool start(Entry& entry);
   [[nodiscard]] bool gather(std::uint64_t index, std::uint32_t bytes);
   bool build_send(Entry& entry);
   bool build_write(Entry& entry);
-  void build_immediate(Entry& entry);
+  void build_immediate(Entry& entry, std::uint32_t tag);
   void build_read(Entry& entry);
   void build_atomic(Entry& entry);
   void add_untagged(wire::RdmapOpcode opcode, const Entry& entry, std::uint32_t bytes, bool last);
@@ -122,12 +146,15 @@ class Requester {
   void answered(const Outstanding& outstanding);
   [[nodiscard]] bool done(std::uint64_t index) const;
   void complete(const Entry& entry, Status status);
+  [[nodiscard]] std::uint64_t find_guilty(const wire::Terminate& message,
+                                          std::optional<std::uint64_t> executed) const;
   [[nodiscard]] bool blamed(const Entry& entry, const wire::Terminate& message) const;
 
   QueueLimits limits_;
   Options options_;
   Host& host_;
   Transmitter& out_;
+  ControlOutbox& control_;
 
   // head_ <= next_ <= tail_: oldest not completed, next to build, next free. They only grow.
   std::vector<Entry> entries_;
@@ -150,6 +177,14 @@ class Requester {
 
   std::uint32_t send_msn_ = 1;
   std::uint32_t request_msn_ = 1;
+  std::uint64_t messages_ = 0;  // built whole
+
+  // Towards a peer with a hold of limited size: see window_open().
+  enum class Grant : std::uint8_t { none, asked, given };
+  Grant grant_ = Grant::none;  // for the request at next_
+  std::uint64_t sent_cost_ = 0;
+  std::uint64_t proven_cost_ = 0;
+
   std::vector<iovec> gathered_;
 };
 

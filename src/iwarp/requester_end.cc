@@ -56,28 +56,37 @@ bool Requester::blamed(const Entry& entry, const Terminate& message) const {
   }
   if (!quotes_untagged(message)) return false;
   const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
-  if (!header || entry.msn != header->msn) return false;
-  const bool answered = request.operation == Operation::read ||
-                        request.operation == Operation::compare_swap ||
-                        request.operation == Operation::fetch_add;
+  if (!header) return false;
+  const bool announced = request.operation == Operation::send_immediate;
+  if (entry.msn != header->msn && !(announced && entry.msn - 1 == header->msn)) return false;
+  const bool answered = is_answered(request.operation);
   if (header->queue == wire::queue::request) return answered;
   return header->queue == wire::queue::send && !answered && request.operation != Operation::write;
 }
 
-void Requester::end_by_terminate(const Terminate& message) {
-  std::uint64_t guilty = head_;
-  const std::uint64_t started = next_ + (mid_message_ ? 1 : 0);
-  while (guilty != started && (guilty < proven_ || !blamed(entry(guilty), message))) ++guilty;
-  if (guilty == started) return flush();
+// The index of the request at fault; tail_ where it is none of ours.
+std::uint64_t Requester::find_guilty(const Terminate& message,
+                                     std::optional<std::uint64_t> executed) const {
+  const std::uint64_t started = next_ + (mid_message_ || grant_ == Grant::asked ? 1 : 0);
+  for (std::uint64_t index = head_; index != started; ++index) {
+    const Entry& candidate = entry(index);
+    if (executed) {
+      if (!candidate.built || candidate.last_message > *executed) return index;
+    } else if (index >= proven_ && blamed(candidate, message)) {
+      return index;
+    }
+  }
+  return tail_;
+}
+
+void Requester::end_by_terminate(const Terminate& message, std::optional<std::uint64_t> executed) {
+  const std::uint64_t guilty = find_guilty(message, executed);
+  if (guilty == tail_) return flush();
 
   // The peer works in order: what went before the request at fault was carried out.
   for (; head_ != guilty; ++head_) {
     const Entry& earlier = entry(head_);
-    const bool unanswered = (earlier.request.operation == Operation::read ||
-                             earlier.request.operation == Operation::compare_swap ||
-                             earlier.request.operation == Operation::fetch_add) &&
-                            !earlier.answered;
-    if (unanswered) {
+    if (is_answered(earlier.request.operation) && !earlier.answered) {
       complete(earlier, Status::flushed);
     } else if (earlier.request.signaled) {
       complete(earlier, Status::success);
@@ -96,15 +105,14 @@ void Requester::blame_unsent() {
   }
 }
 
-void Requester::end_by_loss(std::uint64_t acknowledged_position) {
+void Requester::end_by_loss(std::uint64_t acknowledged_position,
+                            std::optional<std::uint64_t> executed) {
   retire();
   for (; head_ != tail_; ++head_) {
     const Entry& oldest = entry(head_);
-    const bool answer_needed = oldest.request.operation == Operation::read ||
-                               oldest.request.operation == Operation::compare_swap ||
-                               oldest.request.operation == Operation::fetch_add;
-    const bool arrived =
-        oldest.built && !answer_needed && oldest.end_position <= acknowledged_position;
+    const bool arrived = oldest.built && !is_answered(oldest.request.operation) &&
+                         (executed ? oldest.last_message <= *executed
+                                   : oldest.end_position <= acknowledged_position);
     if (!arrived) break;
     if (oldest.request.signaled) complete(oldest, Status::success);
   }

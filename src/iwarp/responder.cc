@@ -40,12 +40,14 @@ TerminateRaised Responder::enqueue(Request request) {
   return std::nullopt;
 }
 
-TerminateRaised Responder::take_read(const Segment& segment, const wire::ReadRequest& request) {
-  return enqueue({.read = request, .segment = segment});
+TerminateRaised Responder::take_read(const Segment& segment, const wire::ReadRequest& request,
+                                     Place place) {
+  return enqueue({.place = place, .read = request, .segment = segment});
 }
 
-TerminateRaised Responder::take_atomic(const Segment& segment, const wire::AtomicRequest& request) {
-  return enqueue({.atomic = true, .operands = request, .segment = segment});
+TerminateRaised Responder::take_atomic(const Segment& segment, const wire::AtomicRequest& request,
+                                       Place place) {
+  return enqueue({.atomic = true, .place = place, .operands = request, .segment = segment});
 }
 
 void Responder::report(const Request& request) {
@@ -55,10 +57,11 @@ void Responder::report(const Request& request) {
   fault_report_.ddp_header = request.segment.raw_header;
   fault_report_.has_read_request = !request.atomic;
   fault_report_.read_request = request.read;
+  fault_number_ = request.place.number;
 }
 
-bool Responder::build(TerminateRaised& refusal) {
-  if (queue_.empty()) return false;
+bool Responder::build(TerminateRaised& refusal, std::uint64_t placed) {
+  if (!may_build(placed)) return false;
   Request& oldest = queue_.front();
   refusal = oldest.atomic ? answer_atomic(oldest) : answer_read(oldest);
   if (refusal) {

@@ -22,29 +22,45 @@ class Responder {
   Responder(const Options& options, Host& host, Transmitter& out)
       : options_(options), host_(host), out_(out) {}
 
+  // Where a request stands among everything that the peer's requester has sent.
+  struct Place {
+    std::uint64_t number = 0;       // from 1
+    std::uint64_t held_before = 0;  // messages held by then: see Receiver::held()
+  };
+
   // Queues a request that arrived. An error code is what it deserves.
-  [[nodiscard]] TerminateRaised take_read(const Segment& segment, const wire::ReadRequest& request);
+  [[nodiscard]] TerminateRaised take_read(const Segment& segment, const wire::ReadRequest& request,
+                                          Place place);
   [[nodiscard]] TerminateRaised take_atomic(const Segment& segment,
-                                            const wire::AtomicRequest& request);
+                                            const wire::AtomicRequest& request, Place place);
 
   // Adds FPDUs of the oldest answer, to its end or to the end of the room there is. False: nothing
-  // to add. When the request turns out to be wrong, sets `refusal`; fault_report() quotes it.
-  bool build(TerminateRaised& refusal);
+  // to add. `placed`: see Receiver::placed(). When the request turns out to be wrong, sets
+  // `refusal`; fault_report() quotes it.
+  bool build(TerminateRaised& refusal, std::uint64_t placed);
+  // build() would add something.
+  [[nodiscard]] bool may_build(std::uint64_t placed) const {
+    return !queue_.empty() && queue_.front().place.held_before <= placed;
+  }
   [[nodiscard]] bool mid_message() const { return !queue_.empty() && queue_.front().started; }
   [[nodiscard]] bool idle() const { return queue_.empty(); }
   // There are answers to give, all of them to empty reads.
-  [[nodiscard]] bool only_proofs_due() const {
-    return !queue_.empty() && std::all_of(queue_.begin(), queue_.end(), [](const Request& request) {
-      return !request.atomic && request.read.size_bytes == 0;
-    });
+  [[nodiscard]] bool only_proofs_due(std::uint64_t placed) const {
+    return may_build(placed) &&
+           std::all_of(queue_.begin(), queue_.end(), [](const Request& request) {
+             return !request.atomic && request.read.size_bytes == 0;
+           });
   }
   [[nodiscard]] const wire::Terminate& fault_report() const { return fault_report_; }
+  // The place of the request that it quotes.
+  [[nodiscard]] std::uint64_t fault_number() const { return fault_number_; }
 
  private:
   struct Request {
     bool atomic = false;
     bool started = false;
     std::uint32_t sent_bytes = 0;
+    Place place{};
     wire::ReadRequest read{};
     wire::AtomicRequest operands{};
     Segment segment{};
@@ -61,6 +77,7 @@ class Responder {
   std::deque<Request> queue_;
   std::uint32_t atomic_msn_ = 1;
   wire::Terminate fault_report_;
+  std::uint64_t fault_number_ = 0;
 };
 
 }  // namespace weft::iwarp

@@ -1,6 +1,7 @@
 #include "iwarp/transmitter.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "base/crc32c.h"
@@ -29,6 +30,7 @@ bool Transmitter::has_room() const {
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
   if (!arena_) arena_ = std::make_unique_for_overwrite<std::byte[]>(arena_bytes);
+  assert(bytes <= arena_bytes - arena_used_ && "somebody did not ask has_room()");
   std::byte* at = arena_.get() + arena_used_;
   arena_used_ += bytes;
   return at;

@@ -17,12 +17,27 @@ struct LocalSlice {
 enum class Operation : std::uint8_t {
   send,
   send_invalidate,
+  send_immediate,  // to a peer that takes announcements: see Receiver
   write,
   write_immediate,
   read,
   compare_swap,
   fetch_add,
 };
+
+[[nodiscard]] constexpr bool is_atomic(Operation operation) {
+  return operation == Operation::compare_swap || operation == Operation::fetch_add;
+}
+
+// The peer sends data back, into memory of the request.
+[[nodiscard]] constexpr bool is_answered(Operation operation) {
+  return operation == Operation::read || is_atomic(operation);
+}
+
+// The peer needs a receive for it.
+[[nodiscard]] constexpr bool takes_receive(Operation operation) {
+  return operation < Operation::write || operation == Operation::write_immediate;
+}
 
 // One entry for the send queue. The slices are copied when it is posted; the memory they name must
 // live until the completion, unless `inline_data` copied that as well.

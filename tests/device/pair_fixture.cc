@@ -166,6 +166,10 @@ std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets() {
 
 Pair::Pair(const PairOptions& options)
     : device(make_device(options.settings)), a(*device, options.ends), b(*device, options.ends) {
+  connect(*a.queue_pair, *b.queue_pair, options);
+}
+
+void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
   auto [active, passive] = sockets();
   const auto depth = static_cast<std::uint16_t>(options.read_depth + 1);
   StreamParameters parameters{.crc = options.settings.crc,
@@ -173,12 +177,20 @@ Pair::Pair(const PairOptions& options)
                               .ird = depth,
                               .wire_ord = depth,
                               .ord = options.read_depth,
-                              .rtr = iwarp::RtrKind::write};
-  EXPECT_EQ(a.queue_pair->attach(StreamSocket(std::move(active), nullptr, true), parameters, {}),
-            0);
+                              .rtr = iwarp::RtrKind::write,
+                              .hold_bytes = options.hold_bytes};
+  constexpr std::uint32_t stags[] = {0xFF000001, 0xFF000002};
+  const auto introduce = [&](int self) {
+    if (!options.weft_peers) return;
+    parameters.control_stag = stags[self];
+    parameters.peer = {
+        .send_immediate = true, .control_stag = stags[1 - self], .hold_bytes = options.hold_bytes};
+  };
+  introduce(0);
+  EXPECT_EQ(a.attach(StreamSocket(std::move(active), nullptr, true), parameters, {}), 0);
   parameters.initiator = false;
-  EXPECT_EQ(b.queue_pair->attach(StreamSocket(std::move(passive), nullptr, false), parameters, {}),
-            0);
+  introduce(1);
+  EXPECT_EQ(b.attach(StreamSocket(std::move(passive), nullptr, false), parameters, {}), 0);
 }
 
 }  // namespace weft::device

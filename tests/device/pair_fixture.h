@@ -93,6 +93,8 @@ struct PairOptions {
   EndOptions ends;
   Settings settings;
   std::uint16_t read_depth = 8;  // the application's, in both directions
+  std::uint32_t hold_bytes = 0;
+  bool weft_peers = false;  // as after an exchange of hellos
 };
 
 class Pair {
@@ -100,6 +102,7 @@ class Pair {
   explicit Pair(const PairOptions& options = {});
   // The socket that carries the stream, from a listener on 127.0.0.1: (active, passive).
   static std::pair<sys::Descriptor, sys::Descriptor> sockets();
+  static void connect(QueuePair& active, QueuePair& passive, const PairOptions& options);
 
   std::unique_ptr<Device> device;  // both ends share it, as two contexts of one process do
   End a;

@@ -45,11 +45,12 @@ int RawEnd::to_rtr(const ibv_gid& gid, std::uint32_t number) {
   return queue_pair->modify(rtr_attributes(gid, number), rtr_mask);
 }
 
-int RawEnd::to_rts(std::uint8_t timeout, std::uint8_t retries) {
+int RawEnd::to_rts(std::uint8_t timeout, std::uint8_t retries, std::uint8_t rnr_retries) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = timeout;
   attributes.retry_cnt = retries;
+  attributes.rnr_retry = rnr_retries;
   attributes.max_rd_atomic = 1;
   return queue_pair->modify(attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                             IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
@@ -62,10 +63,10 @@ int RawEnd::to(ibv_qp_state state) {
   return queue_pair->modify(attributes, IBV_QP_STATE);
 }
 
-void RawEnd::connect(RawEnd& peer) {
+void RawEnd::connect(RawEnd& peer, std::uint8_t rnr_retries) {
   EXPECT_EQ(to_init(), 0);
   EXPECT_EQ(to_rtr(peer.gid(), peer.number()), 0);
-  EXPECT_EQ(to_rts(), 0);
+  EXPECT_EQ(to_rts(1, 0, rnr_retries), 0);
 }
 
 bool RawEnd::stays_quiet() {

@@ -21,10 +21,10 @@ class RawEnd : public End {
   [[nodiscard]] static ibv_qp_attr rtr_attributes(const ibv_gid& gid, std::uint32_t number);
   int to_rtr(const ibv_gid& gid, std::uint32_t number);
   // The least patience that attributes can ask for: the device's own floor.
-  int to_rts(std::uint8_t timeout = 1, std::uint8_t retries = 0);
+  int to_rts(std::uint8_t timeout = 1, std::uint8_t retries = 0, std::uint8_t rnr_retries = 0);
   int to(ibv_qp_state state);
   // All the way towards a peer.
-  void connect(RawEnd& peer);
+  void connect(RawEnd& peer, std::uint8_t rnr_retries = 0);
 
   // Nothing completes for a while. A test that works never fails here, however slow the machine.
   [[nodiscard]] bool stays_quiet();

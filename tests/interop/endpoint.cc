@@ -86,7 +86,7 @@ rdma_conn_param parameters_for(const Region& region, std::uint8_t depth, std::ui
   parameters.responder_resources = depth;
   parameters.initiator_depth = depth;
   parameters.retry_count = 7;
-  parameters.rnr_retry_count = 7;
+  parameters.rnr_retry_count = 1;  // a Send without a receive is to fail before the test does
   parameters.qp_num = qp_number;
   return parameters;
 }

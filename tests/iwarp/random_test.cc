@@ -1,91 +1,10 @@
 // Random work in both directions over random links, against a model.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-
-#include "random_work.h"
+#include "random_world.h"
 
 namespace weft::test {
 namespace {
-
-using iwarp::EndReason;
-using iwarp::Status;
-
-// More of them with WEFT_TEST_LONG.
-std::uint64_t runs(std::uint64_t count) {
-  return std::getenv("WEFT_TEST_LONG") ? count * 20 : count;
-}
-
-iwarp::Connection::Options random_options(Random& random, bool initiator) {
-  auto options = roomy(initiator);
-  options.strict_crc = random.chance(4);
-  options.acknowledge = !random.chance(3);
-  options.ord = static_cast<std::uint16_t>(random.between(1, 16));
-  constexpr std::size_t mulpdus[] = {128, 512, 1442, 8954, 64'768};
-  options.mulpdu_bytes = mulpdus[random.below(5)];
-  options.limits.send_requests = static_cast<std::uint32_t>(random.between(1, 40));
-  return options;
-}
-
-iwarp::HandshakeOptions random_handshake(Random& random) {
-  iwarp::HandshakeOptions options;
-  options.crc = random.chance(2);
-  options.rtr = {.send = random.chance(2), .write = true, .read = random.chance(2)};
-  if (random.chance(3)) options.rtr = {.send = true, .write = false, .read = false};
-  options.ird = static_cast<std::uint16_t>(random.between(1, 17));
-  options.ord = static_cast<std::uint16_t>(random.between(1, 17));
-  options.max_ird = 17;
-  return options;
-}
-
-void random_link(Random& random, Link& link) {
-  if (random.chance(2)) link.add(delay(random.between(1, 1'000'000)));
-  if (random.chance(3)) link.add(jitter(Random(random.next()), random.between(1, 100'000)));
-  if (random.chance(3)) link.add(coalesce(random.between(1, 100'000)));
-  if (random.chance(3)) link.add(stall(random.below(500'000), 10'000'000));
-  if (random.chance(2)) {
-    link.add(chunk_random(Random(random.next()), std::size_t{1} << random.between(3, 17)));
-  }
-  if (random.chance(2)) link.set_window(random.between(1, 100'000));
-}
-
-PairOptions random_pair(Random& random) {
-  PairOptions options;
-  options.a = random_options(random, true);
-  options.b = random_options(random, false);
-  options.handshake = true;
-  options.active = random_handshake(random);
-  options.passive = random_handshake(random);
-  options.passive.rtr = {.send = true, .write = random.chance(2), .read = true};
-  options.active.rtr.send = true;
-  // The passive side of Pair offers 17; an initiator that holds less would have to refuse.
-  options.active.ird = 17;
-  return options;
-}
-
-// Posts a little, lets the world move a little, until all is posted and at rest; or until nothing
-// moves any more, as when a corrupted length waits for bytes that never come.
-void work(Random& random, Pair& pair, RandomWork& a_work, RandomWork& b_work, bool check_placed) {
-  while (!pair.a.connected() || !pair.b.connected()) ASSERT_TRUE(pair.step());
-  int idle_rounds = 0;
-  while ((!a_work.all_posted() || !b_work.all_posted()) && idle_rounds < 100) {
-    const std::size_t posted_before = a_work.posted() + b_work.posted();
-    for (RandomWork* one : {&a_work, &b_work}) {
-      for (auto posts = random.below(6); posts > 0 && !one->all_posted(); --posts) {
-        one->post_one();
-      }
-    }
-    bool moved = a_work.posted() + b_work.posted() != posted_before;
-    for (auto steps = random.between(1, 30); steps > 0 && pair.step(); --steps) {
-      moved = true;
-      if (check_placed && pair.a.connection().idle()) a_work.check_placed();
-    }
-    idle_rounds = moved ? 0 : idle_rounds + 1;
-    if (testing::Test::HasFailure()) return;
-  }
-  pair.drive();
-}
 
 TEST(Random, WorkInBothDirections) {
   for (const auto seed : seeds(runs(50))) {

@@ -12,7 +12,8 @@ using iwarp::Operation;
 using iwarp::Requester;
 using iwarp::Status;
 
-RandomWork::RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests)
+RandomWork::RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests,
+                       Receives receives)
     : random_(random),
       self_(self),
       peer_(peer),
@@ -28,8 +29,18 @@ RandomWork::RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size
     Region& region = peer.host.add(receive_bytes);
     receive_regions_.push_back(&region);
     const std::size_t first = random.below(100);
-    peer.host.post_receive(i, {region.slice(0, first), region.slice(first, receive_bytes - first)});
+    late_receives_.push_back({region.slice(0, first), region.slice(first, receive_bytes - first)});
   }
+  if (receives == Receives::at_once) post_receives(requests);
+}
+
+std::size_t RandomWork::post_receives(std::size_t most) {
+  const std::size_t count = std::min(most, late_receives_.size() - receives_posted_);
+  for (std::size_t i = 0; i < count; ++i, ++receives_posted_) {
+    peer_.host.posted_receives.push_back({receives_posted_, late_receives_[receives_posted_]});
+  }
+  if (count > 0 && peer_.connected()) peer_.connection().receives_posted();
+  return count;
 }
 
 // Small ones, some around the size of a segment, few large ones.
@@ -71,6 +82,7 @@ void RandomWork::post_one() {
                                    .signaled = !random_.chance(3),
                                    .solicited = random_.chance(2),
                                    .fence = random_.chance(10)};
+  if (posted_.size() == fault_after_) return post_fault(request);
   switch (random_.below(10)) {
     case 0:
     case 1:
@@ -90,12 +102,16 @@ void RandomWork::post_one() {
 void RandomWork::post_send(iwarp::WorkRequest request) {
   const std::size_t size = random_size();
   const std::size_t from = random_.below(source_.size() - size + 1);
-  request.operation = Operation::send;
+  const bool immediate = send_immediate_ && random_.chance(2);
+  request.operation = immediate ? Operation::send_immediate : Operation::send;
+  if (immediate) request.immediate_be = static_cast<std::uint32_t>(random_.next());
   request.inline_data = size <= 256 && random_.chance(2);
   auto slices = random_slices(source_, from, size);
   if (!post(request, slices)) return;
   expected_.push_back({.content = source_.copy(from, size),
                        .solicited = request.solicited,
+                       .has_immediate = immediate,
+                       .immediate = request.immediate_be,
                        .length = static_cast<std::uint32_t>(size)});
   posted_.push_back({.wr_id = request.wr_id,
                      .operation = request.operation,
@@ -119,6 +135,7 @@ void RandomWork::post_write(iwarp::WorkRequest request) {
     expected_.push_back({.content = {},
                          .solicited = request.solicited,
                          .from_write = true,
+                         .has_immediate = true,
                          .immediate = request.immediate_be,
                          .length = static_cast<std::uint32_t>(size)});
   }
@@ -171,6 +188,23 @@ void RandomWork::post_atomic(iwarp::WorkRequest request) {
                      .written = {}});
 }
 
+// It looks like other requests, and it is always signaled.
+void RandomWork::post_fault(iwarp::WorkRequest request) {
+  constexpr std::size_t size = 100;
+  request.signaled = true;
+  const bool read = random_.chance(3);
+  request.operation = read ? Operation::read : Operation::write;
+  request.remote_address = read ? origin_.address(origin_.size() - size + 1)
+                                : target_.address(target_.size() - size + 1);
+  request.rkey = read ? origin_.rkey() : target_.rkey();
+  const LocalSlice slice = read ? sink_.slice(0, size) : source_.slice(0, size);
+  if (!post(request, {&slice, 1})) return;
+  posted_.push_back({.wr_id = request.wr_id,
+                     .operation = request.operation,
+                     .receives_before = expected_.size(),
+                     .written = {}});
+}
+
 // The first `count` receives of the peer, where they succeeded.
 void RandomWork::check_receives(std::size_t count) const {
   ASSERT_LE(count, expected_.size());
@@ -185,7 +219,7 @@ void RandomWork::check_receives(std::size_t count) const {
     EXPECT_EQ(completion.length_bytes, expected.length);
     EXPECT_EQ(completion.solicited, expected.solicited);
     EXPECT_EQ(completion.from_write, expected.from_write);
-    EXPECT_EQ(completion.has_immediate, expected.from_write);
+    EXPECT_EQ(completion.has_immediate, expected.has_immediate);
     EXPECT_EQ(completion.immediate_be, expected.immediate);
     EXPECT_TRUE(receive_regions_[i]->copy(0, expected.content.size()) == expected.content) << i;
   }
@@ -229,6 +263,29 @@ void RandomWork::check_consistent() const {
     EXPECT_FALSE(posted_[next].signaled || failed) << "no completion of " << next;
   }
   check_receives(peer_.host.receives.size());
+}
+
+void RandomWork::check_blame() const {
+  check_consistent();
+  const auto failed = std::ranges::find_if(self_.host.sends, [](const auto& completion) {
+    return completion.status != Status::success;
+  });
+  if (failed == self_.host.sends.end()) return;
+  const std::size_t received = static_cast<std::size_t>(
+      std::ranges::count(peer_.host.receives, Status::success, &iwarp::ReceiveCompletion::status));
+  if (failed->status == Status::rnr_retry_exceeded) {
+    EXPECT_EQ(posted_.at(failed->wr_id).receives_before, received + 1);
+  } else if (failed->status == Status::remote_access) {
+    EXPECT_EQ(failed->wr_id, fault_after_);
+    const Posted& fault = posted_.at(failed->wr_id);
+    EXPECT_GE(received, fault.receives_before);
+    // A read is refused when it is answered; what stands behind it may be placed before that.
+    if (fault.operation == Operation::write) {
+      EXPECT_EQ(received, fault.receives_before);
+    }
+  } else {
+    EXPECT_EQ(failed->status, Status::flushed);
+  }
 }
 
 void RandomWork::check_placed() const {

@@ -13,19 +13,32 @@ namespace weft::test {
 
 class RandomWork {
  public:
+  enum class Receives { at_once, late };
+
   // `self` posts, `peer` is written to, read from and sent to.
-  RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests);
+  RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size_t requests,
+             Receives receives = Receives::at_once);
+
+  // Some of the Sends carry an immediate: the connection must know how.
+  void use_send_immediate() { send_immediate_ = true; }
+  // After as many requests as this, one that the peer must refuse.
+  void set_fault(std::size_t after) { fault_after_ = after; }
 
   [[nodiscard]] bool all_posted() const { return posted_.size() == requests_; }
   [[nodiscard]] std::size_t posted() const { return posted_.size(); }
   // Posts one request, unless the queue is full.
   void post_one();
+  // Posts up to `most` of the receives that were left for later. Returns how many.
+  std::size_t post_receives(std::size_t most);
 
   // All that was posted has succeeded, and both memories are what the model says.
   void check_success() const;
   // Whatever went wrong: completions come once, in order, the first error before flushes only; and
   // what was received is what was sent.
   void check_consistent() const;
+  // check_consistent(), and the peer's refusal is reported for the request that it refused: the one
+  // that was wrong, or the first that found no receive.
+  void check_blame() const;
   // A completed Send has been received, a completed Write has been placed (where acknowledged).
   void check_placed() const;
 
@@ -42,6 +55,7 @@ class RandomWork {
     Content content;
     bool solicited = false;
     bool from_write = false;
+    bool has_immediate = false;
     std::uint32_t immediate = 0;
     std::uint32_t length = 0;
   };
@@ -54,6 +68,7 @@ class RandomWork {
   void post_write(iwarp::WorkRequest request);
   void post_read(iwarp::WorkRequest request);
   void post_atomic(iwarp::WorkRequest request);
+  void post_fault(iwarp::WorkRequest request);
   void check_receives(std::size_t count) const;
 
   static constexpr std::size_t largest = 150'000;
@@ -70,6 +85,8 @@ class RandomWork {
   Region& origin_;   // the peer's, to read from
   Region& counter_;  // the peer's
   std::size_t sink_used_ = 0;
+  bool send_immediate_ = false;
+  std::size_t fault_after_ = SIZE_MAX;
 
   std::vector<Posted> posted_;
   std::vector<Expected> expected_;
@@ -77,6 +94,8 @@ class RandomWork {
   Content sink_model_;
   std::uint64_t counter_model_ = 0;
   std::vector<Region*> receive_regions_;
+  std::vector<std::vector<iwarp::LocalSlice>> late_receives_;
+  std::size_t receives_posted_ = 0;
 };
 
 }  // namespace weft::test

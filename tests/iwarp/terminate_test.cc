@@ -1,6 +1,8 @@
 // Each error code at the rule that raises it, with the headers that RFC 5040 §4.8 wants quoted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/random.h"
 #include "support/scripted_peer.h"
 
@@ -381,6 +383,28 @@ TEST(Terminate, IsTheEndInBothDirections) {
   peer.connection.peer_closed(0);
   peer.connection.close();
   EXPECT_EQ(peer.host.end_reason, iwarp::EndReason::terminated);
+}
+
+// More than goes out at once: the answer is finished before the last word.
+TEST(Terminate, WaitsForALongAnswerToAnEarlierRead) {
+  constexpr std::size_t size = 1'000'000;
+  auto options = roomy(false);
+  options.mulpdu_bytes = 64'000;
+  ScriptedPeer peer(options);
+  Region& origin = peer.host.add(pattern(size));
+  peer.send(read_request(
+      1, {.size_bytes = size, .source_stag = origin.rkey(), .source_offset = origin.address()}));
+  const auto culprit = write(5, 0, Content(4));
+  peer.send(culprit);
+  peer.send(write(origin.rkey(), origin.address(), Content(4)));  // comes to nothing
+  std::size_t answered = 0;
+  while (answered < size) {
+    const std::size_t part = std::min<std::size_t>(size - answered, 64'000 - 14);
+    peer.expect(read_response(0, answered, origin.copy(answered, part), answered + part == size));
+    answered += part;
+    if (HasFailure()) return;
+  }
+  peer.expect_terminate(terminate(code::tagged_invalid_stag, culprit));
 }
 
 }  // namespace

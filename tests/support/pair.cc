@@ -38,6 +38,11 @@ void Endpoint::post(iwarp::WorkRequest request, std::initializer_list<iwarp::Loc
   EXPECT_EQ(try_post(request, slices), Requester::Posted::ok);
 }
 
+void Endpoint::post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices) {
+  host.post_receive(wr_id, slices);
+  if (connection_) connection_->receives_posted();
+}
+
 std::vector<iwarp::Status> Endpoint::send_statuses() const {
   std::vector<iwarp::Status> statuses;
   for (const auto& completion : host.sends) statuses.push_back(completion.status);
@@ -89,6 +94,17 @@ void Endpoint::receive_end() {
   connection_->peer_closed(delivered - std::min(delivered, handshake_bytes_));
 }
 
+void Endpoint::tell_time(std::uint64_t now_ns) {
+  if (!connection_) return;
+  if (connection_->needs_time() || connection_->deadline_ns() <= now_ns) {
+    connection_->on_time(now_ns);
+  }
+}
+
+std::uint64_t Endpoint::deadline_ns() const {
+  return connection_ ? connection_->deadline_ns() : Link::never;
+}
+
 bool Endpoint::transmit_handshake(std::uint64_t now_ns) {
   iwarp::Handshake* handshake = active_ ? static_cast<iwarp::Handshake*>(&*active_)
                                         : static_cast<iwarp::Handshake*>(&*passive_);
@@ -124,7 +140,18 @@ Pair::Pair(const PairOptions& options) : a(options.a, a_to_b), b(options.b, b_to
   }
 }
 
+void Pair::at(std::uint64_t time_ns, std::function<void()> action) {
+  actions_.emplace(time_ns, std::move(action));
+}
+
+std::uint64_t Pair::next_ns() const {
+  const std::uint64_t action = actions_.empty() ? Link::never : actions_.begin()->first;
+  return std::min({a_to_b.next_ns(), b_to_a.next_ns(), a.deadline_ns(), b.deadline_ns(), action});
+}
+
 void Pair::transmit() {
+  a.tell_time(now_ns_);
+  b.tell_time(now_ns_);
   a.transmit(now_ns_);
   b.transmit(now_ns_);
 }
@@ -138,9 +165,14 @@ void Pair::deliver(Link& link, Endpoint& to, std::uint64_t now_ns) {
 
 bool Pair::step() {
   transmit();
-  const std::uint64_t next = std::min(a_to_b.next_ns(), b_to_a.next_ns());
+  const std::uint64_t next = next_ns();
   if (next == Link::never) return false;
   now_ns_ = std::max(now_ns_, next);
+  if (!actions_.empty() && actions_.begin()->first <= now_ns_) {
+    const auto action = std::move(actions_.begin()->second);
+    actions_.erase(actions_.begin());
+    action();
+  }
   deliver(a_to_b, b, now_ns_);
   deliver(b_to_a, a, now_ns_);
   return true;
@@ -152,6 +184,20 @@ void Pair::drive() {
     if (!step()) return;
   }
   ADD_FAILURE() << "the connections never come to rest";
+}
+
+PairOptions patient_pair(std::size_t hold_bytes, std::uint64_t timer_ns, std::uint8_t retries) {
+  PairOptions options;
+  options.a.control_stag = 0xA000'0001;
+  options.b.control_stag = 0xB000'0002;
+  for (auto* own : {&options.a, &options.b}) {
+    const auto& other = own == &options.a ? options.b : options.a;
+    own->receiver_not_ready = {.hold_bytes = hold_bytes, .timer_ns = timer_ns, .retries = retries};
+    own->peer = {.send_immediate = true,
+                 .control_stag = other.control_stag,
+                 .hold_bytes = static_cast<std::uint32_t>(hold_bytes)};
+  }
+  return options;
 }
 
 }  // namespace weft::test

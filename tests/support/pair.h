@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,6 +43,9 @@ class Endpoint {
   [[nodiscard]] iwarp::Requester::Posted try_post(
       iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices = {});
 
+  // As a program does it while the connection runs.
+  void post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices);
+
   // The statuses of completed sends, in order, and their wr_ids.
   [[nodiscard]] std::vector<iwarp::Status> send_statuses() const;
   [[nodiscard]] std::vector<std::uint64_t> send_ids() const;
@@ -51,6 +56,8 @@ class Endpoint {
   friend class Pair;
   void receive(Bytes bytes);
   void receive_end();
+  void tell_time(std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t deadline_ns() const;
   [[nodiscard]] Bytes shake_hands(Bytes bytes);
   // Hands what there is to send to the link. True if something went.
   bool transmit(std::uint64_t now_ns);
@@ -74,6 +81,8 @@ class Pair {
   void drive();
   // Hands over what is due next; false where nothing is.
   bool step();
+  // Calls `action` at a time to come; that counts as being under way.
+  void at(std::uint64_t time_ns, std::function<void()> action);
   // Sends what there is to send, and delivers nothing.
   void transmit();
   [[nodiscard]] std::uint64_t now_ns() const { return now_ns_; }
@@ -86,7 +95,14 @@ class Pair {
  private:
   static void deliver(Link& link, Endpoint& to, std::uint64_t now_ns);
 
+  [[nodiscard]] std::uint64_t next_ns() const;
+
   std::uint64_t now_ns_ = 0;
+  std::multimap<std::uint64_t, std::function<void()>> actions_;
 };
+
+// Two devices that know each other as Weft and hold Sends that find no receive.
+[[nodiscard]] PairOptions patient_pair(std::size_t hold_bytes, std::uint64_t timer_ns = 0,
+                                       std::uint8_t retries = iwarp::rnr_retry_infinite);
 
 }  // namespace weft::test

@@ -57,6 +57,18 @@ void ScriptedPeer::post(iwarp::WorkRequest request,
   EXPECT_EQ(connection.post(request), iwarp::Requester::Posted::ok);
 }
 
+void ScriptedPeer::post_receive(std::uint64_t wr_id,
+                                std::initializer_list<iwarp::LocalSlice> slices) {
+  host.post_receive(wr_id, slices);
+  connection.receives_posted();
+}
+
+std::vector<std::uint64_t> ScriptedPeer::received_ids() const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& completion : host.receives) ids.push_back(completion.wr_id);
+  return ids;
+}
+
 std::vector<iwarp::Status> ScriptedPeer::statuses() const {
   std::vector<iwarp::Status> all;
   for (const auto& completion : host.sends) all.push_back(completion.status);

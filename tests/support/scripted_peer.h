@@ -33,7 +33,10 @@ class ScriptedPeer {
   void expect_terminate(const Ulpdu& ulpdu);
 
   void post(iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices = {});
+  // Of the side under test, as a program does it while the connection runs.
+  void post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices = {});
   [[nodiscard]] std::vector<iwarp::Status> statuses() const;
+  [[nodiscard]] std::vector<std::uint64_t> received_ids() const;
   [[nodiscard]] std::uint64_t sent_bytes() const { return sent_bytes_; }
 
   // Of the side under test.

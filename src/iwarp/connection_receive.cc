@@ -1,0 +1,178 @@
+// What becomes of an inbound segment.
+#include "iwarp/connection.h"
+#include "iwarp/fault_codes.h"
+
+namespace weft::iwarp {
+namespace {
+
+using wire::RdmapOpcode;
+
+bool is_send(RdmapOpcode opcode) {
+  return opcode >= RdmapOpcode::send && opcode <= RdmapOpcode::send_solicited_invalidate;
+}
+
+bool is_immediate(RdmapOpcode opcode) {
+  return opcode == RdmapOpcode::immediate_data || opcode == RdmapOpcode::immediate_data_solicited;
+}
+
+bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
+  switch (queue) {
+    case wire::queue::send:
+      return is_send(opcode) || is_immediate(opcode);
+    case wire::queue::request:
+      return opcode == RdmapOpcode::read_request || opcode == RdmapOpcode::atomic_request;
+    case wire::queue::terminate:
+      return opcode == RdmapOpcode::terminate;
+    case wire::queue::atomic_response:
+      return opcode == RdmapOpcode::atomic_response;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+SegmentSink::Course Connection::begin(const Segment& segment) {
+  if (is_discarded(segment)) return Course::place;
+  const TerminateRaised raised = check(segment);
+  if (raised) return refuse(*raised, segment) ? Course::place : Course::refuse;
+  if (segment.tagged) return is_control_word(segment) ? Course::control : Course::place;
+  return is_send(segment.opcode) ? Course::place : Course::control;
+}
+
+TerminateRaised Connection::check(const Segment& segment) {
+  if (!segment.tagged) return check_untagged(segment);
+  switch (segment.opcode) {
+    case RdmapOpcode::write:
+      if (is_control_word(segment)) return check_control_word(segment);
+      return receiver_.check_write(segment);
+    case RdmapOpcode::read_response:
+      return requester_.check_read_response(segment);
+    default:
+      return wire::terminate::rdma_unexpected_opcode;
+  }
+}
+
+// RFC 5041 §8 for the queues, RFC 5040 §4.8 for what travels on them.
+TerminateRaised Connection::check_untagged(const Segment& segment) {
+  const auto& header = segment.untagged_header;
+  if (header.queue > wire::queue::atomic_response) return wire::terminate::untagged_invalid_queue;
+  if (!belongs(segment.opcode, header.queue)) return wire::terminate::rdma_unexpected_opcode;
+  if (is_send(segment.opcode)) {
+    // RFC 6581 §5.1: the empty Send that only says "ready" finds no receive, and needs none.
+    if (swallow_rtr_send(segment)) return std::nullopt;
+    return receiver_.check_send(segment);
+  }
+  if (is_immediate(segment.opcode)) return std::nullopt;
+  std::uint32_t expected = 1;
+  if (header.queue == wire::queue::request) expected = expected_request_msn_;
+  if (header.queue == wire::queue::atomic_response) expected = expected_answer_msn_;
+  if (header.msn != expected) return wire::terminate::untagged_msn_range;
+  if (header.message_offset != 0 || !header.last) return wire::terminate::untagged_invalid_offset;
+  return std::nullopt;
+}
+
+bool Connection::swallow_rtr_send(const Segment& segment) {
+  return !options_.initiator && !peer_ready_ && options_.rtr == RtrKind::send &&
+         segment.payload_bytes == 0 && segment.last() && segment.untagged_header.msn == 1;
+}
+
+bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
+                         std::vector<iovec>& out) {
+  if (is_discarded(segment)) {
+    discard_into(out, length);
+    return true;
+  }
+  TerminateRaised raised;
+  if (!segment.tagged) {
+    raised = receiver_.send_targets(segment, offset, length, out);
+  } else if (segment.opcode == RdmapOpcode::write) {
+    raised = receiver_.write_targets(segment, offset, length, out);
+  } else {
+    raised = requester_.read_targets(segment, offset, length, out);
+  }
+  if (!raised) return true;
+  if (!refuse(*raised, segment)) return false;
+  out.clear();
+  discard_into(out, length);
+  return true;
+}
+
+bool Connection::deliver(const Segment& segment) {
+  if (is_discarded(segment)) return true;
+  TerminateRaised raised;
+  const bool ready_message = !segment.tagged && swallow_rtr_send(segment);
+  if (ready_message) {
+    receiver_.skip_send();
+  } else if (!segment.tagged) {
+    raised = receiver_.deliver_send(segment);
+  } else if (segment.opcode == RdmapOpcode::write) {
+    receiver_.deliver_write(segment);
+  } else {
+    requester_.deliver_read_response(segment);
+  }
+  if (raised) return refuse(*raised, segment);
+  if (receiver_.holds()) receives_posted();
+  note_first_fpdu();
+  if (requester_.failed_locally()) end(EndReason::local_error);
+  return !ended();
+}
+
+bool Connection::control(const Segment& segment, Bytes payload) {
+  if (segment.opcode == RdmapOpcode::terminate) {
+    take_terminate(payload);
+    return false;
+  }
+  if (segment.tagged) {
+    if (!take_control_word(segment, payload)) return false;
+  } else if (const TerminateRaised raised = take_request(segment, payload)) {
+    return refuse(*raised, segment);
+  }
+  if (receiver_.holds()) receives_posted();
+  note_first_fpdu();
+  if (requester_.failed_locally()) end(EndReason::local_error);
+  return !ended();
+}
+
+TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) {
+  // A payload that is shorter than its format has no code of its own.
+  const TerminateRaised malformed = wire::terminate::rdma_unspecified;
+  if (is_immediate(segment.opcode)) {
+    const auto parsed = wire::ImmediateData::parse(payload);
+    return parsed ? receiver_.immediate(segment, *parsed) : malformed;
+  }
+  if (segment.opcode == RdmapOpcode::atomic_response) {
+    const auto parsed = wire::AtomicResponse::parse(payload);
+    ++expected_answer_msn_;
+    return parsed ? requester_.atomic_response(*parsed) : malformed;
+  }
+  ++expected_request_msn_;
+  if (segment.opcode == RdmapOpcode::atomic_request) {
+    const auto parsed = wire::AtomicRequest::parse(payload);
+    if (!parsed) return malformed;
+    if (const auto raised = responder_.take_atomic(segment, *parsed, place_of_request())) {
+      return raised;
+    }
+  } else {
+    const auto parsed = wire::ReadRequest::parse(payload);
+    if (!parsed) return malformed;
+    if (const auto raised = responder_.take_read(segment, *parsed, place_of_request())) {
+      return raised;
+    }
+  }
+  receiver_.count_request();
+  return std::nullopt;
+}
+
+void Connection::note_first_fpdu() {
+  if (peer_ready_) return;
+  peer_ready_ = true;
+  may_send_ = true;
+  host_.on_peer_ready();
+}
+
+void Connection::fault(wire::TerminateCode code, const Segment* segment) {
+  raise(quote(code, segment));
+}
+
+}  // namespace weft::iwarp

@@ -1,0 +1,28 @@
+#include "iwarp/control_outbox.h"
+
+#include <utility>
+
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+
+namespace weft::iwarp {
+
+void ControlOutbox::build(Transmitter& out) {
+  const std::uint32_t due = std::exchange(due_, 0);
+  for (std::uint8_t word = 0; word < wire::control_words; ++word) {
+    if ((due & (1U << word)) == 0) continue;
+    std::array<std::byte, wire::DdpTagged::header_bytes> header;
+    wire::DdpTagged{
+        .last = true,
+        .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write),
+        .stag = stag_,
+        .tagged_offset = wire::control_word_offset(static_cast<wire::ControlWord>(word))}
+        .emit(header);
+    std::array<std::byte, wire::control_word_bytes> payload;
+    store_be(payload.data(), values_[word]);
+    const iovec piece{payload.data(), payload.size()};
+    out.add(header, {&piece, 1});
+  }
+}
+
+}  // namespace weft::iwarp

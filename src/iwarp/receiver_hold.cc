@@ -1,0 +1,102 @@
+// Messages that came before their receive.
+#include <algorithm>
+#include <cstring>
+
+#include "iwarp/receiver.h"
+#include "iwarp/scatter.h"
+
+namespace weft::iwarp {
+
+TerminateRaised Receiver::begin_held(const Segment& segment) {
+  if (options_.hold_bytes == 0) return wire::terminate::untagged_no_buffer;
+  if (!hold_) hold_ = std::make_unique<Hold>(options_.hold_bytes);
+  if (!hold_->begin(messages_ + 1, segment)) return wire::terminate::untagged_no_buffer;
+  begun_ = holding_ = true;
+  return std::nullopt;
+}
+
+TerminateRaised Receiver::continue_held(const Segment& segment) {
+  if (hold_->size() == 1 && take_receive()) return adopt(segment);
+  if (hold_->extend(segment)) return std::nullopt;
+  return wire::terminate::untagged_no_buffer;
+}
+
+// A receive came while its message is arriving: the rest goes there directly. Only between two
+// segments, for a part of one may be placed in the hold already.
+TerminateRaised Receiver::adopt(const Segment& segment) {
+  HeldMessage& message = hold_->front();
+  holding_ = false;
+  const auto raised = message.payload.empty() ? std::nullopt : copy_held(message);
+  hold_->pop();
+  if (raised) return raised;
+  if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
+    return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
+  }
+  return std::nullopt;
+}
+
+// Copies what there is of a held message into current_.
+TerminateRaised Receiver::copy_held(const HeldMessage& message) {
+  if (message.payload.size() > capacity_bytes_) {
+    return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
+  }
+  std::vector<iovec> targets;
+  if (map_slices(host_, current_.slices, 0, message.payload.size(), true, targets) != Fault::none) {
+    return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
+  }
+  const std::byte* from = message.payload.data();
+  for (const auto& target : targets) {
+    std::memcpy(target.iov_base, from, target.iov_len);
+    from += target.iov_len;
+  }
+  return std::nullopt;
+}
+
+TerminateRaised Receiver::place(HeldMessage& message) {
+  if (message.from_write) {
+    complete_immediate(message.segment, message.write_bytes, message.immediate_be.value_or(0));
+    return std::nullopt;
+  }
+  if (const auto raised = copy_held(message)) return raised;
+  return complete_send(message.segment, message.payload.size(), message.immediate_be);
+}
+
+TerminateRaised Receiver::settle() {
+  while (holds() && take_receive()) {
+    HeldMessage& oldest = hold_->front();
+    if (!oldest.complete) return std::nullopt;  // see adopt()
+    if (const auto raised = place(oldest)) return raised;
+    hold_->pop();
+  }
+  if (grant_wanted_ && !holds() && take_receive()) {
+    grant_wanted_ = false;
+    grant_ = expected_msn_;
+  }
+  return std::nullopt;
+}
+
+bool Receiver::want_grant(std::uint32_t msn) {
+  if (options_.hold_bytes == 0 || begun_ || msn != expected_msn_) return false;
+  grant_wanted_ = true;
+  return true;
+}
+
+std::uint64_t Receiver::starving_message() const {
+  if (taken_) return 0;
+  if (holds()) return hold_->front().number;
+  return grant_wanted_ ? messages_ + 1 : 0;
+}
+
+Segment Receiver::waiting_segment() const {
+  if (holds()) return hold_->front().segment;
+  // Nothing of it has arrived: what its first segment would have looked like.
+  Segment segment;
+  segment.opcode = wire::RdmapOpcode::send;
+  segment.untagged_header = {.rdmap_control = wire::rdmap_control(segment.opcode),
+                             .queue = wire::queue::send,
+                             .msn = expected_msn_};
+  segment.untagged_header.emit(segment.raw_header);
+  return segment;
+}
+
+}  // namespace weft::iwarp
