@@ -1,8 +1,10 @@
 #include "capture/fpdu_search.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "wire/ddp.h"
+#include "wire/markers.h"
 #include "wire/mpa.h"
 #include "wire/rdmap.h"
 
@@ -23,6 +25,7 @@ constexpr unsigned zero_field_bits = 8;  // zeros are frequent in any data
 constexpr unsigned queue_bits = 24;
 constexpr unsigned fixed_length_bits = 12;
 constexpr unsigned segment_end_bits = 10;
+constexpr std::size_t sufficient_pointers = 2;
 constexpr std::uint32_t msn_slack = 4096;
 
 // The FPDU whose header it is.
@@ -157,24 +160,60 @@ enum class Verdict : std::uint8_t { no, perhaps, yes };
 Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_bits,
               bool ends_segment, bool& crc_good) {
   unsigned bits = 0;
+  std::size_t walked = 0;     // bytes of FPDUs up to the one that is looked at
+  std::size_t confirmed = 0;  // of those, the ones that a header or a CRC behind them confirms
   std::optional<Header> before;
   crc_good = false;
+  const auto suffices = [&] { return bits >= threshold_bits && confirmed >= expected.least_bytes; };
   while (bytes.size() >= fpdu_header_bytes) {
     Header header;
     const auto more = header_bits(bytes, expected, header);
     if (!more) return Verdict::no;
+    confirmed = walked;
     bits += *more + (before ? sequel_bits(*before, header) : 0);
     if (bytes.size() < header.size_bytes) break;
+    walked += header.size_bytes;
     if (wire::fpdu_crc_good(bytes.first(header.size_bytes))) {
       bits += crc_bits;
       crc_good = true;
+      confirmed = walked;
     }
     bytes = bytes.subspan(header.size_bytes);
     if (ends_segment && bytes.empty()) bits += segment_end_bits;
-    if (bits >= threshold_bits) return Verdict::yes;
+    if (suffices()) return Verdict::yes;
     before = header;
   }
-  return bits >= threshold_bits ? Verdict::yes : Verdict::perhaps;
+  return suffices() ? Verdict::yes : Verdict::perhaps;
+}
+
+// The same with markers; `bytes` begins at a position of the stream that is `phase` behind a
+// multiple of 512. `plain`: scratch memory.
+//
+// A marker between two FPDUs is nothing but zeros, and so is the CRC of many a sender who uses
+// none: only a marker within an FPDU proves anything, by its pointer or by a CRC over it.
+Verdict judge_marked(Bytes bytes, std::uint64_t phase, const FpduExpectation& expected,
+                     std::vector<std::byte>& plain, bool& crc_good) {
+  unsigned bits = 0;
+  std::size_t pointers = 0;
+  crc_good = false;
+  while (bits < expected.threshold_bits || (pointers < sufficient_pointers && !crc_good)) {
+    const auto fpdu = wire::strip_markers(phase, bytes, plain);
+    if (!fpdu) return fpdu.error() == wire::WireError::truncated ? Verdict::perhaps : Verdict::no;
+    if (fpdu->plain_bytes < fpdu_header_bytes) return Verdict::no;
+    Header header;
+    const auto more = header_bits(Bytes(plain).first(fpdu->plain_bytes), expected, header);
+    if (!more) return Verdict::no;
+    bits += *more;
+    const std::size_t markers = (fpdu->stream_bytes - fpdu->plain_bytes) / wire::marker_bytes;
+    pointers += markers - (phase == 0 && markers > 0 ? 1 : 0);
+    if (fpdu->crc_good && markers > 0) {
+      bits += crc_bits;
+      crc_good = true;
+    }
+    bytes = bytes.subspan(fpdu->stream_bytes);
+    phase = (phase + fpdu->stream_bytes) % wire::marker_interval_bytes;
+  }
+  return Verdict::yes;
 }
 
 }  // namespace
@@ -204,6 +243,26 @@ std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& e
     }
   }
   if (!undecided) next_ = at;
+  return std::nullopt;
+}
+
+std::optional<MarkedStart> find_marked_fpdu(Bytes window, const FpduExpectation& expected) {
+  constexpr std::size_t interval = wire::marker_interval_bytes;
+  std::vector<std::byte> plain(wire::fpdu_bytes(wire::fpdu_max_ulpdu_bytes));
+  for (std::size_t first = 0; first < interval; ++first) {
+    for (std::size_t at = first; at + fpdu_header_bytes <= window.size(); at += interval) {
+      if (load_be<std::uint16_t>(&window[at]) != 0) break;  // RFC 5044 §4.3: reserved, zero
+      const std::size_t back = wire::Marker::parse(window.subspan(at))->fpdu_pointer;
+      if (back > at) continue;
+      const std::uint64_t phase = (interval - back % interval) % interval;
+      bool crc_good = false;
+      if (judge_marked(window.subspan(at - back), phase, expected, plain, crc_good) ==
+          Verdict::yes) {
+        return MarkedStart{.start = {at - back, crc_good}, .marker = at};
+      }
+      break;  // the first FPDU that begins in the window decides
+    }
+  }
   return std::nullopt;
 }
 

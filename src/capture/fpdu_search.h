@@ -23,12 +23,23 @@ struct FpduExpectation {
   std::array<std::uint32_t, 4> stags{};  // of tagged segments before; 0: none
   unsigned threshold_bits = 48;          // evidence that suffices
   unsigned first_threshold_bits = 48;    // at the beginning of the window
+  // FPDUs must be found one behind the other over so many bytes: where that is more than the
+  // distance of markers, there are none.
+  std::size_t least_bytes = 0;
 };
 
 struct FpduStart {
   std::size_t offset = 0;  // in the window
   bool crc_good = false;   // it was checked and fits: this stream has CRCs
 };
+
+struct MarkedStart {
+  FpduStart start;
+  std::size_t marker = 0;  // in the window: where a marker stands
+};
+// The same for a stream with markers (RFC 5044 §4.3), of which it is unknown where they stand.
+[[nodiscard]] std::optional<MarkedStart> find_marked_fpdu(Bytes window,
+                                                          const FpduExpectation& expected);
 
 // Keeps what it has found out while the window grows at its end.
 class FpduSearch {

@@ -1,5 +1,6 @@
 #include "capture/iwarp_connection.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -100,17 +101,34 @@ void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::Mp
 void IwarpConnection::settle_framing() {
   const auto& offer_a = connection_->offer_a;
   const auto& offer_b = connection_->offer_b;
-  a_.reader.set_markers(offer_b.markers);
-  b_.reader.set_markers(offer_a.markers);
+  using Markers = MpaReader::Markers;
+  if (offer_a.seen) b_.reader.set_markers(offer_a.markers ? Markers::on : Markers::off);
+  if (offer_b.seen) a_.reader.set_markers(offer_b.markers ? Markers::on : Markers::off);
   connection_->crc = offer_a.crc || offer_b.crc;
+  settle_depths();
   if (!connection_->crc && !(offer_a.seen && offer_b.seen)) return;
   const auto crc = connection_->crc ? MpaReader::Crc::on : MpaReader::Crc::off;
   a_.reader.set_crc(crc);
   b_.reader.set_crc(crc);
 }
 
-void IwarpConnection::on_found(const Stamp& /*stamp*/, bool crc_good) {
+// RFC 6581 §9.1: a side has no more requests under way than the other one takes.
+void IwarpConnection::settle_depths() {
+  const auto& offer_a = connection_->offer_a;
+  const auto& offer_b = connection_->offer_b;
+  if (!offer_a.has_depths || !offer_b.has_depths) return;
+  const auto depth = [](std::uint16_t ord, std::uint16_t ird) -> std::size_t {
+    const bool negotiated =
+        ord != wire::MpaEnhanced::no_negotiation && ird != wire::MpaEnhanced::no_negotiation;
+    return negotiated ? std::min(ord, ird) : 0;
+  };
+  decoder_->set_depth(Side::a, depth(offer_a.ord, offer_b.ird));
+  decoder_->set_depth(Side::b, depth(offer_b.ord, offer_a.ird));
+}
+
+void IwarpConnection::on_found(Side side, bool crc_good) {
   establish(Connection::Beginning::traffic);
+  decoder_->begin_in_mid_stream(side);
   if (!crc_good) return;
   connection_->crc = true;
   a_.reader.set_crc(MpaReader::Crc::on);

@@ -47,9 +47,7 @@ class IwarpConnection final : public TcpReader {
       connection_.on_frame(side_, stamp, frame);
     }
     bool on_stranger() override { return connection_.decoder_.has_value(); }
-    void on_found(const Stamp& stamp, bool crc_good) override {
-      connection_.on_found(stamp, crc_good);
-    }
+    void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
     void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
     void on_lost(const Stamp& stamp, std::uint64_t bytes) override {
       if (connection_.decoder_) connection_.decoder_->on_lost(side_, stamp, bytes);
@@ -70,8 +68,9 @@ class IwarpConnection final : public TcpReader {
 
   [[nodiscard]] Direction& direction(Side side) { return side == Side::a ? a_ : b_; }
   void on_frame(Side side, const Stamp& stamp, const wire::MpaFrameView& frame);
-  void on_found(const Stamp& stamp, bool crc_good);
+  void on_found(Side side, bool crc_good);
   void settle_framing();
+  void settle_depths();
   Connection& establish(Connection::Beginning beginning);
   void check_interest();
   [[nodiscard]] Origin origin(Side side, const Stamp& stamp) const {

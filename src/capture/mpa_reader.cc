@@ -13,6 +13,9 @@ namespace {
 // RFC 5044 §4.2: the shortest DDP segment, a tagged header without payload.
 constexpr std::size_t min_ulpdu_bytes = wire::DdpTagged::header_bytes;
 
+// A length field, and a marker before it.
+constexpr std::size_t length_field_end = wire::marker_bytes + wire::fpdu_length_bytes;
+
 // With so many FPDUs whose CRC field does not fit, and none where it does, there are no CRCs.
 constexpr unsigned bad_crcs_mean_none = 2;
 
@@ -61,28 +64,32 @@ void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes
 }
 
 void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
-  if (mode_ == Mode::searching) try_search(true);
+  if (mode_ == Mode::searching) try_search(Occasion::hole);
   if (mode_ == Mode::stranger) return;
-  events_.on_lost(stamp, bytes);
-  if (mode_ == Mode::searching) return drop_window(buffer_.size());
-  if (mode_ == Mode::greeting) return begin_search();
+  if (mode_ == Mode::searching) drop_window(buffer_.size());
+  const std::size_t wanted = mode_ == Mode::fpdus ? wanted_bytes() : 0;
   // Inside an FPDU whose length is known, the hole has its place; else nobody knows where the next
   // one begins.
-  const std::size_t wanted = wanted_bytes();
-  const bool length_known = !buffer_.empty() && wanted > buffer_.size() && wanted > 6;
-  if (!length_known) return begin_search();
-  const auto filled =
-      static_cast<std::size_t>(std::min<std::uint64_t>(wanted - buffer_.size(), bytes));
-  missing_.push_back({buffer_.size(), buffer_.size() + filled});
-  buffer_.resize(buffer_.size() + filled);
-  buffer_stamp_ =
-      std::max(buffer_stamp_, stamp, [](auto& x, auto& y) { return x.frame < y.frame; });
-  if (buffer_.size() == wanted) complete();
-  if (filled < bytes) begin_search();
+  std::uint64_t filled = 0;
+  if (wanted > length_field_end && !buffer_.empty()) {
+    filled = std::min<std::uint64_t>(wanted - buffer_.size(), bytes);
+    events_.on_lost(stamp, filled);
+    fill_missing(stamp, static_cast<std::size_t>(filled));
+    if (buffer_.size() == wanted) complete();
+  }
+  if (filled == bytes) return;
+  events_.on_lost(stamp, bytes - filled);
+  if (mode_ != Mode::searching) begin_search();
+}
+
+void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
+  missing_.push_back({buffer_.size(), buffer_.size() + bytes});
+  buffer_.resize(buffer_.size() + bytes);
+  if (stamp.frame > buffer_stamp_.frame) buffer_stamp_ = stamp;
 }
 
 void MpaReader::finish(const Stamp& stamp) {
-  if (mode_ == Mode::searching) try_search(true);
+  if (mode_ == Mode::searching) try_search(Occasion::end);
   if (mode_ == Mode::stranger || !ever_found_) return release();
   if (!buffer_.empty()) events_.on_lost(stamp, buffer_.size());
   release();
@@ -134,11 +141,14 @@ void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
 // --- FPDUs ---------------------------------------------------------------------------------------
 
 void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  // The frame that would have told was not captured.
+  if (settings_.markers == Markers::unknown) begin_search();
   while (!bytes.empty()) {
     if (mode_ != Mode::fpdus) return on_bytes(stamp, position, bytes);
     std::size_t taken = 0;
     // The common case: it is whole, and stays where it is.
-    if (buffer_.empty() && !settings_.markers && bytes.size() >= wire::fpdu_length_bytes) {
+    if (buffer_.empty() && settings_.markers == Markers::off &&
+        bytes.size() >= wire::fpdu_length_bytes) {
       const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
       if (size <= bytes.size()) {
         taken = size;
@@ -153,12 +163,13 @@ void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes byt
 
 std::size_t MpaReader::wanted_bytes() const {
   std::size_t skip = 0;
-  if (settings_.markers && wire::bytes_to_marker(buffer_position_ - base_) == 0) {
+  if (settings_.markers == Markers::on && wire::bytes_to_marker(buffer_position_ - base_) == 0) {
     skip = wire::marker_bytes;
   }
   if (buffer_.size() < skip + wire::fpdu_length_bytes) return skip + wire::fpdu_length_bytes;
   const std::size_t plain = wire::fpdu_bytes(load_be<std::uint16_t>(&buffer_[skip]));
-  return settings_.markers ? wire::marked_bytes(buffer_position_ - base_, plain) : plain;
+  if (settings_.markers == Markers::off) return plain;
+  return wire::marked_bytes(buffer_position_ - base_, plain);
 }
 
 std::size_t MpaReader::collect(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
@@ -200,7 +211,7 @@ void MpaReader::complete() {
 
 void MpaReader::take(const Stamp& stamp, std::uint64_t position, Bytes raw,
                      std::span<const MissingRange> missing) {
-  if (settings_.markers) return take_marked(stamp, position, raw, missing);
+  if (settings_.markers == Markers::on) return take_marked(stamp, position, raw, missing);
   const bool check = missing.empty() && settings_.crc != Crc::off;
   take_plain(stamp, position, raw, missing, check && wire::fpdu_crc_good(raw));
 }

@@ -36,7 +36,7 @@ class MpaEvents {
   // The very first bytes are something else. True: FPDUs are to be looked for nevertheless.
   virtual bool on_stranger() = 0;
   // FPDUs were found in mid-stream.
-  virtual void on_found(const Stamp& stamp, bool crc_good) = 0;
+  virtual void on_found(bool crc_good) = 0;
   virtual void on_fpdu(const Fpdu& fpdu) = 0;
   // Bytes that are missing, or cannot be understood because of it.
   virtual void on_lost(const Stamp& stamp, std::uint64_t bytes) = 0;
@@ -48,11 +48,11 @@ class MpaEvents {
 class MpaReader {
  public:
   enum class Crc : std::uint8_t { unknown, on, off };
-  // What the handshake has settled, or traffic has shown, for both directions alike or for this
-  // one.
+  enum class Markers : std::uint8_t { unknown, on, off };
+  // What the handshake has settled, or traffic has shown.
   struct Settings {
     Crc crc = Crc::unknown;
-    bool markers = false;  // FPDUs of this direction carry them
+    Markers markers = Markers::unknown;  // in this direction
   };
 
   // Bytes of a stream that nothing is recognised in, until it is given up.
@@ -66,7 +66,7 @@ class MpaReader {
   // Before the first byte: whether that is the stream's first.
   void start(bool from_the_start);
   void set_crc(Crc crc) { settings_.crc = crc; }
-  void set_markers(bool markers) { settings_.markers = markers; }
+  void set_markers(Markers markers) { settings_.markers = markers; }
   [[nodiscard]] const Settings& settings() const { return settings_; }
   void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   void on_hole(const Stamp& stamp, std::uint64_t bytes);
@@ -90,6 +90,8 @@ class MpaReader {
   [[nodiscard]] std::size_t collect(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   // Bytes on the stream of the FPDU in the buffer, or of as much of it as tells its length.
   [[nodiscard]] std::size_t wanted_bytes() const;
+  // Bytes of it that will not come.
+  void fill_missing(const Stamp& stamp, std::size_t bytes);
   void complete();
   // An FPDU as it is on the stream. It ends at `position`.
   void take(const Stamp& stamp, std::uint64_t position, Bytes raw,
@@ -100,9 +102,12 @@ class MpaReader {
                   std::span<const MissingRange> missing, bool crc_good);
   [[nodiscard]] bool checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good);
 
+  // Why the window is searched: it has grown, or it will not, as bytes behind it are missing or
+  // there are none.
+  enum class Occasion : std::uint8_t { growth, hole, end };
   void search(const Stamp& stamp, std::uint64_t position, Bytes bytes);
-  void try_search(bool final);
-  [[nodiscard]] std::optional<FpduStart> find_start(bool final);
+  void try_search(Occasion occasion);
+  [[nodiscard]] std::optional<FpduStart> find_start(Occasion occasion);
   [[nodiscard]] std::optional<FpduStart> find_by_marker() const;
   void found(const FpduStart& start);
   void drop_window(std::size_t bytes);

@@ -46,7 +46,7 @@ void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) 
     buffer_.insert(buffer_.end(), part.begin(), part.end());
     bytes = bytes.subspan(part.size());
     position += part.size();
-    try_search(false);
+    try_search(Occasion::growth);
     if (mode_ != Mode::searching) {
       if (!bytes.empty()) on_bytes(stamp, position, bytes);
       return;
@@ -75,28 +75,41 @@ void MpaReader::drop_window(std::size_t bytes) {
   if (!ever_found_ && searched_in_vain_ > max_search_bytes) give_up();
 }
 
-void MpaReader::try_search(bool final) {
+void MpaReader::try_search(Occasion occasion) {
   if (buffer_.empty()) return;
   const bool grown = buffer_.size() <= small_window_bytes ||
                      buffer_.size() >= searched_bytes_ + searched_bytes_ / 4 ||
                      buffer_.size() == window_bytes;
-  if (!grown && !final) return;
+  if (!grown && occasion == Occasion::growth) return;
   searched_bytes_ = buffer_.size();
-  if (const auto start = find_start(final)) found(*start);
+  if (const auto start = find_start(occasion)) found(*start);
 }
 
-std::optional<FpduStart> MpaReader::find_start(bool final) {
-  if (settings_.markers && has_base_) return find_by_marker();
+std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
+  if (settings_.markers == Markers::on && has_base_) return find_by_marker();
   FpduExpectation expected = events_.expectation();
+  if (settings_.markers == Markers::unknown) {
+    if (const auto marked = find_marked_fpdu(buffer_, expected)) {
+      settings_.markers = Markers::on;
+      has_base_ = true;
+      base_ = buffer_position_ + marked->marker;
+      return marked->start;
+    }
+    // Two small FPDUs look alike with markers and without.
+    if (occasion != Occasion::end) expected.least_bytes = wire::marker_interval_bytes;
+  }
   if (has_base_) {
     expected.alignment = 4;
     expected.phase = static_cast<std::size_t>((buffer_position_ - base_) % 4);
   }
   if (ever_found_) {
-    expected.first_threshold_bits = final ? last_threshold_bits : resume_threshold_bits;
+    expected.first_threshold_bits =
+        occasion == Occasion::growth ? resume_threshold_bits : last_threshold_bits;
   }
-  if (final) search_.reset();
-  return search_.find(buffer_, expected, true);
+  if (occasion != Occasion::growth) search_.reset();
+  const auto start = search_.find(buffer_, expected, true);
+  if (start) settings_.markers = Markers::off;
+  return start;
 }
 
 // RFC 5044 §4.3: this is what markers are for. The first one in the window whose FPDU begins in it,
@@ -120,7 +133,6 @@ void MpaReader::found(const FpduStart& start) {
   begin_search();
   mode_ = Mode::fpdus;
   if (!has_base_) {
-    // Alignment is all that it is good for: where markers would be is not known.
     has_base_ = true;
     base_ = window_position + start.offset;
   }
@@ -131,7 +143,7 @@ void MpaReader::found(const FpduStart& start) {
     }
     return stamp;
   };
-  if (!ever_found_) events_.on_found(stamp_at(start.offset), start.crc_good);
+  if (!ever_found_) events_.on_found(start.crc_good);
   ever_found_ = true;
   if (start.crc_good && settings_.crc == Crc::unknown) settings_.crc = Crc::on;
   if (start.offset > 0) events_.on_lost(stamp_at(0), start.offset);

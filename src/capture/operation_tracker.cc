@@ -152,7 +152,9 @@ void OperationTracker::on_immediate(const Origin& origin, const ImmediateMessage
 }
 
 void OperationTracker::close(Half& own, Open& open, std::uint64_t position) {
-  if (open.operation.missing_bytes > 0) open.operation.outcome = Operation::Outcome::incomplete;
+  if (open.operation.missing_bytes > 0 && open.operation.outcome == Operation::Outcome::complete) {
+    open.operation.outcome = Operation::Outcome::incomplete;
+  }
   open.active = false;
   await_confirmation(own, open.operation, position);
 }
@@ -296,8 +298,17 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
                                     operation.address == refusal.address;
     if (meant) operation.outcome = Operation::Outcome::refused;
   }
+  const auto is_written = [&](const Operation& operation) {
+    return !on_psn && operation.kind == Operation::Kind::write && refusal.has_key &&
+           operation.key == refusal.key && refusal.address - operation.address < operation.bytes;
+  };
+  // What the sender had sent on before it knew makes no difference.
+  Operation& writing = requester.write.operation;
+  if (requester.write.active && is_written(writing)) {
+    writing.outcome = Operation::Outcome::refused;
+  }
   for (Unconfirmed& waiting : requester.unconfirmed) {
-    if (on_psn && waiting.position == refusal.psn) {
+    if (is_written(waiting.operation) || (on_psn && waiting.position == refusal.psn)) {
       waiting.operation.outcome = Operation::Outcome::refused;
     }
   }
@@ -311,7 +322,9 @@ void OperationTracker::on_end(const Origin& origin, bool /*reset*/) {
 void OperationTracker::give_out_all(Half& own) {
   for (Open* open : {&own.send, &own.write}) {
     if (!open->active) continue;
-    open->operation.outcome = Operation::Outcome::incomplete;
+    if (open->operation.outcome != Operation::Outcome::refused) {
+      open->operation.outcome = Operation::Outcome::incomplete;
+    }
     open->active = false;
     own.unconfirmed.push_back({open->operation, 0});
   }

@@ -88,8 +88,8 @@ void RdmapDecoder::on_lost(Side side, const Stamp& stamp, std::uint64_t bytes) {
   Half& own = half(side);
   own.lost_since_send += bytes;
   own.lost_since_write += bytes;
-  own.lost_since_request += bytes;
-  own.lost_since_answer += bytes;
+  own.requests.on_requests_lost(bytes);
+  half(other(side)).requests.on_answers_lost(bytes);
   sink_.on_gap({.connection = connection_, .side = side, .stamp = stamp}, {.wire_bytes = bytes});
 }
 
@@ -97,7 +97,7 @@ FpduExpectation RdmapDecoder::expectation(Side side) const {
   const Half& own = half(side);
   FpduExpectation expected;
   expected.send_msn = own.send_msn;
-  expected.request_msn = own.request_msn;
+  expected.request_msn = own.requests.last_msn();
   expected.stags = own.stags;
   return expected;
 }
@@ -215,36 +215,27 @@ void RdmapDecoder::immediate(const Segment& segment, const wire::UntaggedView& v
 
 // --- Requests ------------------------------------------------------------------------------------
 
-void RdmapDecoder::check_request_order(const Segment& segment, std::uint32_t msn) {
-  Half& own = segment.own;
-  const std::uint32_t skipped = own.request_msn != 0 ? msn - own.request_msn - 1 : 0;
-  if (skipped != 0 && own.lost_since_request == 0) {
-    report(segment, Violation::Kind::unexpected_message, msn, own.request_msn + 1);
-  } else if (skipped > own.lost_since_request / wire::ReadRequest::header_bytes) {
-    own.answers_uncertain = true;
-  } else {
-    for (std::uint32_t i = 0; i < skipped; ++i) remember(own, {.seen = false});
+void RdmapDecoder::add_request(const Segment& segment, const RequestMatcher::Request& request) {
+  const std::uint32_t expected = segment.own.requests.last_msn() + 1;
+  if (!segment.own.requests.on_request(request)) {
+    report(segment, Violation::Kind::unexpected_message, request.msn, expected);
   }
-  own.request_msn = msn;
-  own.lost_since_request = 0;
 }
 
-void RdmapDecoder::remember(Half& own, const Request& request) {
-  if (own.requests.size() == max_requests) own.requests.pop_front();
-  own.requests.push_back(request);
+void RdmapDecoder::unreadable_request(const Segment& segment, const wire::UntaggedView& view) {
+  if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+  add_request(segment, {.msn = view.msn(), .seen = false});
 }
 
 void RdmapDecoder::read_request(const Segment& segment, const wire::UntaggedView& view) {
-  check_request_order(segment, view.msn());
-  if (!segment.whole()) return;
   const auto request = wire::ReadRequest::parse(segment.payload);
-  if (!request) return report(segment, Violation::Kind::bad_header, segment.payload.size());
-  remember(segment.own, {.msn = view.msn(),
-                         .sink_stag = request->sink_stag,
-                         .sink_offset = request->sink_offset,
-                         .length_bytes = request->size_bytes,
-                         .source_stag = request->source_stag,
-                         .source_offset = request->source_offset});
+  if (!request || !segment.whole()) return unreadable_request(segment, view);
+  add_request(segment, {.msn = view.msn(),
+                        .sink_stag = request->sink_stag,
+                        .sink_offset = request->sink_offset,
+                        .length_bytes = request->size_bytes,
+                        .source_stag = request->source_stag,
+                        .source_offset = request->source_offset});
   sink_.on_read_request(segment.origin, {.request = view.msn(),
                                          .key = request->source_stag,
                                          .address = request->source_offset,
@@ -255,14 +246,12 @@ void RdmapDecoder::read_request(const Segment& segment, const wire::UntaggedView
 }
 
 void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedView& view) {
-  check_request_order(segment, view.msn());
-  if (!segment.whole()) return;
   const auto request = wire::AtomicRequest::parse(segment.payload);
-  if (!request) return report(segment, Violation::Kind::bad_header, segment.payload.size());
+  if (!request || !segment.whole()) return unreadable_request(segment, view);
   AtomicKind kind = AtomicKind::other;
   if (request->opcode == wire::AtomicOpcode::fetch_add) kind = AtomicKind::fetch_add;
   if (request->opcode == wire::AtomicOpcode::compare_swap) kind = AtomicKind::compare_swap;
-  remember(segment.own, {.msn = view.msn(), .atomic = true, .atomic_id = request->request_id});
+  add_request(segment, {.msn = view.msn(), .atomic = true, .atomic_id = request->request_id});
   sink_.on_atomic_request(segment.origin, {.request = view.msn(),
                                            .kind = kind,
                                            .key = request->stag,
@@ -273,95 +262,42 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
 
 // --- Answers -------------------------------------------------------------------------------------
 
-bool RdmapDecoder::fits(const Request& request, const Sink& sink) {
-  if (!request.seen) return true;
-  if (request.atomic) return false;
-  // RFC 5040 §5.2.1: the sink of an empty read means nothing.
-  if (request.length_bytes == 0) return sink.bytes == 0;
-  const std::uint64_t within = sink.offset - request.sink_offset;
-  return sink.stag == request.sink_stag && within >= request.answered_bytes &&
-         within <= request.length_bytes && sink.bytes <= request.length_bytes - within;
-}
-
-// RFC 5040 §5.5: answers come in the order of the requests, each in the order of its bytes.
-RdmapDecoder::Request* RdmapDecoder::match(Half& requester, const Sink& sink, std::uint64_t lost) {
-  if (lost > 0 || requester.answers_uncertain) return match_after_loss(requester, sink, lost);
-  if (requester.requests.empty() || !fits(requester.requests.front(), sink)) return nullptr;
-  Request& request = requester.requests.front();
-  const bool next = !request.seen || request.length_bytes == 0 ||
-                    sink.offset - request.sink_offset == request.answered_bytes;
-  return next ? &request : nullptr;
-}
-
-RdmapDecoder::Request* RdmapDecoder::match_after_loss(Half& requester, const Sink& sink,
-                                                      std::uint64_t lost) {
-  auto& requests = requester.requests;
-  auto found = requests.end();
-  std::uint64_t skipped = 0;  // answers that must have been lost, for this request to be the one
-  for (auto request = requests.begin(); request != requests.end(); ++request) {
-    if (fits(*request, sink)) {
-      // Two that fit equally well: no telling which.
-      if (found != requests.end() || !request->seen) {
-        requester.answers_uncertain = true;
-        return nullptr;
-      }
-      found = request;
-    }
-    if (request->seen) skipped += request->length_bytes - request->answered_bytes;
-    if (!requester.answers_uncertain && skipped > lost) break;
-  }
-  requester.answers_uncertain = found == requests.end();
-  if (found == requests.end()) return nullptr;
-  requests.erase(requests.begin(), found);
-  return &requests.front();
-}
-
 void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
-  Half& requester = segment.peer;
-  Request* request =
-      match(requester,
-            {.stag = view.stag(), .offset = view.tagged_offset(), .bytes = segment.payload.size()},
-            segment.own.lost_since_answer);
-  segment.own.lost_since_answer = 0;
-  const bool known = request && request->seen;
-  if (!request && !requester.answers_uncertain) {
-    report(segment, Violation::Kind::answer_without_request, view.stag());
-  }
-  const std::uint64_t within = known ? view.tagged_offset() - request->sink_offset : 0;
-  const std::uint64_t address = known ? request->source_offset + within : view.tagged_offset();
+  const auto match = segment.peer.requests.match({.sink_stag = view.stag(),
+                                                  .sink_offset = view.tagged_offset(),
+                                                  .bytes = segment.payload.size(),
+                                                  .last = segment.last});
+  if (match.unexpected) report(segment, Violation::Kind::answer_without_request, view.stag());
+  const auto& request = match.request;
+  const std::uint64_t address =
+      match.known ? request.source_offset + (view.tagged_offset() - request.sink_offset)
+                  : view.tagged_offset();
   for_each_part(segment.payload, segment.missing, segment.header_bytes,
                 [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
                   sink_.on_read_part(segment.origin,
-                                     {.request = known ? request->msn : 0,
-                                      .known = known,
-                                      .key = known ? request->source_stag : view.stag(),
+                                     {.request = match.known ? request.msn : 0,
+                                      .known = match.known,
+                                      .key = match.known ? request.source_stag : view.stag(),
                                       .address = address + offset,
                                       .bytes = bytes,
                                       .missing_bytes = missing_bytes,
                                       .last = is_end && segment.last});
                 });
-  if (!request) return;
-  request->answered_bytes = within + segment.payload.size();
-  if (segment.last) requester.requests.pop_front();
 }
 
 void RdmapDecoder::atomic_answer(const Segment& segment) {
-  if (!segment.whole()) return;
   const auto answer = wire::AtomicResponse::parse(segment.payload);
-  if (!answer) return report(segment, Violation::Kind::bad_header, segment.payload.size());
-  auto& requests = segment.peer.requests;
-  const auto found = std::ranges::find_if(requests, [&](const Request& request) {
-    return request.atomic && request.atomic_id == answer->request_id;
-  });
-  if (found == requests.end()) {
-    // Of a request that was not captured.
-    if (!requests.empty() && !requests.front().seen) return requests.pop_front();
-    return report(segment, Violation::Kind::answer_without_request, answer->request_id);
+  if (!answer || !segment.whole()) {
+    if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+    return segment.peer.requests.on_answers_lost(segment.payload.size());
   }
-  const std::uint32_t msn = found->msn;
-  // Earlier reads without an answer lost theirs.
-  requests.erase(requests.begin(), found + 1);
-  sink_.on_atomic_answer(segment.origin, {.request = msn, .original = answer->original_value});
+  const auto match = segment.peer.requests.match({.atomic = true, .atomic_id = answer->request_id});
+  if (match.unexpected) {
+    report(segment, Violation::Kind::answer_without_request, answer->request_id);
+  }
+  if (!match.known) return;
+  sink_.on_atomic_answer(segment.origin,
+                         {.request = match.request.msn, .original = answer->original_value});
 }
 
 void RdmapDecoder::terminate(const Segment& segment) {

@@ -128,7 +128,7 @@ bool TcpStream::awaits_acknowledged() const {
 }
 
 bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader) {
-  if (phase_ == Phase::unseen) return false;
+  if (phase_ == Phase::unseen) return ++gathered_packets_ == limits_.gather_packets;
   if (phase_ == Phase::gathering) {
     if (++gathered_packets_ < limits_.gather_packets && !too_much_held()) return false;
     phase_ = Phase::running;
@@ -167,16 +167,25 @@ bool TcpStream::gives_up_before(const TcpStream& other) const {
 }
 
 bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
+  if (phase_ == Phase::unseen) {
+    const bool news = !absent();
+    gathered_packets_ = limits_.gather_packets;
+    return news;
+  }
   if (phase_ == Phase::gathering) {
     phase_ = Phase::running;
     if (!held_.empty()) next_ = held_.begin()->first;
   }
   if (!held_.empty()) {
-    skip_to(held_.begin()->first, stamp, reader);
-    pass_on_first(reader);
+    // What stands behind a hole may still have to wait for the other direction.
+    if (held_.begin()->first > next_) {
+      skip_to(held_.begin()->first, stamp, reader);
+    } else {
+      pass_on_first(reader);
+    }
     return true;
   }
-  if (phase_ == Phase::unseen || !awaits_acknowledged()) return false;
+  if (!awaits_acknowledged()) return false;
   skip_to(acknowledged_, stamp, reader);
   return true;
 }

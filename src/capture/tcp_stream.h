@@ -61,7 +61,7 @@ class TcpStream {
   bool deliver(const TcpStream& other, StreamReader& reader);
   // Nothing waits, neither here nor for anything.
   [[nodiscard]] bool settled() const {
-    return phase_ != Phase::gathering && held_.empty() && acknowledged_ <= next_;
+    return (phase_ == Phase::running || absent()) && held_.empty() && acknowledged_ <= next_;
   }
   // To be called for each packet of the connection, numbered, unless settled(): gives up on what
   // will not come. True: something has moved.
@@ -101,7 +101,11 @@ class TcpStream {
   // Positions begin where this sequence number is seen, whatever it belongs to.
   void refer_to(std::uint32_t sequence);
   [[nodiscard]] bool reached(std::uint64_t position) const {
-    return phase_ == Phase::unseen || (phase_ == Phase::running && next_ >= position);
+    return absent() || (phase_ == Phase::running && next_ >= position);
+  }
+  // So many packets without one of this direction: the capture has only the other one.
+  [[nodiscard]] bool absent() const {
+    return phase_ == Phase::unseen && gathered_packets_ >= limits_.gather_packets;
   }
   void hold(const Segment& segment, std::uint64_t begin);
   void hold_piece(const Segment& segment, std::uint64_t begin, std::uint64_t from,

@@ -1,0 +1,131 @@
+#include "capture/request_matcher.h"
+
+#include <algorithm>
+
+#include "wire/ddp.h"
+#include "wire/mpa.h"
+#include "wire/rdmap.h"
+
+namespace weft::capture {
+namespace {
+
+// The shortest request on the wire.
+constexpr std::size_t request_fpdu_bytes =
+    wire::fpdu_bytes(wire::DdpUntagged::header_bytes + wire::ReadRequest::header_bytes);
+
+// How far back to look for requests that use the same memory.
+constexpr std::size_t shared_sink_horizon = 64;
+
+// What an answer takes of the stream at least.
+std::uint64_t unanswered_bytes(const RequestMatcher::Request& request) {
+  if (!request.seen) return 0;
+  if (request.atomic) return wire::AtomicResponse::header_bytes;
+  return request.length_bytes - request.answered_bytes;
+}
+
+}  // namespace
+
+bool RequestMatcher::requests_may_be_missing() const {
+  return lost_requests_bytes_ >= request_fpdu_bytes;
+}
+
+bool RequestMatcher::on_request(const Request& request) {
+  const std::uint32_t skipped = last_msn_ != 0 ? request.msn - last_msn_ - 1 : 0;
+  bool in_order = true;
+  if (skipped > lost_requests_bytes_ / request_fpdu_bytes) {
+    in_order = lost_requests_bytes_ != 0;
+    uncertain_ = true;
+  } else {
+    for (std::uint64_t i = answered_unseen_; i < skipped; ++i) remember({.seen = false});
+  }
+  answered_unseen_ = 0;
+  lost_requests_bytes_ = 0;
+  last_msn_ = request.msn;
+  if (mid_stream_) look_for_shared_sinks(request);
+  remember(request);
+  return in_order;
+}
+
+void RequestMatcher::remember(const Request& request) {
+  const std::size_t most = uncertain_ && depth_ > 0 ? depth_ : max_requests;
+  while (requests_.size() >= most) requests_.pop_front();
+  requests_.push_back(request);
+}
+
+void RequestMatcher::look_for_shared_sinks(const Request& request) {
+  const std::size_t count = std::min(requests_.size(), shared_sink_horizon);
+  for (auto known = requests_.end() - static_cast<std::ptrdiff_t>(count); known != requests_.end();
+       ++known) {
+    const bool same_sink = known->seen && !known->atomic && !request.atomic &&
+                           known->sink_stag == request.sink_stag &&
+                           known->sink_offset == request.sink_offset;
+    const bool same_source =
+        known->source_stag == request.source_stag && known->source_offset == request.source_offset;
+    if (same_sink && !same_source) sinks_shared_ = true;
+  }
+}
+
+bool RequestMatcher::fits(const Request& request, const Answer& answer) {
+  if (!request.seen) return true;
+  if (request.atomic != answer.atomic) return false;
+  if (request.atomic) return request.atomic_id == answer.atomic_id;
+  // RFC 5040 §5.2.1: the sink of an empty read means nothing.
+  if (request.length_bytes == 0) return answer.bytes == 0;
+  const std::uint64_t within = answer.sink_offset - request.sink_offset;
+  if (answer.sink_stag != request.sink_stag || within < request.answered_bytes) return false;
+  if (within > request.length_bytes) return false;
+  const std::uint64_t rest = request.length_bytes - within;
+  return answer.last ? answer.bytes == rest : answer.bytes < rest;
+}
+
+RequestMatcher::Match RequestMatcher::match(const Answer& answer) {
+  Match match;
+  Request* request = lost_answers_bytes_ > 0 || uncertain_ ? after_loss(answer)
+                                                           : in_order(answer, match.unexpected);
+  lost_answers_bytes_ = 0;
+  if (!request) return match;
+  match.known = request->seen && !sinks_shared_;
+  match.request = *request;
+  if (request->seen && !request->atomic && request->length_bytes > 0) {
+    request->answered_bytes = answer.sink_offset - request->sink_offset + answer.bytes;
+  }
+  if (answer.last) requests_.pop_front();
+  return match;
+}
+
+RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& unexpected) {
+  if (requests_.empty()) {
+    if (requests_may_be_missing() && answer.last) ++answered_unseen_;
+    unexpected = !requests_may_be_missing() && !mid_stream_;
+    return nullptr;
+  }
+  Request& oldest = requests_.front();
+  const bool next = !oldest.seen || oldest.atomic || oldest.length_bytes == 0 ||
+                    answer.sink_offset - oldest.sink_offset == oldest.answered_bytes;
+  if (next && fits(oldest, answer)) return &oldest;
+  unexpected = !mid_stream_;
+  uncertain_ = true;  // or one wrong answer would make all later ones wrong
+  return nullptr;
+}
+
+RequestMatcher::Request* RequestMatcher::after_loss(const Answer& answer) {
+  const bool was_uncertain = uncertain_;
+  uncertain_ = true;
+  if (requests_may_be_missing()) return nullptr;
+  auto found = requests_.end();
+  std::uint64_t skipped = 0;  // of answers that must have been lost for this one to be meant
+  for (auto request = requests_.begin(); request != requests_.end(); ++request) {
+    if (fits(*request, answer)) {
+      if (found != requests_.end() || !request->seen) return nullptr;
+      found = request;
+    }
+    skipped += unanswered_bytes(*request);
+    if (!was_uncertain && skipped > lost_answers_bytes_) break;
+  }
+  if (found == requests_.end()) return nullptr;
+  uncertain_ = false;
+  requests_.erase(requests_.begin(), found);
+  return &requests_.front();
+}
+
+}  // namespace weft::capture
