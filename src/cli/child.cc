@@ -22,6 +22,7 @@ constexpr int cannot_start = 127;
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   execv(arguments.front(), arguments.data());

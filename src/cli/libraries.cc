@@ -12,7 +12,7 @@ files::path library_folder() {
   std::error_code failed;
   const files::path self = files::read_symlink("/proc/self/exe", failed);
   for (const char* folder : {"../lib/weft", "../" WEFT_LIBDIR "/weft"}) {
-    const files::path candidate = (self.parent_path() / folder).lexically_normal();
+    files::path candidate = (self.parent_path() / folder).lexically_normal();
     if (files::exists(candidate / "libibverbs.so.1", failed)) return candidate;
   }
   return {};

@@ -88,6 +88,7 @@ void announce(const std::string& name) {
 
 int execute(const std::string& path, const std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& argument : command) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }

@@ -72,6 +72,7 @@ std::shared_ptr<device::Dialer> Identifier::make_dialer(ConnectWishes wishes) {
   plan.refused_ns = device::limits::refused_ns;
   plan.handshake_timeout_ns = registry_->options().handshake_timeout_ns;
   // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+  // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<device::Dialer>(new device::Dialer(
       device, std::move(plan), [weak = weak_from_this()](device::Dialer::Outcome outcome) {
         if (const auto self = weak.lock()) self->on_dialed(std::move(outcome));
