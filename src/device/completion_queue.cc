@@ -2,12 +2,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 #include "device/context.h"
 #include "device/limits.h"
 #include "device/queue_pair.h"
 
 namespace weft::device {
+namespace {
+
+std::uint64_t read_clock(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+CompletionStamp CompletionStamp::now() {
+  return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
+}
 
 CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.context = context;
@@ -66,6 +81,43 @@ int CompletionQueue::poll(int entries, ibv_wc* completions) {
   return take(entries, completions);
 }
 
+void CompletionQueue::extend(const CompletionQueueExtras& extras) {
+  const std::lock_guard lock(mutex_);
+  extras_ = extras;
+  if (extras.stamps) stamps_.resize(ring_.size());
+}
+
+int CompletionQueue::start_poll() {
+  if (!extras_.single_threaded) poll_mutex_.lock();
+  const int failed = next_poll();
+  if (failed != 0) end_poll();
+  return failed;
+}
+
+int CompletionQueue::next_poll() {
+  if (take_current()) return 0;
+  if (context_.engine().mode() == ProgressMode::thread) return ENOENT;
+  drive();
+  return take_current() ? 0 : ENOENT;
+}
+
+void CompletionQueue::end_poll() {
+  if (!extras_.single_threaded) poll_mutex_.unlock();
+}
+
+bool CompletionQueue::take_current() {
+  const std::lock_guard lock(mutex_);
+  if (count_ == 0) return false;
+  current_ = ring_[head_];
+  if (!stamps_.empty()) current_stamp_ = stamps_[head_];
+  head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
+  --count_;
+  told_ = 0;
+  extended_.wr_id = current_.wr_id;
+  extended_.status = current_.status;
+  return true;
+}
+
 // The polling thread does what the progress thread would do, at no hand-over. One driver at a time:
 // another poller of the same queue finds what this one brings in.
 void CompletionQueue::drive() {
@@ -81,11 +133,13 @@ void CompletionQueue::push(const ibv_wc& completion, bool solicited) {
   {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
-      lost = !overrun_;
+      lost = !overrun_ && !extras_.ignore_overrun;
       overrun_ = true;
     } else {
       const std::size_t at = head_ + count_;
-      ring_[at >= ring_.size() ? at - ring_.size() : at] = completion;
+      const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
+      ring_[slot] = completion;
+      if (!stamps_.empty()) stamps_[slot] = CompletionStamp::now();
       ++count_;
       const bool counts = solicited || completion.status != IBV_WC_SUCCESS;
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
@@ -132,6 +186,11 @@ int CompletionQueue::resize(int entries) {
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;
   std::vector<ibv_wc> larger(static_cast<std::size_t>(entries));
   for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
+  if (!stamps_.empty()) {
+    std::vector<CompletionStamp> stamps(static_cast<std::size_t>(entries));
+    for (std::size_t i = 0; i < count_; ++i) stamps[i] = stamps_[(head_ + i) % ring_.size()];
+    stamps_ = std::move(stamps);
+  }
   ring_ = std::move(larger);
   head_ = 0;
   cq_.cqe = entries;
@@ -144,7 +203,9 @@ void CompletionQueue::forget(std::uint32_t queue_pair_number) {
   for (std::size_t i = 0; i < count_; ++i) {
     const ibv_wc completion = ring_[(head_ + i) % ring_.size()];
     if (completion.qp_num == queue_pair_number) continue;
-    ring_[(head_ + kept++) % ring_.size()] = completion;
+    const std::size_t to = (head_ + kept++) % ring_.size();
+    ring_[to] = completion;
+    if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
   }
   count_ = kept;
 }

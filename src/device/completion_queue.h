@@ -1,5 +1,5 @@
 // Completion queues and their channels: ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3),
-// ibv_get_cq_event(3).
+// ibv_get_cq_event(3), and the polling part of ibv_create_cq_ex(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -37,6 +37,21 @@ class CompletionChannel {
   EventQueue<CompletionQueue*> events_;
 };
 
+// When a completion became visible.
+struct CompletionStamp {
+  std::uint64_t raw_ns = 0;        // CLOCK_MONOTONIC
+  std::uint64_t wallclock_ns = 0;  // CLOCK_REALTIME
+
+  [[nodiscard]] static CompletionStamp now();
+};
+
+// What ibv_create_cq_ex(3) adds.
+struct CompletionQueueExtras {
+  bool stamps = false;           // keep the time of each completion
+  bool single_threaded = false;  // the application's start_poll to end_poll never overlap
+  bool ignore_overrun = false;   // what does not fit is the application's fault and makes no event
+};
+
 class CompletionQueue {
  public:
   CompletionQueue(Context& context, int entries, void* user_context, CompletionChannel* channel);
@@ -45,6 +60,7 @@ class CompletionQueue {
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   [[nodiscard]] ibv_cq* verbs() { return &cq_; }
+  [[nodiscard]] ibv_cq_ex* extended() { return &extended_; }
   [[nodiscard]] static CompletionQueue* of(ibv_cq* cq) {
     return reinterpret_cast<CompletionQueue*>(cq);
   }
@@ -53,6 +69,16 @@ class CompletionQueue {
   int poll(int entries, ibv_wc* completions);
   int request_notification(bool solicited_only);
   int resize(int entries);
+
+  // Before the first completion only.
+  void extend(const CompletionQueueExtras& extras);
+  // ibv_start_poll() and its companions: 0, or ENOENT where nothing is there. From a start that
+  // brought something to the end, other threads' starts wait, unless single-threaded.
+  int start_poll();
+  int next_poll();
+  void end_poll();
+  [[nodiscard]] const ibv_wc& current() const { return current_; }
+  [[nodiscard]] const CompletionStamp& current_stamp() const { return current_stamp_; }
 
   // From a queue pair. `solicited`: wakes a program that armed for solicited events only.
   void push(const ibv_wc& completion, bool solicited);
@@ -72,11 +98,16 @@ class CompletionQueue {
   enum class Armed : std::uint8_t { no, solicited, any };
 
   int take(int entries, ibv_wc* completions);
+  bool take_current();
   void drive();
   void overrun();
   void note_told();
 
-  ibv_cq cq_{};  // first: see of()
+  // First: see of(). The plain queue is the common beginning of both.
+  union {
+    ibv_cq_ex extended_{};
+    ibv_cq cq_;
+  };
   Context& context_;
   CompletionChannel* channel_;
 
@@ -89,6 +120,13 @@ class CompletionQueue {
   std::size_t told_ = 0;      // events raised since a completion was polled
   bool overrun_ = false;
   std::atomic<std::uint32_t> delivered_events_{0};
+
+  // Of extended queues.
+  CompletionQueueExtras extras_;
+  std::vector<CompletionStamp> stamps_;  // beside ring_, or empty where nobody asked
+  std::mutex poll_mutex_;                // from start_poll() to end_poll()
+  ibv_wc current_{};
+  CompletionStamp current_stamp_;
 
   mutable std::mutex members_mutex_;
   std::vector<std::shared_ptr<QueuePair>> members_;

@@ -5,6 +5,7 @@
 
 #include "device/completion_queue.h"
 #include "device/context.h"
+#include "device/extended_completion_queue.h"
 #include "device/query.h"
 #include "device/queue_pair.h"
 #include "device/shared_receive_queue.h"
@@ -70,6 +71,8 @@ void set_operations(verbs_context& context) {
   context.query_port = extended_query_port;
   context.query_device_ex = extended_query_device;
   context.create_qp_ex = extended_create_qp;
+  context.create_cq_ex = create_extended_completion_queue;
+  context.query_rt_values = query_real_time_values;
 }
 
 }  // namespace weft::device

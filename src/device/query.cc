@@ -16,6 +16,7 @@ constexpr std::uint16_t full_member_pkey = 0xFFFF;
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbit = 32;
 constexpr std::uint8_t link_up = 5;
+constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;  // completion timestamps count these
 
 std::uint16_t to_network(std::uint16_t value) {
   std::uint16_t result = 0;
@@ -74,6 +75,8 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   ibv_device_attr_ex ours{};
   query_device(context, ours.orig_attr);
   ours.phys_port_cnt_ex = 1;
+  ours.completion_timestamp_mask = ~std::uint64_t{0};
+  ours.hca_core_clock = nanosecond_clock_khz;
   hand_over(ours, attributes, bytes);
   return 0;
 }

@@ -56,7 +56,14 @@ void ConnectedPair::make_queues(End& end, ibv_srq* srq) {
   ibv_context* context = end.id->verbs;
   if (!end.pd) end.pd = table_.alloc_pd(context);
   end.channel = table_.create_comp_channel(context);
-  end.cq = table_.create_cq(context, 2 * depth, &end, end.channel, 0);
+  if (extended_) {
+    extended_->channel = end.channel;
+    extended_->cq_context = &end;
+    end.cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, extended_));
+  } else {
+    end.cq = table_.create_cq(context, 2 * depth, &end, end.channel, 0);
+  }
+  ASSERT_NE(end.cq, nullptr);
   end.mr = table_.reg_mr(end.pd, end.buffer.data(), end.buffer.size(), IBV_ACCESS_LOCAL_WRITE);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = end.cq;

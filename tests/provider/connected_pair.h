@@ -37,6 +37,8 @@ class ConnectedPair : public ::testing::Test {
   void TearDown() override { destroy(); }
 
   const Table& table_ = embedded();
+  // Set before connect(): completion queues are made with ibv_create_cq_ex() and these attributes.
+  ibv_cq_init_attr_ex* extended_ = nullptr;
   End active_;
   End passive_;
   ibv_srq* srq_ = nullptr;
