@@ -111,8 +111,9 @@ void Pairing::work_waits(std::uint64_t patience_ns) {
 void Pairing::lost(bool again) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::paired) return;
-  phase_ = Phase::over;
-  if (again) try_again(0);
+  if (again) return try_again(0);
+  phase_ = Phase::lost;
+  waiting_since_ns_ = 0;
 }
 
 void Pairing::cancel() {
@@ -149,14 +150,15 @@ std::uint64_t Pairing::end_of_patience_ns() const {
 void Pairing::on_deadline() {
   std::unique_lock lock(mutex_);
   const std::uint64_t now = sys::now_ns();
-  if (phase_ != Phase::idle) return;  // an attempt that is under way may still succeed
+  // An attempt that is under way may still succeed.
+  if (phase_ != Phase::idle && phase_ != Phase::lost) return;
   if (now >= end_of_patience_ns()) {
     phase_ = Phase::over;
     lock.unlock();
     if (const auto queue_pair = queue_pair_.lock()) queue_pair->fail_pairing(*this);
     return;
   }
-  if (now < next_attempt_ns_) return;
+  if (phase_ == Phase::lost || now < next_attempt_ns_) return;
   const bool itself = plan_.peer.number == plan_.local.number &&
                       (plan_.peer == plan_.local || is_loopback_address(plan_.destination));
   if (itself) {
@@ -278,7 +280,8 @@ HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
   sys::peer_address(greeting.fd(), &from);
   const PairingEnd source{gid_of(from), hello.source_qpn};
   const std::lock_guard lock(mutex_);
-  if (phase_ == Phase::over || !(source == plan_.peer)) return HelloAnswer::refused;
+  const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
+  if (ended || !(source == plan_.peer)) return HelloAnswer::refused;
   if (peer_generation_ && is_older(hello.generation, *peer_generation_)) {
     return HelloAnswer::refused;
   }

@@ -58,7 +58,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   // Work has been posted. Without a connection it fails after this long (0: never): the time during
   // which the peer says that it is not ready does not count.
   void work_waits(std::uint64_t patience_ns);
-  // The connection is gone. `again`: before the peer had it; otherwise nothing more will come.
+  // The connection is gone. `again`: before the peer had it; otherwise nothing more will come, and
+  // work fails when its patience ends.
   void lost(bool again);
   void cancel();
   void abandon_after_fork();
@@ -77,6 +78,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     dialing,    // our request is under way
     accepting,  // our reply to the peer's request is under way
     paired,
+    lost,  // by the peer: work waits in vain
     over,
   };
 

@@ -142,6 +142,7 @@ class QueuePair final : public Pollable,
   void fail_waiting();
   void on_stream_over();
   [[nodiscard]] bool takes_work() const;
+  [[nodiscard]] bool fails_later() const;
   [[nodiscard]] bool takes_send_immediate() const;
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
   int post_one(const ibv_send_wr& request);

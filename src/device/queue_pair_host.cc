@@ -84,6 +84,8 @@ bool QueuePair::invalidate(std::uint32_t stag) {
 }
 
 void QueuePair::complete_send(const iwarp::SendCompletion& completion) {
+  if (completion.status != iwarp::Status::success && fails_later())
+    return waiting_.hold(completion.wr_id, completion.operation);
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);

@@ -61,7 +61,7 @@ void QueuePair::run() {
 }
 
 void QueuePair::finish_turn() {
-  if (confirmed_) release_waiting();
+  if (confirmed_ && !stream_->ended()) release_waiting();
   if (stream_->needs_time()) keep_time();
   send_available();
   if (stream_->ended()) on_stream_over();

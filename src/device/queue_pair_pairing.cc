@@ -85,15 +85,24 @@ void QueuePair::fail_waiting() {
   enter_error();
 }
 
-// InfiniBand knows no end of a connection: a peer that goes while nothing is under way leaves the
-// queue pair as it was, and only the next request finds out. With rdma_cm, or after a Terminate,
-// the stream's end is the queue pair's.
+// Whether requests that the end of the stream leaves unanswered are tried on, as on InfiniBand,
+// until their patience ends. Until then the program finds what has completed before.
+bool QueuePair::fails_later() const {
+  return pairing_ && confirmed_ && !failed_ && stream_ &&
+         stream_->end_reason() == iwarp::EndReason::peer_closed;
+}
+
+// InfiniBand knows no end of a connection: a peer that goes leaves the queue pair as it was, and
+// only requests that are under way or come later find out. With rdma_cm, or after a Terminate, the
+// stream's end is the queue pair's.
 void QueuePair::on_stream_over() {
   const bool peer_went = stream_->end_reason() == iwarp::EndReason::peer_closed;
-  if (!pairing_ || !peer_went || failed_) return enter_error();
+  if (!pairing_ || !peer_went) return enter_error();
+  if (failed_) return waiting_.empty() ? enter_error() : fail_waiting();
   const bool had_peer = confirmed_;
   leave_stream();
   pairing_->lost(!had_peer);
+  await_stream();
 }
 
 }  // namespace weft::device

@@ -26,4 +26,8 @@ iwarp::Requester::Posted WaitingWork::post(const iwarp::QueueLimits& limits,
   return iwarp::Requester::Posted::ok;
 }
 
+void WaitingWork::hold(std::uint64_t wr_id, iwarp::Operation operation) {
+  entries_.emplace_back(iwarp::WorkRequest{.wr_id = wr_id, .operation = operation});
+}
+
 }  // namespace weft::device

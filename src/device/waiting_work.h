@@ -1,8 +1,9 @@
-// Requests posted before there is a stream to carry them: a queue pair may be ready to send while
-// its peer is late.
+// Requests without a stream to carry them: a queue pair may be ready to send while its peer is
+// late, or after its peer has gone.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <vector>
 
@@ -17,6 +18,8 @@ class WaitingWork {
   // What the send queue would answer; inline data is copied here as there.
   [[nodiscard]] iwarp::Requester::Posted post(const iwarp::QueueLimits& limits,
                                               const iwarp::WorkRequest& request);
+  // One that was under way when its stream was lost: only what its completion says.
+  void hold(std::uint64_t wr_id, iwarp::Operation operation);
   [[nodiscard]] bool empty() const { return entries_.empty(); }
   void clear() { entries_.clear(); }
 

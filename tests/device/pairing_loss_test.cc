@@ -124,6 +124,33 @@ TEST_F(Loss, APeerThatGoesUnderWayFailsTheRequest) {
   EXPECT_EQ(stays.state(), IBV_QPS_ERR);
 }
 
+// A peer is often done, and gone, while its last answers are still to be looked at: a request that
+// it left unanswered must not come before those.
+TEST_F(Loss, APeerThatGoesFailsNothingBeforeItsTime) {
+  RawEnd stays(*left_);
+  auto goes = std::make_unique<RawEnd>(*right_);
+  for (const auto& [end, other] : {std::pair(&stays, goes.get()), std::pair(goes.get(), &stays)}) {
+    ASSERT_EQ(end->to_init(), 0);
+    ASSERT_EQ(end->to_rtr(other->gid(), other->number()), 0);
+    ASSERT_EQ(end->to_rts(0, 0, 7), 0);
+  }
+  pass_message(stays, *goes);
+  auto local = stays.buffer(8);
+  // No receive is posted: the peer holds the message.
+  ASSERT_EQ(stays.send(1, {local->sge(0, 8)}), 0);
+  goes.reset();
+  EXPECT_TRUE(stays.stays_quiet());
+  EXPECT_EQ(stays.state(), IBV_QPS_RTS);
+  ASSERT_EQ(stays.send(2, {local->sge(0, 8)}), 0);
+  EXPECT_TRUE(stays.stays_quiet());
+  ASSERT_EQ(stays.to(IBV_QPS_ERR), 0);
+  for (const std::uint64_t request : {1U, 2U}) {
+    const ibv_wc completion = stays.await();
+    EXPECT_EQ(completion.wr_id, request);
+    EXPECT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
 // The same queue pairs once more, one end after the other, as rdma-core's own tests do.
 TEST_F(Loss, ResetQueuePairsConnectAgain) {
   RawEnd a(*left_);
