@@ -9,7 +9,7 @@ PACKAGES = {
     "ib_write_lat": "perftest", "ib_read_bw": "perftest", "ib_read_lat": "perftest",
     "ib_atomic_bw": "perftest", "ib_atomic_lat": "perftest", "ibv_rc_pingpong": "ibverbs-utils",
     "ibv_devices": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
-    "ibv_asyncwatch": "ibverbs-utils",
+    "ibv_asyncwatch": "ibverbs-utils", "ibv_srq_pingpong": "ibverbs-utils",
 }
 
 

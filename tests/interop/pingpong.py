@@ -1,4 +1,4 @@
-"""ibv_rc_pingpong, from ibverbs-utils: connects by GID and queue pair number."""
+"""ibv_rc_pingpong and ibv_srq_pingpong, from ibverbs-utils: connect by GID and queue pair number."""
 
 import re
 
@@ -9,13 +9,14 @@ from harness import need
 _PINGS = 1000
 
 
-def pingpong(stage, *options, count=_PINGS, places=(None, None), address="127.0.0.1"):
+def pingpong(stage, *options, program="ibv_rc_pingpong", count=_PINGS, places=(None, None),
+             address="127.0.0.1"):
     """Both sides must reach the end and count what they sent."""
     port = harness.free_port()
     both = ["-g", 0, "-p", port, "-n", count, *options]
-    server = stage.start("server", "ibv_rc_pingpong", *both, place=places[0])
+    server = stage.start("server", program, *both, place=places[0])
     server.await_listening(port)
-    client = stage.start("client", "ibv_rc_pingpong", *both, address, place=places[1])
+    client = stage.start("client", program, *both, address, place=places[1])
     for side in (client, server):
         side.finish()
         need(re.search(rf"^{count} iters in ", side.output, re.MULTILINE),
@@ -35,6 +36,9 @@ cases.add("ibv_rc_pingpong.small", _case("-c", "-s", 1))
 cases.add("ibv_rc_pingpong.large", _case("-c", "-s", 4 << 20, count=20))
 cases.add("ibv_rc_pingpong.one_receive", _case("-r", 1, count=200))
 cases.add("ibv_rc_pingpong.largest_mtu", _case("-m", 4096, count=200))
+cases.add("ibv_srq_pingpong.polling", _case(program="ibv_srq_pingpong"))
+cases.add("ibv_srq_pingpong.events", _case("-e", program="ibv_srq_pingpong"))
+cases.add("ibv_srq_pingpong.one_queue_pair", _case("-q", 1, program="ibv_srq_pingpong"))
 
 
 @cases.case("ibv_rc_pingpong.needs_a_gid")

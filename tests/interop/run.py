@@ -27,6 +27,7 @@ import pingpong  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
 import targets  # noqa: F401
+import two_hosts  # noqa: F401
 import verbs_utils  # noqa: F401
 
 SKIP_STATUS = 77
@@ -49,7 +50,8 @@ def record(case, stage, result, seconds, note):
         return
     line = {"case": case.name, "program": case.program, "package": case.package,
             "version": case.package and version_of(case.package), "result": result, "note": note,
-            "seconds": round(seconds, 2), "ran": stage.ran[:4]}
+            "personalities": stage.personalities(), "seconds": round(seconds, 2),
+            "ran": stage.ran[:4]}
     with open(path, "a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
