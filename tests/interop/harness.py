@@ -249,6 +249,7 @@ class Stage:
     def __init__(self):
         self.sides = []
         self.ran = []
+        self._looks = []  # the personality of each side that ran on the device
         self._scratch = None
 
     def __enter__(self):
@@ -282,10 +283,17 @@ class Stage:
         self.ran.append(f"{name}: " + shlex.join(
             ["weft", "run", *map(str, options), "--", os.path.basename(str(program)),
              *map(str, arguments)]))
+        words = list(options)
+        self._looks.append(words[words.index("--personality") + 1] if "--personality" in words
+                           else (env or {}).get("WEFT_PERSONALITY", "roce"))
         side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
                     say=say)
         self.sides.append(side)
         return side
+
+    def personalities(self):
+        """How the device looked to the sides, each once, in the order of their start."""
+        return list(dict.fromkeys(self._looks))
 
     def plain(self, name, *argv, **options):
         """Starts a program that has nothing to do with the device."""

@@ -1,0 +1,91 @@
+"""Writes docs/compatibility.md from the results that run.py left.
+
+usage: table.py RESULTS_JSONL PAGE
+
+The page shows what was run and how it ended. It leaves out what differs between two runs, ports
+and times, so that a change of the page is a change of the product.
+"""
+
+import json
+import re
+import sys
+
+_INTRO = """# Compatibility
+
+Programs of Debian's packages, unmodified, run on the device by `tests/interop`. This page is written
+by `./dev table` from the results of the last `./dev test`; it shows those tests that this run
+reached. *Case* is the test's name without the program's: `./dev test -R 'interop.PROGRAM.CASE$'` runs it
+again, and `tests/interop` says what it looks at. *Personality* is what the device looked like, the
+server's first where the two sides differ.
+"""
+
+_OPTION_OF_CHANCE = re.compile(r" (?:-p|--port)[ =]?\d+")
+
+
+def command(line):
+    """What one side ran, without what is drawn anew each time."""
+    program = line.partition(" -- ")[2] or line.partition(": ")[2]
+    return _OPTION_OF_CHANCE.sub("", program)
+
+
+def cell(text):
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def row(result):
+    outcome = result["result"]
+    if result["note"]:
+        outcome += f": {cell(result['note'])}"
+    # The client shows most: it has the server's options and the address.
+    ran = f"`{cell(command(result['ran'][-1]))}`" if result["ran"] else ""
+    looks = ", ".join(result["personalities"])
+    return f"| {result['case'].partition('.')[2]} | {ran} | {looks} | {outcome} |"
+
+
+def section(program, results):
+    first = results[0]
+    lines = [f"## {program}", "", f"{first['package']} {first['version'] or '(not installed)'}", "",
+             "| case | what was run | personality | result |", "|---|---|---|---|"]
+    return lines + [row(result) for result in results] + [""]
+
+
+def overview(programs):
+    lines = ["| program | package | version | passed | failed | skipped |",
+             "|---|---|---|---:|---:|---:|"]
+    for program, results in programs.items():
+        counts = [sum(result["result"] == kind for result in results)
+                  for kind in ("passed", "failed", "skipped")]
+        lines.append(f"| [{program}](#{program}) | {results[0]['package']} | "
+                     f"{results[0]['version'] or ''} | {' | '.join(map(str, counts))} |")
+    return lines + [""]
+
+
+def page(results):
+    """The whole page; tests of programs of our own are no matter of compatibility."""
+    programs = {}
+    for result in sorted(results, key=lambda found: found["case"]):
+        if result["package"]:
+            programs.setdefault(result["program"], []).append(result)
+    lines = [_INTRO, *overview(programs)]
+    for program, found in programs.items():
+        lines += section(program, found)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def main(arguments):
+    if len(arguments) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        with open(arguments[0], encoding="utf-8") as file:
+            results = [json.loads(line) for line in file]
+    except FileNotFoundError:
+        print(f"no results at {arguments[0]}: ./dev test -L interop leaves them", file=sys.stderr)
+        return 1
+    with open(arguments[1], "w", encoding="utf-8") as out:
+        out.write(page(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
