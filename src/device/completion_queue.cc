@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "device/context.h"
 #include "device/limits.h"
@@ -66,12 +67,19 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   const std::lock_guard lock(mutex_);
   int taken = 0;
   while (taken < entries && count_ > 0) {
-    completions[taken++] = ring_[head_];
-    head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
-    --count_;
+    completions[taken++] = pop().completion;
   }
   if (taken > 0) told_ = 0;
   return taken;
+}
+
+// Under the lock: forget() shall not come between, for the queue's owner may go after it.
+Delivery& CompletionQueue::pop() {
+  Delivery& oldest = ring_[head_];
+  oldest.free_slots();
+  head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
+  --count_;
+  return oldest;
 }
 
 int CompletionQueue::poll(int entries, ibv_wc* completions) {
@@ -108,10 +116,8 @@ void CompletionQueue::end_poll() {
 bool CompletionQueue::take_current() {
   const std::lock_guard lock(mutex_);
   if (count_ == 0) return false;
-  current_ = ring_[head_];
   if (!stamps_.empty()) current_stamp_ = stamps_[head_];
-  head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
-  --count_;
+  current_ = pop().completion;
   told_ = 0;
   extended_.wr_id = current_.wr_id;
   extended_.status = current_.status;
@@ -127,27 +133,30 @@ void CompletionQueue::drive() {
   for (const auto& member : members_) member->drive_inline();
 }
 
-void CompletionQueue::push(const ibv_wc& completion, bool solicited) {
+bool CompletionQueue::push(const Delivery& delivery) {
   bool notify = false;
   bool lost = false;
+  bool first_lost = false;
   {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
-      lost = !overrun_ && !extras_.ignore_overrun;
-      overrun_ = true;
+      delivery.free_slots();
+      lost = !extras_.ignore_overrun;
+      first_lost = lost && !std::exchange(overrun_, true);
     } else {
       const std::size_t at = head_ + count_;
       const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
-      ring_[slot] = completion;
+      ring_[slot] = delivery;
       if (!stamps_.empty()) stamps_[slot] = CompletionStamp::now();
       ++count_;
-      const bool counts = solicited || completion.status != IBV_WC_SUCCESS;
+      const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
       if (notify) note_told();
     }
   }
-  if (lost) overrun();
+  if (first_lost) overrun();
   if (notify && channel_) channel_->events_.push(this);
+  return !lost;
 }
 
 void CompletionQueue::overrun() {
@@ -184,7 +193,7 @@ int CompletionQueue::resize(int entries) {
   if (entries < 1 || entries > limits::max_completions) return EINVAL;
   const std::lock_guard lock(mutex_);
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;
-  std::vector<ibv_wc> larger(static_cast<std::size_t>(entries));
+  std::vector<Delivery> larger(static_cast<std::size_t>(entries));
   for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
   if (!stamps_.empty()) {
     std::vector<CompletionStamp> stamps(static_cast<std::size_t>(entries));
@@ -201,10 +210,13 @@ void CompletionQueue::forget(std::uint32_t queue_pair_number) {
   const std::lock_guard lock(mutex_);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {
-    const ibv_wc completion = ring_[(head_ + i) % ring_.size()];
-    if (completion.qp_num == queue_pair_number) continue;
+    const Delivery delivery = ring_[(head_ + i) % ring_.size()];
+    if (delivery.completion.qp_num == queue_pair_number) {
+      delivery.free_slots();
+      continue;
+    }
     const std::size_t to = (head_ + kept++) % ring_.size();
-    ring_[to] = completion;
+    ring_[to] = delivery;
     if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
   }
   count_ = kept;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/event_queue.h"
+#include "device/queue_slots.h"
 
 namespace weft::device {
 
@@ -43,6 +44,17 @@ struct CompletionStamp {
   std::uint64_t wallclock_ns = 0;  // CLOCK_REALTIME
 
   [[nodiscard]] static CompletionStamp now();
+};
+
+// A completion on its way to the application, and the places in a queue that it frees.
+struct Delivery {
+  ibv_wc completion{};
+  QueueSlots* slots = nullptr;
+  std::uint32_t covered = 1;
+  bool solicited = false;  // wakes a program that armed for solicited events only
+  bool receive = false;
+
+  void free_slots() const { slots->give_back(covered); }
 };
 
 // What ibv_create_cq_ex(3) adds.
@@ -80,8 +92,8 @@ class CompletionQueue {
   [[nodiscard]] const ibv_wc& current() const { return current_; }
   [[nodiscard]] const CompletionStamp& current_stamp() const { return current_stamp_; }
 
-  // From a queue pair. `solicited`: wakes a program that armed for solicited events only.
-  void push(const ibv_wc& completion, bool solicited);
+  // From a queue pair. False: it does not fit, which is an error of the queue pair as well.
+  bool push(const Delivery& delivery);
   // Drops what is left of a queue pair that goes away or starts again.
   void forget(std::uint32_t queue_pair_number);
 
@@ -99,6 +111,7 @@ class CompletionQueue {
 
   int take(int entries, ibv_wc* completions);
   bool take_current();
+  Delivery& pop();
   void drive();
   void overrun();
   void note_told();
@@ -112,7 +125,7 @@ class CompletionQueue {
   CompletionChannel* channel_;
 
   std::mutex mutex_;
-  std::vector<ibv_wc> ring_;
+  std::vector<Delivery> ring_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
   Armed armed_ = Armed::no;

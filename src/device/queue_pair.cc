@@ -66,6 +66,7 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
       send_queue_(CompletionQueue::of(attributes.send_cq)),
       receive_queue_(CompletionQueue::of(attributes.recv_cq)),
       shared_receives_(attributes.srq ? SharedReceiveQueue::of(attributes.srq) : nullptr),
+      send_slots_(attributes.cap.max_send_wr),
       receives_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
   handle_.owner = this;
   ibv_qp& qp = handle_.qp;
@@ -96,6 +97,10 @@ QueuePair::~QueuePair() {
 
 void QueuePair::destroy() {
   const auto self = shared_from_this();
+  {
+    const Turn turn(*this);
+    destroyed_ = true;  // what happens from here on is no event, and no completion
+  }
   disconnect();
   send_queue_->detach(this);
   receive_queue_->detach(this);
@@ -103,8 +108,7 @@ void QueuePair::destroy() {
   context_.device().give_back_queue_pair_number(handle_.qp.qp_num);
   {
     const Turn turn(*this);
-    destroyed_ = true;
-    pending_.clear();
+    drop_pending();
     observer_.reset();
   }
   send_queue_->forget(handle_.qp.qp_num);
@@ -187,7 +191,8 @@ void QueuePair::abandon_after_fork() {
 
 // The stream has ended, or there was none: everything that is posted completes.
 void QueuePair::enter_error() {
-  handle_.qp.state = IBV_QPS_ERR;
+  const bool news = std::exchange(handle_.qp.state, IBV_QPS_ERR) != IBV_QPS_ERR;
+  if (news && shared_receives_) raise(IBV_EVENT_QP_LAST_WQE_REACHED);
   end_pairing();
   waiting_.release([this](const iwarp::WorkRequest& request) {
     complete_send(
@@ -198,14 +203,6 @@ void QueuePair::enter_error() {
 }
 
 void QueuePair::flush_receives() {
-  if (shared_receives_) {
-    if (!stream_) return;
-    ibv_async_event event{};
-    event.element.qp = &handle_.qp;
-    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
-    context_.raise(event);
-    return;
-  }
   iwarp::ReceiveRequest request;
   while (receives_.take(request)) {
     complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
@@ -239,12 +236,27 @@ void QueuePair::leave_stream() {
 
 void QueuePair::publish() {
   if (pending_.empty()) return;
-  if (!destroyed_) {
-    for (const auto& entry : pending_) {
-      (entry.receive ? receive_queue_ : send_queue_)->push(entry.completion, entry.solicited);
-    }
+  if (destroyed_) return drop_pending();
+  bool fits = true;
+  for (const Delivery& delivery : pending_) {
+    fits &= (delivery.receive ? receive_queue_ : send_queue_)->push(delivery);
   }
   pending_.clear();
+  if (fits || handle_.qp.state == IBV_QPS_ERR) return;
+  // Whoever lost a completion cannot go on as if nothing had happened. The flushed ones are lost
+  // too, unless the program polls meanwhile.
+  raise(IBV_EVENT_QP_FATAL);
+  change_state(IBV_QPS_ERR);
+  publish();
+}
+
+void QueuePair::drop_pending() {
+  for (const Delivery& delivery : pending_) delivery.free_slots();
+  pending_.clear();
+}
+
+QueueSlots& QueuePair::receive_slots() {
+  return shared_receives_ ? shared_receives_->slots() : receives_.slots();
 }
 
 }  // namespace weft::device

@@ -128,12 +128,6 @@ class QueuePair final : public Pollable,
   void on_peer_ready() override;
   void on_end(iwarp::EndReason reason) override;
 
-  struct Pending {
-    ibv_wc completion;
-    bool receive;
-    bool solicited;
-  };
-
   int open_stream(StreamSocket socket, const StreamParameters& parameters);
   void begin_pairing();
   void end_pairing();
@@ -143,10 +137,12 @@ class QueuePair final : public Pollable,
   void on_stream_over();
   [[nodiscard]] bool takes_work() const;
   [[nodiscard]] bool fails_later() const;
+  void hold_failed(const iwarp::SendCompletion& completion);
   [[nodiscard]] bool takes_send_immediate() const;
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
   int post_one(const ibv_send_wr& request);
   void flush_send(const ibv_send_wr& request);
+  int flush_receive(const ibv_recv_wr& request);
   void flush_receives();
   void run();
   void drive_stream();
@@ -166,6 +162,13 @@ class QueuePair final : public Pollable,
   void enter_error();
   void leave_stream();
   void publish();
+  void drop_pending();
+  [[nodiscard]] QueueSlots& receive_slots();
+  void raise(ibv_event_type type);
+  void note_communication();
+  void note_refusal(wire::TerminateCode code);
+  void note_drained();
+  [[nodiscard]] bool draining() const;
   void apply(const ibv_qp_attr& attributes, int mask);
   int change_state(ibv_qp_state next);
   void reset();
@@ -181,16 +184,19 @@ class QueuePair final : public Pollable,
   SharedReceiveQueue* shared_receives_;
 
   std::mutex mutex_;
+  QueueSlots send_slots_;
   ReceiveRing receives_;
   ibv_qp_attr attributes_{};
   bool destroyed_ = false;
 
   // Without rdma_cm, from RTR on.
   std::shared_ptr<Pairing> pairing_;
-  bool awaits_cm_ = false;  // in RTR or RTS, for the stream of rdma_cm
-  WaitingWork waiting_;     // posted while there is no stream that takes it
-  bool confirmed_ = false;  // the peer has the stream as well
-  bool failed_ = false;     // a request of this stream completed in error
+  bool awaits_cm_ = false;      // in RTR or RTS, for the stream of rdma_cm
+  WaitingWork waiting_;         // posted while there is no stream that takes it
+  bool confirmed_ = false;      // the peer has the stream as well
+  bool failed_ = false;         // a request of this stream completed in error
+  bool communicating_ = false;  // a message has arrived since RTR
+  bool drain_notice_ = false;   // IBV_EVENT_SQ_DRAINED is asked for
 
   StreamSocket socket_;
   std::optional<iwarp::Connection> stream_;
@@ -206,7 +212,7 @@ class QueuePair final : public Pollable,
   bool ready_notice_ = false;
   bool end_notice_ = false;
   iwarp::EndReason end_reason_ = iwarp::EndReason::none;
-  std::vector<Pending> pending_;
+  std::vector<Delivery> pending_;
   std::vector<iovec> planned_;
 };
 

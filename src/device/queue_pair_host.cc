@@ -60,6 +60,7 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
 
 iwarp::Memory QueuePair::remote_memory(std::uint32_t stag, std::uint64_t offset,
                                        std::uint64_t length_bytes, iwarp::RemoteRight right) {
+  note_communication();
   const Region* region = memory_.find(stag);
   if (region && region->mr.rkey != stag) region = nullptr;
   return check_remote(region, domain_, attributes_.qp_access_flags, offset, length_bytes, right);
@@ -84,8 +85,7 @@ bool QueuePair::invalidate(std::uint32_t stag) {
 }
 
 void QueuePair::complete_send(const iwarp::SendCompletion& completion) {
-  if (completion.status != iwarp::Status::success && fails_later())
-    return waiting_.hold(completion.wr_id, completion.operation);
+  if (completion.status != iwarp::Status::success && fails_later()) return hold_failed(completion);
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
@@ -93,10 +93,17 @@ void QueuePair::complete_send(const iwarp::SendCompletion& completion) {
   wc.opcode = verbs_opcode(completion.operation);
   wc.byte_len = completion.length_bytes;
   wc.qp_num = handle_.qp.qp_num;
-  pending_.push_back({wc, false, false});
+  pending_.push_back({.completion = wc, .slots = &send_slots_, .covered = completion.covered});
+}
+
+// Until its patience has ended as well: see fails_later(). The silent ones before it are done.
+void QueuePair::hold_failed(const iwarp::SendCompletion& completion) {
+  waiting_.hold(completion.wr_id, completion.operation);
+  send_slots_.give_back(completion.covered - 1);
 }
 
 void QueuePair::complete_receive(const iwarp::ReceiveCompletion& completion) {
+  note_communication();
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
@@ -111,7 +118,10 @@ void QueuePair::complete_receive(const iwarp::ReceiveCompletion& completion) {
     wc.wc_flags |= IBV_WC_WITH_INV;
     wc.invalidated_rkey = completion.invalidated_rkey;
   }
-  pending_.push_back({wc, true, completion.solicited});
+  pending_.push_back({.completion = wc,
+                      .slots = &receive_slots(),
+                      .solicited = completion.solicited,
+                      .receive = true});
 }
 
 void QueuePair::on_peer_ready() {

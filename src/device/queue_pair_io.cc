@@ -61,9 +61,10 @@ void QueuePair::run() {
 }
 
 void QueuePair::finish_turn() {
-  if (confirmed_ && !stream_->ended()) release_waiting();
+  if (confirmed_ && !stream_->ended() && handle_.qp.state != IBV_QPS_SQD) release_waiting();
   if (stream_->needs_time()) keep_time();
   send_available();
+  note_drained();
   if (stream_->ended()) on_stream_over();
 }
 

@@ -96,7 +96,9 @@ bool QueuePair::fails_later() const {
 // only requests that are under way or come later find out. With rdma_cm, or after a Terminate, the
 // stream's end is the queue pair's.
 void QueuePair::on_stream_over() {
-  const bool peer_went = stream_->end_reason() == iwarp::EndReason::peer_closed;
+  const iwarp::EndReason reason = stream_->end_reason();
+  if (reason == iwarp::EndReason::terminated) note_refusal(stream_->terminate().code);
+  const bool peer_went = reason == iwarp::EndReason::peer_closed;
   if (!pairing_ || !peer_went) return enter_error();
   if (failed_) return waiting_.empty() ? enter_error() : fail_waiting();
   const bool had_peer = confirmed_;

@@ -109,6 +109,7 @@ int QueuePair::post_one(const ibv_send_wr& request) {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
     return EINVAL;
   }
+  if (send_slots_.full()) return ENOMEM;
   if (handle_.qp.state == IBV_QPS_ERR) {
     flush_send(request);
     return 0;
@@ -129,12 +130,16 @@ int QueuePair::post_one(const ibv_send_wr& request) {
   // Data cannot be placed inline where it is only going to be fetched.
   if (work.inline_data && work.operation >= Operation::read) return EINVAL;
   set_target(request, work);
-  return error_of(stream_ && confirmed_ ? stream_->post(work) : waiting_.post(limits_, work));
+  const bool now = stream_ && confirmed_ && handle_.qp.state != IBV_QPS_SQD;
+  const int failed = error_of(now ? stream_->post(work) : waiting_.post(limits_, work));
+  if (failed == 0) send_slots_.take();
+  return failed;
 }
 
 void QueuePair::flush_send(const ibv_send_wr& request) {
   Operation operation{};
   operation_of(request.opcode, operation);
+  send_slots_.take();
   complete_send({.wr_id = request.wr_id, .operation = operation, .status = iwarp::Status::flushed});
 }
 
@@ -145,7 +150,7 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
     if (shared_receives_ || handle_.qp.state == IBV_QPS_RESET) {
       failed = EINVAL;
     } else if (handle_.qp.state == IBV_QPS_ERR) {
-      complete_receive({.wr_id = request->wr_id, .status = iwarp::Status::flushed});
+      failed = flush_receive(*request);
     } else {
       failed = receives_.post(*request);
     }
@@ -155,6 +160,13 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
     return failed;
   }
   receives_posted();
+  return 0;
+}
+
+int QueuePair::flush_receive(const ibv_recv_wr& request) {
+  if (receives_.slots().full()) return ENOMEM;
+  receives_.slots().take();
+  complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
   return 0;
 }
 
@@ -210,6 +222,7 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_RETRY_CNT) attributes_.retry_cnt = given.retry_cnt;
   if (mask & IBV_QP_RNR_RETRY) attributes_.rnr_retry = given.rnr_retry;
   if (mask & IBV_QP_MIN_RNR_TIMER) attributes_.min_rnr_timer = given.min_rnr_timer;
+  if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) drain_notice_ = given.en_sqd_async_notify != 0;
   if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attributes_.max_rd_atomic = given.max_rd_atomic;
   if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes_.max_dest_rd_atomic = given.max_dest_rd_atomic;
 }
@@ -225,7 +238,16 @@ int QueuePair::change_state(ibv_qp_state next) {
       break;
     case IBV_QPS_RTR:
       handle_.qp.state = next;
+      communicating_ = false;
       if (context_.device().is_roce()) begin_pairing();
+      break;
+    case IBV_QPS_RTS:
+      handle_.qp.state = next;
+      stream_ ? finish_turn() : await_stream();  // what was posted in SQD
+      break;
+    case IBV_QPS_SQD:
+      handle_.qp.state = next;
+      note_drained();
       break;
     default:
       handle_.qp.state = next;
@@ -240,12 +262,11 @@ void QueuePair::reset() {
   leave_stream();
   end_pairing();
   waiting_.clear();
-  iwarp::ReceiveRequest request;
-  while (receives_.take(request)) {
-  }
-  pending_.clear();
+  drop_pending();
   send_queue_->forget(handle_.qp.qp_num);
   receive_queue_->forget(handle_.qp.qp_num);
+  receives_.clear();
+  send_slots_.clear();
   handle_.qp.state = context_.device().is_roce() ? IBV_QPS_RESET : IBV_QPS_INIT;
 }
 
@@ -253,6 +274,7 @@ void QueuePair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) {
   const std::lock_guard lock(mutex_);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = handle_.qp.state;
+  attributes.sq_draining = handle_.qp.state == IBV_QPS_SQD && draining() ? 1 : 0;
   initial = {};
   initial.qp_context = handle_.qp.qp_context;
   initial.send_cq = handle_.qp.send_cq;

@@ -6,7 +6,7 @@
 namespace weft::device {
 
 ReceiveRing::ReceiveRing(std::uint32_t requests, std::uint32_t slices)
-    : requests_(requests),
+    : slots_(requests),
       slices_per_request_(slices),
       entries_(requests),
       slices_(std::size_t{requests} * slices) {}
@@ -15,8 +15,9 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > slices_per_request_) {
     return EINVAL;
   }
-  if (size() == requests_) return ENOMEM;
-  const std::size_t at = tail_ % requests_;
+  if (slots_.full()) return ENOMEM;
+  slots_.take();
+  const std::size_t at = tail_ % entries_.size();
   entries_[at] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge)};
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
@@ -29,7 +30,7 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
 
 bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   if (head_ == tail_) return false;
-  const std::size_t at = head_ % requests_;
+  const std::size_t at = head_ % entries_.size();
   const auto first = slices_.begin() + static_cast<std::ptrdiff_t>(at * slices_per_request_);
   request.wr_id = entries_[at].wr_id;
   request.slices.assign(first, first + entries_[at].slice_count);
@@ -37,18 +38,27 @@ bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   return true;
 }
 
+void ReceiveRing::clear() {
+  head_ = tail_;
+  slots_.clear();
+}
+
 int ReceiveRing::resize(std::uint32_t requests) {
-  if (requests < size()) return EINVAL;
+  if (requests < slots_.taken()) return EINVAL;
   ReceiveRing other(requests, slices_per_request_);
   for (std::uint64_t i = head_; i != tail_; ++i) {
-    const std::size_t from = i % requests_;
+    const std::size_t from = i % entries_.size();
     const std::size_t to = other.tail_++ % requests;
     other.entries_[to] = entries_[from];
     std::copy_n(slices_.begin() + static_cast<std::ptrdiff_t>(from * slices_per_request_),
                 slices_per_request_,
                 other.slices_.begin() + static_cast<std::ptrdiff_t>(to * slices_per_request_));
   }
-  *this = std::move(other);
+  slots_.resize(requests);
+  entries_ = std::move(other.entries_);
+  slices_ = std::move(other.slices_);
+  head_ = other.head_;
+  tail_ = other.tail_;
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/queue_slots.h"
 #include "iwarp/host.h"
 
 namespace weft::device {
@@ -17,11 +18,14 @@ class ReceiveRing {
 
   // 0, ENOMEM where the ring is full, EINVAL for too many slices.
   int post(const ibv_recv_wr& request);
+  // Its place is given back with its completion.
   bool take(iwarp::ReceiveRequest& request);
+  void clear();
 
+  [[nodiscard]] QueueSlots& slots() { return slots_; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
-  [[nodiscard]] std::uint32_t capacity() const { return requests_; }
-  // 0, or EINVAL where what is posted would not fit.
+  [[nodiscard]] std::uint32_t capacity() const { return slots_.capacity(); }
+  // 0, or EINVAL where what is posted and not yet done with would not fit.
   int resize(std::uint32_t requests);
 
  private:
@@ -30,7 +34,7 @@ class ReceiveRing {
     std::uint32_t slice_count = 0;
   };
 
-  std::uint32_t requests_;
+  QueueSlots slots_;
   std::uint32_t slices_per_request_;
   std::vector<Entry> entries_;
   std::vector<iwarp::LocalSlice> slices_;

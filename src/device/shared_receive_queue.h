@@ -35,6 +35,8 @@ class SharedReceiveQueue {
   int modify(const ibv_srq_attr& attributes, int mask);
   void query(ibv_srq_attr& attributes);
 
+  // Of the receives that were taken and whose completions were not polled, and of the posted ones.
+  [[nodiscard]] QueueSlots& slots() { return ring_.slots(); }
   [[nodiscard]] bool in_use() const { return users_ > 0; }
   void add_user() { ++users_; }
   void remove_user() { --users_; }

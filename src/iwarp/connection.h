@@ -97,6 +97,8 @@ class Connection final : private SegmentSink {
   // Both directions run: an initiator at once, a responder after the first FPDU (RFC 5044 §7.1).
   [[nodiscard]] bool may_send() const { return may_send_; }
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
+  // Every request that was posted has completed.
+  [[nodiscard]] bool requests_done() const { return requester_.idle(); }
   [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
 
   // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which

@@ -145,7 +145,7 @@ class Requester {
   void fail(Entry& entry, Status status);
   void answered(const Outstanding& outstanding);
   [[nodiscard]] bool done(std::uint64_t index) const;
-  void complete(const Entry& entry, Status status);
+  void complete(std::uint64_t index, Status status);
   [[nodiscard]] std::uint64_t find_guilty(const wire::Terminate& message,
                                           std::optional<std::uint64_t> executed) const;
   [[nodiscard]] bool blamed(const Entry& entry, const wire::Terminate& message) const;
@@ -163,6 +163,7 @@ class Requester {
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
+  std::uint64_t told_ = 0;  // entries before this one: completions tell of them
   bool mid_message_ = false;
   bool failed_ = false;          // some entry carries a failure: build no more
   bool failed_locally_ = false;  // and it has completed

@@ -100,9 +100,9 @@ void Requester::retire() {
     const Entry& oldest = entry(head_);
     if (oldest.failure != Status::success) {
       failed_locally_ = true;
-      complete(oldest, oldest.failure);
+      complete(head_, oldest.failure);
     } else if (done(head_)) {
-      if (oldest.request.signaled) complete(oldest, Status::success);
+      if (oldest.request.signaled) complete(head_, Status::success);
     } else {
       return;
     }
@@ -110,18 +110,21 @@ void Requester::retire() {
   }
 }
 
-void Requester::complete(const Entry& entry, Status status) {
-  host_.complete_send({.wr_id = entry.request.wr_id,
-                       .operation = entry.request.operation,
+void Requester::complete(std::uint64_t index, Status status) {
+  const Entry& finished = entry(index);
+  host_.complete_send({.wr_id = finished.request.wr_id,
+                       .operation = finished.request.operation,
                        .status = status,
-                       .signaled = entry.request.signaled,
-                       .length_bytes = entry.length_bytes});
+                       .signaled = finished.request.signaled,
+                       .length_bytes = finished.length_bytes,
+                       .covered = static_cast<std::uint32_t>(index + 1 - told_)});
+  told_ = index + 1;
 }
 
 void Requester::flush() {
   for (; head_ != tail_; ++head_) {
     const Entry& oldest = entry(head_);
-    complete(oldest, oldest.failure == Status::success ? Status::flushed : oldest.failure);
+    complete(head_, oldest.failure == Status::success ? Status::flushed : oldest.failure);
   }
   next_ = tail_;
   mid_message_ = false;

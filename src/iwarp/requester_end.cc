@@ -87,12 +87,12 @@ void Requester::end_by_terminate(const Terminate& message, std::optional<std::ui
   for (; head_ != guilty; ++head_) {
     const Entry& earlier = entry(head_);
     if (is_answered(earlier.request.operation) && !earlier.answered) {
-      complete(earlier, Status::flushed);
+      complete(head_, Status::flushed);
     } else if (earlier.request.signaled) {
-      complete(earlier, Status::success);
+      complete(head_, Status::success);
     }
   }
-  complete(entry(head_++), status_of(message));
+  complete(head_++, status_of(message));
   flush();
 }
 
@@ -114,10 +114,10 @@ void Requester::end_by_loss(std::uint64_t acknowledged_position,
                          (executed ? oldest.last_message <= *executed
                                    : oldest.end_position <= acknowledged_position);
     if (!arrived) break;
-    if (oldest.request.signaled) complete(oldest, Status::success);
+    if (oldest.request.signaled) complete(head_, Status::success);
   }
   if (head_ != tail_ && entry(head_).failure == Status::success) {
-    complete(entry(head_++), Status::retry_exceeded);
+    complete(head_++, Status::retry_exceeded);
   }
   flush();
 }

@@ -77,6 +77,8 @@ struct SendCompletion {
   Status status = Status::success;
   bool signaled = true;
   std::uint32_t length_bytes = 0;
+  // Requests that it tells of: this one, and those before it that completed in silence.
+  std::uint32_t covered = 1;
 };
 
 struct ReceiveCompletion {

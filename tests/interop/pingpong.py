@@ -1,4 +1,4 @@
-"""ibv_rc_pingpong and ibv_srq_pingpong, from ibverbs-utils: connect by GID and queue pair number."""
+"""ibv_rc_pingpong and ibv_srq_pingpong, from ibverbs-utils: connect by GID and QPN."""
 
 import re
 

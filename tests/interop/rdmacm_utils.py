@@ -25,8 +25,9 @@ def rping(stage, address, *options, server_options=None, places=(None, None), co
     return server, client
 
 
-# Before release 49 rping's main thread closes its event channel while another thread may be about to
-# read from it, whatever the device; that thread then ends the program with -1, after all is done.
+# Before release 49 rping's main thread closes its event channel while another thread may be about
+# to read from it, whatever the device. That thread then ends the program with -1, after all is
+# done.
 _CLOSED_EARLY = "rdma_get_cm_event: Bad file descriptor"
 
 

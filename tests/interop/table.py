@@ -12,11 +12,11 @@ import sys
 
 _INTRO = """# Compatibility
 
-Programs of Debian's packages, unmodified, run on the device by `tests/interop`. This page is written
-by `./dev table` from the results of the last `./dev test`; it shows those tests that this run
-reached. *Case* is the test's name without the program's: `./dev test -R 'interop.PROGRAM.CASE$'` runs it
-again, and `tests/interop` says what it looks at. *Personality* is what the device looked like, the
-server's first where the two sides differ.
+Programs of Debian's packages, unmodified, run on the device by `tests/interop`. This page is
+written by `./dev table` from the results of the last `./dev test`; it shows those tests that this
+run reached. *Case* is the test's name without the program's: `./dev test -R
+'interop.PROGRAM.CASE$'` runs it again, and `tests/interop` says what it looks at. *Personality* is
+what the device looked like, the server's first where the two sides differ.
 """
 
 _OPTION_OF_CHANCE = re.compile(r" (?:-p|--port)[ =]?\d+")

@@ -1,0 +1,33 @@
+// The places of a queue: how many requests may be posted before others are done with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::device {
+
+// A request keeps its place until the completion that tells of it was polled, as on hardware: a
+// program that posts until ENOMEM cannot overrun a completion queue that is as large as its queues.
+// A completion tells of its own request and of the unsignaled ones before it.
+class QueueSlots {
+ public:
+  explicit QueueSlots(std::uint32_t capacity) : capacity_(capacity) {}
+
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool full() const { return taken() >= capacity_; }
+
+  // Under the lock of whoever posts; full() was asked before.
+  void take() { taken_.fetch_add(1, std::memory_order_relaxed); }
+  void resize(std::uint32_t capacity) { capacity_ = capacity; }
+  void clear() { taken_.store(0, std::memory_order_release); }
+
+  // From any thread.
+  void give_back(std::uint32_t count) { taken_.fetch_sub(count, std::memory_order_release); }
+
+ private:
+  std::uint32_t capacity_;
+  std::atomic<std::uint32_t> taken_{0};
+};
+
+}  // namespace weft::device
