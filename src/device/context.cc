@@ -13,7 +13,8 @@ namespace {
 constexpr unsigned optional_access = 0x3FF00000;  // IBV_ACCESS_OPTIONAL_RANGE: may be ignored
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
 int check_access(unsigned access) {
   if ((access & ~(known_access | optional_access)) != 0) return EOPNOTSUPP;
@@ -104,28 +105,47 @@ ProtectionDomain* Context::allocate_domain() {
   return domain;
 }
 
+namespace {
+
+// On-demand regions may cover all of the address space, and memory that does not exist yet.
+int check_region(const void* address, std::size_t length_bytes, unsigned access) {
+  if (const int failed = check_access(access)) return failed;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0 && !address && length_bytes == SIZE_MAX) return 0;
+  if (length_bytes > limits::max_region_bytes) return EINVAL;
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? 0 : check_mapped(address, length_bytes);
+}
+
+}  // namespace
+
 ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::size_t length_bytes,
                                  std::uint64_t iova, unsigned access) {
-  int failed = check_access(access);
-  if (failed == 0 && length_bytes > limits::max_region_bytes) failed = EINVAL;
-  if (failed == 0) failed = check_mapped(address, length_bytes);
-  if (failed != 0) {
+  if (const int failed = check_region(address, length_bytes, access)) {
     errno = failed;
     return nullptr;
   }
   auto region = std::make_unique<Region>();
-  region->mr = {.context = verbs(),
-                .pd = &domain.pd,
-                .addr = address,
-                .length = length_bytes,
-                .handle = 0,
-                .lkey = 0,
-                .rkey = 0};
-  region->domain = domain.number;
+  region->mr.addr = address;
+  region->mr.length = length_bytes;
   region->access = access;
   region->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
   region->base = static_cast<std::byte*>(address);
   region->length_bytes = length_bytes;
+  return add_region(std::move(region), domain);
+}
+
+ibv_mr* Context::allocate_null_region(ProtectionDomain& domain) {
+  auto region = std::make_unique<Region>();
+  region->null = &null_memory_;
+  region->remote_valid = false;
+  ibv_mr* made = add_region(std::move(region), domain);
+  if (made) ++objects;
+  return made;
+}
+
+ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& domain) {
+  region->mr.context = verbs();
+  region->mr.pd = &domain.pd;
+  region->domain = domain.number;
   if (!memory_.add(*region)) {
     errno = ENOMEM;
     return nullptr;
@@ -135,12 +155,77 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
   return &region.release()->mr;
 }
 
-void Context::deregister_memory(ibv_mr* mr) {
-  const std::unique_ptr<Region> region(Region::of(mr));
+// Between its old self and its new one nobody finds the region: the application has promised that
+// nobody looks.
+int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
+  Region& region = *Region::of(mr);
+  const bool moves = (wanted.changes & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const unsigned access =
+      (wanted.changes & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? wanted.access : region.access;
+  const int failed =
+      moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
+  if (failed != 0) return failed;
+  if (region.windows > 0 || region.holder || region.null) return EBUSY;
+  memory_.remove(region);
+  await_quiescence(region.base, region.length_bytes);
+  memory_.reclaim();
+  region.access = access;
+  if (moves) {
+    mr->addr = wanted.address;
+    mr->length = region.length_bytes = wanted.length_bytes;
+    region.base = static_cast<std::byte*>(wanted.address);
+    const auto named = reinterpret_cast<std::uintptr_t>(wanted.address);
+    region.iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : named;
+  }
+  if ((wanted.changes & IBV_REREG_MR_CHANGE_PD) != 0) {
+    --ProtectionDomain::of(mr->pd)->users;
+    ++wanted.domain->users;
+    mr->pd = &wanted.domain->pd;
+    region.domain = wanted.domain->number;
+  }
+  memory_.restore(region);
+  return 0;
+}
+
+int Context::deregister_memory(ibv_mr* mr) {
+  Region& leaving = *Region::of(mr);
+  leaving.leaving = true;
+  if (leaving.windows > 0) {
+    leaving.leaving = false;
+    return EBUSY;
+  }
+  const std::unique_ptr<Region> region(&leaving);
   memory_.remove(*region);
   await_quiescence(region->base, region->length_bytes);
   memory_.reclaim();
+  if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;
+  return 0;
+}
+
+ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto window = std::make_unique<MemoryWindow>(&domain.pd, domain.number, type);
+  if (!memory_.add(window->region())) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  window->take_name();
+  ++domain.users;
+  return window.release()->verbs();
+}
+
+int Context::deallocate_window(MemoryWindow& window) {
+  const std::unique_ptr<MemoryWindow> gone(&window);
+  gone->unbind();
+  memory_.remove(gone->region());
+  await_quiescence(nullptr, 0);
+  memory_.reclaim();
+  --ProtectionDomain::of(gone->verbs()->pd)->users;
+  return 0;
 }
 
 void Context::await_quiescence(const std::byte* base, std::size_t length_bytes) {

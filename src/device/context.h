@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,8 @@
 #include "device/device.h"
 #include "device/event_queue.h"
 #include "device/memory.h"
+#include "device/memory_window.h"
+#include "device/special_memory.h"
 
 namespace weft::device {
 
@@ -21,6 +24,8 @@ struct ProtectionDomain {
   ibv_pd pd{};  // first: see of()
   std::uint32_t number = 0;
   std::atomic<int> users{0};  // regions, queue pairs, shared receive queues, address handles
+  // Of a parent domain: what it was made of counts it as a user.
+  std::array<std::atomic<int>*, 2> holders{};
 
   [[nodiscard]] static ProtectionDomain* of(ibv_pd* pd) {
     return reinterpret_cast<ProtectionDomain*>(pd);
@@ -55,7 +60,23 @@ class Context {
   [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,
                                         std::size_t length_bytes, std::uint64_t iova,
                                         unsigned access);
-  void deregister_memory(ibv_mr* mr);
+  // Discards what is written to it and reads as zeros, at any address. Null with errno set.
+  [[nodiscard]] ibv_mr* allocate_null_region(ProtectionDomain& domain);
+  // ibv_rereg_mr(3), with the same keys. 0, or EINVAL, EFAULT, EBUSY, and the region is as before.
+  struct Reregistration {
+    int changes = 0;  // IBV_REREG_MR_CHANGE_*
+    ProtectionDomain* domain = nullptr;
+    void* address = nullptr;
+    std::size_t length_bytes = 0;
+    unsigned access = 0;
+  };
+  int reregister_memory(ibv_mr* mr, const Reregistration& wanted);
+  [[nodiscard]] NullMemory& null_memory() { return null_memory_; }
+  // 0, or EBUSY while windows are bound to it.
+  int deregister_memory(ibv_mr* mr);
+  // Null with errno set: EINVAL, ENOMEM.
+  [[nodiscard]] ibv_mw* allocate_window(ProtectionDomain& domain, ibv_mw_type type);
+  int deallocate_window(MemoryWindow& window);
 
   // Queue pairs that the application has left behind.
   [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> queue_pairs();
@@ -83,6 +104,9 @@ class Context {
   verbs_context extended_{};
   Context* self_ = this;  // of() finds it right behind extended_
   Device& device_;
+  [[nodiscard]] ibv_mr* add_region(std::unique_ptr<Region> region, ProtectionDomain& domain);
+
+  NullMemory null_memory_;
   MemoryTable memory_;
   std::atomic<std::uint32_t> next_domain_{1};
   EventQueue<ibv_async_event> events_;

@@ -80,8 +80,14 @@ int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::ui
       (wanted.channel && wanted.channel->context != context)) {
     return EINVAL;
   }
-  const bool unknown = (wanted.comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
-                       (flags & ~offered_flags) != 0 || (wanted.wc_flags & ~offered_fields) != 0;
+  if ((wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+    const bool parent = wanted.parent_domain && wanted.parent_domain->context == context &&
+                        ProtectionDomain::of(wanted.parent_domain)->holders[0];
+    if (!parent) return EINVAL;
+  }
+  constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  const bool unknown = (wanted.comp_mask & ~known) != 0 || (flags & ~offered_flags) != 0 ||
+                       (wanted.wc_flags & ~offered_fields) != 0;
   return unknown ? EOPNOTSUPP : 0;
 }
 

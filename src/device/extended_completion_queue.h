@@ -7,7 +7,7 @@
 namespace weft::device {
 
 // Null with errno set: EINVAL for sizes and vectors, EOPNOTSUPP for fields that this device never
-// fills in (VLAN, flow tag, tag matching) and for a parent domain.
+// fills in (VLAN, flow tag, tag matching).
 ibv_cq_ex* create_extended_completion_queue(ibv_context* context, ibv_cq_init_attr_ex* attributes);
 
 // ibv_query_rt_values_ex(3): the clock of the raw completion timestamps. As drivers of adapters do,

@@ -24,6 +24,9 @@ inline constexpr int max_shared_receive_queues = 16384;
 // STags carry 24 random bits: keep the table sparse so that guessing stays hopeless. ENOMEM.
 inline constexpr int max_memory_regions = 1 << 20;
 inline constexpr std::uint64_t max_region_bytes = std::uint64_t{1} << 47;
+// It is ordinary memory, so this is only a number that programs can plan with. EINVAL.
+inline constexpr std::size_t max_device_memory_bytes = std::size_t{1} << 20;
+inline constexpr std::uint32_t max_device_memory_alignment_log = 12;
 inline constexpr int max_protection_domains = 65536;
 // On the wire one more is negotiated, for acknowledgement (at most 128 there). Clamped by verbs'
 // attributes, EINVAL beyond.

@@ -8,6 +8,9 @@
 #include <cerrno>
 
 #include "device/limits.h"
+#include "device/memory_window.h"
+#include "device/on_demand.h"
+#include "device/special_memory.h"
 
 namespace weft::device {
 
@@ -56,11 +59,20 @@ bool MemoryTable::add(Region& region) {
   stag |= static_cast<std::uint32_t>(random_() & 0xFF);
   region.mr.lkey = stag;
   region.mr.rkey = stag;
+  region.stag = stag;
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
   insert(*table_, &region);
   ++size_;
   ++used_;
   return true;
+}
+
+void MemoryTable::restore(Region& region) {
+  const std::lock_guard lock(mutex_);
+  if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
+  insert(*table_, &region);
+  ++size_;
+  ++used_;
 }
 
 std::uint32_t MemoryTable::random_control_stag() {
@@ -70,7 +82,7 @@ std::uint32_t MemoryTable::random_control_stag() {
 
 void MemoryTable::insert(Table& table, Region* region) {
   const std::size_t mask = table.slots.size() - 1;
-  std::size_t at = table.start(region->mr.rkey);
+  std::size_t at = table.start(region->stag);
   while (is_region(table.slots[at].load(std::memory_order_relaxed)) ||
          table.slots[at].load(std::memory_order_relaxed) == gravestone()) {
     at = (at + 1) & mask;
@@ -98,7 +110,7 @@ void MemoryTable::remove(Region& region) {
   const std::lock_guard lock(mutex_);
   Table& table = *table_.load();
   const std::size_t mask = table.slots.size() - 1;
-  for (std::size_t at = table.start(region.mr.rkey);; at = (at + 1) & mask) {
+  for (std::size_t at = table.start(region.stag);; at = (at + 1) & mask) {
     const Region* entry = table.slots[at].load(std::memory_order_relaxed);
     if (entry == nullptr) return;
     if (entry != &region) continue;
@@ -120,7 +132,8 @@ const Region* MemoryTable::find(std::uint32_t stag) const {
   for (std::size_t at = table.start(stag);; at = (at + 1) & mask) {
     const Region* entry = table.slots[at].load(std::memory_order_acquire);
     if (entry == nullptr) return nullptr;
-    if (is_region(entry) && (entry->mr.rkey ^ stag) < 0x100) return entry;
+    if (is_region(entry) && (entry->stag.load(std::memory_order_relaxed) ^ stag) < 0x100)
+      return entry;
   }
 }
 
@@ -144,31 +157,45 @@ std::uint32_t access_bit(iwarp::RemoteRight right) {
 
 }  // namespace
 
-iwarp::Memory check_remote(const Region* region, std::uint32_t domain,
-                           std::uint32_t queue_pair_access, std::uint64_t offset,
-                           std::uint64_t length_bytes, iwarp::RemoteRight right) {
+iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
+                           const RemoteAccess& access) {
   using iwarp::Fault;
-  if (!region || !region->remote_valid.load(std::memory_order_acquire)) {
+  if (!region) return {.fault = Fault::invalid_stag};
+  // Only a window's values change while it is known.
+  const auto lock = region->window ? region->window->lock() : std::unique_lock<std::mutex>();
+  if (region->stag.load(std::memory_order_relaxed) != access.stag ||
+      !region->remote_valid.load(std::memory_order_acquire)) {
     return {.fault = Fault::invalid_stag};
   }
-  if (region->domain != domain) return {.fault = Fault::foreign_domain};
-  const std::uint32_t needed = access_bit(right);
-  if ((region->access & needed) == 0 || (queue_pair_access & needed) == 0) {
+  if (region->domain != accessor.domain ||
+      (region->window && !region->window->serves(accessor.queue_pair))) {
+    return {.fault = Fault::foreign_domain};
+  }
+  const std::uint32_t needed = access_bit(access.right);
+  if ((region->access & needed) == 0 || (accessor.access & needed) == 0) {
     return {.fault = Fault::access};
   }
-  if (offset + length_bytes < offset) return {.fault = Fault::wrap};
+  const std::uint64_t offset = access.offset;
+  if (offset + access.length_bytes < offset) return {.fault = Fault::wrap};
   if (offset < region->iova || offset - region->iova > region->length_bytes ||
-      length_bytes > region->length_bytes - (offset - region->iova)) {
+      access.length_bytes > region->length_bytes - (offset - region->iova)) {
     return {.fault = Fault::bounds};
   }
-  return {.at = region->base + (offset - region->iova)};
+  std::byte* at = region->base + (offset - region->iova);
+  const bool writes = access.right != iwarp::RemoteRight::read;
+  if (region->on_demand() && !bring_in(at, access.length_bytes, writes)) {
+    return {.fault = Fault::bounds};
+  }
+  return {.at = at};
 }
 
 iwarp::Memory check_local(const Region* region, std::uint32_t domain,
                           const iwarp::LocalSlice& slice, bool for_writing) {
   using iwarp::Fault;
-  if (!region || region->mr.lkey != slice.lkey) return {.fault = Fault::invalid_stag};
+  if (!region || region->window || region->mr.lkey != slice.lkey)
+    return {.fault = Fault::invalid_stag};
   if (region->domain != domain) return {.fault = Fault::foreign_domain};
+  if (region->null) return {.at = for_writing ? region->null->sink() : region->null->zeros()};
   if (for_writing && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return {.fault = Fault::access};
   }
@@ -177,7 +204,11 @@ iwarp::Memory check_local(const Region* region, std::uint32_t domain,
       slice.length_bytes > region->length_bytes - offset) {
     return {.fault = Fault::bounds};
   }
-  return {.at = region->base + offset};
+  std::byte* at = region->base + offset;
+  if (region->on_demand() && !bring_in(at, slice.length_bytes, for_writing)) {
+    return {.fault = Fault::bounds};
+  }
+  return {.at = at};
 }
 
 int check_mapped(const void* address, std::size_t length_bytes) {

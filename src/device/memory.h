@@ -21,8 +21,12 @@
 
 namespace weft::device {
 
+class MemoryWindow;
+class NullMemory;
+
 struct Region {
-  ibv_mr mr{};  // first: an ibv_mr* is a Region*
+  ibv_mr mr{};                         // first: an ibv_mr* is a Region*
+  std::atomic<std::uint32_t> stag{0};  // as the table knows it; a window's changes when it is bound
   std::uint32_t domain = 0;
   std::uint32_t access = 0;  // IBV_ACCESS_*
   std::uint64_t iova = 0;    // what the first byte is called by lkey and rkey
@@ -30,7 +34,13 @@ struct Region {
   std::uint64_t length_bytes = 0;
   // A Send with Invalidate withdrew it (RFC 5040 §5.3); lkey access stays.
   std::atomic<bool> remote_valid{true};
+  MemoryWindow* window = nullptr;  // whose this is; its lock covers what changes when it is bound
+  std::atomic<int> windows{0};     // bound to this region
+  NullMemory* null = nullptr;      // of a null region
+  std::atomic<int>* holder = nullptr;  // whose memory it is counts it as a user
+  std::atomic<bool> leaving{false};    // no window may be bound to it any more
 
+  [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }
 };
 
@@ -46,6 +56,8 @@ class MemoryTable {
   bool add(Region& region);
   // As hard to guess as those, and never one of them: for control words.
   [[nodiscard]] std::uint32_t random_control_stag();
+  // Back under the name that it had when it was removed.
+  void restore(Region& region);
   // After this, and a grace period, nobody holds the region.
   void remove(Region& region);
   // To be called when a grace period has passed: frees what earlier growth left behind.
@@ -70,10 +82,24 @@ class MemoryTable {
   std::mt19937_64 random_;
 };
 
-// The rules of one access. `domain`: the queue pair's; `rights`: the queue pair's own limits.
-[[nodiscard]] iwarp::Memory check_remote(const Region* region, std::uint32_t domain,
-                                         std::uint32_t queue_pair_access, std::uint64_t offset,
-                                         std::uint64_t length_bytes, iwarp::RemoteRight right);
+// Who asks for memory: a queue pair.
+struct Accessor {
+  std::uint32_t domain = 0;
+  std::uint32_t queue_pair = 0;  // its number
+  std::uint32_t access = 0;      // IBV_ACCESS_* that it grants its peer at all
+};
+
+// One access of a remote peer.
+struct RemoteAccess {
+  std::uint32_t stag = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length_bytes = 0;
+  iwarp::RemoteRight right = iwarp::RemoteRight::write;
+};
+
+// The rules of one access; `region` as the table found it, or null.
+[[nodiscard]] iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
+                                         const RemoteAccess& access);
 [[nodiscard]] iwarp::Memory check_local(const Region* region, std::uint32_t domain,
                                         const iwarp::LocalSlice& slice, bool for_writing);
 

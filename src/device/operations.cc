@@ -5,10 +5,14 @@
 
 #include "device/completion_queue.h"
 #include "device/context.h"
+#include "device/domains.h"
 #include "device/extended_completion_queue.h"
+#include "device/on_demand.h"
 #include "device/query.h"
 #include "device/queue_pair.h"
+#include "device/send_batch.h"
 #include "device/shared_receive_queue.h"
+#include "device/special_memory.h"
 
 namespace weft::device {
 namespace {
@@ -44,17 +48,46 @@ int extended_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* 
   return query_port(*Context::of(context), port, attributes, bytes);
 }
 
-// verbs.h asks this one for everything beyond a protection domain; there is nothing beyond it yet.
-ibv_qp* extended_create_qp(ibv_context* /*context*/, ibv_qp_init_attr_ex* /*attributes*/) {
-  errno = EOPNOTSUPP;
-  return nullptr;
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  return Context::of(pd->context)->allocate_window(*ProtectionDomain::of(pd), type);
 }
 
-int no_bind(ibv_qp* /*qp*/, ibv_mw* /*window*/, ibv_mw_bind* /*bind*/) {
-  return EOPNOTSUPP;
+int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) {
+  return QueuePair::of(qp)->bind_window(*MemoryWindow::of(window), *bind);
 }
-int no_dealloc(ibv_mw* /*window*/) {
-  return EOPNOTSUPP;
+
+int dealloc_mw(ibv_mw* window) {
+  return Context::of(window->context)->deallocate_window(*MemoryWindow::of(window));
+}
+
+// The function as an operation: it answers as C does where memory runs out.
+template <auto function>
+struct Guarded;
+
+template <typename R, typename... Arguments, R* (*function)(Arguments...)>
+struct Guarded<function> {
+  static R* call(Arguments... arguments) noexcept {
+    try {
+      return function(arguments...);
+    } catch (const std::bad_alloc&) {
+      errno = ENOMEM;
+      return nullptr;
+    }
+  }
+};
+
+void set_memory_operations(verbs_context& context) {
+  context.context.ops.alloc_mw = Guarded<alloc_mw>::call;
+  context.context.ops.bind_mw = bind_mw;
+  context.context.ops.dealloc_mw = dealloc_mw;
+  context.advise_mr = advise_memory;
+  context.alloc_null_mr = Guarded<allocate_null_region>::call;
+  context.alloc_dm = Guarded<allocate_device_memory>::call;
+  context.free_dm = free_device_memory;
+  context.reg_dm_mr = Guarded<register_device_memory>::call;
+  context.alloc_td = Guarded<allocate_thread_domain>::call;
+  context.dealloc_td = free_thread_domain;
+  context.alloc_parent_domain = Guarded<allocate_parent_domain>::call;
 }
 
 }  // namespace
@@ -66,13 +99,12 @@ void set_operations(verbs_context& context) {
   operations.post_send = post_send;
   operations.post_recv = post_recv;
   operations.post_srq_recv = post_srq_recv;
-  operations.bind_mw = no_bind;
-  operations.dealloc_mw = no_dealloc;
   context.query_port = extended_query_port;
   context.query_device_ex = extended_query_device;
-  context.create_qp_ex = extended_create_qp;
+  context.create_qp_ex = create_extended_queue_pair;
   context.create_cq_ex = create_extended_completion_queue;
   context.query_rt_values = query_real_time_values;
+  set_memory_operations(context);
 }
 
 }  // namespace weft::device

@@ -12,7 +12,12 @@
 namespace weft::device {
 namespace {
 
+// Locally administered, as nobody has assigned one: "WF" behind 02.
+constexpr std::uint32_t vendor_id = 0x025746;
 constexpr std::uint16_t full_member_pkey = 0xFFFF;
+constexpr std::uint32_t on_demand_operations = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                               IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                               IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbit = 32;
 constexpr std::uint8_t link_up = 5;
@@ -48,16 +53,19 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   std::snprintf(attributes.fw_ver, sizeof attributes.fw_ver, "%s", WEFT_VERSION);
   attributes.node_guid = attributes.sys_image_guid = context.device().guid_be();
   attributes.max_mr_size = limits::max_region_bytes;
+  attributes.vendor_id = vendor_id;
   attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any from 4 KiB: nothing is pinned
   attributes.max_qp = limits::max_queue_pairs;
   attributes.max_qp_wr = limits::max_work_requests;
-  attributes.device_cap_flags =
-      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN;
+  attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
+                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
+                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attributes.max_sge = limits::max_slices;
   attributes.max_sge_rd = limits::max_slices;
   attributes.max_cq = limits::max_completion_queues;
   attributes.max_cqe = limits::max_completions;
   attributes.max_mr = limits::max_memory_regions;
+  attributes.max_mw = limits::max_memory_regions;  // they share a table
   attributes.max_pd = limits::max_protection_domains;
   attributes.max_qp_rd_atom = limits::max_read_depth;
   attributes.max_qp_init_rd_atom = limits::max_read_depth;
@@ -75,6 +83,9 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   ibv_device_attr_ex ours{};
   query_device(context, ours.orig_attr);
   ours.phys_port_cnt_ex = 1;
+  ours.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  ours.odp_caps.per_transport_caps.rc_odp_caps = on_demand_operations;
+  ours.max_dm_size = limits::max_device_memory_bytes;
   ours.completion_timestamp_mask = ~std::uint64_t{0};
   ours.hca_core_clock = nanosecond_clock_khz;
   hand_over(ours, attributes, bytes);

@@ -16,6 +16,12 @@ namespace {
 constexpr unsigned all_remote_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
+bool foreign(const ibv_qp_init_attr& attributes, const ibv_context* context) {
+  return (attributes.send_cq && attributes.send_cq->context != context) ||
+         (attributes.recv_cq && attributes.recv_cq->context != context) ||
+         (attributes.srq && attributes.srq->context != context);
+}
+
 int check(const ibv_qp_init_attr& attributes) {
   if (attributes.qp_type != IBV_QPT_RC) {
     const bool known = attributes.qp_type >= IBV_QPT_RC && attributes.qp_type <= IBV_QPT_DRIVER;
@@ -37,7 +43,9 @@ int check(const ibv_qp_init_attr& attributes) {
 
 std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
                                              ibv_qp_init_attr& attributes) {
-  if (const int failed = check(attributes)) {
+  int failed = foreign(attributes, context.verbs()) ? EINVAL : check(attributes);
+  if (failed == 0 && context.queue_pair_count() >= limits::max_queue_pairs) failed = ENOMEM;
+  if (failed != 0) {
     errno = failed;
     return nullptr;
   }

@@ -15,8 +15,10 @@
 #include "device/completion_queue.h"
 #include "device/context.h"
 #include "device/engine.h"
+#include "device/memory_window.h"
 #include "device/pairing.h"
 #include "device/receive_queue.h"
+#include "device/send_batch.h"
 #include "device/shared_receive_queue.h"
 #include "device/stream_socket.h"
 #include "device/waiting_work.h"
@@ -74,6 +76,17 @@ class QueuePair final : public Pollable,
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial);
   int post_send(ibv_send_wr* request, ibv_send_wr** bad);
   int post_receive(ibv_recv_wr* request, ibv_recv_wr** bad);
+  // As post_send(), all of them or none.
+  int post_all(const ibv_send_wr& first);
+
+  // For the calls of ibv_wr_post(3), of queue pairs that were made for them.
+  void offer_batches(std::uint64_t operations);
+  [[nodiscard]] bool takes_batches() const { return batch_ != nullptr; }
+  [[nodiscard]] SendBatch& batch() { return *batch_; }
+  [[nodiscard]] ibv_qp_ex* extended() { return &handle_.extended; }
+  [[nodiscard]] std::uint32_t inline_bytes() const { return limits_.inline_bytes; }
+  // ibv_bind_mw(3), of a window of type 1.
+  int bind_window(MemoryWindow& window, ibv_mw_bind& bind);
 
   // Ends the connection if there is one, takes the queue pair out of every list. Afterwards only
   // calls that are under way still hold it.
@@ -111,7 +124,10 @@ class QueuePair final : public Pollable,
 
  private:
   struct Handle {
-    ibv_qp qp{};
+    union {  // the plain queue pair is the beginning of both
+      ibv_qp_ex extended{};
+      ibv_qp qp;
+    };
     QueuePair* owner = nullptr;
   };
 
@@ -123,11 +139,21 @@ class QueuePair final : public Pollable,
   iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
   bool next_receive(iwarp::ReceiveRequest& request) override;
   bool invalidate(std::uint32_t stag) override;
+  iwarp::Status carry_out_local() override;
   void complete_send(const iwarp::SendCompletion& completion) override;
   void complete_receive(const iwarp::ReceiveCompletion& completion) override;
   void on_peer_ready() override;
   void on_end(iwarp::EndReason reason) override;
 
+  // A bind of a window, or without one the invalidation of binding.rkey.
+  struct LocalWork {
+    MemoryWindow* window = nullptr;
+    MemoryWindow::Binding binding;
+  };
+
+  [[nodiscard]] Accessor accessor() const;
+  int post_work(const iwarp::WorkRequest& work);
+  int post_local(const ibv_send_wr& request, iwarp::WorkRequest& work);
   int open_stream(StreamSocket socket, const StreamParameters& parameters);
   void begin_pairing();
   void end_pairing();
@@ -140,6 +166,8 @@ class QueuePair final : public Pollable,
   void hold_failed(const iwarp::SendCompletion& completion);
   [[nodiscard]] bool takes_send_immediate() const;
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
+  int prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
+              std::span<iwarp::LocalSlice> slices) const;
   int post_one(const ibv_send_wr& request);
   void flush_send(const ibv_send_wr& request);
   int flush_receive(const ibv_recv_wr& request);
@@ -185,18 +213,20 @@ class QueuePair final : public Pollable,
 
   std::mutex mutex_;
   QueueSlots send_slots_;
+  std::unique_ptr<SendBatch> batch_;
   ReceiveRing receives_;
   ibv_qp_attr attributes_{};
   bool destroyed_ = false;
 
   // Without rdma_cm, from RTR on.
   std::shared_ptr<Pairing> pairing_;
-  bool awaits_cm_ = false;      // in RTR or RTS, for the stream of rdma_cm
-  WaitingWork waiting_;         // posted while there is no stream that takes it
-  bool confirmed_ = false;      // the peer has the stream as well
-  bool failed_ = false;         // a request of this stream completed in error
-  bool communicating_ = false;  // a message has arrived since RTR
-  bool drain_notice_ = false;   // IBV_EVENT_SQ_DRAINED is asked for
+  bool awaits_cm_ = false;            // in RTR or RTS, for the stream of rdma_cm
+  std::deque<LocalWork> local_work_;  // posted, and not yet carried out or flushed
+  WaitingWork waiting_;               // posted while there is no stream that takes it
+  bool confirmed_ = false;            // the peer has the stream as well
+  bool failed_ = false;               // a request of this stream completed in error
+  bool communicating_ = false;        // a message has arrived since RTR
+  bool drain_notice_ = false;         // IBV_EVENT_SQ_DRAINED is asked for
 
   StreamSocket socket_;
   std::optional<iwarp::Connection> stream_;

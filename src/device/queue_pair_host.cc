@@ -1,6 +1,7 @@
 // What the protocol core asks of a queue pair, and how its completions look to verbs.
 #include <array>
 
+#include "device/memory_window.h"
 #include "device/queue_pair.h"
 
 namespace weft::device {
@@ -19,6 +20,8 @@ ibv_wc_status verbs_status(Status status) {
       return IBV_WC_LOC_PROT_ERR;
     case Status::local_operation:
       return IBV_WC_LOC_QP_OP_ERR;
+    case Status::window_bind:
+      return IBV_WC_MW_BIND_ERR;
     case Status::flushed:
       return IBV_WC_WR_FLUSH_ERR;
     case Status::remote_access:
@@ -52,6 +55,10 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
       return IBV_WC_COMP_SWAP;
     case Operation::fetch_add:
       return IBV_WC_FETCH_ADD;
+    case Operation::bind_window:
+      return IBV_WC_BIND_MW;
+    case Operation::local_invalidate:
+      return IBV_WC_LOCAL_INV;
   }
   return IBV_WC_SEND;
 }
@@ -61,9 +68,9 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
 iwarp::Memory QueuePair::remote_memory(std::uint32_t stag, std::uint64_t offset,
                                        std::uint64_t length_bytes, iwarp::RemoteRight right) {
   note_communication();
-  const Region* region = memory_.find(stag);
-  if (region && region->mr.rkey != stag) region = nullptr;
-  return check_remote(region, domain_, attributes_.qp_access_flags, offset, length_bytes, right);
+  return check_remote(
+      memory_.find(stag), accessor(),
+      {.stag = stag, .offset = offset, .length_bytes = length_bytes, .right = right});
 }
 
 iwarp::Memory QueuePair::local_memory(const iwarp::LocalSlice& slice, bool for_writing) {
@@ -77,15 +84,33 @@ bool QueuePair::next_receive(iwarp::ReceiveRequest& request) {
 
 bool QueuePair::invalidate(std::uint32_t stag) {
   Region* region = memory_.find(stag);
-  if (!region || region->mr.rkey != stag || region->domain != domain_) return false;
+  if (!region) return false;
+  if (region->window) return region->window->invalidate(stag, accessor());
+  if (region->stag != stag || region->domain != domain_) return false;
   constexpr std::uint32_t remote =
       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if ((region->access & remote) == 0) return false;
   return region->remote_valid.exchange(false);
 }
 
+Accessor QueuePair::accessor() const {
+  return {
+      .domain = domain_, .queue_pair = handle_.qp.qp_num, .access = attributes_.qp_access_flags};
+}
+
+iwarp::Status QueuePair::carry_out_local() {
+  const LocalWork work = local_work_.front();
+  local_work_.pop_front();
+  if (work.window) return work.window->bind(memory_, handle_.qp.qp_num, work.binding);
+  return invalidate(work.binding.rkey) ? Status::success : Status::local_operation;
+}
+
 void QueuePair::complete_send(const iwarp::SendCompletion& completion) {
   if (completion.status != iwarp::Status::success && fails_later()) return hold_failed(completion);
+  // It will not be carried out any more.
+  if (is_local(completion.operation) && completion.status == Status::flushed) {
+    local_work_.pop_front();
+  }
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);

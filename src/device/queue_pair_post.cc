@@ -40,6 +40,12 @@ bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       operation = Operation::fetch_add;
       return true;
+    case IBV_WR_BIND_MW:
+      operation = Operation::bind_window;
+      return true;
+    case IBV_WR_LOCAL_INV:
+      operation = Operation::local_invalidate;
+      return true;
     default:
       return false;
   }
@@ -48,6 +54,8 @@ bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
 void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
   switch (work.operation) {
     case Operation::send:
+    case Operation::bind_window:
+    case Operation::local_invalidate:
       break;
     case Operation::send_invalidate:
       work.rkey = request.invalidate_rkey;
@@ -103,36 +111,106 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   return failed;
 }
 
-int QueuePair::post_one(const ibv_send_wr& request) {
-  iwarp::WorkRequest work;
+// What posting would do, and whether it may be done at all; `slices` has room for the most.
+int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
+                       std::span<iwarp::LocalSlice> slices) const {
   if (!operation_of(request.opcode, work.operation)) return EOPNOTSUPP;
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
     return EINVAL;
   }
+  if (handle_.qp.state == IBV_QPS_ERR) return 0;
+  if (!takes_work()) return EINVAL;
+  if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
+  work.wr_id = request.wr_id;
+  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
+  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
+  if (is_local(work.operation)) return 0;
+  work.inline_data = (request.send_flags & IBV_SEND_INLINE) != 0;
+  // Data cannot be placed inline where it is only going to be fetched.
+  if (work.inline_data && work.operation >= Operation::read) return EINVAL;
+  work.slices = slices.first(static_cast<std::size_t>(request.num_sge));
+  for (std::size_t i = 0; i < work.slices.size(); ++i) {
+    const ibv_sge& sge = request.sg_list[i];
+    slices[i] = {sge.addr, sge.length, sge.lkey};
+  }
+  set_target(request, work);
+  return 0;
+}
+
+int QueuePair::post_one(const ibv_send_wr& request) {
+  iwarp::WorkRequest work;
+  std::array<iwarp::LocalSlice, limits::max_slices> slices;
+  if (const int failed = prepare(request, work, slices)) return failed;
   if (send_slots_.full()) return ENOMEM;
   if (handle_.qp.state == IBV_QPS_ERR) {
     flush_send(request);
     return 0;
   }
-  if (!takes_work()) return EINVAL;
-  if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
+  return is_local(work.operation) ? post_local(request, work) : post_work(work);
+}
+
+int QueuePair::post_all(const ibv_send_wr& first) {
+  const Turn turn(*this);
+  std::uint32_t wanted = send_slots_.taken();
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
-  for (int i = 0; i < request.num_sge; ++i) {
-    const ibv_sge& sge = request.sg_list[i];
-    slices[static_cast<std::size_t>(i)] = {sge.addr, sge.length, sge.lkey};
+  for (const ibv_send_wr* request = &first; request; request = request->next) {
+    iwarp::WorkRequest work;
+    if (const int failed = prepare(*request, work, slices)) return failed;
+    if (!iwarp::Requester::acceptable(limits_, work)) return EINVAL;
+    if (++wanted > send_slots_.capacity()) return ENOMEM;
   }
-  work.slices = std::span(slices).first(static_cast<std::size_t>(request.num_sge));
-  work.wr_id = request.wr_id;
-  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
-  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
-  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
-  work.inline_data = (request.send_flags & IBV_SEND_INLINE) != 0;
-  // Data cannot be placed inline where it is only going to be fetched.
-  if (work.inline_data && work.operation >= Operation::read) return EINVAL;
-  set_target(request, work);
+  for (const ibv_send_wr* request = &first; request; request = request->next) {
+    if (const int failed = post_one(*request)) return failed;  // cannot be: all was looked at
+  }
+  stream_ ? finish_turn() : await_stream();
+  return 0;
+}
+
+void QueuePair::offer_batches(std::uint64_t operations) {
+  batch_ = std::make_unique<SendBatch>(*this, operations);
+  SendBatch::set_calls(handle_.extended);
+}
+
+int QueuePair::post_work(const iwarp::WorkRequest& work) {
   const bool now = stream_ && confirmed_ && handle_.qp.state != IBV_QPS_SQD;
   const int failed = error_of(now ? stream_->post(work) : waiting_.post(limits_, work));
   if (failed == 0) send_slots_.take();
+  return failed;
+}
+
+// What it names is checked in its turn, except for what no program could have meant.
+int QueuePair::post_local(const ibv_send_wr& request, iwarp::WorkRequest& work) {
+  LocalWork local;
+  if (work.operation == Operation::bind_window) {
+    const ibv_mw_bind_info& info = request.bind_mw.bind_info;
+    if (!request.bind_mw.mw || request.bind_mw.mw->context != handle_.qp.context) return EINVAL;
+    local.window = MemoryWindow::of(request.bind_mw.mw);
+    local.binding = {.rkey = request.bind_mw.rkey,
+                     .lkey = info.mr ? info.mr->lkey : 0,
+                     .address = info.addr,
+                     .length_bytes = info.length,
+                     .access = info.mw_access_flags};
+  } else {
+    local.binding.rkey = request.invalidate_rkey;
+  }
+  local_work_.push_back(local);
+  const int failed = post_work(work);
+  if (failed != 0) local_work_.pop_back();
+  return failed;
+}
+
+int QueuePair::bind_window(MemoryWindow& window, ibv_mw_bind& bind) {
+  ibv_send_wr request{};
+  request.wr_id = bind.wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind.send_flags;
+  request.bind_mw.mw = window.verbs();
+  request.bind_mw.rkey = ibv_inc_rkey(window.verbs()->rkey);
+  request.bind_mw.bind_info = bind.bind_info;
+  ibv_send_wr* bad = nullptr;
+  const int failed = post_send(&request, &bad);
+  if (failed == 0) window.verbs()->rkey = request.bind_mw.rkey;
   return failed;
 }
 
@@ -266,6 +344,7 @@ void QueuePair::reset() {
   send_queue_->forget(handle_.qp.qp_num);
   receive_queue_->forget(handle_.qp.qp_num);
   receives_.clear();
+  local_work_.clear();
   send_slots_.clear();
   handle_.qp.state = context_.device().is_roce() ? IBV_QPS_RESET : IBV_QPS_INIT;
 }

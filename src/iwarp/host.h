@@ -33,6 +33,11 @@ class Host {
   // A Send with Invalidate asks to withdraw remote access (RFC 5040 §5.3). False: not allowed.
   virtual bool invalidate(std::uint32_t stag) = 0;
 
+  // The next request of this side alone, in the order of posting, has come to its turn: what was
+  // posted before it has been built, and with a fence answered. Anything but success ends the
+  // stream, as the status of that request. One that is flushed before its turn never comes here.
+  virtual Status carry_out_local() { return Status::local_operation; }
+
   virtual void complete_send(const SendCompletion& completion) = 0;
   virtual void complete_receive(const ReceiveCompletion& completion) = 0;
 

@@ -140,9 +140,19 @@ bool Requester::build() {
     case Operation::fetch_add:
       build_atomic(current);
       break;
+    case Operation::bind_window:
+    case Operation::local_invalidate:
+      complete = carry_out(current);
+      break;
   }
   if (complete) finish_build(current);
   return true;
+}
+
+bool Requester::carry_out(Entry& entry) {
+  const Status status = host_.carry_out_local();
+  if (status != Status::success) fail(entry, status);
+  return status == Status::success;
 }
 
 void Requester::finish_build(Entry& entry) {
@@ -154,6 +164,7 @@ void Requester::finish_build(Entry& entry) {
   entry.sent_cost = sent_cost_;
   if (!is_answered(entry.request.operation)) unproven_bytes_ += entry.length_bytes;
   ++next_;
+  if (is_local(entry.request.operation)) return retire();
   const bool half_full = (next_ - head_) * 2 >= entries_.size();
   if (options_.acknowledge && !is_answered(entry.request.operation) &&
       (entry.request.signaled || half_full)) {

@@ -141,6 +141,7 @@ class Requester {
   void build_atomic(Entry& entry);
   void add_untagged(wire::RdmapOpcode opcode, const Entry& entry, std::uint32_t bytes, bool last);
   void add_request(wire::RdmapOpcode opcode, Bytes payload, Outstanding outstanding);
+  [[nodiscard]] bool carry_out(Entry& entry);
   void finish_build(Entry& entry);
   void fail(Entry& entry, Status status);
   void answered(const Outstanding& outstanding);

@@ -90,6 +90,7 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
 bool Requester::done(std::uint64_t index) const {
   const Entry& candidate = entry(index);
   if (!candidate.built) return false;
+  if (is_local(candidate.request.operation)) return true;
   if (is_answered(candidate.request.operation)) return candidate.answered;
   if (options_.acknowledge) return index < proven_;
   return candidate.end_position <= out_.taken_position();

@@ -59,6 +59,7 @@ bool Requester::blamed(const Entry& entry, const Terminate& message) const {
   if (!header) return false;
   const bool announced = request.operation == Operation::send_immediate;
   if (entry.msn != header->msn && !(announced && entry.msn - 1 == header->msn)) return false;
+  if (is_local(request.operation)) return false;
   const bool answered = is_answered(request.operation);
   if (header->queue == wire::queue::request) return answered;
   return header->queue == wire::queue::send && !answered && request.operation != Operation::write;

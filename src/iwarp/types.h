@@ -23,10 +23,18 @@ enum class Operation : std::uint8_t {
   read,
   compare_swap,
   fetch_add,
+  // Of this side alone, in their turn: see Host::carry_out().
+  bind_window,
+  local_invalidate,
 };
 
 [[nodiscard]] constexpr bool is_atomic(Operation operation) {
   return operation == Operation::compare_swap || operation == Operation::fetch_add;
+}
+
+// Nothing is sent: the rights to this side's own memory change.
+[[nodiscard]] constexpr bool is_local(Operation operation) {
+  return operation >= Operation::bind_window;
 }
 
 // The peer sends data back, into memory of the request.
@@ -62,6 +70,7 @@ enum class Status : std::uint8_t {
   local_length,
   local_protection,
   local_operation,
+  window_bind,
   flushed,
   remote_access,
   remote_invalid_request,

@@ -22,6 +22,9 @@ int dealloc_pd(ibv_pd* pd) {
   if (!Process::owns(pd->context)) return 0;
   ProtectionDomain* domain = ProtectionDomain::of(pd);
   if (domain->users > 0) return EBUSY;
+  for (std::atomic<int>* users : domain->holders) {
+    if (users) --*users;
+  }
   --Context::of(pd->context)->objects;
   delete domain;
   return 0;
@@ -44,23 +47,33 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
 
-int rereg_mr(ibv_mr* /*mr*/, int flags, ibv_pd* pd, void* address, std::size_t length,
-             int /*access*/) {
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool wrong = (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
                      (moved && (!address || length == 0)) ||
                      ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !pd);
-  errno = wrong ? EINVAL : EOPNOTSUPP;
-  return wrong ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
+  if (wrong) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  const int failed = Context::of(mr->context)
+                         ->reregister_memory(mr, {.changes = flags,
+                                                  .domain = pd ? ProtectionDomain::of(pd) : nullptr,
+                                                  .address = address,
+                                                  .length_bytes = length,
+                                                  .access = static_cast<unsigned>(access)});
+  if (failed == 0) return 0;
+  errno = failed;
+  return IBV_REREG_MR_ERR_CMD;
 }
 
 int dereg_mr(ibv_mr* mr) {
   if (!mr) return EINVAL;
   if (!Process::owns(mr->context)) return 0;
   Context* context = Context::of(mr->context);
-  context->deregister_memory(mr);
-  --context->objects;
-  return 0;
+  const int failed = context->deregister_memory(mr);
+  if (failed == 0) --context->objects;
+  return failed;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Queue pairs.
 #include "device/context.h"
-#include "device/limits.h"
 #include "device/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
@@ -15,19 +14,14 @@ using device::QueuePair;
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   ibv_context* verbs = pd->context;
   if (!Process::owns(verbs)) return fail_null(ENODEV);
-  const bool foreign = (attributes->send_cq && attributes->send_cq->context != verbs) ||
-                       (attributes->recv_cq && attributes->recv_cq->context != verbs) ||
-                       (attributes->srq && attributes->srq->context != verbs);
-  if (foreign) return fail_null(EINVAL);
-  Context* context = Context::of(verbs);
-  if (context->queue_pair_count() >= device::limits::max_queue_pairs) return fail_null(ENOMEM);
-  const auto made = QueuePair::create(*context, pd, *attributes);
+  const auto made = QueuePair::create(*Context::of(verbs), pd, *attributes);
   return made ? made->verbs() : nullptr;  // the context holds it until destroy()
 }
 
-// Queue pairs with the calls of ibv_wr_post(3) are not built yet.
-ibv_qp_ex* qp_to_qp_ex(ibv_qp* /*qp*/) {
-  return nullptr;
+// Null where it was not made for the calls of ibv_wr_post(3).
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
+  QueuePair* queue_pair = QueuePair::of(qp);
+  return queue_pair->takes_batches() ? queue_pair->extended() : nullptr;
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
