@@ -109,6 +109,8 @@ int QueuePair::post_one(const ibv_send_wr& request) {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
     return EINVAL;
   }
+  // ibv_post_send(3): nobody answers on an unreliable connection.
+  if (is_unreliable() && is_answered(work.operation)) return EINVAL;
   if (send_slots_.full()) return ENOMEM;
   if (handle_.qp.state == IBV_QPS_ERR) {
     flush_send(request);
@@ -182,7 +184,9 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   const bool walk = stream_ && !pairing_ && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
                     (next == IBV_QPS_RTR || next == IBV_QPS_RTS);
   if (!walk) {
-    if (const int failed = check_transition(from, next, mask, roce)) return failed;
+    if (const int failed = check_transition(handle_.qp.qp_type, from, next, mask, roce)) {
+      return failed;
+    }
   }
   if (const int failed = check_attributes(attributes, mask, next)) return failed;
   apply(attributes, mask);
