@@ -5,13 +5,12 @@
 #include "wire/ib_link.h"
 #include "wire/ip.h"
 #include "wire/tcp.h"
+#include "wire/udp.h"
 
 namespace weft::capture {
 namespace {
 
 constexpr std::uint16_t ethertype_roce_v1 = 0x8915;
-constexpr std::uint16_t roce_v2_port = 4791;
-constexpr std::size_t udp_header_bytes = 8;
 constexpr unsigned ecn_mask = 3;
 
 namespace extension {
@@ -234,16 +233,17 @@ void PacketDecoder::tcp(const IpPacket& ip, const Layer& layer) {
 }
 
 void PacketDecoder::udp(const IpPacket& ip, const Layer& layer) {
-  if (layer.bytes.size() < udp_header_bytes) return problem(wire::WireError::truncated);
-  if (load_be<std::uint16_t>(&layer.bytes[2]) != roce_v2_port) {
+  const auto header = wire::UdpHeader::parse(layer.bytes);
+  if (!header) return problem(header.error());
+  if (header->destination_port != wire::roce_v2_port) {
     ++counts_.other;
     return;
   }
   Layer payload = layer;
-  const auto length = load_be<std::uint16_t>(&layer.bytes[4]);
-  if (length != 0 && length < udp_header_bytes) return problem(wire::WireError::bad_length);
-  if (length != 0) payload.shorten(std::min<std::size_t>(length, layer.wire_bytes));
-  payload = payload.behind(udp_header_bytes);
+  if (header->length_bytes != 0) {
+    payload.shorten(std::min<std::size_t>(header->length_bytes, layer.wire_bytes));
+  }
+  payload = payload.behind(wire::UdpHeader::header_bytes);
 
   // Behind one another in the frame; of fragments, the IP header stands elsewhere.
   const std::byte* begin = ip.from_fragments ? layer.bytes.data() : ip.begin;

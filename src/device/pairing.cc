@@ -112,6 +112,10 @@ void Pairing::lost(bool again) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::paired) return;
   if (again) return try_again(0);
+  if (plan_.unreliable) {  // nobody waits for anything
+    phase_ = Phase::over;
+    return;
+  }
   phase_ = Phase::lost;
   waiting_since_ns_ = 0;
 }
@@ -154,6 +158,8 @@ void Pairing::on_deadline() {
   if (phase_ != Phase::idle && phase_ != Phase::lost) return;
   if (now >= end_of_patience_ns()) {
     phase_ = Phase::over;
+    waiting_since_ns_ = 0;
+    if (plan_.unreliable) try_again(limits::longest_redial_ns);  // for what is posted later
     lock.unlock();
     if (const auto queue_pair = queue_pair_.lock()) queue_pair->fail_pairing(*this);
     return;
@@ -207,7 +213,8 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
 void Pairing::on_turned_down(HelloAnswer answer) {
   if (answer == HelloAnswer::not_yet) {
     const auto pause_ns = grow(pause_ns_, limits::shortest_not_yet_ns, limits::longest_not_yet_ns);
-    if (waiting_since_ns_ != 0) waiting_since_ns_ = sys::now_ns() + pause_ns;
+    const bool more = waiting_since_ns_ != 0 && !plan_.unreliable;
+    if (more) waiting_since_ns_ = sys::now_ns() + pause_ns;
     return try_again(pause_ns);
   }
   try_again(grow(pause_ns_, limits::shortest_redial_ns, limits::longest_redial_ns));
@@ -233,22 +240,24 @@ void Pairing::loop() {
 }
 
 Hello Pairing::hello(std::uint32_t generation) const {
-  return {
-      .source_qpn = plan_.local.number,
-      .destination_qpn = plan_.peer.number,
-      .receive_psn = plan_.receive_psn,
-      .generation = generation,
-      .capabilities = Hello::can_send_immediate | Hello::can_hold_sends | Hello::can_count_executed,
-      .control_stag = plan_.control_stag,
-      .hold_capacity_bytes = device_.hold_bytes()};
+  const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
+  return {.source_qpn = plan_.local.number,
+          .destination_qpn = plan_.peer.number,
+          .receive_psn = plan_.receive_psn,
+          .generation = generation,
+          .capabilities = Hello::can_send_immediate | Hello::can_count_executed | kind,
+          .control_stag = plan_.control_stag,
+          .hold_capacity_bytes = plan_.unreliable ? 0 : device_.hold_bytes()};
 }
 
 void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated,
                         const iwarp::PeerFeatures& peer, bool initiator) {
   const auto queue_pair = queue_pair_.lock();
   if (!queue_pair) return;
-  auto parameters = parameters_of(negotiated, initiator, device_.settings().acknowledge);
-  parameters.hold_bytes = device_.hold_bytes();
+  const bool acknowledge = device_.settings().acknowledge && !plan_.unreliable;
+  auto parameters = parameters_of(negotiated, initiator, acknowledge);
+  parameters.hold_bytes = plan_.unreliable ? 0 : device_.hold_bytes();
+  parameters.unreliable = plan_.unreliable;
   parameters.peer = peer;
   parameters.control_stag = plan_.control_stag;
   if (queue_pair->attach_pair(std::move(stream), parameters, *this) != ENOMEM) return;
@@ -281,7 +290,10 @@ HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
   const PairingEnd source{gid_of(from), hello.source_qpn};
   const std::lock_guard lock(mutex_);
   const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
-  if (ended || !(source == plan_.peer)) return HelloAnswer::refused;
+  const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
+  if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable) {
+    return HelloAnswer::refused;
+  }
   if (peer_generation_ && is_older(hello.generation, *peer_generation_)) {
     return HelloAnswer::refused;
   }

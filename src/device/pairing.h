@@ -45,6 +45,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     sockaddr_storage destination{};  // the peer's, with its slot's port
     std::uint32_t receive_psn = 0;
     std::uint32_t control_stag = 0;  // where the peer may write control words
+    bool unreliable = false;         // IBV_QPT_UC
   };
 
   // Why no connection may come of what the program gave: EINVAL, or 0.

@@ -22,11 +22,15 @@ bool foreign(const ibv_qp_init_attr& attributes, const ibv_context* context) {
          (attributes.srq && attributes.srq->context != context);
 }
 
-int check(const ibv_qp_init_attr& attributes) {
-  if (attributes.qp_type != IBV_QPT_RC) {
-    const bool known = attributes.qp_type >= IBV_QPT_RC && attributes.qp_type <= IBV_QPT_DRIVER;
-    return known ? EOPNOTSUPP : EINVAL;
-  }
+// An iWARP adapter knows reliable connections only (RFC 5040 §2.1).
+int check_type(ibv_qp_type type, bool roce) {
+  if (type == IBV_QPT_RC || (type == IBV_QPT_UC && roce)) return 0;
+  const bool known = type >= IBV_QPT_RC && type <= IBV_QPT_DRIVER;
+  return known ? EOPNOTSUPP : EINVAL;
+}
+
+int check(const ibv_qp_init_attr& attributes, bool roce) {
+  if (const int failed = check_type(attributes.qp_type, roce)) return failed;
   const ibv_qp_cap& cap = attributes.cap;
   if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
   if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > limits::max_slices ||
@@ -43,7 +47,8 @@ int check(const ibv_qp_init_attr& attributes) {
 
 std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
                                              ibv_qp_init_attr& attributes) {
-  int failed = foreign(attributes, context.verbs()) ? EINVAL : check(attributes);
+  int failed =
+      foreign(attributes, context.verbs()) ? EINVAL : check(attributes, context.device().is_roce());
   if (failed == 0 && context.queue_pair_count() >= limits::max_queue_pairs) failed = ENOMEM;
   if (failed != 0) {
     errno = failed;
@@ -153,6 +158,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
                                  .mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers),
                                  .limits = limits_,
                                  .receiver_not_ready = patience(parameters),
+                                 .unreliable = parameters.unreliable,
                                  .peer = parameters.peer,
                                  .control_stag = parameters.control_stag},
       static_cast<iwarp::Host&>(*this));
@@ -164,7 +170,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   send_markers_ = parameters.send_markers;
   sent_since_look_ = 0;
   // In RTR that is not known yet: see modify(). rdma_cm has said it in its own way.
-  if (pairing_ && handle_.qp.state == IBV_QPS_RTS) {
+  if (pairing_ && !is_unreliable() && handle_.qp.state == IBV_QPS_RTS) {
     stream_->announce_rnr_retries(attributes_.rnr_retry);
   }
   token_ = context_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());

@@ -47,6 +47,8 @@ struct StreamParameters {
   std::uint16_t wire_ord = 1;  // on the wire
   std::uint16_t ord = 0;       // the application's share
   iwarp::RtrKind rtr = iwarp::RtrKind::none;
+  // What cannot be placed is dropped, and nobody learns of it: IBV_QPT_UC.
+  bool unreliable = false;
   // Sends without a receive that are held; 0: the stream ends at once.
   std::uint32_t hold_bytes = 0;
   // How often the peer's Sends are to be tried: what it said in its hello, or else what the
@@ -161,6 +163,8 @@ class QueuePair final : public Pollable,
   void await_stream();
   void fail_waiting();
   void on_stream_over();
+  void drop_waiting();
+  [[nodiscard]] bool is_unreliable() const { return handle_.qp.qp_type == IBV_QPT_UC; }
   [[nodiscard]] bool takes_work() const;
   [[nodiscard]] bool fails_later() const;
   void hold_failed(const iwarp::SendCompletion& completion);

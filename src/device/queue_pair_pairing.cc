@@ -15,6 +15,7 @@ void QueuePair::begin_pairing() {
   const int failed = Pairing::make_plan(context_.device(), handle_.qp.qp_num, attributes_, plan);
   if (failed != 0) return;
   plan.control_stag = memory_.random_control_stag();
+  plan.unreliable = is_unreliable();
   // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
   pairing_.reset(new Pairing(context_.device(), weak_from_this(), plan));
   pairing_->start();
@@ -63,6 +64,7 @@ void QueuePair::await_stream() {
   if (waiting_.empty() || !pairing_) return;
   if (pairing_->over()) return fail_waiting();
   const std::uint64_t least_ns = context_.device().settings().least_patience_ns;
+  if (is_unreliable()) return pairing_->work_waits(least_ns);  // it has no such attributes
   pairing_->work_waits(patience_ns(attributes_.timeout, attributes_.retry_cnt, least_ns));
 }
 
@@ -75,6 +77,7 @@ void QueuePair::release_waiting() {
 // The first request learns that the peer did not answer, the others are flushed.
 void QueuePair::fail_waiting() {
   if (waiting_.empty()) return;
+  if (is_unreliable()) return drop_waiting();
   bool first = true;
   waiting_.release([&](const iwarp::WorkRequest& request) {
     complete_send({.wr_id = request.wr_id,
@@ -85,10 +88,22 @@ void QueuePair::fail_waiting() {
   enter_error();
 }
 
+// Without a peer an unreliable connection sends into the void, and nobody can tell.
+void QueuePair::drop_waiting() {
+  std::uint32_t silent = 0;
+  waiting_.release([&](const iwarp::WorkRequest& request) {
+    ++silent;
+    if (!request.signaled) return;
+    complete_send({.wr_id = request.wr_id, .operation = request.operation, .covered = silent});
+    silent = 0;
+  });
+  send_slots_.give_back(silent);
+}
+
 // Whether requests that the end of the stream leaves unanswered are tried on, as on InfiniBand,
 // until their patience ends. Until then the program finds what has completed before.
 bool QueuePair::fails_later() const {
-  return pairing_ && confirmed_ && !failed_ && stream_ &&
+  return pairing_ && confirmed_ && !failed_ && !is_unreliable() && stream_ &&
          stream_->end_reason() == iwarp::EndReason::peer_closed;
 }
 
@@ -98,7 +113,8 @@ bool QueuePair::fails_later() const {
 void QueuePair::on_stream_over() {
   const iwarp::EndReason reason = stream_->end_reason();
   if (reason == iwarp::EndReason::terminated) note_refusal(stream_->terminate().code);
-  const bool peer_went = reason == iwarp::EndReason::peer_closed;
+  const bool peer_went = reason == iwarp::EndReason::peer_closed ||
+                         (is_unreliable() && reason == iwarp::EndReason::peer_terminated);
   if (!pairing_ || !peer_went) return enter_error();
   if (failed_) return waiting_.empty() ? enter_error() : fail_waiting();
   const bool had_peer = confirmed_;

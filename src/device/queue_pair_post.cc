@@ -118,6 +118,8 @@ int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
     return EINVAL;
   }
+  // ibv_post_send(3): nobody answers on an unreliable connection.
+  if (is_unreliable() && is_answered(work.operation)) return EINVAL;
   if (handle_.qp.state == IBV_QPS_ERR) return 0;
   if (!takes_work()) return EINVAL;
   if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
@@ -260,7 +262,9 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   const bool walk = stream_ && !pairing_ && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
                     (next == IBV_QPS_RTR || next == IBV_QPS_RTS);
   if (!walk) {
-    if (const int failed = check_transition(from, next, mask, roce)) return failed;
+    if (const int failed = check_transition(handle_.qp.qp_type, from, next, mask, roce)) {
+      return failed;
+    }
   }
   if (const int failed = check_attributes(attributes, mask, next)) return failed;
   apply(attributes, mask);

@@ -47,6 +47,8 @@ class Connection final : private SegmentSink {
     std::size_t mulpdu_bytes = 1442;
     QueueLimits limits{};
     ReceiverNotReady receiver_not_ready{};
+    // An unreliable connection: what cannot be placed is dropped, and no request learns of it.
+    bool unreliable = false;
     PeerFeatures peer{};
     // Where the peer, being a Weft, writes control words; 0: nowhere. Unguessable, and no region of
     // the application has it.
@@ -148,6 +150,9 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool is_request(const Segment& segment) const;
   [[nodiscard]] bool is_discarded(const Segment& segment) const {
     return deferred_ && is_request(segment);
+  }
+  [[nodiscard]] bool is_dropped(const Segment& segment) const {
+    return options_.unreliable && is_request(segment) && receiver_.drops(segment);
   }
   [[nodiscard]] bool refuse(wire::TerminateCode code, const Segment& segment);
   [[nodiscard]] Responder::Place place_of_request() const {

@@ -79,7 +79,7 @@ bool Connection::swallow_rtr_send(const Segment& segment) {
 
 bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                          std::vector<iovec>& out) {
-  if (is_discarded(segment)) {
+  if (is_discarded(segment) || is_dropped(segment)) {
     discard_into(out, length);
     return true;
   }

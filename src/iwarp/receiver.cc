@@ -22,12 +22,15 @@ bool invalidates(RdmapOpcode opcode) {
 
 // RFC 5041 §5.2, §7: STag, stream, bounds and wrap-around, before the first byte lands.
 TerminateRaised Receiver::check_write(const Segment& segment) {
+  if (!write_open_) write_dropped_ = false;
   if (segment.payload_bytes == 0) return std::nullopt;  // RFC 5040 §5.1: names no memory
   const auto& header = segment.tagged_header;
   const Memory memory = host_.remote_memory(header.stag, header.tagged_offset,
                                             segment.payload_bytes, RemoteRight::write);
   if (memory.fault == Fault::none) return std::nullopt;
-  return tagged_code(memory.fault);
+  if (!options_.drops) return tagged_code(memory.fault);
+  write_dropped_ = true;
+  return std::nullopt;
 }
 
 TerminateRaised Receiver::write_targets(const Segment& segment, std::uint32_t offset,
@@ -55,7 +58,11 @@ TerminateRaised Receiver::check_send(const Segment& segment) {
   if (!begun_) {
     if (const auto raised = begin_message(segment)) return raised;
   }
+  if (send_dropped_) return std::nullopt;
   if (holding_) return continue_held(segment);
+  if (options_.drops && expected_offset_ + segment.payload_bytes > capacity_bytes_) {
+    return drop_message();
+  }
   if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
   }
@@ -72,8 +79,15 @@ bool Receiver::take_receive() {
 
 TerminateRaised Receiver::begin_message(const Segment& segment) {
   grant_wanted_ = false;
+  if (options_.drops && !take_receive()) return drop_message();
   if (holds() || !take_receive()) return begin_held(segment);
   begun_ = true;
+  return std::nullopt;
+}
+
+// A receive that was taken for it is there for the next one.
+TerminateRaised Receiver::drop_message() {
+  begun_ = send_dropped_ = true;
   return std::nullopt;
 }
 
@@ -101,6 +115,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
   if (!segment.last()) return std::nullopt;
   const std::uint64_t length_bytes = expected_offset_;
   const auto immediate_be = std::exchange(announced_be_, std::nullopt);
+  if (send_dropped_) return arrived(), std::nullopt;
   if (holding_) {
     hold_->back().immediate_be = immediate_be;
     hold_->back().complete = true;
@@ -139,7 +154,9 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   }
   if (announced_be_) return wire::terminate::rdma_unexpected_opcode;
   if (options_.announcements && immediate.tag != 0) return announce(immediate);
+  if (options_.drops && write_dropped_) return arrived(), std::nullopt;
   if (const auto raised = begin_message(segment)) return raised;
+  if (send_dropped_) return arrived(), std::nullopt;
   if (holding_) {
     HeldMessage& message = hold_->back();
     message.immediate_be = immediate.data_be;
@@ -180,6 +197,7 @@ void Receiver::complete(const ReceiveCompletion& completion) {
 void Receiver::arrived() {
   begun_ = false;
   holding_ = false;
+  send_dropped_ = false;
   expected_offset_ = 0;
   ++expected_msn_;
   ++messages_;

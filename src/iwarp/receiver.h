@@ -22,6 +22,7 @@ class Receiver {
   struct Options {
     std::size_t hold_bytes = 0;  // 0: a message without a receive ends the stream
     bool announcements = false;  // Immediate Data with a tag belongs to the Send behind it
+    bool drops = false;          // what cannot be placed is passed over: see drops()
   };
 
   Receiver(const Options& options, Host& host) : options_(options), host_(host) {}
@@ -41,6 +42,13 @@ class Receiver {
   // The immediate behind an RDMA Write (RFC 7306 §6), or in front of a Send.
   [[nodiscard]] TerminateRaised immediate(const Segment& segment,
                                           const wire::ImmediateData& immediate);
+
+  // On an unreliable connection a message that finds no receive, or does not fit it, or writes
+  // where it may not, is dropped whole, and the stream goes on: whether this segment, which was
+  // checked, belongs to such a message.
+  [[nodiscard]] bool drops(const Segment& segment) const {
+    return segment.tagged ? write_dropped_ : send_dropped_;
+  }
 
   // A zero-length Send that only says that the peer is ready: it has an MSN, and no receive.
   void skip_send() { arrived(); }
@@ -88,6 +96,7 @@ class Receiver {
  private:
   [[nodiscard]] bool take_receive();
   [[nodiscard]] TerminateRaised begin_message(const Segment& segment);
+  [[nodiscard]] TerminateRaised drop_message();
   [[nodiscard]] TerminateRaised begin_held(const Segment& segment);
   [[nodiscard]] TerminateRaised continue_held(const Segment& segment);
   [[nodiscard]] TerminateRaised adopt(const Segment& segment);
@@ -114,6 +123,8 @@ class Receiver {
   std::uint64_t capacity_bytes_ = 0;
   std::uint64_t write_bytes_ = 0;  // of the last RDMA Write
   bool write_open_ = false;
+  bool send_dropped_ = false;                  // the message of queue 0 that is under way
+  bool write_dropped_ = false;                 // the last RDMA Write, and an immediate behind it
   std::optional<std::uint32_t> announced_be_;  // the immediate of the next Send
   std::uint64_t messages_ = 0;
 

@@ -28,6 +28,7 @@ class Requester {
     std::uint16_t ord = 0;           // reads and atomics of the application at a time
     std::uint16_t wire_ord = 1;      // all reads and atomics, ours included
     bool send_immediate = false;     // the peer takes announcements
+    bool unreliable = false;         // however the stream ends, requests were sent
     std::uint32_t window_bytes = 0;  // what the peer can hold (PeerFeatures); 0: no limit
   };
 
@@ -147,6 +148,7 @@ class Requester {
   void answered(const Outstanding& outstanding);
   [[nodiscard]] bool done(std::uint64_t index) const;
   void complete(std::uint64_t index, Status status);
+  void end_unreliably();
   [[nodiscard]] std::uint64_t find_guilty(const wire::Terminate& message,
                                           std::optional<std::uint64_t> executed) const;
   [[nodiscard]] bool blamed(const Entry& entry, const wire::Terminate& message) const;

@@ -81,6 +81,7 @@ std::uint64_t Requester::find_guilty(const Terminate& message,
 }
 
 void Requester::end_by_terminate(const Terminate& message, std::optional<std::uint64_t> executed) {
+  if (options_.unreliable) return end_unreliably();
   const std::uint64_t guilty = find_guilty(message, executed);
   if (guilty == tail_) return flush();
 
@@ -97,6 +98,19 @@ void Requester::end_by_terminate(const Terminate& message, std::optional<std::ui
   flush();
 }
 
+// On InfiniBand they would have left all the same.
+void Requester::end_unreliably() {
+  for (; head_ != tail_; ++head_) {
+    const Entry& oldest = entry(head_);
+    if (oldest.failure != Status::success) {
+      complete(head_, oldest.failure);
+    } else if (oldest.request.signaled) {
+      complete(head_, Status::success);
+    }
+  }
+  flush();
+}
+
 void Requester::blame_unsent() {
   for (std::uint64_t index = head_; index != tail_; ++index) {
     Entry& candidate = entry(index);
@@ -109,6 +123,7 @@ void Requester::blame_unsent() {
 void Requester::end_by_loss(std::uint64_t acknowledged_position,
                             std::optional<std::uint64_t> executed) {
   retire();
+  if (options_.unreliable) return end_unreliably();
   for (; head_ != tail_; ++head_) {
     const Entry& oldest = entry(head_);
     const bool arrived = oldest.built && !is_answered(oldest.request.operation) &&

@@ -28,6 +28,8 @@ struct Hello {
   static constexpr std::uint32_t can_send_immediate = 1U << 0;  // announced by a tagged message
   static constexpr std::uint32_t can_hold_sends = 1U << 1;      // a Send that finds no receive
   static constexpr std::uint32_t can_count_executed = 1U << 2;  // into the peer's control region
+  // Not a matter of what it can: the queue pair is of an unreliable connection. Both are, or none.
+  static constexpr std::uint32_t unreliable = 1U << 3;
 
   std::uint16_t version = current_version;
   HelloAnswer answer = HelloAnswer::accepted;

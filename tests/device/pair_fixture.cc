@@ -52,7 +52,7 @@ End::End(Device& device, const EndOptions& options)
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = queue.verbs();
   attributes.srq = shared ? shared->verbs() : nullptr;
-  attributes.qp_type = IBV_QPT_RC;
+  attributes.qp_type = options.type;
   attributes.sq_sig_all = options.signal_all ? 1 : 0;
   attributes.cap = {options.send_requests, options.receive_requests, options.slices, options.slices,
                     options.inline_bytes};

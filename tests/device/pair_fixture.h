@@ -49,6 +49,7 @@ constexpr unsigned all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 struct EndOptions {
+  ibv_qp_type type = IBV_QPT_RC;
   int completions = 256;
   std::uint32_t send_requests = 64;
   std::uint32_t receive_requests = 64;

@@ -215,24 +215,53 @@ TEST(States, FollowTheManualPage) {
                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   constexpr int to_rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-  EXPECT_EQ(check_transition(IBV_QPS_RESET, IBV_QPS_INIT, to_init, true), 0);
-  EXPECT_EQ(check_transition(IBV_QPS_INIT, IBV_QPS_RTR, to_rtr, true), 0);
-  EXPECT_EQ(check_transition(IBV_QPS_RTR, IBV_QPS_RTS, to_rts, true), 0);
-  EXPECT_EQ(check_transition(IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_STATE, true), 0);
-  EXPECT_EQ(check_transition(IBV_QPS_SQD, IBV_QPS_RTS, IBV_QP_STATE, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT, to_init, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, to_rtr, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS, to_rts, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_STATE, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_RTS, IBV_QP_STATE, true), 0);
   for (const auto from : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
                           IBV_QPS_SQE, IBV_QPS_ERR}) {
-    EXPECT_EQ(check_transition(from, IBV_QPS_ERR, IBV_QP_STATE, true), 0);
-    EXPECT_EQ(check_transition(from, IBV_QPS_RESET, IBV_QP_STATE, true), 0);
+    EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE, true), 0);
+    EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_RESET, IBV_QP_STATE, true), 0);
   }
   // Skipping a state, going back, or bringing the wrong attributes.
-  EXPECT_EQ(check_transition(IBV_QPS_RESET, IBV_QPS_RTR, to_rtr, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_INIT, IBV_QPS_RTS, to_rts, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_RTS, IBV_QPS_INIT, to_init, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_ERR, IBV_QPS_RTS, IBV_QP_STATE, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_INIT, IBV_QPS_RTR, to_rtr & ~IBV_QP_AV, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_INIT, IBV_QPS_RTR, to_rtr | IBV_QP_QKEY, true), EINVAL);
-  EXPECT_EQ(check_transition(IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE, false), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_RTR, to_rtr, true), EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTS, to_rts, true), EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_INIT, to_init, true), EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_ERR, IBV_QPS_RTS, IBV_QP_STATE, true), EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, to_rtr & ~IBV_QP_AV, true),
+            EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, to_rtr | IBV_QP_QKEY, true),
+            EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE, false), 0);
+}
+
+TEST(States, UnreliableConnectionsHaveFewerAttributes) {
+  constexpr int to_rtr =
+      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  constexpr int to_rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  EXPECT_EQ(check_transition(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, to_rtr, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UC, IBV_QPS_RTR, IBV_QPS_RTS, to_rts, true), 0);
+  EXPECT_EQ(
+      check_transition(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, to_rtr | IBV_QP_MIN_RNR_TIMER, true),
+      EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_UC, IBV_QPS_RTR, IBV_QPS_RTS, to_rts | IBV_QP_TIMEOUT, true),
+            EINVAL);
+}
+
+TEST(States, DatagramsHaveAKeyAndNoPeer) {
+  constexpr int to_init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  constexpr int to_rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, to_init, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_RTR, IBV_QPS_RTS, to_rts, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_QKEY, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_SQE, IBV_QPS_RTS, IBV_QP_STATE, true), 0);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, to_init & ~IBV_QP_QKEY, true),
+            EINVAL);
+  EXPECT_EQ(check_transition(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_AV, true),
+            EINVAL);
 }
 
 TEST(States, ResetForgetsWhatWasPosted) {

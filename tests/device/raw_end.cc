@@ -42,12 +42,14 @@ ibv_qp_attr RawEnd::rtr_attributes(const ibv_gid& gid, std::uint32_t number) {
 }
 
 int RawEnd::to_rtr(const ibv_gid& gid, std::uint32_t number) {
-  return queue_pair->modify(rtr_attributes(gid, number), rtr_mask);
+  const int mask = type() == IBV_QPT_UC ? unreliable_rtr_mask : rtr_mask;
+  return queue_pair->modify(rtr_attributes(gid, number), mask);
 }
 
 int RawEnd::to_rts(std::uint8_t timeout, std::uint8_t retries, std::uint8_t rnr_retries) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
+  if (type() == IBV_QPT_UC) return queue_pair->modify(attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
   attributes.timeout = timeout;
   attributes.retry_cnt = retries;
   attributes.rnr_retry = rnr_retries;

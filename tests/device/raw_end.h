@@ -12,6 +12,7 @@ class RawEnd : public End {
  public:
   explicit RawEnd(Device& device, const EndOptions& options = {}) : End(device, options) {}
 
+  [[nodiscard]] ibv_qp_type type() { return queue_pair->verbs()->qp_type; }
   [[nodiscard]] std::uint32_t number() { return queue_pair->verbs()->qp_num; }
   [[nodiscard]] ibv_gid gid();
   [[nodiscard]] ibv_qp_state state() { return queue_pair->verbs()->state; }
@@ -32,6 +33,8 @@ class RawEnd : public End {
 
 inline constexpr int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+inline constexpr int unreliable_rtr_mask =
+    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 // One message from `from` to `to`, of which both learn.
 void pass_message(RawEnd& from, RawEnd& to);

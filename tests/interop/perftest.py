@@ -125,6 +125,17 @@ def add_without_rdma_cm():
     add_raw("inline", "ib_send_lat", "-I", 64, sizes=[64], iterations=_FEW)
 
 
+def add_unreliable():
+    """A server posts all its receives first: without them, messages would be dropped."""
+    uc = ("-c", "UC")
+    for program in ("ib_send_bw", "ib_write_bw"):
+        add_raw("uc", program, *uc, sizes=[65536])
+        add_raw("uc_two_queue_pairs", program, *uc, "-q", 2, sizes=[4096])
+    add_raw("uc_all_sizes", "ib_write_bw", *uc, sizes=ALL_SIZES, iterations=_FEW)
+    for program in ("ib_send_lat", "ib_write_lat"):
+        add_raw("uc", program, *uc, sizes=ALL_SIZES, iterations=_FEW)
+
+
 def add_personalities():
     """rdma_cm works whatever the device looks like, and whatever the other end looks like."""
     iwarp, roce = ("--personality", "iwarp"), ("--personality", "roce")
@@ -147,5 +158,6 @@ def add_long():
 
 add_loopback()
 add_without_rdma_cm()
+add_unreliable()
 add_personalities()
 add_long()

@@ -1,4 +1,4 @@
-"""ibv_rc_pingpong and ibv_srq_pingpong, from ibverbs-utils: connect by GID and QPN."""
+"""ibv_rc_pingpong and its likes, from ibverbs-utils: connect by GID and QPN."""
 
 import re
 
@@ -36,6 +36,9 @@ cases.add("ibv_rc_pingpong.small", _case("-c", "-s", 1))
 cases.add("ibv_rc_pingpong.large", _case("-c", "-s", 4 << 20, count=20))
 cases.add("ibv_rc_pingpong.one_receive", _case("-r", 1, count=200))
 cases.add("ibv_rc_pingpong.largest_mtu", _case("-m", 4096, count=200))
+cases.add("ibv_uc_pingpong.polling", _case(program="ibv_uc_pingpong"))
+cases.add("ibv_uc_pingpong.events", _case("-e", program="ibv_uc_pingpong"))
+cases.add("ibv_uc_pingpong.large", _case("-s", 1 << 20, program="ibv_uc_pingpong", count=50))
 cases.add("ibv_srq_pingpong.polling", _case(program="ibv_srq_pingpong"))
 cases.add("ibv_srq_pingpong.events", _case("-e", program="ibv_srq_pingpong"))
 cases.add("ibv_srq_pingpong.one_queue_pair", _case("-q", 1, program="ibv_srq_pingpong"))

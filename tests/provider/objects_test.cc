@@ -160,9 +160,9 @@ TEST_F(Objects, MemoryRegistrationIsChecked) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, buffer);
   EXPECT_EQ(mr->length, sizeof buffer);
-  EXPECT_EQ(table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
-                            IBV_ACCESS_REMOTE_WRITE),
-            IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(
+      table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
+      IBV_REREG_MR_ERR_CMD);
   EXPECT_EQ(errno, EINVAL);  // who lets others write must let himself write
   EXPECT_EQ(table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
