@@ -122,7 +122,9 @@ int Identifier::choose_queue_pair(std::uint32_t number, std::shared_ptr<device::
   } else {
     found = registry_->context()->find_queue_pair(number);
   }
-  return found ? 0 : EINVAL;
+  if (!found) return EINVAL;
+  found->set_timeout(ack_timeout_);
+  return 0;
 }
 
 void Identifier::shut() {

@@ -150,6 +150,7 @@ class Identifier final : public device::ConnectionObserver,
   std::shared_ptr<Channel> channel_;
   bool synchronous_;
   SocketOptions options_;
+  std::uint8_t ack_timeout_ = 18;  // 4.096 us doubled so often: a second
   device::sys::Descriptor reserved_;
 
   std::shared_ptr<device::Listener> listener_;

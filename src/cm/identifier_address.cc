@@ -149,8 +149,10 @@ int Identifier::set_option(int name, const void* value, std::size_t bytes) {
       options_.ipv6_only = flag != 0;
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      // TCP has its own clock.
-      return take_value(value, bytes, small) ? 0 : EINVAL;
+      // TCP has its own clock; the queue pair says what was asked for.
+      if (!take_value(value, bytes, small) || small > 31) return EINVAL;
+      ack_timeout_ = small;
+      return 0;
     default:
       return ENOSYS;
   }

@@ -102,7 +102,7 @@ void Identifier::set_receive_attributes(ibv_qp_attr& attributes, int& mask) {
 }
 
 void Identifier::set_send_attributes(ibv_qp_attr& attributes, int& mask) {
-  attributes.timeout = second_timeout;
+  attributes.timeout = ack_timeout_;
   attributes.retry_cnt = most_retries;
   attributes.rnr_retry = most_retries;
   attributes.max_rd_atomic =

@@ -83,15 +83,6 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
   if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) return ibv_create_qp_ex(id.verbs, &extended);
   ibv_qp_init_attr attributes = plain(extended);
-  const auto foreign = [&](auto* object) { return object && object->context != id.verbs; };
-  if (foreign(attributes.send_cq) || foreign(attributes.recv_cq) || foreign(attributes.srq)) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  if (Context::of(id.verbs)->queue_pair_count() >= std::size_t{limits::max_queue_pairs}) {
-    errno = ENOMEM;
-    return nullptr;
-  }
   const auto made = device::QueuePair::create(*Context::of(id.verbs), extended.pd, attributes);
   std::memcpy(static_cast<void*>(&extended), &attributes, sizeof attributes);
   return made ? made->verbs() : nullptr;

@@ -28,6 +28,14 @@ int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   return madvise(reinterpret_cast<void*>(from), to - from, advice) == 0 ? 0 : errno;
 }
 
+bool kernel_populates() {
+  static const bool does = [] {
+    std::byte here{};
+    return populate(&here, 1, false) == 0;
+  }();
+  return does;
+}
+
 int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, bool for_writing,
                bool fault) {
   const Region* region = table.find(slice.lkey);
@@ -47,9 +55,8 @@ int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, b
 
 bool bring_in(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   if (length_bytes == 0) return true;
-  const int failed = populate(at, length_bytes, for_writing);
-  if (failed == EINVAL) return check_mapped(at, length_bytes) == 0;  // an older kernel
-  return failed == 0;
+  if (kernel_populates()) return populate(at, length_bytes, for_writing) == 0;
+  return check_mapped(at, length_bytes) == 0;  // says less: not whether it may be written
 }
 
 int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* slices,

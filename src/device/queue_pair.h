@@ -76,6 +76,8 @@ class QueuePair final : public Pollable,
 
   int modify(const ibv_qp_attr& attributes, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial);
+  // The local ACK timeout that rdma_cm's program asked for, as query() says it.
+  void set_timeout(std::uint8_t timeout);
   int post_send(ibv_send_wr* request, ibv_send_wr** bad);
   int post_receive(ibv_recv_wr* request, ibv_recv_wr** bad);
   // As post_send(), all of them or none.

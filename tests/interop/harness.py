@@ -251,6 +251,7 @@ class Stage:
         self.ran = []
         self._looks = []  # the personality of each side that ran on the device
         self._scratch = None
+        self.note = ""  # what the table of programs says beside "passed"
 
     def __enter__(self):
         return self
@@ -306,6 +307,14 @@ class Stage:
         """A side that has ended and that no failure needs to show."""
         side.destroy()
         self.sides.remove(side)
+
+
+def succeeds(*argv):
+    """Whether a command that has nothing to do with the test can be run at all."""
+    if shutil.which(argv[0]) is None:
+        return False
+    return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
 
 
 def clean_environment():

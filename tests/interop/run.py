@@ -24,6 +24,7 @@ import death  # noqa: F401
 import lossy  # noqa: F401
 import perftest  # noqa: F401
 import pingpong  # noqa: F401
+import pyverbs  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
 import targets  # noqa: F401
@@ -69,6 +70,7 @@ def run(case):
             raise harness.Skip("a long test: ./dev test --long runs it")
         with stage:
             case.run(stage)
+        note = stage.note
     except harness.Skip as reason:
         result, note, status = "skipped", str(reason), SKIP_STATUS
         print(f"skipped: {reason}")
