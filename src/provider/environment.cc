@@ -75,6 +75,13 @@ constexpr std::array table{
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.acknowledge);
              }},
+    Variable{"WEFT_BACKEND", "embedded", "embedded, system or auto",
+             "For programs written with the C++ library. embedded: the device in the program. "
+             "system: rdma-core's devices. auto: one of those with an active port, else the "
+             "embedded one; says which.",
+             [](std::string_view value, Settings&) {
+               return value == "embedded" || value == "system" || value == "auto";
+             }},
     Variable{
         "WEFT_CAPTURE", "none", "the path of a file",
         "Writes what the device sends and receives to this pcapng file, readable by Wireshark. "
@@ -119,6 +126,11 @@ constexpr std::array table{
                bool quiet = false;
                return read_switch(value, quiet);
              }},
+    Variable{
+        "WEFT_REQUIRE", "none", "embedded or system",
+        "For programs written with the C++ library: they fail where it would be the other "
+        "backend.",
+        [](std::string_view value, Settings&) { return value == "embedded" || value == "system"; }},
 };
 
 std::string complaint(const Variable& variable, std::string_view value) {

@@ -1,13 +1,68 @@
 #include "verbs/tables.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "provider/embedded.h"
+#include "provider/environment.h"
+#include "provider/system.h"
 #include "verbs/failure.h"
 
 namespace weft::verbs {
+namespace {
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+BackendChoice choose_system() {
+  const provider::System& system = provider::system_provider();
+  if (!system.table) detail::fail(ENODEV, "no backend system: " + system.reason);
+  return {Backend::system, "the system's was asked for"};
+}
+
+BackendChoice find_active() {
+  const provider::System& system = provider::system_provider();
+  if (!system.table) return {Backend::embedded, system.reason};
+  const std::string device = provider::active_device(*system.table);
+  if (device.empty()) return {Backend::embedded, "no device of the system has an active port"};
+  return {Backend::system, "the port of " + device + " is active"};
+}
+
+BackendChoice choose_automatically() {
+  static const BackendChoice choice = [] {
+    const BackendChoice made = find_active();
+    if (!provider::environment_is_quiet()) {
+      fmt::print(stderr, "weft: backend {}: {}\n", to_string(made.backend), made.reason);
+    }
+    return made;
+  }();
+  return choice;
+}
+
+BackendChoice choose_freely(Backend wish) {
+  switch (wish) {
+    case Backend::system:
+      return choose_system();
+    case Backend::automatic:
+      return choose_automatically();
+    case Backend::embedded:
+      break;
+  }
+  return {Backend::embedded, "the embedded device is the default"};
+}
+
+[[noreturn]] void refuse(std::string_view who, const BackendChoice& choice) {
+  detail::fail(EPERM, fmt::format("{}, but the backend is {}: {}", who, to_string(choice.backend),
+                                  choice.reason));
+}
+
+}  // namespace
 
 std::string_view to_string(Backend backend) {
   switch (backend) {
@@ -22,8 +77,7 @@ std::string_view to_string(Backend backend) {
 }
 
 Backend default_backend() {
-  const char* variable = std::getenv("WEFT_BACKEND");
-  const std::string_view wish = variable ? variable : "";
+  const std::string_view wish = variable("WEFT_BACKEND");
   if (wish.empty()) return Backend::embedded;
   for (const Backend backend : {Backend::embedded, Backend::system, Backend::automatic}) {
     if (wish == to_string(backend)) return backend;
@@ -31,11 +85,29 @@ Backend default_backend() {
   detail::fail(EINVAL, "WEFT_BACKEND=" + std::string(wish) + ": must be embedded, system or auto");
 }
 
+BackendChoice choose_backend(Backend wish) {
+  const BackendChoice choice = choose_freely(wish);
+  const std::string_view required = variable("WEFT_REQUIRE");
+  if (required.empty() || required == to_string(choice.backend)) return choice;
+  if (required != "embedded" && required != "system") {
+    detail::fail(EINVAL, fmt::format("WEFT_REQUIRE={}: must be embedded or system", required));
+  }
+  refuse(fmt::format("WEFT_REQUIRE={}", required), choice);
+}
+
+void require_backend(Backend required, Backend wish) {
+  const BackendChoice choice = choose_backend(wish);
+  if (required != choice.backend) {
+    refuse(fmt::format("the program requires {}", to_string(required)), choice);
+  }
+}
+
 namespace detail {
 
-Chosen choose(Backend backend) {
-  if (backend == Backend::system) {
-    fail(EOPNOTSUPP, "the backend for the system's devices is not built in; use the embedded one");
+Chosen choose(Backend wish) {
+  const BackendChoice choice = choose_backend(wish);
+  if (choice.backend == Backend::system) {
+    return {*provider::system_provider().table, Backend::system};
   }
   return {provider::embedded(), Backend::embedded};
 }

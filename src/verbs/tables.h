@@ -11,7 +11,7 @@ struct Chosen {
   Backend backend;  // embedded or system
 };
 
-// Throws Error(EOPNOTSUPP) for a backend that this build does not have.
+// As choose_backend() decides.
 [[nodiscard]] Chosen choose(Backend backend);
 
 }  // namespace weft::verbs::detail
