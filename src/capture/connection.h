@@ -49,16 +49,16 @@ struct Connection {
 
   ConnectionId id = 0;
   Transport transport = Transport::iwarp;
-  Endpoint a;  // see Side
-  Endpoint b;
+  Endpoint a{};  // see Side
+  Endpoint b{};
   Beginning beginning = Beginning::handshake;
   End end = End::open;
   Offer offer_a{};
   Offer offer_b{};
   bool crc = false;             // MPA: CRCs are checked. InfiniBand: always
   std::uint32_t mtu_bytes = 0;  // of the path, where InfiniBand's connection manager told it
-  Stamp first;                  // of its frames
-  Stamp last;
+  Stamp first{};                // of its frames
+  Stamp last{};
   std::uint64_t frames = 0;
 
   [[nodiscard]] const Endpoint& endpoint(Side side) const { return side == Side::a ? a : b; }

@@ -36,7 +36,8 @@ constexpr const char* violation_names[violation_kinds] = {"bad_checksum",
                                                           "unexpected_message",
                                                           "unexpected_offset",
                                                           "answer_without_request",
-                                                          "answer_beyond_request"};
+                                                          "answer_beyond_request",
+                                                          "wrong_length"};
 
 void add_endpoint(JsonLine& line, const char* name, const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);
@@ -47,10 +48,13 @@ void add_endpoint(JsonLine& line, const char* name, const Connection& connection
   line.close();
 }
 
-void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer) {
+void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer, bool iwarp) {
   if (!offer.seen) return;
-  line.object(name).number("revision", offer.revision).boolean("crc", offer.crc);
-  line.boolean("markers", offer.markers);
+  line.object(name);
+  if (iwarp) {
+    line.number("revision", offer.revision).boolean("crc", offer.crc);
+    line.boolean("markers", offer.markers);
+  }
   if (offer.has_depths) line.number("ird", offer.ird).number("ord", offer.ord);
   std::string hex;
   for (const std::byte byte : offer.private_data) {
@@ -77,7 +81,11 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.object(name).number("repeated_bytes", side.repeated_bytes).number("repeats", side.repeats);
   line.number("lost_bytes", side.lost_bytes).number("lost_packets", side.lost_packets);
   line.number("gaps", side.gaps).number("refusals", side.refusals);
-  line.number("receiver_not_ready", side.receiver_not_ready).object("violations");
+  line.number("receiver_not_ready", side.receiver_not_ready);
+  line.number("receiver_not_ready_ns", side.receiver_not_ready_ns);
+  line.number("sequence_errors", side.sequence_errors);
+  line.number("congestion_marked", side.congestion_marked);
+  line.number("congestion_notified", side.congestion_notified).object("violations");
   for (std::size_t i = 0; i < violation_kinds; ++i) {
     if (side.violations[i] > 0) line.number(violation_names[i], side.violations[i]);
   }
@@ -124,6 +132,7 @@ void JsonReport::operation(const Operation& operation, const Analysis& /*analysi
     line.boolean("solicited", operation.send_kind == SendKind::solicited ||
                                   operation.send_kind == SendKind::solicited_invalidate);
   }
+  if (operation.not_ready > 0) line.number("not_ready", operation.not_ready);
   if (operation.has_immediate) line.number("immediate", operation.immediate);
   if (operation.invalidated_key != 0) line.hex("invalidated_key", operation.invalidated_key);
   line.end();
@@ -143,8 +152,9 @@ void JsonReport::connection(const Connection& connection, const ConnectionStatis
   line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
   line.boolean("crc", connection.crc);
   if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
-  add_offer(line, "offer_a", connection.offer_a);
-  add_offer(line, "offer_b", connection.offer_b);
+  const bool iwarp = connection.transport == Transport::iwarp;
+  add_offer(line, "offer_a", connection.offer_a, iwarp);
+  add_offer(line, "offer_b", connection.offer_b, iwarp);
   line.array("operations");
   for (const Side side : {Side::a, Side::b}) {
     for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
@@ -170,7 +180,14 @@ void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
   line.number("operations", statistics.operations());
   line.number("tcp_connections", analysis.tcp_connections());
   line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
-  line.number("infiniband_packets", analysis.infiniband_packets());
+  const auto& infiniband = analysis.infiniband();
+  line.number("infiniband_packets", infiniband.packets);
+  line.number("infiniband_malformed", infiniband.malformed);
+  line.number("infiniband_cut_short", infiniband.cut_short);
+  line.number("infiniband_unknown", infiniband.unknown);
+  line.number("infiniband_bad_checksum", infiniband.bad_checksum);
+  line.number("infiniband_management", infiniband.management);
+  line.number("congestion_notifications", infiniband.congestion_notifications);
   line.number("truncated_frames", totals.truncated_frames);
   line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
   line.number("cut_short_frames", packets.cut_short);

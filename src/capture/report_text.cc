@@ -45,9 +45,9 @@ std::string refusal_text(const Refusal& refusal) {
 }
 
 constexpr const char* violation_words[violation_kinds] = {
-    "wrong checksum",           "marker that points elsewhere",  "wrong version",
-    "impossible header",        "message number out of order",   "message offset out of order",
-    "answer without a request", "answer longer than its request"};
+    "wrong checksum",           "marker that points elsewhere",   "wrong version",
+    "impossible header",        "message number out of order",    "message offset out of order",
+    "answer without a request", "answer longer than its request", "wrong length"};
 
 std::string framing_text(const Connection& connection) {
   std::string text = connection.crc ? "CRC" : "no CRC";
@@ -113,6 +113,9 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
   }
   if (operation.has_immediate) add(fmt::format("immediate {:#010x}", operation.immediate));
   if (operation.repeated) add("asked again");
+  if (operation.not_ready > 0) {
+    add(fmt::format("met {}", count_text(operation.not_ready, "RNR NAK")));
+  }
   if (operation.outcome != Operation::Outcome::complete) add(to_string(operation.outcome));
   if (operation.missing_bytes > 0) add(fmt::format("{} B missing", operation.missing_bytes));
   const std::int64_t latency = operation.latency_ns();
@@ -146,8 +149,9 @@ void TextReport::packets(const Analysis& analysis) {
   for (const Connection& one : analysis.connections()) of_rdma += one.frames;
   print("{} of {}", count_text(of_rdma, "frame"),
         count_text(analysis.connections().size(), "RDMA connection"));
-  if (analysis.infiniband_packets() > 0) {
-    print(", {} of InfiniBand or RoCE", count_text(analysis.infiniband_packets(), "frame"));
+  const auto& infiniband = analysis.infiniband();
+  if (infiniband.packets > 0) {
+    print(", {} of InfiniBand or RoCE", count_text(infiniband.packets, "frame"));
   }
   print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
         analysis.tcp_connections() == 1 ? "connection" : "connections");
@@ -158,6 +162,11 @@ void TextReport::packets(const Analysis& analysis) {
   tell(counts.cut_short, "cut so short that their headers are missing");
   tell(counts.malformed, "with headers that contradict themselves");
   tell(counts.unknown_link, "of a link layer that is not understood");
+  tell(infiniband.malformed, "of InfiniBand too short for their own headers");
+  tell(infiniband.cut_short, "of InfiniBand cut so short that their headers are missing");
+  tell(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
+  tell(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
+  tell(infiniband.congestion_notifications, "that notify of congestion");
   if (analysis.tcp_forgotten() > 0) {
     print("{} forgotten before the end: too many at a time\n",
           count_text(analysis.tcp_forgotten(), "TCP connection"));
@@ -166,21 +175,23 @@ void TextReport::packets(const Analysis& analysis) {
 
 void TextReport::heading(const Connection& connection) {
   print("{} {} {} {} {}  {}\n", bold(fmt::format("[{}]", shown_number(connection.id))),
-        to_string(connection.transport), endpoint_text(connection, Side::a),
-        connection.transport == Transport::ud ? "→" : "⇄", endpoint_text(connection, Side::b),
-        to_string(connection.end));
+        to_string(connection.transport), endpoint_text(connection, Side::a), "⇄",
+        endpoint_text(connection, Side::b), to_string(connection.end));
 }
 
 void TextReport::handshake(const Connection& connection) {
-  if (connection.transport != Transport::iwarp) return;
   const auto& a = connection.offer_a;
   const auto& b = connection.offer_b;
+  const bool iwarp = connection.transport == Transport::iwarp;
   if (!a.seen && !b.seen) {
-    print("    recognised in mid-stream, {}\n", framing_text(connection));
+    if (iwarp) print("    recognised in mid-stream, {}\n", framing_text(connection));
     return;
   }
   const auto& any = a.seen ? a : b;
-  print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  if (iwarp)
+    print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  else
+    print("    connection manager, MTU {}", connection.mtu_bytes);
   if (a.has_depths) print("; → asks for {}", depths_text(a));
   if (b.has_depths) print("; ← answers {}", depths_text(b));
   print("\n");
@@ -230,7 +241,18 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
     }
   }
   if (statistics.receiver_not_ready > 0) {
-    print("    {} not ready to receive: {}\n", arrow, statistics.receiver_not_ready);
+    print("    {} not ready to receive: {}, {} to wait\n", arrow,
+          count_text(statistics.receiver_not_ready, "RNR NAK"),
+          duration_text(static_cast<std::int64_t>(statistics.receiver_not_ready_ns)));
+  }
+  if (statistics.sequence_errors > 0) {
+    print("    {} asked for repetition: {}\n", arrow,
+          count_text(statistics.sequence_errors, "NAK"));
+  }
+  if (statistics.congestion_marked + statistics.congestion_notified > 0) {
+    print("    {} {} met congestion, {} of it\n", arrow,
+          count_text(statistics.congestion_marked, "packet"),
+          count_text(statistics.congestion_notified, "notification"));
   }
   if (statistics.refusals > 0) {
     print("    {} {} (frame {}, at {} s)\n", arrow, refusal_text(statistics.last_refusal),
