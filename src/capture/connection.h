@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,10 @@ struct Connection {
 };
 
 [[nodiscard]] const char* to_string(Connection::End end);
+// "10.0.0.1:4444", "10.0.0.1 QP 0x11"
+[[nodiscard]] std::string endpoint_text(const Connection& connection, Side side);
+// "NAK: remote access error"
+[[nodiscard]] std::string refusal_text(const Refusal& refusal);
 
 // All connections of a trace. References stay good until the end of the trace.
 class ConnectionTable {

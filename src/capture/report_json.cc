@@ -3,6 +3,7 @@
 
 #include "capture/json_line.h"
 #include "capture/report.h"
+#include "capture/rpc_json.h"
 
 namespace weft::capture {
 namespace {
@@ -92,17 +93,28 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.close().close();
 }
 
+void add_counts(JsonLine& line, const RpcCounts& counts) {
+  line.object("rpcs").number("calls", counts.calls).number("replies", counts.replies);
+  line.number("retransmissions", counts.retransmissions).number("unanswered", counts.unanswered);
+  line.number("replies_without_call", counts.replies_without_call);
+  line.number("errors", counts.errors).number("malformed", counts.malformed);
+  line.number("without_segment_bytes", counts.without_segment).close();
+}
+
 class JsonReport final : public Report {
  public:
   using Report::Report;
 
   void operation(const Operation& operation, const Analysis& /*analysis*/) override;
-  void finish(const Analysis& analysis, const Statistics& statistics,
-              const Selection& selection) override;
+  void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finish(const Results& results, const Selection& selection) override;
 
  private:
-  void connection(const Connection& connection, const ConnectionStatistics& statistics);
-  void trace(const Analysis& analysis, const Statistics& statistics);
+  void connection(const Connection& connection, const Results& results);
+  void trace(const Results& results);
+
+  std::uint64_t rpcs_ = 0;
 };
 
 void JsonReport::operation(const Operation& operation, const Analysis& /*analysis*/) {
@@ -139,7 +151,23 @@ void JsonReport::operation(const Operation& operation, const Analysis& /*analysi
   flush_if_full();
 }
 
-void JsonReport::connection(const Connection& connection, const ConnectionStatistics& statistics) {
+void JsonReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
+  write_json(out(), rpc, ++rpcs_);
+  flush_if_full();
+}
+
+void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  JsonLine line(out());
+  line.text("type", "finding").text("kind", finding.kind);
+  line.number("connection", shown_number(finding.connection));
+  line.text("sentence", finding.sentence).array("frames");
+  for (const std::uint64_t frame : finding.frames) line.item(frame);
+  line.close(']').end();
+  flush_if_full();
+}
+
+void JsonReport::connection(const Connection& connection, const Results& results) {
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
   JsonLine line(out());
   line.text("type", "connection").number("connection", shown_number(connection.id));
   line.text("transport", name_of(connection.transport));
@@ -165,11 +193,15 @@ void JsonReport::connection(const Connection& connection, const ConnectionStatis
   line.close(']');
   add_side(line, "side_a", statistics.a);
   add_side(line, "side_b", statistics.b);
+  if (results.rpcs.recognised(connection.id)) {
+    add_counts(line, results.rpcs.counts(connection.id));
+  }
   line.end();
   flush_if_full();
 }
 
-void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
+void JsonReport::trace(const Results& results) {
+  const Analysis& analysis = results.analysis;
   const auto& totals = analysis.totals();
   const auto& packets = analysis.packet_counts();
   JsonLine line(out());
@@ -177,7 +209,9 @@ void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
   line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
   line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
   line.number("connections", analysis.connections().size());
-  line.number("operations", statistics.operations());
+  line.number("operations", results.statistics.operations());
+  add_counts(line, results.rpcs.counts());
+  line.number("findings", results.findings);
   line.number("tcp_connections", analysis.tcp_connections());
   line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
   const auto& infiniband = analysis.infiniband();
@@ -194,14 +228,13 @@ void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
   line.number("unknown_link_frames", packets.unknown_link).end();
 }
 
-void JsonReport::finish(const Analysis& analysis, const Statistics& statistics,
-                        const Selection& selection) {
+void JsonReport::finish(const Results& results, const Selection& selection) {
   if (options().connections || options().summary) {
-    for (const Connection& one : analysis.connections()) {
-      if (selection.takes(one)) connection(one, statistics.of(one.id));
+    for (const Connection& one : results.analysis.connections()) {
+      if (selection.takes(one)) connection(one, results);
     }
   }
-  if (options().summary) trace(analysis, statistics);
+  if (options().summary) trace(results);
   flush();
 }
 

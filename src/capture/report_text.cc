@@ -2,46 +2,14 @@
 #include <string>
 
 #include "capture/report.h"
+#include "capture/rpc_text.h"
 #include "capture/units.h"
-#include "wire/terminate.h"
 
 namespace weft::capture {
 namespace {
 
 const char* arrow_of(Side side) {
   return side == Side::a ? "→" : "←";
-}
-
-std::string endpoint_text(const Connection& connection, Side side) {
-  const Endpoint& endpoint = connection.endpoint(side);
-  const std::string address = to_string(endpoint.address);
-  if (connection.transport != Transport::iwarp) {
-    return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
-                          : fmt::format("{} QP ?", address);
-  }
-  const bool bracketed = address.find(':') != std::string::npos;
-  return fmt::format(fmt::runtime(bracketed ? "[{}]:{}" : "{}:{}"), address, endpoint.number);
-}
-
-std::string refusal_text(const Refusal& refusal) {
-  switch (refusal.kind) {
-    case Refusal::Kind::terminate:
-      return "Terminate: " +
-             describe(wire::TerminateCode{refusal.layer, refusal.type, refusal.code});
-    case Refusal::Kind::sequence_error:
-      return fmt::format("NAK: PSN {} expected", refusal.psn);
-    case Refusal::Kind::invalid_request:
-      return "NAK: invalid request";
-    case Refusal::Kind::access_error:
-      return "NAK: remote access error";
-    case Refusal::Kind::operational_error:
-      return "NAK: remote operational error";
-    case Refusal::Kind::invalid_rd_request:
-      return "NAK: invalid RD request";
-    case Refusal::Kind::receiver_not_ready:
-      return "RNR NAK";
-  }
-  return "?";
 }
 
 constexpr const char* violation_words[violation_kinds] = {
@@ -72,15 +40,16 @@ class TextReport final : public Report {
 
   void begin() override;
   void operation(const Operation& operation, const Analysis& analysis) override;
-  void finish(const Analysis& analysis, const Statistics& statistics,
-              const Selection& selection) override;
+  void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finish(const Results& results, const Selection& selection) override;
 
  private:
   void title(const Analysis& analysis);
   void packets(const Analysis& analysis);
   void heading(const Connection& connection);
-  void connection(const Connection& connection, const ConnectionStatistics& statistics,
-                  const Analysis& analysis);
+  void connection(const Connection& connection, const Results& results);
+  void rpcs(const RpcCounts& counts);
   void handshake(const Connection& connection);
   void kinds(const ConnectionStatistics& statistics);
   void troubles(Side side, const SideStatistics& statistics, const Analysis& analysis);
@@ -90,6 +59,10 @@ class TextReport final : public Report {
 };
 
 void TextReport::begin() {
+  if (options().rpcs) {
+    print("{:>5} {} {:<10} {:>14} {:>15} {:>9}  {}\n", "conn.", " ", "XID", "start s", "frames",
+          "latency", "what");
+  }
   if (!options().operations) return;
   print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", "number", "conn.", " ", "kind",
         "bytes", "start s", "frames", "latency", "what");
@@ -129,6 +102,35 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
             ? fmt::format("{}", operation.start.frame)
             : fmt::format("{}–{}", operation.start.frame, operation.end.frame),
         latency >= 0 ? duration_text(latency) : "", what);
+  flush_if_full();
+}
+
+void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
+  const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
+  const bool both = rpc.call && rpc.reply;
+  std::string what = describe(rpc);
+  if (const std::string detail = detail_text(rpc); !detail.empty()) what += ": " + detail;
+  if (rpc.retransmissions > 0) {
+    what += fmt::format(", {}", count_text(rpc.retransmissions, "retransmission"));
+  }
+  print("{:>5} {} {:#010x} {:>14} {:>15} {:>9}  {} → {}\n", shown_number(rpc.connection),
+        arrow_of(rpc.caller), rpc.xid,
+        seconds_text(first.first.time_ns - analysis.totals().first_ns),
+        both ? fmt::format("{}–{}", first.first.frame, rpc.reply->first.frame)
+             : fmt::format("{}", first.first.frame),
+        both ? duration_text(rpc.latency_ns) : "", what, outcome_text(rpc));
+  flush_if_full();
+}
+
+void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  print("{} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))), finding.kind,
+        finding.sentence);
+  const char* before = finding.frames.size() == 1 ? " (frame " : " (frames ";
+  for (const std::uint64_t frame : finding.frames) {
+    print("{}{}", before, frame);
+    before = ", ";
+  }
+  print("{}\n", finding.frames.empty() ? "" : ")");
   flush_if_full();
 }
 
@@ -261,8 +263,22 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
   }
 }
 
-void TextReport::connection(const Connection& connection, const ConnectionStatistics& statistics,
-                            const Analysis& analysis) {
+void TextReport::rpcs(const RpcCounts& counts) {
+  print("    {}", count_text(counts.calls, "RPC"));
+  const auto tell = [&](std::uint64_t count, const char* what) {
+    if (count > 0) print(", {} {}", count, what);
+  };
+  tell(counts.retransmissions, "sent again");
+  tell(counts.unanswered, "unanswered");
+  tell(counts.replies_without_call, "replies without a call");
+  tell(counts.errors, "answered by RDMA_ERROR");
+  tell(counts.malformed, "malformed");
+  print("\n");
+}
+
+void TextReport::connection(const Connection& connection, const Results& results) {
+  const Analysis& analysis = results.analysis;
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
   const std::int64_t origin = analysis.totals().first_ns;
   print("\n");
   heading(connection);
@@ -271,21 +287,23 @@ void TextReport::connection(const Connection& connection, const ConnectionStatis
         seconds_text(connection.last.time_ns - origin));
   handshake(connection);
   kinds(statistics);
+  if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
   troubles(Side::a, statistics.a, analysis);
   troubles(Side::b, statistics.b, analysis);
 }
 
-void TextReport::finish(const Analysis& analysis, const Statistics& statistics,
-                        const Selection& selection) {
+void TextReport::finish(const Results& results, const Selection& selection) {
   if (options().summary) {
-    if (options().operations) print("\n");
-    title(analysis);
-    packets(analysis);
+    title(results.analysis);
+    packets(results.analysis);
   }
   if (options().connections || options().summary) {
-    for (const Connection& one : analysis.connections()) {
-      if (selection.takes(one)) connection(one, statistics.of(one.id), analysis);
+    for (const Connection& one : results.analysis.connections()) {
+      if (selection.takes(one)) connection(one, results);
     }
+  }
+  if (options().summary && results.findings > 0) {
+    print("\n{}: --findings lists them\n", count_text(results.findings, "finding"));
   }
   flush();
 }
