@@ -98,6 +98,9 @@ void check_combination(const DissectOptions& options) {
   }
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
+  if (!options.extract.empty() && options.separate) {
+    throw WrongOption("--extract puts one trace into a directory: not with --separate");
+  }
   if (options.follow && options.files.size() != 1) throw WrongOption("--follow wants one file");
   const int lists =
       int{options.operations} + int{options.connections} + int{options.rpc} + int{options.findings};
@@ -205,6 +208,8 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   const auto report = make_report(options, wanted);
   capture::Analysis analysis;
   DissectOutput output(analysis, selection, wanted, *report);
+
+  if (!options.extract.empty()) output.extract_to(options.extract);
 
   report->begin();
   read_all(*source, options.follow || !options.live.empty(), analysis, *report);

@@ -10,6 +10,7 @@ struct DissectOptions {
   std::vector<std::string> files;
   std::string live;
   std::string bpf;
+  std::string extract;
   bool follow = false;
   bool separate = false;
   bool operations = false;

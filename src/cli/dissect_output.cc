@@ -17,6 +17,20 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
   analysis.add_operations(traffic_findings_);
 }
 
+DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutput& output)
+    : directory(path),
+      messages(directory,
+               [&output](capture::ConnectionId id) {
+                 return output.selection_.takes(output.analysis_.connections()[id]);
+               }),
+      rpcs(directory),
+      images(directory) {}
+
+void DissectOutput::extract_to(const std::string& directory) {
+  extraction_.emplace(directory, *this);
+  analysis_.add_sink(extraction_->messages);
+}
+
 void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
   statistics_.on_operation(operation);
@@ -26,7 +40,9 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   if (!selection_.takes(rpc, analysis_)) return;
   if (wanted_.rpcs) report_.rpc(rpc, analysis_);
-  if (also_) also_->on_rpc(rpc);
+  if (!extraction_) return;
+  extraction_->rpcs.add(rpc);
+  extraction_->images.add(rpc);
 }
 
 void DissectOutput::on_finding(const capture::Finding& finding) {
@@ -38,6 +54,11 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
 void DissectOutput::finish() {
   rpcs_.finish();
   traffic_findings_.finish();
+  if (extraction_) {
+    extraction_->messages.finish();
+    extraction_->images.finish();
+    extraction_->directory.finish();
+  }
   report_.finish({analysis_, statistics_, rpcs_, findings_}, selection_);
 }
 

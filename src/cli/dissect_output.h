@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "capture/analysis.h"
+#include "capture/message_extraction.h"
+#include "capture/nfs_images.h"
 #include "capture/report.h"
 #include "capture/rpc_tracker.h"
 #include "capture/statistics.h"
@@ -17,13 +21,22 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
                 const capture::ReportOptions& wanted, capture::Report& report);
 
-  // To be called for each RPC that is selected, whether shown or not.
-  void also(capture::RpcSink& sink) { also_ = &sink; }
+  // Writes messages, RPCs and NFS files, as far as they are selected, into a new directory. Throws
+  // where that is impossible.
+  void extract_to(const std::string& directory);
   // The trace is at its end.
   void finish();
   [[nodiscard]] std::uint64_t findings() const { return findings_; }
 
  private:
+  struct Extraction {
+    Extraction(const std::string& path, const DissectOutput& output);
+    capture::ExtractionDirectory directory;
+    capture::MessageExtraction messages;
+    capture::RpcExtraction rpcs;
+    capture::NfsImages images;
+  };
+
   void on_operation(const capture::Operation& operation) override;
   void on_rpc(const capture::Rpc& rpc) override;
   void on_finding(const capture::Finding& finding) override;
@@ -35,7 +48,7 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   capture::Statistics statistics_;
   capture::RpcTracker rpcs_;
   capture::TrafficFindings traffic_findings_;
-  capture::RpcSink* also_ = nullptr;
+  std::optional<Extraction> extraction_;
   std::uint64_t findings_ = 0;
 };
 

@@ -88,6 +88,10 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect->add_option("--live", options.live, "Capture on an interface, until Ctrl-C")
       ->type_name("INTERFACE");
   dissect->add_option("--bpf", options.bpf, "What to capture, as for tcpdump")->type_name("FILTER");
+  dissect
+      ->add_option("--extract", options.extract,
+                   "Write messages, RPCs and NFS files into this new directory, with an index.json")
+      ->type_name("DIR");
   dissect->add_option("--connection", options.connection, "Only this connection")
       ->type_name("NUMBER");
   dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")
