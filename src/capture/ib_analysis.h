@@ -59,6 +59,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     // While it is not known which connection it is part of.
     std::vector<HeldIbSegment> undecided{};
   };
+  // A connection of which one direction only is known, and who sends in it.
+  struct Alone {
+    FlowKey key;
+    IbConnection* connection = nullptr;
+    Side side = Side::a;
+  };
   // The two queue pairs of datagrams, by who was seen first.
   struct DatagramKey {
     FlowKey to_b;
@@ -79,8 +85,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void on_connected(const FlowKey& key, const IbSegment& segment);
   // Finds the connection of a flow that has none. False: it is not known yet.
   bool join(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  [[nodiscard]] IbConnection* match(const FlowKey& key, const Flow& flow,
-                                    const IbSegment& segment) const;
+  [[nodiscard]] const Alone* match(const FlowKey& key, const Flow& flow,
+                                   const IbSegment& segment) const;
   // The other way round: an answer in a connection decides about undecided requests.
   void decide_others(const FlowKey& key, IbConnection& connection, Side side,
                      const IbSegment& answer);
@@ -103,8 +109,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   IbManager manager_;
   std::deque<IbConnection> connections_;
   std::unordered_map<FlowKey, Flow, HashFlowKey> flows_;
-  // Connections of which one direction only is known, by their hosts: sender and receiver of it.
-  std::vector<std::pair<FlowKey, IbConnection*>> alone_;
+  std::vector<Alone> alone_;
   std::vector<FlowKey> undecided_;
   std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
   std::set<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR

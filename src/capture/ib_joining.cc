@@ -66,14 +66,14 @@ bool IbAnalysis::awaits_reply(const FlowKey& key) const {
 }
 
 bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) {
-  if (IbConnection* found = match(key, flow, segment)) {
-    attach(key, flow, *found, Side::b);
+  if (const Alone* found = match(key, flow, segment)) {
+    attach(key, flow, *found->connection, other(found->side));
     return true;
   }
   // Whoever might be the other direction may still answer, and so tell.
   const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
   const bool candidates = std::ranges::any_of(alone_, [&](const auto& one) {
-    return one.first.source == key.destination && one.first.destination == key.source;
+    return one.key.source == key.destination && one.key.destination == key.source;
   });
   if (segment.is_answer() || (candidates && !unreliable) || awaits_reply(key)) return false;
   begin_alone(key, flow, segment);
@@ -82,20 +82,21 @@ bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) 
 
 // The only connection in the opposite direction that has asked for what this flow answers, now or
 // with what waits.
-IbConnection* IbAnalysis::match(const FlowKey& key, const Flow& flow,
-                                const IbSegment& segment) const {
-  IbConnection* found = nullptr;
-  for (const auto& [other_key, connection] : alone_) {
-    if (other_key.source != key.destination || other_key.destination != key.source) continue;
-    const auto answers = [&](const IbSegment& one) {
-      return one.is_answer() && connection->has_requested(Side::a, one.psn());
+const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
+                                           const IbSegment& segment) const {
+  const Alone* found = nullptr;
+  for (const Alone& one : alone_) {
+    if (one.key.source != key.destination || one.key.destination != key.source) continue;
+    const auto answers = [&](const IbSegment& packet) {
+      return packet.is_answer() && one.connection->has_requested(one.side, packet.psn());
     };
-    const bool any = answers(segment) || std::ranges::any_of(flow.undecided, [&](const auto& one) {
-                       return answers(one.get());
-                     });
+    const bool any =
+        answers(segment) || std::ranges::any_of(flow.undecided, [&](const HeldIbSegment& packet) {
+          return answers(packet.get());
+        });
     if (!any) continue;
     if (found) return nullptr;
-    found = connection;
+    found = &one;
   }
   return found;
 }
@@ -104,8 +105,8 @@ void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Sid
                                const IbSegment& answer) {
   if (undecided_.empty()) return;
   const bool lacks_peer =
-      std::ranges::any_of(alone_, [&](const auto& one) { return one.second == &connection; });
-  if (!lacks_peer || side != Side::a) return;
+      std::ranges::any_of(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  if (!lacks_peer) return;
   const FlowKey* found = nullptr;
   for (const FlowKey& candidate : undecided_) {
     if (candidate.source != key.destination || candidate.destination != key.source) continue;
@@ -120,19 +121,21 @@ void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Sid
   if (!found) return;
   const FlowKey other_key = *found;
   Flow& flow = flows_[other_key];
-  attach(other_key, flow, connection, Side::b);
+  attach(other_key, flow, connection, other(side));
   pass_on_undecided(flow);
 }
 
 void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
   flow.connection = &connection;
   flow.side = side;
-  std::erase_if(alone_, [&](const auto& one) { return one.second == &connection; });
+  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
   // A packet to the other side names its queue pair.
   Connection& known = connection.connection();
   Endpoint& receiver = side == Side::a ? known.b : known.a;
   receiver = {.address = key.destination, .number = key.queue_pair};
+  // The reply was not captured, but it must have come.
+  if (known.end == Connection::End::unanswered) known.end = Connection::End::open;
 }
 
 void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
@@ -144,7 +147,7 @@ void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
   flow.connection = &connection;
   flow.side = Side::a;
   std::erase(undecided_, key);
-  alone_.emplace_back(key, &connection);
+  alone_.push_back({key, &connection, Side::a});
 }
 
 void IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
@@ -172,23 +175,19 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
                       .mtu_bytes = request.message.path_mtu_bytes()});
   connection.count(request.envelope.stamp);
   connection.begin(Side::b, request.message.starting_psn);
-  flows_[{passive, active, request.message.local_qp}] = {.connection = &connection,
-                                                         .side = Side::b};
+  const FlowKey key{passive, active, request.message.local_qp};
+  flows_[key] = {.connection = &connection, .side = Side::b};
+  alone_.push_back({key, &connection, Side::b});
   return connection;
 }
 
 void IbAnalysis::on_established(IbConnection& connection, const IbManager::Reply& reply) {
   Connection& known = connection.connection();
-  known.b.number = reply.message.local_qp;
-  known.b.known = true;
   known.offer_b = offer_of(reply.message, reply.private_data);
-  if (known.end == Connection::End::unanswered) known.end = Connection::End::open;
   connection.begin(Side::a, reply.message.starting_psn);
   const FlowKey key{known.a.address, known.b.address, reply.message.local_qp};
   Flow& flow = flows_[key];
-  flow.connection = &connection;
-  flow.side = Side::a;
-  std::erase(undecided_, key);
+  attach(key, flow, connection, Side::a);
   pass_on_undecided(flow);
 }
 

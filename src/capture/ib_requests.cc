@@ -96,11 +96,16 @@ void IbRequests::not_understood(const IbSegment& segment) {
   sink_.on_gap(origin(segment), {.wire_bytes = segment.payload_wire_bytes});
 }
 
-void IbRequests::begin(Open what, const IbSegment& segment) {
-  // A message without its end, though nothing was lost.
+// A message may be without its end only where something was lost.
+void IbRequests::end_open(const IbSegment& segment) {
   if (open_ != Open::none && lost_before_ == 0) {
     violation(segment, Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0);
   }
+  open_ = Open::none;
+}
+
+void IbRequests::begin(Open what, const IbSegment& segment) {
+  end_open(segment);
   open_ = what;
   first_psn_ = segment.psn();
   offset_ = 0;
@@ -195,6 +200,7 @@ void IbRequests::write(const IbSegment& segment) {
 }
 
 std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
+  end_open(segment);
   const wire::Reth& reth = segment.headers.reth;
   read_bytes_ = reth.length_bytes;
   sink_.on_read_request(
@@ -207,6 +213,7 @@ std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
 }
 
 void IbRequests::atomic(const IbSegment& segment) {
+  end_open(segment);
   const wire::AtomicEth& atomic = segment.headers.atomic;
   const bool adds = segment.operation() == Operation::fetch_add;
   sink_.on_atomic_request(origin(segment),

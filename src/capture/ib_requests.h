@@ -38,6 +38,7 @@ class IbRequests final : public IbOrder::Reader {
   // Whether the place of a packet that continues a message is known; finds it out after a loss.
   bool continues_send(const IbSegment& segment, bool last);
   bool continues_write(const IbSegment& segment);
+  void end_open(const IbSegment& segment);
   void begin(Open what, const IbSegment& segment);
   void check_full(const IbSegment& segment);
   // Belongs to a message whose beginning was lost.

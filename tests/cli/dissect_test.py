@@ -1,5 +1,5 @@
-"""`weft dissect` on the stored captures: what it prints is compared byte for byte with what is stored
-beside them, and the NFS files that it extracts with what the programs wrote and read.
+"""`weft dissect` on the stored captures: what it prints is compared byte for byte with what is
+stored beside them, and the NFS files that it extracts with what the programs wrote and read.
 
     tests/cli/dissect_test.py --rewrite --build build/dev
 
