@@ -13,6 +13,7 @@ Analysis::Analysis(const Limits& limits)
             return std::make_unique<IwarpConnection>(shared_, endpoints);
           },
           &IwarpConnection::begins_anew),
+      infiniband_(limits.infiniband, connections_, traffic_),
       decoder_(flows_, infiniband_) {
   traffic_.add(tracker_);
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "capture/connection.h"
-#include "capture/ib_packet.h"
+#include "capture/ib_analysis.h"
 #include "capture/iwarp_connection.h"
 #include "capture/operation_tracker.h"
 #include "capture/packet_decoder.h"
@@ -61,6 +61,9 @@ class TrafficFan final : public TrafficSink {
   void on_violation(const Origin& origin, const Violation& violation) override {
     for (auto* sink : sinks_) sink->on_violation(origin, violation);
   }
+  void on_congestion(const Origin& origin, Congestion congestion) override {
+    for (auto* sink : sinks_) sink->on_congestion(origin, congestion);
+  }
   void on_end(const Origin& origin, bool reset) override {
     for (auto* sink : sinks_) sink->on_end(origin, reset);
   }
@@ -73,6 +76,7 @@ class Analysis {
  public:
   struct Limits {
     TcpFlows::Limits tcp;
+    IbAnalysis::Limits infiniband;
     std::size_t search_bytes = 64 * 1024 * 1024;  // of streams that may turn out to be MPA
   };
   struct Totals {
@@ -103,7 +107,7 @@ class Analysis {
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const { return decoder_.counts(); }
   [[nodiscard]] std::uint64_t tcp_connections() const { return flows_.connections(); }
   [[nodiscard]] std::uint64_t tcp_forgotten() const { return flows_.forgotten(); }
-  [[nodiscard]] std::uint64_t infiniband_packets() const { return infiniband_.packets; }
+  [[nodiscard]] const IbAnalysis::Counts& infiniband() const { return infiniband_.counts(); }
 
  private:
   struct OperationFan final : OperationSink {
@@ -112,10 +116,6 @@ class Analysis {
     }
     std::vector<OperationSink*> sinks;
   };
-  struct CountedInfiniband final : InfinibandPackets {
-    void on_packet(const IbPacket& /*packet*/) override { ++packets; }
-    std::uint64_t packets = 0;
-  };
 
   ConnectionTable connections_;
   TrafficFan traffic_;
@@ -123,7 +123,7 @@ class Analysis {
   OperationTracker tracker_;
   IwarpConnection::Shared shared_;
   TcpFlows flows_;
-  CountedInfiniband infiniband_;
+  IbAnalysis infiniband_;
   PacketDecoder decoder_;
   Totals totals_;
 };

@@ -1,5 +1,9 @@
 #include "capture/connection.h"
 
+#include <fmt/format.h>
+
+#include "wire/terminate.h"
+
 namespace weft::capture {
 
 const char* to_string(Transport transport) {
@@ -36,6 +40,38 @@ const char* to_string(Connection::End end) {
       return "rejected";
     case Connection::End::unanswered:
       return "unanswered";
+  }
+  return "?";
+}
+
+std::string endpoint_text(const Connection& connection, Side side) {
+  const Endpoint& endpoint = connection.endpoint(side);
+  const std::string address = to_string(endpoint.address);
+  if (connection.transport != Transport::iwarp) {
+    return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
+                          : fmt::format("{} QP ?", address);
+  }
+  const bool bracketed = address.find(':') != std::string::npos;
+  return fmt::format(fmt::runtime(bracketed ? "[{}]:{}" : "{}:{}"), address, endpoint.number);
+}
+
+std::string refusal_text(const Refusal& refusal) {
+  switch (refusal.kind) {
+    case Refusal::Kind::terminate:
+      return "Terminate: " +
+             describe(wire::TerminateCode{refusal.layer, refusal.type, refusal.code});
+    case Refusal::Kind::sequence_error:
+      return fmt::format("NAK: PSN {} expected", refusal.psn);
+    case Refusal::Kind::invalid_request:
+      return "NAK: invalid request";
+    case Refusal::Kind::access_error:
+      return "NAK: remote access error";
+    case Refusal::Kind::operational_error:
+      return "NAK: remote operational error";
+    case Refusal::Kind::invalid_rd_request:
+      return "NAK: invalid RD request";
+    case Refusal::Kind::receiver_not_ready:
+      return "RNR NAK";
   }
   return "?";
 }

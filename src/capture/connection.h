@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,16 +50,16 @@ struct Connection {
 
   ConnectionId id = 0;
   Transport transport = Transport::iwarp;
-  Endpoint a;  // see Side
-  Endpoint b;
+  Endpoint a{};  // see Side
+  Endpoint b{};
   Beginning beginning = Beginning::handshake;
   End end = End::open;
   Offer offer_a{};
   Offer offer_b{};
   bool crc = false;             // MPA: CRCs are checked. InfiniBand: always
   std::uint32_t mtu_bytes = 0;  // of the path, where InfiniBand's connection manager told it
-  Stamp first;                  // of its frames
-  Stamp last;
+  Stamp first{};                // of its frames
+  Stamp last{};
   std::uint64_t frames = 0;
 
   [[nodiscard]] const Endpoint& endpoint(Side side) const { return side == Side::a ? a : b; }
@@ -66,6 +67,10 @@ struct Connection {
 };
 
 [[nodiscard]] const char* to_string(Connection::End end);
+// "10.0.0.1:4444", "10.0.0.1 QP 0x11"
+[[nodiscard]] std::string endpoint_text(const Connection& connection, Side side);
+// "NAK: remote access error"
+[[nodiscard]] std::string refusal_text(const Refusal& refusal);
 
 // All connections of a trace. References stay good until the end of the trace.
 class ConnectionTable {

@@ -51,6 +51,18 @@ class JsonLine {
     separate();
     return open('{');
   }
+  // A number within an array.
+  template <std::integral T>
+  JsonLine& item(T value) {
+    separate();
+    fmt::format_to(std::back_inserter(out_), "{}", value);
+    return *this;
+  }
+  JsonLine& item(std::string_view value) {
+    separate();
+    quoted(value);
+    return *this;
+  }
   JsonLine& close(char bracket = '}') {
     out_.push_back(bracket);
     empty_ = false;

@@ -37,7 +37,8 @@ struct Operation {
   std::uint64_t original = 0;         // of an atomic: the value before
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
-  bool repeated = false;  // a Read or atomic that was asked for again
+  bool repeated = false;        // a Read or atomic that was asked for again
+  std::uint32_t not_ready = 0;  // RNR NAKs that it met; it was sent again after each
   // Of Sends, Writes and Immediate Data, when the other side's transport confirmed the last part:
   // TCP's acknowledgement on iWARP, the responder's on InfiniBand.
   bool confirmed = false;

@@ -165,8 +165,9 @@ void OperationTracker::await_confirmation(Half& own, const Operation& operation,
   const Transport transport = connections_[operation.connection].transport;
   if (transport == Transport::uc || transport == Transport::ud) return give_out(operation);
   // It may have been held back until after its confirmation was seen.
-  if (transport == Transport::iwarp && own.unconfirmed.empty() &&
-      position <= own.confirmed_position) {
+  const bool reached = transport == Transport::iwarp ? position <= own.confirmed_position
+                                                     : reaches(own.confirmed_position, position);
+  if (own.has_confirmed && own.unconfirmed.empty() && reached) {
     Operation confirmed = operation;
     confirmed.confirmed = true;
     confirmed.confirmation = own.confirmed_at;
@@ -194,12 +195,19 @@ void OperationTracker::on_received(const Origin& origin, std::uint64_t position)
   Half& sender = peer(origin);
   sender.confirmed_position = position;
   sender.confirmed_at = origin.stamp;
+  sender.has_confirmed = true;
   if (sender.unconfirmed.empty()) return;
   confirm(sender, origin.stamp, [&](std::uint64_t end) { return end <= position; });
 }
 
 void OperationTracker::on_acknowledge(const Origin& origin, std::uint32_t psn) {
-  confirm(peer(origin), origin.stamp, [&](std::uint64_t last) { return reaches(psn, last); });
+  Half& sender = peer(origin);
+  if (!sender.has_confirmed || reaches(psn, sender.confirmed_position)) {
+    sender.confirmed_position = psn;
+    sender.confirmed_at = origin.stamp;
+    sender.has_confirmed = true;
+  }
+  confirm(sender, origin.stamp, [&](std::uint64_t last) { return reaches(psn, last); });
 }
 
 // --- Reads and atomics ---------------------------------------------------------------------------
@@ -289,6 +297,7 @@ bool OperationTracker::take_request(Half& requester, std::uint64_t message, Oper
 // --- Ends ----------------------------------------------------------------------------------------
 
 void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) {
+  if (refusal.kind == Refusal::Kind::receiver_not_ready) not_ready(peer(origin), refusal.psn);
   if (!is_fatal(refusal)) return;
   Half& requester = peer(origin);
   const bool on_psn = refusal.kind != Refusal::Kind::terminate;
@@ -303,14 +312,27 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
            operation.key == refusal.key && refusal.address - operation.address < operation.bytes;
   };
   // What the sender had sent on before it knew makes no difference.
-  Operation& writing = requester.write.operation;
-  if (requester.write.active && is_written(writing)) {
-    writing.outcome = Operation::Outcome::refused;
+  for (Open* open : {&requester.send, &requester.write}) {
+    Operation& under_way = open->operation;
+    // On InfiniBand a message is numbered by its first PSN.
+    const bool meant = on_psn ? reaches(refusal.psn, under_way.message) : is_written(under_way);
+    if (open->active && meant) under_way.outcome = Operation::Outcome::refused;
   }
   for (Unconfirmed& waiting : requester.unconfirmed) {
-    if (is_written(waiting.operation) || (on_psn && waiting.position == refusal.psn)) {
-      waiting.operation.outcome = Operation::Outcome::refused;
-    }
+    const bool meant = on_psn ? reaches(refusal.psn, waiting.operation.message) &&
+                                    reaches(waiting.position, refusal.psn)
+                              : is_written(waiting.operation);
+    if (meant) waiting.operation.outcome = Operation::Outcome::refused;
+  }
+}
+
+void OperationTracker::not_ready(Half& requester, std::uint32_t psn) {
+  for (Open* open : {&requester.send, &requester.write}) {
+    if (open->active && reaches(psn, open->operation.message)) ++open->operation.not_ready;
+  }
+  for (Unconfirmed& waiting : requester.unconfirmed) {
+    const bool meant = reaches(psn, waiting.operation.message) && reaches(waiting.position, psn);
+    if (meant) ++waiting.operation.not_ready;
   }
 }
 
@@ -328,7 +350,11 @@ void OperationTracker::give_out_all(Half& own) {
     open->active = false;
     own.unconfirmed.push_back({open->operation, 0});
   }
-  for (const Unconfirmed& waiting : own.unconfirmed) give_out(waiting.operation);
+  for (Unconfirmed& waiting : own.unconfirmed) {
+    // The receiver was never ready.
+    if (waiting.operation.not_ready > 0) waiting.operation.outcome = Operation::Outcome::refused;
+    give_out(waiting.operation);
+  }
   own.unconfirmed.clear();
   for (Operation& operation : own.requests) {
     if (operation.outcome != Operation::Outcome::refused) {

@@ -51,9 +51,10 @@ class OperationTracker final : public TrafficSink {
   struct Half {
     Open send;
     Open write;
-    std::deque<Unconfirmed> unconfirmed;  // oldest first
-    std::deque<Operation> requests;       // Reads and atomics without an answer, oldest first
-    std::uint64_t confirmed_position = 0;
+    std::deque<Unconfirmed> unconfirmed;   // oldest first
+    std::deque<Operation> requests;        // Reads and atomics without an answer, oldest first
+    std::uint64_t confirmed_position = 0;  // iWARP; InfiniBand: the PSN, where there is one
+    bool has_confirmed = false;
     Stamp confirmed_at;
   };
   struct Pair {
@@ -71,6 +72,7 @@ class OperationTracker final : public TrafficSink {
   void add_request(Half& half, const Operation& operation);
   // The answered one; earlier ones without an answer are given out as such.
   bool take_request(Half& half, std::uint64_t message, Operation& operation);
+  static void not_ready(Half& requester, std::uint32_t psn);
   void give_out(Operation operation);
   void give_out_all(Half& half);
 

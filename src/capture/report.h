@@ -11,7 +11,10 @@
 #include <string_view>
 
 #include "capture/analysis.h"
+#include "capture/finding.h"
 #include "capture/operation.h"
+#include "capture/rpc.h"
+#include "capture/rpc_tracker.h"
 #include "capture/statistics.h"
 
 namespace weft::capture {
@@ -20,19 +23,36 @@ namespace weft::capture {
 struct Selection {
   std::optional<std::uint32_t> connection;  // numbered from 1
   std::optional<std::uint32_t> queue_pair;  // of either side
-  std::optional<std::uint32_t> key;
+  std::optional<std::uint32_t> key;         // of operations, and in the chunk lists of RPCs
   std::optional<Operation::Kind> kind;
-  // Since the first frame; an operation is in it when it began in it.
+  std::optional<std::uint32_t> xid;  // of RPCs
+  // Since the first frame; an operation or an RPC is in it when it began in it.
   std::optional<std::int64_t> from_ns;
   std::optional<std::int64_t> to_ns;
 
   [[nodiscard]] bool takes(const Connection& connection) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
+  // By its connection.
+  [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
+
+ private:
+  [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
+};
+
+// What else a report tells at the end.
+struct Results {
+  const Analysis& analysis;
+  const Statistics& statistics;
+  const RpcTracker& rpcs;
+  std::uint64_t findings = 0;  // that are selected
 };
 
 struct ReportOptions {
   bool operations = false;  // one line for each
   bool connections = false;
+  bool rpcs = false;
+  bool findings = false;
   bool summary = true;
   bool colours = false;
   std::string name;  // of what is read
@@ -50,9 +70,10 @@ class Report {
 
   virtual void begin() {}
   virtual void operation(const Operation& operation, const Analysis& analysis) = 0;
+  virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
+  virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
   // At the end. `selection` is about which connections to show.
-  virtual void finish(const Analysis& analysis, const Statistics& statistics,
-                      const Selection& selection) = 0;
+  virtual void finish(const Results& results, const Selection& selection) = 0;
   // Hands over what was written so far.
   void flush() {
     if (out_.size() == 0) return;

@@ -1,16 +1,33 @@
-// CSV (RFC 4180): operations, or connections where only those are asked for.
+// CSV (RFC 4180): operations, RPCs or findings, or else connections.
 #include <string>
 
 #include "capture/report.h"
+#include "capture/rpc_text.h"
 
 namespace weft::capture {
 namespace {
+
+// RFC 4180 §2.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char character : text) {
+    if (character == '"') out += '"';
+    out += character;
+  }
+  return out + '"';
+}
 
 class CsvReport final : public Report {
  public:
   using Report::Report;
 
   void begin() override {
+    if (options().rpcs) {
+      print(
+          "connection,caller,xid,program,version,procedure,name,status,call_frame,call_ns,"
+          "reply_frame,reply_ns,latency_ns,retransmissions\r\n");
+    }
+    if (options().findings) print("connection,kind,frame,sentence\r\n");
     if (!options().operations) return;
     print(
         "operation,connection,side,kind,outcome,bytes,missing_bytes,start_frame,start_ns,"
@@ -37,14 +54,38 @@ class CsvReport final : public Report {
     flush_if_full();
   }
 
-  void finish(const Analysis& analysis, const Statistics& statistics,
-              const Selection& selection) override {
-    if (!options().operations) {
+  void rpc(const Rpc& rpc, const Analysis& /*analysis*/) override {
+    print("{},{},{:#010x},", shown_number(rpc.connection), rpc.caller == Side::a ? "a" : "b",
+          rpc.xid);
+    if (rpc.has_header)
+      print("{},{},{},", rpc.program, rpc.version, rpc.procedure);
+    else
+      print(",,,");
+    print("{},{},", quoted(describe(rpc)), quoted(outcome_text(rpc)));
+    for (const auto* message : {&rpc.call, &rpc.reply}) {
+      if (*message)
+        print("{},{},", (*message)->first.frame, (*message)->first.time_ns);
+      else
+        print(",,");
+    }
+    if (rpc.call && rpc.reply) print("{}", rpc.latency_ns);
+    print(",{}\r\n", rpc.retransmissions);
+    flush_if_full();
+  }
+
+  void finding(const Finding& finding, const Analysis& /*analysis*/) override {
+    print("{},{},", shown_number(finding.connection), finding.kind);
+    if (!finding.frames.empty()) print("{}", finding.frames.front());
+    print(",{}\r\n", quoted(finding.sentence));
+  }
+
+  void finish(const Results& results, const Selection& selection) override {
+    if (!options().operations && !options().rpcs && !options().findings) {
       print(
           "connection,transport,address_a,number_a,address_b,number_b,end,frames,first_ns,last_ns,"
           "operations_a,bytes_a,operations_b,bytes_b,repeated_bytes,lost_bytes,violations\r\n");
-      for (const Connection& one : analysis.connections()) {
-        if (selection.takes(one)) connection(one, statistics.of(one.id));
+      for (const Connection& one : results.analysis.connections()) {
+        if (selection.takes(one)) connection(one, results.statistics.of(one.id));
       }
     }
     flush();

@@ -3,6 +3,7 @@
 
 #include "capture/json_line.h"
 #include "capture/report.h"
+#include "capture/rpc_json.h"
 
 namespace weft::capture {
 namespace {
@@ -36,7 +37,8 @@ constexpr const char* violation_names[violation_kinds] = {"bad_checksum",
                                                           "unexpected_message",
                                                           "unexpected_offset",
                                                           "answer_without_request",
-                                                          "answer_beyond_request"};
+                                                          "answer_beyond_request",
+                                                          "wrong_length"};
 
 void add_endpoint(JsonLine& line, const char* name, const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);
@@ -47,10 +49,13 @@ void add_endpoint(JsonLine& line, const char* name, const Connection& connection
   line.close();
 }
 
-void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer) {
+void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer, bool iwarp) {
   if (!offer.seen) return;
-  line.object(name).number("revision", offer.revision).boolean("crc", offer.crc);
-  line.boolean("markers", offer.markers);
+  line.object(name);
+  if (iwarp) {
+    line.number("revision", offer.revision).boolean("crc", offer.crc);
+    line.boolean("markers", offer.markers);
+  }
   if (offer.has_depths) line.number("ird", offer.ird).number("ord", offer.ord);
   std::string hex;
   for (const std::byte byte : offer.private_data) {
@@ -77,11 +82,23 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.object(name).number("repeated_bytes", side.repeated_bytes).number("repeats", side.repeats);
   line.number("lost_bytes", side.lost_bytes).number("lost_packets", side.lost_packets);
   line.number("gaps", side.gaps).number("refusals", side.refusals);
-  line.number("receiver_not_ready", side.receiver_not_ready).object("violations");
+  line.number("receiver_not_ready", side.receiver_not_ready);
+  line.number("receiver_not_ready_ns", side.receiver_not_ready_ns);
+  line.number("sequence_errors", side.sequence_errors);
+  line.number("congestion_marked", side.congestion_marked);
+  line.number("congestion_notified", side.congestion_notified).object("violations");
   for (std::size_t i = 0; i < violation_kinds; ++i) {
     if (side.violations[i] > 0) line.number(violation_names[i], side.violations[i]);
   }
   line.close().close();
+}
+
+void add_counts(JsonLine& line, const RpcCounts& counts) {
+  line.object("rpcs").number("calls", counts.calls).number("replies", counts.replies);
+  line.number("retransmissions", counts.retransmissions).number("unanswered", counts.unanswered);
+  line.number("replies_without_call", counts.replies_without_call);
+  line.number("errors", counts.errors).number("malformed", counts.malformed);
+  line.number("without_segment_bytes", counts.without_segment).close();
 }
 
 class JsonReport final : public Report {
@@ -89,12 +106,15 @@ class JsonReport final : public Report {
   using Report::Report;
 
   void operation(const Operation& operation, const Analysis& /*analysis*/) override;
-  void finish(const Analysis& analysis, const Statistics& statistics,
-              const Selection& selection) override;
+  void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finish(const Results& results, const Selection& selection) override;
 
  private:
-  void connection(const Connection& connection, const ConnectionStatistics& statistics);
-  void trace(const Analysis& analysis, const Statistics& statistics);
+  void connection(const Connection& connection, const Results& results);
+  void trace(const Results& results);
+
+  std::uint64_t rpcs_ = 0;
 };
 
 void JsonReport::operation(const Operation& operation, const Analysis& /*analysis*/) {
@@ -124,13 +144,30 @@ void JsonReport::operation(const Operation& operation, const Analysis& /*analysi
     line.boolean("solicited", operation.send_kind == SendKind::solicited ||
                                   operation.send_kind == SendKind::solicited_invalidate);
   }
+  if (operation.not_ready > 0) line.number("not_ready", operation.not_ready);
   if (operation.has_immediate) line.number("immediate", operation.immediate);
   if (operation.invalidated_key != 0) line.hex("invalidated_key", operation.invalidated_key);
   line.end();
   flush_if_full();
 }
 
-void JsonReport::connection(const Connection& connection, const ConnectionStatistics& statistics) {
+void JsonReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
+  write_json(out(), rpc, ++rpcs_);
+  flush_if_full();
+}
+
+void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  JsonLine line(out());
+  line.text("type", "finding").text("kind", finding.kind);
+  line.number("connection", shown_number(finding.connection));
+  line.text("sentence", finding.sentence).array("frames");
+  for (const std::uint64_t frame : finding.frames) line.item(frame);
+  line.close(']').end();
+  flush_if_full();
+}
+
+void JsonReport::connection(const Connection& connection, const Results& results) {
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
   JsonLine line(out());
   line.text("type", "connection").number("connection", shown_number(connection.id));
   line.text("transport", name_of(connection.transport));
@@ -143,8 +180,9 @@ void JsonReport::connection(const Connection& connection, const ConnectionStatis
   line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
   line.boolean("crc", connection.crc);
   if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
-  add_offer(line, "offer_a", connection.offer_a);
-  add_offer(line, "offer_b", connection.offer_b);
+  const bool iwarp = connection.transport == Transport::iwarp;
+  add_offer(line, "offer_a", connection.offer_a, iwarp);
+  add_offer(line, "offer_b", connection.offer_b, iwarp);
   line.array("operations");
   for (const Side side : {Side::a, Side::b}) {
     for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
@@ -155,11 +193,15 @@ void JsonReport::connection(const Connection& connection, const ConnectionStatis
   line.close(']');
   add_side(line, "side_a", statistics.a);
   add_side(line, "side_b", statistics.b);
+  if (results.rpcs.recognised(connection.id)) {
+    add_counts(line, results.rpcs.counts(connection.id));
+  }
   line.end();
   flush_if_full();
 }
 
-void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
+void JsonReport::trace(const Results& results) {
+  const Analysis& analysis = results.analysis;
   const auto& totals = analysis.totals();
   const auto& packets = analysis.packet_counts();
   JsonLine line(out());
@@ -167,24 +209,32 @@ void JsonReport::trace(const Analysis& analysis, const Statistics& statistics) {
   line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
   line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
   line.number("connections", analysis.connections().size());
-  line.number("operations", statistics.operations());
+  line.number("operations", results.statistics.operations());
+  add_counts(line, results.rpcs.counts());
+  line.number("findings", results.findings);
   line.number("tcp_connections", analysis.tcp_connections());
   line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
-  line.number("infiniband_packets", analysis.infiniband_packets());
+  const auto& infiniband = analysis.infiniband();
+  line.number("infiniband_packets", infiniband.packets);
+  line.number("infiniband_malformed", infiniband.malformed);
+  line.number("infiniband_cut_short", infiniband.cut_short);
+  line.number("infiniband_unknown", infiniband.unknown);
+  line.number("infiniband_bad_checksum", infiniband.bad_checksum);
+  line.number("infiniband_management", infiniband.management);
+  line.number("congestion_notifications", infiniband.congestion_notifications);
   line.number("truncated_frames", totals.truncated_frames);
   line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
   line.number("cut_short_frames", packets.cut_short);
   line.number("unknown_link_frames", packets.unknown_link).end();
 }
 
-void JsonReport::finish(const Analysis& analysis, const Statistics& statistics,
-                        const Selection& selection) {
+void JsonReport::finish(const Results& results, const Selection& selection) {
   if (options().connections || options().summary) {
-    for (const Connection& one : analysis.connections()) {
-      if (selection.takes(one)) connection(one, statistics.of(one.id));
+    for (const Connection& one : results.analysis.connections()) {
+      if (selection.takes(one)) connection(one, results);
     }
   }
-  if (options().summary) trace(analysis, statistics);
+  if (options().summary) trace(results);
   flush();
 }
 

@@ -2,8 +2,8 @@
 #include <string>
 
 #include "capture/report.h"
+#include "capture/rpc_text.h"
 #include "capture/units.h"
-#include "wire/terminate.h"
 
 namespace weft::capture {
 namespace {
@@ -12,42 +12,10 @@ const char* arrow_of(Side side) {
   return side == Side::a ? "→" : "←";
 }
 
-std::string endpoint_text(const Connection& connection, Side side) {
-  const Endpoint& endpoint = connection.endpoint(side);
-  const std::string address = to_string(endpoint.address);
-  if (connection.transport != Transport::iwarp) {
-    return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
-                          : fmt::format("{} QP ?", address);
-  }
-  const bool bracketed = address.find(':') != std::string::npos;
-  return fmt::format(fmt::runtime(bracketed ? "[{}]:{}" : "{}:{}"), address, endpoint.number);
-}
-
-std::string refusal_text(const Refusal& refusal) {
-  switch (refusal.kind) {
-    case Refusal::Kind::terminate:
-      return "Terminate: " +
-             describe(wire::TerminateCode{refusal.layer, refusal.type, refusal.code});
-    case Refusal::Kind::sequence_error:
-      return fmt::format("NAK: PSN {} expected", refusal.psn);
-    case Refusal::Kind::invalid_request:
-      return "NAK: invalid request";
-    case Refusal::Kind::access_error:
-      return "NAK: remote access error";
-    case Refusal::Kind::operational_error:
-      return "NAK: remote operational error";
-    case Refusal::Kind::invalid_rd_request:
-      return "NAK: invalid RD request";
-    case Refusal::Kind::receiver_not_ready:
-      return "RNR NAK";
-  }
-  return "?";
-}
-
 constexpr const char* violation_words[violation_kinds] = {
-    "wrong checksum",           "marker that points elsewhere",  "wrong version",
-    "impossible header",        "message number out of order",   "message offset out of order",
-    "answer without a request", "answer longer than its request"};
+    "wrong checksum",           "marker that points elsewhere",   "wrong version",
+    "impossible header",        "message number out of order",    "message offset out of order",
+    "answer without a request", "answer longer than its request", "wrong length"};
 
 std::string framing_text(const Connection& connection) {
   std::string text = connection.crc ? "CRC" : "no CRC";
@@ -72,15 +40,16 @@ class TextReport final : public Report {
 
   void begin() override;
   void operation(const Operation& operation, const Analysis& analysis) override;
-  void finish(const Analysis& analysis, const Statistics& statistics,
-              const Selection& selection) override;
+  void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& analysis) override;
+  void finish(const Results& results, const Selection& selection) override;
 
  private:
   void title(const Analysis& analysis);
   void packets(const Analysis& analysis);
   void heading(const Connection& connection);
-  void connection(const Connection& connection, const ConnectionStatistics& statistics,
-                  const Analysis& analysis);
+  void connection(const Connection& connection, const Results& results);
+  void rpcs(const RpcCounts& counts);
   void handshake(const Connection& connection);
   void kinds(const ConnectionStatistics& statistics);
   void troubles(Side side, const SideStatistics& statistics, const Analysis& analysis);
@@ -90,6 +59,10 @@ class TextReport final : public Report {
 };
 
 void TextReport::begin() {
+  if (options().rpcs) {
+    print("{:>5} {} {:<10} {:>14} {:>15} {:>9}  {}\n", "conn.", " ", "XID", "start s", "frames",
+          "latency", "what");
+  }
   if (!options().operations) return;
   print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", "number", "conn.", " ", "kind",
         "bytes", "start s", "frames", "latency", "what");
@@ -113,6 +86,9 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
   }
   if (operation.has_immediate) add(fmt::format("immediate {:#010x}", operation.immediate));
   if (operation.repeated) add("asked again");
+  if (operation.not_ready > 0) {
+    add(fmt::format("met {}", count_text(operation.not_ready, "RNR NAK")));
+  }
   if (operation.outcome != Operation::Outcome::complete) add(to_string(operation.outcome));
   if (operation.missing_bytes > 0) add(fmt::format("{} B missing", operation.missing_bytes));
   const std::int64_t latency = operation.latency_ns();
@@ -126,6 +102,35 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
             ? fmt::format("{}", operation.start.frame)
             : fmt::format("{}–{}", operation.start.frame, operation.end.frame),
         latency >= 0 ? duration_text(latency) : "", what);
+  flush_if_full();
+}
+
+void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
+  const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
+  const bool both = rpc.call && rpc.reply;
+  std::string what = describe(rpc);
+  if (const std::string detail = detail_text(rpc); !detail.empty()) what += ": " + detail;
+  if (rpc.retransmissions > 0) {
+    what += fmt::format(", {}", count_text(rpc.retransmissions, "retransmission"));
+  }
+  print("{:>5} {} {:#010x} {:>14} {:>15} {:>9}  {} → {}\n", shown_number(rpc.connection),
+        arrow_of(rpc.caller), rpc.xid,
+        seconds_text(first.first.time_ns - analysis.totals().first_ns),
+        both ? fmt::format("{}–{}", first.first.frame, rpc.reply->first.frame)
+             : fmt::format("{}", first.first.frame),
+        both ? duration_text(rpc.latency_ns) : "", what, outcome_text(rpc));
+  flush_if_full();
+}
+
+void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  print("{} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))), finding.kind,
+        finding.sentence);
+  const char* before = finding.frames.size() == 1 ? " (frame " : " (frames ";
+  for (const std::uint64_t frame : finding.frames) {
+    print("{}{}", before, frame);
+    before = ", ";
+  }
+  print("{}\n", finding.frames.empty() ? "" : ")");
   flush_if_full();
 }
 
@@ -146,8 +151,9 @@ void TextReport::packets(const Analysis& analysis) {
   for (const Connection& one : analysis.connections()) of_rdma += one.frames;
   print("{} of {}", count_text(of_rdma, "frame"),
         count_text(analysis.connections().size(), "RDMA connection"));
-  if (analysis.infiniband_packets() > 0) {
-    print(", {} of InfiniBand or RoCE", count_text(analysis.infiniband_packets(), "frame"));
+  const auto& infiniband = analysis.infiniband();
+  if (infiniband.packets > 0) {
+    print(", {} of InfiniBand or RoCE", count_text(infiniband.packets, "frame"));
   }
   print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
         analysis.tcp_connections() == 1 ? "connection" : "connections");
@@ -158,6 +164,11 @@ void TextReport::packets(const Analysis& analysis) {
   tell(counts.cut_short, "cut so short that their headers are missing");
   tell(counts.malformed, "with headers that contradict themselves");
   tell(counts.unknown_link, "of a link layer that is not understood");
+  tell(infiniband.malformed, "of InfiniBand too short for their own headers");
+  tell(infiniband.cut_short, "of InfiniBand cut so short that their headers are missing");
+  tell(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
+  tell(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
+  tell(infiniband.congestion_notifications, "that notify of congestion");
   if (analysis.tcp_forgotten() > 0) {
     print("{} forgotten before the end: too many at a time\n",
           count_text(analysis.tcp_forgotten(), "TCP connection"));
@@ -166,21 +177,23 @@ void TextReport::packets(const Analysis& analysis) {
 
 void TextReport::heading(const Connection& connection) {
   print("{} {} {} {} {}  {}\n", bold(fmt::format("[{}]", shown_number(connection.id))),
-        to_string(connection.transport), endpoint_text(connection, Side::a),
-        connection.transport == Transport::ud ? "→" : "⇄", endpoint_text(connection, Side::b),
-        to_string(connection.end));
+        to_string(connection.transport), endpoint_text(connection, Side::a), "⇄",
+        endpoint_text(connection, Side::b), to_string(connection.end));
 }
 
 void TextReport::handshake(const Connection& connection) {
-  if (connection.transport != Transport::iwarp) return;
   const auto& a = connection.offer_a;
   const auto& b = connection.offer_b;
+  const bool iwarp = connection.transport == Transport::iwarp;
   if (!a.seen && !b.seen) {
-    print("    recognised in mid-stream, {}\n", framing_text(connection));
+    if (iwarp) print("    recognised in mid-stream, {}\n", framing_text(connection));
     return;
   }
   const auto& any = a.seen ? a : b;
-  print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  if (iwarp)
+    print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  else
+    print("    connection manager, MTU {}", connection.mtu_bytes);
   if (a.has_depths) print("; → asks for {}", depths_text(a));
   if (b.has_depths) print("; ← answers {}", depths_text(b));
   print("\n");
@@ -230,7 +243,18 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
     }
   }
   if (statistics.receiver_not_ready > 0) {
-    print("    {} not ready to receive: {}\n", arrow, statistics.receiver_not_ready);
+    print("    {} not ready to receive: {}, {} to wait\n", arrow,
+          count_text(statistics.receiver_not_ready, "RNR NAK"),
+          duration_text(static_cast<std::int64_t>(statistics.receiver_not_ready_ns)));
+  }
+  if (statistics.sequence_errors > 0) {
+    print("    {} asked for repetition: {}\n", arrow,
+          count_text(statistics.sequence_errors, "NAK"));
+  }
+  if (statistics.congestion_marked + statistics.congestion_notified > 0) {
+    print("    {} {} met congestion, {} of it\n", arrow,
+          count_text(statistics.congestion_marked, "packet"),
+          count_text(statistics.congestion_notified, "notification"));
   }
   if (statistics.refusals > 0) {
     print("    {} {} (frame {}, at {} s)\n", arrow, refusal_text(statistics.last_refusal),
@@ -239,8 +263,22 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
   }
 }
 
-void TextReport::connection(const Connection& connection, const ConnectionStatistics& statistics,
-                            const Analysis& analysis) {
+void TextReport::rpcs(const RpcCounts& counts) {
+  print("    {}", count_text(counts.calls, "RPC"));
+  const auto tell = [&](std::uint64_t count, const char* what) {
+    if (count > 0) print(", {} {}", count, what);
+  };
+  tell(counts.retransmissions, "sent again");
+  tell(counts.unanswered, "unanswered");
+  tell(counts.replies_without_call, "replies without a call");
+  tell(counts.errors, "answered by RDMA_ERROR");
+  tell(counts.malformed, "malformed");
+  print("\n");
+}
+
+void TextReport::connection(const Connection& connection, const Results& results) {
+  const Analysis& analysis = results.analysis;
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
   const std::int64_t origin = analysis.totals().first_ns;
   print("\n");
   heading(connection);
@@ -249,21 +287,23 @@ void TextReport::connection(const Connection& connection, const ConnectionStatis
         seconds_text(connection.last.time_ns - origin));
   handshake(connection);
   kinds(statistics);
+  if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
   troubles(Side::a, statistics.a, analysis);
   troubles(Side::b, statistics.b, analysis);
 }
 
-void TextReport::finish(const Analysis& analysis, const Statistics& statistics,
-                        const Selection& selection) {
+void TextReport::finish(const Results& results, const Selection& selection) {
   if (options().summary) {
-    if (options().operations) print("\n");
-    title(analysis);
-    packets(analysis);
+    title(results.analysis);
+    packets(results.analysis);
   }
   if (options().connections || options().summary) {
-    for (const Connection& one : analysis.connections()) {
-      if (selection.takes(one)) connection(one, statistics.of(one.id), analysis);
+    for (const Connection& one : results.analysis.connections()) {
+      if (selection.takes(one)) connection(one, results);
     }
+  }
+  if (options().summary && results.findings > 0) {
+    print("\n{}: --findings lists them\n", count_text(results.findings, "finding"));
   }
   flush();
 }

@@ -1,6 +1,19 @@
+#include <algorithm>
+
 #include "capture/report.h"
 
 namespace weft::capture {
+namespace {
+
+bool names(const RpcMessage& message, std::uint32_t key) {
+  const auto is_it = [key](const wire::RdmaSegment& segment) { return segment.handle == key; };
+  const auto has_it = [&](const Chunk& chunk) { return std::ranges::any_of(chunk, is_it); };
+  const ChunkLists& lists = message.lists;
+  return std::ranges::any_of(lists.reads, is_it, &wire::ReadSegment::target) ||
+         std::ranges::any_of(lists.writes, has_it) || (lists.reply && has_it(*lists.reply));
+}
+
+}  // namespace
 
 bool Selection::takes(const Connection& candidate) const {
   if (connection && shown_number(candidate.id) != *connection) return false;
@@ -9,12 +22,31 @@ bool Selection::takes(const Connection& candidate) const {
          (candidate.a.number == *queue_pair || candidate.b.number == *queue_pair);
 }
 
+bool Selection::takes_time(std::int64_t time_ns, const Analysis& analysis) const {
+  const std::int64_t since_ns = time_ns - analysis.totals().first_ns;
+  return (!from_ns || since_ns >= *from_ns) && (!to_ns || since_ns <= *to_ns);
+}
+
+bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
+  if (xid && rpc.xid != *xid) return false;
+  if (key && !(rpc.call && names(*rpc.call, *key)) && !(rpc.reply && names(*rpc.reply, *key))) {
+    return false;
+  }
+  const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
+  if (!takes_time(first.first.time_ns, analysis)) return false;
+  if (!connection && !queue_pair) return true;
+  return takes(analysis.connections()[rpc.connection]);
+}
+
+bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
+  if (!connection && !queue_pair) return true;
+  return takes(analysis.connections()[finding.connection]);
+}
+
 bool Selection::takes(const Operation& operation, const Analysis& analysis) const {
   if (kind && operation.kind != *kind) return false;
   if (key && operation.key != *key && operation.invalidated_key != *key) return false;
-  const std::int64_t since_ns = operation.start.time_ns - analysis.totals().first_ns;
-  if (from_ns && since_ns < *from_ns) return false;
-  if (to_ns && since_ns > *to_ns) return false;
+  if (!takes_time(operation.start.time_ns, analysis)) return false;
   if (!connection && !queue_pair) return true;
   return takes(analysis.connections()[operation.connection]);
 }

@@ -32,6 +32,11 @@ void Statistics::on_refusal(const Origin& origin, const Refusal& refusal) {
   auto& own = side(origin.connection, origin.side);
   if (refusal.kind == Refusal::Kind::receiver_not_ready) {
     ++own.receiver_not_ready;
+    own.receiver_not_ready_ns += refusal.timer_ns;
+    return;
+  }
+  if (refusal.kind == Refusal::Kind::sequence_error) {
+    ++own.sequence_errors;
     return;
   }
   ++own.refusals;
@@ -54,6 +59,11 @@ void Statistics::on_gap(const Origin& origin, const Gap& gap) {
 
 void Statistics::on_violation(const Origin& origin, const Violation& violation) {
   ++side(origin.connection, origin.side).violations[static_cast<std::size_t>(violation.kind)];
+}
+
+void Statistics::on_congestion(const Origin& origin, Congestion congestion) {
+  auto& own = side(origin.connection, origin.side);
+  ++(congestion == Congestion::marked ? own.congestion_marked : own.congestion_notified);
 }
 
 }  // namespace weft::capture

@@ -12,7 +12,7 @@
 namespace weft::capture {
 
 inline constexpr std::size_t operation_kinds = 7;
-inline constexpr std::size_t violation_kinds = 8;
+inline constexpr std::size_t violation_kinds = 9;
 
 struct KindStatistics {
   std::uint64_t count = 0;
@@ -30,8 +30,12 @@ struct SideStatistics {
   std::uint64_t lost_packets = 0;  // InfiniBand
   std::uint64_t gaps = 0;
   std::array<std::uint64_t, violation_kinds> violations{};
-  std::uint64_t refusals = 0;  // that it sent
+  std::uint64_t refusals = 0;  // that it sent, and that end the connection
   std::uint64_t receiver_not_ready = 0;
+  std::uint64_t receiver_not_ready_ns = 0;  // that the other side was told to wait
+  std::uint64_t sequence_errors = 0;        // NAKs that ask for a repetition
+  std::uint64_t congestion_marked = 0;      // packets that it sent
+  std::uint64_t congestion_notified = 0;
   Refusal last_refusal;
   Stamp last_refusal_at;
 
@@ -53,6 +57,7 @@ class Statistics final : public TrafficSink, public OperationSink {
   void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
   void on_violation(const Origin& origin, const Violation& violation) override;
+  void on_congestion(const Origin& origin, Congestion congestion) override;
 
   // All zero where nothing was counted.
   [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;

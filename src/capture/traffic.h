@@ -17,8 +17,8 @@ struct Stamp {
   std::int64_t time_ns = 0;
 };
 
-// A connection: an MPA stream, or the two queue pairs of an RC, UC or XRC connection, or for
-// datagrams one queue pair that receives. Never reused within a trace; connection.h describes it.
+// A connection: an MPA stream, or two queue pairs that exchange datagrams or are connected by RC,
+// UC or XRC. Never reused within a trace; connection.h describes it.
 using ConnectionId = std::uint32_t;
 
 // Who sent: the side whose connection request or packet was seen first is `a`.
@@ -162,10 +162,17 @@ struct Violation {
     unexpected_offset,       // MO; found and expected
     answer_without_request,  // found: the key on the wire
     answer_beyond_request,   // more than was asked for; found and expected: bytes
+    wrong_length,            // a packet or message of InfiniBand; found and expected: bytes
   };
   Kind kind = Kind::bad_checksum;
   std::uint64_t found = 0;
   std::uint64_t expected = 0;
+};
+
+// What RoCE v2 has to say about queues in the network (Annex A17.9).
+enum class Congestion : std::uint8_t {
+  marked,    // the packet met some
+  notified,  // the sender has received such a packet, and asks for less
 };
 
 class TrafficSink {
@@ -187,6 +194,7 @@ class TrafficSink {
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}
   virtual void on_gap(const Origin&, const Gap&) {}
   virtual void on_violation(const Origin&, const Violation&) {}
+  virtual void on_congestion(const Origin&, Congestion) {}
   virtual void on_end(const Origin&, bool /*reset*/) {}
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace weft::capture {
 
@@ -16,5 +17,9 @@ namespace weft::capture {
 [[nodiscard]] std::string date_text(std::int64_t ns);
 // "1 frame", "2 frames"
 [[nodiscard]] std::string count_text(std::uint64_t count, const char* noun);
+
+// Text from the wire, safe for terminals and JSON: control characters and what is no UTF-8 become
+// "\\x1b", and a backslash is doubled.
+[[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace weft::capture

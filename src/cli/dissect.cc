@@ -19,7 +19,7 @@
 #include "capture/merged_source.h"
 #include "capture/packet_source.h"
 #include "capture/report.h"
-#include "capture/statistics.h"
+#include "cli/dissect_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -78,6 +78,7 @@ capture::Selection selection_of(const DissectOptions& options) {
   selection.connection = parse_number("--connection", options.connection);
   selection.queue_pair = parse_number("--qp", options.queue_pair);
   selection.key = parse_number("--rkey", options.key);
+  selection.xid = parse_number("--xid", options.xid);
   selection.kind = parse_kind(options.opcode);
   const std::string_view time = options.time;
   if (time.empty()) return selection;
@@ -97,9 +98,14 @@ void check_combination(const DissectOptions& options) {
   }
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
+  if (!options.extract.empty() && options.separate) {
+    throw WrongOption("--extract puts one trace into a directory: not with --separate");
+  }
   if (options.follow && options.files.size() != 1) throw WrongOption("--follow wants one file");
-  if (options.csv && options.operations && options.connections) {
-    throw WrongOption("--csv makes one table: --operations or --connections");
+  const int lists =
+      int{options.operations} + int{options.connections} + int{options.rpc} + int{options.findings};
+  if (options.csv && lists > 1) {
+    throw WrongOption("--csv makes one table: --operations, --connections, --rpc or --findings");
   }
 }
 
@@ -143,26 +149,6 @@ void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw OutputClosed();
 }
 
-// Gives the report the operations that are selected, and has them counted.
-class SelectedOperations final : public capture::OperationSink {
- public:
-  SelectedOperations(const capture::Analysis& analysis, const capture::Selection& selection,
-                     capture::Statistics& statistics, capture::Report* report)
-      : analysis_(analysis), selection_(selection), statistics_(statistics), report_(report) {}
-
-  void on_operation(const capture::Operation& operation) override {
-    if (!selection_.takes(operation, analysis_)) return;
-    statistics_.on_operation(operation);
-    if (report_) report_->operation(operation, analysis_);
-  }
-
- private:
-  const capture::Analysis& analysis_;
-  const capture::Selection& selection_;
-  capture::Statistics& statistics_;
-  capture::Report* report_;  // nullptr: only counted
-};
-
 std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
                                             const std::vector<std::string>& files) {
   if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
@@ -194,29 +180,23 @@ void read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
   }
 }
 
-std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
-                                             const std::string& name) {
+capture::ReportOptions report_options(const DissectOptions& options, const std::string& name) {
   capture::ReportOptions wanted;
   wanted.operations = options.operations;
   wanted.connections = options.connections;
-  wanted.summary = !options.operations && !options.connections;
+  wanted.rpcs = options.rpc;
+  wanted.findings = options.findings;
+  wanted.summary = !options.operations && !options.connections && !options.rpc && !options.findings;
   wanted.colours = is_coloured(STDOUT_FILENO);
   wanted.name = name;
+  return wanted;
+}
+
+std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
+                                             const capture::ReportOptions& wanted) {
   if (options.json) return capture::json_report(wanted, write_out);
   if (options.csv) return capture::csv_report(wanted, write_out);
   return capture::text_report(wanted, write_out);
-}
-
-bool has_findings(const capture::Analysis& analysis, const capture::Statistics& statistics) {
-  for (const auto& connection : analysis.connections()) {
-    const auto& of_it = statistics.of(connection.id);
-    for (const auto side : {capture::Side::a, capture::Side::b}) {
-      const auto& one = of_it.of(side);
-      if (one.all_violations() + one.refusals + one.receiver_not_ready > 0) return true;
-    }
-    if (connection.end == capture::Connection::End::reset) return true;
-  }
-  return false;
 }
 
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
@@ -224,25 +204,24 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   std::string name = options.live.empty() ? files[0] : options.live;
   if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
   const auto source = open(options, files);
-  const auto report = make_report(options, name);
+  const capture::ReportOptions wanted = report_options(options, name);
+  const auto report = make_report(options, wanted);
   capture::Analysis analysis;
-  capture::Statistics statistics;
-  SelectedOperations operations(analysis, selection, statistics,
-                                options.operations ? report.get() : nullptr);
-  analysis.add_sink(statistics);
-  analysis.add_operations(operations);
+  DissectOutput output(analysis, selection, wanted, *report);
+
+  if (!options.extract.empty()) output.extract_to(options.extract);
 
   report->begin();
   read_all(*source, options.follow || !options.live.empty(), analysis, *report);
   analysis.finish();
-  report->finish(analysis, statistics, selection);
+  output.finish();
   if (std::fflush(stdout) != 0) throw OutputClosed();
   if (!source->leftover().empty()) say(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {
     say_error(fmt::format("{}: {}", name, source->problem()));
     return unusable;
   }
-  return has_findings(analysis, statistics) ? something_wrong : all_well;
+  return output.findings() > 0 ? something_wrong : all_well;
 }
 
 }  // namespace

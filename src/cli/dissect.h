@@ -10,10 +10,13 @@ struct DissectOptions {
   std::vector<std::string> files;
   std::string live;
   std::string bpf;
+  std::string extract;
   bool follow = false;
   bool separate = false;
   bool operations = false;
   bool connections = false;
+  bool rpc = false;
+  bool findings = false;
   bool json = false;
   bool csv = false;
   std::string connection;
@@ -21,9 +24,10 @@ struct DissectOptions {
   std::string key;
   std::string time;
   std::string opcode;
+  std::string xid;
 };
 
-// The exit status: 0, 1 where something is wrong with the traffic, 2 for wrong options or something
+// The exit status: 0, 1 where there are findings, 2 for wrong options or something
 // that cannot be read.
 int dissect(const DissectOptions& options);
 

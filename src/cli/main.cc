@@ -78,6 +78,9 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       ->type_name("FILE");
   dissect->add_flag("--operations", options.operations, "List each operation");
   dissect->add_flag("--connections", options.connections, "Show the connections only");
+  dissect->add_flag("--rpc", options.rpc, "List each RPC: calls joined with their replies");
+  dissect->add_flag("--findings", options.findings,
+                    "List what is wrong with the traffic, or costs time");
   dissect->add_flag("--json", options.json, "One JSON object a line");
   dissect->add_flag("--csv", options.csv, "A table for spreadsheets");
   dissect->add_flag("--separate", options.separate, "Each file is a trace of its own");
@@ -85,21 +88,29 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect->add_option("--live", options.live, "Capture on an interface, until Ctrl-C")
       ->type_name("INTERFACE");
   dissect->add_option("--bpf", options.bpf, "What to capture, as for tcpdump")->type_name("FILTER");
+  dissect
+      ->add_option("--extract", options.extract,
+                   "Write messages, RPCs and NFS files into this new directory, with an index.json")
+      ->type_name("DIR");
   dissect->add_option("--connection", options.connection, "Only this connection")
       ->type_name("NUMBER");
   dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")
       ->type_name("NUMBER");
-  dissect->add_option("--rkey", options.key, "Only operations on this memory")->type_name("KEY");
-  dissect->add_option("--time", options.time, "Only operations begun then, in seconds: 1.5..2")
+  dissect->add_option("--rkey", options.key, "Only operations and RPCs on this memory")
+      ->type_name("KEY");
+  dissect
+      ->add_option("--time", options.time,
+                   "Only operations and RPCs begun then, in seconds: 1.5..2")
       ->type_name("FROM..TO");
   dissect
       ->add_option("--opcode", options.opcode,
                    "Only send, write, read, fetch_add, compare_swap, atomic or immediate")
       ->type_name("KIND");
+  dissect->add_option("--xid", options.xid, "Only RPCs with this XID")->type_name("NUMBER");
   dissect->footer(
       "Options select what is shown, never what is put together. Numbers are decimal, or "
       "hexadecimal behind 0x.\n"
-      "Exit status: 0; 1 where something is wrong with the traffic; 2 for wrong options or "
+      "Exit status: 0; 1 where there are findings; 2 for wrong options or "
       "something that cannot be read.");
   return dissect;
 }

@@ -19,7 +19,7 @@ using weft::test::Ulpdu;
 
 struct MadePacket {
   std::int64_t time_ns = 0;
-  Content bytes;
+  Content bytes{};
   std::size_t wire_bytes = 0;
   std::uint16_t link_type = 1;
 };

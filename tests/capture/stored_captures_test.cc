@@ -1,90 +1,17 @@
 // Captures of Linux's software iWARP (siw) between two machines, against what the programs that
 // made them printed: sizes, checksums, strings, completions.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <array>
 #include <string>
 
-#include "capture/analysis.h"
-#include "capture/traffic_log.h"
+#include "capture/stored_capture.h"
 
 namespace weft::capture::test {
 namespace {
 
-struct Read {
-  Analysis analysis;
-  TrafficLog traffic;
-  OperationLog operations;
-
-  explicit Read(const std::string& name) {
-    const auto source = open_capture(std::string(WEFT_TEST_DATA) + "/" + name + ".pcap.zst");
-    analysis.add_sink(traffic);
-    analysis.add_operations(operations);
-    RawPacket packet;
-    while (source->next(packet)) analysis.add(packet);
-    analysis.finish();
-    EXPECT_EQ(source->problem(), "");
-    EXPECT_EQ(source->leftover(), "");
-  }
-
-  [[nodiscard]] const Connection& connection(ConnectionId id) const {
-    return analysis.connections()[id];
-  }
-};
-
-std::uint32_t adler(const std::vector<std::byte>& bytes) {
-  return static_cast<std::uint32_t>(
-      ::adler32(1, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
-
-struct Expected {
-  std::size_t bytes;
-  std::uint32_t adler;
-};
-
-constexpr std::array<Expected, 20> sent{{
-    {0, 0x00000001},    {1, 0x000f000f},    {2, 0x005d0040},    {3, 0x011b0094},
-    {4, 0x027a010b},    {5, 0x04ab01a5},    {63, 0x5a1b201b},   {64, 0x723c1fe1},
-    {65, 0x81c61fca},   {1023, 0x87fffda3}, {1024, 0xc61efe10}, {1025, 0x94cdfea0},
-    {1435, 0xbb02c945}, {1436, 0x88abca41}, {2047, 0x734bfb80}, {2048, 0xdf4cfc2e},
-    {2049, 0x6c1efcff}, {4096, 0xbbd7f86a}, {9999, 0xb5427114}, {65535, 0x53dc8683},
-}};
-constexpr std::array<Expected, 20> read_back{{
-    {0, 0x00000001},    {1, 0x00050005},    {2, 0x001a0012},    {3, 0x004b0028},
-    {4, 0x00a40047},    {5, 0x0131006f},    {63, 0x7e3d1b91},   {64, 0xb2fe1d21},
-    {65, 0xea181eba},   {1023, 0x76f1fdf7}, {1024, 0x032efe10}, {1025, 0x837efe32},
-    {1435, 0x1328cde3}, {1436, 0xe221cfad}, {2047, 0x025bfc06}, {2048, 0xa2b6fc2e},
-    {2049, 0x2b51fc5f}, {4096, 0x244ff86a}, {9999, 0xae057212}, {65535, 0x76c8873b},
-}};
-constexpr std::array<Expected, 9> sent_inline{{{0, 0x00000001},
-                                               {4, 0x0072003b},
-                                               {8, 0x03740105},
-                                               {12, 0x0b86025f},
-                                               {16, 0x1b280449},
-                                               {20, 0x34da06c3},
-                                               {24, 0x5b1c09cd},
-                                               {28, 0x906e0d67},
-                                               {32, 0xd7501191}}};
-
-// The messages of one connection's side a, in the order of their numbers.
-template <typename Messages>
-void expect_messages(const Messages& messages, ConnectionId connection,
-                     std::span<const Expected> expected) {
-  std::size_t i = 0;
-  for (const auto& [key, message] : messages) {
-    if (std::get<0>(key) != connection || std::get<1>(key) != Side::a) continue;
-    ASSERT_LT(i, expected.size());
-    EXPECT_TRUE(message.whole()) << i;
-    EXPECT_EQ(message.bytes.size(), expected[i].bytes) << i;
-    EXPECT_EQ(adler(message.bytes), expected[i].adler) << i;
-    ++i;
-  }
-  EXPECT_EQ(i, expected.size());
-}
-
 TEST(StoredCaptures, SendsOfAllSizesHaveTheirChecksums) {
-  const Read read("siw_sizes");
+  const ReadCapture read("siw_sizes");
   ASSERT_EQ(read.analysis.connections().size(), 7U);
   expect_messages(read.traffic.sends, 0, sent);
   expect_messages(read.traffic.sends, 3, std::span(sent).first(18));
@@ -100,7 +27,7 @@ TEST(StoredCaptures, SendsOfAllSizesHaveTheirChecksums) {
 }
 
 TEST(StoredCaptures, WritesOfAllSizesHaveTheirChecksums) {
-  const Read read("siw_sizes");
+  const ReadCapture read("siw_sizes");
   expect_messages(read.traffic.writes, 1, sent);
   for (const auto& [key, message] : read.traffic.writes) {
     // Each a byte further than the one before.
@@ -110,7 +37,7 @@ TEST(StoredCaptures, WritesOfAllSizesHaveTheirChecksums) {
 }
 
 TEST(StoredCaptures, ReadsOfAllSizesHaveTheirChecksumsAndTheirSource) {
-  const Read read("siw_sizes");
+  const ReadCapture read("siw_sizes");
   expect_messages(read.traffic.reads, 2, read_back);
   EXPECT_EQ(read.traffic.unknown_answers, 0U);
   for (const auto& [key, message] : read.traffic.reads) {
@@ -120,7 +47,7 @@ TEST(StoredCaptures, ReadsOfAllSizesHaveTheirChecksumsAndTheirSource) {
 }
 
 TEST(StoredCaptures, SendWithInvalidateNamesTheKey) {
-  const Read read("siw_sizes");
+  const ReadCapture read("siw_sizes");
   expect_messages(read.traffic.sends, 5, std::array<Expected, 1>{{{100, 0x6078346b}}});
   const auto& message = read.traffic.sends.at({5, Side::a, 1});
   EXPECT_EQ(message.kind, SendKind::invalidate);
@@ -131,7 +58,7 @@ TEST(StoredCaptures, SendWithInvalidateNamesTheKey) {
 class Rping : public testing::TestWithParam<const char*> {};
 
 TEST_P(Rping, StringsAreReadAndWrittenBack) {
-  const Read read(GetParam());
+  const ReadCapture read(GetParam());
   ASSERT_EQ(read.analysis.connections().size(), 1U);
   EXPECT_EQ(read.connection(0).end, Connection::End::closed);
   EXPECT_EQ(read.connection(0).beginning, Connection::Beginning::handshake);
@@ -164,7 +91,7 @@ struct PerfCase {
   std::size_t bytes;
 };
 
-void expect_bulk(const Read& read, Operation::Kind kind) {
+void expect_bulk(const ReadCapture& read, Operation::Kind kind) {
   for (const PerfCase& perf : {PerfCase{1, 20, 64}, PerfCase{3, 20, 4096}, PerfCase{5, 8, 65536},
                                PerfCase{7, 5, 262144}}) {
     std::size_t count = 0;
@@ -183,15 +110,15 @@ void expect_bulk(const Read& read, Operation::Kind kind) {
 }
 
 TEST(StoredCaptures, PerftestWritesAreCounted) {
-  expect_bulk(Read("siw_perf_write"), Operation::Kind::write);
+  expect_bulk(ReadCapture("siw_perf_write"), Operation::Kind::write);
 }
 
 TEST(StoredCaptures, PerftestReadsAreCounted) {
-  expect_bulk(Read("siw_perf_read"), Operation::Kind::read);
+  expect_bulk(ReadCapture("siw_perf_read"), Operation::Kind::read);
 }
 
 TEST(StoredCaptures, TerminatesSayWhatWasRefused) {
-  const Read read("siw_errors");
+  const ReadCapture read("siw_errors");
   ASSERT_EQ(read.analysis.connections().size(), 9U);
   struct Code {
     std::uint8_t layer, type, code;
@@ -209,7 +136,7 @@ TEST(StoredCaptures, TerminatesSayWhatWasRefused) {
 }
 
 TEST(StoredCaptures, RefusedOperationsAreMarked) {
-  const Read read("siw_errors");
+  const ReadCapture read("siw_errors");
   std::size_t refused = 0;
   for (const Operation& operation : read.operations.operations) {
     if (operation.outcome == Operation::Outcome::refused) ++refused;

@@ -29,6 +29,8 @@ void TrafficLog::on_send(const Origin& origin, const SendPart& part) {
   if (!part.last) return;
   message.last_seen = true;
   message.invalidated_key = part.invalidated_key;
+  message.has_immediate = part.has_immediate;
+  message.immediate = part.immediate;
 }
 
 void TrafficLog::on_write(const Origin& origin, const WritePart& part) {
@@ -39,10 +41,17 @@ void TrafficLog::on_write(const Origin& origin, const WritePart& part) {
   message.key = part.key;
   EXPECT_GE(part.address, message.address);
   message.place(part.address - message.address, part.bytes, part.missing_bytes);
-  if (part.last) message.last_seen = true;
+  if (!part.last) return;
+  message.last_seen = true;
+  message.has_immediate = part.has_immediate;
+  message.immediate = part.immediate;
 }
 
 void TrafficLog::on_read_request(const Origin& origin, const ReadRequest& request) {
+  if (request.repeated) {
+    ++repeated_requests;
+    return;
+  }
   Message& message = reads[{origin.connection, origin.side, request.request}];
   message.key = request.key;
   message.address = request.address;
@@ -64,6 +73,10 @@ void TrafficLog::on_read_part(const Origin& origin, const ReadPart& part) {
   if (part.last) message.last_seen = true;
 }
 
+void TrafficLog::on_atomic_request(const Origin& /*origin*/, const AtomicRequest& request) {
+  atomic_requests.push_back(request);
+}
+
 void TrafficLog::on_atomic_answer(const Origin& /*origin*/, const AtomicAnswer& answer) {
   atomic_answers.push_back(answer.original);
 }
@@ -82,10 +95,15 @@ void TrafficLog::on_repeat(const Origin& /*origin*/, std::uint64_t wire_bytes) {
 
 void TrafficLog::on_gap(const Origin& /*origin*/, const Gap& gap) {
   lost_bytes += gap.wire_bytes;
+  lost_packets += gap.packets;
 }
 
 void TrafficLog::on_violation(const Origin& /*origin*/, const Violation& violation) {
   violations.push_back(violation);
+}
+
+void TrafficLog::on_congestion(const Origin& /*origin*/, Congestion congestion) {
+  ++(congestion == Congestion::marked ? congestion_marked : congestion_notified);
 }
 
 void TrafficLog::on_end(const Origin& /*origin*/, bool reset) {

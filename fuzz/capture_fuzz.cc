@@ -1,0 +1,81 @@
+// The whole analysis: the input is a byte for the link type, then packets, each behind two bytes of
+// its captured length (big-endian) and one byte for what the snap length has cut. RPCs are followed
+// too.
+#include <array>
+
+#include "capture/analysis.h"
+#include "capture/rpc_tracker.h"
+#include "capture/statistics.h"
+#include "capture/traffic_findings.h"
+#include "fuzz/fuzz.h"
+#include "wire/link.h"
+
+namespace weft::fuzz {
+namespace {
+
+struct Sink final : capture::RpcSink, capture::OperationSink {
+  void on_rpc(const capture::Rpc& rpc) override {
+    require(rpc.call.has_value() || rpc.reply.has_value());
+    require(!capture::describe(rpc).empty());
+  }
+  void on_finding(const capture::Finding& finding) override {
+    require(!finding.kind.empty() && !finding.sentence.empty());
+  }
+  void on_operation(const capture::Operation& operation) override {
+    require(operation.missing_bytes <= operation.bytes + operation.requested_bytes);
+  }
+};
+
+// The smallest limits, so that short inputs reach them.
+capture::Analysis::Limits limits() {
+  capture::Analysis::Limits limits;
+  limits.infiniband.connection.requests.held_packets = 8;
+  limits.infiniband.connection.answers.open_requests = 4;
+  limits.infiniband.connection.answers.early_packets = 4;
+  limits.infiniband.held_bytes = 64 * 1024;
+  limits.infiniband.undecided_packets = 8;
+  return limits;
+}
+
+constexpr std::array<std::uint32_t, 6> link_types{
+    wire::link_type::ethernet, wire::link_type::raw,          wire::link_type::infiniband,
+    wire::link_type::erf,      wire::link_type::linux_cooked, wire::link_type::null};
+
+void analyse(std::uint32_t link_type, Bytes input) {
+  constexpr std::size_t record_bytes = 3;
+  capture::Analysis analysis(limits());
+  Sink sink;
+  capture::RpcTracker rpcs(sink);
+  capture::Statistics statistics;
+  capture::TrafficFindings findings(analysis.connections(), sink);
+  analysis.add_sink(rpcs);
+  analysis.add_sink(statistics);
+  analysis.add_sink(findings);
+  analysis.add_operations(sink);
+  std::int64_t time_ns = 0;
+  while (input.size() >= record_bytes) {
+    const std::size_t size = load_be<std::uint16_t>(&input[0]);
+    const auto cut = std::to_integer<std::size_t>(input[2]);
+    input = input.subspan(record_bytes);
+    const Bytes packet = input.first(std::min(size, input.size()));
+    input = input.subspan(packet.size());
+    analysis.add({.time_ns = time_ns += 1000,
+                  .link_type = static_cast<decltype(capture::RawPacket::link_type)>(link_type),
+                  .bytes = packet,
+                  .wire_bytes = packet.size() + cut});
+  }
+  analysis.finish();
+  rpcs.finish();
+  findings.finish();
+}
+
+}  // namespace
+}  // namespace weft::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace weft;
+  if (size == 0) return 0;
+  fuzz::analyse(fuzz::link_types[data[0] % fuzz::link_types.size()],
+                fuzz::input_bytes(data, size).subspan(1));
+  return 0;
+}

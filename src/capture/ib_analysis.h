@@ -1,0 +1,120 @@
+// The InfiniBand transport of a trace, native or RoCE: packets are checked, and find their
+// connection. The wire names the receiving queue pair only; the two directions are joined by the
+// connection manager's messages where they were captured, and by what answers what where not.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "capture/ib_connection.h"
+#include "capture/ib_manager.h"
+#include "capture/ib_packet.h"
+
+namespace weft::capture {
+
+class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
+ public:
+  struct Limits {
+    IbConnection::Limits connection{};
+    std::size_t held_bytes = 64 * 1024 * 1024;  // of packets that wait, of all connections
+    std::size_t undecided_packets = 256;        // of one direction, until it is given up to join it
+  };
+  // What became of the packets.
+  struct Counts {
+    std::uint64_t packets = 0;
+    std::uint64_t malformed = 0;     // too short for their own headers
+    std::uint64_t cut_short = 0;     // by the snap length, so that headers are missing
+    std::uint64_t unknown = 0;       // opcodes that do not exist, and reliable datagrams
+    std::uint64_t bad_checksum = 0;  // ICRC; not used, unless no packet has a good one
+    std::uint64_t management = 0;    // to queue pairs 0 and 1
+    std::uint64_t congestion_notifications = 0;
+  };
+
+  IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
+
+  void on_packet(const IbPacket& packet) override;
+  void finish() override;
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+
+ private:
+  // Where packets go: what the wire says of a direction.
+  struct FlowKey {
+    HostAddress source;
+    HostAddress destination;
+    std::uint32_t queue_pair = 0;
+
+    bool operator==(const FlowKey&) const = default;
+  };
+  struct HashFlowKey {
+    std::size_t operator()(const FlowKey& key) const;
+  };
+  struct Flow {
+    IbConnection* connection = nullptr;
+    Side side = Side::a;  // who sends
+    // While it is not known which connection it is part of.
+    std::vector<HeldIbSegment> undecided{};
+  };
+  // A connection of which one direction only is known, and who sends in it.
+  struct Alone {
+    FlowKey key;
+    IbConnection* connection = nullptr;
+    Side side = Side::a;
+  };
+  // The two queue pairs of datagrams, by who was seen first.
+  struct DatagramKey {
+    FlowKey to_b;
+    std::uint32_t queue_pair_a = 0;
+
+    bool operator==(const DatagramKey&) const = default;
+  };
+  struct HashDatagramKey {
+    std::size_t operator()(const DatagramKey& key) const;
+  };
+
+  [[nodiscard]] bool checksum_fits(const IbPacket& packet, const wire::IbPacketView& view);
+  void note_congestion(const IbPacket& packet, const wire::Bth& bth);
+
+  void on_datagram(const IbPacket& packet, const IbSegment& segment);
+  Connection& datagrams(const DatagramKey& key, Side& side);
+
+  void on_connected(const FlowKey& key, const IbSegment& segment);
+  // Finds the connection of a flow that has none. False: it is not known yet.
+  bool join(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  [[nodiscard]] const Alone* match(const FlowKey& key, const Flow& flow,
+                                   const IbSegment& segment) const;
+  // The other way round: an answer in a connection decides about undecided requests.
+  void decide_others(const FlowKey& key, IbConnection& connection, Side side,
+                     const IbSegment& answer);
+  void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
+  void begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  void hold(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  void pass_on_undecided(Flow& flow);
+  IbConnection& add_connection(Connection connection);
+  [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
+
+  // The connection manager
+  IbConnection& on_request(const IbManager::Request& request) override;
+  void on_established(IbConnection& connection, const IbManager::Reply& reply) override;
+  void on_service(const HostAddress& host, std::uint32_t queue_pair) override;
+
+  Limits limits_;
+  ConnectionTable& table_;
+  TrafficSink& sink_;
+  IbConnection::Shared shared_;
+  IbManager manager_;
+  std::deque<IbConnection> connections_;
+  std::unordered_map<FlowKey, Flow, HashFlowKey> flows_;
+  std::vector<Alone> alone_;
+  std::vector<FlowKey> undecided_;
+  std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
+  std::set<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR
+  bool good_checksum_seen_ = false;
+  Counts counts_;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,81 @@
+// One connection of two queue pairs: RC, UC or XRC. Each side's requests, and the other side's
+// answers to them.
+#pragma once
+
+#include <cstdint>
+
+#include "capture/budget.h"
+#include "capture/connection.h"
+#include "capture/ib_answers.h"
+#include "capture/ib_order.h"
+#include "capture/ib_requests.h"
+#include "capture/traffic.h"
+
+namespace weft::capture {
+
+class IbConnection {
+ public:
+  struct Limits {
+    IbOrder::Limits requests{};
+    IbAnswers::Limits answers{};
+  };
+  // What all connections of a trace share; outlives them.
+  struct Shared {
+    ConnectionTable& connections;
+    TrafficSink& sink;
+    Limits limits;
+    Budget budget;  // for packets that wait
+  };
+
+  IbConnection(Shared& shared, Connection& connection);
+
+  // The connection manager has told the first PSN of a side, and the MTU of the path.
+  void begin(Side side, std::uint32_t psn) { half(side).order.begin(psn); }
+  void set_mtu(std::uint32_t mtu_bytes) { path_.mtu_bytes = mtu_bytes; }
+
+  void on_packet(Side side, const IbSegment& segment);
+  // Counts a frame that carries none of the traffic.
+  void count(const Stamp& stamp);
+  // Whether a packet of the side can belong here; if not, another connection has begun with the
+  // same numbers.
+  [[nodiscard]] bool plausible(Side side, const IbSegment& segment) const;
+  // Whether the side has sent a request that this would be an answer to.
+  [[nodiscard]] bool has_requested(Side side, std::uint32_t psn) const {
+    return half(side).order.covers(psn);
+  }
+  void end(const Stamp& stamp, Connection::End end);
+  void finish();
+
+  [[nodiscard]] Connection& connection() { return connection_; }
+  [[nodiscard]] const Connection& connection() const { return connection_; }
+  [[nodiscard]] Origin origin(Side side, const Stamp& stamp) const {
+    return {.connection = connection_.id, .side = side, .stamp = stamp};
+  }
+
+ private:
+  // One side's requests and what is answered to them.
+  struct Half {
+    Half(Shared& shared, const Origin& origin, IbPath& path)
+        : answers(shared.limits.answers, shared.budget, shared.sink, path),
+          requests(origin, shared.sink, path, answers),
+          order(shared.limits.requests, shared.budget, requests) {}
+    IbAnswers answers;
+    IbRequests requests;
+    IbOrder order;
+  };
+
+  [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
+  [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
+  void on_answer(const Origin& origin, const IbSegment& segment);
+  void on_acknowledge(const Origin& origin, const IbSegment& segment);
+  void watch(const Stamp& stamp);
+
+  Shared& shared_;
+  Connection& connection_;
+  IbPath path_;
+  Half a_;
+  Half b_;
+  bool ended_ = false;
+};
+
+}  // namespace weft::capture

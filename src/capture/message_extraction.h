@@ -1,0 +1,77 @@
+// Writes Sends, Writes and the answers to Reads to files, whole, as they end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+
+#include "capture/budget.h"
+#include "capture/byte_map.h"
+#include "capture/extraction.h"
+#include "capture/rpc.h"
+#include "capture/traffic.h"
+
+namespace weft::capture {
+
+class MessageExtraction final : public TrafficSink {
+ public:
+  // Whether a connection is to be extracted.
+  using Wanted = std::function<bool(ConnectionId)>;
+
+  // Must outlive this. Messages are messages/<connection>/<side>-<kind>-<number>.
+  MessageExtraction(ExtractionDirectory& directory, Wanted wanted)
+      : directory_(directory), wanted_(std::move(wanted)), budget_(budget_bytes) {}
+
+  void on_send(const Origin& origin, const SendPart& part) override;
+  void on_write(const Origin& origin, const WritePart& part) override;
+  void on_read_request(const Origin& origin, const ReadRequest& request) override;
+  void on_read_part(const Origin& origin, const ReadPart& part) override;
+  void finish();
+
+ private:
+  // Of all messages that are open; of more, bytes are dropped and said to be.
+  static constexpr std::size_t budget_bytes = 512 * 1024 * 1024;
+  static constexpr std::size_t max_open = 65'536;
+
+  enum class Kind : std::uint8_t { send, write, read };
+  using Key = std::tuple<ConnectionId, Side, Kind, std::uint64_t>;
+  struct Open {
+    explicit Open(Budget& budget) : bytes(budget) {}
+    ByteMap bytes;
+    std::uint64_t size = 0;
+    std::uint32_t key = 0;
+    std::uint64_t address = 0;
+    bool ended = false;
+    Stamp first;
+    Stamp last;
+  };
+
+  Open& open(const Key& key, const Stamp& stamp);
+  static void place(Open& open, std::uint64_t offset, Bytes bytes, std::uint64_t missing_bytes);
+  // Messages of one side come one after the other: a new one ends the one before.
+  void end_others(const Key& key);
+  void end(const Key& key);
+  void write(const Key& key, const Open& open);
+
+  ExtractionDirectory& directory_;
+  Wanted wanted_;
+  Budget budget_;
+  std::map<Key, Open> open_;
+  std::uint64_t numbered_ = 0;
+};
+
+// Writes the messages of RPCs: rpc/<connection>/<XID>.<number>.call and .reply.
+class RpcExtraction {
+ public:
+  explicit RpcExtraction(ExtractionDirectory& directory) : directory_(directory) {}
+  void add(const Rpc& rpc);
+
+ private:
+  void add(const Rpc& rpc, const RpcMessage& message, const char* kind);
+
+  ExtractionDirectory& directory_;
+  std::uint64_t numbered_ = 0;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,232 @@
+#include "capture/nfs_images.h"
+
+#include <algorithm>
+
+#include "capture/units.h"
+
+namespace weft::capture {
+namespace {
+
+// Of an Assembled: what is as it was sent.
+std::vector<RangeSet::Range> sound_ranges(const Assembled& bytes) {
+  RangeSet flawed;
+  for (const FlawedRange& range : bytes.flaws()) flawed.add(range.begin, range.end);
+  return flawed.missing(0, bytes.size());
+}
+
+bool names_a_child(std::string_view name) {
+  return name == "LOOKUP" || name == "CREATE" || name == "OPEN" || name == "MKDIR" ||
+         name == "SYMLINK" || name == "MKNOD";
+}
+
+// The size that a GETATTR behind `at` tells of what `at` has found, in a list of version 4.
+std::optional<std::uint64_t> size_behind(const std::vector<NfsOperation>& operations,
+                                         std::size_t at) {
+  if (operations[at].file_size) return operations[at].file_size;
+  for (std::size_t i = at + 1; i < operations.size(); ++i) {
+    if (operations[i].name == "GETATTR" && operations[i].handle == operations[at].found) {
+      return operations[i].file_size;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void NfsImages::add(const Rpc& rpc) {
+  if (!rpc.nfs || !rpc.reply || rpc.nfs->callback) return;
+  const auto& operations = rpc.nfs->operations;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const NfsOperation& one = operations[i];
+    if (!one.answered || one.status != 0) continue;
+    follow_names(rpc.connection, one);
+    operation(rpc, one);
+    const bool opens = one.name == "CREATE" || one.name == "OPEN";
+    if (opens && !one.found.empty() && size_behind(operations, i) == 0) {
+      begin_empty({rpc.connection, one.found}, rpc.reply->first.frame);
+    }
+  }
+}
+
+// --- Names ---------------------------------------------------------------------------------------
+
+void NfsImages::learn(ConnectionId connection, const FileHandle& directory, const std::string& name,
+                      const FileHandle& handle) {
+  if (handle.empty() || name.empty()) return;
+  entries_[{{connection, directory}, name}] = handle;
+  auto& names = files_[{connection, handle}].names;
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operation) {
+  if (names_a_child(operation.name)) {
+    learn(connection, operation.handle, operation.entry, operation.found);
+  } else if (operation.name == "READDIRPLUS") {
+    for (const DirectoryEntry& entry : operation.entries) {
+      if (entry.name == "." || entry.name == "..") continue;
+      learn(connection, operation.handle, entry.name, entry.handle);
+    }
+  } else if (operation.name == "REMOVE" || operation.name == "RMDIR") {
+    entries_.erase({{connection, operation.handle}, operation.entry});
+  } else if (operation.name == "LINK") {
+    // Version 4 links the saved file into the current directory.
+    const bool saved = !operation.saved.empty();
+    learn(connection, operation.target_directory, operation.entry,
+          saved ? operation.saved : operation.handle);
+  } else if (operation.name == "RENAME") {
+    rename(connection, operation);
+  }
+}
+
+void NfsImages::rename(ConnectionId connection, const NfsOperation& operation) {
+  const FileHandle& from = operation.saved.empty() ? operation.handle : operation.saved;
+  const auto entry = entries_.find({{connection, from}, operation.entry});
+  if (entry == entries_.end()) return;
+  const FileHandle handle = entry->second;
+  entries_.erase(entry);
+  learn(connection, operation.target_directory, operation.target, handle);
+}
+
+// --- Bytes ---------------------------------------------------------------------------------------
+
+void NfsImages::operation(const Rpc& rpc, const NfsOperation& operation) {
+  const FileKey key{rpc.connection, operation.handle};
+  const std::uint64_t frame = rpc.reply->first.frame;
+  if (operation.name == "WRITE") place(key, Direction::written, operation, frame);
+  if (operation.name == "READ") place(key, Direction::read, operation, frame);
+  if (operation.name == "SETATTR" && operation.new_size) {
+    set_size(key, *operation.new_size, frame);
+  }
+}
+
+void NfsImages::begin(const FileKey& key, File& file, Direction direction, std::uint64_t frame) {
+  if (file.stem.empty()) {
+    const std::string name =
+        file.names.empty() ? to_hex(key.second) : std::string(file.names.front());
+    const std::string wanted =
+        fmt::format("nfs/{}/{}", std::uint64_t{key.first} + 1, safe_file_name(name));
+    file.stem = wanted;
+    for (unsigned i = 2; !stems_.insert(file.stem).second; ++i) {
+      file.stem = fmt::format("{}~{}", wanted, i);
+    }
+  }
+  Image& one = image(file, direction);
+  one.number = 1;
+  one.path =
+      fmt::format("{}.{}.1", file.stem, direction == Direction::written ? "written" : "read");
+  one.first_frame = frame;
+  directory_.write(one.path, {});
+}
+
+void NfsImages::begin_next(const FileKey& key, File& file, Direction direction) {
+  Image& one = image(file, direction);
+  Image before = one;
+  const std::string stem = one.path.substr(0, one.path.rfind('.') + 1);
+  one.path = fmt::format("{}{}", stem, ++one.number);
+  directory_.copy(before.path, one.path);
+  close(key, file, direction, before);
+}
+
+void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
+  File& file = files_[key];
+  if (!file.written.path.empty()) return;
+  begin(key, file, Direction::written, frame);
+  file.written.last_frame = frame;
+}
+
+bool NfsImages::changes(const Image& image, std::uint64_t offset, Bytes bytes) const {
+  std::vector<std::byte> there;
+  for (const auto& [begin, end] : image.have.within(offset, offset + bytes.size())) {
+    there.resize(end - begin);
+    directory_.read_at(image.path, begin, there);
+    if (!std::ranges::equal(there, bytes.subspan(begin - offset, end - begin))) return true;
+  }
+  return false;
+}
+
+void NfsImages::place(const FileKey& key, Direction direction, const NfsOperation& operation,
+                      std::uint64_t frame) {
+  const Assembled& bulk = operation.bulk;
+  const std::uint64_t end = operation.offset + bulk.size();
+  if (end < operation.offset || end > max_file_bytes) return;
+  File& file = files_[key];
+  Image& one = image(file, direction);
+  if (one.path.empty()) begin(key, file, direction, frame);
+  const auto ranges = sound_ranges(bulk);
+  const bool changed = std::ranges::any_of(ranges, [&](const RangeSet::Range& range) {
+    return changes(one, operation.offset + range.first,
+                   bulk.bytes().subspan(range.first, range.second - range.first));
+  });
+  if (changed) {
+    begin_next(key, file, direction);
+    one.first_frame = frame;
+  }
+  for (const auto& [from, to] : ranges) {
+    directory_.write_at(one.path, operation.offset + from, bulk.bytes().subspan(from, to - from));
+    one.have.add(operation.offset + from, operation.offset + to);
+  }
+  one.size = std::max(one.size, end);
+  if (direction == Direction::read && operation.end_of_file) one.size_known = true;
+  one.last_frame = frame;
+}
+
+void NfsImages::set_size(const FileKey& key, std::uint64_t size, std::uint64_t frame) {
+  if (size > max_file_bytes) return;
+  const auto found = files_.find(key);
+  if (found == files_.end()) return;
+  File& file = found->second;
+  for (const Direction direction : {Direction::written, Direction::read}) {
+    Image& one = image(file, direction);
+    if (one.path.empty() || one.size == size) continue;
+    // An empty image has nothing to show.
+    if (one.size > 0) {
+      begin_next(key, file, direction);
+      one.first_frame = frame;
+    }
+    directory_.resize(one.path, size);
+    one.have.cut_to(size);
+    one.have.add(one.size, size);  // zeros, where it grows
+    one.size = size;
+    one.size_known = true;
+    one.last_frame = frame;
+  }
+}
+
+// --- Ends ----------------------------------------------------------------------------------------
+
+void NfsImages::close(const FileKey& key, const File& file, Direction direction, Image& image) {
+  const auto missing = image.have.missing(0, image.size);
+  const bool whole = missing.empty() && (direction == Direction::written || image.size_known);
+  directory_.resize(image.path, image.size);
+  if (!whole) {
+    directory_.rename(image.path, image.path + ".incomplete");
+    image.path += ".incomplete";
+  }
+  JsonLine line = directory_.begin_entry(image.path, "nfs");
+  line.number("connection", std::uint64_t{key.first} + 1);
+  line.text("direction", direction == Direction::written ? "written" : "read");
+  line.text("handle", to_hex(key.second)).array("names");
+  for (const std::string& name : file.names) line.item(std::string_view(printable(name)));
+  line.close(']').number("image", image.number).number("bytes", image.size);
+  line.number("first_frame", image.first_frame).number("last_frame", image.last_frame);
+  line.boolean("complete", whole);
+  if (direction == Direction::read) line.boolean("end_seen", image.size_known);
+  line.array("missing");
+  for (const auto& [begin, end] : missing) {
+    line.element().number("begin", begin).number("end", end).close();
+  }
+  line.close(']');
+  directory_.end_entry(line);
+}
+
+void NfsImages::finish() {
+  for (auto& [key, file] : files_) {
+    for (const Direction direction : {Direction::written, Direction::read}) {
+      Image& one = image(file, direction);
+      if (!one.path.empty()) close(key, file, direction, one);
+    }
+  }
+  files_.clear();
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,76 @@
+// Files as NFS has carried them: what clients wrote and what they read, each put together to an
+// image. An image is done with, and the next one begins as its copy, when bytes that were seen
+// change or SETATTR changes the size; renames and hard links make no difference.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/extraction.h"
+#include "capture/range_set.h"
+#include "capture/rpc.h"
+
+namespace weft::capture {
+
+class NfsImages {
+ public:
+  // Must outlive this. Images are nfs/<connection>/<name or handle>.<written or read>.<number>.
+  explicit NfsImages(ExtractionDirectory& directory) : directory_(directory) {}
+
+  void add(const Rpc& rpc);
+  void finish();
+
+ private:
+  // No NFS server has longer ones; and a hostile capture cannot make us write further.
+  static constexpr std::uint64_t max_file_bytes = 1ULL << 50;
+
+  struct Image {
+    std::string path;  // empty: there is none yet
+    unsigned number = 0;
+    RangeSet have;
+    std::uint64_t size = 0;
+    bool size_known = false;
+    std::uint64_t first_frame = 0;
+    std::uint64_t last_frame = 0;
+  };
+  enum class Direction : std::uint8_t { written, read };
+  struct File {
+    std::string stem;  // of its paths; empty until it has an image
+    std::vector<std::string> names;
+    Image written;
+    Image read;
+  };
+  using FileKey = std::pair<ConnectionId, FileHandle>;
+  using EntryKey = std::pair<FileKey, std::string>;  // in a directory
+
+  void operation(const Rpc& rpc, const NfsOperation& operation);
+  void learn(ConnectionId connection, const FileHandle& directory, const std::string& name,
+             const FileHandle& handle);
+  void follow_names(ConnectionId connection, const NfsOperation& operation);
+  void rename(ConnectionId connection, const NfsOperation& operation);
+  void place(const FileKey& key, Direction direction, const NfsOperation& operation,
+             std::uint64_t frame);
+  void set_size(const FileKey& key, std::uint64_t size, std::uint64_t frame);
+  // Where the file is new and empty, there is something to show before anything is written.
+  void begin_empty(const FileKey& key, std::uint64_t frame);
+
+  Image& image(File& file, Direction direction) {
+    return direction == Direction::written ? file.written : file.read;
+  }
+  void begin(const FileKey& key, File& file, Direction direction, std::uint64_t frame);
+  void begin_next(const FileKey& key, File& file, Direction direction);
+  [[nodiscard]] bool changes(const Image& image, std::uint64_t offset, Bytes bytes) const;
+  void close(const FileKey& key, const File& file, Direction direction, Image& image);
+
+  ExtractionDirectory& directory_;
+  std::map<FileKey, File> files_;
+  std::map<EntryKey, FileHandle> entries_;
+  std::set<std::string> stems_;
+};
+
+}  // namespace weft::capture

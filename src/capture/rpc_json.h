@@ -1,0 +1,15 @@
+// An RPC as a line of JSON.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "capture/rpc.h"
+
+namespace weft::capture {
+
+// `number`: in the order of this list, from 1.
+void write_json(fmt::memory_buffer& out, const Rpc& rpc, std::uint64_t number);
+
+}  // namespace weft::capture

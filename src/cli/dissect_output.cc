@@ -1,0 +1,65 @@
+#include "cli/dissect_output.h"
+
+namespace weft::cli {
+
+DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
+                             const capture::ReportOptions& wanted, capture::Report& report)
+    : analysis_(analysis),
+      selection_(selection),
+      wanted_(wanted),
+      report_(report),
+      rpcs_(*this),
+      traffic_findings_(analysis.connections(), *this) {
+  analysis.add_sink(statistics_);
+  analysis.add_sink(rpcs_);
+  analysis.add_sink(traffic_findings_);
+  analysis.add_operations(*this);
+  analysis.add_operations(traffic_findings_);
+}
+
+DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutput& output)
+    : directory(path),
+      messages(directory,
+               [&output](capture::ConnectionId id) {
+                 return output.selection_.takes(output.analysis_.connections()[id]);
+               }),
+      rpcs(directory),
+      images(directory) {}
+
+void DissectOutput::extract_to(const std::string& directory) {
+  extraction_.emplace(directory, *this);
+  analysis_.add_sink(extraction_->messages);
+}
+
+void DissectOutput::on_operation(const capture::Operation& operation) {
+  if (!selection_.takes(operation, analysis_)) return;
+  statistics_.on_operation(operation);
+  if (wanted_.operations) report_.operation(operation, analysis_);
+}
+
+void DissectOutput::on_rpc(const capture::Rpc& rpc) {
+  if (!selection_.takes(rpc, analysis_)) return;
+  if (wanted_.rpcs) report_.rpc(rpc, analysis_);
+  if (!extraction_) return;
+  extraction_->rpcs.add(rpc);
+  extraction_->images.add(rpc);
+}
+
+void DissectOutput::on_finding(const capture::Finding& finding) {
+  if (!selection_.takes(finding, analysis_)) return;
+  ++findings_;
+  if (wanted_.findings) report_.finding(finding, analysis_);
+}
+
+void DissectOutput::finish() {
+  rpcs_.finish();
+  traffic_findings_.finish();
+  if (extraction_) {
+    extraction_->messages.finish();
+    extraction_->images.finish();
+    extraction_->directory.finish();
+  }
+  report_.finish({analysis_, statistics_, rpcs_, findings_}, selection_);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,55 @@
+// What `weft dissect` shows of what the analysis finds: the selected part, given to a report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "capture/analysis.h"
+#include "capture/message_extraction.h"
+#include "capture/nfs_images.h"
+#include "capture/report.h"
+#include "capture/rpc_tracker.h"
+#include "capture/statistics.h"
+#include "capture/traffic_findings.h"
+
+namespace weft::cli {
+
+class DissectOutput final : private capture::OperationSink, private capture::RpcSink {
+ public:
+  // All must outlive this. To be made before the first packet.
+  DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
+                const capture::ReportOptions& wanted, capture::Report& report);
+
+  // Writes messages, RPCs and NFS files, as far as they are selected, into a new directory. Throws
+  // where that is impossible.
+  void extract_to(const std::string& directory);
+  // The trace is at its end.
+  void finish();
+  [[nodiscard]] std::uint64_t findings() const { return findings_; }
+
+ private:
+  struct Extraction {
+    Extraction(const std::string& path, const DissectOutput& output);
+    capture::ExtractionDirectory directory;
+    capture::MessageExtraction messages;
+    capture::RpcExtraction rpcs;
+    capture::NfsImages images;
+  };
+
+  void on_operation(const capture::Operation& operation) override;
+  void on_rpc(const capture::Rpc& rpc) override;
+  void on_finding(const capture::Finding& finding) override;
+
+  capture::Analysis& analysis_;
+  const capture::Selection& selection_;
+  const capture::ReportOptions& wanted_;
+  capture::Report& report_;
+  capture::Statistics statistics_;
+  capture::RpcTracker rpcs_;
+  capture::TrafficFindings traffic_findings_;
+  std::optional<Extraction> extraction_;
+  std::uint64_t findings_ = 0;
+};
+
+}  // namespace weft::cli

@@ -1,0 +1,162 @@
+// InfiniBand's connection manager: management datagrams to queue pair 1 that make and end
+// connections (InfiniBand Architecture Specification, volume 1, §12 and §13.4; Annex A11 for the
+// addresses that rdma_cm puts in front of the private data). Fields that nobody here needs are
+// written as zero and not kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "wire/error.h"
+
+namespace weft::wire {
+
+inline constexpr std::uint32_t general_services_qp = 1;
+inline constexpr std::uint32_t general_services_queue_key = 0x80010000;
+inline constexpr std::uint8_t connection_management_class = 7;
+
+// Values outside this list survive as values.
+enum class CmAttribute : std::uint16_t {
+  request = 0x10,
+  message_received = 0x11,
+  reject = 0x12,
+  reply = 0x13,
+  ready_to_use = 0x14,
+  disconnect_request = 0x15,
+  disconnect_reply = 0x16,
+  service_id_request = 0x17,
+  service_id_reply = 0x18,
+  load_alternate_path = 0x19,
+  alternate_path_response = 0x1A,
+};
+
+[[nodiscard]] const char* describe(CmAttribute attribute);  // "REQ"
+
+// What all management datagrams begin with (§13.4.3).
+struct MadHeader {
+  static constexpr std::size_t header_bytes = 24;
+  static constexpr std::size_t datagram_bytes = 256;  // always
+
+  std::uint8_t management_class = connection_management_class;
+  std::uint8_t class_version = 2;
+  std::uint8_t method = 3;  // Send
+  std::uint64_t transaction = 0;
+  CmAttribute attribute = CmAttribute::request;
+
+  [[nodiscard]] static Result<MadHeader, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const MadHeader&) const = default;
+};
+
+// The messages proper stand behind the header. parse() takes a message that was cut short, as long
+// as the fields are there; the private data is then what is left.
+
+// REQ, §12.6.5
+struct CmRequest {
+  static constexpr std::size_t header_bytes = 140;
+  static constexpr std::size_t private_bytes = 92;
+
+  std::uint32_t local_id = 0;
+  std::uint64_t service = 0;
+  std::uint32_t local_qp = 0;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint32_t starting_psn = 0;  // at which the other side shall begin to send
+  std::uint8_t retry_count = 0;
+  std::uint8_t path_mtu_code = 0;  // see path_mtu_bytes()
+  std::uint8_t rnr_retry_count = 0;
+  bool shared_receive_queue = false;
+  std::uint8_t transport_code = 0;           // 0 RC, 1 UC, 2 RD, 3: see the extended code
+  std::uint8_t extended_transport_code = 0;  // 1 XRC
+
+  // In bytes; 0 where the code means nothing.
+  [[nodiscard]] std::uint32_t path_mtu_bytes() const;
+  [[nodiscard]] static Result<CmRequest, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const CmRequest&) const = default;
+};
+
+// REP, §12.6.8
+struct CmReply {
+  static constexpr std::size_t header_bytes = 36;
+  static constexpr std::size_t private_bytes = 196;
+
+  std::uint32_t local_id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint32_t local_qp = 0;
+  std::uint32_t starting_psn = 0;  // at which the other side shall begin to send
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t rnr_retry_count = 0;
+  bool shared_receive_queue = false;
+
+  [[nodiscard]] static Result<CmReply, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const CmReply&) const = default;
+};
+
+// REJ, §12.6.7
+struct CmReject {
+  static constexpr std::size_t header_bytes = 84;
+  static constexpr std::size_t private_bytes = 148;
+  static constexpr std::uint16_t by_consumer = 28;
+
+  std::uint32_t local_id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint8_t rejected = 0;  // 0 REQ, 1 REP, 2 another message
+  std::uint16_t reason = 0;
+
+  [[nodiscard]] static Result<CmReject, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const CmReject&) const = default;
+};
+
+// RTU, DREQ and DREP, §12.6.9 to §12.6.11: DREQ has the queue pair, in the others it is private
+// data.
+struct CmPair {
+  static constexpr std::size_t header_bytes = 12;
+  static constexpr std::size_t private_bytes = 220;
+
+  std::uint32_t local_id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint32_t remote_qp = 0;
+
+  [[nodiscard]] static Result<CmPair, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const CmPair&) const = default;
+};
+
+// SIDR_REP, §12.11.2: which queue pair serves a service of datagrams.
+struct CmServiceReply {
+  static constexpr std::size_t header_bytes = 96;
+  static constexpr std::size_t private_bytes = 136;
+
+  std::uint32_t request_id = 0;
+  std::uint8_t status = 0;  // 0: there is one
+  std::uint32_t queue_pair = 0;
+  std::uint64_t service = 0;
+  std::uint32_t queue_key = 0;
+
+  [[nodiscard]] static Result<CmServiceReply, WireError> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+  bool operator==(const CmServiceReply&) const = default;
+};
+
+// Annex A11.2: what rdma_cm's REQ has before the user's private data.
+struct CmIpHeader {
+  static constexpr std::size_t header_bytes = 36;
+  // The service IDs of rdma_cm: this, the port space in the next byte, the port in the last two.
+  static constexpr std::uint64_t service_prefix = 0x0000000001;
+
+  // Whether a REQ for this service has such a header.
+  [[nodiscard]] static bool belongs_to(std::uint64_t service) {
+    return service >> 24 == service_prefix;
+  }
+  [[nodiscard]] static std::uint16_t port_of(std::uint64_t service) {
+    return static_cast<std::uint16_t>(service);
+  }
+};
+
+}  // namespace weft::wire

@@ -1,0 +1,406 @@
+// RoCE and native InfiniBand, generated: whatever happens to the packets of a conversation in which
+// every byte is known, what comes out is right, or said to be incomplete.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "capture/made_roce.h"
+#include "capture/traffic_log.h"
+#include "support/random.h"
+
+namespace weft::capture::test {
+namespace {
+
+using Carrier = RoceOptions::Carrier;
+using wire::IbTransport;
+
+struct Analysed {
+  Analysis analysis;
+  TrafficLog traffic;
+  OperationLog operations;
+
+  explicit Analysed(const MadeCapture& capture) {
+    analysis.add_sink(traffic);
+    analysis.add_operations(operations);
+    feed(analysis, capture);
+  }
+
+  [[nodiscard]] std::size_t connections() const { return analysis.connections().size(); }
+  [[nodiscard]] const Connection& connection(ConnectionId id = 0) const {
+    return analysis.connections()[id];
+  }
+  [[nodiscard]] std::set<TrafficLog::MessageKey> whole() const {
+    std::set<TrafficLog::MessageKey> keys;
+    for (const auto* messages : {&traffic.sends, &traffic.writes, &traffic.reads}) {
+      for (const auto& [key, message] : *messages) {
+        if (message.whole()) keys.insert(key);
+      }
+    }
+    return keys;
+  }
+};
+
+// Messages of both sides and every kind, of one to five packets.
+void talk_at_length(RoceTalk& talk, bool reads = true) {
+  for (const std::size_t size : {0U, 1U, 255U, 256U, 257U, 1'100U}) {
+    talk.send(Side::a, size);
+    talk.write(Side::b, 7, 0x1000 + size, size);
+    if (reads) talk.read(Side::a, 9, 0x20000 + size, size);
+    talk.send(Side::b, size + 2);
+    if (reads) talk.fetch_add(Side::b, 9, 0x8, 1, size);
+  }
+}
+
+constexpr std::size_t messages_at_length = 6 * 4;
+
+MadeCapture conversation(const RoceOptions& options = {}, bool managed = true) {
+  MadeCapture capture;
+  RoceTalk talk(capture, options);
+  if (managed) talk.connect();
+  talk_at_length(talk);
+  if (managed) talk.disconnect();
+  return capture;
+}
+
+void expect_all(const Analysed& seen) {
+  EXPECT_EQ(seen.whole().size(), messages_at_length);
+  EXPECT_EQ(seen.traffic.atomic_answers.size(), 6U);
+  EXPECT_TRUE(seen.traffic.violations.empty());
+  EXPECT_EQ(seen.traffic.lost_packets + seen.traffic.lost_bytes, 0U);
+  EXPECT_EQ(seen.traffic.unknown_answers, 0U);
+  expect_known_bytes(seen.traffic);
+}
+
+class RoceCarriers : public testing::TestWithParam<Carrier> {};
+
+TEST_P(RoceCarriers, CarryTheSame) {
+  const Analysed seen(conversation({.carrier = GetParam()}));
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.connection().beginning, Connection::Beginning::handshake);
+  EXPECT_EQ(seen.connection().end, Connection::End::closed);
+  EXPECT_EQ(seen.connection().mtu_bytes, 256U);
+  EXPECT_EQ(seen.connection().offer_a.ird, 4U);
+  EXPECT_EQ(seen.connection().offer_b.ord, 1U);
+  expect_all(seen);
+  EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+  EXPECT_EQ(seen.analysis.infiniband().bad_checksum, 0U);
+  for (const Operation& operation : seen.operations.operations) {
+    EXPECT_EQ(operation.outcome, Operation::Outcome::complete);
+    EXPECT_GE(operation.latency_ns(), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RoceCarriers,
+                         testing::Values(Carrier::ipv4, Carrier::ipv6, Carrier::v1, Carrier::native,
+                                         Carrier::native_global));
+
+TEST(RoceTransports, ExtendedReliableIsLikeReliable) {
+  const Analysed seen(conversation({.transport = IbTransport::xrc}));
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.connection().transport, Transport::xrc);
+  expect_all(seen);
+}
+
+TEST(RoceTransports, UnreliableLosesWithoutRepeating) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {.transport = IbTransport::uc});
+  talk.connect();
+  talk_at_length(talk, false);
+  ASSERT_EQ(Analysed(capture).whole().size(), 18U);
+  for (std::size_t drop = 3; drop < capture.size(); ++drop) {
+    MadeCapture less = capture;
+    less.erase(less.begin() + static_cast<std::ptrdiff_t>(drop));
+    const Analysed seen(less);
+    EXPECT_EQ(seen.connection().transport, Transport::uc);
+    EXPECT_EQ(seen.whole().size(), 17U) << drop;
+    expect_known_bytes(seen.traffic);
+  }
+}
+
+TEST(RoceNumbers, WrapAtEveryPlace) {
+  for (std::uint32_t before = 0; before <= 64; ++before) {
+    const std::uint32_t psn = (0x1000000 - before) & wire::psn_mask;
+    SCOPED_TRACE(before);
+    expect_all(Analysed(conversation({.psn_a = psn, .psn_b = psn})));
+    expect_all(Analysed(conversation({.psn_a = psn, .psn_b = psn ^ 0x800000}, false)));
+  }
+}
+
+TEST(RoceDamage, OnePacketLessIsNeverSilentlyWrong) {
+  const MadeCapture capture = conversation();
+  const auto complete = Analysed(capture).whole();
+  for (std::size_t drop = 0; drop < capture.size(); ++drop) {
+    SCOPED_TRACE(drop);
+    MadeCapture less = capture;
+    less.erase(less.begin() + static_cast<std::ptrdiff_t>(drop));
+    const Analysed seen(less);
+    expect_known_bytes(seen.traffic);
+    // One message at most, and nothing else comes of it.
+    const auto whole = seen.whole();
+    EXPECT_GE(whole.size() + 1, complete.size());
+    EXPECT_TRUE(std::ranges::includes(complete, whole));
+    for (const Violation& violation : seen.traffic.violations) {
+      ADD_FAILURE() << int(violation.kind) << ' ' << violation.found << ' ' << violation.expected;
+    }
+    if (whole.size() == complete.size()) continue;
+    std::size_t incomplete = seen.traffic.lost_packets + seen.traffic.unknown_answers;
+    for (const Operation& operation : seen.operations.operations) {
+      if (operation.outcome != Operation::Outcome::complete) ++incomplete;
+    }
+    EXPECT_GT(incomplete, 0U);
+  }
+}
+
+TEST(RoceDamage, TwoPacketsLessAreNeverSilentlyWrong) {
+  const MadeCapture capture = conversation();
+  const auto complete = Analysed(capture).whole();
+  for (std::size_t drop = 0; drop + 1 < capture.size(); ++drop) {
+    SCOPED_TRACE(drop);
+    MadeCapture less = capture;
+    const auto first = less.begin() + static_cast<std::ptrdiff_t>(drop);
+    less.erase(first, first + 2);
+    const Analysed seen(less);
+    expect_known_bytes(seen.traffic);
+    EXPECT_TRUE(std::ranges::includes(complete, seen.whole()));
+    EXPECT_GE(seen.whole().size() + 2, complete.size());
+  }
+}
+
+TEST(RoceDamage, EachPacketTwiceIsARepeat) {
+  const MadeCapture capture = conversation();
+  for (std::size_t twice = 0; twice < capture.size(); ++twice) {
+    SCOPED_TRACE(twice);
+    MadeCapture more = capture;
+    more.insert(more.begin() + static_cast<std::ptrdiff_t>(twice), capture[twice]);
+    const Analysed seen(more);
+    EXPECT_EQ(seen.connections(), 1U);
+    expect_all(seen);
+  }
+}
+
+// No packet comes more than `window` places too late. The connection manager's stay where they are.
+MadeCapture shuffled(const MadeCapture& capture, weft::test::Random& random, std::size_t window) {
+  std::vector<std::pair<std::size_t, std::size_t>> places;
+  for (std::size_t i = 0; i < capture.size(); ++i) {
+    const bool managed = i < 3 || i + 2 >= capture.size();
+    const std::size_t place = i < 3 ? 0 : managed ? capture.size() + window : i;
+    places.emplace_back(place + (managed ? 0 : random.below(window)), i);
+  }
+  std::ranges::sort(places);
+  MadeCapture out;
+  for (const auto& [place, i] : places) out.push_back(capture[i]);
+  return out;
+}
+
+TEST(RoceDamage, ShuffledPacketsComeOutInOrder) {
+  for (const std::uint64_t seed : weft::test::seeds(200)) {
+    SCOPED_TRACE(weft::test::seed_trace(seed));
+    weft::test::Random random(seed);
+    const Analysed seen(shuffled(conversation(), random, random.between(2, 8)));
+    EXPECT_EQ(seen.connections(), 1U);
+    expect_all(seen);
+  }
+}
+
+TEST(RoceDamage, CutPacketsLackTheirEnds) {
+  const MadeCapture whole = conversation();
+  for (const std::size_t snap_bytes : {60U, 100U, 200U, 320U}) {
+    const Analysed seen(cut(whole, snap_bytes));
+    expect_known_bytes(seen.traffic);
+    EXPECT_TRUE(seen.traffic.violations.empty());
+    EXPECT_EQ(seen.connections(), 1U);
+  }
+}
+
+TEST(RoceDamage, WrongChecksumsCountForNothing) {
+  MadeCapture capture = conversation();
+  const auto complete = Analysed(capture).whole();
+  MadePacket& damaged = capture[8];
+  damaged.bytes.back() ^= std::byte{1};
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.analysis.infiniband().bad_checksum, 1U);
+  ASSERT_EQ(seen.traffic.violations.size(), 1U);
+  EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::bad_checksum);
+  EXPECT_LT(seen.whole().size(), complete.size());
+  expect_known_bytes(seen.traffic);
+}
+
+TEST(RoceJoining, WithoutTheManagerWhatAnswersBelongsTogether) {
+  const Analysed seen(conversation({.qp_a = 0x21, .qp_b = 0x31}, false));
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.connection().beginning, Connection::Beginning::traffic);
+  EXPECT_TRUE(seen.connection().a.known && seen.connection().b.known);
+  EXPECT_EQ(seen.connection().a.number, 0x21U);
+  EXPECT_EQ(seen.connection().b.number, 0x31U);
+  expect_all(seen);
+}
+
+// Packets of all, one after the other.
+MadeCapture interleaved(const std::vector<MadeCapture>& captures) {
+  MadeCapture all;
+  for (std::size_t i = 0; i < captures[0].size(); ++i) {
+    for (const MadeCapture& one : captures) all.push_back(one[i]);
+  }
+  return all;
+}
+
+TEST(RoceJoining, EqualNumbersOfOtherHostsNeverMix) {
+  for (const bool managed : {true, false}) {
+    const Analysed seen(
+        interleaved({conversation({}, managed), conversation({.host_a = 3}, managed),
+                     conversation({.host_a = 3, .host_b = 4}, managed)}));
+    ASSERT_EQ(seen.connections(), 3U);
+    EXPECT_EQ(seen.whole().size(), 3 * messages_at_length);
+    expect_known_bytes(seen.traffic);
+    EXPECT_TRUE(seen.traffic.violations.empty());
+  }
+}
+
+TEST(RoceJoining, EqualKeysAndPsnsOfTheSameHostsNeverMix) {
+  const Analysed seen(interleaved({conversation({}), conversation({.qp_a = 0x12, .qp_b = 0x12}),
+                                   conversation({.qp_a = 0x13, .qp_b = 0x14})}));
+  ASSERT_EQ(seen.connections(), 3U);
+  EXPECT_EQ(seen.whole().size(), 3 * messages_at_length);
+  expect_known_bytes(seen.traffic);
+}
+
+TEST(RoceJoining, ANumberThatIsUsedAgainIsAnotherConnection) {
+  MadeCapture capture = conversation({}, false);
+  for (const MadePacket& packet : conversation({.psn_a = 0x700000, .psn_b = 0x123456}, false)) {
+    capture.push_back(packet);
+  }
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 2U);
+  EXPECT_EQ(seen.whole().size(), 2 * messages_at_length);
+  expect_known_bytes(seen.traffic);
+}
+
+TEST(RoceManager, RejectionsAreSeen) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  capture.resize(1);
+  EXPECT_EQ(Analysed(capture).connection().end, Connection::End::unanswered);
+  talk.reject();
+  EXPECT_EQ(Analysed(capture).connection().end, Connection::End::rejected);
+}
+
+TEST(RoceRecovery, ReceiverNotReadyIsToldWithItsTimer) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  talk.acknowledge_all(false);
+  const std::uint32_t psn = talk.next_psn(Side::a);
+  talk.send(Side::a, 100);
+  const MadePacket sent = capture.back();
+  talk.acknowledge(Side::b, psn, wire::Aeth::rnr_nak(0, 12));
+  capture.push_back(sent);
+  talk.acknowledge(Side::b, psn);
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.traffic.refusals.size(), 1U);
+  EXPECT_EQ(seen.traffic.refusals[0].kind, Refusal::Kind::receiver_not_ready);
+  EXPECT_EQ(seen.traffic.refusals[0].timer_ns, 640'000U);
+  ASSERT_EQ(seen.operations.operations.size(), 1U);
+  EXPECT_EQ(seen.operations.operations[0].not_ready, 1U);
+  EXPECT_EQ(seen.operations.operations[0].outcome, Operation::Outcome::complete);
+  EXPECT_EQ(seen.traffic.repeated_bytes, 100U);
+}
+
+// A packet that was lost before it was captured is asked for again, with all that came behind it.
+TEST(RoceRecovery, GoesBackToWhatWasLost) {
+  MadeCapture sent;
+  RoceTalk talk(sent, {});
+  talk.connect();
+  talk.acknowledge_all(false);
+  const std::uint32_t psn = talk.next_psn(Side::a);
+  talk.send(Side::a, 1'000);
+  talk.write(Side::a, 7, 0x1000, 1'000);
+  const std::size_t first = 3;
+  for (std::size_t lost = first; lost < sent.size(); ++lost) {
+    MadeCapture capture = sent;
+    capture.erase(capture.begin() + static_cast<std::ptrdiff_t>(lost));
+    RoceTalk answers(capture, {});
+    answers.acknowledge(Side::b, wire::psn_plus(psn, lost - first),
+                        wire::Aeth::nak(0, wire::Aeth::Nak::psn_sequence_error));
+    capture.insert(capture.end(), sent.begin() + static_cast<std::ptrdiff_t>(lost), sent.end());
+    answers.acknowledge(Side::b, wire::psn_plus(psn, sent.size() - first - 1));
+    const Analysed seen(capture);
+    EXPECT_EQ(seen.whole().size(), 2U) << lost;
+    EXPECT_EQ(seen.traffic.lost_packets, 0U);
+    expect_known_bytes(seen.traffic);
+    for (const Operation& operation : seen.operations.operations) {
+      EXPECT_TRUE(operation.confirmed);
+    }
+  }
+}
+
+TEST(RoceCongestion, MarksAndNotificationsAreCounted) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  talk.set_ecn(3);
+  talk.send(Side::a, 1'000);
+  talk.set_ecn(0);
+  wire::IbHeaders notification;
+  notification.bth.opcode = wire::congestion_notification;
+  notification.bth.becn = true;
+  talk.packet(Side::b, notification, Content(16));
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.traffic.congestion_marked, 5U);  // four packets and their acknowledgement
+  EXPECT_EQ(seen.traffic.congestion_notified, 1U);
+  EXPECT_EQ(seen.analysis.infiniband().congestion_notifications, 1U);
+}
+
+TEST(RoceRules, LengthsMustFit) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  wire::IbHeaders headers;
+  headers.bth.opcode = {IbTransport::rc, wire::IbOperation::write_only};
+  headers.bth.psn = talk.next_psn(Side::a);
+  headers.reth = {.address = 0x1000, .key = 7, .length_bytes = 50};
+  talk.packet(Side::a, headers, memory_bytes(7, 0x1000, 40));
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.traffic.violations.size(), 1U);
+  EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::wrong_length);
+  EXPECT_EQ(seen.traffic.violations[0].found, 40U);
+  EXPECT_EQ(seen.traffic.violations[0].expected, 50U);
+}
+
+TEST(RoceRules, AMessageMustEnd) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  wire::IbHeaders headers;
+  headers.bth.opcode = {IbTransport::rc, wire::IbOperation::send_first};
+  headers.bth.psn = talk.next_psn(Side::a);
+  talk.packet(Side::a, headers, Content(256));
+  headers.bth.opcode.operation = wire::IbOperation::send_only;
+  headers.bth.psn += 1;
+  talk.packet(Side::a, headers, Content(10));
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.traffic.violations.size(), 1U);
+  EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::bad_header);
+}
+
+TEST(RoceRules, AnAnswerMustNotBeLongerThanItsRequest) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  wire::IbHeaders request;
+  request.bth.opcode = {IbTransport::rc, wire::IbOperation::read_request};
+  request.bth.psn = talk.next_psn(Side::a);
+  request.reth = {.address = 0x1000, .key = 7, .length_bytes = 50};
+  talk.packet(Side::a, request);
+  wire::IbHeaders answer;
+  answer.bth.opcode = {IbTransport::rc, wire::IbOperation::read_response_only};
+  answer.bth.psn = request.bth.psn;
+  talk.packet(Side::b, answer, Content(60));
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.traffic.violations.size(), 1U);
+  EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::answer_beyond_request);
+}
+
+}  // namespace
+}  // namespace weft::capture::test

@@ -1,0 +1,156 @@
+// Each finding about the transport, from a capture that shows what it is about; and none from one
+// that does not.
+#include "capture/traffic_findings.h"
+
+#include <gtest/gtest.h>
+
+#include "capture/made_roce.h"
+
+namespace weft::capture::test {
+namespace {
+
+struct FindingLog final : FindingSink {
+  void on_finding(const Finding& finding) override { findings.push_back(finding); }
+  std::vector<Finding> findings;
+};
+
+std::vector<Finding> findings_of(const MadeCapture& capture) {
+  FindingLog log;
+  Analysis analysis;
+  TrafficFindings findings(analysis.connections(), log);
+  analysis.add_sink(findings);
+  analysis.add_operations(findings);
+  feed(analysis, capture);
+  findings.finish();
+  return log.findings;
+}
+
+struct TrafficFindingsTest : testing::Test {
+  MadeCapture capture;
+  RoceTalk talk{capture, {}};
+
+  void SetUp() override { talk.connect(); }
+
+  // The number of the frame that was made last.
+  [[nodiscard]] std::uint64_t last_frame() const { return capture.size(); }
+  void again(std::size_t frame) { capture.push_back(MadePacket(capture[frame - 1])); }
+  Finding only() {
+    const auto found = findings_of(capture);
+    EXPECT_EQ(found.size(), 1U);
+    if (found.empty()) return {};
+    EXPECT_EQ(found[0].sentence.back(), '.');
+    return found[0];
+  }
+  void expect_only(std::string_view kind, const std::vector<std::uint64_t>& frames) {
+    const Finding found = only();
+    EXPECT_EQ(found.kind, kind) << found.sentence;
+    EXPECT_EQ(found.frames, frames) << found.sentence;
+  }
+};
+
+TEST_F(TrafficFindingsTest, NothingIsFoundWhereNothingIsWrong) {
+  talk.send(Side::a, 1'000);
+  talk.write(Side::b, 1, 0x1000, 1'000);
+  talk.read(Side::a, 1, 0x1000, 1'000);
+  talk.disconnect();
+  EXPECT_TRUE(findings_of(capture).empty());
+}
+
+TEST_F(TrafficFindingsTest, Refused) {
+  talk.acknowledge_all(false);
+  const auto psn = talk.next_psn(Side::a);
+  talk.write(Side::a, 1, 0x1000, 10);
+  talk.acknowledge(Side::b, psn, wire::Aeth::nak(0, wire::Aeth::Nak::remote_access_error));
+  expect_only(finding::refused, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, NotReadyTellsTimersAndWhatTheyCost) {
+  talk.acknowledge_all(false);
+  const auto psn = talk.next_psn(Side::a);
+  talk.send(Side::a, 10);
+  talk.acknowledge(Side::b, psn, wire::Aeth::rnr_nak(0, 12));
+  const auto first = last_frame();
+  talk.acknowledge(Side::b, psn, wire::Aeth::rnr_nak(0, 12));
+  const auto second = last_frame();
+  talk.acknowledge(Side::b, psn);
+  const Finding found = only();
+  EXPECT_EQ(found.kind, finding::not_ready);
+  EXPECT_EQ(found.frames, (std::vector<std::uint64_t>{first, second}));
+  EXPECT_NE(found.sentence.find("2 RNR NAKs (timers of 1.28 ms in all), which cost 20.0 µs"),
+            std::string::npos)
+      << found.sentence;
+}
+
+TEST_F(TrafficFindingsTest, Repeated) {
+  talk.send(Side::a, 10);
+  again(last_frame() - 1);
+  expect_only(finding::repeated, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, SequenceError) {
+  const auto psn = talk.next_psn(Side::a);
+  talk.acknowledge(Side::b, psn, wire::Aeth::nak(0, wire::Aeth::Nak::psn_sequence_error));
+  expect_only(finding::sequence_error, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, NotCaptured) {
+  talk.send(Side::a, 10);
+  capture.erase(capture.end() - 2);
+  talk.send(Side::a, 10);
+  expect_only(finding::not_captured, {last_frame() - 1});
+}
+
+TEST_F(TrafficFindingsTest, UnansweredRequest) {
+  talk.read(Side::a, 1, 0x1000, 10);
+  capture.pop_back();
+  expect_only(finding::unanswered_request, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, CongestionMet) {
+  talk.set_ecn(3);
+  talk.acknowledge_all(false);
+  talk.send(Side::a, 10);
+  expect_only(finding::congestion, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, BadChecksum) {
+  talk.send(Side::a, 10);
+  again(last_frame() - 1);
+  capture.back().bytes.back() ^= std::byte{1};
+  expect_only("bad-checksum", {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, BadVersion) {
+  wire::IbHeaders headers;
+  headers.bth.opcode.operation = wire::IbOperation::send_only;
+  headers.bth.psn = talk.next_psn(Side::a);
+  headers.bth.version = 3;
+  talk.packet(Side::a, headers);
+  expect_only("bad-version", {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, ConnectionsThatCameToNothing) {
+  capture.resize(1);
+  expect_only(finding::unanswered_connection, {1});
+  talk.reject();
+  expect_only(finding::rejected_connection, {2});
+}
+
+TEST_F(TrafficFindingsTest, HalfOpen) {
+  talk.disconnect();
+  capture.pop_back();
+  expect_only(finding::half_open, {last_frame()});
+}
+
+TEST_F(TrafficFindingsTest, OftenIsOneFindingWithItsFirstFrames) {
+  talk.send(Side::a, 10);
+  const auto sent = last_frame() - 1;
+  for (int i = 0; i < 100; ++i) again(sent);
+  const Finding found = only();
+  EXPECT_EQ(found.frames.size(), TrafficFindings::max_frames);
+  EXPECT_NE(found.sentence.find("1.00 kB again, in 100 packets"), std::string::npos)
+      << found.sentence;
+}
+
+}  // namespace
+}  // namespace weft::capture::test
