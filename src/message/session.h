@@ -111,6 +111,7 @@ class Session {
   void restore() { credits_.restore(); }
   // The peer sends no more, and all it sent was taken.
   [[nodiscard]] bool finished_by_peer() const { return peer_closed_ && inbox_.empty(); }
+  [[nodiscard]] bool closed_by_peer() const { return peer_closed_; }
   [[nodiscard]] std::size_t inbox_messages() const { return inbox_.size(); }
 
  private:
