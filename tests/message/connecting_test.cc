@@ -11,7 +11,7 @@
 namespace weft::message::testing {
 namespace {
 
-// --- T4.3: who does not get a connection ---------------------------------------------------------
+// --- Who does not get a connection ---------------------------------------------------------
 
 struct Attempt {
   explicit Attempt(EventLoop& loop, std::uint16_t port, const Options& options = {},
@@ -210,7 +210,6 @@ TEST(Connecting, PrivateDataGoesBothWays) {
   EXPECT_EQ(text_of(accepted.peer_private_data()), "from there");
 }
 
-// T4.7
 TEST(Connecting, SixtyFourClientsOnOneListener) {
   EventLoop loop;
   std::vector<std::string> seen;
@@ -269,7 +268,6 @@ TEST(Connecting, SeveralLoopsShareAListener) {
 
 // --- Ending --------------------------------------------------------------------------------------
 
-// T4.5
 TEST(Ending, DisconnectFailsWhatIsNotSentOnceEach) {
   Limits limits;
   limits.credits = 1;

@@ -14,7 +14,6 @@
 namespace weft::message::testing {
 namespace {
 
-// T4.6
 TEST(EventLoop, StepWithNothingToDoReturnsAtOnceOrAtTheDeadline) {
   EventLoop loop;
   EXPECT_EQ(loop.step(), 0U);
@@ -92,7 +91,7 @@ TEST(EventLoop, StepFromACallbackIsALogicError) {
   EXPECT_EQ(loop.step(), 1U);
 }
 
-// TSan: several threads post sends, the loop has its own, and statuses are read anywhere.
+// Several threads post sends, the loop has its own, and statuses are read anywhere.
 TEST(EventLoop, ManyThreadsSendByPosting) {
   Sides sides;
   std::atomic<int> sent{0};

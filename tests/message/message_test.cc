@@ -51,7 +51,7 @@ TEST(Message, CarriesTypeTagAndLength) {
   EXPECT_EQ(seen[2], (std::array<std::uint64_t, 3>{3, 3, 100'000}));
 }
 
-// T4.2: ten thousand messages of all sizes in both directions, in order, each sent once.
+// Ten thousand messages of all sizes in both directions, in order, each sent once.
 TEST(Message, TenThousandOfAllSizesInOrder) {
   for (const auto seed : test::seeds(1)) {
     SCOPED_TRACE(test::seed_trace(seed));
@@ -106,7 +106,6 @@ TEST(Message, TenThousandOfAllSizesInOrder) {
   }
 }
 
-// T4.8
 TEST(Message, TooLongIsRefusedAtOnceByTheLimitOfEitherSide) {
   Limits limits;
   limits.max_message_bytes = 1000;
@@ -205,7 +204,7 @@ TEST(Message, KeptBuffersOutliveEverything) {
   }
 }
 
-// T4.4: the receiver does nothing, the sender is told to wait; then everything arrives.
+// The receiver does nothing, the sender is told to wait; then everything arrives.
 TEST(Message, AStalledReceiverStallsItsSenderAndNothingIsLost) {
   Limits limits;
   limits.credits = 4;
