@@ -12,6 +12,7 @@
 
 #include "weft/message/buffer.hpp"
 #include "weft/message/connection.hpp"
+#include "weft/message/coroutine.hpp"
 #include "weft/message/event_loop.hpp"
 #include "weft/message/limits.hpp"
 #include "weft/message/listener.hpp"

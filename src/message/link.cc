@@ -222,6 +222,7 @@ void Link::on_established(const Event& event) {
   const auto handlers = handlers_;
   Connection connection(shared_from_this());
   if (handlers->established) handlers->established(connection);
+  wake_waiters();
 }
 
 // The work is not done where the connection has ended before.

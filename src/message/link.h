@@ -16,6 +16,7 @@ namespace weft::message::detail {
 
 // A message on its way out, with what keeps its memory.
 struct Record : OutMessage {
+  std::weak_ptr<Link> link;
   struct Piece {
     std::byte* at;
     std::uint64_t bytes;
@@ -70,6 +71,13 @@ class Link : public std::enable_shared_from_this<Link> {
   [[nodiscard]] std::string local_address() const;
   [[nodiscard]] std::string peer_address() const;
   void set_handlers(Handlers handlers);
+  // Resumes the coroutine as soon as that is so, or the connection has ended.
+  void await(std::shared_ptr<Suspension> suspension, std::function<bool()> ready);
+  [[nodiscard]] std::shared_ptr<Suspension> suspension(Deadline deadline, std::stop_token stop);
+  // Why there is no connection. Throws it.
+  [[noreturn]] void throw_error() const;
+  [[nodiscard]] bool has_message() const { return session_ && session_->has_ready(); }
+  [[nodiscard]] bool was_established() const { return was_established_; }
   void* user;
 
  private:
@@ -123,6 +131,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::size_t hand_over(std::size_t most);
   std::size_t tell_changes(std::size_t most);
   void tell_writable();
+  void wake_waiters();
   // Once: the end is dealt with in the loop, soon.
   void end(Ending::By by, int error, std::string what);
   void finish();
@@ -164,6 +173,11 @@ class Link : public std::enable_shared_from_this<Link> {
   bool waits_for_memory_ = false;
   bool refused_ = false;  // a send, with EAGAIN
   bool discard_ = false;  // nobody wants what has come
+  struct Waiter {
+    std::shared_ptr<Suspension> suspension;
+    std::function<bool()> ready;
+  };
+  std::vector<Waiter> waiters_;
   TimePoint heard_{};
   bool asked_ = false;
   Statistics counted_;

@@ -101,6 +101,20 @@ void Link::tell_writable() {
   if (handlers->writable) handlers->writable(connection);
 }
 
+// Of those that wait, whoever has it now.
+void Link::wake_waiters() {
+  for (std::size_t i = 0; i < waiters_.size();) {
+    if (waiters_[i].suspension->waits() && !waiters_[i].ready()) {
+      ++i;
+      continue;
+    }
+    const auto suspension = std::move(waiters_[i].suspension);
+    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    suspension->resume(Woken::ready);
+    i = 0;  // it may have changed anything
+  }
+}
+
 // --- The end -------------------------------------------------------------------------------------
 
 void Link::end(Ending::By by, int error, std::string what) {
@@ -165,6 +179,7 @@ void Link::tell_end() {
     }
   } again{self};
   while (session_ && (hand_over(64) > 0 || tell_changes(64) > 0)) continue;
+  wake_waiters();
   const auto handlers = handlers_;
   if (!loop_) return;  // a callback has destroyed it
   Connection connection(self);
@@ -193,6 +208,9 @@ void Link::cut() {
   // Nobody is told, but every status is right, and memory is free.
   handlers_.reset();
   if (session_) (void)tell_changes(SIZE_MAX);
+  // Coroutines that wait are destroyed with the loop.
+  const auto waiters = std::move(waiters_);
+  waiters_.clear();
 }
 
 }  // namespace weft::message::detail

@@ -33,6 +33,7 @@ std::size_t Link::turn() {
   done += tell_changes(2 * batch);
   pump();
   tell_writable();
+  wake_waiters();
   if (end_ || !loop_) return done;
   if (session_->finished_by_peer()) end(Ending::By::peer, 0, "");
   const bool more = polled >= batch || (session_->has_ready() && handlers_->message);

@@ -31,6 +31,7 @@ Sending Link::take(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
   record->confirm = options.confirm;
+  record->link = weak_from_this();
   session_->enqueue(record);
   pump();
   return Sending(std::move(record));
@@ -158,6 +159,23 @@ std::string Link::local_address() const {
 
 std::string Link::peer_address() const {
   return id_ ? id_->peer_address() : std::string();
+}
+
+// --- Coroutines ----------------------------------------------------------------------------------
+
+std::shared_ptr<Suspension> Link::suspension(Deadline deadline, std::stop_token stop) {
+  return std::make_shared<Suspension>(loop_ ? loop_->weak_from_this() : std::weak_ptr<LoopCore>(),
+                                      deadline, std::move(stop));
+}
+
+void Link::await(std::shared_ptr<Suspension> suspension, std::function<bool()> ready) {
+  waiters_.push_back({std::move(suspension), std::move(ready)});
+}
+
+void Link::throw_error() const {
+  if (rejected_) throw *rejected_;
+  if (end_) throw Error(end_->ending.error_number, end_->what);
+  throw Error(ECANCELED, "there is no connection");
 }
 
 void Link::set_handlers(Handlers handlers) {

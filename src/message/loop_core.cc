@@ -66,6 +66,8 @@ LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
 
 LoopCore::~LoopCore() {
   shut();
+  // Not before: shut() may come from one of them.
+  while (!tasks_.empty()) std::coroutine_handle<>::from_address(*tasks_.begin()).destroy();
   for (const int fd : {epoll_, wake_, timer_}) {
     if (fd >= 0) close(fd);
   }

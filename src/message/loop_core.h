@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <coroutine>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "message/pool.h"
@@ -106,6 +108,9 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void ready(std::shared_ptr<Link> link);
   // Calls `work` from step(), soon.
   void defer(std::function<void()> work);
+  // A coroutine that runs by itself, from its start to its end.
+  void add_task(std::coroutine_handle<> frame) { tasks_.insert(frame.address()); }
+  void remove_task(std::coroutine_handle<> frame) { tasks_.erase(frame.address()); }
   // The link waits for memory of a pool.
   void wait_for_memory(std::shared_ptr<Link> link);
 
@@ -158,6 +163,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::vector<std::shared_ptr<Device>> devices_;
   std::deque<std::shared_ptr<Link>> ready_;
   std::deque<std::shared_ptr<Link>> hungry_;
+  std::unordered_set<void*> tasks_;
 };
 
 }  // namespace weft::message::detail

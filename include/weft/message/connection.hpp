@@ -15,6 +15,7 @@
 #include "weft/error.hpp"
 #include "weft/export.hpp"
 #include "weft/message/buffer.hpp"
+#include "weft/message/coroutine.hpp"
 #include "weft/message/limits.hpp"
 #include "weft/message/status.hpp"
 #include "weft/verbs.hpp"
@@ -83,6 +84,16 @@ class Sending {
   [[nodiscard]] WEFT_API std::uint32_t type() const;
   [[nodiscard]] WEFT_API std::uint64_t tag() const;
   friend bool operator==(const Sending& a, const Sending& b) { return a.record_ == b.record_; }
+
+  // Whether nothing more will become of it: sent, delivered where that was asked for, or failed.
+  [[nodiscard]] WEFT_API bool is_settled() const;
+  // Waits until it is, and answers its status, which is what it was where the wait ended early.
+  // `co_await connection.send(...)` is this without a deadline. Only in the loop's thread.
+  [[nodiscard]] WEFT_API detail::Wait<Status> settled(Deadline deadline = Deadline::never(),
+                                                      std::stop_token stop = {}) const;
+  friend detail::Wait<Status> operator co_await(const Sending& sending) {
+    return sending.settled();
+  }
 
  private:
   friend class detail::Link;
@@ -177,6 +188,18 @@ class Connection {
   // it counts as its delivery. Also after the end.
   [[nodiscard]] WEFT_API std::optional<Received> receive();
 
+  // --- For coroutines
+  // Until it is established. Throws the Error that there was instead, ETIMEDOUT or ECANCELED.
+  [[nodiscard]] WEFT_API detail::Wait<void> established(Deadline deadline = Deadline::never(),
+                                                        std::stop_token stop = {}) const;
+  // The next message; nothing where the connection has ended, or the wait.
+  [[nodiscard]] WEFT_API detail::Wait<std::optional<Received>> next(
+      Deadline deadline = Deadline::never(), std::stop_token stop = {}) const;
+  // Until writable(); false where the connection has ended, or the wait.
+  [[nodiscard]] WEFT_API detail::Wait<bool> until_writable(Deadline deadline = Deadline::never(),
+                                                           std::stop_token stop = {}) const;
+
+  // --- The end
   // At once: what is not sent has failed. The callbacks for it, and `disconnected`, come from the
   // loop.
   WEFT_API void disconnect();

@@ -14,6 +14,7 @@
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
 #include "weft/message/connection.hpp"
+#include "weft/message/coroutine.hpp"
 #include "weft/message/limits.hpp"
 #include "weft/message/listener.hpp"
 
@@ -64,6 +65,12 @@ class EventLoop {
   // False where it was called already.
   WEFT_API bool cancel(TimerId timer);
 
+  // Runs a coroutine in the loop's thread, from any thread. What it throws comes out of step().
+  // What still waits when the loop ends is destroyed where it waits.
+  WEFT_API void spawn(Task<> task);
+  // For a coroutine: a pause; false where it was stopped.
+  [[nodiscard]] WEFT_API detail::Wait<bool> sleep(Deadline deadline, std::stop_token stop = {});
+
   // --- Connections
   // Begins to connect; `established` or `error` follows. Host names are resolved during the call.
   // Throws Error where it cannot even begin.
@@ -78,9 +85,31 @@ class EventLoop {
   [[nodiscard]] WEFT_API std::size_t connections() const;
 
  private:
+  friend class Acceptor;
   friend class Request;
   [[nodiscard]] WEFT_API bool is_inside() const;
   std::shared_ptr<detail::LoopCore> core_;
+};
+
+// A listener for coroutines. Requests wait in it until they are awaited; it may be destroyed when
+// nobody awaits it.
+class Acceptor {
+ public:
+  WEFT_API Acceptor(EventLoop& loop, const Address& address, int backlog = 0);
+  WEFT_API ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+  // The next request; nothing where the wait has ended.
+  [[nodiscard]] WEFT_API detail::Wait<std::optional<Request>> next(
+      Deadline deadline = Deadline::never(), std::stop_token stop = {});
+
+ private:
+  struct Queue;
+  std::weak_ptr<detail::LoopCore> loop_;
+  std::shared_ptr<Queue> queue_;
+  Listener listener_;
 };
 
 }  // namespace weft::message
