@@ -71,6 +71,53 @@ class Examples(unittest.TestCase):
             _, err = server.communicate(timeout=LIMIT_S)
             self.assertEqual(server.returncode, 0, err)
 
+    def test_send_and_receive_one_message(self):
+        with start("weft-recv", "127.0.0.1", 0) as receiver:
+            port = receiver.stdout.readline().split()[-1]
+            out = self.run_to_end("weft-send", "127.0.0.1", port)
+            self.assertEqual(out, "connection established\nmessage sent\n")
+            out, err = receiver.communicate(timeout=LIMIT_S)
+            self.assertEqual(receiver.returncode, 0, err)
+            self.assertEqual(out, "connection established\nmessage received\n4096 bytes\n")
+
+    def test_send_to_nobody(self):
+        with start("weft-recv", "127.0.0.1", 0) as receiver:
+            port = receiver.stdout.readline().split()[-1]
+            receiver.kill()
+        with start("weft-send", "127.0.0.1", port) as sender:
+            _, err = sender.communicate(timeout=LIMIT_S)
+        self.assertEqual(sender.returncode, 1)
+        self.assertIn("nobody listens there", err)
+
+    def test_chat(self):
+        with start("chat", "serve") as server:
+            port = server.stdout.readline().split()[-1]
+            with start("chat", "127.0.0.1", port, "Ann") as ann:
+                self.assertEqual(ann.stdout.readline(), "Ann is here\n")
+                with start("chat", "127.0.0.1", port, "Bob") as bob:
+                    self.assertEqual(ann.stdout.readline(), "Bob is here\n")
+                    ann.stdin.write("Hello!\nHow are you?\n")
+                    ann.stdin.flush()
+                    self.assertEqual(bob.stdout.readline(), "Bob is here\n")
+                    self.assertEqual(bob.stdout.readline(), "Ann: Hello!\n")
+                    self.assertEqual(bob.stdout.readline(), "Ann: How are you?\n")
+                    out, err = bob.communicate("Fine.\n", timeout=LIMIT_S)
+                    self.assertEqual((bob.returncode, out), (0, ""), err)
+                self.assertEqual(ann.stdout.readline(), "Bob: Fine.\n")
+                self.assertEqual(ann.stdout.readline(), "Bob has left\n")
+                _, err = ann.communicate(timeout=LIMIT_S)
+                self.assertEqual(ann.returncode, 0, err)
+            _, err = server.communicate(timeout=LIMIT_S)
+            self.assertEqual(server.returncode, 0, err)
+
+    def test_rpc(self):
+        with start("rpc", "serve") as server:
+            port = server.stdout.readline().split()[-1]
+            out = self.run_to_end("rpc", "127.0.0.1", port, "warp", "weft")
+            self.assertEqual(out, "WARP\npraw\nWEFT\ntfew\n")
+            _, err = server.communicate(timeout=LIMIT_S)
+            self.assertEqual(server.returncode, 0, err)
+
 
 if __name__ == "__main__":
     EXAMPLES = pathlib.Path(sys.argv.pop(sys.argv.index("--build") + 1)) / "examples"

@@ -1,0 +1,81 @@
+// Registered memory for messages.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "weft/export.hpp"
+
+namespace weft::message {
+
+class Received;
+
+namespace detail {
+struct Block;
+class Link;
+}  // namespace detail
+
+// A buffer of the loop's pool: to be filled and sent, or one that a message came in. It has one
+// owner; a message that is sent from it shares the memory until it is sent or has failed, so that
+// the buffer may be destroyed at any time. It may outlive its connection and its loop, and be
+// destroyed in any thread.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept
+      : block_(std::move(other.block_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    block_ = std::move(other.block_);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+  }
+  ~Buffer() = default;
+
+  [[nodiscard]] explicit operator bool() const { return block_ != nullptr; }
+  // Not to be changed while a message is sent from it.
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data_, bytes_}; }
+  [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
+  // Makes it shorter: a message is as long as its buffer.
+  void truncate(std::size_t bytes) { bytes_ = bytes < bytes_ ? bytes : bytes_; }
+
+ private:
+  friend class Received;
+  friend class detail::Link;
+  Buffer(std::shared_ptr<detail::Block> block, std::byte* data, std::size_t bytes)
+      : block_(std::move(block)), data_(data), bytes_(bytes) {}
+
+  std::shared_ptr<detail::Block> block_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// A message that has come.
+class Received {
+ public:
+  Received(Received&&) noexcept = default;
+  Received& operator=(Received&&) noexcept = default;
+
+  [[nodiscard]] std::uint32_t type() const { return type_; }
+  [[nodiscard]] std::uint64_t tag() const { return tag_; }
+  // Valid as long as this object; in a callback, until the callback returns.
+  [[nodiscard]] std::span<std::byte> bytes() const { return buffer_.bytes(); }
+  [[nodiscard]] std::size_t size_bytes() const { return buffer_.size_bytes(); }
+  // The memory is the caller's from now on, for as long as it likes; bytes() is empty afterwards.
+  [[nodiscard]] WEFT_API Buffer keep();
+
+ private:
+  friend class detail::Link;
+  Received(Buffer buffer, std::uint32_t type, std::uint64_t tag)
+      : buffer_(std::move(buffer)), type_(type), tag_(tag) {}
+
+  Buffer buffer_;
+  std::uint32_t type_;
+  std::uint64_t tag_;
+};
+
+}  // namespace weft::message

@@ -1,0 +1,121 @@
+// The handles: see link.h for what is behind them.
+#include "weft/message/connection.hpp"
+
+#include <stdexcept>
+
+#include "message/link.h"
+
+namespace weft::message {
+
+Rejected::Rejected(RejectReason reason, const std::string& what,
+                   std::vector<std::byte> private_data)
+    : Error(ECONNREFUSED, what), reason_(reason), private_data_(std::move(private_data)) {}
+
+Buffer Received::keep() {
+  if (buffer_) buffer_.block_->pool->count(*buffer_.block_);
+  return std::move(buffer_);
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+Status Sending::status() const {
+  return record_ ? record_->status.load() : Status::failed;
+}
+
+int Sending::error_number() const {
+  return record_ ? record_->error.load() : error_;
+}
+
+std::uint64_t Sending::size_bytes() const {
+  return record_ ? record_->bytes : 0;
+}
+
+std::uint32_t Sending::type() const {
+  return record_ ? record_->type : 0;
+}
+
+std::uint64_t Sending::tag() const {
+  return record_ ? record_->tag : 0;
+}
+
+// --- Connection ----------------------------------------------------------------------------------
+
+detail::Link& Connection::link() const {
+  if (!link_) throw std::logic_error("a connection that is none was used");
+  link_->check_thread();
+  return *link_;
+}
+
+Sending Connection::send(std::span<const std::byte> bytes, const SendOptions& options) {
+  return link().send_copy(bytes, options);
+}
+
+Sending Connection::send(const Buffer& buffer, const SendOptions& options) {
+  return link().send_buffer(buffer, options);
+}
+
+Sending Connection::send(std::span<const LocalSlice> pieces, const SendOptions& options) {
+  return link().send_pieces(pieces, options);
+}
+
+Buffer Connection::allocate(std::size_t bytes) const {
+  return link().allocate(bytes);
+}
+
+const verbs::ProtectionDomain& Connection::domain() const {
+  return link().domain();
+}
+
+std::optional<Received> Connection::receive() {
+  return link().receive();
+}
+
+void Connection::disconnect() {
+  link().disconnect();
+}
+
+void Connection::disconnect_after_sending() {
+  link().disconnect_after_sending();
+}
+
+State Connection::state() const {
+  return link().state();
+}
+
+bool Connection::writable() const {
+  return link().writable();
+}
+
+std::uint64_t Connection::max_message_bytes() const {
+  return link().max_message_bytes();
+}
+
+Statistics Connection::statistics() const {
+  return link().statistics();
+}
+
+std::span<const std::byte> Connection::peer_private_data() const {
+  return link().peer_private_data();
+}
+
+std::string Connection::local_address() const {
+  return link().local_address();
+}
+
+std::string Connection::peer_address() const {
+  return link().peer_address();
+}
+
+void Connection::set_handlers(Handlers handlers) {
+  link().set_handlers(std::move(handlers));
+}
+
+void* Connection::user() const {
+  return link().user;
+}
+
+void Connection::set_user(void* user) {
+  link().user = user;
+}
+
+}  // namespace weft::message

@@ -1,0 +1,211 @@
+#include "weft/message/coroutine.hpp"
+
+#include <deque>
+
+#include "message/link.h"
+#include "message/loop_core.h"
+#include "weft/message/event_loop.hpp"
+
+namespace weft::message {
+namespace detail {
+
+// --- Suspension ----------------------------------------------------------------------------------
+
+Suspension::Suspension(std::weak_ptr<LoopCore> loop, Deadline deadline, std::stop_token stop)
+    : loop_(std::move(loop)), deadline_(deadline), stop_(std::move(stop)) {}
+
+Suspension::~Suspension() = default;
+
+void Suspension::suspend(std::coroutine_handle<> waiting) {
+  waiting_ = waiting;
+  const auto loop = loop_.lock();
+  if (!loop) return;
+  if (const int ms = deadline_.poll_timeout_ms(); ms >= 0) {
+    timer_ = loop->after(std::chrono::milliseconds(ms), [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->resume(Woken::late);
+    });
+  }
+  if (stop_.stop_possible()) callback_.emplace(stop_, Stop{this});
+}
+
+// In the thread that requests the stop.
+void Suspension::Stop::operator()() const noexcept {
+  const auto loop = suspension->loop_.lock();
+  if (!loop) return;
+  loop->post([weak = suspension->weak_from_this()] {
+    if (const auto self = weak.lock()) self->resume(Woken::stopped);
+  });
+}
+
+void Suspension::resume(Woken why) {
+  if (!waiting_) return;
+  why_ = why;
+  const auto waiting = waiting_;
+  forget();
+  waiting.resume();
+}
+
+void Suspension::forget() {
+  waiting_ = nullptr;
+  callback_.reset();
+  const auto loop = timer_ ? loop_.lock() : nullptr;
+  if (loop) loop->cancel(timer_);
+  timer_ = 0;
+}
+
+// --- Tasks that run by themselves ----------------------------------------------------------------
+
+namespace {
+
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() {
+      return {std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
+    [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
+    [[nodiscard]] std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const noexcept {}
+    void unhandled_exception() const noexcept { std::terminate(); }  // it catches everything
+  };
+  std::coroutine_handle<promise_type> frame;
+};
+
+// A loop's list has it as long as it exists.
+struct Registered {
+  LoopCore& loop;
+  std::coroutine_handle<> frame;
+  ~Registered() { loop.remove_task(frame); }
+};
+
+struct OwnFrame {
+  std::coroutine_handle<> frame;
+  [[nodiscard]] bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> own) noexcept {
+    frame = own;
+    return false;
+  }
+  [[nodiscard]] std::coroutine_handle<> await_resume() const noexcept { return frame; }
+};
+
+Detached run(LoopCore& loop, Task<> task) {
+  const auto own = co_await OwnFrame{};
+  loop.add_task(own);
+  const Registered registered{loop, own};
+  std::exception_ptr failed;
+  try {
+    co_await task;
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (failed) loop.defer([failed] { std::rethrow_exception(failed); });
+}
+
+}  // namespace
+}  // namespace detail
+
+using detail::Suspension;
+using detail::Wait;
+using detail::Woken;
+
+void EventLoop::spawn(Task<> task) {
+  auto shared = std::make_shared<Task<>>(std::move(task));
+  core_->post(
+      [core = core_.get(), shared] { detail::run(*core, std::move(*shared)).frame.resume(); });
+}
+
+Wait<bool> EventLoop::sleep(Deadline deadline, std::stop_token stop) {
+  auto suspension = std::make_shared<Suspension>(core_, deadline, std::move(stop));
+  return {std::move(suspension), [] { return false; }, [](const auto&, const auto&) {},
+          [](Woken why) { return why != Woken::stopped; }};
+}
+
+// --- Sending and connections ---------------------------------------------------------------------
+
+bool Sending::is_settled() const {
+  const Status now = status();
+  return now == Status::failed || now == Status::delivered ||
+         (now == Status::sent && !record_->confirm);
+}
+
+Wait<Status> Sending::settled(Deadline deadline, std::stop_token stop) const {
+  const auto link = record_ ? record_->link.lock() : nullptr;
+  const Sending self = *this;
+  return {
+      link ? link->suspension(deadline, std::move(stop))
+           : std::make_shared<Suspension>(std::weak_ptr<detail::LoopCore>(), deadline, stop),
+      [self, link] { return !link || self.is_settled(); },
+      [link](auto suspension, auto ready) { link->await(std::move(suspension), std::move(ready)); },
+      [self](Woken) { return self.status(); }};
+}
+
+Wait<void> Connection::established(Deadline deadline, std::stop_token stop) const {
+  const auto link = link_;
+  return {
+      this->link().suspension(deadline, std::move(stop)),
+      [link] { return link->was_established() || link->state() == State::ended; },
+      [link](auto suspension, auto ready) { link->await(std::move(suspension), std::move(ready)); },
+      [link](Woken why) {
+        if (link->was_established()) return;
+        if (why == Woken::late) throw Error(ETIMEDOUT, "no connection in time");
+        if (why == Woken::stopped) throw Error(ECANCELED, "nobody waits for the connection");
+        link->throw_error();
+      }};
+}
+
+Wait<std::optional<Received>> Connection::next(Deadline deadline, std::stop_token stop) const {
+  const auto link = link_;
+  return {
+      this->link().suspension(deadline, std::move(stop)),
+      [link] { return link->has_message() || link->state() == State::ended; },
+      [link](auto suspension, auto ready) { link->await(std::move(suspension), std::move(ready)); },
+      [link](Woken) { return link->receive(); }};
+}
+
+Wait<bool> Connection::until_writable(Deadline deadline, std::stop_token stop) const {
+  const auto link = link_;
+  return {
+      this->link().suspension(deadline, std::move(stop)),
+      [link] { return link->writable() || link->state() == State::ended; },
+      [link](auto suspension, auto ready) { link->await(std::move(suspension), std::move(ready)); },
+      [link](Woken) { return link->writable(); }};
+}
+
+// --- Accepting -----------------------------------------------------------------------------------
+
+struct Acceptor::Queue {
+  std::deque<Request> requests;
+  std::deque<std::shared_ptr<Suspension>> waiting;
+};
+
+Acceptor::Acceptor(EventLoop& loop, const Address& address, int backlog)
+    : loop_(loop.core_),
+      queue_(std::make_shared<Queue>()),
+      listener_(loop.listen(
+          address,
+          [queue = queue_](Request request) {
+            queue->requests.push_back(std::move(request));
+            while (!queue->waiting.empty() && !queue->requests.empty()) {
+              const auto first = std::move(queue->waiting.front());
+              queue->waiting.pop_front();
+              first->resume(Woken::ready);
+            }
+          },
+          backlog)) {}
+
+Acceptor::~Acceptor() = default;
+
+Wait<std::optional<Request>> Acceptor::next(Deadline deadline, std::stop_token stop) {
+  const auto queue = queue_;
+  return {
+      std::make_shared<Suspension>(loop_, deadline, std::move(stop)),
+      [queue] { return !queue->requests.empty(); },
+      [queue](auto suspension, const auto&) { queue->waiting.push_back(std::move(suspension)); },
+      [queue](Woken) -> std::optional<Request> {
+        if (queue->requests.empty()) return std::nullopt;
+        std::optional<Request> first(std::move(queue->requests.front()));
+        queue->requests.pop_front();
+        return first;
+      }};
+}
+
+}  // namespace weft::message

@@ -1,0 +1,240 @@
+// What moves: completions in, frames and reads out.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "message/link.h"
+
+namespace weft::message::detail {
+namespace {
+
+constexpr std::size_t batch = 64;
+constexpr std::uint32_t max_reads = 4;
+// Of one read: so that one long message does not keep the others from being read.
+constexpr std::uint64_t read_bytes = std::uint64_t{16} << 20;
+
+}  // namespace
+
+// --- Completions ---------------------------------------------------------------------------------
+
+void Link::on_completion_event() {
+  armed_ = false;
+  loop_->ready(shared_from_this());
+}
+
+std::size_t Link::turn() {
+  if (!was_established_ || !loop_) return 0;  // on_established() comes back to it
+  const auto self = shared_from_this();
+  const std::size_t polled = end_ ? 0 : poll();
+  std::size_t done = polled;
+  refill();
+  pump();
+  done += hand_over(batch);
+  done += tell_changes(2 * batch);
+  pump();
+  tell_writable();
+  wake_waiters();
+  if (end_ || !loop_) return done;
+  if (session_->finished_by_peer()) end(Ending::By::peer, 0, "");
+  const bool more = polled >= batch || (session_->has_ready() && handlers_->message);
+  if (more) loop_->ready(self);
+  return done;
+}
+
+// Takes at most a batch; where that is not all, the queue is not armed.
+std::size_t Link::poll() {
+  std::array<verbs::Completion, 16> some;
+  std::size_t done = 0;
+  while (done < batch && !end_) {
+    const auto got = queue_->poll(some);
+    for (const auto& completion : got) complete(completion);
+    done += got.size();
+    if (!got.empty()) continue;
+    if (armed_) break;
+    queue_->arm();
+    armed_ = true;  // and look again: what came before raises no event
+  }
+  return done;
+}
+
+void Link::complete(const verbs::Completion& completion) {
+  if (!completion.ok()) {
+    if (completion.status() == IBV_WC_WR_FLUSH_ERR) return;  // the reason is on its way
+    return broken(
+        EIO, fmt::format("{}: a request has failed: {}", peer_text_, completion.status_name()));
+  }
+  const auto slot = static_cast<std::uint32_t>(completion.id());
+  switch (static_cast<Work>(completion.id() >> 32)) {
+    case Work::send:
+      return complete_send(slot);
+    case Work::receive:
+      return complete_receive(completion);
+    case Work::read:
+      return complete_read();
+  }
+}
+
+void Link::complete_send(std::uint32_t slot) {
+  free_headers_.push_back(slot);
+  if (const OutPointer message = std::move(under_way_[slot])) session_->on_sent(message);
+  if (closing_slot_ == slot) end(Ending::By::us, 0, "");
+}
+
+void Link::complete_receive(const verbs::Completion& completion) {
+  const auto slot = static_cast<std::uint32_t>(completion.id());
+  heard_ = TimePoint::clock::now();
+  asked_ = false;
+  switch (session_->on_frame(Bytes(receives_[slot]->data, completion.size_bytes()), slot)) {
+    case Session::Taken::violation:
+      return broken(EPROTO,
+                    fmt::format("{} violates the protocol: {}", peer_text_, session_->violation()));
+    case Session::Taken::released:
+      return post_receive(slot);
+    case Session::Taken::kept:
+      return;
+  }
+}
+
+void Link::complete_read() {
+  --reads_under_way_;
+  Fetch& fetch = fetches_.front();
+  if (--fetch.reads > 0 || fetch.asked < fetch.message->bytes) return;
+  session_->on_fetched(*fetch.message);
+  fetched_.push_back(std::move(fetch.block));
+  fetches_.pop_front();
+}
+
+void Link::broken(int error, std::string what) {
+  end(Ending::By::failure, error, std::move(what));
+}
+
+// --- Receives ------------------------------------------------------------------------------------
+
+void Link::post_receive(std::uint32_t slot) {
+  const Block& block = *receives_[slot];
+  const LocalSlice into(reinterpret_cast<std::uint64_t>(block.data),
+                        static_cast<std::uint32_t>(device_->pool->block_bytes()), block.lkey);
+  const int failed = queue_pair_->post_receive(into, work_id(Work::receive, slot));
+  // After the end of a connection that nobody has told us of yet, nothing can be posted.
+  if (failed && !was_established_) broken(failed, "cannot post a receive");
+}
+
+// New receives for those that the user has kept.
+void Link::refill() {
+  while (!missing_.empty() && !end_) {
+    BlockPointer block;
+    try {
+      block = device_->pool->replace_block();
+    } catch (const std::exception& error) {  // out of memory
+      return broken(ENOMEM, fmt::format("no memory for a receive: {}", error.what()));
+    }
+    if (!block) {
+      if (!waits_for_memory_) loop_->wait_for_memory(shared_from_this());
+      waits_for_memory_ = true;
+      return;
+    }
+    const std::uint32_t slot = missing_.back();
+    missing_.pop_back();
+    receives_[slot] = std::move(block);
+    post_receive(slot);
+    session_->restore();
+  }
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+void Link::pump() {
+  if (!was_established_ || end_ || !loop_) return;
+  post_reads();
+  post_frames();
+}
+
+void Link::post_frames() {
+  while (!free_headers_.empty() && !end_) {
+    auto emission = session_->next(TimePoint::clock::now());
+    if (!emission) return;
+    post_frame(*emission);
+  }
+}
+
+// The peer may read these bytes, and no others, until it has.
+void Link::grant(Record& record, Frame& frame) {
+  for (const auto& piece : record.pieces) {
+    record.granted.push_back(device_->domain.register_memory(
+        std::span(piece.at, piece.bytes), static_cast<verbs::Access>(IBV_ACCESS_REMOTE_READ)));
+    frame.pieces.push_back(record.granted.back().remote());
+  }
+}
+
+void Link::post_frame(Emission& emission) {
+  const std::uint32_t slot = free_headers_.back();
+  auto* record = static_cast<Record*>(emission.message.get());
+  const bool offer = emission.frame.kind == Kind::offer;
+  try {
+    if (offer) grant(*record, emission.frame);
+  } catch (const Error& error) {
+    return broken(error.error_number(), error.what());
+  }
+  const std::size_t at = slot * Frame::largest_bytes;
+  const auto place = headers_->elements().subspan(at, Frame::largest_bytes);
+  const std::size_t header_bytes = emission.frame.encode(place);
+  std::array<LocalSlice, 1 + max_pieces> slices;
+  std::size_t count = 0;
+  slices[count++] = headers_->slice(at, header_bytes);
+  if (record && !offer) {
+    for (const auto& piece : record->pieces) {
+      slices[count++] = {reinterpret_cast<std::uint64_t>(piece.at),
+                         static_cast<std::uint32_t>(piece.bytes), piece.lkey};
+    }
+  }
+  free_headers_.pop_back();
+  if (!offer) under_way_[slot] = emission.message;
+  if (emission.frame.kind == Kind::close) closing_slot_ = slot;
+  // Where this fails, the connection has ended, and we will be told.
+  (void)queue_pair_->post_send(std::span(slices).first(count), work_id(Work::send, slot));
+}
+
+// --- Fetching ------------------------------------------------------------------------------------
+
+// Sees to it that the last fetch has bytes that are not asked for yet.
+bool Link::open_fetch() {
+  if (!fetches_.empty() && fetches_.back().asked < fetches_.back().message->bytes) return true;
+  if (!to_fetch_) to_fetch_ = session_->next_fetch();
+  if (!to_fetch_ || waits_for_memory_) return false;
+  BlockPointer block;
+  try {
+    block = device_->pool->take_counted(to_fetch_->bytes);
+  } catch (const std::exception& error) {  // out of memory
+    broken(ENOMEM,
+           fmt::format("no memory for a message of {} bytes: {}", to_fetch_->bytes, error.what()));
+    return false;
+  }
+  if (!block) {
+    waits_for_memory_ = true;
+    loop_->wait_for_memory(shared_from_this());
+    return false;
+  }
+  fetches_.push_back({std::exchange(to_fetch_, nullptr), std::move(block)});
+  return true;
+}
+
+void Link::post_reads() {
+  while (!end_ && reads_under_way_ < max_reads && open_fetch()) {
+    Fetch& fetch = fetches_.back();
+    const verbs::RemoteSlice& piece = fetch.message->pieces[fetch.piece];
+    const std::uint64_t bytes = std::min(piece.size_bytes() - fetch.offset, read_bytes);
+    const LocalSlice into(reinterpret_cast<std::uint64_t>(fetch.block->data + fetch.asked),
+                          static_cast<std::uint32_t>(bytes), fetch.block->lkey);
+    fetch.asked += bytes;
+    ++fetch.reads;
+    ++reads_under_way_;
+    (void)queue_pair_->post_read(into, piece.slice(fetch.offset, bytes), work_id(Work::read, 0));
+    fetch.offset += bytes;
+    if (fetch.offset == piece.size_bytes()) {
+      ++fetch.piece;
+      fetch.offset = 0;
+    }
+  }
+}
+
+}  // namespace weft::message::detail

@@ -1,0 +1,113 @@
+#include "weft/message/listener.hpp"
+
+#include <utility>
+
+#include "message/link.h"
+#include "message/loop_core.h"
+#include "weft/message/event_loop.hpp"
+
+namespace weft::message {
+
+using detail::Link;
+using detail::PendingRequest;
+
+// --- Request -------------------------------------------------------------------------------------
+
+Request::Request(std::unique_ptr<PendingRequest> pending) : pending_(std::move(pending)) {}
+Request::Request(Request&&) noexcept = default;
+
+Request& Request::operator=(Request&& other) noexcept {
+  std::swap(pending_, other.pending_);
+  return *this;
+}
+
+Request::~Request() {
+  if (!pending_) return;
+  detail::Rejection rejection;
+  rejection.reason = detail::Reason::application;
+  detail::reject_quietly(pending_->id, rejection);
+}
+
+namespace {
+
+std::unique_ptr<PendingRequest> decide(std::unique_ptr<PendingRequest>& pending) {
+  if (!pending) throw Error(EALREADY, "the request to connect was decided on before");
+  return std::move(pending);
+}
+
+}  // namespace
+
+std::span<const std::byte> Request::private_data() const {
+  if (!pending_) return {};
+  return pending_->greeting.private_data;
+}
+
+std::string Request::peer_address() const {
+  return pending_ ? pending_->id.peer_address() : std::string();
+}
+
+Connection Request::accept(Handlers handlers, const Options& options) {
+  const auto loop = pending_ ? pending_->loop.lock() : nullptr;
+  if (pending_ && !loop) throw Error(ECANCELED, "the event loop of the request is gone");
+  if (loop) loop->check_thread();
+  if (!pending_) (void)decide(pending_);
+  auto link = std::make_shared<Link>(*loop, std::move(handlers), options);
+  const auto pending = decide(pending_);
+  link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->ticket));
+  return Connection(std::move(link));
+}
+
+Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
+  if (!pending_) (void)decide(pending_);
+  auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);
+  std::shared_ptr<PendingRequest> pending = decide(pending_);
+  pending->id.migrate(loop.core_->events());
+  loop.post([link, pending] {
+    link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->ticket));
+  });
+  return Connection(std::move(link));
+}
+
+void Request::reject(std::span<const std::byte> private_data) {
+  if (private_data.size() > max_private_data_bytes) {
+    throw Error(EINVAL, "too many bytes of private data for a rejection");
+  }
+  const auto pending = decide(pending_);
+  detail::Rejection rejection;
+  rejection.reason = detail::Reason::application;
+  rejection.private_data.assign(private_data.begin(), private_data.end());
+  detail::reject_quietly(pending->id, rejection);
+}
+
+// --- Listener ------------------------------------------------------------------------------------
+
+Listener::Listener(std::weak_ptr<detail::LoopCore> core, std::uint64_t number, std::uint16_t port)
+    : core_(std::move(core)), number_(number), port_(port) {}
+
+Listener::Listener(Listener&& other) noexcept
+    : core_(std::exchange(other.core_, {})), number_(other.number_), port_(other.port_) {}
+
+Listener& Listener::operator=(Listener&& other) noexcept {
+  std::swap(core_, other.core_);
+  std::swap(number_, other.number_);
+  std::swap(port_, other.port_);
+  return *this;
+}
+
+Listener::~Listener() {
+  if (const auto core = core_.lock()) core->close_listener(number_);
+}
+
+std::size_t Listener::connections() const {
+  const auto core = core_.lock();
+  const auto count = core ? core->headcount(number_) : nullptr;
+  return count ? count->connections.load() : 0;
+}
+
+std::uint64_t Listener::turned_away() const {
+  const auto core = core_.lock();
+  const auto count = core ? core->headcount(number_) : nullptr;
+  return count ? count->turned_away : 0;
+}
+
+}  // namespace weft::message

@@ -1,0 +1,162 @@
+// What comes to a loop: events of connections and of completion queues, and requests to connect.
+#include <algorithm>
+#include <utility>
+
+#include "message/link.h"
+#include "message/loop_core.h"
+
+namespace weft::message::detail {
+namespace {
+
+// How much is taken before the next source has its turn.
+constexpr std::size_t batch = 64;
+
+}  // namespace
+
+// --- Events --------------------------------------------------------------------------------------
+
+std::size_t LoopCore::take_completion_events(const Device& device) {
+  std::size_t done = 0;
+  while (done < batch) {
+    const auto context = device.channel.wait(Deadline::now());
+    if (!context) break;
+    ++done;
+    // A number and not a pointer: the connection may be gone.
+    const auto found = links_.find(reinterpret_cast<std::uintptr_t>(*context));
+    if (found != links_.end()) found->second->on_completion_event();
+  }
+  return done;
+}
+
+std::size_t LoopCore::take_connection_events() {
+  std::size_t done = 0;
+  while (done < batch && !shut_) {
+    auto event = events_.next(Deadline::now());
+    if (!event) break;
+    ++done;
+    if (event->type() == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      handle_request(std::move(*event));
+    } else {
+      handle(std::move(*event));
+    }
+  }
+  return done;
+}
+
+void LoopCore::handle(verbs::ConnectionEvent event) {
+  const auto number = by_id_.find(event.id());
+  const auto found = number == by_id_.end() ? links_.end() : links_.find(number->second);
+  if (found == links_.end()) return;
+  const auto link = found->second;
+  const auto said = event.private_data();
+  const Link::Event copy{
+      event.type(), event.status(), std::string(event.name()), {said.begin(), said.end()}};
+  // Before the link may want to destroy the id.
+  { const verbs::ConnectionEvent acknowledged = std::move(event); }
+  link->on_event(copy);
+}
+
+std::uint64_t LoopCore::add(std::shared_ptr<Link> link) {
+  links_.emplace(++last_number_, std::move(link));
+  return last_number_;
+}
+
+void LoopCore::set_id(const verbs::Id& id, std::uint64_t number) {
+  by_id_[id.raw()] = number;
+}
+
+std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
+  for (const auto& device : devices_) {
+    if (device->context.raw() == context.raw()) return device;
+  }
+  auto domain = context.create_domain();
+  auto channel = context.create_channel();
+  // iWARP adapters place what they read by an STag that the peer writes to (RFC 5040 §5.2).
+  const bool sink_is_remote = context.backend() == verbs::Backend::system &&
+                              context.raw()->device->transport_type == IBV_TRANSPORT_IWARP;
+  const std::size_t block =
+      std::max<std::size_t>(Frame::payload_offset + limits_.eager_bytes, Frame::largest_bytes);
+  auto pool =
+      std::make_shared<Pool>(domain.share(), block, limits_.pool_bytes,
+                             sink_is_remote ? verbs::Access::remote_write : verbs::Access::local,
+                             [loop = weak_from_this()] {
+                               const auto alive = loop.lock();
+                               if (!alive) return;
+                               alive->memory_released_ = true;
+                               alive->signal();
+                             });
+  watch(channel.fd());
+  devices_.push_back(std::make_shared<Device>(
+      Device{std::move(context), std::move(domain), std::move(channel), std::move(pool)}));
+  return devices_.back();
+}
+
+Terms LoopCore::terms() const {
+  return {limits_.credits, limits_.eager_bytes, limits_.max_message_bytes};
+}
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+std::shared_ptr<Link> LoopCore::connect(const Address& peer, Handlers handlers,
+                                        const Options& options) {
+  auto link = std::make_shared<Link>(*this, std::move(handlers), options);
+  link->start(peer);
+  return link;
+}
+
+std::uint64_t LoopCore::listen(const Address& address, RequestHandler on_request, int backlog,
+                               std::uint16_t& port) {
+  verbs::Id id(events_);
+  id.bind(address);
+  id.listen(backlog);
+  port = id.local_port();
+  const std::uint64_t number = ++last_number_;
+  by_id_[id.raw()] = number;
+  listeners_.emplace(
+      number, std::make_shared<ListenerState>(ListenerState{std::move(id), std::move(on_request),
+                                                            std::make_shared<Headcount>()}));
+  return number;
+}
+
+void LoopCore::close_listener(std::uint64_t number) {
+  const auto found = listeners_.find(number);
+  if (found == listeners_.end()) return;
+  const auto listener = found->second;
+  by_id_.erase(listener->id.raw());
+  listeners_.erase(found);
+}
+
+std::shared_ptr<Headcount> LoopCore::headcount(std::uint64_t listener) const {
+  const auto found = listeners_.find(listener);
+  return found == listeners_.end() ? nullptr : found->second->count;
+}
+
+void LoopCore::handle_request(verbs::ConnectionEvent event) {
+  const auto number = by_id_.find(event.raw()->listen_id);
+  if (number == by_id_.end()) return;
+  const auto known = listeners_.find(number->second);
+  if (known == listeners_.end()) return;
+  const auto listener = known->second;
+  auto read = read_greeting(event.private_data());
+  const auto id = std::make_shared<verbs::Id>(event.take_request());
+  { const verbs::ConnectionEvent acknowledged = std::move(event); }
+  Rejection rejection;
+  rejection.reason = read.reason;
+  if (rejection.reason == Reason::none && !listener->on_request) {
+    rejection.reason = Reason::nobody;
+  }
+  if (rejection.reason == Reason::none && listener->count->connections >= limits_.max_connections) {
+    rejection.reason = Reason::too_many;
+    rejection.limit = limits_.max_connections;
+  }
+  if (rejection.reason != Reason::none) {
+    ++listener->count->turned_away;
+    reject_quietly(*id, rejection);
+    return;
+  }
+  auto pending = std::make_unique<PendingRequest>(PendingRequest{
+      weak_from_this(), std::move(*id), std::move(*read.greeting), Ticket(listener->count)});
+  listener->on_request(Request(std::move(pending)));
+}
+
+}  // namespace weft::message::detail

@@ -1,0 +1,159 @@
+#include "message/pool.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace weft::message::detail {
+namespace {
+
+constexpr std::size_t slab_blocks = 64;
+// Buffers up to here have a power of two of bytes, and are kept for the next one that is asked for:
+// registering costs more than the rest of a message.
+constexpr std::size_t reused_bytes = std::size_t{16} << 20;
+constexpr std::uint64_t max_free_large_bytes = std::uint64_t{64} << 20;
+
+std::size_t capacity_for(std::size_t bytes) {
+  constexpr std::size_t least = 4096;
+  return bytes <= reused_bytes ? std::bit_ceil(std::max(bytes, least)) : bytes;
+}
+
+std::size_t class_of(std::size_t capacity) {
+  return 63 - static_cast<std::size_t>(std::countl_zero(std::uint64_t{capacity} | 1));
+}
+
+}  // namespace
+
+Pool::Pool(verbs::ProtectionDomain domain, std::size_t block_bytes, std::uint64_t limit_bytes,
+           verbs::Access large_access, std::function<void()> on_release)
+    : domain_(std::move(domain)),
+      block_bytes_((block_bytes + 63) / 64 * 64),
+      limit_bytes_(limit_bytes),
+      large_access_(large_access),
+      on_release_(std::move(on_release)) {}
+
+Pool::~Pool() {
+  for (auto& blocks : free_large_) {
+    for (Block* block : blocks) delete block;
+  }
+}
+
+// With mutex_ held, as all of these. The memory is not touched: what is never used costs nothing.
+void Pool::add_slab() {
+  const std::size_t bytes = slab_blocks * block_bytes_;
+  std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
+  verbs::MemoryRegion region = domain_.register_memory(std::span(memory.get(), bytes));
+  auto slab = std::make_unique<Slab>(Slab{std::move(memory), std::move(region), {}});
+  slab->blocks.resize(slab_blocks);
+  for (std::size_t i = 0; i < slab_blocks; ++i) {
+    Block& block = slab->blocks[i];
+    block.data = slab->memory.get() + i * block_bytes_;
+    block.bytes = block_bytes_;
+    block.lkey = slab->region.lkey();
+    block.pool = this;
+    free_blocks_.push_back(&block);
+  }
+  slabs_.push_back(std::move(slab));
+}
+
+Block* Pool::make_large(std::size_t capacity) {
+  auto block = std::make_unique<Block>();
+  block->own.reset(new std::byte[capacity]);
+  block->data = block->own.get();
+  block->bytes = capacity;
+  block->region.emplace(domain_.register_memory(std::span(block->data, capacity), large_access_));
+  block->lkey = block->region->lkey();
+  block->pool = this;
+  return block.release();
+}
+
+BlockPointer Pool::share(Block* block) {
+  return {block, [pool = shared_from_this()](Block* given) { pool->give_back(given); }};
+}
+
+BlockPointer Pool::take_block() {
+  Block* block = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_blocks_.empty()) add_slab();
+    block = free_blocks_.back();
+    free_blocks_.pop_back();
+  }
+  return share(block);
+}
+
+BlockPointer Pool::take_large(std::size_t capacity) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto& blocks = free_large_[class_of(capacity)];
+    if (capacity <= reused_bytes && !blocks.empty()) {
+      Block* block = blocks.back();
+      blocks.pop_back();
+      free_large_bytes_ -= block->bytes;
+      return share(block);
+    }
+  }
+  return share(make_large(capacity));
+}
+
+BlockPointer Pool::take(std::size_t bytes) {
+  return bytes <= block_bytes_ ? take_block() : take_large(capacity_for(bytes));
+}
+
+BlockPointer Pool::take_counted(std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (bytes > limit_bytes_ - std::min(counted_bytes_, limit_bytes_)) return nullptr;
+    counted_bytes_ += bytes;
+  }
+  BlockPointer block;
+  try {
+    block = take(bytes);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    counted_bytes_ -= bytes;
+    throw;
+  }
+  block->counted_bytes = bytes;
+  return block;
+}
+
+BlockPointer Pool::replace_block() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (counted_bytes_ > limit_bytes_) return nullptr;
+  }
+  return take_block();
+}
+
+void Pool::count(Block& block) {
+  const std::lock_guard lock(mutex_);
+  if (block.counted_bytes == 0) counted_bytes_ += block.counted_bytes = block.bytes;
+}
+
+std::uint64_t Pool::counted_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return counted_bytes_;
+}
+
+void Pool::give_back(Block* block) {
+  std::unique_ptr<Block> unwanted;
+  bool counted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    counted = block->counted_bytes > 0;
+    counted_bytes_ -= block->counted_bytes;
+    block->counted_bytes = 0;
+    if (!block->region) {
+      free_blocks_.push_back(block);
+    } else if (block->bytes <= reused_bytes &&
+               free_large_bytes_ + block->bytes <= max_free_large_bytes) {
+      free_large_bytes_ += block->bytes;
+      free_large_[class_of(block->bytes)].push_back(block);
+    } else {
+      unwanted.reset(block);
+    }
+  }
+  if (counted && on_release_) on_release_();
+}
+
+}  // namespace weft::message::detail

@@ -1,0 +1,424 @@
+// The protocol without I/O: two sessions joined by queues, under a seed; and what a peer must not
+// say.
+#include "message/session.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <string>
+
+#include "support/random.h"
+
+namespace weft::message::detail {
+namespace {
+
+using test::Random;
+
+OutPointer make_message(std::uint64_t bytes, std::uint64_t tag, bool confirm = false) {
+  auto message = std::make_shared<OutMessage>();
+  message->bytes = bytes;
+  message->tag = tag;
+  message->confirm = confirm;
+  return message;
+}
+
+// One end: its session, the receives it has posted, and what it has seen.
+struct End {
+  End(const Terms& ours, const Terms& peers)
+      : session(ours, peers), receives(ours.credits + Credits::update_receives) {}
+
+  Session session;
+  std::uint32_t receives;
+  std::deque<std::vector<std::byte>> in_flight;  // towards this end
+  std::deque<OutPointer> posted;                 // whose Sends have not completed
+  std::deque<InMessage*> fetching;
+  std::uint64_t next_out = 0;
+  std::uint64_t next_in = 0;
+  std::array<std::uint64_t, 4> told{};  // changes by status
+};
+
+class Pair {
+ public:
+  Pair(const Terms& a, const Terms& b) : ends_{End(a, b), End(b, a)} {}
+
+  End& operator[](int side) { return ends_[side]; }
+
+  // Posts one frame, if there is one to post.
+  bool post(int side) {
+    End& from = ends_[side];
+    auto emission = from.session.next(now_);
+    if (!emission) return false;
+    if (emission->frame.kind == Kind::offer) {
+      emission->frame.pieces = {{0x1000, emission->message->bytes, 7}};
+    }
+    std::vector<std::byte> bytes(Frame::largest_bytes);
+    bytes.resize(emission->frame.encode(bytes));
+    if (emission->frame.kind == Kind::message) {
+      bytes.resize(bytes.size() + emission->message->bytes);
+    }
+    from.posted.push_back(emission->frame.kind == Kind::message ? emission->message : nullptr);
+    ends_[1 - side].in_flight.push_back(std::move(bytes));
+    return true;
+  }
+  // Takes the next frame.
+  void arrive(int side) {
+    End& end = ends_[side];
+    if (end.in_flight.empty()) return;
+    ASSERT_GT(end.receives, 0U) << "the peer sends without a receive";
+    --end.receives;
+    const auto taken = end.session.on_frame(end.in_flight.front(), 0);
+    end.in_flight.pop_front();
+    ASSERT_NE(taken, Session::Taken::violation) << end.session.violation();
+    if (taken == Session::Taken::released) ++end.receives;
+    complete(1 - side);
+  }
+  // The oldest Send has completed.
+  void complete(int side) {
+    End& end = ends_[side];
+    if (end.posted.empty()) return;
+    if (end.posted.front()) end.session.on_sent(end.posted.front());
+    end.posted.pop_front();
+  }
+  void hand_over(int side) {
+    End& end = ends_[side];
+    if (auto* fetch = end.session.next_fetch()) end.fetching.push_back(fetch);
+    if (!end.fetching.empty()) {
+      end.session.on_fetched(*end.fetching.front());
+      end.fetching.pop_front();
+    }
+    if (!end.session.has_ready()) return;
+    const auto message = end.session.take();
+    EXPECT_EQ(message.tag, end.next_in++);
+    end.session.handed_over(message);
+    ++end.receives;
+    end.session.restore();
+  }
+  void look_at_changes(int side) {
+    while (const auto change = ends_[side].session.take_change()) {
+      ++ends_[side].told[static_cast<std::size_t>(change->status)];
+    }
+  }
+  // Everything there is to do, until nothing is.
+  void settle() {
+    for (int idle = 0; idle < 4; ++idle) {
+      for (const int side : {0, 1}) {
+        while (post(side)) idle = 0;
+        while (!ends_[side].in_flight.empty()) arrive(side);
+        for (std::size_t i = ends_[side].session.inbox_messages(); i > 0; --i) hand_over(side);
+        look_at_changes(side);
+      }
+    }
+  }
+  TimePoint now_{};
+
+ private:
+  std::array<End, 2> ends_;
+};
+
+constexpr Terms usual{8, 1000, 1'000'000};
+
+TEST(Session, RandomTrafficArrivesInOrderAndStallsNever) {
+  for (const auto seed : test::seeds(200)) {
+    SCOPED_TRACE(test::seed_trace(seed));
+    Random random(seed);
+    const auto terms = [&] {
+      return Terms{static_cast<std::uint16_t>(random.between(1, 9)),
+                   static_cast<std::uint32_t>(random.below(200)), 1'000'000};
+    };
+    Pair pair(terms(), terms());
+    std::array<std::uint64_t, 2> confirms{};
+    for (int step = 0; step < 2000; ++step) {
+      const int side = static_cast<int>(random.below(2));
+      switch (random.below(5)) {
+        case 0: {
+          const bool confirm = random.chance(3);
+          confirms[side] += confirm;
+          pair[side].session.enqueue(
+              make_message(random.below(300), pair[side].next_out++, confirm));
+          break;
+        }
+        case 1:
+          (void)pair.post(side);
+          break;
+        case 2:
+          ASSERT_NO_FATAL_FAILURE(pair.arrive(side));
+          break;
+        case 3:
+          pair.hand_over(side);
+          break;
+        default:
+          pair.complete(side);
+      }
+    }
+    pair.settle();
+    for (const int side : {0, 1}) {
+      EXPECT_EQ(pair[1 - side].next_in, pair[side].next_out);
+      EXPECT_EQ(pair[side].told[1], pair[side].next_out);
+      EXPECT_EQ(pair[side].told[2], confirms[side]);
+      EXPECT_EQ(pair[side].told[3], 0U);
+    }
+    pair[0].session.close();
+    pair.settle();
+    EXPECT_TRUE(pair[1].session.finished_by_peer());
+  }
+}
+
+TEST(Session, WithoutCreditsItWaitsAndCountsTheTime) {
+  Pair pair(usual, usual);
+  for (std::uint64_t i = 0; i < 20; ++i) pair[0].session.enqueue(make_message(1, i));
+  int posted = 0;
+  while (pair.post(0)) ++posted;
+  EXPECT_EQ(posted, 8);
+  EXPECT_TRUE(pair[0].session.waits_for_credits());
+  EXPECT_EQ(pair[0].session.waiting_messages(), 12U);
+  pair.now_ += std::chrono::milliseconds(5);
+  EXPECT_EQ(pair[0].session.waited_for_credits(pair.now_), std::chrono::milliseconds(5));
+  // The receiver takes frames and hands nothing over: that earns nothing.
+  while (!pair[1].in_flight.empty()) pair.arrive(1);
+  EXPECT_FALSE(pair.post(1));
+  pair.settle();
+  EXPECT_EQ(pair[1].next_in, 20U);
+  EXPECT_FALSE(pair[0].session.waits_for_credits());
+  EXPECT_GE(pair[0].session.credit_waits(), 1U);
+}
+
+TEST(Session, AnOfferHoldsBackWhatIsBehindIt) {
+  Pair pair(usual, usual);
+  pair[0].session.enqueue(make_message(5000, 0));
+  pair[0].session.enqueue(make_message(1, 1));
+  while (pair.post(0)) continue;
+  while (!pair[1].in_flight.empty()) pair.arrive(1);
+  EXPECT_FALSE(pair[1].session.has_ready());
+  InMessage* fetch = pair[1].session.next_fetch();
+  ASSERT_TRUE(fetch);
+  EXPECT_EQ(fetch->bytes, 5000U);
+  EXPECT_FALSE(pair[1].session.next_fetch());
+  pair[1].session.on_fetched(*fetch);
+  EXPECT_TRUE(pair[1].session.has_ready());
+  EXPECT_EQ(pair[1].session.take().tag, 0U);
+  EXPECT_EQ(pair[1].session.take().tag, 1U);
+}
+
+TEST(Session, WhatIsUnderWayFailsOnceAtTheEnd) {
+  Pair pair(usual, usual);
+  std::vector<OutPointer> messages;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    messages.push_back(make_message(i % 5 == 0 ? 2000 : 10, i, i % 2 == 0));
+    pair[0].session.enqueue(messages.back());
+  }
+  while (pair.post(0)) continue;
+  while (!pair[1].in_flight.empty()) pair.arrive(1);
+  pair[0].session.fail_all(ECONNRESET);
+  pair.look_at_changes(0);
+  std::array<std::uint64_t, 4> by_status{};
+  for (const auto& message : messages)
+    ++by_status[static_cast<std::size_t>(message->status.load())];
+  // Of the eight that went, two were offers; of the six others three wanted to be confirmed.
+  EXPECT_EQ(pair[0].told[1], 6U);
+  EXPECT_EQ(pair[0].told[3], 17U);
+  EXPECT_EQ(by_status[1], 3U);
+  EXPECT_EQ(by_status[3], 17U);
+}
+
+TEST(Session, AQuestionIsAnswered) {
+  Pair pair(usual, usual);
+  EXPECT_FALSE(pair.post(0));
+  for (int i = 0; i < 100; ++i) {
+    pair[0].session.ask();
+    ASSERT_TRUE(pair.post(0));
+    pair.arrive(1);
+    ASSERT_TRUE(pair.post(1));
+    pair.arrive(0);
+    EXPECT_FALSE(pair.post(0));
+    EXPECT_FALSE(pair.post(1));
+  }
+}
+
+TEST(Session, CountsGoRound) {
+  Credits credits(3, 3);
+  for (Count i = 0; i < 100'000; ++i) {
+    ASSERT_TRUE(credits.can_update());
+    (void)credits.spend_update();
+    ASSERT_TRUE(credits.earn(0, i + 1));
+    ASSERT_TRUE(credits.take_update());
+    EXPECT_EQ(credits.tell_updates(), i + 1);
+  }
+}
+
+// --- What a peer must not say --------------------------------------------------------------------
+
+Session::Taken say(Session& session, const Frame& frame, std::size_t payload = 0) {
+  std::vector<std::byte> bytes(Frame::largest_bytes);
+  bytes.resize(frame.encode(bytes) + payload);
+  return session.on_frame(bytes, 0);
+}
+
+Frame frame_of(Kind kind) {
+  Frame frame;
+  frame.kind = kind;
+  return frame;
+}
+
+Frame offer_of(std::uint64_t bytes, std::vector<verbs::RemoteSlice> pieces) {
+  Frame frame = frame_of(Kind::offer);
+  frame.bytes = bytes;
+  frame.pieces = std::move(pieces);
+  return frame;
+}
+
+TEST(SessionViolation, DataWithoutCredit) {
+  Session session(usual, usual);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(say(session, frame_of(Kind::message), 10), Session::Taken::kept);
+  }
+  EXPECT_EQ(say(session, frame_of(Kind::message)), Session::Taken::violation);
+}
+
+TEST(SessionViolation, TooManyUpdates) {
+  Session session(usual, usual);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::released);
+  }
+  EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::violation);
+}
+
+TEST(SessionViolation, TooManyCredits) {
+  Session session(usual, usual);
+  Frame frame = frame_of(Kind::update);
+  frame.credits = 1;
+  EXPECT_EQ(say(session, frame), Session::Taken::violation);
+}
+
+TEST(SessionViolation, CountsOfWhatWasNeverSent) {
+  for (Count Frame::*count : {&Frame::delivered, &Frame::fetched, &Frame::updates}) {
+    for (const Count value : {Count{1}, Count{0} - 1}) {
+      Session session(usual, usual);
+      Frame frame = frame_of(Kind::update);
+      frame.*count = value;
+      EXPECT_EQ(say(session, frame), Session::Taken::violation);
+    }
+  }
+}
+
+TEST(SessionViolation, Lengths) {
+  Session session(usual, usual);
+  EXPECT_EQ(say(session, frame_of(Kind::message), 1000), Session::Taken::kept);
+  EXPECT_EQ(say(session, frame_of(Kind::message), 1001), Session::Taken::violation);
+  EXPECT_EQ(say(session, offer_of(1'000'000, {{1, 1'000'000, 1}})), Session::Taken::kept);
+  EXPECT_EQ(say(session, offer_of(1'000'001, {{1, 1'000'001, 1}})), Session::Taken::violation);
+}
+
+TEST(SessionViolation, PiecesThatDoNotAddUp) {
+  const std::uint64_t most = ~std::uint64_t{0};
+  const std::vector<Frame> wrong{
+      offer_of(0, {}),
+      offer_of(0, {{1, 0, 1}}),
+      offer_of(10, {{1, 9, 1}}),
+      offer_of(10, {{1, 11, 1}}),
+      offer_of(10, {{1, 10, 1}, {1, 0, 1}}),
+      offer_of(1, {{1, most, 1}, {1, 2, 1}}),
+  };
+  for (const Frame& frame : wrong) {
+    Session session(usual, usual);
+    EXPECT_EQ(say(session, frame), Session::Taken::violation);
+  }
+}
+
+TEST(SessionViolation, DataBehindClose) {
+  Session session(usual, usual);
+  EXPECT_EQ(say(session, frame_of(Kind::close)), Session::Taken::released);
+  EXPECT_TRUE(session.finished_by_peer());
+  EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::released);
+  EXPECT_EQ(say(session, frame_of(Kind::message)), Session::Taken::violation);
+}
+
+TEST(SessionViolation, NothingCrashesTheParsers) {
+  for (const auto seed : test::seeds(2000)) {
+    Random random(seed);
+    std::vector<std::byte> bytes(random.below(100));
+    random.fill(bytes);
+    if (!bytes.empty()) bytes[0] = static_cast<std::byte>(random.below(6));
+    if (bytes.size() > 43) bytes[40] = bytes[41] = bytes[42] = std::byte{0};
+    Session session(usual, usual);
+    (void)session.on_frame(bytes, 0);
+    (void)read_greeting(bytes);
+    (void)Rejection::parse(bytes);
+  }
+}
+
+// --- Bytes ---------------------------------------------------------------------------------------
+
+TEST(Frames, ComeBackAsTheyWere) {
+  Frame frame = offer_of(30, {{0x1122334455667788, 10, 0xAABBCCDD}, {2, 20, 3}});
+  frame.confirm = true;
+  frame.credits = 0x1234;
+  frame.delivered = 5;
+  frame.fetched = 6;
+  frame.updates = 7;
+  frame.type = 8;
+  frame.tag = 0x99;
+  std::vector<std::byte> bytes(Frame::largest_bytes);
+  bytes.resize(frame.encode(bytes));
+  EXPECT_EQ(bytes.size(), 84U);
+  EXPECT_EQ(bytes[0], std::byte{2});
+  EXPECT_EQ(bytes[1], std::byte{1});
+  EXPECT_EQ(bytes[3], std::byte{0x34});
+  EXPECT_EQ(bytes[44], std::byte{0x11});
+  const auto back = Frame::parse(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->confirm);
+  EXPECT_FALSE(back->answer);
+  EXPECT_EQ(back->credits, 0x1234);
+  EXPECT_EQ(back->delivered, 5U);
+  EXPECT_EQ(back->fetched, 6U);
+  EXPECT_EQ(back->updates, 7U);
+  EXPECT_EQ(back->type, 8U);
+  EXPECT_EQ(back->tag, 0x99U);
+  EXPECT_EQ(back->bytes, 30U);
+  EXPECT_EQ(back->pieces, frame.pieces);
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(Frame::parse(Bytes(bytes).first(length))) << length;
+  }
+}
+
+TEST(Greetings, ComeBackAsTheyWereWithBytesBehind) {
+  const Greeting greeting{{300, 70'000, std::uint64_t{1} << 33}, {std::byte{1}, std::byte{2}}};
+  auto bytes = greeting.to_bytes();
+  EXPECT_EQ(bytes.size(), 23U);
+  bytes.resize(56);
+  const auto read = read_greeting(bytes);
+  ASSERT_TRUE(read.greeting);
+  EXPECT_EQ(read.greeting->terms, greeting.terms);
+  EXPECT_EQ(read.greeting->private_data, greeting.private_data);
+}
+
+TEST(Greetings, SayWhyTheyAreRejected) {
+  auto bytes = Greeting{usual, {std::byte{1}}}.to_bytes();
+  EXPECT_EQ(read_greeting({}).reason, Reason::malformed);
+  EXPECT_EQ(read_greeting(Bytes(bytes).first(20)).reason, Reason::malformed);
+  EXPECT_EQ(read_greeting(Bytes(bytes).first(21)).reason, Reason::malformed);
+  EXPECT_EQ(read_greeting(bytes).reason, Reason::none);
+  bytes[4] = std::byte{2};
+  EXPECT_EQ(read_greeting(bytes).reason, Reason::version);
+  bytes[0] = std::byte{0};
+  EXPECT_EQ(read_greeting(bytes).reason, Reason::malformed);
+  EXPECT_EQ(read_greeting(Greeting{{0, 1, 1}, {}}.to_bytes()).reason, Reason::malformed);
+}
+
+TEST(Greetings, RejectionsHaveAReason) {
+  Rejection rejection;
+  rejection.reason = Reason::too_many;
+  rejection.limit = 64;
+  rejection.private_data = {std::byte{7}};
+  auto bytes = rejection.to_bytes();
+  bytes.resize(60);
+  const auto back = Rejection::parse(bytes);
+  EXPECT_EQ(back.reason, Reason::too_many);
+  EXPECT_EQ(back.limit, 64U);
+  EXPECT_EQ(back.private_data, rejection.private_data);
+  EXPECT_EQ(Rejection::parse({}).reason, Reason::none);
+}
+
+}  // namespace
+}  // namespace weft::message::detail
