@@ -54,17 +54,22 @@ class Flow {
   [[nodiscard]] bool can_send_message() const {
     return peer_credits_ > 0 && sends_ < sizes_.sends && !end_wanted_;
   }
+  // For bytes that go past the peer's ring.
+  [[nodiscard]] bool can_send_aside() const {
+    return held_ < sizes_.send_ring_bytes && sends_ < sizes_.sends && !end_wanted_;
+  }
   // Takes what is needed for at most `wanted` bytes, and says where they go. No bytes: not now.
   [[nodiscard]] Piece take(std::uint32_t wanted);
   [[nodiscard]] Piece take_direct(std::uint32_t wanted);
   [[nodiscard]] bool take_message();
-  // Space of our ring and a place in the send queue, for bytes that go past the peer's ring.
   [[nodiscard]] Piece take_aside(std::uint32_t wanted);
   // A data message has completed; `held` bytes of our ring are free again.
   void sent(std::uint32_t held);
   // Nothing follows: the end is told as soon as possible.
   void finish() { end_wanted_ = true; }
   [[nodiscard]] bool finished() const { return end_wanted_; }
+  // No data message of ours is under way.
+  [[nodiscard]] bool idle() const { return sends_ == 0; }
   // Everything has completed that was to be sent, and the end with it.
   [[nodiscard]] bool all_sent() const {
     return sends_ == 0 && control_sends_ == 0 && (!end_wanted_ || end_sent_);
