@@ -165,7 +165,8 @@ WEFT_EXPORT int riounmap(int descriptor, void* buffer, size_t bytes) {
 WEFT_EXPORT size_t riowrite(int descriptor, const void* buffer, size_t bytes, off_t offset,
                             int flags) {
   return with_rsocket(descriptor, [&](Rsocket& socket) -> size_t {
-    if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) return static_cast<size_t>(fail_with(EOPNOTSUPP));
+    if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_WAITALL))
+      return static_cast<size_t>(fail_with(EOPNOTSUPP));
     const auto outcome = need_stream(socket)->write_mapped(
         bytes_at(buffer, bytes), static_cast<std::uint64_t>(offset), socket.deadline(flags));
     return outcome.ok() ? outcome.bytes : static_cast<size_t>(fail_with(errno_of(outcome)));
