@@ -51,6 +51,7 @@ void Endpoint::handle(const verbs::Completion& completion) {
       break;
     case Posted::What::probe:
       probed_.reset();
+      statistics_.answered_probes += completion.ok();
       break;
     case Posted::What::ignored:
       break;

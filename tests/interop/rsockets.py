@@ -37,7 +37,8 @@ for _name, _mode in _MODES.items():
     # -T v: the program checks every byte that it gets.
     cases.add(f"rstream.{_name}", _case("rstream", "-T", _mode, "-T", "v", "-C", 200, "-S", 5000),
               sanitized=_name == "blocking")
-    cases.add(f"riostream.{_name}", _case("riostream", "-T", _mode, "-T", "v", "-C", 50, "-S", 5000))
+    cases.add(f"riostream.{_name}",
+              _case("riostream", "-T", _mode, "-T", "v", "-C", 50, "-S", 5000))
 
 cases.add("rstream.ipv6", _case("rstream", "-T", "v", "-C", 200, "-S", 5000, address="::1",
                                 family="ipv6"))

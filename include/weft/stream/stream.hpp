@@ -57,7 +57,8 @@ struct Statistics {
   std::uint64_t data_messages_received = 0;
   std::uint64_t updates_sent = 0;  // of ring space and receives
   std::uint64_t updates_received = 0;
-  std::uint64_t refused_sends = 0;  // answered would_block
+  std::uint64_t refused_sends = 0;    // answered would_block
+  std::uint64_t answered_probes = 0;  // of keepalive
 };
 
 // Any number of threads may call anything at once, but for moving and destroying. The bytes of one
