@@ -1,113 +1,220 @@
-// Sockets over RDMA (rsocket(7)) are not built yet. So no descriptor is one: making one fails with
-// ENOSYS, and whatever is called on a descriptor says EBADF, as it would for any other that is
-// none. rpoll and rselect take ordinary descriptors as well, and programs use them so.
+// Sockets over RDMA, rsocket(7): making, connecting and ending them. Each is a stream, or the
+// listener of streams. Datagram sockets answer ESOCKTNOSUPPORT.
 #include <fcntl.h>
-#include <poll.h>
+#include <netinet/in.h>
 #include <rdma/rsocket.h>
-#include <sys/select.h>
+#include <sys/socket.h>
 
-#include <cerrno>
+#include <cstdarg>
 
 #include "dropin/export.h"
+#include "dropin/rsocket.h"
 
 namespace {
 
-int not_built() {
-  errno = ENOSYS;
-  return -1;
+using namespace weft::dropin;
+using weft::Deadline;
+using weft::Error;
+namespace stream = weft::stream;
+
+stream::Address any_address(int family) {
+  return {family == AF_INET6 ? "::" : "0.0.0.0", 0};
 }
 
-int no_rsocket() {
-  errno = EBADF;
-  return -1;
+int bind_to(Rsocket& socket, const stream::Address& address) {
+  const std::lock_guard lock(socket.mutex);
+  if (socket.listener || socket.stream) return fail_with(EINVAL);
+  socket.listener = std::make_shared<stream::Listener>(address, socket.options);
+  return 0;
+}
+
+int listen_at(Rsocket& socket, int backlog) {
+  const std::lock_guard lock(socket.mutex);
+  if (socket.stream) return fail_with(EINVAL);
+  if (socket.listening) return 0;
+  if (!socket.listener) {
+    socket.listener =
+        std::make_shared<stream::Listener>(any_address(socket.family), socket.options);
+  }
+  socket.listener->listen(backlog > 0 ? backlog : 1);
+  socket.listening = true;
+  return 0;
+}
+
+int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
+  if (!socket.listening) return fail_with(EINVAL);
+  const auto listener = socket.get_listener();
+  while (true) {
+    auto request = listener->next(socket.deadline(0));
+    if (!request) return fail_with(EAGAIN);
+    // Linux' way: what a descriptor is told does not go over to those accepted from it, sizes do.
+    auto made = std::make_shared<Rsocket>(socket.family, false);
+    {
+      const std::lock_guard lock(socket.mutex);
+      made->options = socket.options;
+      made->settings = socket.settings;
+    }
+    made->options.keepalive = made->keepalive();
+    try {
+      made->stream =
+          std::make_shared<stream::Stream>(std::move(*request).accept({}, made->options));
+    } catch (const Error& error) {
+      if (error.error_number() == EINVAL || error.error_number() == ENOMEM) throw;
+      continue;  // it has gone meanwhile: the next one
+    }
+    give_address(peer_of(made->stream->id()), address, bytes);
+    return add_rsocket(std::move(made));
+  }
+}
+
+// What asking again means while there is a stream already.
+int connect_again(const std::shared_ptr<stream::Stream>& stream, bool nonblocking) {
+  switch (stream->state()) {
+    case stream::State::connecting:
+      if (nonblocking) return fail_with(EALREADY);
+      break;
+    case stream::State::failed:
+      return fail_with(stream->error_number());
+    default:
+      return fail_with(EISCONN);
+  }
+  (void)stream->await_connected(Deadline::never());
+  return 0;
+}
+
+int connect_to(Rsocket& socket, const stream::Address& peer) {
+  std::shared_ptr<stream::Stream> stream;
+  {
+    const std::lock_guard lock(socket.mutex);
+    if (socket.listening) return fail_with(EOPNOTSUPP);
+    stream = socket.stream;
+    if (!stream) {
+      socket.options.keepalive = socket.keepalive();
+      socket.stream = std::make_shared<stream::Stream>(socket.options);
+      if (socket.listener) {
+        const auto& local = local_of(socket.listener->id());
+        const auto address = to_address(reinterpret_cast<const sockaddr*>(&local), sizeof local);
+        socket.listener.reset();  // the address is the stream's now
+        socket.stream->bind(address);
+      }
+    }
+  }
+  if (stream) return connect_again(stream, socket.nonblocking);
+  stream = socket.get_stream();
+  stream->start_connecting(peer);
+  if (socket.nonblocking) return fail_with(EINPROGRESS);
+  (void)stream->await_connected(Deadline::never());
+  return 0;
+}
+
+int shut_down(Rsocket& socket, int how) {
+  const auto stream = socket.get_stream();
+  if (!stream) return fail_with(ENOTCONN);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_with(EINVAL);
+  if (how != SHUT_RD) stream->finish();
+  if (how != SHUT_WR) socket.read_shut = true;
+  return 0;
+}
+
+void end_stream(Rsocket& socket, stream::Stream& stream) {
+  const auto& lingering = socket.settings.lingering;
+  if (lingering.l_onoff && lingering.l_linger == 0) {
+    stream.abort();
+    stream.close(Deadline::now());
+  } else if (lingering.l_onoff) {
+    stream.close(std::chrono::seconds(lingering.l_linger));
+  } else {
+    stream.close(stream.options().linger);
+  }
 }
 
 }  // namespace
 
-WEFT_EXPORT int rsocket(int, int, int) {
-  return not_built();
-}
-WEFT_EXPORT int rbind(int, const sockaddr*, socklen_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rlisten(int, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT int raccept(int, sockaddr*, socklen_t*) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rconnect(int, const sockaddr*, socklen_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rshutdown(int, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rclose(int) {
-  return no_rsocket();
+WEFT_EXPORT int rsocket(int domain, int type, int protocol) {
+  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (domain != AF_INET && domain != AF_INET6) return fail_with(EAFNOSUPPORT);
+  if (kind != SOCK_STREAM) return fail_with(ESOCKTNOSUPPORT);
+  if (protocol != 0 && protocol != IPPROTO_TCP) return fail_with(EPROTONOSUPPORT);
+  return guarded(
+      [&] { return add_rsocket(std::make_shared<Rsocket>(domain, (type & SOCK_NONBLOCK) != 0)); });
 }
 
-WEFT_EXPORT ssize_t rrecv(int, void*, size_t, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rrecvfrom(int, void*, size_t, int, sockaddr*, socklen_t*) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rrecvmsg(int, msghdr*, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rsend(int, const void*, size_t, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rsendto(int, const void*, size_t, int, const sockaddr*, socklen_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rsendmsg(int, const msghdr*, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rread(int, void*, size_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rreadv(int, const iovec*, int) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rwrite(int, const void*, size_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT ssize_t rwritev(int, const iovec*, int) {
-  return no_rsocket();
+WEFT_EXPORT int rbind(int descriptor, const sockaddr* address, socklen_t bytes) {
+  return with_rsocket(descriptor,
+                      [&](Rsocket& socket) { return bind_to(socket, to_address(address, bytes)); });
 }
 
-WEFT_EXPORT int rpoll(pollfd* fds, nfds_t count, int timeout_ms) {
-  return poll(fds, count, timeout_ms);
+WEFT_EXPORT int rlisten(int descriptor, int backlog) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) { return listen_at(socket, backlog); });
 }
 
-WEFT_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
-                        timeval* timeout) {
-  return select(count, readable, writable, exceptional, timeout);
+WEFT_EXPORT int raccept(int descriptor, sockaddr* address, socklen_t* bytes) {
+  return with_rsocket(descriptor,
+                      [&](Rsocket& socket) { return accept_from(socket, address, bytes); });
 }
 
-WEFT_EXPORT int rgetpeername(int, sockaddr*, socklen_t*) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rgetsockname(int, sockaddr*, socklen_t*) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rsetsockopt(int, int, int, const void*, socklen_t) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rgetsockopt(int, int, int, void*, socklen_t*) {
-  return no_rsocket();
-}
-WEFT_EXPORT int rfcntl(int, int, ...) {
-  return no_rsocket();
+WEFT_EXPORT int rconnect(int descriptor, const sockaddr* address, socklen_t bytes) {
+  return with_rsocket(
+      descriptor, [&](Rsocket& socket) { return connect_to(socket, to_address(address, bytes)); });
 }
 
-WEFT_EXPORT off_t riomap(int, void*, size_t, int, int, off_t) {
-  return no_rsocket();
+WEFT_EXPORT int rshutdown(int descriptor, int how) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) { return shut_down(socket, how); });
 }
-WEFT_EXPORT int riounmap(int, void*, size_t) {
-  return no_rsocket();
+
+WEFT_EXPORT int rclose(int descriptor) {
+  return guarded([&] {
+    const auto socket = take_rsocket(descriptor);
+    if (!socket) return fail_with(EBADF);
+    if (const auto stream = socket->get_stream()) end_stream(*socket, *stream);
+    release_rsocket(descriptor);
+    return 0;
+  });
 }
-WEFT_EXPORT size_t riowrite(int, const void*, size_t, off_t, int) {
-  return static_cast<size_t>(no_rsocket());
+
+WEFT_EXPORT int rgetsockname(int descriptor, sockaddr* address, socklen_t* bytes) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    if (!address || !bytes) return fail_with(EFAULT);
+    sockaddr_storage none{};
+    none.ss_family = static_cast<sa_family_t>(socket.family);
+    const auto listener = socket.get_listener();
+    const auto stream = socket.get_stream();
+    const bool named = stream && stream->state() != stream::State::idle;
+    give_address(named      ? local_of(stream->id())
+                 : listener ? local_of(listener->id())
+                            : none,
+                 address, bytes);
+    return 0;
+  });
+}
+
+WEFT_EXPORT int rgetpeername(int descriptor, sockaddr* address, socklen_t* bytes) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    if (!address || !bytes) return fail_with(EFAULT);
+    const auto stream = socket.get_stream();
+    if (!stream || stream->state() != stream::State::connected) return fail_with(ENOTCONN);
+    give_address(peer_of(stream->id()), address, bytes);
+    return 0;
+  });
+}
+
+WEFT_EXPORT int rfcntl(int descriptor, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const int flags = command == F_SETFL || command == F_SETFD ? va_arg(arguments, int) : 0;
+  va_end(arguments);
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    switch (command) {
+      case F_GETFL:
+        return O_RDWR | (socket.nonblocking ? O_NONBLOCK : 0);
+      case F_SETFL:
+        socket.nonblocking = (flags & O_NONBLOCK) != 0;
+        return 0;
+      case F_GETFD:
+      case F_SETFD:
+        return fcntl(descriptor, command, flags);
+      default:
+        return fail_with(ENOTSUP);
+    }
+  });
 }

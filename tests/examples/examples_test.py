@@ -63,6 +63,16 @@ class Examples(unittest.TestCase):
         self.assertEqual(ann.returncode, 1)
         self.assertIn("no line of a peer", err)
 
+    def test_greeting(self):
+        for variant in ([], ["plain"]):
+            with start("greeting", "serve", "127.0.0.1", *variant) as server:
+                port = server.stdout.readline().split()[-1]
+                out = self.run_to_end("greeting", "ask", "127.0.0.1", port, *variant)
+                self.assertEqual(out, "hello stream!\n")
+                out, err = server.communicate(timeout=LIMIT_S)
+                self.assertEqual(server.returncode, 0, err)
+                self.assertIn("knows the greeting", out)
+
     def test_rdma_cm_objects(self):
         with start("rdma_cm_objects", "serve", 0, "127.0.0.1") as server:
             port = server.stdout.readline().split()[-1]

@@ -1,5 +1,7 @@
 """What the device writes with `weft run --capture FILE`, read by tshark."""
 
+import os
+
 import cases
 import harness
 import perftest
@@ -64,3 +66,32 @@ def read_bw(stage):
     counts = check(stage, 1, lambda options: perftest.perftest(
         stage, "ib_read_bw", "127.0.0.1", sizes=[65536], iterations=100, weft_options=options))
     need(counts["Read Request"] >= 100, f"{counts['Read Request']} Read Requests for 100 reads")
+
+
+def _stream(variant):
+    """examples/greeting, a stream of bytes in 13 and 13 back, and what its messages are made of."""
+    def run(stage):
+        harness.installed("tshark")
+        program = os.path.join(os.path.dirname(harness.weft()), "../examples/greeting")
+        path = stage.scratch("capture.pcapng")
+        server = stage.plain("server", program, "serve", "127.0.0.1", *variant,
+                             env={"WEFT_CAPTURE": path})
+        port = server.expect(r"port (\d+)").group(1)
+        client = stage.plain("client", program, "ask", "127.0.0.1", port, *variant)
+        client.expect("^hello stream!$")
+        for side in (client, server):
+            side.finish()
+        counts = tshark.check(path)
+        print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+        # The greeting, its return, the end of the server's, and the client's if it still goes out.
+        used, unused = ("Send", "Immediate Data") if variant else ("Immediate Data", "Send")
+        need(counts[used] in (3, 4), f"{counts[used]} of {used} for 3 messages or 4")
+        need(counts[unused] == 0, f"{counts[unused]} of {unused}")
+        need(counts["Write"] >= 2, f"{counts['Write']} Writes for 2 greetings")
+        need(counts["Terminate"] == 0, "a Terminate")
+
+    return run
+
+
+cases.add("capture.stream_immediate", _stream([]))
+cases.add("capture.stream_write_and_send", _stream(["plain"]))

@@ -5,6 +5,8 @@ from typing import Callable
 
 PACKAGES = {
     "rping": "rdmacm-utils", "ucmatose": "rdmacm-utils", "rdma_server": "rdmacm-utils",
+    "rstream": "rdmacm-utils", "riostream": "rdmacm-utils", "rcopy": "rdmacm-utils",
+    "udpong": "rdmacm-utils",
     "ib_send_bw": "perftest", "ib_send_lat": "perftest", "ib_write_bw": "perftest",
     "ib_write_lat": "perftest", "ib_read_bw": "perftest", "ib_read_lat": "perftest",
     "ib_atomic_bw": "perftest", "ib_atomic_lat": "perftest", "ibv_rc_pingpong": "ibverbs-utils",

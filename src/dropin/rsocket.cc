@@ -1,0 +1,125 @@
+#include "dropin/rsocket.h"
+
+#include <netdb.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <unordered_map>
+
+#include "dropin/seam.h"
+
+namespace weft::dropin {
+namespace {
+
+// The original's: rsockets have larger rings than rstream.
+constexpr std::uint32_t buffer_bytes = 128 * 1024;
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<int, std::shared_ptr<Rsocket>> sockets;
+};
+
+// Never destroyed: threads of the program may use it until the process has gone.
+Table& all() {
+  static Table* const made = new Table();
+  return *made;
+}
+
+}  // namespace
+
+Rsocket::Rsocket(int address_family, bool without_waiting)
+    : family(address_family), nonblocking(without_waiting) {
+  options.send_buffer_bytes = options.receive_buffer_bytes = buffer_bytes;
+}
+
+std::optional<stream::Keepalive> Rsocket::keepalive() const {
+  if (!settings.keepalive) return std::nullopt;
+  return stream::Keepalive{std::chrono::seconds(settings.keepalive_idle_s),
+                           std::chrono::seconds(settings.keepalive_interval_s),
+                           static_cast<std::uint32_t>(settings.keepalive_probes)};
+}
+
+std::shared_ptr<stream::Stream> Rsocket::get_stream() const {
+  const std::lock_guard lock(mutex);
+  return stream;
+}
+
+std::shared_ptr<stream::Listener> Rsocket::get_listener() const {
+  const std::lock_guard lock(mutex);
+  return listener;
+}
+
+// --- Descriptors ---------------------------------------------------------------------------------
+
+int add_rsocket(std::shared_ptr<Rsocket> socket) {
+  const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (descriptor < 0) throw Error(errno, "no descriptor for an rsocket");
+  const std::lock_guard lock(all().mutex);
+  all().sockets[descriptor] = std::move(socket);
+  return descriptor;
+}
+
+std::shared_ptr<Rsocket> find_rsocket(int descriptor) {
+  const std::lock_guard lock(all().mutex);
+  const auto found = all().sockets.find(descriptor);
+  return found == all().sockets.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Rsocket> take_rsocket(int descriptor) {
+  const std::lock_guard lock(all().mutex);
+  const auto found = all().sockets.find(descriptor);
+  if (found == all().sockets.end()) return nullptr;
+  auto socket = std::move(found->second);
+  all().sockets.erase(found);
+  return socket;
+}
+
+void release_rsocket(int descriptor) {
+  close(descriptor);
+}
+
+// --- Addresses -----------------------------------------------------------------------------------
+
+stream::Address to_address(const sockaddr* address, socklen_t bytes) {
+  if (!address || bytes < sizeof(sa_family_t)) throw Error(EINVAL, "no address");
+  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
+    throw Error(EAFNOSUPPORT, "the address is neither IPv4 nor IPv6");
+  }
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getnameinfo(address, bytes, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    throw Error(EINVAL, "the address is too short");
+  }
+  return {host.data(), static_cast<std::uint16_t>(std::atoi(port.data()))};
+}
+
+void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
+  if (!address || !bytes) return;
+  const socklen_t size = from.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(address, &from, std::min(size, *bytes));
+  *bytes = size;
+}
+
+const sockaddr_storage& local_of(const verbs::Id& id) {
+  return id.raw()->route.addr.src_storage;
+}
+
+const sockaddr_storage& peer_of(const verbs::Id& id) {
+  return id.raw()->route.addr.dst_storage;
+}
+
+}  // namespace weft::dropin
+
+// The layers below make their device by this name. In this library it is libibverbs', so that a
+// process has one device.
+namespace weft::provider {
+
+const Table& embedded();
+const Table& embedded() {
+  return dropin::table();
+}
+
+}  // namespace weft::provider

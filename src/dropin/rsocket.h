@@ -1,0 +1,103 @@
+// What stands behind the descriptor of an rsocket: rsocket(7). The number is that of a descriptor
+// of ours that means nothing to the kernel's calls; it only keeps the number taken.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+
+#include "weft/stream.hpp"
+
+namespace weft::dropin {
+
+// Values that setsockopt(2) takes and getsockopt(2) gives back.
+struct SocketSettings {
+  int reuse_address = 0;
+  int out_of_band_inline = 0;
+  int no_delay = 0;
+  int v6_only = 0;
+  int inline_bytes = 64;
+  int keepalive = 0;
+  int keepalive_idle_s = 7200;
+  int keepalive_interval_s = 75;
+  int keepalive_probes = 9;
+  linger lingering{};
+};
+
+struct Rsocket {
+  Rsocket(int address_family, bool without_waiting);
+
+  // What streams that are made from now on get.
+  [[nodiscard]] std::optional<stream::Keepalive> keepalive() const;
+  [[nodiscard]] Deadline deadline(int flags) const {
+    return nonblocking || (flags & MSG_DONTWAIT) ? Deadline::now() : Deadline::never();
+  }
+  // Each is null until there is one. They stay once they are there.
+  [[nodiscard]] std::shared_ptr<stream::Stream> get_stream() const;
+  [[nodiscard]] std::shared_ptr<stream::Listener> get_listener() const;
+
+  const int family;
+  std::atomic<bool> nonblocking;
+  std::atomic<bool> listening{false};
+  std::atomic<bool> read_shut{false};
+  std::atomic<bool> error_told{false};  // of connecting, by SO_ERROR
+
+  mutable std::mutex mutex;  // of what follows
+  stream::Options options;
+  SocketSettings settings;
+  std::shared_ptr<stream::Listener> listener;  // bound, or listening
+  std::shared_ptr<stream::Stream> stream;
+};
+
+// Takes a number for it; throws Error.
+[[nodiscard]] int add_rsocket(std::shared_ptr<Rsocket> socket);
+// Null where the descriptor is none.
+[[nodiscard]] std::shared_ptr<Rsocket> find_rsocket(int descriptor);
+[[nodiscard]] std::shared_ptr<Rsocket> take_rsocket(int descriptor);
+// After it was taken: the number is free again.
+void release_rsocket(int descriptor);
+
+// Throws Error(EINVAL) or Error(EAFNOSUPPORT).
+[[nodiscard]] stream::Address to_address(const sockaddr* address, socklen_t bytes);
+// As much as there is room for; `bytes` becomes what it would need.
+void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
+[[nodiscard]] const sockaddr_storage& local_of(const verbs::Id& id);
+[[nodiscard]] const sockaddr_storage& peer_of(const verbs::Id& id);
+
+// No exception crosses the C ABI: -1 and errno.
+template <typename Call>
+auto guarded(const Call& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    errno = error.error_number() == ECANCELED ? EBADF : error.error_number();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+  } catch (...) {
+    errno = EIO;
+  }
+  return static_cast<decltype(call())>(-1);
+}
+
+inline int fail_with(int error) {
+  errno = error;
+  return -1;
+}
+
+// With the rsocket behind the descriptor, or EBADF.
+template <typename Call>
+auto with_rsocket(int descriptor, const Call& call) -> decltype(call(*find_rsocket(0))) {
+  return guarded([&] {
+    const auto socket = find_rsocket(descriptor);
+    if (!socket) throw Error(EBADF, "not an rsocket");
+    return call(*socket);
+  });
+}
+
+}  // namespace weft::dropin

@@ -1,0 +1,174 @@
+// rsocket(7): sending and receiving, and buffers that the peer writes to.
+#include <limits.h>
+#include <rdma/rsocket.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <vector>
+
+#include "dropin/export.h"
+#include "dropin/rsocket.h"
+
+namespace {
+
+using namespace weft::dropin;
+namespace stream = weft::stream;
+
+std::span<const std::byte> bytes_at(const void* buffer, size_t bytes) {
+  return {static_cast<const std::byte*>(buffer), bytes};
+}
+std::span<std::byte> bytes_at(void* buffer, size_t bytes) {
+  return {static_cast<std::byte*>(buffer), bytes};
+}
+
+template <typename Byte>
+std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
+  if (count > IOV_MAX) throw weft::Error(EINVAL, "too many pieces");
+  std::vector<std::span<Byte>> spans;
+  for (size_t i = 0; i < count; ++i) {
+    spans.push_back(bytes_at(pieces[i].iov_base, pieces[i].iov_len));
+  }
+  return spans;
+}
+
+int errno_of(const stream::Outcome& outcome) {
+  if (outcome.would_block()) return EAGAIN;
+  return outcome.error_number == ECANCELED ? EBADF : outcome.error_number;
+}
+
+std::shared_ptr<stream::Stream> need_stream(const Rsocket& socket) {
+  auto stream = socket.get_stream();
+  if (!stream) throw weft::Error(ENOTCONN, "the rsocket is not connected");
+  return stream;
+}
+
+ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int flags) {
+  constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
+  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  const auto stream = need_stream(socket);
+  if (socket.read_shut) return 0;
+  const auto outcome =
+      stream->receive(into, socket.deadline(flags),
+                      {.peek = (flags & MSG_PEEK) != 0, .wait_all = (flags & MSG_WAITALL) != 0});
+  if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
+  // Sockets say the end as often as they are asked.
+  if (outcome.end() || outcome.error_number == ESHUTDOWN) return 0;
+  return fail_with(errno_of(outcome));
+}
+
+ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, int flags) {
+  // Waiting for all is what a blocking call does anyhow; rstream(1) says it.
+  constexpr int known = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_WAITALL;
+  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  const auto outcome = need_stream(socket)->send(from, socket.deadline(flags));
+  return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
+}
+
+ssize_t receive_at(int descriptor, const iovec* pieces, size_t count, int flags) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    return receive(socket, pieces_of<std::byte>(pieces, count), flags);
+  });
+}
+
+ssize_t send_at(int descriptor, const iovec* pieces, size_t count, int flags) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    return send(socket, pieces_of<const std::byte>(pieces, count), flags);
+  });
+}
+
+}  // namespace
+
+WEFT_EXPORT ssize_t rrecv(int descriptor, void* buffer, size_t bytes, int flags) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    const auto into = bytes_at(buffer, bytes);
+    return receive(socket, std::span(&into, 1), flags);
+  });
+}
+
+WEFT_EXPORT ssize_t rrecvfrom(int descriptor, void* buffer, size_t bytes, int flags,
+                              sockaddr* address, socklen_t* address_bytes) {
+  const ssize_t got = rrecv(descriptor, buffer, bytes, flags);
+  if (got > 0 && address && rgetpeername(descriptor, address, address_bytes) != 0) return -1;
+  return got;
+}
+
+WEFT_EXPORT ssize_t rrecvmsg(int descriptor, msghdr* message, int flags) {
+  if (!message) return fail_with(EFAULT);
+  const ssize_t got = receive_at(descriptor, message->msg_iov, message->msg_iovlen, flags);
+  if (got >= 0) {
+    message->msg_namelen = 0;
+    message->msg_controllen = 0;
+    message->msg_flags = 0;
+  }
+  return got;
+}
+
+WEFT_EXPORT ssize_t rread(int descriptor, void* buffer, size_t bytes) {
+  return rrecv(descriptor, buffer, bytes, 0);
+}
+
+WEFT_EXPORT ssize_t rreadv(int descriptor, const iovec* pieces, int count) {
+  if (count < 0) return fail_with(EINVAL);
+  return receive_at(descriptor, pieces, static_cast<size_t>(count), 0);
+}
+
+WEFT_EXPORT ssize_t rsend(int descriptor, const void* buffer, size_t bytes, int flags) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    const auto from = bytes_at(buffer, bytes);
+    return send(socket, std::span(&from, 1), flags);
+  });
+}
+
+WEFT_EXPORT ssize_t rsendto(int descriptor, const void* buffer, size_t bytes, int flags,
+                            const sockaddr* address, socklen_t address_bytes) {
+  if (address || address_bytes) return fail_with(EISCONN);
+  return rsend(descriptor, buffer, bytes, flags);
+}
+
+WEFT_EXPORT ssize_t rsendmsg(int descriptor, const msghdr* message, int flags) {
+  if (!message) return fail_with(EFAULT);
+  if (message->msg_control && message->msg_controllen) return fail_with(ENOTSUP);
+  return send_at(descriptor, message->msg_iov, message->msg_iovlen, flags);
+}
+
+WEFT_EXPORT ssize_t rwrite(int descriptor, const void* buffer, size_t bytes) {
+  return rsend(descriptor, buffer, bytes, 0);
+}
+
+WEFT_EXPORT ssize_t rwritev(int descriptor, const iovec* pieces, int count) {
+  if (count < 0) return fail_with(EINVAL);
+  return send_at(descriptor, pieces, static_cast<size_t>(count), 0);
+}
+
+// --- Buffers of the peer's -----------------------------------------------------------------------
+
+// Without PROT_WRITE a buffer is registered for our own use only. Nothing needs that here: whatever
+// is sent is taken from where it stands.
+WEFT_EXPORT off_t riomap(int descriptor, void* buffer, size_t bytes, int protection, int flags,
+                         off_t offset) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) -> off_t {
+    if (flags != 0 || (protection & ~PROT_WRITE)) return fail_with(EINVAL);
+    const auto stream = need_stream(socket);
+    if (protection == PROT_NONE) return offset < 0 ? 0 : offset;
+    return stream->map_buffer(bytes_at(buffer, bytes), offset);
+  });
+}
+
+WEFT_EXPORT int riounmap(int descriptor, void* buffer, size_t bytes) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    need_stream(socket)->unmap_buffer(bytes_at(buffer, bytes));
+    return 0;
+  });
+}
+
+WEFT_EXPORT size_t riowrite(int descriptor, const void* buffer, size_t bytes, off_t offset,
+                            int flags) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) -> size_t {
+    if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_WAITALL))
+      return static_cast<size_t>(fail_with(EOPNOTSUPP));
+    const auto outcome = need_stream(socket)->write_mapped(
+        bytes_at(buffer, bytes), static_cast<std::uint64_t>(offset), socket.deadline(flags));
+    return outcome.ok() ? outcome.bytes : static_cast<size_t>(fail_with(errno_of(outcome)));
+  });
+}

@@ -1,0 +1,165 @@
+// rsocket(7): rsetsockopt and rgetsockopt.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <rdma/rsocket.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dropin/export.h"
+#include "dropin/rsocket.h"
+
+namespace {
+
+using namespace weft::dropin;
+namespace stream = weft::stream;
+
+constexpr int most_mapped_buffers = 255;
+constexpr int segment_bytes = 2048;  // what the original says where it knows no path
+
+std::uint32_t clamped(int value, std::uint32_t least, std::uint32_t most) {
+  return std::clamp(static_cast<std::uint32_t>(std::max(value, 0)), least, most);
+}
+
+// The member behind an option of type int that is given back as it was set; null for others.
+int* plain_setting(SocketSettings& settings, int level, int name) {
+  switch (level) {
+    case SOL_SOCKET:
+      if (name == SO_REUSEADDR) return &settings.reuse_address;
+      if (name == SO_OOBINLINE) return &settings.out_of_band_inline;
+      if (name == SO_KEEPALIVE) return &settings.keepalive;
+      return nullptr;
+    case IPPROTO_TCP:
+      if (name == TCP_NODELAY) return &settings.no_delay;
+      if (name == TCP_KEEPIDLE) return &settings.keepalive_idle_s;
+      if (name == TCP_KEEPINTVL) return &settings.keepalive_interval_s;
+      if (name == TCP_KEEPCNT) return &settings.keepalive_probes;
+      return nullptr;
+    case IPPROTO_IPV6:
+      return name == IPV6_V6ONLY ? &settings.v6_only : nullptr;
+    case SOL_RDMA:
+      return name == RDMA_INLINE ? &settings.inline_bytes : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+// The size behind an option, and what it may be; null for others.
+struct Size {
+  std::uint32_t* value = nullptr;
+  std::uint32_t least = 0;
+  std::uint32_t most = 0;
+};
+Size size_setting(stream::Options& options, int level, int name) {
+  if (level == SOL_SOCKET && name == SO_SNDBUF) {
+    return {&options.send_buffer_bytes, 1, stream::max_buffer_bytes};
+  }
+  if (level == SOL_SOCKET && name == SO_RCVBUF) {
+    return {&options.receive_buffer_bytes, 1, stream::max_buffer_bytes};
+  }
+  if (level != SOL_RDMA) return {};
+  if (name == RDMA_SQSIZE) return {&options.send_queue, stream::min_queue, stream::max_queue};
+  if (name == RDMA_RQSIZE) return {&options.receive_queue, stream::min_queue, stream::max_queue};
+  if (name == RDMA_IOMAPSIZE) return {&options.mapped_buffers, 0, most_mapped_buffers};
+  return {};
+}
+
+bool is_keepalive(int level, int name) {
+  return (level == SOL_SOCKET && name == SO_KEEPALIVE) ||
+         (level == IPPROTO_TCP &&
+          (name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT));
+}
+
+// With the lock of the socket.
+void apply_keepalive(Rsocket& socket) {
+  socket.options.keepalive = socket.keepalive();
+  if (!socket.stream) return;
+  auto options = socket.stream->options();
+  options.keepalive = socket.options.keepalive;
+  socket.stream->set_options(options);
+}
+
+int set_option(Rsocket& socket, int level, int name, const void* value, socklen_t bytes) {
+  const std::lock_guard lock(socket.mutex);
+  if (level == SOL_SOCKET && name == SO_LINGER) {
+    if (bytes < sizeof(linger)) return fail_with(EINVAL);
+    std::memcpy(&socket.settings.lingering, value, sizeof(linger));
+    return 0;
+  }
+  int wanted = 0;
+  if (bytes < sizeof wanted) return fail_with(EINVAL);
+  std::memcpy(&wanted, value, sizeof wanted);
+  if (const Size size = size_setting(socket.options, level, name); size.value) {
+    // The rings are there, and the peer was told of them.
+    if (socket.stream) return fail_with(EISCONN);
+    *size.value = clamped(wanted, size.least, size.most);
+    return 0;
+  }
+  int* const plain = plain_setting(socket.settings, level, name);
+  if (!plain) return fail_with(ENOTSUP);
+  const bool keepalive = is_keepalive(level, name);
+  if (keepalive && level == IPPROTO_TCP && wanted <= 0) return fail_with(EINVAL);
+  *plain = wanted;
+  if (keepalive) apply_keepalive(socket);
+  return 0;
+}
+
+int give(const void* found, socklen_t size, void* value, socklen_t* bytes) {
+  if (*bytes < size) return fail_with(EINVAL);
+  std::memcpy(value, found, size);
+  *bytes = size;
+  return 0;
+}
+
+// What went wrong and was not told yet: of connecting, or of the connection.
+int pending_error(Rsocket& socket) {
+  const auto stream = socket.get_stream();
+  if (!stream || stream->state() != stream::State::failed) return 0;
+  return socket.error_told.exchange(true) ? 0 : stream->error_number();
+}
+
+int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* bytes) {
+  int found = 0;
+  if (level == SOL_SOCKET && name == SO_ERROR) {
+    found = pending_error(socket);
+    return give(&found, sizeof found, value, bytes);
+  }
+  const std::lock_guard lock(socket.mutex);
+  if (level == SOL_SOCKET && name == SO_LINGER) {
+    return give(&socket.settings.lingering, sizeof(linger), value, bytes);
+  }
+  if (level == SOL_RDMA && name == RDMA_ROUTE)
+    return fail_with(ENODATA);  // there is no path record
+  if (const Size size = size_setting(socket.options, level, name); size.value) {
+    found = static_cast<int>(*size.value);
+  } else if (const int* plain = plain_setting(socket.settings, level, name)) {
+    found = *plain;
+  } else if (level == SOL_SOCKET && name == SO_TYPE) {
+    found = SOCK_STREAM;
+  } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
+    found = socket.listening;
+  } else if (level == IPPROTO_TCP && name == TCP_MAXSEG) {
+    found = segment_bytes;
+  } else {
+    return fail_with(ENOTSUP);
+  }
+  return give(&found, sizeof found, value, bytes);
+}
+
+}  // namespace
+
+WEFT_EXPORT int rsetsockopt(int descriptor, int level, int name, const void* value,
+                            socklen_t bytes) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    if (!value) return fail_with(EFAULT);
+    return set_option(socket, level, name, value, bytes);
+  });
+}
+
+WEFT_EXPORT int rgetsockopt(int descriptor, int level, int name, void* value, socklen_t* bytes) {
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    if (!value || !bytes) return fail_with(EFAULT);
+    return get_option(socket, level, name, value, bytes);
+  });
+}

@@ -1,0 +1,202 @@
+// rsocket(7): rpoll and rselect, for rsockets and ordinary descriptors together.
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "dropin/export.h"
+#include "dropin/rsocket.h"
+
+namespace {
+
+using namespace weft::dropin;
+using weft::Deadline;
+namespace stream = weft::stream;
+
+// Streams that change while somebody waits for them.
+class Waker final : public stream::Stream::Watcher {
+ public:
+  Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (fd_ < 0) throw weft::Error(errno, "no descriptor to wait on");
+  }
+  ~Waker() override {
+    for (const auto& stream : streams_) stream->unwatch(this);
+    close(fd_);
+  }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+
+  void add(std::shared_ptr<stream::Stream> stream) {
+    streams_.push_back(std::move(stream));
+    (void)streams_.back()->watch(this);
+  }
+  void changed() noexcept override {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+  }
+  void forget() noexcept {
+    std::uint64_t ignored;
+    [[maybe_unused]] const auto taken = read(fd_, &ignored, sizeof ignored);
+  }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+  std::vector<std::shared_ptr<stream::Stream>> streams_;
+};
+
+short events_of(const Rsocket& socket, stream::Stream& stream) {
+  const auto ready = stream.readiness();
+  if (!ready.settled) return 0;
+  int events = 0;
+  if (ready.readable || socket.read_shut) events |= POLLIN | POLLRDNORM;
+  if (ready.writable) events |= POLLOUT | POLLWRNORM;
+  if (ready.over) events |= POLLHUP;
+  if (stream.state() == stream::State::failed) events |= POLLERR;
+  return static_cast<short>(events);
+}
+
+// One call of rpoll.
+class Polling {
+ public:
+  Polling(pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
+    for (nfds_t i = 0; i < count; ++i) {
+      sockets_.push_back(entries[i].fd < 0 ? nullptr : find_rsocket(entries[i].fd));
+      any_ = any_ || sockets_.back();
+    }
+    native_.resize(count + 1);
+  }
+  [[nodiscard]] bool has_rsockets() const { return any_; }
+
+  // How many entries have something, or -1.
+  int run(const Deadline& deadline) {
+    int ready = look(0);
+    if (ready != 0 || deadline.passed()) return ready;
+    Waker waker;
+    for (const auto& socket : sockets_) {
+      if (!socket) continue;
+      if (auto stream = socket->get_stream()) waker.add(std::move(stream));
+    }
+    wake_fd_ = waker.fd();
+    ready = look(0);
+    while (ready == 0 && !deadline.passed()) {
+      ready = look(deadline.poll_timeout_ms());
+      waker.forget();
+      if (ready == 0) ready = look(0);
+    }
+    return ready;
+  }
+
+ private:
+  // Waits for the ordinary descriptors and the waker, unless a stream has something now.
+  int look(int timeout_ms) {
+    int found = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+      native_[i] = {sockets_[i] ? -1 : entries_[i].fd, entries_[i].events, 0};
+      found += look_at(i);
+    }
+    native_[count_] = {wake_fd_, POLLIN, 0};
+    if (poll(native_.data(), native_.size(), found > 0 ? 0 : timeout_ms) < 0) return -1;
+    found = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+      const bool is_stream = sockets_[i] && native_[i].fd < 0;
+      if (!is_stream) entries_[i].revents = native_[i].revents;
+      found += entries_[i].revents != 0;
+    }
+    return found;
+  }
+
+  // Whether there is something, where it is a stream; where it is a listener, what to wait for.
+  int look_at(nfds_t i) {
+    entries_[i].revents = 0;
+    const auto& socket = sockets_[i];
+    if (!socket) return 0;
+    if (const auto stream = socket->get_stream()) {
+      const int always = POLLHUP | POLLERR;
+      entries_[i].revents =
+          static_cast<short>(events_of(*socket, *stream) & (entries_[i].events | always));
+    } else if (socket->listening) {
+      const int wanted = entries_[i].events & (POLLIN | POLLRDNORM);
+      native_[i] = {socket->get_listener()->fd(), static_cast<short>(wanted), 0};
+    } else {
+      entries_[i].revents = static_cast<short>((POLLOUT & entries_[i].events) | POLLHUP);
+    }
+    return entries_[i].revents != 0;
+  }
+
+  pollfd* entries_;
+  nfds_t count_;
+  std::vector<std::shared_ptr<Rsocket>> sockets_;
+  std::vector<pollfd> native_;
+  int wake_fd_ = -1;
+  bool any_ = false;
+};
+
+Deadline deadline_of(int timeout_ms) {
+  return timeout_ms < 0 ? Deadline::never() : Deadline(std::chrono::milliseconds(timeout_ms));
+}
+
+bool is_in(int fd, const fd_set* set) {
+  return set && FD_ISSET(fd, set);
+}
+
+std::vector<pollfd> entries_of(int count, const fd_set* readable, const fd_set* writable,
+                               const fd_set* exceptional) {
+  std::vector<pollfd> entries;
+  for (int fd = 0; fd < count; ++fd) {
+    const int events = (is_in(fd, readable) ? POLLIN : 0) | (is_in(fd, writable) ? POLLOUT : 0) |
+                       (is_in(fd, exceptional) ? POLLPRI : 0);
+    if (events) entries.push_back({fd, static_cast<short>(events), 0});
+  }
+  return entries;
+}
+
+int keep(const std::vector<pollfd>& entries, fd_set* set, int asked, int answers) {
+  if (!set) return 0;
+  int kept = 0;
+  for (const pollfd& entry : entries) {
+    if (!(entry.events & asked)) continue;
+    if (entry.revents & answers) {
+      ++kept;
+    } else {
+      FD_CLR(entry.fd, set);
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+WEFT_EXPORT int rpoll(pollfd* entries, nfds_t count, int timeout_ms) {
+  return guarded([&] {
+    Polling polling(entries, count);
+    if (!polling.has_rsockets()) return poll(entries, count, timeout_ms);
+    return polling.run(deadline_of(timeout_ms));
+  });
+}
+
+WEFT_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                        timeval* timeout) {
+  return guarded([&] {
+    if (count < 0 || count > FD_SETSIZE) return fail_with(EINVAL);
+    int timeout_ms = -1;
+    if (timeout) {
+      const auto left =
+          std::chrono::seconds(timeout->tv_sec) + std::chrono::microseconds(timeout->tv_usec);
+      timeout_ms = static_cast<int>(std::min<long long>(
+          std::chrono::ceil<std::chrono::milliseconds>(left).count(), INT32_MAX));
+    }
+    auto entries = entries_of(count, readable, writable, exceptional);
+    if (rpoll(entries.data(), entries.size(), timeout_ms) < 0) return -1;
+    for (const pollfd& entry : entries) {
+      if (entry.revents & POLLNVAL) return fail_with(EBADF);
+    }
+    return keep(entries, readable, POLLIN, POLLIN | POLLHUP | POLLERR) +
+           keep(entries, writable, POLLOUT, POLLOUT | POLLERR) +
+           keep(entries, exceptional, POLLPRI, POLLPRI);
+  });
+}

@@ -1,0 +1,47 @@
+// Buffers that are mapped for the peer, and what it has mapped for us: rows of two tables.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "stream/greeting.h"
+#include "weft/verbs.hpp"
+
+namespace weft::stream::detail {
+
+struct Mapping {
+  std::uint64_t offset = 0;
+  verbs::RemoteSlice memory;                              // no bytes: nothing is mapped
+  std::shared_ptr<verbs::TypedRegion<std::byte>> region;  // of ours
+
+  [[nodiscard]] std::array<std::byte, row_bytes> to_bytes() const;
+  [[nodiscard]] static Mapping from_bytes(std::span<const std::byte> row);
+};
+
+class Maps {
+ public:
+  void resize(std::uint32_t rows) { rows_.resize(rows); }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(rows_.size()); }
+  void set(std::uint32_t row, Mapping mapping) { rows_[row] = std::move(mapping); }
+
+  // The first row that maps nothing.
+  [[nodiscard]] std::optional<std::uint32_t> free_row() const;
+  // The row of that memory.
+  [[nodiscard]] std::optional<std::uint32_t> find(std::uint64_t address, std::uint64_t bytes) const;
+  // Whether any of these offsets is taken; the first behind all that are.
+  [[nodiscard]] bool overlaps(std::uint64_t offset, std::uint64_t bytes) const;
+  [[nodiscard]] std::uint64_t next_offset() const;
+  // The memory that these offsets name, where one mapping has them all.
+  [[nodiscard]] std::optional<verbs::RemoteSlice> at(std::uint64_t offset,
+                                                     std::uint64_t bytes) const;
+
+ private:
+  std::vector<Mapping> rows_;
+};
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,43 @@
+#include "weft/stream/options.hpp"
+
+#include <fmt/format.h>
+
+#include "stream/greeting.h"
+
+namespace weft::stream {
+namespace {
+
+void check_range(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
+  if (value >= least && value <= most) return;
+  throw Error(EINVAL, fmt::format("{} {}: must be from {} to {}", name, value, least, most));
+}
+
+}  // namespace
+
+void check(const Options& options) {
+  check_range("send_buffer_bytes", options.send_buffer_bytes, 1, max_buffer_bytes);
+  check_range("receive_buffer_bytes", options.receive_buffer_bytes, 1, max_buffer_bytes);
+  check_range("send_queue", options.send_queue, min_queue, max_queue);
+  check_range("receive_queue", options.receive_queue, min_queue, max_queue);
+  check_range("mapped_buffers", options.mapped_buffers, 0, 255);
+  if (options.spin.count() < 0) throw Error(EINVAL, "spin: must not be negative");
+  if (options.linger.count() < 0) throw Error(EINVAL, "linger: must not be negative");
+  if (!options.keepalive) return;
+  if (options.keepalive->idle.count() <= 0 || options.keepalive->interval.count() <= 0 ||
+      options.keepalive->probes == 0) {
+    throw Error(EINVAL, "keepalive: idle, interval and probes must be above 0");
+  }
+}
+
+std::size_t max_private_data_bytes(verbs::Backend backend) {
+  // rdma_connect(3) over InfiniBand has the least room; MPA has more (RFC 6581 §4).
+  constexpr std::size_t infiniband = 56;
+  constexpr std::size_t embedded = 252;
+  return (backend == verbs::Backend::embedded ? embedded : infiniband) -
+         detail::Greeting::fixed_bytes;
+}
+
+Refused::Refused(int error_number, const std::string& what, std::vector<std::byte> private_data)
+    : Error(error_number, what), private_data_(std::move(private_data)) {}
+
+}  // namespace weft::stream

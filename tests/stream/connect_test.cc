@@ -1,0 +1,332 @@
+// Connecting, refusing, and what is settled by it.
+#include <future>
+
+#include "stream/greeting.h"
+#include "stream/sides.h"
+
+namespace weft::stream {
+namespace {
+
+std::uint16_t closed_port() {
+  const Listener gone({"127.0.0.1", 0});
+  return gone.port();
+}
+
+// What connecting to that listener says.
+int error_of_connecting(const Listener& listener, const Options& options = {}) {
+  try {
+    Stream stream(options);
+    stream.connect({"127.0.0.1", listener.port()}, patience);
+  } catch (const Error& error) {
+    return error.error_number();
+  }
+  return 0;
+}
+
+TEST(Connecting, PrivateDataGoesBothWays) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Stream active;
+  const std::string longest(max_private_data_bytes(), 'p');
+  active.start_connecting({"127.0.0.1", listener.port()}, bytes_of(longest));
+  auto request = listener.next(patience);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(text_of(request->private_data()), longest);
+  EXPECT_EQ(request->peer_address().substr(0, 10), "127.0.0.1:");
+  auto passive = std::move(*request).accept(bytes_of("welcome"));
+  ASSERT_TRUE(active.await_connected(patience));
+  EXPECT_EQ(text_of(active.peer_private_data()), "welcome");
+  EXPECT_EQ(text_of(passive.peer_private_data()), longest);
+  EXPECT_EQ(active.peer_address(), "127.0.0.1:" + std::to_string(listener.port()));
+  EXPECT_EQ(active.local_address(), passive.peer_address());
+}
+
+TEST(Connecting, TooMuchPrivateDataIsRefusedWithTheLimit) {
+  const std::vector<std::byte> much(max_private_data_bytes() + 1);
+  Stream stream;
+  try {
+    stream.start_connecting({"127.0.0.1", 1}, much);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(much.size() - 1)), std::string::npos);
+  }
+  EXPECT_EQ(stream.state(), State::idle);
+}
+
+TEST(Connecting, ARejectionBringsItsPrivateData) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Stream active;
+  active.start_connecting({"127.0.0.1", listener.port()});
+  auto request = listener.next(patience);
+  ASSERT_TRUE(request);
+  std::move(*request).reject(bytes_of("not today"));
+  try {
+    (void)active.await_connected(patience);
+    FAIL() << "connected";
+  } catch (const Refused& refused) {
+    EXPECT_EQ(refused.error_number(), ECONNREFUSED);
+    EXPECT_EQ(text_of(refused.private_data()), "not today");
+  }
+  EXPECT_EQ(active.state(), State::failed);
+  EXPECT_EQ(active.send(bytes_of("x")).error_number, ECONNREFUSED);
+}
+
+TEST(Connecting, ARequestThatIsDroppedIsRejected) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Stream active;
+  active.start_connecting({"127.0.0.1", listener.port()});
+  EXPECT_TRUE(listener.next(patience));
+  EXPECT_THROW((void)active.await_connected(patience), Refused);
+}
+
+TEST(Connecting, NobodyListensThere) {
+  Stream stream;
+  try {
+    stream.connect({"127.0.0.1", closed_port()}, patience);
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ECONNREFUSED);
+  }
+}
+
+TEST(Connecting, AnAttemptEndsAtItsDeadline) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();  // and nobody answers
+  Stream stream;
+  try {
+    stream.connect({"127.0.0.1", listener.port()}, 1ms);
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), ETIMEDOUT);
+  }
+  EXPECT_EQ(stream.state(), State::failed);
+}
+
+TEST(Connecting, ALocalAddressCanBeChosen) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Stream active;
+  active.bind({"127.0.0.2", 0});
+  active.start_connecting({"127.0.0.1", listener.port()});
+  auto passive = listener.accept(patience);
+  ASSERT_TRUE(active.await_connected(patience));
+  EXPECT_EQ(passive.peer_address().substr(0, 10), "127.0.0.2:");
+}
+
+TEST(Connecting, WithoutACommonVariantTheReasonIsSaid) {
+  Options immediate;
+  immediate.variant = Variant::immediate;
+  Options plain;
+  plain.variant = Variant::write_and_send;
+  Listener listener({"127.0.0.1", 0}, immediate);
+  listener.listen();
+  auto serving =
+      std::async(std::launch::async, [&] { return listener.next(patience).has_value(); });
+  EXPECT_EQ(error_of_connecting(listener, plain), EPROTONOSUPPORT);
+  EXPECT_EQ(listener.refused(), 1U);
+  EXPECT_EQ(error_of_connecting(listener, immediate), ECONNREFUSED);  // seen, and dropped
+  EXPECT_TRUE(serving.get());
+}
+
+TEST(Connecting, AutomaticMeansImmediatesHere) {
+  Sides sides;
+  EXPECT_EQ(sides.active.variant(), Variant::immediate);
+  Options plain;
+  plain.variant = Variant::write_and_send;
+  Sides mixed({}, plain);
+  EXPECT_EQ(mixed.active.variant(), Variant::write_and_send);
+  EXPECT_EQ(mixed.passive->variant(), Variant::write_and_send);
+}
+
+// --- Other versions ------------------------------------------------------------------------------
+
+// Asks the listener for a connection with that private data; the answer's type and private data.
+std::pair<rdma_cm_event_type, std::vector<std::byte>> ask(std::uint16_t port,
+                                                          std::span<const std::byte> said) {
+  const verbs::EventChannel events;
+  const verbs::Id id(events);
+  id.resolve_address({"127.0.0.1", port}, 10s);
+  EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  id.resolve_route(10s);
+  EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
+  const auto context = id.context();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  ibv_qp_cap capacity{};
+  capacity.max_send_wr = capacity.max_recv_wr = capacity.max_send_sge = capacity.max_recv_sge = 1;
+  const auto queue_pair = id.create_queue_pair(domain, queue, queue, capacity);
+  id.connect({.private_data = said});
+  const auto answer = events.next(patience);
+  const auto data = answer->private_data();
+  return {answer->type(), {data.begin(), data.end()}};
+}
+
+TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
+  detail::Greeting good;
+  good.receives = 10;
+  good.ring_address = 4096;
+  good.ring_rkey = 7;
+  good.ring_bytes = 100;
+  good.variants = 3;
+  const auto changed = [&](std::size_t at, std::uint8_t value) {
+    auto bytes = good.to_bytes();
+    bytes[at] = std::byte{value};
+    return bytes;
+  };
+  std::vector<std::byte> rsockets(40);
+  rsockets[0] = std::byte{1};
+  std::vector<std::byte> rstream(24);
+  rstream[22] = std::byte{2};
+  using detail::Reason;
+  const std::vector<std::pair<std::vector<std::byte>, Reason>> cases{
+      {{}, Reason::version},
+      {rsockets, Reason::version},
+      {rstream, Reason::version},
+      {changed(4, 2), Reason::version},
+      {changed(5, 2), Reason::malformed},     // an acceptance
+      {changed(24, 4), Reason::malformed},    // no variant that there is
+      {changed(7, 1), Reason::malformed},     // one receive only
+      {changed(20, 255), Reason::malformed},  // a ring beyond all measure
+      {changed(27, 200), Reason::malformed},  // private data that is not there
+  };
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  auto serving = std::async(std::launch::async, [&] { return listener.next(patience); });
+  for (const auto& [said, reason] : cases) {
+    const auto [type, answer] = ask(listener.port(), said);
+    EXPECT_EQ(type, RDMA_CM_EVENT_REJECTED);
+    const auto parsed = detail::Greeting::parse(answer);
+    ASSERT_TRUE(std::holds_alternative<detail::Greeting>(parsed));
+    EXPECT_EQ(std::get<detail::Greeting>(parsed).type, detail::GreetingType::refusal);
+    EXPECT_EQ(std::get<detail::Greeting>(parsed).reason(), reason);
+  }
+  EXPECT_EQ(listener.refused(), cases.size());
+  Stream welcome;
+  welcome.start_connecting({"127.0.0.1", listener.port()});
+  EXPECT_TRUE(serving.get());
+}
+
+TEST(Connecting, AnAcceptanceThatIsNoneIsAnError) {
+  const verbs::EventChannel events;
+  const verbs::Id door(events);
+  door.bind({"127.0.0.1", 0});
+  door.listen();
+  Stream stream;
+  stream.start_connecting({"127.0.0.1", door.local_port()});
+  auto event = events.next(patience);
+  ASSERT_EQ(event->type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+  const verbs::Id id = event->take_request();
+  event.reset();
+  const auto context = id.context();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  ibv_qp_cap capacity{};
+  capacity.max_send_wr = capacity.max_recv_wr = capacity.max_send_sge = capacity.max_recv_sge = 1;
+  const auto queue_pair = id.create_queue_pair(domain, queue, queue, capacity);
+  id.accept({.private_data = bytes_of("something else entirely, and long enough to read")});
+  try {
+    (void)stream.await_connected(patience);
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EPROTO);
+  }
+}
+
+// --- Options -------------------------------------------------------------------------------------
+
+TEST(StreamOptions, TheDefaultsAreThoseOfTheOriginal) {
+  const Options options;
+  EXPECT_EQ(options.send_buffer_bytes, 32'768U);
+  EXPECT_EQ(options.receive_buffer_bytes, 32'768U);
+  EXPECT_EQ(options.send_queue, 384U);
+  EXPECT_EQ(options.receive_queue, 384U);
+  EXPECT_EQ(options.spin, 10us);
+}
+
+TEST(StreamOptions, OutOfRangeIsRefusedByName) {
+  const auto refused = [](auto change) {
+    Options options;
+    change(options);
+    try {
+      const Stream stream(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.error_number(), EINVAL);
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const auto has = [](const std::string& text, const char* name) {
+    EXPECT_NE(text.find(name), std::string::npos) << text;
+  };
+  has(refused([](Options& o) { o.send_buffer_bytes = 0; }), "send_buffer_bytes");
+  has(refused([](Options& o) { o.receive_buffer_bytes = max_buffer_bytes + 1; }),
+      "receive_buffer_bytes");
+  has(refused([](Options& o) { o.send_queue = 1; }), "send_queue");
+  has(refused([](Options& o) { o.receive_queue = 65'536; }), "receive_queue");
+  has(refused([](Options& o) { o.mapped_buffers = 256; }), "mapped_buffers");
+  has(refused([](Options& o) { o.spin = -1us; }), "spin");
+  has(refused([](Options& o) { o.linger = -1ms; }), "linger");
+  has(refused([](Options& o) { o.keepalive = Keepalive{0ms, 1ms, 1}; }), "keepalive");
+}
+
+TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Options options;
+  options.receive_queue = max_queue;
+  Stream stream(options);
+  try {
+    stream.connect({"127.0.0.1", listener.port()}, patience);
+    FAIL() << "connected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find("receive_queue"), std::string::npos);
+  }
+  // The other side: whoever asked is told that it cannot be.
+  Options many;
+  many.send_queue = max_queue;
+  Listener greedy({"127.0.0.1", 0}, many);
+  greedy.listen();
+  Stream asking;
+  asking.start_connecting({"127.0.0.1", greedy.port()});
+  auto request = greedy.next(patience);
+  ASSERT_TRUE(request);
+  EXPECT_THROW((void)std::move(*request).accept(), Error);
+  EXPECT_THROW((void)asking.await_connected(patience), Refused);
+}
+
+TEST(StreamOptions, SizesAreSettledByConnecting) {
+  Stream before;
+  Options wanted;
+  wanted.send_buffer_bytes = 5;
+  before.set_options(wanted);
+  EXPECT_EQ(before.options().send_buffer_bytes, 5U);
+  Sides sides;
+  try {
+    sides.active.set_options(wanted);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EISCONN);
+  }
+  Options harmless = sides.active.options();
+  harmless.spin = 0us;
+  sides.active.set_options(harmless);
+  EXPECT_EQ(sides.active.options().spin, 0us);
+}
+
+TEST(StreamOptions, NothingWorksBeforeConnecting) {
+  Stream stream;
+  std::vector<std::byte> some(1);
+  EXPECT_EQ(stream.send(some).error_number, ENOTCONN);
+  EXPECT_EQ(stream.receive(some).error_number, ENOTCONN);
+  EXPECT_EQ(stream.peek_send().error_number, ENOTCONN);
+  EXPECT_THROW(stream.finish(), Error);
+  EXPECT_THROW((void)stream.local_address(), Error);
+  EXPECT_TRUE(stream.close(Deadline::now()));
+}
+
+}  // namespace
+}  // namespace weft::stream

@@ -1,0 +1,184 @@
+// Rings and credits: they neither overflow nor underflow, nothing waits for ever, nothing goes on
+// for ever.
+#include "stream/flow.h"
+
+#include <gtest/gtest.h>
+
+#include "stream/flow_pair.h"
+
+namespace weft::stream::detail {
+namespace {
+
+constexpr std::uint32_t largest_ring = 4 * 1024 * 1024;
+
+std::uint64_t enough_for(std::uint32_t ring) {
+  return ring < 100 ? 400 : ring < 10'000 ? 10 * std::uint64_t{ring} : 3 * std::uint64_t{ring};
+}
+
+TEST(Word, SaysWhatWasPutIn) {
+  EXPECT_EQ(encode(Kind::data, 1), 1U);
+  EXPECT_EQ(encode(Kind::end, 0), 0x1000'0000U);
+  EXPECT_EQ(encode(Update{.bytes = 1, .receives = 1, .acknowledged = 1}), 0xA020'0001U);
+  for (const Update& update : {Update{}, Update{most_returned_bytes, 0, 2},
+                               Update{0, most_returned_receives, 0}, Update{1, 2, 1}}) {
+    const auto word = encode(update);
+    EXPECT_TRUE(is_update(word));
+    EXPECT_EQ(update_of(word), update);
+  }
+  EXPECT_FALSE(is_update(encode(Kind::map, most_value)));
+  EXPECT_EQ(kind_of(encode(Kind::map, most_value)), Kind::map);
+  EXPECT_EQ(value_of(encode(Kind::map, most_value)), most_value);
+}
+
+// Every combination of sizes up to 5, where all corners meet each other.
+TEST(Flow, SmallestSizesDeliverEverythingInAnyOrderOfEvents) {
+  for (std::uint32_t ring = 1; ring <= 5; ++ring) {
+    for (std::uint32_t own = 1; own <= 5; own += 2) {
+      for (std::uint32_t receives = 1; receives <= 5; ++receives) {
+        for (std::uint32_t sends = 1; sends <= 3; ++sends) {
+          for (const auto seed : test::seeds(6)) {
+            SCOPED_TRACE(test::seed_trace(seed));
+            FlowPair pair({own, ring, sends, receives}, 60, seed % 2 ? 60 : 0, seed);
+            pair.run(seed % 3 == 0);
+            ASSERT_TRUE(pair.complete())
+                << "rings " << own << "/" << ring << ", receives " << receives;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Flow, EverySizeOfRingDeliversEverything) {
+  for (const std::uint32_t ring : {1U, 2U, 3U, 7U, 64U, 4095U, 32'768U, 65'537U, largest_ring}) {
+    for (const std::uint32_t own : {1U, 1000U, 32'768U}) {
+      if (own == 1 && ring > 4095) continue;  // millions of messages, and nothing new
+      for (const auto seed : test::seeds(2)) {
+        SCOPED_TRACE(test::seed_trace(seed));
+        FlowPair pair({own, ring, 384, 384}, enough_for(ring), enough_for(own), seed);
+        pair.run(seed % 2);
+        ASSERT_TRUE(pair.complete()) << "rings " << own << "/" << ring;
+      }
+    }
+  }
+}
+
+TEST(Flow, EveryNumberOfReceivesDeliversEverything) {
+  for (const std::uint32_t receives : {2U, 3U, 4U, 255U, 256U, 511U, 512U, 16'000U, 65'535U}) {
+    for (const auto seed : test::seeds(3)) {
+      SCOPED_TRACE(test::seed_trace(seed));
+      FlowPair pair({700, 1000, 2 + static_cast<std::uint32_t>(seed) * 100, receives}, 200'000,
+                    seed == 1 ? 0 : 100'000, seed);
+      pair.run();
+      ASSERT_TRUE(pair.complete()) << "receives " << receives;
+    }
+  }
+}
+
+// The price of flow control: at least one update for each ring, at most two, and two for each set
+// of receives.
+TEST(Flow, UpdatesAreFew) {
+  for (const std::uint32_t ring : {64U, 32'768U, 1'000'000U}) {
+    const std::uint64_t bytes = 20 * std::uint64_t{ring};
+    FlowPair pair({ring, ring, 384, 384}, bytes, 0, 7);
+    pair.run();
+    ASSERT_TRUE(pair.complete());
+    const auto& reader = pair.counts(1);
+    EXPECT_GE(reader.updates, bytes / ring - 1);
+    EXPECT_LE(reader.updates, bytes / (ring / 2) + pair.counts(0).data / (384 / 2));
+    EXPECT_LE(pair.counts(0).acknowledgements, reader.updates / update_window);
+  }
+}
+
+Flow small_flow() {
+  return Flow({.send_ring_bytes = 10,
+               .sends = 4,
+               .peer_ring_bytes = 8,
+               .peer_receives = 4,
+               .receive_ring_bytes = 8,
+               .receives = 4});
+}
+
+TEST(Flow, APieceEndsAtTheEndOfEitherRing) {
+  Flow flow = small_flow();
+  EXPECT_EQ(flow.take(6).bytes, 6U);
+  flow.sent(6);
+  ASSERT_TRUE(flow.received(encode(Update{.bytes = 6})));
+  const Piece second = flow.take(8);
+  EXPECT_EQ(second.from, 6U);
+  EXPECT_EQ(second.to, 6U);
+  EXPECT_EQ(second.bytes, 2U);  // the peer's ring ends
+  const Piece third = flow.take(8);
+  EXPECT_EQ(third.from, 8U);
+  EXPECT_EQ(third.to, 0U);
+  EXPECT_EQ(third.bytes, 2U);  // ours ends
+}
+
+TEST(Flow, NothingIsSentWithoutRoomReceiveOrPlace) {
+  Flow full = small_flow();
+  EXPECT_EQ(full.take(100).bytes, 8U);
+  EXPECT_FALSE(full.can_send());
+  EXPECT_EQ(full.take(1).bytes, 0U);
+
+  Flow many = small_flow();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(many.take(1).bytes, 1U);
+  EXPECT_EQ(many.take(1).bytes, 0U);
+  many.sent(1);  // a place in our queue, but still no receive of the peer's
+  EXPECT_EQ(many.take(1).bytes, 0U);
+  ASSERT_TRUE(many.received(encode(Update{.receives = 1})));
+  EXPECT_EQ(many.take(1).bytes, 1U);
+}
+
+TEST(Flow, NothingFollowsTheEnd) {
+  Flow flow = small_flow();
+  flow.finish();
+  EXPECT_EQ(flow.take(1).bytes, 0U);
+  EXPECT_FALSE(flow.take_message());
+  EXPECT_EQ(flow.next_control(), encode(Kind::end, 0));
+  EXPECT_EQ(flow.next_control(), std::nullopt);
+  EXPECT_FALSE(flow.all_sent());
+  flow.control_sent();
+  EXPECT_TRUE(flow.all_sent());
+}
+
+TEST(Flow, APeerThatBreaksTheRulesIsFound) {
+  const auto refused = [](std::uint32_t word, std::optional<std::uint32_t> bytes = {}) {
+    Flow flow = small_flow();
+    return !flow.received(word, bytes);
+  };
+  EXPECT_TRUE(refused(encode(Kind::data, 0)));
+  EXPECT_TRUE(refused(encode(Kind::data, 9)));     // more than the ring has
+  EXPECT_TRUE(refused(encode(Kind::data, 3), 4));  // it wrote something else
+  EXPECT_TRUE(refused(encode(Kind::end, 1)));
+  EXPECT_TRUE(refused(encode(static_cast<Kind>(5), 0)));
+  EXPECT_TRUE(refused(encode(Update{.bytes = 1})));         // never sent
+  EXPECT_TRUE(refused(encode(Update{.receives = 1})));      // never used
+  EXPECT_TRUE(refused(encode(Update{.acknowledged = 1})));  // never updated
+  EXPECT_TRUE(refused(encode(Update{})));
+
+  Flow ended = small_flow();
+  ASSERT_TRUE(ended.received(encode(Kind::end, 0)));
+  EXPECT_FALSE(ended.received(encode(Kind::data, 1)));
+  EXPECT_FALSE(ended.received(encode(Kind::end, 0)));
+
+  Flow filled = small_flow();
+  ASSERT_TRUE(filled.received(encode(Kind::data, 6)));
+  EXPECT_FALSE(filled.received(encode(Kind::data, 3)));  // over the end of the ring
+  ASSERT_TRUE(filled.received(encode(Kind::data, 2)));
+  EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
+  filled.read(3);  // not told yet, so still not the peer's
+  EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
+}
+
+TEST(Flow, APeerThatOverrunsTheUpdateWindowIsFound) {
+  Flow flow = small_flow();
+  ASSERT_EQ(flow.take(5).bytes, 5U);
+  ASSERT_TRUE(flow.received(encode(Update{.bytes = 1})));
+  ASSERT_TRUE(flow.received(encode(Update{.bytes = 1})));
+  EXPECT_FALSE(flow.received(encode(Update{.bytes = 1})));
+  EXPECT_EQ(flow.next_control(), encode(Update{.acknowledged = 2}));
+  EXPECT_TRUE(flow.received(encode(Update{.bytes = 1})));
+}
+
+}  // namespace
+}  // namespace weft::stream::detail

@@ -1,0 +1,63 @@
+// The other process of a test: listens, says on which port, and does with one stream what its
+// argument says.
+//
+//   echo       sends back what comes, until the end
+//   read BYTES slowly reads so many bytes, and says how many of them were not as expected
+//   hold       says "connected", and then nothing more
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "support/random.h"
+#include "weft/stream.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using weft::stream::Stream;
+
+void echo(Stream& stream) {
+  std::vector<std::byte> some(10'000);
+  while (true) {
+    const auto got = stream.receive(some);
+    if (!got.ok() || !stream.send(std::span(some).first(got.bytes)).ok()) return;
+  }
+}
+
+void read_slowly(Stream& stream, std::size_t total) {
+  const auto expected = weft::test::pattern(total);
+  std::vector<std::byte> some(30'000);
+  std::size_t done = 0;
+  std::size_t wrong = 0;
+  for (int reads = 1; done < total; ++reads) {
+    const auto got = stream.receive(some);
+    if (!got.ok() || got.bytes > total - done) break;
+    for (std::size_t i = 0; i < got.bytes; ++i) wrong += some[i] != expected[done + i];
+    done += got.bytes;
+    if (reads % 64 == 0) std::this_thread::sleep_for(200us);
+  }
+  std::printf("%zu read, %zu wrong\n", done, wrong);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string_view what = count > 1 ? words[1] : "";
+  weft::stream::Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  std::printf("%u\n", listener.port());
+  std::fflush(stdout);
+  Stream stream = listener.accept(60s);
+  if (what == "echo") echo(stream);
+  if (what == "read" && count > 2) read_slowly(stream, std::strtoull(words[2], nullptr, 10));
+  if (what == "hold") {
+    std::printf("connected\n");
+    std::fflush(stdout);
+    while (true) pause();
+  }
+  stream.close(60s);
+}

@@ -1,0 +1,223 @@
+// Bytes go in at one end and come out at the other, in both variants.
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <thread>
+
+#include "stream/sides.h"
+
+namespace weft::stream {
+namespace {
+
+class Transfer : public BothVariants {};
+WEFT_BOTH_VARIANTS(Transfer);
+
+TEST_P(Transfer, AGreetingGoesThereAndBack) {
+  Sides sides(options());
+  EXPECT_EQ(sides.active.variant(), GetParam());
+  EXPECT_EQ(sides.passive->variant(), GetParam());
+  ASSERT_TRUE(sides.passive->send(bytes_of("hello stream!"), patience).ok());
+  const auto heard = receive_all(sides.active, 13);
+  EXPECT_EQ(text_of(heard), "hello stream!");
+  ASSERT_TRUE(sides.active.send(heard, patience).ok());
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 13)), "hello stream!");
+}
+
+TEST_P(Transfer, AwkwardSizesArriveWhole) {
+  Sides sides(options());
+  for (const std::size_t size : {1U, 2U, 32'767U, 32'768U, 32'769U, 1'048'577U}) {
+    const auto bytes = test::pattern(size, size);
+    auto got = std::async(std::launch::async, [&] { return receive_all(*sides.passive, size); });
+    const auto sent = sides.active.send(bytes, patience);
+    ASSERT_TRUE(sent.ok());
+    EXPECT_EQ(sent.bytes, size);
+    EXPECT_EQ(got.get(), bytes) << size;
+  }
+}
+
+TEST_P(Transfer, ListsAreSentAndReceivedAsOneRowOfBytes) {
+  Sides sides(options());
+  const auto bytes = test::pattern(100'000);
+  const std::span all(bytes);
+  const std::array pieces{all.first(1), all.subspan(1, 0), all.subspan(1, 40'000),
+                          all.subspan(40'001)};
+  auto sent = std::async(std::launch::async, [&] { return sides.active.send(pieces, patience); });
+  std::vector<std::byte> got(100'000);
+  const std::span room(got);
+  const std::array into{room.first(70'000), room.subspan(70'000, 3), room.subspan(70'003)};
+  EXPECT_EQ(sides.passive->receive(into, patience, {.wait_all = true}).bytes, 100'000U);
+  EXPECT_EQ(sent.get().bytes, 100'000U);
+  EXPECT_EQ(got, bytes);
+}
+
+TEST_P(Transfer, BothDirectionsAtOnce) {
+  Sides sides(options());
+  const auto one = test::pattern(3'000'000, 1);
+  const auto other = test::pattern(3'000'000, 2);
+  auto there = std::async(std::launch::async, [&] { return sides.active.send(one, patience); });
+  auto back = std::async(std::launch::async, [&] { return sides.passive->send(other, patience); });
+  auto got = std::async(std::launch::async, [&] { return receive_all(sides.active, 3'000'000); });
+  EXPECT_EQ(receive_all(*sides.passive, 3'000'000), one);
+  EXPECT_EQ(got.get(), other);
+  EXPECT_TRUE(there.get().ok());
+  EXPECT_TRUE(back.get().ok());
+}
+
+// A sender that never waits in a call, a reader that falls asleep again and again.
+TEST_P(Transfer, SixtyFourMebibytesReachASlowReader) {
+  constexpr std::size_t total = 64 * 1024 * 1024;
+  constexpr std::size_t ring = 32 * 1024;
+  Sides sides(options());
+  auto reader = std::async(std::launch::async, [&] {
+    std::vector<std::byte> got;
+    got.reserve(total);
+    std::vector<std::byte> some(ring);
+    for (int reads = 1; got.size() < total; ++reads) {
+      const auto outcome = sides.passive->receive(some, patience);
+      if (!outcome.ok()) break;
+      got.insert(got.end(), some.begin(), some.begin() + static_cast<long>(outcome.bytes));
+      if (reads % 64 == 0) std::this_thread::sleep_for(100us);
+    }
+    return got;
+  });
+  const auto bytes = test::pattern(total);
+  std::size_t refused = 0;
+  for (std::size_t done = 0; done < total;) {
+    const auto outcome = sides.active.send(std::span(bytes).subspan(done), Deadline::now());
+    ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+    done += outcome.bytes;
+    if (!outcome.would_block()) continue;
+    ++refused;
+    pollfd entry{sides.active.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&entry, 1, 60'000), 1);
+  }
+  EXPECT_TRUE(reader.get() == bytes);
+  EXPECT_GT(refused, 0U);
+  const auto of_sender = sides.active.statistics();
+  const auto of_reader = sides.passive->statistics();
+  EXPECT_EQ(of_sender.bytes_sent, total);
+  EXPECT_EQ(of_sender.refused_sends, refused);
+  EXPECT_EQ(of_reader.data_messages_received, of_sender.data_messages_sent);
+  EXPECT_GE(of_reader.updates_sent, total / ring - 1);
+  EXPECT_LE(of_reader.updates_sent,
+            total / (ring / 2) + of_reader.data_messages_received / (384 / 2));
+}
+
+TEST_P(Transfer, EverySizeOfRingAndQueueWorks) {
+  for (const std::uint32_t ring : {1U, 2U, 7U, 4095U, 100'000U, 4U * 1024 * 1024}) {
+    for (const std::uint32_t queue : {2U, 3U, 4U, 384U, 16'000U}) {
+      if (queue > 384 && ring > 4095) continue;
+      Options wanted = options();
+      wanted.send_buffer_bytes = wanted.receive_buffer_bytes = ring;
+      wanted.send_queue = wanted.receive_queue = queue;
+      Sides sides(wanted);
+      const std::size_t size = ring < 100 ? 300 : std::size_t{2} * ring + 1;
+      const auto bytes = test::pattern(size);
+      auto sent =
+          std::async(std::launch::async, [&] { return sides.active.send(bytes, patience); });
+      ASSERT_EQ(receive_all(*sides.passive, size), bytes) << ring << ", " << queue;
+      ASSERT_TRUE(sent.get().ok());
+      // And the other way with half as many bytes.
+      const std::span half = std::span(bytes).first(size / 2);
+      auto back =
+          std::async(std::launch::async, [&] { return sides.passive->send(half, patience); });
+      const auto got = receive_all(sides.active, half.size());
+      ASSERT_TRUE(std::ranges::equal(got, half)) << ring << ", " << queue;
+      ASSERT_TRUE(back.get().ok());
+    }
+  }
+}
+
+TEST_P(Transfer, RegisteredMemoryIsSentWithoutACopy) {
+  Sides sides(options());
+  const auto region = sides.active.domain().allocate<std::byte>(1'000'001);
+  const auto bytes = test::pattern(region.size());
+  std::ranges::copy(bytes, region.elements().begin());
+  auto got = std::async(std::launch::async, [&] { return receive_all(*sides.passive, 1'000'001); });
+  const auto sent = sides.active.send_registered(region.slice(), patience);
+  EXPECT_EQ(sent.bytes, region.size());
+  std::ranges::fill(region.elements(), std::byte{0});  // it is ours again
+  EXPECT_EQ(got.get(), bytes);
+}
+
+TEST_P(Transfer, PeekingLeavesTheBytes) {
+  Sides sides(options());
+  EXPECT_TRUE(sides.passive->peek_receive().would_block());
+  EXPECT_TRUE(sides.active.peek_send().ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("twice"), patience).ok());
+  std::vector<std::byte> got(5);
+  ASSERT_EQ(sides.passive->receive(got, patience, {.peek = true, .wait_all = true}).bytes, 5U);
+  EXPECT_EQ(text_of(got), "twice");
+  EXPECT_TRUE(sides.passive->peek_receive().ok());
+  EXPECT_EQ(sides.passive->bytes_available(), 5U);
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 5)), "twice");
+  EXPECT_EQ(sides.passive->bytes_available(), 0U);
+  EXPECT_TRUE(sides.passive->peek_receive().would_block());
+}
+
+TEST_P(Transfer, PeekingAroundTheEndOfTheRing) {
+  Options wanted = options();
+  wanted.receive_buffer_bytes = 10;
+  Sides sides(wanted);
+  ASSERT_TRUE(sides.active.send(bytes_of("1234567"), patience).ok());
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 7)), "1234567");
+  ASSERT_TRUE(sides.active.send(bytes_of("abcdef"), patience).ok());
+  std::vector<std::byte> got(6);
+  ASSERT_EQ(sides.passive->receive(got, patience, {.peek = true, .wait_all = true}).bytes, 6U);
+  EXPECT_EQ(text_of(got), "abcdef");
+}
+
+TEST_P(Transfer, WithoutWaitingOnlyWhatFitsIsTaken) {
+  Options wanted = options();
+  wanted.send_buffer_bytes = wanted.receive_buffer_bytes = 1000;
+  Sides sides(wanted);
+  std::vector<std::byte> none(10);
+  EXPECT_TRUE(sides.passive->receive(none, Deadline::now()).would_block());
+  const auto bytes = test::pattern(5000);
+  const auto first = sides.active.send(bytes, Deadline::now());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first.bytes, 1000U);
+  EXPECT_TRUE(sides.active.send(bytes, Deadline::now()).would_block());
+  EXPECT_TRUE(sides.active.peek_send().would_block());
+  EXPECT_TRUE(sides.active.send(bytes, Deadline(1ms)).would_block());
+  std::vector<std::byte> got(1000);
+  EXPECT_EQ(sides.passive->receive(got, patience, {.wait_all = true}).bytes, 1000U);
+  EXPECT_EQ(sides.active.send(std::span(bytes).first(500), patience).bytes, 500U);
+}
+
+// --- Buffers of the peer's -----------------------------------------------------------------------
+
+TEST_P(Transfer, MappedBuffersAreWrittenByThePeer) {
+  Options wanted = options();
+  wanted.mapped_buffers = 2;
+  Sides sides(wanted);
+  std::vector<std::byte> one(50'000);
+  std::vector<std::byte> two(100);
+  std::vector<std::byte> three(1);
+  EXPECT_EQ(sides.passive->map_buffer(one, -1), 0);
+  EXPECT_EQ(sides.passive->map_buffer(two, 1'000'000), 1'000'000);
+  EXPECT_THROW((void)sides.passive->map_buffer(three, -1), Error);  // the peer has two rows
+  ASSERT_TRUE(sides.passive->send(bytes_of("!"), patience).ok());
+  EXPECT_EQ(text_of(receive_all(sides.active, 1)), "!");
+
+  const auto bytes = test::pattern(40'000);
+  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, patience).bytes, 40'000U);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'096, patience).bytes, 4U);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'097, patience).error_number, EFAULT);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("x"), 60'000, patience).error_number, EFAULT);
+  ASSERT_TRUE(sides.active.send(bytes_of("?"), patience).ok());  // behind what was written
+  EXPECT_EQ(text_of(receive_all(*sides.passive, 1)), "?");
+  EXPECT_TRUE(std::ranges::equal(std::span(one).subspan(10'000), bytes));
+  EXPECT_EQ(text_of(std::span(two).last(4)), "tail");
+
+  sides.passive->unmap_buffer(one);
+  ASSERT_TRUE(sides.passive->send(bytes_of("!"), patience).ok());
+  EXPECT_EQ(text_of(receive_all(sides.active, 1)), "!");
+  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, patience).error_number, EFAULT);
+  EXPECT_EQ(sides.passive->map_buffer(three, 5), 5);  // its row is free again
+}
+
+}  // namespace
+}  // namespace weft::stream
