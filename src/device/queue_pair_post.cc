@@ -139,6 +139,7 @@ int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
 }
 
 int QueuePair::post_one(const ibv_send_wr& request) {
+  if (is_datagram()) return post_datagram(request);
   iwarp::WorkRequest work;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   if (const int failed = prepare(request, work, slices)) return failed;
