@@ -61,12 +61,11 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   const std::uint32_t number = context.device().take_queue_pair_number();
   if (number == 0) return nullptr;
   auto made = std::make_shared<QueuePair>(context, domain, attributes, number);
-  if (made->is_datagram()) {
-    if (const int failed = context.device().datagrams().add(made)) {
-      made->undo_create();
-      errno = failed;
-      return nullptr;
-    }
+  if (made->is_datagram()) failed = context.device().datagrams().add(made);
+  if (failed != 0) {
+    made->undo_create();
+    errno = failed;
+    return nullptr;
   }
   made->send_queue_->attach(made);
   made->receive_queue_->attach(made);
