@@ -109,6 +109,9 @@ CaptureFile::~CaptureFile() = default;
 const std::string& CaptureFile::path() const {
   return state_->writer->path();
 }
+CaptureWriter& CaptureFile::writer() {
+  return *state_->writer;
+}
 std::uint64_t CaptureFile::packets_lost() const {
   return state_->writer->packets_lost();
 }

@@ -15,6 +15,8 @@
 
 namespace weft::device {
 
+class CaptureWriter;
+
 // One pcapng file. Safe to use from several threads; every block is complete in the file when the
 // call returns, so the file may be read while it is being written. One process writes a file at a
 // time (an advisory lock); a second one writes PATH.<pid> instead.
@@ -29,6 +31,8 @@ class CaptureFile {
 
   // The path in use: PATH, or PATH.<pid> where PATH had a writer.
   [[nodiscard]] const std::string& path() const;
+  // For packets that belong to no connection.
+  [[nodiscard]] CaptureWriter& writer();
 
   // Packets that did not reach the file. The first failing write ends a capture and is said on
   // standard error; after it, and after forget_after_fork(), packets are only counted.

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "device/context.h"
+#include "device/datagrams.h"
 #include "device/pairing.h"
 #include "device/slots.h"
 
@@ -79,6 +80,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       guid_be_(make_guid(addresses_)),
       slots_(std::make_unique<Slots>(
           *this, [this](const auto& greeting) { answer_request(*this, greeting); })),
+      datagrams_(std::make_unique<Datagrams>(*this)),
       engine_(settings.progress),
       next_number_(std::random_device{}() % queue_pair_numbers) {
   handle_.owner = this;
@@ -125,6 +127,7 @@ void Device::remove(Context* context) {
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   slots_->abandon_after_fork();
+  datagrams_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
   for (Context* context : contexts_) context->abandon_after_fork();
 }

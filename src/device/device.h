@@ -21,6 +21,7 @@
 namespace weft::device {
 
 class Context;
+class Datagrams;
 class QueuePair;
 class Slots;
 
@@ -50,6 +51,7 @@ class Device {
   // 0 with errno set where there is none.
   [[nodiscard]] std::uint32_t take_queue_pair_number();
   void give_back_queue_pair_number(std::uint32_t number);
+  [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
   // In any context; null where there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
@@ -80,6 +82,7 @@ class Device {
   std::uint64_t guid_be_ = 0;
   // Before the engine: its thread may be at work there until the end.
   std::unique_ptr<Slots> slots_;
+  std::unique_ptr<Datagrams> datagrams_;
   Engine engine_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;

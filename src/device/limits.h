@@ -40,6 +40,17 @@ inline constexpr std::uint32_t hold_bytes = 1 << 20;
 // min_rnr_timer is a minimum, and threads do not run within microseconds as hardware does: no retry
 // comes sooner.
 inline constexpr std::uint64_t least_rnr_timer_ns = 1'000'000;
+// An unreliable datagram is one packet, and InfiniBand's largest has so much. LOC_LEN_ERR.
+inline constexpr std::uint32_t max_datagram_bytes = 4096;
+// What waits to be read, for all queue pairs of a slot; the system grants less where it wants to.
+// Then datagrams are lost, as on a network.
+inline constexpr int datagram_buffer_bytes = 4 * 1024 * 1024;
+// Of one socket, before the next gets its turn.
+inline constexpr int datagrams_per_turn = 64;
+inline constexpr int max_address_handles = 1 << 20;
+// Systems allow a socket about 20 IPv4 groups (net.ipv4.igmp_max_memberships) unless told. ENOMEM.
+inline constexpr int max_multicast_groups = 1024;
+inline constexpr int max_multicast_members = 1024;
 // How long a closed connection may take to hand over its last bytes; then it is cut.
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 // MPA set-up on a connection that somebody opened to us; then it is closed.

@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "base/bytes.h"
 #include "device/context.h"
+#include "device/datagrams.h"
 #include "device/limits.h"
 
 namespace weft::device {
@@ -48,6 +50,10 @@ void hand_over(const T& ours, T* theirs, std::size_t bytes) {
 
 }  // namespace
 
+std::uint32_t datagram_mtu_bytes(const Device& device) {
+  return 128U << path_mtu(device.addresses().front());
+}
+
 void query_device(Context& context, ibv_device_attr& attributes) {
   attributes = {};
   std::snprintf(attributes.fw_ver, sizeof attributes.fw_ver, "%s", WEFT_VERSION);
@@ -75,6 +81,13 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.max_srq_wr = limits::max_work_requests;
   attributes.max_srq_sge = limits::max_slices;
   attributes.max_pkeys = 1;
+  if (context.device().is_roce()) {
+    attributes.device_cap_flags |= IBV_DEVICE_BAD_QKEY_CNTR;
+    attributes.max_ah = limits::max_address_handles;
+    attributes.max_mcast_grp = limits::max_multicast_groups;
+    attributes.max_mcast_qp_attach = limits::max_multicast_members;
+    attributes.max_total_mcast_qp_attach = std::numeric_limits<int>::max();
+  }
   attributes.phys_port_cnt = 1;
 }
 
@@ -96,7 +109,7 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   if (port != 1) return EINVAL;
   ibv_port_attr ours{};
   ours.state = IBV_PORT_ACTIVE;
-  const Device& device = context.device();
+  Device& device = context.device();
   ours.max_mtu = IBV_MTU_4096;
   ours.active_mtu = device.is_roce() ? path_mtu(device.addresses().front()) : IBV_MTU_4096;
   ours.gid_tbl_len = static_cast<int>(gid_count(context));
@@ -110,6 +123,7 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   ours.link_layer = IBV_LINK_LAYER_ETHERNET;
   if (device.is_roce()) {
     ours.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
+    ours.qkey_viol_cntr = static_cast<std::uint32_t>(device.datagrams().counters().wrong_queue_key);
     ours.flags = IBV_QPF_GRH_REQUIRED;  // there are no LIDs: address vectors need a GID
   }
   hand_over(ours, attributes, bytes);

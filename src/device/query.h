@@ -9,7 +9,10 @@
 namespace weft::device {
 
 class Context;
+class Device;
 
+// The longest message of an unreliable datagram: one packet on the port's active MTU.
+[[nodiscard]] std::uint32_t datagram_mtu_bytes(const Device& device);
 void query_device(Context& context, ibv_device_attr& attributes);
 // Fills at most `bytes` bytes of `attributes`, which may be of an older or a newer verbs.h.
 int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_t bytes);

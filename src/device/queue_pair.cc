@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "device/datagrams.h"
 #include "device/limits.h"
 #include "device/linger.h"
 #include "device/queue_pair_state.h"
@@ -24,7 +25,7 @@ bool foreign(const ibv_qp_init_attr& attributes, const ibv_context* context) {
 
 // An iWARP adapter knows reliable connections only (RFC 5040 §2.1).
 int check_type(ibv_qp_type type, bool roce) {
-  if (type == IBV_QPT_RC || (type == IBV_QPT_UC && roce)) return 0;
+  if (type == IBV_QPT_RC || (roce && (type == IBV_QPT_UC || type == IBV_QPT_UD))) return 0;
   const bool known = type >= IBV_QPT_RC && type <= IBV_QPT_DRIVER;
   return known ? EOPNOTSUPP : EINVAL;
 }
@@ -60,6 +61,12 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   const std::uint32_t number = context.device().take_queue_pair_number();
   if (number == 0) return nullptr;
   auto made = std::make_shared<QueuePair>(context, domain, attributes, number);
+  if (made->is_datagram()) failed = context.device().datagrams().add(made);
+  if (failed != 0) {
+    made->undo_create();
+    errno = failed;
+    return nullptr;
+  }
   made->send_queue_->attach(made);
   made->receive_queue_->attach(made);
   context.add(made);
@@ -108,6 +115,12 @@ QueuePair::~QueuePair() {
   pthread_mutex_destroy(&handle_.qp.mutex);
 }
 
+void QueuePair::undo_create() {
+  context_.device().give_back_queue_pair_number(handle_.qp.qp_num);
+  --ProtectionDomain::of(handle_.qp.pd)->users;
+  if (shared_receives_) shared_receives_->remove_user();
+}
+
 void QueuePair::destroy() {
   const auto self = shared_from_this();
   {
@@ -118,6 +131,7 @@ void QueuePair::destroy() {
   send_queue_->detach(this);
   receive_queue_->detach(this);
   context_.remove(this);
+  if (is_datagram()) context_.device().datagrams().remove(*this);
   context_.device().give_back_queue_pair_number(handle_.qp.qp_num);
   {
     const Turn turn(*this);
@@ -212,6 +226,7 @@ void QueuePair::enter_error() {
     complete_send(
         {.wr_id = request.wr_id, .operation = request.operation, .status = iwarp::Status::flushed});
   });
+  flush_datagrams();
   flush_receives();
   leave_stream();
 }

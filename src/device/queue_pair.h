@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "device/completion_queue.h"
 #include "device/context.h"
+#include "device/datagram_packet.h"
 #include "device/engine.h"
 #include "device/memory_window.h"
 #include "device/pairing.h"
@@ -25,6 +27,8 @@
 #include "iwarp/connection.h"
 
 namespace weft::device {
+
+struct Datagram;
 
 // Who set up the connection of a queue pair and wants to know what becomes of it. Called without
 // any lock, from whichever thread found out.
@@ -57,6 +61,17 @@ struct StreamParameters {
   iwarp::PeerFeatures peer{};
   // What our own hello said: MemoryTable::random_control_stag(), or 0.
   std::uint32_t control_stag = 0;
+};
+
+// A datagram that the socket had no room for, or that waits behind such a one: a finished packet,
+// which needs the application's memory no more.
+struct UnsentDatagram {
+  std::uint64_t wr_id = 0;
+  bool signaled = true;
+  iwarp::Status status = iwarp::Status::success;  // otherwise there is no packet
+  DatagramRoute route{};
+  unsigned interface_index = 0;
+  std::vector<std::byte> packet{};
 };
 
 class QueuePair final : public Pollable,
@@ -122,6 +137,10 @@ class QueuePair final : public Pollable,
   // The shared receive queue has receives again, and this queue pair had asked for one.
   void shared_receives_posted();
 
+  // Of IBV_QPT_UD: a datagram has come, or the socket has room again.
+  void take_datagram(const Datagram& datagram);
+  void datagram_room();
+
   // Memory is going away: returns when this queue pair has nothing more to do with it.
   void forget_memory(const std::byte* base, std::size_t length_bytes);
   void abandon_after_fork();
@@ -159,6 +178,7 @@ class QueuePair final : public Pollable,
   int post_work(const iwarp::WorkRequest& work);
   int post_local(const ibv_send_wr& request, iwarp::WorkRequest& work);
   int open_stream(StreamSocket socket, const StreamParameters& parameters);
+  void undo_create();
   void begin_pairing();
   void end_pairing();
   void release_waiting();
@@ -166,6 +186,21 @@ class QueuePair final : public Pollable,
   void fail_waiting();
   void on_stream_over();
   void drop_waiting();
+  [[nodiscard]] bool is_datagram() const { return handle_.qp.qp_type == IBV_QPT_UD; }
+  int check_datagram(const ibv_send_wr& request) const;
+  int post_datagram(const ibv_send_wr& request);
+  [[nodiscard]] iwarp::Status gather_datagram(const ibv_send_wr& request);
+  void build_datagram(const ibv_send_wr& request, UnsentDatagram& datagram);
+  void send_datagrams();
+  [[nodiscard]] bool transmit(const UnsentDatagram& datagram);
+  void complete_datagram(std::uint64_t wr_id, iwarp::Status status, bool signaled);
+  void stop_sending();
+  void flush_datagrams();
+  void forget_datagrams();
+  [[nodiscard]] iwarp::Status place_datagram(const iwarp::ReceiveRequest& receive,
+                                             const Datagram& datagram);
+  void complete_datagram_receive(std::uint64_t wr_id, iwarp::Status status,
+                                 const Datagram& datagram);
   [[nodiscard]] bool is_unreliable() const { return handle_.qp.qp_type == IBV_QPT_UC; }
   [[nodiscard]] bool takes_work() const;
   [[nodiscard]] bool fails_later() const;
@@ -233,6 +268,9 @@ class QueuePair final : public Pollable,
   bool failed_ = false;               // a request of this stream completed in error
   bool communicating_ = false;        // a message has arrived since RTR
   bool drain_notice_ = false;         // IBV_EVENT_SQ_DRAINED is asked for
+
+  std::deque<UnsentDatagram> unsent_;  // of IBV_QPT_UD
+  std::uint32_t untold_ = 0;           // datagrams that left, and no completion has told of
 
   StreamSocket socket_;
   std::optional<iwarp::Connection> stream_;

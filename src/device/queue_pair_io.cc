@@ -1,6 +1,7 @@
 // The queue pair's socket: from readiness to placements and completions.
 #include <cerrno>
 
+#include "device/datagrams.h"
 #include "device/limits.h"
 #include "device/queue_pair.h"
 #include "device/queue_pair_turn.h"
@@ -13,6 +14,7 @@ void QueuePair::on_ready(std::uint32_t /*events*/) {
 }
 
 void QueuePair::drive_inline() {
+  if (is_datagram()) return context_.device().datagrams().drive_inline(handle_.qp.qp_num);
   note_attended();
   bool waits = false;
   {

@@ -42,7 +42,7 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
       attributes.max_dest_rd_atomic > limits::max_read_depth) {
     return EINVAL;
   }
-  const bool pairs = context_.device().is_roce() && next == IBV_QPS_RTR &&
+  const bool pairs = context_.device().is_roce() && !is_datagram() && next == IBV_QPS_RTR &&
                      handle_.qp.state == IBV_QPS_INIT &&
                      attributes.dest_qp_num != slot::stream_of_cm;
   if (!pairs) return 0;
@@ -53,6 +53,7 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
 }
 
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
+  if (mask & IBV_QP_QKEY) attributes_.qkey = given.qkey;
   if (mask & IBV_QP_ACCESS_FLAGS) attributes_.qp_access_flags = given.qp_access_flags;
   if (mask & IBV_QP_PATH_MTU) attributes_.path_mtu = given.path_mtu;
   if (mask & IBV_QP_DEST_QPN) attributes_.dest_qp_num = given.dest_qp_num;
@@ -85,11 +86,12 @@ int QueuePair::change_state(ibv_qp_state next) {
     case IBV_QPS_RTR:
       handle_.qp.state = next;
       communicating_ = false;
-      if (context_.device().is_roce()) begin_pairing();
+      if (context_.device().is_roce() && !is_datagram()) begin_pairing();
       break;
     case IBV_QPS_RTS:
       handle_.qp.state = next;
       stream_ ? finish_turn() : await_stream();  // what was posted in SQD
+      send_datagrams();
       break;
     case IBV_QPS_SQD:
       handle_.qp.state = next;
@@ -108,6 +110,7 @@ void QueuePair::reset() {
   leave_stream();
   end_pairing();
   waiting_.clear();
+  forget_datagrams();
   drop_pending();
   send_queue_->forget(handle_.qp.qp_num);
   receive_queue_->forget(handle_.qp.qp_num);

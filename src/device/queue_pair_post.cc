@@ -139,6 +139,7 @@ int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
 }
 
 int QueuePair::post_one(const ibv_send_wr& request) {
+  if (is_datagram()) return post_datagram(request);
   iwarp::WorkRequest work;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   if (const int failed = prepare(request, work, slices)) return failed;
@@ -156,8 +157,9 @@ int QueuePair::post_all(const ibv_send_wr& first) {
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   for (const ibv_send_wr* request = &first; request; request = request->next) {
     iwarp::WorkRequest work;
-    if (const int failed = prepare(*request, work, slices)) return failed;
-    if (!iwarp::Requester::acceptable(limits_, work)) return EINVAL;
+    const int failed = is_datagram() ? check_datagram(*request) : prepare(*request, work, slices);
+    if (failed != 0) return failed;
+    if (!is_datagram() && !iwarp::Requester::acceptable(limits_, work)) return EINVAL;
     if (++wanted > send_slots_.capacity()) return ENOMEM;
   }
   for (const ibv_send_wr* request = &first; request; request = request->next) {

@@ -74,6 +74,10 @@ int set_option(int fd, int level, int name, int value) {
   return static_cast<int>(call(SYS_setsockopt, fd, level, name, &value, sizeof value));
 }
 
+int set_option(int fd, int level, int name, const void* value, socklen_t bytes) {
+  return static_cast<int>(call(SYS_setsockopt, fd, level, name, value, bytes));
+}
+
 int get_option(int fd, int level, int name, void* value, socklen_t* bytes) {
   return static_cast<int>(call(SYS_getsockopt, fd, level, name, value, bytes));
 }
@@ -114,6 +118,17 @@ long receive_several(int fd, std::span<const iovec> pieces) {
 
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces) {
   const auto got = pieces.size() == 1 ? receive_one(fd, pieces[0]) : receive_several(fd, pieces);
+  note_received();
+  return got;
+}
+
+std::ptrdiff_t send_message(int fd, const msghdr& message) {
+  note_sending();
+  return call(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+std::ptrdiff_t receive_message(int fd, msghdr& message) {
+  const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
   note_received();
   return got;
 }

@@ -22,11 +22,15 @@ int connect(int fd, const sockaddr* address, socklen_t bytes);
 int shutdown(int fd, int how);
 int close(int fd);
 int set_option(int fd, int level, int name, int value);
+int set_option(int fd, int level, int name, const void* value, socklen_t bytes);
 int get_option(int fd, int level, int name, void* value, socklen_t* bytes);
 int local_address(int fd, sockaddr_storage* address);
 int peer_address(int fd, sockaddr_storage* address);
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces);     // never blocks, no SIGPIPE
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
+// Datagrams, with addresses and what else stands beside them; neither blocks.
+std::ptrdiff_t send_message(int fd, const msghdr& message);
+std::ptrdiff_t receive_message(int fd, msghdr& message);
 bool peer_closed(int fd);  // at the end of what the peer has sent, or reset; reads nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
 // Does not wait, whatever the mode of the descriptor; -EOPNOTSUPP where the kernel cannot do so.

@@ -1,30 +1,58 @@
-// Address handles and multicast: what unreliable datagrams need. An iWARP device has none of it.
+// Address handles and multicast: what unreliable datagrams need. Where the device looks like an
+// iWARP adapter there are none.
+#include "device/address_handle.h"
+#include "device/datagrams.h"
+#include "device/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
+#include "provider/process.h"
 
 namespace weft::provider {
 namespace {
 
-ibv_ah* create_ah(ibv_pd* /*pd*/, ibv_ah_attr* /*attributes*/) {
-  return fail_null(EOPNOTSUPP);
+using device::AddressHandle;
+using device::Context;
+using device::ProtectionDomain;
+using device::QueuePair;
+
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
+  if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  AddressHandle* made = AddressHandle::create(*ProtectionDomain::of(pd), *attributes);
+  return made ? made->verbs() : nullptr;
 }
 
-ibv_ah* create_ah_from_wc(ibv_pd* /*pd*/, ibv_wc* /*completion*/, ibv_grh* /*grh*/,
-                          std::uint8_t /*port*/) {
-  return fail_null(EOPNOTSUPP);
+int init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
+                    ibv_ah_attr* attributes) {
+  if (!Process::owns(verbs)) return fail<Failure::minus_one, int>(ENODEV);
+  const int failed =
+      device::address_of_sender(*Context::of(verbs), port, *completion, grh, *attributes);
+  return failed == 0 ? 0 : fail<Failure::minus_one, int>(failed);
 }
 
-int init_ah_from_wc(ibv_context* /*context*/, std::uint8_t /*port*/, ibv_wc* /*completion*/,
-                    ibv_grh* /*grh*/, ibv_ah_attr* /*attributes*/) {
-  return fail<Failure::minus_one, int>(EOPNOTSUPP);
+ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port) {
+  ibv_ah_attr attributes{};
+  if (init_ah_from_wc(pd->context, port, completion, grh, &attributes) != 0) return nullptr;
+  return create_ah(pd, &attributes);
 }
 
-int destroy_ah(ibv_ah* /*ah*/) {
-  return EINVAL;
-}  // nobody can have one
+int destroy_ah(ibv_ah* ah) {
+  if (!Process::owns(ah->context)) return 0;
+  delete AddressHandle::of(ah);
+  return 0;
+}
 
-int change_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, std::uint16_t /*lid*/) {
-  return EOPNOTSUPP;
+int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t /*lid*/) {
+  if (!Process::owns(qp->context)) return ENODEV;
+  if (qp->qp_type != IBV_QPT_UD) return EINVAL;
+  auto& datagrams = Context::of(qp->context)->device().datagrams();
+  return datagrams.attach(QueuePair::of(qp)->shared_from_this(), *gid);
+}
+
+int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t /*lid*/) {
+  if (!Process::owns(qp->context)) return ENODEV;
+  if (qp->qp_type != IBV_QPT_UD) return EINVAL;
+  auto& datagrams = Context::of(qp->context)->device().datagrams();
+  return datagrams.detach(*QueuePair::of(qp), *gid);
 }
 
 int resolve_eth_l2_from_gid(ibv_context* /*context*/, ibv_ah_attr* /*attributes*/,
@@ -39,8 +67,8 @@ void parts::addressing(Table& table) {
   table.create_ah_from_wc = verbs_call<create_ah_from_wc>;
   table.init_ah_from_wc = cm_call<init_ah_from_wc>;
   table.destroy_ah = verbs_call<destroy_ah>;
-  table.attach_mcast = verbs_call<change_mcast>;
-  table.detach_mcast = verbs_call<change_mcast>;
+  table.attach_mcast = verbs_call<attach_mcast>;
+  table.detach_mcast = verbs_call<detach_mcast>;
   table.resolve_eth_l2_from_gid = verbs_call<resolve_eth_l2_from_gid>;
 }
 

@@ -9,14 +9,14 @@ from harness import need
 _PINGS = 1000
 
 
-def pingpong(stage, *options, program="ibv_rc_pingpong", count=_PINGS, places=(None, None),
-             address="127.0.0.1"):
+def pingpong(stage, *arguments, program="ibv_rc_pingpong", count=_PINGS, places=(None, None),
+             address="127.0.0.1", options=()):
     """Both sides must reach the end and count what they sent."""
     port = harness.free_port()
-    both = ["-g", 0, "-p", port, "-n", count, *options]
+    both = ["-g", 0, "-p", port, "-n", count, *arguments]
     server = stage.start("server", program, *both, place=places[0])
     server.await_listening(port)
-    client = stage.start("client", program, *both, address, place=places[1])
+    client = stage.start("client", program, *both, address, place=places[1], options=options)
     for side in (client, server):
         side.finish()
         need(re.search(rf"^{count} iters in ", side.output, re.MULTILINE),

@@ -1,0 +1,76 @@
+// A UDP socket that carries unreliable datagrams: that of a slot, at its port, or that of all
+// groups. It is bound to no address, so that packets to any address of this host arrive, and
+// connected to nobody: a packet may come from anywhere and go anywhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/bytes.h"
+#include "device/datagram_packet.h"
+#include "device/engine.h"
+#include "device/system.h"
+
+namespace weft::device {
+
+class QueuePair;
+
+class DatagramSocket final : public Pollable, public std::enable_shared_from_this<DatagramSocket> {
+ public:
+  // What came in, from the BTH on. Called by who drives the socket, with its receiving lock held.
+  using Arrived = std::function<void(const DatagramRoute& route, Bytes packet)>;
+
+  struct Plan {
+    int family = AF_INET;
+    std::uint16_t port = 0;
+    bool shared = false;  // other processes have the port too: of groups
+    Arrived arrived;
+  };
+
+  // 0 or an errno value.
+  [[nodiscard]] static int open(Engine& engine, const Plan& plan,
+                                std::shared_ptr<DatagramSocket>& made);
+
+  // False where there is no room for it now. Whatever else keeps it from leaving is a loss on the
+  // way, which nobody learns of. The source's port is not looked at: it is this socket's.
+  [[nodiscard]] bool send(const DatagramRoute& route, unsigned interface_index, Bytes packet);
+  // Tells the queue pair once, when there is room again.
+  void await_room(std::weak_ptr<QueuePair> waiting);
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  // 0 or an errno value.
+  int join(const sockaddr_storage& group, unsigned interface_index);
+  void leave(const sockaddr_storage& group, unsigned interface_index);
+
+  // From a thread that polls.
+  void drive_inline();
+  void on_ready(std::uint32_t events) override;
+  void abandon_after_fork();
+
+ private:
+  DatagramSocket(Engine& engine, const Plan& plan, sys::Descriptor fd);
+
+  void receive_available();
+  [[nodiscard]] bool receive_one();
+  void room_available();
+  int change_membership(int ipv4_option, int ipv6_option, const sockaddr_storage& group,
+                        unsigned interface_index);
+
+  Engine& engine_;
+  const int family_;
+  const std::uint16_t port_;
+  const Arrived arrived_;
+  sys::Descriptor fd_;
+  std::uint64_t token_ = 0;
+
+  std::mutex receiving_;
+  std::vector<std::byte> buffer_;
+
+  std::mutex waiting_mutex_;
+  std::vector<std::weak_ptr<QueuePair>> waiting_;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,74 @@
+"""Unreliable datagrams: ibv_ud_pingpong, perftest with -c UD, and their packets in captures."""
+
+import struct
+import subprocess
+import zlib
+
+import cases
+import harness
+import perftest
+import pingpong
+from harness import need
+
+_UD_SEND_ONLY = 100
+_ETHERNET, _IPV4, _UDP, _ICRC = 14, 20, 8, 4
+
+
+def _pingpong(*options, count=1000):
+    return lambda stage: pingpong.pingpong(stage, *options, program="ibv_ud_pingpong", count=count)
+
+
+cases.add("ibv_ud_pingpong.polling", _pingpong())
+cases.add("ibv_ud_pingpong.events", _pingpong("-e"))
+cases.add("ibv_ud_pingpong.one_receive", _pingpong("-r", 1, "-s", 64, count=200))
+
+# perftest's servers post all their receives first. A burst must fit the sockets' buffers, or some
+# of it is lost, as on any network: so there are few messages.
+for _program in ("ib_send_bw", "ib_send_lat"):
+    perftest.add_raw("ud", _program, "-c", "UD", sizes=[1024], iterations=50)
+perftest.add_raw("ud_bidirectional", "ib_send_bw", "-c", "UD", "-b", sizes=[64], iterations=50)
+perftest.add_raw("ud_two_queue_pairs", "ib_send_bw", "-c", "UD", "-q", 2, sizes=[256],
+                 iterations=40)
+perftest.add_raw("ud_events", "ib_send_lat", "-c", "UD", "-e", sizes=[64], iterations=50)
+
+
+def packets(path):
+    """The frames of a capture, by way of tshark's classic format."""
+    raw = subprocess.run(["tshark", "-r", path, "-F", "pcap", "-w", "-"], capture_output=True,
+                         check=True).stdout
+    at = 24
+    while at < len(raw):
+        length = struct.unpack_from("<I", raw, at + 8)[0]
+        yield raw[at + 16:at + 16 + length]
+        at += 16 + length
+
+
+def icrc(frame):
+    """InfiniBand's Annex A17, in other words than the product's: over the packet from its IP header
+    on, behind eight bytes of ones, with what routers may change read as ones."""
+    covered = bytearray(frame[_ETHERNET:-_ICRC])
+    ones = [1, 8, 10, 11]                       # type of service, time to live, IP checksum
+    ones += [_IPV4 + 6, _IPV4 + 7]              # UDP checksum
+    ones += [_IPV4 + _UDP + 4]                  # congestion marks
+    for offset in ones:
+        covered[offset] = 0xFF
+    return zlib.crc32(b"\xff" * 8 + covered)
+
+
+@cases.case("capture.ibv_ud_pingpong")
+def capture(stage):
+    harness.installed("tshark")
+    path = stage.scratch("datagrams.pcapng")
+    pingpong.pingpong(stage, program="ibv_ud_pingpong", count=100, options=("--capture", path))
+    fields = subprocess.run(
+        ["tshark", "-r", path, "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE",
+         "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "udp.dstport", "-e",
+         "infiniband.deth.q_key", "-e", "udp.checksum.status", "-e", "_ws.malformed"],
+        capture_output=True, text=True, check=True).stdout.splitlines()
+    need(len(fields) >= 200, f"{len(fields)} packets for 100 pings and 100 pongs")
+    for number, line in enumerate(fields, 1):
+        need(line.split("\t") == [str(_UD_SEND_ONLY), "4791", "0x0000000011111111", "1", ""],
+             f"packet {number}: {line}")
+    for number, frame in enumerate(packets(path), 1):
+        need(int.from_bytes(frame[-_ICRC:], "little") == icrc(frame),
+             f"packet {number} has another ICRC than it should have")
