@@ -150,8 +150,8 @@ int Identifier::set_option(int name, const void* value, std::size_t bytes) {
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
       // TCP has its own clock; the queue pair says what was asked for.
-      if (!take_value(value, bytes, small) || small > 31) return EINVAL;
-      ack_timeout_ = small;
+      if (!take_value(value, bytes, small)) return EINVAL;
+      ack_timeout_ = small & 0x1F;  // verbs has five bits for it
       return 0;
     default:
       return ENOSYS;

@@ -12,7 +12,8 @@ PACKAGES = {
     "ib_atomic_bw": "perftest", "ib_atomic_lat": "perftest", "ibv_rc_pingpong": "ibverbs-utils",
     "ibv_devices": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
     "ibv_asyncwatch": "ibverbs-utils", "ibv_srq_pingpong": "ibverbs-utils",
-    "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils", "pyverbs": "python3-pyverbs",
+    "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils",
+    "pyverbs": "python3-pyverbs",
 }
 
 
