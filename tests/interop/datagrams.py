@@ -10,6 +10,7 @@ import cases
 import harness
 import perftest
 import pingpong
+import two_hosts
 from harness import need
 
 _UD_SEND_ONLY = 100
@@ -70,22 +71,22 @@ def _need_complete(*sides):
         need(side.lines[-1].strip() == "return status 0", f"{side.name} does not end with status 0")
 
 
-def _udaddy(address, *options):
-    def run(stage):
-        harness.need_address(address)
-        environment = _environment()
-        port = int(environment["WEFT_PORT_OFFSET"]) + 7174
-        server = stage.start("server", "udaddy", "-b", address, *options, env=environment)
-        _await(server, lambda: _has_udp_port(server, port), "had its port")
-        client = stage.start("client", "udaddy", "-s", address, "-b", address, *options,
-                             env=environment)
-        _need_complete(client, server)
-
-    return run
+def udaddy(stage, *options, addresses=("127.0.0.1", "127.0.0.1"), places=(None, None)):
+    """Of server and client."""
+    environment = _environment()
+    port = int(environment["WEFT_PORT_OFFSET"]) + 7174
+    server = stage.start("server", "udaddy", "-b", addresses[0], *options, env=environment,
+                         place=places[0])
+    _await(server, lambda: _has_udp_port(server, port), "had its port")
+    client = stage.start("client", "udaddy", "-s", addresses[0], "-b", addresses[1], *options,
+                         env=environment, place=places[1])
+    _need_complete(client, server)
 
 
-cases.add("udaddy.ipv4", _udaddy("127.0.0.1"))
-cases.add("udaddy.connections", _udaddy("127.0.0.1", "-c", 5, "-C", 20, "-S", 500))
+cases.add("udaddy.ipv4", udaddy)
+cases.add("udaddy.connections", lambda stage: udaddy(stage, "-c", 5, "-C", 20, "-S", 500))
+cases.add("udaddy.two_hosts", two_hosts.on_two_hosts(lambda stage, places: udaddy(
+    stage, "-C", 20, addresses=[place.ipv4 for place in places], places=places)))
 
 
 @cases.case("udaddy.early_client")
@@ -97,21 +98,21 @@ def early_client(stage):
     _need_complete(client, server)
 
 
-def _mckey(address):
-    def run(stage):
-        group = f"239.192.{random.randrange(256)}.{random.randrange(1, 255)}"
-        both = ["-m", group, *(["-b", address] if address else [])]
-        receiver = stage.start("receiver", "mckey", *both)
-        _await(receiver, lambda: _is_member(receiver, group), "joined")
-        sender = stage.start("sender", "mckey", *both, "-s")
-        _need_complete(sender, receiver)
-        need(f"joined dgid: ::ffff:{group}" in receiver.output, "the receiver joined another group")
-
-    return run
+def mckey(stage, *options, places=(None, None)):
+    group = f"239.192.{random.randrange(256)}.{random.randrange(1, 255)}"
+    receiver = stage.start("receiver", "mckey", "-m", group, *options, place=places[0])
+    _await(receiver, lambda: _is_member(receiver, group), "joined")
+    sender = stage.start("sender", "mckey", "-m", group, *options, "-s", place=places[1])
+    _need_complete(sender, receiver)
+    need(f"joined dgid: ::ffff:{group}" in receiver.output, "the receiver joined another group")
 
 
-cases.add("mckey.loopback", _mckey("127.0.0.1"))
-cases.add("mckey.any", _mckey(None))
+cases.add("mckey.loopback", lambda stage: mckey(stage, "-b", "127.0.0.1"))
+cases.add("mckey.any", mckey)
+cases.add("mckey.two_hosts",
+          two_hosts.on_two_hosts(lambda stage, places: mckey(stage, places=places)))
+for _program in ("ibv_ud_pingpong", "ibv_uc_pingpong"):
+    two_hosts.add_pingpong("polling", program=_program, count=200)
 
 
 def packets(path):
