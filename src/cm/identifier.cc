@@ -137,10 +137,16 @@ void Identifier::shut() {
   const auto greeting = std::move(greeting_);
   const auto queue_pair = queue_pair_.lock();
   const auto channel = channel_;
+  const auto service_port = std::move(service_port_);
   ready_timer_.reset();
   lock.unlock();
   if (listener) listener->stop();
   if (dialer) dialer->cancel();
+  if (service_port && stage == Stage::requested) {
+    service_port->reply(service_request_, {.status = ServicePort::Status::rejected});
+  } else if (service_port) {
+    service_port->close();
+  }
   // Who asked hears at least that nobody will answer.
   if (greeting && stage == Stage::requested) greeting->reject({});
   if (greeting && stage == Stage::accepting) greeting->cancel();
@@ -161,6 +167,7 @@ void Identifier::abandon_after_fork() {
   if (listener_) listener_->abandon_after_fork();
   if (dialer_) dialer_->abandon_after_fork();
   if (greeting_) greeting_->abandon_after_fork();
+  if (service_port_) service_port_->abandon_after_fork();
 }
 
 }  // namespace weft::cm

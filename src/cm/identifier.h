@@ -18,6 +18,7 @@
 #include "cm/event_channel.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
+#include "cm/service_port.h"
 #include "device/dialer.h"
 #include "device/greeting.h"
 #include "device/listener.h"
@@ -76,6 +77,11 @@ class Identifier final : public device::ConnectionObserver,
   int reject(Bytes private_data);
   int disconnect();
 
+  // Of the UDP port space: there are datagrams, and no connections.
+  [[nodiscard]] bool is_datagram() const { return handle_.id.ps == RDMA_PS_UDP; }
+  int join_group(const sockaddr_storage& address, bool send_only, void* context);
+  int leave_group(const sockaddr_storage& address);
+
   // Ends whatever is under way; afterwards no event comes any more.
   void shut();
   void abandon_after_fork();
@@ -117,17 +123,29 @@ class Identifier final : public device::ConnectionObserver,
   // ESTABLISHED or CONNECT_RESPONSE, with what was agreed on.
   void push_connected(rdma_cm_event_type type, Bytes private_data);
 
+  int open_service_port(const sockaddr_storage& address);
+  int listen_for_datagrams(int backlog);
+  void on_service_request(const ServicePort::Request& request);
+  int accept_datagrams(const ConnectWishes& wishes);
+  int reject_datagrams(Bytes private_data);
+  int connect_datagrams(const ConnectWishes& wishes);
+  void on_service_answer(const std::optional<ServicePort::Answer>& answer);
+  int end_datagrams();
+  void set_address_vector(ibv_ah_attr& vector, const ibv_gid& destination);
+
   int bind_locked(const sockaddr_storage& address);
   int check_local(const sockaddr_storage& address);
   int use_device();
   void set_path();
   [[nodiscard]] ibv_mtu path_mtu();
+  static void set_datagram_attributes(ibv_qp_attr& attributes, int& mask);
   void set_receive_attributes(ibv_qp_attr& attributes, int& mask);
   void set_send_attributes(ibv_qp_attr& attributes, int& mask);
   void set_source(const sockaddr_storage& tcp_address);
   void note_source(const sockaddr_storage& tcp_address);
   void set_destination(const sockaddr_storage& tcp_address);
   [[nodiscard]] sockaddr_storage tcp_source();
+  int choose_group_source(const sockaddr_storage& group, sockaddr_storage& source);
   int resolve_locked(sockaddr_storage source, sockaddr_storage destination);
   [[nodiscard]] std::shared_ptr<device::Listener> make_listener(device::Device& device,
                                                                 std::size_t requests);
@@ -152,6 +170,16 @@ class Identifier final : public device::ConnectionObserver,
   SocketOptions options_;
   std::uint8_t ack_timeout_ = 18;  // 4.096 us doubled so often: a second
   device::sys::Descriptor reserved_;
+
+  // Of the UDP port space. A request has its listener's port until it is answered.
+  struct Group {
+    sockaddr_storage address;
+    ibv_gid gid;
+    bool attached;
+  };
+  std::shared_ptr<ServicePort> service_port_;
+  ServicePort::Request service_request_;
+  std::vector<Group> groups_;
 
   std::shared_ptr<device::Listener> listener_;
   std::shared_ptr<device::Listener> origin_;  // of a request, until the program has fetched it

@@ -29,6 +29,7 @@ rdma_cm_event_type failure_event(int status) {
 }  // namespace
 
 int Identifier::connect(ConnectWishes wishes) {
+  if (is_datagram()) return connect_datagrams(wishes);
   std::shared_ptr<device::Dialer> dialer;
   {
     const std::lock_guard lock(mutex_);

@@ -53,10 +53,12 @@ int Identifier::bind_locked(const sockaddr_storage& address) {
   if (!registry_->context()) return ENODEV;
   if (const int failed = check_local(address)) return failed;
   sockaddr_storage tcp = to_tcp(address, registry_->settings().port_offset);
-  if (const int failed = reserve(tcp, options_, reserved_)) {
-    if (failed == EADDRINUSE) registry_->report_address_in_use(tcp);
+  const int failed = is_datagram() ? open_service_port(tcp) : reserve(tcp, options_, reserved_);
+  if (failed != 0) {
+    if (failed == EADDRINUSE && !is_datagram()) registry_->report_address_in_use(tcp);
     return failed;
   }
+  if (is_datagram()) tcp = service_port_->address();
   set_source(tcp);
   stage_ = Stage::bound;
   // A wildcard is every device's: verbs stays null until it is known which one it will be.
@@ -110,11 +112,25 @@ int Identifier::resolve_locked(sockaddr_storage source, sockaddr_storage destina
   if (from.ss_family != AF_UNSPEC) {
     if (const int failed = check_local(from)) return failed;
   }
-  if (const int failed = choose_source(destination, from)) return failed;
+  const bool group = is_datagram() && device::is_multicast(device::gid_of(destination));
+  const int failed =
+      group ? choose_group_source(destination, from) : choose_source(destination, from);
+  if (failed != 0) return failed;
   device::set_port(from, port);
   set_source(from);
   set_destination(to_tcp(destination, offset));
   return use_device();
+}
+
+// A group is behind every interface: what is meant is the one that the first GID belongs to.
+int Identifier::choose_group_source(const sockaddr_storage& group, sockaddr_storage& source) {
+  if (source.ss_family != AF_UNSPEC) return 0;
+  for (const auto& local : registry_->context()->device().addresses()) {
+    if (local.address.ss_family != group.ss_family) continue;
+    source = local.address;
+    return 0;
+  }
+  return ENETUNREACH;
 }
 
 // The kernel routes; there is nothing to find out.
@@ -169,6 +185,7 @@ int Identifier::listen(int backlog) {
   }
   if (stage_ != Stage::bound) return EINVAL;
   const int requests = backlog > 0 ? backlog : device::limits::default_backlog;
+  if (is_datagram()) return listen_for_datagrams(requests);
   sockaddr_storage tcp{};
   device::sys::local_address(reserved_.get(), &tcp);
   // TCP's own queue is as long as the system allows: where it is full a client loses a second.

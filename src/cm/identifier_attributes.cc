@@ -72,7 +72,9 @@ int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
   attributes.qp_state = state;
   mask = IBV_QP_STATE;
   const bool roce = context->device().is_roce();
-  if (state == IBV_QPS_INIT) {
+  if (is_datagram()) {
+    set_datagram_attributes(attributes, mask);
+  } else if (state == IBV_QPS_INIT) {
     attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     attributes.port_num = 1;
@@ -85,15 +87,29 @@ int Identifier::qp_attributes(ibv_qp_attr& attributes, int& mask) {
   return 0;
 }
 
+// The same for every queue pair of the UDP port space.
+void Identifier::set_datagram_attributes(ibv_qp_attr& attributes, int& mask) {
+  if (attributes.qp_state == IBV_QPS_INIT) {
+    attributes.port_num = 1;
+    attributes.qkey = RDMA_UDP_QKEY;
+    mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  }
+  if (attributes.qp_state == IBV_QPS_RTS) mask |= IBV_QP_SQ_PSN;
+}
+
+void Identifier::set_address_vector(ibv_ah_attr& vector, const ibv_gid& destination) {
+  vector = {};
+  vector.is_global = 1;
+  vector.port_num = 1;
+  vector.grh.dgid = destination;
+  vector.grh.sgid_index =
+      gid_index(registry_->context()->device().addresses(), handle_.id.route.addr.addr.ibaddr.sgid);
+  vector.grh.hop_limit = hop_limit;
+}
+
 // The destination number is no queue pair's: it makes the queue pair wait for this id's stream.
 void Identifier::set_receive_attributes(ibv_qp_attr& attributes, int& mask) {
-  const auto& ends = handle_.id.route.addr.addr.ibaddr;
-  attributes.ah_attr.is_global = 1;
-  attributes.ah_attr.port_num = 1;
-  attributes.ah_attr.grh.dgid = ends.dgid;
-  attributes.ah_attr.grh.sgid_index =
-      gid_index(registry_->context()->device().addresses(), ends.sgid);
-  attributes.ah_attr.grh.hop_limit = hop_limit;
+  set_address_vector(attributes.ah_attr, handle_.id.route.addr.addr.ibaddr.dgid);
   attributes.path_mtu = path_mtu();
   attributes.dest_qp_num = device::slot::stream_of_cm;
   attributes.max_dest_rd_atomic = device::limits::max_read_depth;

@@ -58,6 +58,7 @@ ConnectWishes Identifier::requested_wishes() {
 }
 
 int Identifier::accept(ConnectWishes wishes) {
+  if (is_datagram()) return accept_datagrams(wishes);
   std::shared_ptr<device::Greeting> greeting;
   bool acknowledge = false;
   {
@@ -118,6 +119,7 @@ void Identifier::on_ready_timeout() {
 }
 
 int Identifier::reject(Bytes private_data) {
+  if (is_datagram()) return reject_datagrams(private_data);
   std::shared_ptr<device::Greeting> greeting;
   {
     const std::lock_guard lock(mutex_);

@@ -32,6 +32,7 @@ void Identifier::on_stream_ended(iwarp::EndReason /*reason*/) {
 // rdma_disconnect(3) asks both sides to call it, so a connection that has ended already is no
 // error.
 int Identifier::disconnect() {
+  if (is_datagram()) return end_datagrams();
   std::shared_ptr<device::QueuePair> queue_pair;
   {
     const std::lock_guard lock(mutex_);

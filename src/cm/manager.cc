@@ -106,15 +106,19 @@ int Manager::ack_cm_event(rdma_cm_event* event) {
 
 int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                        rdma_port_space ps) {
-  // Datagrams need the queue pairs that this device has not.
-  if (ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB) return answer(EOPNOTSUPP);
-  if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB) return answer(EINVAL);
+  if (ps == RDMA_PS_IPOIB) return answer(EOPNOTSUPP);
+  const bool datagram = ps == RDMA_PS_UDP;
+  if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && !datagram) return answer(EINVAL);
   errno = 0;
-  if (!registry_->context()) return -1;
+  device::Context* const opened = registry_->context();
+  if (!opened) return -1;
+  // Where the device looks like an iWARP adapter it has no such queue pairs.
+  if (datagram && !opened->device().is_roce()) return answer(EOPNOTSUPP);
+  const ibv_qp_type type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
   const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
   if (!where) return -1;
   const auto made =
-      std::make_shared<Identifier>(registry_, where, channel == nullptr, context, ps, IBV_QPT_RC);
+      std::make_shared<Identifier>(registry_, where, channel == nullptr, context, ps, type);
   registry_->add(made);
   *id = made->handle();
   return 0;
@@ -181,19 +185,6 @@ void Manager::free_devices(ibv_context** list) {
 // There is no connection manager to tell of IBV_EVENT_COMM_EST: the stream's first FPDU says it.
 int Manager::notify(rdma_cm_id* /*id*/, ibv_event_type /*event*/) {
   return 0;
-}
-
-int Manager::join_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/, void* /*context*/) {
-  return answer(EOPNOTSUPP);
-}
-
-int Manager::join_multicast_ex(rdma_cm_id* /*id*/, rdma_cm_join_mc_attr_ex* /*attributes*/,
-                               void* /*context*/) {
-  return answer(EOPNOTSUPP);
-}
-
-int Manager::leave_multicast(rdma_cm_id* /*id*/, sockaddr* /*address*/) {
-  return answer(EADDRNOTAVAIL);  // nothing was ever joined
 }
 
 int Manager::set_local_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) {

@@ -107,7 +107,7 @@ int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   ConnectWishes wishes = identifier.requested_wishes();
   if (const int failed = take_wishes(*id, parameters, wishes)) return answer(failed);
   if (const int failed = identifier.accept(std::move(wishes))) return answer(failed);
-  return complete(id);
+  return identifier.is_datagram() ? 0 : complete(id);
 }
 
 int Manager::reject(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes) {
@@ -126,7 +126,34 @@ int Manager::disconnect(rdma_cm_id* id) {
   Identifier& identifier = *Identifier::of(id);
   if (const int failed = identifier.disconnect()) return answer(failed);
   // The peer may have been first, and its event be fetched already: nothing more comes then.
-  return identifier.told_of_end() ? 0 : complete(id);
+  return identifier.told_of_end() || identifier.is_datagram() ? 0 : complete(id);
+}
+
+int Manager::join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+  rdma_cm_join_mc_attr_ex attributes{};
+  attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  attributes.join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER;
+  attributes.addr = address;
+  return join_multicast_ex(id, &attributes, context);
+}
+
+int Manager::join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
+  constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  if (!attributes || attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
+  sockaddr_storage address{};
+  const bool complete_wish = (attributes->comp_mask & needed) == needed &&
+                             attributes->join_flags < RDMA_MC_JOIN_FLAG_RESERVED &&
+                             take_address(attributes->addr, address);
+  if (!complete_wish) return answer(EINVAL);
+  const bool send_only = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  const int failed = Identifier::of(id)->join_group(address, send_only, context);
+  return failed != 0 ? answer(failed) : complete(id);
+}
+
+int Manager::leave_multicast(rdma_cm_id* id, sockaddr* address) {
+  sockaddr_storage group{};
+  if (!take_address(address, group)) return answer(EADDRNOTAVAIL);
+  return answer(Identifier::of(id)->leave_group(group));
 }
 
 // rdma_get_request(3): the new id is synchronous, and its queue pair made as rdma_create_ep(3) was
@@ -157,7 +184,8 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
 
 int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
                        ibv_qp_init_attr* attributes) {
-  if (info->ai_qp_type != IBV_QPT_RC) return answer(EOPNOTSUPP);
+  const int fitting = info->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
+  if (info->ai_qp_type != fitting) return answer(EOPNOTSUPP);
   rdma_cm_id* made = nullptr;
   if (create_id(nullptr, &made, nullptr, static_cast<rdma_port_space>(info->ai_port_space)) != 0) {
     return -1;

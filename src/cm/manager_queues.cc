@@ -88,15 +88,22 @@ ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
   return made ? made->verbs() : nullptr;
 }
 
-// Ready for receives to be posted: where an iWARP queue pair starts, and where librdmacm takes the
-// others.
-int prepare(rdma_cm_id& id, ibv_qp& qp) {
-  if (qp.state != IBV_QPS_RESET) return 0;
+int take_to(rdma_cm_id& id, ibv_qp& qp, ibv_qp_state state) {
   ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
+  attributes.qp_state = state;
   int mask = 0;
   const int failed = Identifier::of(&id)->qp_attributes(attributes, mask);
   return failed != 0 ? failed : device::QueuePair::of(&qp)->modify(attributes, mask);
+}
+
+// Ready for receives to be posted: where an iWARP queue pair starts, and where librdmacm takes the
+// others. Datagrams wait for no peer.
+int prepare(rdma_cm_id& id, ibv_qp& qp) {
+  if (qp.state != IBV_QPS_RESET) return 0;
+  int failed = take_to(id, qp, IBV_QPS_INIT);
+  if (qp.qp_type != IBV_QPT_UD) return failed;
+  if (failed == 0) failed = take_to(id, qp, IBV_QPS_RTR);
+  return failed != 0 ? failed : take_to(id, qp, IBV_QPS_RTS);
 }
 
 int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes) {

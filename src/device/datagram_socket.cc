@@ -37,14 +37,14 @@ int prepare(int fd, const DatagramSocket::Plan& plan) {
   if (plan.shared) sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   sys::set_option(fd, SOL_SOCKET, SO_RCVBUF, limits::datagram_buffer_bytes);
   sys::set_option(fd, SOL_SOCKET, SO_SNDBUF, limits::datagram_buffer_bytes);
-  if (plan.family == AF_INET) {
+  if (plan.address.ss_family == AF_INET) {
     sys::set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
     sys::set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
     sys::set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
     sys::set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);  // only what this socket has joined
     return sys::set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
   }
-  sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, plan.both_families ? 0 : 1);
   sys::set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
   sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
@@ -129,33 +129,28 @@ void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& rout
   writer.finish();
 }
 
-sockaddr_storage any_address(int family, std::uint16_t port) {
-  sockaddr_storage address{};
-  address.ss_family = static_cast<sa_family_t>(family);
-  set_port(address, port);
-  return address;
-}
-
 }  // namespace
 
-DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, sys::Descriptor fd)
+DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
+                               sys::Descriptor fd)
     : engine_(engine),
-      family_(plan.family),
-      port_(plan.port),
+      address_(address),
       arrived_(plan.arrived),
       fd_(std::move(fd)),
       // One byte more than any packet of ours: what is longer is none.
       buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
 
 int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<DatagramSocket>& made) {
-  sys::Descriptor fd(sys::socket(plan.family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sys::Descriptor fd(
+      sys::socket(plan.address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return -fd.release();
   if (const int failed = prepare(fd.get(), plan)) return -failed;
-  const sockaddr_storage address = any_address(plan.family, plan.port);
+  sockaddr_storage address = plan.address;
   const int failed =
       sys::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length_of(address));
   if (failed != 0) return -failed;
-  std::shared_ptr<DatagramSocket> opened(new DatagramSocket(engine, plan, std::move(fd)));
+  sys::local_address(fd.get(), &address);
+  std::shared_ptr<DatagramSocket> opened(new DatagramSocket(engine, plan, address, std::move(fd)));
   opened->token_ = engine.watch(opened->fd_.get(), EPOLLIN, opened);
   if (opened->token_ == 0) return ENOMEM;
   made = std::move(opened);
@@ -235,7 +230,7 @@ bool DatagramSocket::receive_one() {
   const auto got = sys::receive_message(fd_.get(), message);
   if (got == -EINTR) return true;
   if (got < 0) return false;
-  route.destination = any_address(family_, port_);
+  route.destination = address_;
   read_ancillary(message, route);
   arrived_(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
   return true;
@@ -251,7 +246,7 @@ void DatagramSocket::leave(const sockaddr_storage& group, unsigned interface_ind
 
 int DatagramSocket::change_membership(int ipv4_option, int ipv6_option,
                                       const sockaddr_storage& group, unsigned interface_index) {
-  if (family_ == AF_INET) {
+  if (address_.ss_family == AF_INET) {
     ip_mreqn request{};
     request.imr_multiaddr = reinterpret_cast<const sockaddr_in&>(group).sin_addr;
     request.imr_ifindex = static_cast<int>(interface_index);
@@ -261,6 +256,12 @@ int DatagramSocket::change_membership(int ipv4_option, int ipv6_option,
   request.ipv6mr_multiaddr = reinterpret_cast<const sockaddr_in6&>(group).sin6_addr;
   request.ipv6mr_interface = interface_index;
   return -sys::set_option(fd_.get(), IPPROTO_IPV6, ipv6_option, &request, sizeof request);
+}
+
+void DatagramSocket::close() {
+  engine_.unwatch(token_);
+  const std::lock_guard lock(receiving_);
+  fd_.reset();
 }
 
 // The engine has closed the descriptor already; the number may belong to somebody else by now.

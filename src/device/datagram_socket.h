@@ -1,6 +1,6 @@
-// A UDP socket that carries unreliable datagrams: that of a slot, at its port, or that of all
-// groups. It is bound to no address, so that packets to any address of this host arrive, and
-// connected to nobody: a packet may come from anywhere and go anywhere.
+// A UDP socket that carries unreliable datagrams: that of a slot, at its port, that of all groups,
+// or that of an rdma_cm id. It is connected to nobody: a packet may come from anywhere and go
+// anywhere, and both ends of each are known.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   using Arrived = std::function<void(const DatagramRoute& route, Bytes packet)>;
 
   struct Plan {
-    int family = AF_INET;
-    std::uint16_t port = 0;
-    bool shared = false;  // other processes have the port too: of groups
+    sockaddr_storage address{};  // port 0: any
+    bool shared = false;         // others may have the port too
+    bool both_families = false;  // of an IPv6 socket: IPv4 as well
     Arrived arrived;
   };
 
@@ -40,7 +40,9 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   // Tells the queue pair once, when there is room again.
   void await_room(std::weak_ptr<QueuePair> waiting);
 
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  // As it was bound, with its port.
+  [[nodiscard]] const sockaddr_storage& address() const { return address_; }
+  void close();
   // 0 or an errno value.
   int join(const sockaddr_storage& group, unsigned interface_index);
   void leave(const sockaddr_storage& group, unsigned interface_index);
@@ -51,7 +53,8 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   void abandon_after_fork();
 
  private:
-  DatagramSocket(Engine& engine, const Plan& plan, sys::Descriptor fd);
+  DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
+                 sys::Descriptor fd);
 
   void receive_available();
   [[nodiscard]] bool receive_one();
@@ -60,8 +63,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
                         unsigned interface_index);
 
   Engine& engine_;
-  const int family_;
-  const std::uint16_t port_;
+  const sockaddr_storage address_;
   const Arrived arrived_;
   sys::Descriptor fd_;
   std::uint64_t token_ = 0;

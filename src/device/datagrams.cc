@@ -32,11 +32,13 @@ std::vector<int> Datagrams::families() const {
 int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
   auto& socket = sockets_[{family, port}];
   if (socket) return 0;
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  set_port(any, port);
   const DatagramSocket::Plan plan{
-      .family = family,
-      .port = port,
-      .shared = shared,
-      .arrived = [this](const auto& route, Bytes packet) { arrived(route, packet); }};
+      .address = any, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
+        arrived(route, packet);
+      }};
   const int failed = DatagramSocket::open(device_.engine(), plan, socket);
   if (failed == EADDRINUSE) {
     std::fprintf(stderr,

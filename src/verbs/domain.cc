@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <limits>
 
 #include "verbs/failure.h"
@@ -71,6 +72,17 @@ AddressHandle ProtectionDomain::create_address_handle(const AddressOptions& opti
     fail(errno, fmt::format("cannot create an address handle for {}",
                             options.gid ? options.gid->to_string() : "a LID"));
   }
+  return AddressHandle(std::make_shared<detail::AddressHandleState>(state_, made));
+}
+
+AddressHandle ProtectionDomain::reply_address(const Completion& received,
+                                              std::span<const std::uint8_t, grh_bytes> front,
+                                              std::uint8_t port) const {
+  ibv_wc completion = received.raw();
+  ibv_grh header;
+  std::memcpy(&header, front.data(), sizeof header);
+  ibv_ah* made = state_->context->table.create_ah_from_wc(raw_, &completion, &header, port);
+  if (!made) fail(errno, "cannot tell where a datagram came from");
   return AddressHandle(std::make_shared<detail::AddressHandleState>(state_, made));
 }
 

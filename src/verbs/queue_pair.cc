@@ -39,6 +39,21 @@ void QueuePair::fail() const {
   modify(attributes, IBV_QP_STATE);
 }
 
+void QueuePair::join_group(const Gid& group) const {
+  const ibv_gid gid = group.raw();
+  const int failed = table_of(*state_).attach_mcast(raw_, &gid, 0);
+  if (failed == 0) return;
+  detail::fail(failed, fmt::format("queue pair {:#x} cannot join {}", number(), group.to_string()));
+}
+
+void QueuePair::leave_group(const Gid& group) const {
+  const ibv_gid gid = group.raw();
+  const int failed = table_of(*state_).detach_mcast(raw_, &gid, 0);
+  if (failed == 0) return;
+  detail::fail(failed,
+               fmt::format("queue pair {:#x} cannot leave {}", number(), group.to_string()));
+}
+
 QueuePair::Attributes QueuePair::query(int mask) const {
   Attributes found{};
   const int failed = table_of(*state_).query_qp(raw_, &found.current, mask, &found.initial);

@@ -248,9 +248,6 @@ TEST_F(QueuesOfId, DevicesAreListed) {
 
 TEST_F(QueuesOfId, WhatTheDeviceHasNotIsRefused) {
   rdma_cm_id* id = make_id(active_);
-  auto group = ipv4("239.1.2.3", 0);
-  EXPECT_EQ(manager_->join_multicast(id, reinterpret_cast<sockaddr*>(&group), nullptr), -1);
-  EXPECT_EQ(errno, EOPNOTSUPP);
   ibv_ece ece{};
   EXPECT_EQ(manager_->set_local_ece(id, &ece), -1);
   EXPECT_EQ(errno, EOPNOTSUPP);

@@ -13,7 +13,8 @@ PACKAGES = {
     "ibv_devices": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
     "ibv_asyncwatch": "ibverbs-utils", "ibv_srq_pingpong": "ibverbs-utils",
     "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils",
-    "pyverbs": "python3-pyverbs",
+    "pyverbs": "python3-pyverbs", "udaddy": "rdmacm-utils", "mckey": "rdmacm-utils",
+    "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
 }
 
 

@@ -1,13 +1,16 @@
 """Unreliable datagrams: ibv_ud_pingpong, perftest with -c UD, and their packets in captures."""
 
+import random
 import struct
 import subprocess
+import time
 import zlib
 
 import cases
 import harness
 import perftest
 import pingpong
+import two_hosts
 from harness import need
 
 _UD_SEND_ONLY = 100
@@ -30,6 +33,86 @@ perftest.add_raw("ud_bidirectional", "ib_send_bw", "-c", "UD", "-b", sizes=[64],
 perftest.add_raw("ud_two_queue_pairs", "ib_send_bw", "-c", "UD", "-q", 2, sizes=[256],
                  iterations=40)
 perftest.add_raw("ud_events", "ib_send_lat", "-c", "UD", "-e", sizes=[64], iterations=50)
+
+
+# udaddy and mckey know one port, 7174; moved away, it is nobody else's.
+def _environment():
+    return {"WEFT_PORT_OFFSET": str(harness.free_port() - 7174)}
+
+
+def _has_udp_port(side, port):
+    """Whether somebody in the network namespace of the side has the UDP port."""
+    for table in ("udp", "udp6"):
+        with open(f"/proc/{side.pid}/net/{table}", encoding="ascii") as file:
+            if any(line.split()[1].endswith(f":{port:04X}") for line in file.readlines()[1:]):
+                return True
+    return False
+
+
+def _is_member(side, group):
+    """Whether somebody in the network namespace of the side has joined the IPv4 group."""
+    name = "".join(f"{int(part):02X}" for part in reversed(group.split(".")))
+    with open(f"/proc/{side.pid}/net/igmp", encoding="ascii") as file:
+        return any(line.split()[0] == name for line in file)
+
+
+def _await(side, condition, what):
+    end = time.monotonic() + harness.WAIT_S
+    while not condition():
+        need(side.process.poll() is None, f"{side.name} ended before it {what}")
+        need(time.monotonic() < end, f"{side.name} never {what}")
+        time.sleep(0.005)
+
+
+def _need_complete(*sides):
+    for side in sides:
+        side.finish()
+        need("test complete" in side.output, f"{side.name} does not say 'test complete'")
+        need(side.lines[-1].strip() == "return status 0", f"{side.name} does not end with status 0")
+
+
+def udaddy(stage, *options, addresses=("127.0.0.1", "127.0.0.1"), places=(None, None)):
+    """Of server and client."""
+    environment = _environment()
+    port = int(environment["WEFT_PORT_OFFSET"]) + 7174
+    server = stage.start("server", "udaddy", "-b", addresses[0], *options, env=environment,
+                         place=places[0])
+    _await(server, lambda: _has_udp_port(server, port), "had its port")
+    client = stage.start("client", "udaddy", "-s", addresses[0], "-b", addresses[1], *options,
+                         env=environment, place=places[1])
+    _need_complete(client, server)
+
+
+cases.add("udaddy.ipv4", udaddy)
+cases.add("udaddy.connections", lambda stage: udaddy(stage, "-c", 5, "-C", 20, "-S", 500))
+cases.add("udaddy.two_hosts", two_hosts.on_two_hosts(lambda stage, places: udaddy(
+    stage, "-C", 20, addresses=[place.ipv4 for place in places], places=places)))
+
+
+@cases.case("udaddy.early_client")
+def early_client(stage):
+    """Who asks before there is a service asks again."""
+    environment = _environment()
+    client = stage.start("client", "udaddy", "-s", "127.0.0.1", env=environment)
+    server = stage.start("server", "udaddy", env=environment)
+    _need_complete(client, server)
+
+
+def mckey(stage, *options, places=(None, None)):
+    group = f"239.192.{random.randrange(256)}.{random.randrange(1, 255)}"
+    receiver = stage.start("receiver", "mckey", "-m", group, *options, place=places[0])
+    _await(receiver, lambda: _is_member(receiver, group), "joined")
+    sender = stage.start("sender", "mckey", "-m", group, *options, "-s", place=places[1])
+    _need_complete(sender, receiver)
+    need(f"joined dgid: ::ffff:{group}" in receiver.output, "the receiver joined another group")
+
+
+cases.add("mckey.loopback", lambda stage: mckey(stage, "-b", "127.0.0.1"))
+cases.add("mckey.any", mckey)
+cases.add("mckey.two_hosts",
+          two_hosts.on_two_hosts(lambda stage, places: mckey(stage, places=places)))
+for _program in ("ibv_ud_pingpong", "ibv_uc_pingpong"):
+    two_hosts.add_pingpong("polling", program=_program, count=200)
 
 
 def packets(path):

@@ -141,3 +141,44 @@ def _rdma_server_case(address):
 
 for _name, _address in LOOPBACKS.items():
     cases.add(f"rdma_server.{_name}", _rdma_server_case(_address), sanitized=_name == "ipv4")
+
+
+_STEPS = ("create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect",
+          "destroy")
+
+
+@cases.case("cmtime.connections")
+def cmtime(stage):
+    """A table of times; its server serves until it is told to stop."""
+    port = harness.free_port()
+    server = stage.start("server", "cmtime", "-b", "127.0.0.1", "-c", 200, "-p", port)
+    server.await_listening(port)
+    client = stage.start("client", "cmtime", "-s", "127.0.0.1", "-c", 200, "-p", port)
+    client.finish()
+    for step in _STEPS:
+        need(re.search(rf"^{step}\s*:\s+[\d.]+", client.output, re.MULTILINE),
+             f"no times of '{step}'")
+    for side in (client, server):
+        harness.need_no_trouble(side)
+
+
+def _xserver(*options, status=0):
+    def run(stage):
+        port = harness.free_port()
+        server = stage.start("server", "rdma_xserver", "-p", port, *options)
+        if status != 0:
+            server.finish(status=None)
+            need("rdma_create_ep: Operation not supported" in server.output,
+                 "the server does not say what is not supported")
+            return
+        server.await_listening(port)
+        client = stage.start("client", "rdma_xclient", "-s", "127.0.0.1", "-p", port, *options)
+        for side in (client, server):
+            side.finish()
+            need(f"rdma_x{side.name}: end 0" in side.output, f"the {side.name} does not end with 0")
+
+    return run
+
+
+cases.add("rdma_xserver.reliable", _xserver())
+cases.add("rdma_xserver.extended_reliable_is_refused", _xserver("-c", "x", status=1))

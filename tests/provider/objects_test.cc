@@ -282,6 +282,42 @@ TEST_F(Objects, SharedReceiveQueueArguments) {
   EXPECT_EQ(table_.destroy_srq(srq), 0);
 }
 
+TEST_F(Objects, AddressHandles) {
+  ibv_ah_attr address{};
+  EXPECT_EQ(error_of(table_.create_ah(pd_, &address)), EINVAL);
+  address.is_global = 1;
+  address.port_num = 1;
+  ASSERT_EQ(table_.query_gid(context_, 1, 0, &address.grh.dgid), 0);
+  ibv_ah* handle = table_.create_ah(pd_, &address);
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(handle->pd, pd_);
+  EXPECT_EQ(table_.dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(table_.destroy_ah(handle), 0);
+  ibv_wc completion{};
+  ibv_grh grh{};
+  EXPECT_EQ(table_.init_ah_from_wc(context_, 1, &completion, &grh, &address), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(error_of(table_.create_ah_from_wc(pd_, &completion, &grh, 1)), EINVAL);
+}
+
+TEST_F(Objects, OnlyDatagramsJoinGroups) {
+  ibv_cq* cq = make_cq();
+  ibv_qp_init_attr attributes = attributes_with(cq);
+  ibv_gid group{};
+  group.raw[0] = 0xFF;
+  ibv_qp* connected = table_.create_qp(pd_, &attributes);
+  EXPECT_EQ(table_.attach_mcast(connected, &group, 0), EINVAL);
+  attributes.qp_type = IBV_QPT_UD;
+  ibv_qp* datagram = table_.create_qp(pd_, &attributes);
+  ASSERT_NE(datagram, nullptr);
+  EXPECT_EQ(table_.detach_mcast(datagram, &group, 0), EINVAL) << "not a member";
+  group.raw[0] = 0;
+  EXPECT_EQ(table_.attach_mcast(datagram, &group, 0), EINVAL) << "no group";
+  EXPECT_EQ(table_.destroy_qp(connected), 0);
+  EXPECT_EQ(table_.destroy_qp(datagram), 0);
+  EXPECT_EQ(table_.destroy_cq(cq), 0);
+}
+
 TEST_F(Objects, WhatIsNotBuiltSaysSo) {
   ibv_ah_attr address{};
   EXPECT_EQ(table_.resolve_eth_l2_from_gid(context_, &address, nullptr, nullptr), EOPNOTSUPP);

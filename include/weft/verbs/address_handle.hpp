@@ -25,6 +25,9 @@ struct AddressOptions {
   std::uint8_t port = 1;
 };
 
+// A datagram's receive has so much in front of the message.
+inline constexpr std::size_t grh_bytes = 40;
+
 // Must live until the requests that go there have completed.
 class AddressHandle {
  public:

@@ -13,6 +13,7 @@
 
 namespace weft::verbs {
 
+class Completion;
 class CompletionQueue;
 class QueuePairBuilder;
 
@@ -47,6 +48,11 @@ class ProtectionDomain {
   create_shared_receive_queue(const SharedReceiveQueueOptions& options) const;
   // ibv_create_ah(3).
   [[nodiscard]] WEFT_API AddressHandle create_address_handle(const AddressOptions& options) const;
+  // Back to the sender of a datagram: its completion, and what its receive has in front of the
+  // message. ibv_create_ah_from_wc(3).
+  [[nodiscard]] WEFT_API AddressHandle reply_address(const Completion& received,
+                                                     std::span<const std::uint8_t, grh_bytes> front,
+                                                     std::uint8_t port = 1) const;
 
   // Another handle of the same domain.
   [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_); }

@@ -136,6 +136,10 @@ class QueuePair {
     ibv_qp_attr current;
     ibv_qp_init_attr initial;
   };
+  // Of datagrams: what is sent to the group arrives here too. ibv_attach_mcast(3). Throws Error.
+  WEFT_API void join_group(const Gid& group) const;
+  WEFT_API void leave_group(const Gid& group) const;
+
   // ibv_query_qp(3). Throws Error.
   [[nodiscard]] WEFT_API Attributes query(int mask) const;
   [[nodiscard]] WEFT_API ibv_qp_state state() const;
