@@ -160,6 +160,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool armed_ = false;
 
   std::optional<Session> session_;
+  std::unique_ptr<std::byte[]> header_memory_;
   std::optional<verbs::TypedRegion<std::byte>> headers_;  // of the frames under way
   std::vector<std::uint32_t> free_headers_;
   std::vector<OutPointer> under_way_;          // by header

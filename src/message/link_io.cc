@@ -60,6 +60,8 @@ std::size_t Link::poll() {
 void Link::complete(const verbs::Completion& completion) {
   if (!completion.ok()) {
     if (completion.status() == IBV_WC_WR_FLUSH_ERR) return;  // the reason is on its way
+    // Nobody answers any more: the same end as the event that may come first.
+    if (completion.status() == IBV_WC_RETRY_EXC_ERR) return end(Ending::By::cut, ECONNRESET, "");
     return broken(
         EIO, fmt::format("{}: a request has failed: {}", peer_text_, completion.status_name()));
   }
