@@ -192,7 +192,10 @@ void Link::set_up() {
                                               .max_send_sge = slices,
                                               .max_recv_sge = 1,
                                               .max_inline_data = 0}));
-  headers_.emplace(device_->domain.allocate<std::byte>(send_slots * Frame::largest_bytes));
+  constexpr std::size_t header_bytes = send_slots * Frame::largest_bytes;
+  // Not touched before it is used: an idle connection does not pay for it.
+  header_memory_.reset(new std::byte[header_bytes]);
+  headers_.emplace(device_->domain.register_memory(std::span(header_memory_.get(), header_bytes)));
   under_way_.resize(send_slots);
   for (std::uint32_t slot = send_slots; slot > 0; --slot) free_headers_.push_back(slot - 1);
   receives_.resize(receives);

@@ -1,9 +1,11 @@
 // A connection: its queue pair and memory, driving a session.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,7 +117,9 @@ class Link : public std::enable_shared_from_this<Link> {
   void refill();
   void pump();
   void post_frames();
-  void post_frame(Emission& emission);
+  using Slices = std::array<LocalSlice, 1 + max_pieces>;
+  [[nodiscard]] std::span<const LocalSlice> prepare(Emission& emission, std::uint32_t slot,
+                                                    Slices& slices);
   void grant(Record& record, Frame& frame);
   void post_reads();
   [[nodiscard]] bool open_fetch();
@@ -160,6 +164,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool armed_ = false;
 
   std::optional<Session> session_;
+  std::unique_ptr<std::byte[]> header_memory_;
   std::optional<verbs::TypedRegion<std::byte>> headers_;  // of the frames under way
   std::vector<std::uint32_t> free_headers_;
   std::vector<OutPointer> under_way_;          // by header
@@ -171,6 +176,7 @@ class Link : public std::enable_shared_from_this<Link> {
   InMessage* to_fetch_ = nullptr;     // the next one
   std::uint32_t reads_under_way_ = 0;
   bool waits_for_memory_ = false;
+  bool in_turn_ = false;  // what is sent meanwhile goes at its end
   bool refused_ = false;  // a send, with EAGAIN
   bool discard_ = false;  // nobody wants what has come
   struct Waiter {

@@ -150,6 +150,7 @@ void Link::release() {
   fetches_.clear();
   to_fetch_ = nullptr;
   headers_.reset();
+  header_memory_.reset();
   under_way_.clear();
   ticket_ = Ticket();
   state_ = State::ended;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <exception>
 
 #include "message/link.h"
 
@@ -24,7 +25,16 @@ void Link::on_completion_event() {
 
 std::size_t Link::turn() {
   if (!was_established_ || !loop_) return 0;  // on_established() comes back to it
-  const auto self = shared_from_this();
+  // What a callback throws does not make us forget the rest.
+  struct Turn {
+    std::shared_ptr<Link> link;
+    bool again = true;
+    ~Turn() {
+      link->in_turn_ = false;
+      if (again && link->loop_ && !link->end_) link->loop_->ready(link);
+    }
+  } turn{shared_from_this()};
+  in_turn_ = true;
   const std::size_t polled = end_ ? 0 : poll();
   std::size_t done = polled;
   refill();
@@ -34,10 +44,9 @@ std::size_t Link::turn() {
   pump();
   tell_writable();
   wake_waiters();
-  if (end_ || !loop_) return done;
-  if (session_->finished_by_peer()) end(Ending::By::peer, 0, "");
-  const bool more = polled >= batch || (session_->has_ready() && handlers_->message);
-  if (more) loop_->ready(self);
+  pump();
+  if (loop_ && !end_ && session_->finished_by_peer()) end(Ending::By::peer, 0, "");
+  turn.again = polled >= batch || (session_->has_ready() && handlers_ && handlers_->message);
   return done;
 }
 
@@ -60,6 +69,8 @@ std::size_t Link::poll() {
 void Link::complete(const verbs::Completion& completion) {
   if (!completion.ok()) {
     if (completion.status() == IBV_WC_WR_FLUSH_ERR) return;  // the reason is on its way
+    // Nobody answers any more: the same end as the event that may come first.
+    if (completion.status() == IBV_WC_RETRY_EXC_ERR) return end(Ending::By::cut, ECONNRESET, "");
     return broken(
         EIO, fmt::format("{}: a request has failed: {}", peer_text_, completion.status_name()));
   }
@@ -149,12 +160,22 @@ void Link::pump() {
   post_frames();
 }
 
+// Together what goes together: one list of requests is much cheaper than as many calls.
 void Link::post_frames() {
+  constexpr std::size_t together = 16;
+  std::array<Slices, together> slices;
+  auto list = queue_pair_->batch<together>();
   while (!free_headers_.empty() && !end_) {
     auto emission = session_->next(TimePoint::clock::now());
-    if (!emission) return;
-    post_frame(*emission);
+    if (!emission) break;
+    const std::uint32_t slot = free_headers_.back();
+    const auto frame = prepare(*emission, slot, slices[list.size()]);
+    if (frame.empty()) break;
+    list.send(frame, work_id(Work::send, slot));
+    // Where this fails, the connection has ended, and we will be told.
+    if (list.size() == together) (void)list.submit();
   }
+  (void)list.submit();
 }
 
 // The peer may read these bytes, and no others, until it has.
@@ -166,21 +187,20 @@ void Link::grant(Record& record, Frame& frame) {
   }
 }
 
-void Link::post_frame(Emission& emission) {
-  const std::uint32_t slot = free_headers_.back();
+// The frame in its slot, and what goes behind it; nothing where that cannot be.
+std::span<const LocalSlice> Link::prepare(Emission& emission, std::uint32_t slot, Slices& slices) {
   auto* record = static_cast<Record*>(emission.message.get());
   const bool offer = emission.frame.kind == Kind::offer;
   try {
     if (offer) grant(*record, emission.frame);
   } catch (const Error& error) {
-    return broken(error.error_number(), error.what());
+    broken(error.error_number(), error.what());
+    return {};
   }
   const std::size_t at = slot * Frame::largest_bytes;
   const auto place = headers_->elements().subspan(at, Frame::largest_bytes);
-  const std::size_t header_bytes = emission.frame.encode(place);
-  std::array<LocalSlice, 1 + max_pieces> slices;
   std::size_t count = 0;
-  slices[count++] = headers_->slice(at, header_bytes);
+  slices[count++] = headers_->slice(at, emission.frame.encode(place));
   if (record && !offer) {
     for (const auto& piece : record->pieces) {
       slices[count++] = {reinterpret_cast<std::uint64_t>(piece.at),
@@ -190,8 +210,7 @@ void Link::post_frame(Emission& emission) {
   free_headers_.pop_back();
   if (!offer) under_way_[slot] = emission.message;
   if (emission.frame.kind == Kind::close) closing_slot_ = slot;
-  // Where this fails, the connection has ended, and we will be told.
-  (void)queue_pair_->post_send(std::span(slices).first(count), work_id(Work::send, slot));
+  return std::span(slices).first(count);
 }
 
 // --- Fetching ------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ Sending Link::take(std::shared_ptr<Record> record, const SendOptions& options) {
   record->confirm = options.confirm;
   record->link = weak_from_this();
   session_->enqueue(record);
-  pump();
+  // Where others are under way, their completions lead to the next turn, which posts a list.
+  constexpr std::size_t at_once = 8;
+  if (!in_turn_ && under_way_.size() - free_headers_.size() < at_once) pump();
   return Sending(std::move(record));
 }
 

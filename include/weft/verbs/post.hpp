@@ -92,6 +92,13 @@ class Batch {
     if (request && immediate) request->imm_data = htonl(*immediate);
     return request != nullptr;
   }
+  // Gathers; the list of slices, too, must stay until submit().
+  bool send(std::span<const LocalSlice> from, std::uint64_t id,
+            SendFlags flags = SendFlags::signaled) {
+    if (count_ == capacity) return false;
+    requests_[count_++] = detail::send_request(IBV_WR_SEND, from, id, flags);
+    return true;
+  }
   bool send_to(const DatagramTarget& target, const LocalSlice& from, std::uint64_t id,
                SendFlags flags = SendFlags::signaled) {
     ibv_send_wr* request = add(IBV_WR_SEND, from, id, flags);

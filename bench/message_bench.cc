@@ -1,0 +1,223 @@
+// weft::message against ZeroMQ over TCP, round by round in turn: half round trips and message rate,
+// two processes on loopback, both asleep while nothing comes. Prints ratios; absolute figures only
+// for orientation.
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "weft/message.hpp"
+
+namespace weft::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using message::Connection;
+using message::EventLoop;
+using message::Handlers;
+using message::Received;
+using message::Request;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Runs `passive` in a forked process, which tells its port; returns what `active` makes of it.
+double in_pair(const std::function<void(int out)>& passive,
+               const std::function<double(std::uint16_t port)>& active) {
+  std::array<int, 2> line{};
+  if (pipe(line.data()) != 0) std::abort();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    passive(line[1]);
+    _exit(0);
+  }
+  // A process of its own as well: what has had a device should not fork.
+  std::array<int, 2> result{};
+  if (pipe(result.data()) != 0) std::abort();
+  const pid_t other = fork();
+  if (other == 0) {
+    std::uint16_t port = 0;
+    if (read(line[0], &port, sizeof port) != sizeof port) std::abort();
+    const double value = active(port);
+    _exit(write(result[1], &value, sizeof value) == sizeof value ? 0 : 1);
+  }
+  double value = 0;
+  if (read(result[0], &value, sizeof value) != sizeof value) std::abort();
+  for (const pid_t each : {pid, other}) waitpid(each, nullptr, 0);
+  for (const int fd : {line[0], line[1], result[0], result[1]}) close(fd);
+  return value;
+}
+
+void tell(int out, std::uint16_t port) {
+  if (write(out, &port, sizeof port) != sizeof port) std::abort();
+}
+
+// --- weft ----------------------------------------------------------------------------------------
+
+// Sends everything back, or, of a one-way flow, every `every`th message as one byte.
+void weft_passive(int out, int every) {
+  EventLoop loop;
+  int count = 0;
+  Handlers handlers;
+  handlers.message = [&](Connection& from, Received& got) {
+    if (++count % every == 0) from.send(every == 1 ? got.bytes() : got.bytes().first(1));
+  };
+  handlers.disconnected = [&](Connection&, const message::Ending&) { loop.stop(); };
+  const auto listener =
+      loop.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(handlers); });
+  tell(out, listener.port());
+  loop.run();
+}
+
+double weft_active(std::uint16_t port, std::size_t bytes, int messages, bool one_way) {
+  EventLoop loop;
+  int answers = 0;
+  bool established = false;
+  Handlers handlers;
+  handlers.established = [&](Connection&) { established = true; };
+  handlers.message = [&](Connection&, Received&) { ++answers; };
+  auto connection = loop.connect({"127.0.0.1", port}, handlers);
+  while (!established) loop.step(Deadline::never());
+  const auto buffer = connection.allocate(bytes);
+  std::ranges::fill(buffer.bytes(), std::byte{1});
+  const auto start = Clock::now();
+  for (int i = 0; i < messages; ++i) {
+    while (!connection.send(buffer)) loop.step(Deadline::never());
+    if (one_way) {
+      if (i % 32 == 0) loop.step();
+    } else {
+      while (answers <= i) loop.step(Deadline::never());
+    }
+  }
+  while (answers == 0) loop.step(Deadline::never());
+  const double seconds = seconds_since(start);
+  connection.disconnect();
+  while (loop.connections() > 0) loop.step(Deadline::never());
+  return seconds;
+}
+
+double weft_run(std::size_t bytes, int messages, bool one_way) {
+  return in_pair([=](int out) { weft_passive(out, one_way ? messages : 1); },
+                 [=](std::uint16_t port) { return weft_active(port, bytes, messages, one_way); });
+}
+
+// --- ZeroMQ --------------------------------------------------------------------------------------
+
+void need(bool good) {
+  if (good) return;
+  fmt::print(stderr, "message_bench: ZeroMQ: {}\n", zmq_strerror(zmq_errno()));
+  std::abort();
+}
+
+// Its largest queue in messages, as ours: 1024.
+void* zmq_pair(void* context) {
+  void* socket = zmq_socket(context, ZMQ_PAIR);
+  const int queue = 1024;
+  need(socket && zmq_setsockopt(socket, ZMQ_SNDHWM, &queue, sizeof queue) == 0 &&
+       zmq_setsockopt(socket, ZMQ_RCVHWM, &queue, sizeof queue) == 0);
+  return socket;
+}
+
+void zmq_passive(int out, int messages, bool one_way) {
+  void* context = zmq_ctx_new();
+  void* socket = zmq_pair(context);
+  need(zmq_bind(socket, "tcp://127.0.0.1:*") == 0);
+  std::array<char, 64> where{};
+  std::size_t length = where.size();
+  need(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, where.data(), &length) == 0);
+  tell(out, static_cast<std::uint16_t>(std::atoi(std::strrchr(where.data(), ':') + 1)));
+  zmq_msg_t message;
+  need(zmq_msg_init(&message) == 0);
+  for (int i = 0; i < messages; ++i) {
+    need(zmq_msg_recv(&message, socket, 0) >= 0);
+    if (!one_way) need(zmq_msg_send(&message, socket, 0) >= 0);
+  }
+  if (one_way) need(zmq_send(socket, "x", 1, 0) == 1);
+  zmq_close(socket);
+  zmq_ctx_term(context);
+}
+
+double zmq_active(std::uint16_t port, std::size_t bytes, int messages, bool one_way) {
+  void* context = zmq_ctx_new();
+  void* socket = zmq_pair(context);
+  need(zmq_connect(socket, fmt::format("tcp://127.0.0.1:{}", port).c_str()) == 0);
+  const std::vector<char> data(bytes, 1);
+  zmq_msg_t answer;
+  need(zmq_msg_init(&answer) == 0);
+  const auto start = Clock::now();
+  for (int i = 0; i < messages; ++i) {
+    need(zmq_send(socket, data.data(), bytes, 0) >= 0);
+    if (!one_way) need(zmq_msg_recv(&answer, socket, 0) >= 0);
+  }
+  if (one_way) need(zmq_msg_recv(&answer, socket, 0) >= 0);
+  const double seconds = seconds_since(start);
+  zmq_close(socket);
+  zmq_ctx_term(context);
+  return seconds;
+}
+
+double zmq_run(std::size_t bytes, int messages, bool one_way) {
+  return in_pair([=](int out) { zmq_passive(out, messages, one_way); },
+                 [=](std::uint16_t port) { return zmq_active(port, bytes, messages, one_way); });
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void measure(const char* name, std::size_t bytes, int messages, bool one_way, int rounds) {
+  std::vector<double> ratios;
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  for (int i = 0; i < rounds; ++i) {
+    theirs.push_back(zmq_run(bytes, messages, one_way));
+    ours.push_back(weft_run(bytes, messages, one_way));
+    // Of times for round trips, of rates for flows.
+    ratios.push_back(one_way ? theirs.back() / ours.back() : ours.back() / theirs.back());
+  }
+  const auto shown = [&](double seconds) {
+    return one_way ? messages / seconds : seconds / messages / 2 * 1e6;
+  };
+  const auto [low, high] = std::ranges::minmax_element(ratios);
+  fmt::print("{:<36} {:>6.2f} [{:.2f}..{:.2f}]   zmq {:>10.1f}  weft {:>10.1f} {}\n", name,
+             median(ratios), *low, *high, shown(median(theirs)), shown(median(ours)),
+             one_way ? "messages/s" : "us");
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int count, char** arguments) {
+  int rounds = 5;
+  CLI::App app("weft::message against ZeroMQ over TCP");
+  app.add_option("--rounds", rounds, "rounds per row; the median is printed");
+  CLI11_PARSE(app, count, arguments);
+  setenv("WEFT_QUIET", "1", 1);
+  fmt::print(
+      "ratio weft/zmq: median [min..max] of {} rounds; half round trips: lower is better, "
+      "rates: higher\n",
+      rounds);
+  using weft::bench::measure;
+  measure("half round trip, 64 B", 64, 10'000, false, rounds);
+  measure("half round trip, 4 KiB", 4096, 10'000, false, rounds);
+  measure("half round trip, 1 MiB", 1 << 20, 300, false, rounds);
+  measure("rate, 64 B", 64, 200'000, true, rounds);
+  measure("rate, 4 KiB", 4096, 50'000, true, rounds);
+  measure("rate, 1 MiB", 1 << 20, 500, true, rounds);
+  return 0;
+}

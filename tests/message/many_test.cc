@@ -1,0 +1,88 @@
+// Many connections on one thread, in two processes: that all of them get their share.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "message/processes.h"
+
+namespace weft::message::testing {
+namespace {
+
+std::size_t resident_bytes() {
+  std::size_t ignored = 0;
+  std::size_t pages = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%zu %zu", &ignored, &pages) != 2) pages = 0;
+  if (file) fclose(file);
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for (int fd = 0; fd < 65536; ++fd) count += fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+// Each connection has one message under way; when all together have had `rounds` each on average,
+// the slowest has had at least half as many as the fastest.
+void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
+  EventLoop loop;
+  const auto port = server.read<std::uint16_t>();
+  const std::size_t before = resident_bytes();
+  const std::size_t descriptors = open_descriptors();
+  std::vector<std::uint64_t> answers(count);
+  std::vector<Connection> connections;
+  std::size_t established = 0;
+  std::uint64_t total = 0;
+  bool running = false;
+  Handlers handlers;
+  handlers.established = [&](Connection&) { ++established; };
+  handlers.message = [&](Connection& from, Received& got) {
+    ++answers[got.tag()];
+    ++total;
+    if (running) from.send("x", {.tag = got.tag()});
+  };
+  handlers.error = [](Connection&, const Error& error) { throw error; };
+  Options options;
+  options.connect_timeout = 60s;
+  for (std::size_t i = 0; i < count; ++i) {
+    connections.push_back(loop.connect({"127.0.0.1", port}, handlers, options));
+    // As many at once as a listener's queue holds.
+    if (i % 64 == 63) until(loop, [&] { return established == i + 1; });
+  }
+  until(loop, [&] { return established == count; });
+  const std::size_t each = (resident_bytes() - before) / count;
+  printf("%zu connections, %zu bytes each, %zu descriptors\n", count, each,
+         open_descriptors() - descriptors);
+  fflush(stdout);
+  running = true;
+  for (std::size_t i = 0; i < count; ++i) connections[i].send("x", {.tag = i});
+  until(loop, [&] { return total >= count * rounds; });
+  const auto [least, most] = std::ranges::minmax_element(answers);
+  printf("%lu to %lu messages\n", *least, *most);
+  fflush(stdout);
+  EXPECT_GE(2 * *least, *most);
+  running = false;
+  for (Connection& connection : connections) connection.disconnect_after_sending();
+  until(loop, [&] { return loop.connections() == 0; });
+}
+
+TEST(Many, ConnectionsOnOneThreadGetTheirShare) {
+  in_two_processes(echo, [](Child& server) { share_a_thread(server, 300, 50); });
+}
+
+TEST(Many, TenThousandConnectionsOnOneThread) {
+  if (!getenv("WEFT_TEST_LONG")) GTEST_SKIP() << "a long test";
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  constexpr std::size_t count = 10'000;
+  if (limit.rlim_max < count + 100) GTEST_SKIP() << "too few descriptors";
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  in_two_processes(echo, [](Child& server) { share_a_thread(server, count, 40); });
+}
+
+}  // namespace
+}  // namespace weft::message::testing
