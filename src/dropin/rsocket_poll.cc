@@ -1,6 +1,7 @@
 // rsocket(7): rpoll and rselect, for rsockets and ordinary descriptors together.
 #include <poll.h>
 #include <rdma/rsocket.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@ namespace {
 using namespace weft::dropin;
 using weft::Deadline;
 namespace stream = weft::stream;
+
+constexpr std::chrono::microseconds spin{50};
 
 // Streams that change while somebody waits for them.
 class Waker final : public stream::Stream::Watcher {
@@ -76,6 +79,12 @@ class Polling {
   int run(const Deadline& deadline) {
     int ready = look(0);
     if (ready != 0 || deadline.passed()) return ready;
+    // To be woken takes longer than most answers.
+    const auto until = std::chrono::steady_clock::now() + spin;
+    while (std::chrono::steady_clock::now() < until) {
+      sched_yield();
+      if ((ready = look(0)) != 0 || deadline.passed()) return ready;
+    }
     Waker waker;
     for (const auto& socket : sockets_) {
       if (!socket) continue;

@@ -6,6 +6,8 @@
 // not be sent, the completion queue is armed and the pump does it.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -221,6 +223,7 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   const auto until = Clock::now() + options_.spin;
   while (Clock::now() < until) {
     lock.unlock();
+    sched_yield();  // the other side may need this processor to answer
     lock.lock();
     process();
     if (ready()) return true;

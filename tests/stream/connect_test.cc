@@ -243,7 +243,6 @@ TEST(StreamOptions, TheDefaultsAreThoseOfTheOriginal) {
   EXPECT_EQ(options.receive_buffer_bytes, 32'768U);
   EXPECT_EQ(options.send_queue, 384U);
   EXPECT_EQ(options.receive_queue, 384U);
-  EXPECT_EQ(options.spin, 10us);
 }
 
 TEST(StreamOptions, OutOfRangeIsRefusedByName) {

@@ -45,8 +45,9 @@ struct Options {
   std::uint32_t receive_queue = 384;
   Variant variant = Variant::automatic;
   std::optional<Keepalive> keepalive;  // nothing: none
-  // How long a call that has to wait looks again and again before it sleeps.
-  std::chrono::microseconds spin{10};
+  // How long a call that has to wait looks again and again, and lets others run in between, before
+  // it sleeps. To be woken takes two hand-overs between threads, which cost more.
+  std::chrono::microseconds spin{50};
   // How long the end of a Stream may wait until everything sent has reached the peer's device. A
   // peer that lives needs no more than a round trip, whatever its program does.
   std::chrono::milliseconds linger = std::chrono::seconds(5);

@@ -1,0 +1,284 @@
+// Byte streams against TCP sockets between the same two processes, in turn: half round trips,
+// throughput, rate of small sends. Prints ratios; absolute figures only for orientation.
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "weft/stream.hpp"
+
+extern char** environ;
+
+namespace weft::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What both kinds of streams can.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  virtual void send(std::span<const std::byte> bytes) = 0;
+  virtual void receive(std::span<std::byte> into) = 0;
+};
+
+class TcpChannel final : public Channel {
+ public:
+  explicit TcpChannel(int fd) : fd_(fd) {
+    if (fd < 0) throw std::runtime_error("cannot connect by TCP");
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  ~TcpChannel() override { close(fd_); }
+  TcpChannel(const TcpChannel&) = delete;
+  TcpChannel& operator=(const TcpChannel&) = delete;
+
+  void send(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) throw std::runtime_error("the TCP connection has ended");
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    }
+  }
+  void receive(std::span<std::byte> into) override {
+    if (recv(fd_, into.data(), into.size(), MSG_WAITALL) != static_cast<ssize_t>(into.size())) {
+      throw std::runtime_error("the TCP connection has ended");
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+class StreamChannel final : public Channel {
+ public:
+  explicit StreamChannel(stream::Stream stream) : stream_(std::move(stream)) {}
+  void send(std::span<const std::byte> bytes) override {
+    if (stream_.send(bytes).bytes != bytes.size()) throw std::runtime_error("the stream has ended");
+  }
+  void receive(std::span<std::byte> into) override {
+    const auto got = stream_.receive(into, Deadline::never(), {.wait_all = true});
+    if (got.bytes != into.size()) throw std::runtime_error("the stream has ended");
+  }
+
+ private:
+  stream::Stream stream_;
+};
+
+enum class What : std::uint8_t { round_trips, one_way };
+
+struct Work {
+  What what = What::round_trips;
+  std::uint32_t bytes = 0;
+  std::uint32_t count = 0;
+};
+
+void serve(Channel& channel) {
+  Work work;
+  channel.receive(std::as_writable_bytes(std::span(&work, 1)));
+  std::vector<std::byte> data(work.bytes);
+  for (std::uint32_t i = 0; i < work.count; ++i) {
+    channel.receive(data);
+    if (work.what == What::round_trips) channel.send(data);
+  }
+  if (work.what == What::one_way) channel.send(std::span(data).first(1));
+}
+
+// Seconds for all of it.
+double drive(Channel& channel, const Work& work) {
+  channel.send(std::as_bytes(std::span(&work, 1)));
+  std::vector<std::byte> data(work.bytes);
+  const auto start = Clock::now();
+  for (std::uint32_t i = 0; i < work.count; ++i) {
+    channel.send(data);
+    if (work.what == What::round_trips) channel.receive(data);
+  }
+  if (work.what == What::one_way) channel.receive(std::span(data).first(1));
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+stream::Options options_of(std::uint32_t ring_bytes) {
+  stream::Options options;
+  options.send_buffer_bytes = options.receive_buffer_bytes = ring_bytes;
+  return options;
+}
+
+// The other process: one connection after the other, by TCP and by streams, until it is killed.
+[[noreturn]] void be_peer(std::uint32_t ring_bytes) {
+  const int door = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof address;
+  if (bind(door, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(door, 8) != 0 ||
+      getsockname(door, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::perror("stream_bench: cannot listen");
+    std::exit(1);
+  }
+  stream::Listener listener({"127.0.0.1", 0}, options_of(ring_bytes));
+  listener.listen();
+  fmt::print("{} {}\n", ntohs(address.sin_port), listener.port());
+  std::fflush(stdout);
+  while (true) {
+    TcpChannel tcp(accept(door, nullptr, nullptr));
+    serve(tcp);
+    StreamChannel other(listener.accept(Deadline::never()));
+    serve(other);
+  }
+}
+
+class Peer {
+ public:
+  explicit Peer(std::uint32_t ring_bytes) : ring_bytes_(ring_bytes) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    std::array<std::string, 4> words{"/proc/self/exe", "--peer", "--ring",
+                                     std::to_string(ring_bytes)};
+    std::array<char*, 5> arguments{words[0].data(), words[1].data(), words[2].data(),
+                                   words[3].data(), nullptr};
+    if (posix_spawn(&pid_, words[0].c_str(), &actions, nullptr, arguments.data(), environ) != 0) {
+      throw std::runtime_error("cannot start the other process");
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    std::array<char, 64> text{};
+    if (read(ends[0], text.data(), text.size() - 1) <= 0 ||
+        std::sscanf(text.data(), "%hu %hu", &tcp_port_, &stream_port_) != 2) {
+      throw std::runtime_error("the other process does not listen");
+    }
+    close(ends[0]);
+  }
+  ~Peer() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  [[nodiscard]] double by_tcp(const Work& work) const {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const sockaddr_in address = loopback(tcp_port_);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      throw std::runtime_error("cannot connect by TCP");
+    }
+    TcpChannel channel(fd);
+    return drive(channel, work);
+  }
+  [[nodiscard]] double by_stream(const Work& work) const {
+    stream::Stream stream(options_of(ring_bytes_));
+    stream.connect({"127.0.0.1", stream_port_}, std::chrono::seconds(30));
+    StreamChannel channel(std::move(stream));
+    return drive(channel, work);
+  }
+
+ private:
+  std::uint32_t ring_bytes_;
+  pid_t pid_ = 0;
+  std::uint16_t tcp_port_ = 0;
+  std::uint16_t stream_port_ = 0;
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+struct Row {
+  const char* name;
+  Work work;
+  const char* unit;
+  double per_second;  // what one second of the whole is worth in the unit; 0: microseconds each way
+};
+
+void measure(const Peer& peer, const Row& row, int rounds) {
+  std::vector<double> tcp;
+  std::vector<double> stream;
+  std::vector<double> ratios;
+  for (int i = 0; i < rounds; ++i) {
+    tcp.push_back(peer.by_tcp(row.work));
+    stream.push_back(peer.by_stream(row.work));
+    ratios.push_back(row.per_second > 0 ? tcp.back() / stream.back() : stream.back() / tcp.back());
+  }
+  const auto figure = [&](double seconds) {
+    return row.per_second > 0 ? row.per_second / seconds : seconds / row.work.count / 2 * 1e6;
+  };
+  fmt::print("{:<28} {:>9.1f} {:>9.1f} {:<6} {:>6.2f}\n", row.name, figure(median(tcp)),
+             figure(median(stream)), row.unit, median(ratios));
+}
+
+void run(std::uint32_t ring_bytes, int rounds, double effort) {
+  const auto times = [effort](double count) {
+    return static_cast<std::uint32_t>(std::max(count * effort, 10.0));
+  };
+  const std::uint32_t small = times(10'000);
+  const std::uint32_t many = times(50'000);
+  const std::uint32_t large = times(2'000);
+  const auto megabytes = [](std::uint32_t count, double bytes) { return count * bytes / 1e6; };
+  const std::array<Row, 5> rows{{
+      {"half round trip, 64 B", {What::round_trips, 64, small}, "us", 0},
+      {"half round trip, 4 KiB", {What::round_trips, 4096, small}, "us", 0},
+      {"throughput, 64 KiB sends", {What::one_way, 65536, large}, "MB/s", megabytes(large, 65536)},
+      {"throughput, 1 MiB sends",
+       {What::one_way, 1 << 20, large / 8},
+       "MB/s",
+       megabytes(large / 8, 1 << 20)},
+      {"rate of 64 B sends", {What::one_way, 64, many}, "k/s", many / 1e3},
+  }};
+  fmt::print("rings of {} KiB{:>25} {:>9} {:>6} {:>6}\n", ring_bytes / 1024, "TCP", "stream", "",
+             "ratio");
+  const Peer peer(ring_bytes);
+  for (const Row& row : rows) measure(peer, row, rounds);
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int count, char** words) {
+  CLI::App app("Byte streams against TCP sockets.");
+  bool peer = false;
+  std::uint32_t ring_bytes = 0;
+  int rounds = 7;
+  double effort = 1;
+  app.add_flag("--peer", peer, "be the other process; started by the first")->group("");
+  app.add_option("--ring", ring_bytes, "bytes of the rings (both 32 KiB and 1 MiB)");
+  app.add_option("--rounds", rounds, "how often each is measured, in turn")->capture_default_str();
+  app.add_option("--effort", effort, "more or less work in each round")->capture_default_str();
+  CLI11_PARSE(app, count, words);
+  try {
+    if (peer) weft::bench::be_peer(ring_bytes);
+    std::vector<std::uint32_t> sizes{32 * 1024, 1024 * 1024};
+    if (ring_bytes != 0) sizes = {ring_bytes};
+    for (const std::uint32_t bytes : sizes) weft::bench::run(bytes, rounds, effort);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "stream_bench: {}\n", error.what());
+    return 1;
+  }
+}
