@@ -108,8 +108,7 @@ void IbAnalysis::finish() {
   for (const FlowKey& key : std::vector<FlowKey>(std::move(undecided_))) {
     Flow& flow = flows_[key];
     if (flow.connection || flow.undecided.empty()) continue;
-    begin_alone(key, flow, flow.undecided.front().get());
-    pass_on_undecided(flow);
+    give_up_joining(key, flow, flow.undecided.front().get());
   }
   for (IbConnection& connection : connections_) connection.finish();
 }

@@ -22,7 +22,11 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   struct Limits {
     IbConnection::Limits connection{};
     std::size_t held_bytes = 64 * 1024 * 1024;  // of packets that wait, of all connections
-    std::size_t undecided_packets = 256;        // of one direction, until it is given up to join it
+    // Until it is given up to join a direction to another: packets of it that wait, directions
+    // that wait at a time, and those that they may belong to.
+    std::size_t undecided_packets = 256;
+    std::size_t undecided_flows = 1024;
+    std::size_t alone = 1024;
   };
   // What became of the packets.
   struct Counts {
@@ -92,7 +96,10 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
                      const IbSegment& answer);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  void hold(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  // False: there is no room for more that wait.
+  bool hold(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  void lack_peer(const Alone& alone);
   void pass_on_undecided(Flow& flow);
   IbConnection& add_connection(Connection connection);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
@@ -109,7 +116,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   IbManager manager_;
   std::deque<IbConnection> connections_;
   std::unordered_map<FlowKey, Flow, HashFlowKey> flows_;
-  std::vector<Alone> alone_;
+  std::deque<Alone> alone_;  // oldest first
   std::vector<FlowKey> undecided_;
   std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
   std::set<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR

@@ -51,10 +51,8 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
     flow = {};  // another queue pair has been given the same number
   }
   if (!flow.connection && !join(key, flow, segment)) {
-    hold(key, flow, segment);
-    if (flow.undecided.size() < limits_.undecided_packets) return;
-    begin_alone(key, flow, flow.undecided.front().get());
-    return pass_on_undecided(flow);
+    if (hold(key, flow, segment)) return;
+    give_up_joining(key, flow, segment);
   }
   if (segment.is_answer()) decide_others(key, *flow.connection, flow.side, segment);
   flow.connection->on_packet(flow.side, segment);
@@ -147,18 +145,37 @@ void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
   flow.connection = &connection;
   flow.side = Side::a;
   std::erase(undecided_, key);
-  alone_.push_back({key, &connection, Side::a});
+  lack_peer({key, &connection, Side::a});
 }
 
-void IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
-  if (flow.undecided.empty()) undecided_.push_back(key);
-  flow.undecided.emplace_back(segment);
+bool IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  HeldIbSegment held(segment);
+  const bool first = flow.undecided.empty();
+  if (first && undecided_.size() == limits_.undecided_flows) return false;
+  if (flow.undecided.size() == limits_.undecided_packets) return false;
+  if (!shared_.budget.take(held.bytes())) return false;
+  if (first) undecided_.push_back(key);
+  flow.undecided.push_back(std::move(held));
+  return true;
+}
+
+void IbAnalysis::give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  begin_alone(key, flow, flow.undecided.empty() ? segment : flow.undecided.front().get());
+  pass_on_undecided(flow);
+}
+
+void IbAnalysis::lack_peer(const Alone& alone) {
+  if (alone_.size() == limits_.alone) alone_.pop_front();
+  alone_.push_back(alone);
 }
 
 void IbAnalysis::pass_on_undecided(Flow& flow) {
   const std::vector<HeldIbSegment> waiting(std::move(flow.undecided));
   flow.undecided.clear();
-  for (const HeldIbSegment& one : waiting) flow.connection->on_packet(flow.side, one.get());
+  for (const HeldIbSegment& one : waiting) {
+    shared_.budget.give_back(one.bytes());
+    flow.connection->on_packet(flow.side, one.get());
+  }
 }
 
 // --- The connection manager ----------------------------------------------------------------------
@@ -177,7 +194,7 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   connection.begin(Side::b, request.message.starting_psn);
   const FlowKey key{passive, active, request.message.local_qp};
   flows_[key] = {.connection = &connection, .side = Side::b};
-  alone_.push_back({key, &connection, Side::b});
+  lack_peer({key, &connection, Side::b});
   return connection;
 }
 

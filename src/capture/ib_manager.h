@@ -50,7 +50,7 @@ class IbManager {
 
  private:
   // Of more at a time the oldest is forgotten; its connection lives on.
-  static constexpr std::size_t most_known = 65'536;
+  static constexpr std::size_t most_known = 4096;
 
   struct Known {
     HostAddress active;

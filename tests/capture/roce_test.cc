@@ -276,6 +276,72 @@ TEST(RoceJoining, ANumberThatIsUsedAgainIsAnotherConnection) {
   expect_known_bytes(seen.traffic);
 }
 
+// Packets of one side only. Nobody acknowledges anything then, and no answer tells the MTU.
+MadeCapture one_sided(const MadeCapture& capture, std::uint8_t host) {
+  constexpr std::size_t source_ends_at = 14 + 15;
+  MadeCapture out;
+  for (const MadePacket& packet : capture) {
+    if (packet.bytes[source_ends_at] == std::byte{host}) out.push_back(packet);
+  }
+  return out;
+}
+
+TEST(RoceOneSided, RequestsComeOutAsTheyAre) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  for (const std::size_t size : {1'100U, 300U, 2'000U}) {
+    talk.read(Side::a, 7, 0x1000, size);
+    talk.fetch_add(Side::a, 7, 0x8, 1, 2);
+  }
+  talk.send(Side::a, 1'000);
+  const Analysed seen(one_sided(capture, 2));
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_FALSE(seen.connection().a.known);
+  EXPECT_EQ(seen.connection().mtu_bytes, 256U)
+      << "by how far the next request stands behind a Read";
+  EXPECT_EQ(seen.traffic.lost_packets, 0U);
+  EXPECT_EQ(seen.traffic.sends.size(), 1U);
+  EXPECT_EQ(seen.operations.count(Operation::Kind::read), 3U);
+  for (const Operation& operation : seen.operations.operations) {
+    if (!operation.is_request()) continue;
+    EXPECT_EQ(operation.outcome, Operation::Outcome::unanswered);
+  }
+}
+
+TEST(RoceOneSided, AnswersAreToNobodyKnown) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.read(Side::a, 7, 0x1000, 1'100);
+  const Analysed seen(one_sided(capture, 1));
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.traffic.unknown_answers, 5U);
+  EXPECT_TRUE(seen.traffic.reads.empty());
+}
+
+// More directions than are kept in question at a time: each becomes a connection of its own.
+TEST(RoceLimits, WhatCannotBeJoinedIsShownAlone) {
+  Analysis::Limits limits;
+  limits.infiniband.undecided_flows = 2;
+  limits.infiniband.undecided_packets = 3;
+  limits.infiniband.alone = 2;
+  Analysis analysis(limits);
+  TrafficLog traffic;
+  analysis.add_sink(traffic);
+  MadeCapture capture;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    RoceTalk talk(capture, {.qp_a = 0x11 + i, .qp_b = 0x11 + i, .psn_a = 1'000 * i});
+    talk.acknowledge_all(false);
+    for (int message = 0; message < 5; ++message) {
+      talk.send(Side::a, 10);
+      talk.send(Side::b, 10);
+    }
+  }
+  feed(analysis, capture);
+  EXPECT_EQ(analysis.connections().size(), 20U);
+  EXPECT_EQ(traffic.sends.size(), 100U);
+  expect_known_bytes(traffic);
+}
+
 TEST(RoceManager, RejectionsAreSeen) {
   MadeCapture capture;
   RoceTalk talk(capture, {});
