@@ -1,13 +1,18 @@
 // The whole analysis: the input is a byte for the link type, then packets, each behind two bytes of
 // its captured length (big-endian) and one byte for what the snap length has cut. RPCs are followed
-// too.
+// too. With the highest bit of the first byte, packets that may be RoCE v2 over IPv4 get the ICRC
+// that they should have: a mutation would not get past it.
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "capture/analysis.h"
 #include "capture/rpc_tracker.h"
 #include "capture/statistics.h"
 #include "capture/traffic_findings.h"
 #include "fuzz/fuzz.h"
+#include "wire/ib_transport.h"
+#include "wire/icrc.h"
 #include "wire/link.h"
 
 namespace weft::fuzz {
@@ -41,7 +46,19 @@ constexpr std::array<std::uint32_t, 6> link_types{
     wire::link_type::ethernet, wire::link_type::raw,          wire::link_type::infiniband,
     wire::link_type::erf,      wire::link_type::linux_cooked, wire::link_type::null};
 
-void analyse(std::uint32_t link_type, Bytes input) {
+void repair(std::vector<std::byte>& packet) {
+  constexpr std::size_t network_at = 14;
+  constexpr std::size_t network_bytes = 28;
+  constexpr std::size_t icrc_bytes = wire::IbPacketView::icrc_bytes;
+  if (packet.size() < network_at + network_bytes + wire::Bth::header_bytes + icrc_bytes) return;
+  const Bytes network = Bytes(packet).subspan(network_at, network_bytes);
+  const Bytes transport = Bytes(packet).subspan(network_at + network_bytes);
+  const Bytes covered = transport.first(transport.size() - icrc_bytes);
+  const std::uint32_t icrc = wire::Icrc::roce_v2(network, covered).value();
+  store_le(packet.data() + packet.size() - icrc_bytes, icrc);
+}
+
+void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   constexpr std::size_t record_bytes = 3;
   capture::Analysis analysis(limits());
   Sink sink;
@@ -57,8 +74,10 @@ void analyse(std::uint32_t link_type, Bytes input) {
     const std::size_t size = load_be<std::uint16_t>(&input[0]);
     const auto cut = std::to_integer<std::size_t>(input[2]);
     input = input.subspan(record_bytes);
-    const Bytes packet = input.first(std::min(size, input.size()));
-    input = input.subspan(packet.size());
+    const Bytes taken = input.first(std::min(size, input.size()));
+    input = input.subspan(taken.size());
+    std::vector<std::byte> packet(taken.begin(), taken.end());
+    if (repairs) repair(packet);
     analysis.add({.time_ns = time_ns += 1000,
                   .link_type = static_cast<decltype(capture::RawPacket::link_type)>(link_type),
                   .bytes = packet,
@@ -75,7 +94,8 @@ void analyse(std::uint32_t link_type, Bytes input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weft;
   if (size == 0) return 0;
-  fuzz::analyse(fuzz::link_types[data[0] % fuzz::link_types.size()],
-                fuzz::input_bytes(data, size).subspan(1));
+  constexpr std::uint8_t repairs = 0x80;
+  fuzz::analyse(fuzz::link_types[(data[0] & 0x7F) % fuzz::link_types.size()],
+                (data[0] & repairs) != 0, fuzz::input_bytes(data, size).subspan(1));
   return 0;
 }

@@ -1,8 +1,12 @@
 // One connection of two queue pairs: RC, UC or XRC. Each side's requests, and the other side's
 // answers to them.
+//
+// While requests of one side wait for one that is missing, everything that the other side sends
+// waits too: it may be about them, and must not come before them.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 
 #include "capture/budget.h"
 #include "capture/connection.h"
@@ -28,6 +32,9 @@ class IbConnection {
   };
 
   IbConnection(Shared& shared, Connection& connection);
+  IbConnection(const IbConnection&) = delete;
+  IbConnection& operator=(const IbConnection&) = delete;
+  ~IbConnection();
 
   // The connection manager has told the first PSN of a side, and the MTU of the path.
   void begin(Side side, std::uint32_t psn) { half(side).order.begin(psn); }
@@ -62,10 +69,16 @@ class IbConnection {
     IbAnswers answers;
     IbRequests requests;
     IbOrder order;
+    std::deque<HeldIbSegment> delayed;  // what this side has sent, requests and answers
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
   [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
+  [[nodiscard]] bool delay(Side side, const IbSegment& segment);
+  // Passes on what waits and need not any more, in the order of the capture.
+  void catch_up();
+  bool pass_on_earliest();
+  void process(Side side, const IbSegment& segment);
   void on_answer(const Origin& origin, const IbSegment& segment);
   void on_acknowledge(const Origin& origin, const IbSegment& segment);
   void watch(const Stamp& stamp);

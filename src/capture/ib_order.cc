@@ -43,7 +43,6 @@ void IbOrder::add(const IbSegment& segment) {
   if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
   if (position > next_) return hold(segment, position);
   pass_on(segment, position);
-  pass_on_held();
 }
 
 void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
@@ -54,22 +53,30 @@ void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
   if (asked_again_ && *asked_again_ < next_) asked_again_.reset();
 }
 
-void IbOrder::pass_on_held() {
-  while (!held_.empty()) {
-    const auto first = held_.begin();
-    const std::uint64_t position = first->first;
-    settle(position);
-    if (position > next_) return;
-    const HeldIbSegment segment = std::move(first->second);
-    held_bytes_ -= segment.bytes();
-    budget_.give_back(segment.bytes());
-    held_.erase(first);
-    waited_packets_ = 0;
-    if (position < next_)
-      reader_.on_repeat(segment.get());
-    else
-      pass_on(segment.get(), position);
-  }
+std::optional<std::uint64_t> IbOrder::ready() {
+  if (held_.empty()) return {};
+  const auto& [position, segment] = *held_.begin();
+  settle(position);
+  if (position > next_) return {};
+  return segment.get().stamp.frame;
+}
+
+void IbOrder::pass_on_first() {
+  const auto first = held_.begin();
+  const std::uint64_t position = first->first;
+  const HeldIbSegment segment = std::move(first->second);
+  held_bytes_ -= segment.bytes();
+  budget_.give_back(segment.bytes());
+  held_.erase(first);
+  waited_packets_ = 0;
+  if (position < next_)
+    reader_.on_repeat(segment.get());
+  else
+    pass_on(segment.get(), position);
+}
+
+void IbOrder::pass_on_ready() {
+  if (ready()) pass_on_first();
 }
 
 void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
@@ -78,10 +85,8 @@ void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
     // It is on its way again, so this copy is not needed; or else there is too much of it.
     if (asked_again_ || held_.empty()) return;
     give_up();
-    if (position == next_) {
-      pass_on(segment, position);
-      return pass_on_held();
-    }
+    while (ready()) pass_on_first();
+    if (position == next_) return pass_on(segment, position);
   }
   if (held_.empty()) waited_packets_ = 0;
   held_bytes_ += held.bytes();
@@ -100,29 +105,19 @@ void IbOrder::asked_again(std::uint32_t psn) {
 }
 
 void IbOrder::watch() {
-  if (held_.empty()) return;
+  if (!blocked()) return;
   ++waited_packets_;
-  const bool received = acknowledged_ > next_;
+  const bool received = unreliable_ || acknowledged_ > next_;
   if (waited_packets_ >= (received ? limits_.patience_packets : limits_.long_patience_packets)) {
     give_up();
   }
 }
 
 void IbOrder::give_up() {
-  if (held_.empty()) return;
-  const auto first = held_.begin();
-  const std::uint64_t position = first->first;
-  const HeldIbSegment segment = std::move(first->second);
-  held_bytes_ -= segment.bytes();
-  budget_.give_back(segment.bytes());
-  held_.erase(first);
-  waited_packets_ = 0;
-  pass_on(segment.get(), position);
-  pass_on_held();
+  if (!held_.empty()) pass_on_first();
 }
 
 void IbOrder::finish() {
-  while (!held_.empty()) give_up();
   if (!begun() || uncertain_ || acknowledged_ <= next_) return;
   reader_.on_end_lost(acknowledged_ - next_);
   next_ = acknowledged_;

@@ -49,15 +49,24 @@ class IbOrder {
 
   // The first packet will have this PSN.
   void begin(std::uint32_t psn);
+  // Passes it on, or keeps it until its turn has come.
   void add(const IbSegment& segment);
+  // The frame of a packet that was kept and whose turn it is.
+  [[nodiscard]] std::optional<std::uint64_t> ready();
+  // Passes that one on.
+  void pass_on_ready();
   // The responder has everything up to and with `psn`.
   void acknowledge(std::uint32_t psn);
   // The responder lacks `psn`: it will be sent again, and what was sent behind it too.
   void asked_again(std::uint32_t psn);
   // To be called for each packet of the connection: gives up on what will not come.
   void watch();
-  // Nothing comes any more.
+  // Gives up on what is missing before the first that waits, and passes that one on.
+  void give_up();
+  // Nothing comes any more, and nothing waits.
   void finish();
+  // Nobody acknowledges, and nothing is repeated.
+  void set_unreliable() { unreliable_ = true; }
 
   [[nodiscard]] bool begun() const { return next_ != 0; }
   // A request with this PSN was seen, or could be the next one but for some that are lost.
@@ -67,6 +76,8 @@ class IbOrder {
   // Delivered, or lost.
   [[nodiscard]] bool passed(std::uint32_t psn) const { return begun() && position_of(psn) < next_; }
   [[nodiscard]] bool waiting() const { return !held_.empty(); }
+  // Something waits for what is missing.
+  [[nodiscard]] bool blocked() { return waiting() && !ready(); }
 
  private:
   [[nodiscard]] std::uint64_t position_of(std::uint32_t psn) const {
@@ -75,9 +86,8 @@ class IbOrder {
   }
   void settle(std::uint64_t position);
   void pass_on(const IbSegment& segment, std::uint64_t position);
-  void pass_on_held();
+  void pass_on_first();
   void hold(const IbSegment& segment, std::uint64_t position);
-  void give_up();
 
   const Limits& limits_;
   Budget& budget_;
@@ -90,6 +100,7 @@ class IbOrder {
   std::map<std::uint64_t, HeldIbSegment> held_;
   std::size_t held_bytes_ = 0;
   std::uint64_t waited_packets_ = 0;
+  bool unreliable_ = false;
 };
 
 }  // namespace weft::capture

@@ -9,8 +9,7 @@ namespace weft::capture {
 void FindingReport::add(std::string_view kind, ConnectionId connection,
                         std::vector<std::uint64_t> frames, std::string sentence) {
   std::ranges::sort(frames);
-  const auto repeated = std::ranges::unique(frames);
-  frames.erase(repeated.begin(), repeated.end());
+  frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
   Count& count = counts_[{connection, kind}];
   if (!frames.empty()) count.last_frame = frames.back();
   if (++count.findings > max_of_a_kind) return;

@@ -200,7 +200,10 @@ void RoceTalk::message(Side side, Operation first, Operation only, const wire::I
 }
 
 void RoceTalk::send(Side side, std::size_t bytes) {
-  const Content payload = message_bytes(next_psn(side), bytes);
+  send(side, message_bytes(next_psn(side), bytes));
+}
+
+void RoceTalk::send(Side side, Bytes payload) {
   message(side, Operation::send_first, Operation::send_only, headers(Operation::send_only, 0),
           payload);
 }
@@ -213,21 +216,27 @@ void RoceTalk::send_immediate(Side side, std::size_t bytes, std::uint32_t immedi
 }
 
 void RoceTalk::write(Side side, std::uint32_t key, std::uint64_t address, std::size_t bytes) {
+  write(side, key, address, memory_bytes(key, address, bytes));
+}
+
+void RoceTalk::write(Side side, std::uint32_t key, std::uint64_t address, Bytes payload) {
   auto shared = headers(Operation::write_only, 0);
-  shared.reth = {.address = address, .key = key, .length_bytes = static_cast<std::uint32_t>(bytes)};
-  const Content payload = memory_bytes(key, address, bytes);
+  shared.reth = {
+      .address = address, .key = key, .length_bytes = static_cast<std::uint32_t>(payload.size())};
   message(side, Operation::write_first, Operation::write_only, shared, payload);
 }
 
 void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, std::size_t bytes) {
-  const std::uint64_t packets = packets_of(bytes, options_.mtu_bytes);
+  read(side, key, address, memory_bytes(key, address, bytes));
+}
+
+void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, Bytes rest) {
+  const std::uint64_t packets = packets_of(rest.size(), options_.mtu_bytes);
   std::uint32_t psn = take_psns(side, packets);
   auto request = headers(Operation::read_request, psn);
   request.reth = {
-      .address = address, .key = key, .length_bytes = static_cast<std::uint32_t>(bytes)};
+      .address = address, .key = key, .length_bytes = static_cast<std::uint32_t>(rest.size())};
   packet(side, request);
-  const Content content = memory_bytes(key, address, bytes);
-  Bytes rest = content;
   for (std::uint64_t i = 0; i < packets; ++i, psn = wire::psn_plus(psn, 1)) {
     const Operation operation = packets == 1       ? Operation::read_response_only
                                 : i == 0           ? Operation::read_response_first

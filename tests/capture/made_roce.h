@@ -37,10 +37,13 @@ class RoceTalk {
   void reject();
 
   void send(Side side, std::size_t bytes);
+  void send(Side side, Bytes payload);
   void send_immediate(Side side, std::size_t bytes, std::uint32_t immediate);
   void write(Side side, std::uint32_t key, std::uint64_t address, std::size_t bytes);
+  void write(Side side, std::uint32_t key, std::uint64_t address, Bytes payload);
   // The request and the other side's answer.
   void read(Side side, std::uint32_t key, std::uint64_t address, std::size_t bytes);
+  void read(Side side, std::uint32_t key, std::uint64_t address, Bytes answer);
   void fetch_add(Side side, std::uint32_t key, std::uint64_t address, std::uint64_t add,
                  std::uint64_t original);
   // Whether each request is followed by its acknowledgement, as it is at first.
