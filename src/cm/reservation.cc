@@ -56,7 +56,7 @@ int start_listening(int fd, int backlog) {
 // Connecting a datagram socket sends nothing, but asks the routing table.
 int choose_source(const sockaddr_storage& destination, sockaddr_storage& source) {
   sys::Descriptor probe(sys::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe.valid()) return EAFNOSUPPORT;
+  if (!probe.valid()) return -probe.release();
   if (source.ss_family != AF_UNSPEC) {
     sockaddr_storage from = source;
     device::set_port(from, 0);

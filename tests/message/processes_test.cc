@@ -1,4 +1,6 @@
 // Scenarios that ask for two processes. The child is forked before this process has a device.
+#include <sys/resource.h>
+
 #include "message/processes.h"
 
 namespace weft::message::testing {
@@ -38,6 +40,33 @@ TEST(Processes, AKilledPeerIsNoticedAndEverythingOpenFails) {
     EXPECT_EQ(log.failed.size(), taken);
     EXPECT_NE(log.endings[0].by, Ending::By::us);
     EXPECT_NE(log.endings[0].by, Ending::By::peer);
+  });
+}
+
+TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
+  in_two_processes(echo, [](Child& server) {
+    EventLoop loop;
+    Log first;
+    const auto port = server.read<std::uint16_t>();
+    loop.connect({"127.0.0.1", port}, first.handlers());
+    until(loop, [&] { return first.established == 1; });
+    // As many as there are.
+    const int next = dup(0);
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(next) + 1;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    Log second;
+    try {
+      loop.connect({"127.0.0.1", port}, second.handlers());
+      until(loop, [&] { return second.errors.size() + second.established == 1; });
+    } catch (const Error& error) {
+      second.errors.emplace_back(error.what());
+    }
+    ASSERT_EQ(second.errors.size(), 1U);
+    EXPECT_NE(second.errors[0].find("RLIMIT_NOFILE"), std::string::npos) << second.errors[0];
+    first.connection.send("still there");
+    until(loop, [&] { return first.texts.size() == 1; });
   });
 }
 
