@@ -274,8 +274,8 @@ void QueuePair::publish() {
   if (fits || handle_.qp.state == IBV_QPS_ERR) return;
   // Whoever lost a completion cannot go on as if nothing had happened. The flushed ones are lost
   // too, unless the program polls meanwhile.
-  raise(IBV_EVENT_QP_FATAL);
   change_state(IBV_QPS_ERR);
+  raise(IBV_EVENT_QP_FATAL);
   publish();
 }
 
