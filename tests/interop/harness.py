@@ -21,6 +21,8 @@ import time
 WAIT_S = 60  # the limit of a wait that names no other
 _LISTEN = "0A"  # the state in /proc/net/tcp
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECUREBITS = 28
+_NO_PRIVILEGED_ROOT = 3  # SECBIT_NOROOT, locked: the programs of root get no capability
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -121,11 +123,18 @@ def listens(pid, port):
     return False
 
 
+def shed_privileges():
+    """What runs on the device needs no capability, whoever runs these tests."""
+    if os.geteuid() == 0:
+        need(_LIBC.prctl(_PR_SET_SECUREBITS, _NO_PRIVILEGED_ROOT, 0, 0, 0) == 0,
+             "root cannot give up its capabilities")
+
+
 class Side:
     """One process of a test, in a group of its own. `lines` is what it says on both outputs, each
     read by a thread of its own: many programs write half a line to one and then to the other."""
 
-    def __init__(self, name, argv, *, place=None, env=None, say=False):
+    def __init__(self, name, argv, *, place=None, env=None, say=False, privileged=True):
         self.name, self.argv, self.lines = name, [str(word) for word in argv], []
         self._changed = threading.Condition()
         self._open = 2
@@ -134,6 +143,8 @@ class Side:
         def before_program():  # in the child: nothing of a test survives the test
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             ready()
+            if not privileged:
+                shed_privileges()
 
         self.process = subprocess.Popen(
             self.argv, stdin=subprocess.PIPE if say else subprocess.DEVNULL,
@@ -288,7 +299,7 @@ class Stage:
         self._looks.append(words[words.index("--personality") + 1] if "--personality" in words
                            else (env or {}).get("WEFT_PERSONALITY", "roce"))
         side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
-                    say=say)
+                    say=say, privileged=False)
         self.sides.append(side)
         return side
 
@@ -310,11 +321,12 @@ class Stage:
 
 
 def succeeds(*argv):
-    """Whether a command that has nothing to do with the test can be run at all."""
+    """Whether a command that has nothing to do with the test can be run at all, as the sides of
+    a test are."""
     if shutil.which(argv[0]) is None:
         return False
     return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0
+                          preexec_fn=shed_privileges, check=False).returncode == 0
 
 
 def clean_environment():

@@ -122,7 +122,8 @@ def add_without_rdma_cm():
     add_raw("events", "ib_send_bw", "-e", sizes=ALL_SIZES, iterations=_FEW)
     add_raw("events", "ib_send_lat", "-e", sizes=[64], iterations=_FEW)
     add_raw("shared_receives", "ib_send_bw", "--use-srq", sizes=[65536])
-    add_raw("inline", "ib_send_lat", "-I", 64, sizes=[64], iterations=_FEW)
+    for program in ("ib_send_bw", "ib_write_bw", "ib_send_lat", "ib_write_lat"):
+        add_raw("inline", program, "-I", 64, sizes=[64], iterations=_FEW)
 
 
 def add_unreliable():
