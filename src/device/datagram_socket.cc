@@ -203,7 +203,7 @@ void DatagramSocket::on_ready(std::uint32_t events) {
 }
 
 void DatagramSocket::drive_inline() {
-  note_attended();
+  const Attention attention(*this);
   // Somebody else is at it: what they bring in will be there at the next poll.
   const std::unique_lock lock(receiving_, std::try_to_lock);
   if (lock.owns_lock()) receive_available();

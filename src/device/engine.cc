@@ -152,7 +152,8 @@ void Engine::dispatch(const epoll_event& event, bool attended) {
   }
   const auto target = find(event.data.u64);
   if (!target) return;
-  if (attended) target->note_attended();
+  if (!attended) return target->on_ready(event.events);
+  const Pollable::Attention attention(*target);
   target->on_ready(event.events);
 }
 
@@ -205,7 +206,8 @@ bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) 
 }
 
 bool Engine::leave_to_application(Pollable& target) {
-  const bool attended = target.attended_.exchange(false, std::memory_order_relaxed);
+  const bool attended = target.attending_.load(std::memory_order_relaxed) |
+                        target.attended_.exchange(false, std::memory_order_relaxed);
   const bool was_left = std::exchange(target.left_, attended);
   if (attended) return sys::now_ns() >= target.eager_until_ns_;
   if (was_left) target.eager_until_ns_ = sys::now_ns() + eager_ns;

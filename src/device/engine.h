@@ -38,12 +38,30 @@ class Pollable {
   // What was put off (see Engine::put_off()) is due now.
   virtual void on_put_off() {}
 
-  // An application thread has just looked after this itself.
-  void note_attended() { attended_.store(true, std::memory_order_relaxed); }
+  // While it exists, an application thread looks after this itself. One look may take longer than
+  // the progress thread's tick: what is being looked after is not left alone.
+  class Attention {
+   public:
+    explicit Attention(Pollable& target) : target_(target) {
+      target_.attending_.store(true, std::memory_order_relaxed);
+    }
+    ~Attention() {
+      target_.attended_.store(true, std::memory_order_relaxed);
+      target_.attending_.store(false, std::memory_order_relaxed);
+    }
+    Attention(const Attention&) = delete;
+    Attention& operator=(const Attention&) = delete;
+
+   private:
+    Pollable& target_;
+  };
 
  private:
   friend class Engine;
+  // Since the last look; right now. Two threads that look after one thing may hide one another for
+  // a moment: then the progress thread helps.
   std::atomic<bool> attended_{false};
+  std::atomic<bool> attending_{false};
   bool left_ = false;                 // ready at the last look, and left to an application thread
   std::uint64_t eager_until_ns_ = 0;  // nobody came then: do not wait again soon
 };

@@ -17,6 +17,9 @@ namespace {
 // Locally administered, as nobody has assigned one: "WF" behind 02.
 constexpr std::uint32_t vendor_id = 0x025746;
 constexpr std::uint16_t full_member_pkey = 0xFFFF;
+constexpr std::uint32_t on_demand_of_ud =
+    IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+constexpr std::uint32_t on_demand_of_uc = on_demand_of_ud | IBV_ODP_SUPPORT_WRITE;
 constexpr std::uint32_t on_demand_operations = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                                IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
@@ -98,6 +101,8 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   ours.phys_port_cnt_ex = 1;
   ours.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   ours.odp_caps.per_transport_caps.rc_odp_caps = on_demand_operations;
+  ours.odp_caps.per_transport_caps.uc_odp_caps = on_demand_of_uc;
+  ours.odp_caps.per_transport_caps.ud_odp_caps = on_demand_of_ud;
   ours.max_dm_size = limits::max_device_memory_bytes;
   ours.completion_timestamp_mask = ~std::uint64_t{0};
   ours.hca_core_clock = nanosecond_clock_khz;

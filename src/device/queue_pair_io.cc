@@ -15,7 +15,7 @@ void QueuePair::on_ready(std::uint32_t /*events*/) {
 
 void QueuePair::drive_inline() {
   if (is_datagram()) return context_.device().datagrams().drive_inline(handle_.qp.qp_num);
-  note_attended();
+  const Attention attention(*this);
   bool waits = false;
   {
     // Somebody else is at it: what they bring in will be there at the next poll.
