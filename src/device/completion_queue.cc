@@ -54,6 +54,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
 }
 
 CompletionQueue::~CompletionQueue() {
+  if (clock_) clock_->stop();
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();
@@ -137,6 +138,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
   bool notify = false;
   bool lost = false;
   bool first_lost = false;
+  std::uint64_t told_at_ns = 0;
   {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
@@ -151,12 +153,21 @@ bool CompletionQueue::push(const Delivery& delivery) {
       ++count_;
       const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
+      if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
+        notify = moderation_.add(sys::now_ns());
+        if (!notify && moderation_.held() == 1) told_at_ns = moderation_.deadline_ns();
+      }
       if (notify) note_told();
     }
   }
   if (first_lost) overrun();
-  if (notify && channel_) channel_->events_.push(this);
+  if (notify) tell();
+  if (told_at_ns != 0) context_.engine().call_at(told_at_ns, clock_);
   return !lost;
+}
+
+void CompletionQueue::tell() {
+  if (channel_) channel_->events_.push(this);
 }
 
 void CompletionQueue::overrun() {
@@ -178,7 +189,7 @@ int CompletionQueue::request_notification(bool solicited_only) {
     notify = armed_ == Armed::any && told_before_ && count_ > told_;
     if (notify) note_told();
   }
-  if (notify && channel_) channel_->events_.push(this);
+  if (notify) tell();
   context_.engine().expect_sleep();
   return 0;
 }
@@ -186,7 +197,34 @@ int CompletionQueue::request_notification(bool solicited_only) {
 void CompletionQueue::note_told() {
   armed_ = Armed::no;
   told_before_ = true;
-  ++told_;
+  told_ = moderation_.active() ? count_ : told_ + 1;
+  moderation_.told();
+}
+
+// What other limits held back is told of now.
+void CompletionQueue::moderate(std::uint16_t count, std::uint16_t period_us) {
+  bool notify = false;
+  {
+    const std::lock_guard lock(mutex_);
+    notify = moderation_.held() > 0;
+    if (notify) note_told();
+    moderation_.set(count, period_us);
+    if (period_us > 0 && !clock_) {
+      clock_ = std::make_shared<ModerationClock>([this] { tell_when_due(); });
+    }
+  }
+  if (notify) tell();
+}
+
+// A clock may have been set for an event that came otherwise; the next one has its own.
+void CompletionQueue::tell_when_due() {
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t due_ns = moderation_.deadline_ns();
+    if (armed_ == Armed::no || due_ns == 0 || sys::now_ns() < due_ns) return;
+    note_told();
+  }
+  tell();
 }
 
 int CompletionQueue::resize(int entries) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device/event_moderation.h"
 #include "device/event_queue.h"
 #include "device/queue_slots.h"
 
@@ -81,6 +82,8 @@ class CompletionQueue {
   int poll(int entries, ibv_wc* completions);
   int request_notification(bool solicited_only);
   int resize(int entries);
+  // Events for several completions at a time; see EventModeration::set().
+  void moderate(std::uint16_t count, std::uint16_t period_us);
 
   // Before the first completion only.
   void extend(const CompletionQueueExtras& extras);
@@ -115,6 +118,8 @@ class CompletionQueue {
   void drive();
   void overrun();
   void note_told();
+  void tell();
+  void tell_when_due();
 
   // First: see of(). The plain queue is the common beginning of both.
   union {
@@ -132,6 +137,8 @@ class CompletionQueue {
   bool told_before_ = false;  // an event was raised since the queue was made
   std::size_t told_ = 0;      // events raised since a completion was polled
   bool overrun_ = false;
+  EventModeration moderation_;
+  std::shared_ptr<ModerationClock> clock_;  // once there was a period
   std::atomic<std::uint32_t> delivered_events_{0};
 
   // Of extended queues.

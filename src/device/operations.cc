@@ -25,6 +25,15 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return CompletionQueue::of(cq)->request_notification(solicited_only != 0);
 }
 
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
+  if (attributes->attr_mask & ~std::uint32_t{IBV_CQ_ATTR_MODERATE}) return EINVAL;
+  if (attributes->attr_mask & IBV_CQ_ATTR_MODERATE) {
+    CompletionQueue::of(cq)->moderate(attributes->moderate.cq_count,
+                                      attributes->moderate.cq_period);
+  }
+  return 0;
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad) {
   return QueuePair::of(qp)->post_send(request, bad);
 }
@@ -103,6 +112,7 @@ void set_operations(verbs_context& context) {
   context.query_device_ex = extended_query_device;
   context.create_qp_ex = create_extended_queue_pair;
   context.create_cq_ex = create_extended_completion_queue;
+  context.modify_cq = modify_cq;
   context.query_rt_values = query_real_time_values;
   set_memory_operations(context);
 }

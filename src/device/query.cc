@@ -105,6 +105,8 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   ours.odp_caps.per_transport_caps.ud_odp_caps = on_demand_of_ud;
   ours.max_dm_size = limits::max_device_memory_bytes;
   ours.completion_timestamp_mask = ~std::uint64_t{0};
+  ours.cq_mod_caps.max_cq_count = std::numeric_limits<std::uint16_t>::max();
+  ours.cq_mod_caps.max_cq_period = std::numeric_limits<std::uint16_t>::max();
   ours.hca_core_clock = nanosecond_clock_khz;
   hand_over(ours, attributes, bytes);
   return 0;
