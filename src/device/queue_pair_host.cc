@@ -55,6 +55,8 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
       return IBV_WC_COMP_SWAP;
     case Operation::fetch_add:
       return IBV_WC_FETCH_ADD;
+    case Operation::atomic_write:
+      return IBV_WC_ATOMIC_WRITE;
     case Operation::bind_window:
       return IBV_WC_BIND_MW;
     case Operation::local_invalidate:

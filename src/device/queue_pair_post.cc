@@ -38,6 +38,9 @@ bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       operation = Operation::fetch_add;
       return true;
+    case IBV_WR_ATOMIC_WRITE:
+      operation = Operation::atomic_write;
+      return true;
     case IBV_WR_BIND_MW:
       operation = Operation::bind_window;
       return true;
@@ -66,6 +69,7 @@ void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
       [[fallthrough]];
     case Operation::write:
     case Operation::read:
+    case Operation::atomic_write:
       work.remote_address = request.wr.rdma.remote_addr;
       work.rkey = request.wr.rdma.rkey;
       break;
@@ -128,7 +132,7 @@ int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
   if (is_local(work.operation)) return 0;
   work.inline_data = (request.send_flags & IBV_SEND_INLINE) != 0;
   // Data cannot be placed inline where it is only going to be fetched.
-  if (work.inline_data && work.operation >= Operation::read) return EINVAL;
+  if (work.inline_data && fetches(work.operation)) return EINVAL;
   work.slices = slices.first(static_cast<std::size_t>(request.num_sge));
   for (std::size_t i = 0; i < work.slices.size(); ++i) {
     const ibv_sge& sge = request.sg_list[i];

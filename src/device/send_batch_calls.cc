@@ -54,6 +54,12 @@ void set_requests(ibv_qp_ex& qp) {
     add<IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD>(of).wr.atomic = {
         address, addend, 0, rkey};
   };
+  qp.wr_atomic_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
+                          const void* value) {
+    add_rdma<IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE>(of, rkey, address);
+    const ibv_data_buf piece{const_cast<void*>(value), sizeof(std::uint64_t)};
+    batch_of(of).set_inline({&piece, 1});
+  };
 }
 
 void set_local_requests(ibv_qp_ex& qp) {

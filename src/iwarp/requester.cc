@@ -35,7 +35,7 @@ bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request
   const std::uint64_t length = total_bytes(request.slices);
   if (request.slices.size() > limits.send_slices || length > UINT32_MAX) return false;
   // There is no such thing as a sink that is copied when the request is posted.
-  if (request.inline_data && (length > limits.inline_bytes || is_answered(request.operation))) {
+  if (request.inline_data && (length > limits.inline_bytes || fetches(request.operation))) {
     return false;
   }
   return !is_atomic(request.operation) || (length == 8 && request.slices.size() == 1);
@@ -94,7 +94,7 @@ bool Requester::start(Entry& entry) {
   if (request.inline_data) return true;
   gathered_.clear();
   const Fault fault = map_slices(host_, slices_of(next_), 0, entry.length_bytes,
-                                 is_answered(request.operation), gathered_);
+                                 fetches(request.operation), gathered_);
   if (fault == Fault::none) return true;
   fail(entry, Status::local_protection);
   return false;
@@ -138,7 +138,8 @@ bool Requester::build() {
       break;
     case Operation::compare_swap:
     case Operation::fetch_add:
-      build_atomic(current);
+    case Operation::atomic_write:
+      complete = build_atomic(current);
       break;
     case Operation::bind_window:
     case Operation::local_invalidate:

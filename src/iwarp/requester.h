@@ -59,6 +59,7 @@ class Requester {
   [[nodiscard]] TerminateRaised read_targets(const Segment& segment, std::uint32_t offset,
                                              std::uint32_t length, std::vector<iovec>& out);
   void deliver_read_response(const Segment& segment);
+  [[nodiscard]] bool store_original(std::uint64_t index, std::uint64_t value);
   [[nodiscard]] TerminateRaised atomic_response(const wire::AtomicResponse& response);
 
   // Raises completions that became due.
@@ -139,7 +140,8 @@ class Requester {
   bool build_write(Entry& entry);
   void build_immediate(Entry& entry, std::uint32_t tag);
   void build_read(Entry& entry);
-  void build_atomic(Entry& entry);
+  bool build_atomic(Entry& entry);
+  [[nodiscard]] wire::AtomicRequest atomic_operands(const WorkRequest& work) const;
   void add_untagged(wire::RdmapOpcode opcode, const Entry& entry, std::uint32_t bytes, bool last);
   void add_request(wire::RdmapOpcode opcode, Bytes payload, Outstanding outstanding);
   [[nodiscard]] bool carry_out(Entry& entry);

@@ -68,20 +68,28 @@ void Requester::placed(std::uint64_t messages) {
   retire();
 }
 
+// What the word was before goes to who asked for it; an atomic write does not.
+bool Requester::store_original(std::uint64_t index, std::uint64_t value) {
+  if (!fetches(entry(index).request.operation)) return true;
+  std::vector<iovec> target;
+  if (map_slices(host_, slices_of(index), 0, sizeof value, true, target) != Fault::none) {
+    return false;
+  }
+  std::memcpy(target.front().iov_base, &value, sizeof value);
+  return true;
+}
+
 TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response) {
   if (outstanding_.empty() || !outstanding_.front().atomic ||
       outstanding_.front().msn != response.request_id) {
     return wire::terminate::rdma_unexpected_opcode;
   }
   const Outstanding finished = outstanding_.front();
-  std::vector<iovec> target;
-  if (map_slices(host_, slices_of(finished.index), 0, sizeof response.original_value, true,
-                 target) != Fault::none) {
+  if (!store_original(finished.index, response.original_value)) {
     entry(finished.index).failure = Status::local_protection;
     failed_ = true;
     return wire::terminate::rdma_stream_catastrophic;
   }
-  std::memcpy(target.front().iov_base, &response.original_value, sizeof response.original_value);
   outstanding_.pop_front();
   answered(finished);
   return std::nullopt;

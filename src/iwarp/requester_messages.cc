@@ -1,6 +1,7 @@
 // From one request to its FPDUs.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "iwarp/requester.h"
 #include "iwarp/scatter.h"
@@ -34,7 +35,7 @@ bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
     return true;
   }
   const Fault fault = map_slices(host_, slices_of(index), current.built_bytes, bytes,
-                                 is_answered(current.request.operation), gathered_);
+                                 fetches(current.request.operation), gathered_);
   return fault == Fault::none;
 }
 
@@ -156,24 +157,46 @@ void Requester::build_read(Entry& entry) {
   add_request(RdmapOpcode::read_request, payload, outstanding);
 }
 
-void Requester::build_atomic(Entry& entry) {
-  const WorkRequest& work = entry.request;
-  const bool swap = work.operation == Operation::compare_swap;
+// RFC 7306 §5.1: plain FetchAdd has an add mask of zero, and its compare fields are not
+// significant. A swap that compares nothing writes in any case.
+wire::AtomicRequest Requester::atomic_operands(const WorkRequest& work) const {
   constexpr std::uint64_t whole = ~std::uint64_t{0};
-  // RFC 7306 §5.1: plain FetchAdd has an add mask of zero; compare fields are then not significant.
-  const wire::AtomicRequest request{
-      .opcode = swap ? wire::AtomicOpcode::compare_swap : wire::AtomicOpcode::fetch_add,
-      .request_id = request_msn_,
-      .stag = work.rkey,
-      .tagged_offset = work.remote_address,
-      .add_or_swap = swap ? work.swap : work.compare_or_add,
-      .add_or_swap_mask = swap ? whole : 0,
-      .compare = swap ? work.compare_or_add : 0,
-      .compare_mask = whole};
+  switch (work.operation) {
+    case Operation::compare_swap:
+      return {.opcode = wire::AtomicOpcode::compare_swap,
+              .add_or_swap = work.swap,
+              .add_or_swap_mask = whole,
+              .compare = work.compare_or_add,
+              .compare_mask = whole};
+    case Operation::atomic_write: {
+      std::uint64_t value = 0;
+      std::memcpy(&value, gathered_.front().iov_base, sizeof value);
+      return {.opcode = wire::AtomicOpcode::compare_swap,
+              .add_or_swap = value,
+              .add_or_swap_mask = whole,
+              .compare_mask = 0};
+    }
+    default:
+      return {.opcode = wire::AtomicOpcode::fetch_add,
+              .add_or_swap = work.compare_or_add,
+              .compare_mask = whole};
+  }
+}
+
+bool Requester::build_atomic(Entry& entry) {
+  if (entry.request.operation == Operation::atomic_write && !gather(next_, entry.length_bytes)) {
+    fail(entry, Status::local_protection);
+    return false;
+  }
+  wire::AtomicRequest request = atomic_operands(entry.request);
+  request.request_id = request_msn_;
+  request.stag = entry.request.rkey;
+  request.tagged_offset = entry.request.remote_address;
   std::array<std::byte, wire::AtomicRequest::header_bytes> payload;
   request.emit(payload);
   entry.msn = request_msn_;
   add_request(RdmapOpcode::atomic_request, payload, {.atomic = true, .index = next_});
+  return true;
 }
 
 void Requester::build_probe() {

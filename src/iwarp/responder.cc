@@ -11,13 +11,19 @@ namespace {
 
 constexpr std::uint64_t all_ones = ~std::uint64_t{0};
 
+// RFC 7306 §5.1: a bit whose mask is zero is not compared.
+bool compares(const wire::AtomicRequest& request) {
+  return request.opcode != wire::AtomicOpcode::compare_swap || request.compare_mask != 0;
+}
+
 // The masked forms of RFC 7306 §5.1 are not offered: only what verbs can ask for.
 bool offered(const wire::AtomicRequest& request) {
   switch (request.opcode) {
     case wire::AtomicOpcode::fetch_add:
       return request.add_or_swap_mask == 0;
     case wire::AtomicOpcode::compare_swap:
-      return request.add_or_swap_mask == all_ones && request.compare_mask == all_ones;
+      return request.add_or_swap_mask == all_ones &&
+             (request.compare_mask == all_ones || !compares(request));
   }
   return false;
 }
@@ -26,6 +32,7 @@ bool offered(const wire::AtomicRequest& request) {
 std::uint64_t execute(const wire::AtomicRequest& request, std::byte* at) {
   std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
   if (request.opcode == wire::AtomicOpcode::fetch_add) return word.fetch_add(request.add_or_swap);
+  if (!compares(request)) return word.exchange(request.add_or_swap);
   std::uint64_t expected = request.compare;
   word.compare_exchange_strong(expected, request.add_or_swap);
   return expected;
@@ -102,11 +109,22 @@ TerminateRaised Responder::answer_read(Request& request) {
   return std::nullopt;
 }
 
+// Who may only write may write 8 bytes at once as well, and learns nothing of what was there.
+Memory Responder::atomic_target(const wire::AtomicRequest& request, bool& shown) {
+  const auto look = [&](RemoteRight right) {
+    return host_.remote_memory(request.stag, request.tagged_offset, sizeof(std::uint64_t), right);
+  };
+  const Memory memory = look(RemoteRight::atomic);
+  shown = memory.fault == Fault::none;
+  if (memory.fault != Fault::access || compares(request)) return memory;
+  return look(RemoteRight::write);
+}
+
 TerminateRaised Responder::answer_atomic(Request& request) {
   const wire::AtomicRequest& operands = request.operands;
   if (!offered(operands)) return wire::terminate::rdma_unexpected_opcode;
-  const Memory memory = host_.remote_memory(operands.stag, operands.tagged_offset,
-                                            sizeof(std::uint64_t), RemoteRight::atomic);
+  bool shown = false;
+  const Memory memory = atomic_target(operands, shown);
   if (memory.fault != Fault::none) return source_code(memory.fault);
   // RFC 7306 §5.1 wants 64-bit alignment; memory that is not stays unchanged.
   if (reinterpret_cast<std::uintptr_t>(memory.at) % sizeof(std::uint64_t) != 0) {
@@ -120,8 +138,8 @@ TerminateRaised Responder::answer_atomic(Request& request) {
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
   std::array<std::byte, wire::AtomicResponse::header_bytes> payload;
-  wire::AtomicResponse{.request_id = operands.request_id,
-                       .original_value = execute(operands, memory.at)}
+  const std::uint64_t original = execute(operands, memory.at);
+  wire::AtomicResponse{.request_id = operands.request_id, .original_value = shown ? original : 0}
       .emit(payload);
   const iovec piece{payload.data(), payload.size()};
   out_.add(bytes, {&piece, 1});

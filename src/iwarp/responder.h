@@ -69,6 +69,7 @@ class Responder {
   [[nodiscard]] TerminateRaised enqueue(Request request);
   [[nodiscard]] TerminateRaised answer_read(Request& request);
   [[nodiscard]] TerminateRaised answer_atomic(Request& request);
+  [[nodiscard]] Memory atomic_target(const wire::AtomicRequest& request, bool& shown);
   void report(const Request& request);
 
   Options options_;

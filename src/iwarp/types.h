@@ -23,13 +23,14 @@ enum class Operation : std::uint8_t {
   read,
   compare_swap,
   fetch_add,
+  atomic_write,  // 8 bytes at once, behind everything before: RFC 7306's swap, compared to nothing
   // Of this side alone, in their turn: see Host::carry_out().
   bind_window,
   local_invalidate,
 };
 
 [[nodiscard]] constexpr bool is_atomic(Operation operation) {
-  return operation == Operation::compare_swap || operation == Operation::fetch_add;
+  return operation >= Operation::compare_swap && operation <= Operation::atomic_write;
 }
 
 // Nothing is sent: the rights to this side's own memory change.
@@ -37,9 +38,14 @@ enum class Operation : std::uint8_t {
   return operation >= Operation::bind_window;
 }
 
-// The peer sends data back, into memory of the request.
+// The peer answers with a message of its own.
 [[nodiscard]] constexpr bool is_answered(Operation operation) {
   return operation == Operation::read || is_atomic(operation);
+}
+
+// The answer's data go into the memory that the request names; of all others they come from there.
+[[nodiscard]] constexpr bool fetches(Operation operation) {
+  return is_answered(operation) && operation != Operation::atomic_write;
 }
 
 // The peer needs a receive for it.

@@ -115,6 +115,32 @@ TEST_F(Batches, TakeInlineDataAtOnce) {
   EXPECT_EQ(remote_->bytes[129], 2);
 }
 
+TEST_F(Batches, WriteEightBytesAtOnceWithTheRightToWrite) {
+  prepare(IBV_QP_EX_WITH_ATOMIC_WRITE);
+  NEEDS(connected_);
+  Buffer target(pd_, 16, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  std::uint64_t value = 0x0102030405060708;
+  ibv_wr_start(a_.batch());
+  ibv_wr_atomic_write(next(1), target.mr->rkey, target.address() + 8, &value);
+  value = 0;  // taken by then
+  ASSERT_EQ(ibv_wr_complete(a_.batch()), 0);
+  const ibv_wc done = a_.await();
+  EXPECT_EQ(done.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(done.opcode, IBV_WC_ATOMIC_WRITE);
+  std::memcpy(&value, target.bytes.data() + 8, 8);
+  EXPECT_EQ(value, 0x0102030405060708U);
+}
+
+TEST_F(Batches, DoNotWriteAtOnceAcrossWords) {
+  prepare(IBV_QP_EX_WITH_ATOMIC_WRITE);
+  NEEDS(connected_);
+  const std::uint64_t value = 1;
+  ibv_wr_start(a_.batch());
+  ibv_wr_atomic_write(next(1), remote_->mr->rkey, remote_->address() + 4, &value);
+  ASSERT_EQ(ibv_wr_complete(a_.batch()), 0);
+  EXPECT_EQ(a_.await().status, IBV_WC_REM_INV_REQ_ERR);
+}
+
 TEST_F(Batches, PostNothingWhenAborted) {
   prepare();
   NEEDS(connected_);

@@ -67,6 +67,17 @@ TEST_F(Queues, CountWhatIsAtomicOnce) {
   }
 }
 
+TEST_F(Queues, TellOfSeveralCompletionsAtOnce) {
+  ibv_device_attr_ex attributes{};
+  ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &attributes), 0);
+  NEEDS(attributes.cq_mod_caps.max_cq_count > 1);
+  ibv_modify_cq_attr moderation{IBV_CQ_ATTR_MODERATE, {4, 1000}};
+  ASSERT_TRUE(connect());
+  EXPECT_EQ(ibv_modify_cq(a_.cq, &moderation), 0);
+  moderation.attr_mask = ~0U;
+  EXPECT_NE(ibv_modify_cq(a_.cq, &moderation), 0);
+}
+
 TEST_F(Queues, OfUnreliableConnectionsAnswerNothing) {
   const bool connected = connect(0, IBV_QPT_UC);
   NEEDS(connected);
