@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cm/addrinfo.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
 
@@ -120,10 +121,53 @@ void set_errno(int failed) {
   }
 }
 
+bool copy_text(const char* from, char*& to) {
+  if (!from) return true;
+  to = strdup(from);
+  return to != nullptr;
+}
+
+bool copy_bytes(const void* from, std::size_t bytes, void*& to, std::size_t& to_bytes) {
+  if (!from || bytes == 0) return true;
+  to = std::malloc(bytes);
+  if (!to) return false;
+  std::memcpy(to, from, bytes);
+  to_bytes = bytes;
+  return true;
+}
+
+bool copy_parts(const rdma_addrinfo& from, rdma_addrinfo& to) {
+  return copy_address(from.ai_src_addr, from.ai_src_len, to.ai_src_addr, to.ai_src_len) &&
+         copy_address(from.ai_dst_addr, from.ai_dst_len, to.ai_dst_addr, to.ai_dst_len) &&
+         copy_text(from.ai_src_canonname, to.ai_src_canonname) &&
+         copy_text(from.ai_dst_canonname, to.ai_dst_canonname) &&
+         copy_bytes(from.ai_route, from.ai_route_len, to.ai_route, to.ai_route_len) &&
+         copy_bytes(from.ai_connect, from.ai_connect_len, to.ai_connect, to.ai_connect_len);
+}
+
 }  // namespace
 
-int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
-                         rdma_addrinfo** result) {
+rdma_addrinfo* AddressInfo::copy(const rdma_addrinfo& from) {
+  Owned made(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
+  if (!made) return nullptr;
+  made->ai_flags = from.ai_flags;
+  made->ai_family = from.ai_family;
+  made->ai_qp_type = from.ai_qp_type;
+  made->ai_port_space = from.ai_port_space;
+  if (!copy_parts(from, *made)) return nullptr;
+  if (from.ai_next) {
+    made->ai_next = copy(*from.ai_next);
+    if (!made->ai_next) return nullptr;
+  }
+  return made.release();
+}
+
+void AddressInfo::Free::operator()(rdma_addrinfo* info) const {
+  Manager::freeaddrinfo(info);
+}
+
+int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo* hints,
+                      rdma_addrinfo** result) {
   if (!node && !service && !hints) return answer(EINVAL);
   const rdma_addrinfo none{};
   const rdma_addrinfo& wanted = hints ? *hints : none;
@@ -140,9 +184,14 @@ int Manager::getaddrinfo(const char* node, const char* service, const rdma_addri
   }
   set_errno(failed);
   const int kept = errno;
-  freeaddrinfo(info);
+  Manager::freeaddrinfo(info);
   errno = kept;
   return failed;
+}
+
+int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                         rdma_addrinfo** result) {
+  return AddressInfo::find(node, service, hints, result);
 }
 
 void Manager::freeaddrinfo(rdma_addrinfo* info) {

@@ -83,6 +83,11 @@ class Manager {
   int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                   rdma_addrinfo** result);
   static void freeaddrinfo(rdma_addrinfo* info);
+  // By name only: there is no subnet administrator to ask, so RAI_SA is EOPNOTSUPP.
+  int resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                       const rdma_addrinfo* hints);
+  int query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
+  int write_cm_event(rdma_cm_id* id, int event, int status, std::uint64_t argument);
 
   // Devices.
   ibv_context** get_devices(int* count);
@@ -108,10 +113,11 @@ class Manager {
   int notify(rdma_cm_id* id, ibv_event_type event);
   int disconnect(rdma_cm_id* id);
 
-  // What this device has not: EOPNOTSUPP.
+  // Groups of the UDP port space.
   int join_multicast(rdma_cm_id* id, sockaddr* address, void* context);
   int join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context);
   int leave_multicast(rdma_cm_id* id, sockaddr* address);
+  // Enhanced connection establishment negotiates what adapters of one vendor can do: EOPNOTSUPP.
   int set_local_ece(rdma_cm_id* id, ibv_ece* ece);
   int get_remote_ece(rdma_cm_id* id, ibv_ece* ece);
 

@@ -1,5 +1,6 @@
 // rdma_event_str(3).
 #include "cm/cm.h"
+#include "cm/newer.h"
 
 namespace weft::cm {
 
@@ -38,7 +39,16 @@ const char* Manager::event_str(rdma_cm_event_type event) {
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
       return "RDMA_CM_EVENT_TIMEWAIT_EXIT";
   }
-  return "UNKNOWN EVENT";
+  switch (static_cast<int>(event)) {
+    case newer::event_addrinfo_resolved:
+      return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
+    case newer::event_addrinfo_error:
+      return "RDMA_CM_EVENT_ADDRINFO_ERROR";
+    case newer::event_user:
+      return "RDMA_CM_EVENT_USER";
+    default:
+      return "UNKNOWN EVENT";
+  }
 }
 
 }  // namespace weft::cm

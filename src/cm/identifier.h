@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "cm/addrinfo.h"
 #include "cm/event_channel.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
@@ -64,6 +65,11 @@ class Identifier final : public device::ConnectionObserver,
   int bind(const sockaddr_storage& address);
   int resolve_address(const sockaddr_storage& source, const sockaddr_storage& destination);
   int resolve_route();
+  // What somebody else looks up meanwhile ends with an event.
+  int begin_addrinfo();
+  void end_addrinfo(AddressInfo::Owned found, int failed);
+  int query_addrinfo(rdma_addrinfo** result);
+  int write_event(int status, std::uint64_t argument);
   int qp_attributes(ibv_qp_attr& attributes, int& mask);
 
   int listen(int backlog);
@@ -168,6 +174,8 @@ class Identifier final : public device::ConnectionObserver,
   std::shared_ptr<Channel> channel_;
   bool synchronous_;
   SocketOptions options_;
+  bool resolving_addrinfo_ = false;
+  AddressInfo::Owned addrinfo_;
   std::uint8_t ack_timeout_ = 18;  // 4.096 us doubled so often: a second
   device::sys::Descriptor reserved_;
 

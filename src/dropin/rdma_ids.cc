@@ -91,6 +91,21 @@ WEFT_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) {
   table().freeaddrinfo(info);
 }
 
+// Since rdma-core 60: an older header does not declare these.
+WEFT_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                                      const rdma_addrinfo* hints) {
+  return table().resolve_addrinfo(id, node, service, hints);
+}
+
+WEFT_EXPORT int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
+  return table().query_addrinfo(id, info);
+}
+
+WEFT_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status,
+                                    uint64_t argument) {
+  return table().write_cm_event(id, static_cast<int>(event), status, argument);
+}
+
 WEFT_EXPORT ibv_context** rdma_get_devices(int* count) {
   return table().get_devices(count);
 }

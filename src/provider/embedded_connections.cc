@@ -41,6 +41,9 @@ void events_and_ids(Table& table) {
   table.resolve_route = forward<&Manager::resolve_route>;
   table.getaddrinfo = forward<&Manager::getaddrinfo>;
   table.freeaddrinfo = cm_call<&Manager::freeaddrinfo>;
+  table.resolve_addrinfo = forward<&Manager::resolve_addrinfo>;
+  table.query_addrinfo = forward<&Manager::query_addrinfo>;
+  table.write_cm_event = forward<&Manager::write_cm_event>;
   table.get_devices = forward<&Manager::get_devices>;
   table.free_devices = cm_call<&Manager::free_devices>;
 }

@@ -114,6 +114,9 @@ void take_cm(void* library, Table& table) {
   function("rdma_resolve_route", table.resolve_route);
   function("rdma_getaddrinfo", table.getaddrinfo);
   function("rdma_freeaddrinfo", table.freeaddrinfo);
+  function("rdma_resolve_addrinfo", table.resolve_addrinfo);
+  function("rdma_query_addrinfo", table.query_addrinfo);
+  function("rdma_write_cm_event", table.write_cm_event);
   function("rdma_get_devices", table.get_devices);
   function("rdma_free_devices", table.free_devices);
   function("rdma_create_qp", table.id_create_qp);

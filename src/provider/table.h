@@ -113,6 +113,10 @@ struct Table {
   int (*getaddrinfo)(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** result);
   void (*freeaddrinfo)(rdma_addrinfo* info);
+  int (*resolve_addrinfo)(rdma_cm_id* id, const char* node, const char* service,
+                          const rdma_addrinfo* hints);
+  int (*query_addrinfo)(rdma_cm_id* id, rdma_addrinfo** info);
+  int (*write_cm_event)(rdma_cm_id* id, int event, int status, std::uint64_t argument);
   ibv_context** (*get_devices)(int* count);
   void (*free_devices)(ibv_context** list);
 
