@@ -123,6 +123,10 @@ std::string Request::peer_address() const {
   return asked_->id.peer_address();
 }
 
+std::string Request::local_address() const {
+  return asked_->id.local_address();
+}
+
 Stream Request::accept(std::span<const std::byte> private_data) && {
   const Options options = asked_->options;
   return std::move(*this).accept(private_data, options);

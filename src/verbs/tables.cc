@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "provider/embedded.h"
 #include "provider/environment.h"
+#include "provider/shared.h"
 #include "provider/system.h"
 #include "verbs/failure.h"
 
@@ -109,7 +109,7 @@ Chosen choose(Backend wish) {
   if (choice.backend == Backend::system) {
     return {*provider::system_provider().table, Backend::system};
   }
-  return {provider::embedded(), Backend::embedded};
+  return {provider::shared_embedded(), Backend::embedded};
 }
 
 }  // namespace detail

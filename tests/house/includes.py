@@ -34,6 +34,9 @@ PUBLIC_ALL = "weft"
 
 SEES_VERBS = {"device", "cm", "provider", "verbs", "dropin"}
 VERBS_HEADERS = ("infiniband/", "rdma/")
+# libfabric's headers lie beside those of rdma_cm, and have nothing to do with verbs.
+SEES_FABRIC = {"fabric"}
+FABRIC_HEADERS = ("rdma/fabric.h", "rdma/fi_", "rdma/providers/")
 
 # iwarp is driven from outside: bytes, work and time are arguments.
 IWARP_FORBIDDEN = {
@@ -114,6 +117,11 @@ class Checker:
         return self.report.finish(len(self.paths))
 
     def check_system(self, path, line, layer, name):
+        if name.startswith(FABRIC_HEADERS):
+            if layer not in SEES_FABRIC:
+                self.report.fail(path, line, f"{layer} may not include <{name}>: only "
+                                             f"{', '.join(sorted(SEES_FABRIC))} sees libfabric")
+            return
         if name.startswith(VERBS_HEADERS) and layer not in SEES_VERBS:
             self.report.fail(path, line, f"{layer} may not include <{name}>: only "
                                          f"{', '.join(sorted(SEES_VERBS))} see verbs")

@@ -56,6 +56,13 @@ class Includes(unittest.TestCase):
                  "src/cli/m.cc": "#include <weft/verbs.hpp>\n", "include/weft/verbs.hpp": ""}
         self.assertEqual(include_findings(files), [])
 
+    def test_libfabric_is_seen_by_its_room_only(self):
+        self.assertEqual(include_findings({"src/fabric/a.cc": "#include <rdma/fi_eq.h>\n"}), [])
+        self.assert_finds({"src/dropin/a.cc": "#include <rdma/fabric.h>"},
+                          "src/dropin/a.cc:1", "only fabric sees libfabric")
+        self.assert_finds({"src/fabric/a.cc": "#include <rdma/rdma_cma.h>"},
+                          "src/fabric/a.cc:1", "fabric may not include <rdma/rdma_cma.h>")
+
     def test_analyzer_does_not_share_the_beliefs_of_the_device(self):
         self.assert_finds({"src/capture/a.cc": '#include "iwarp/b.h"', "src/iwarp/b.h": ""},
                           "src/capture/a.cc:1", "capture may not include")

@@ -14,6 +14,7 @@ PACKAGES = {
     "ibv_asyncwatch": "ibverbs-utils", "ibv_srq_pingpong": "ibverbs-utils",
     "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils",
     "pyverbs": "python3-pyverbs", "udaddy": "rdmacm-utils", "mckey": "rdmacm-utils",
+    "fi_info": "libfabric-bin", "libfabric": "libfabric1",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
 }
 

@@ -23,6 +23,7 @@ import captures  # noqa: F401
 import crowds  # noqa: F401
 import datagrams  # noqa: F401
 import death  # noqa: F401
+import libfabric  # noqa: F401
 import lossy  # noqa: F401
 import perftest  # noqa: F401
 import pingpong  # noqa: F401

@@ -30,6 +30,7 @@ class Request {
   // The peer's part of what came along.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
   [[nodiscard]] WEFT_API std::string peer_address() const;
+  [[nodiscard]] WEFT_API std::string local_address() const;  // that was connected to
   // Returns at once, with a stream that is still connecting; using it waits. `options` replace the
   // listener's. Throws Error.
   WEFT_API Stream accept(std::span<const std::byte> private_data = {}) &&;

@@ -1,0 +1,205 @@
+#include "fabric/endpoint.h"
+
+#include <rdma/fi_errno.h>
+
+#include "fabric/answer.h"
+#include "fabric/endpoint_calls.h"
+#include "fabric/options.h"
+
+namespace weft::fabric {
+
+Endpoint::Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Request> request,
+                   void* context)
+    : fid_ep(handle_of_endpoint(context)),
+      domain_(domain),
+      use_(domain.users()),
+      info_(copy_of(info)),
+      options_(options_of(info)),
+      passive_(request.has_value()),
+      request_(std::move(request)) {
+  if (passive_) return;
+  const auto source = read_address(info.src_addr, info.src_addrlen);
+  if (source && !is_wildcard(*source)) local_ = source;
+}
+
+Endpoint::~Endpoint() {
+  stream_.reset();  // lingers, and then there are no more events
+  if (queue_) queue_->remove(cookie_);
+}
+
+// --- Setting up ----------------------------------------------------------------------------------
+
+int Endpoint::bind(EventQueue& queue) {
+  const std::lock_guard lock(mutex_);
+  if (enabled_) return -FI_EOPBADSTATE;
+  if (queue_) return -FI_EINVAL;
+  queue_use_.emplace(queue.users());
+  cookie_ = queue.add(*this);
+  queue_ = &queue;
+  return 0;
+}
+
+int Endpoint::set_option(int level, int name, const void* value, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  stream::Options changed = options_;
+  if (const int answer = fabric::set_option(changed, level, name, value, bytes)) return answer;
+  if (enabled_) return -FI_EOPBADSTATE;
+  options_ = changed;
+  return 0;
+}
+
+int Endpoint::get_option(int level, int name, void* value, std::size_t* bytes) {
+  const std::lock_guard lock(mutex_);
+  return fabric::get_option(options_, level, name, value, bytes);
+}
+
+int Endpoint::set_address(const SocketAddress& address) {
+  const std::lock_guard lock(mutex_);
+  if (enabled_ || passive_) return -FI_EOPBADSTATE;
+  local_ = address;
+  return 0;
+}
+
+int Endpoint::enable() {
+  const std::lock_guard lock(mutex_);
+  return enable_locked();
+}
+
+int Endpoint::enable_locked() {
+  if (!queue_) return -FI_ENOEQ;
+  if (enabled_) return 0;
+  if (!passive_) {
+    stream::Stream stream(options_);
+    if (local_) stream.bind(to_text(*local_));
+    start(std::move(stream));
+  }
+  enabled_ = true;
+  return 0;
+}
+
+void Endpoint::start(stream::Stream stream) {
+  stream_.emplace(std::move(stream));
+  if (wait_set_) wait_set_->add(stream_->fd());
+  live_.store(&*stream_, std::memory_order_release);
+  stream_->attach(&queue_->events(), cookie_);
+}
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+int Endpoint::connect(const void* address, std::span<const std::byte> data) {
+  const std::lock_guard lock(mutex_);
+  if (passive_) return -FI_EOPBADSTATE;
+  auto peer = read_address(address);
+  if (!address) peer = read_address(info_->dest_addr, info_->dest_addrlen);
+  if (!peer) return -FI_EINVAL;
+  if (const int answer = enable_locked()) return answer;
+  stream_->start_connecting(to_text(*peer), data);
+  return 0;
+}
+
+int Endpoint::accept(std::span<const std::byte> data) {
+  const std::lock_guard lock(mutex_);
+  if (!request_) return -FI_EOPBADSTATE;
+  if (const int answer = enable_locked()) return answer;
+  stream::Request request = std::move(*request_);
+  request_.reset();
+  start(std::move(request).accept(data, options_));
+  return 0;
+}
+
+int Endpoint::shut_down() {
+  stream::Stream* const stream = this->stream();
+  if (!stream) return -FI_ENOTCONN;
+  switch (stream->state()) {
+    case stream::State::idle:
+    case stream::State::closed:
+      return -FI_ENOTCONN;
+    case stream::State::connecting:
+      stream->abort();
+      return 0;
+    case stream::State::connected:
+    case stream::State::failed:
+      break;
+  }
+  stream->finish();
+  return 0;
+}
+
+std::optional<SocketAddress> Endpoint::address() {
+  const std::lock_guard lock(mutex_);
+  if (stream_) {
+    try {
+      if (const auto known = from_text(stream_->local_address())) return known;
+    } catch (const Error&) {
+      return local_;  // it has neither been bound nor connected
+    }
+  }
+  return passive_ ? read_address(info_->src_addr, info_->src_addrlen) : local_;
+}
+
+std::optional<SocketAddress> Endpoint::peer_address() {
+  const stream::Stream* const stream = this->stream();
+  if (!stream) return std::nullopt;
+  const auto state = stream->state();
+  if (state == stream::State::idle || state == stream::State::connecting) return std::nullopt;
+  return from_text(stream->peer_address());
+}
+
+int Endpoint::fd() {
+  const std::lock_guard lock(mutex_);
+  if (wait_set_) return wait_set_->fd();
+  if (stream_) return stream_->fd();
+  wait_set_.emplace();
+  return wait_set_->fd();
+}
+
+std::optional<Notice> Endpoint::notice_of(stream::Event event) {
+  stream::Stream* const stream = this->stream();
+  if (!stream) return std::nullopt;
+  Notice notice;
+  notice.handle = &this->fid;
+  switch (event.type) {
+    case stream::EventType::connect_request:
+      return std::nullopt;
+    case stream::EventType::connected:
+      notice.event = FI_CONNECTED;
+      (void)stream->state();  // is told of by this: the descriptor need not
+      // fi_eq(3): none on the side that was connected to.
+      if (!passive_) {
+        const auto data = stream->peer_private_data();
+        notice.data.assign(data.begin(), data.end());
+      }
+      return notice;
+    case stream::EventType::shutdown:
+      notice.event = FI_SHUTDOWN;
+      return notice;
+    case stream::EventType::failed:
+      break;
+  }
+  notice.is_error = true;
+  notice.error = event.error_number;
+  try {
+    (void)stream->await_connected(Deadline::now());
+  } catch (const stream::Refused& refused) {
+    notice.data = refused.private_data();
+  } catch (const Error&) {
+    // It says no more than the error.
+  }
+  return notice;
+}
+
+int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* context) {
+  if (!info || !endpoint) return -FI_EINVAL;
+  auto& opened = static_cast<Domain&>(*domain);
+  std::optional<stream::Request> request;
+  if (info->handle) {
+    // fi_endpoint(3) has passive endpoints in that place as well, which turn into active ones.
+    if (info->handle->fclass == FI_CLASS_PEP) return -FI_ENOSYS;
+    request = opened.fabric().requests().take(info->handle);
+    if (!request) return -FI_EINVAL;
+  }
+  *endpoint = new Endpoint(opened, *info, std::move(request), context);
+  return 0;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,74 @@
+// The active endpoint of fi_endpoint(3): one end of a stream. Its calls never wait.
+#pragma once
+
+#include <rdma/fi_cm.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "fabric/address.h"
+#include "fabric/event_queue.h"
+#include "fabric/fabric.h"
+#include "fabric/info.h"
+#include "fabric/wait_set.h"
+
+namespace weft::fabric {
+
+class Endpoint final : public fid_ep, public Source {
+ public:
+  using Handle = fid_ep;
+  // With `request`, that of the side which is connected to. Throws Error.
+  Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Request> request,
+           void* context);
+  ~Endpoint() override;
+
+  // --- Setting up
+  [[nodiscard]] int bind(EventQueue& queue);
+  [[nodiscard]] int set_option(int level, int name, const void* value, std::size_t bytes);
+  [[nodiscard]] int get_option(int level, int name, void* value, std::size_t* bytes);
+  [[nodiscard]] int set_address(const SocketAddress& address);
+  [[nodiscard]] int enable();
+
+  // --- Connecting
+  [[nodiscard]] int connect(const void* address, std::span<const std::byte> data);
+  [[nodiscard]] int accept(std::span<const std::byte> data);
+  [[nodiscard]] int shut_down();
+  [[nodiscard]] std::optional<SocketAddress> address();
+  [[nodiscard]] std::optional<SocketAddress> peer_address();
+
+  // --- Bytes
+  // Null until there is one: enabled, or on the side that is connected to, accepted.
+  [[nodiscard]] stream::Stream* stream() const { return live_.load(std::memory_order_acquire); }
+  // Readable as Stream::fd() has it.
+  [[nodiscard]] int fd();
+
+  std::optional<Notice> notice_of(stream::Event event) override;
+
+ private:
+  [[nodiscard]] int enable_locked();
+  void start(stream::Stream stream);
+
+  Domain& domain_;
+  const Use use_;
+  const Info info_;
+  std::mutex mutex_;
+  EventQueue* queue_ = nullptr;
+  std::optional<Use> queue_use_;
+  std::uint64_t cookie_ = 0;
+  stream::Options options_;
+  const bool passive_;
+  std::optional<stream::Request> request_;  // until it is accepted
+  std::optional<SocketAddress> local_;      // to come from
+  bool enabled_ = false;
+  std::optional<WaitSet> wait_set_;  // where a descriptor was wanted before there was a stream
+  std::optional<stream::Stream> stream_;
+  std::atomic<stream::Stream*> live_{nullptr};
+};
+
+int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* context);
+
+extern fi_ops_msg message_ops;  // fi_msg(3)
+
+}  // namespace weft::fabric

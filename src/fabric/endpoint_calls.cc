@@ -1,0 +1,190 @@
+#include "fabric/endpoint_calls.h"
+
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include "fabric/answer.h"
+#include "fabric/endpoint.h"
+#include "fabric/options.h"
+
+namespace weft::fabric {
+namespace {
+
+Endpoint& of(fid_ep* endpoint) {
+  return static_cast<Endpoint&>(*endpoint);
+}
+
+// --- fi_endpoint(3) ------------------------------------------------------------------------------
+
+int close_endpoint(fid* handle) {
+  delete &object_of<Endpoint>(handle);
+  return 0;
+}
+
+int bind(fid* handle, fid* other, std::uint64_t flags) {
+  if (!other || other->fclass != FI_CLASS_EQ || flags != 0) return -FI_EINVAL;
+  return object_of<Endpoint>(handle).bind(object_of<EventQueue>(other));
+}
+
+int control(fid* handle, int command, void* argument) {
+  auto& endpoint = object_of<Endpoint>(handle);
+  if (command == FI_ENABLE) return endpoint.enable();
+  if (command != FI_GETWAIT && command != FI_GETWAITOBJ) return -FI_ENOSYS;
+  if (!argument) return -FI_EINVAL;
+  if (command == FI_GETWAIT) {
+    *static_cast<int*>(argument) = endpoint.fd();
+  } else {
+    *static_cast<fi_wait_obj*>(argument) = FI_WAIT_FD;
+  }
+  return 0;
+}
+
+int get_option(fid_t handle, int level, int name, void* value, std::size_t* bytes) {
+  return object_of<Endpoint>(handle).get_option(level, name, value, bytes);
+}
+
+int set_option(fid_t handle, int level, int name, const void* value, std::size_t bytes) {
+  return object_of<Endpoint>(handle).set_option(level, name, value, bytes);
+}
+
+// --- fi_cm(3) ------------------------------------------------------------------------------------
+
+int set_name(fid_t handle, void* address, std::size_t bytes) {
+  const auto read = read_address(address, bytes);
+  return read ? object_of<Endpoint>(handle).set_address(*read) : -FI_EINVAL;
+}
+
+int get_name(fid_t handle, void* address, std::size_t* bytes) {
+  const auto name = object_of<Endpoint>(handle).address();
+  return name ? give_address(*name, address, bytes) : -FI_EADDRNOTAVAIL;
+}
+
+int get_peer(fid_ep* endpoint, void* address, std::size_t* bytes) {
+  const auto peer = of(endpoint).peer_address();
+  return peer ? give_address(*peer, address, bytes) : -FI_ENOTCONN;
+}
+
+int connect(fid_ep* endpoint, const void* address, const void* data, std::size_t bytes) {
+  return of(endpoint).connect(address, connection_data(data, bytes));
+}
+
+int accept(fid_ep* endpoint, const void* data, std::size_t bytes) {
+  return of(endpoint).accept(connection_data(data, bytes));
+}
+
+int shut_down(fid_ep* endpoint, std::uint64_t flags) {
+  return flags == 0 ? of(endpoint).shut_down() : -FI_EINVAL;
+}
+
+// --- The tables ----------------------------------------------------------------------------------
+
+fi_ops endpoint_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = guarded<close_endpoint>,
+    .bind = guarded<bind>,
+    .control = guarded<control>,
+    .ops_open = lacking<decltype(fi_ops::ops_open)>,
+    .tostr = lacking<decltype(fi_ops::tostr)>,
+    .ops_set = lacking<decltype(fi_ops::ops_set)>,
+};
+
+fi_ops_ep endpoint_ops = {
+    .size = sizeof(fi_ops_ep),
+    .cancel = lacking<decltype(fi_ops_ep::cancel)>,
+    .getopt = guarded<get_option>,
+    .setopt = guarded<set_option>,
+    .tx_ctx = lacking<decltype(fi_ops_ep::tx_ctx)>,
+    .rx_ctx = lacking<decltype(fi_ops_ep::rx_ctx)>,
+    .rx_size_left = lacking<decltype(fi_ops_ep::rx_size_left)>,
+    .tx_size_left = lacking<decltype(fi_ops_ep::tx_size_left)>,
+};
+
+fi_ops_cm endpoint_cm_ops = {
+    .size = sizeof(fi_ops_cm),
+    .setname = guarded<set_name>,
+    .getname = guarded<get_name>,
+    .getpeer = guarded<get_peer>,
+    .connect = guarded<connect>,
+    .listen = lacking<decltype(fi_ops_cm::listen)>,
+    .accept = guarded<accept>,
+    .reject = lacking<decltype(fi_ops_cm::reject)>,
+    .shutdown = guarded<shut_down>,
+    .join = lacking<decltype(fi_ops_cm::join)>,
+};
+
+fi_ops_rma no_rma_ops = {
+    .size = sizeof(fi_ops_rma),
+    .read = lacking<decltype(fi_ops_rma::read)>,
+    .readv = lacking<decltype(fi_ops_rma::readv)>,
+    .readmsg = lacking<decltype(fi_ops_rma::readmsg)>,
+    .write = lacking<decltype(fi_ops_rma::write)>,
+    .writev = lacking<decltype(fi_ops_rma::writev)>,
+    .writemsg = lacking<decltype(fi_ops_rma::writemsg)>,
+    .inject = lacking<decltype(fi_ops_rma::inject)>,
+    .writedata = lacking<decltype(fi_ops_rma::writedata)>,
+    .injectdata = lacking<decltype(fi_ops_rma::injectdata)>,
+};
+
+fi_ops_tagged no_tagged_ops = {
+    .size = sizeof(fi_ops_tagged),
+    .recv = lacking<decltype(fi_ops_tagged::recv)>,
+    .recvv = lacking<decltype(fi_ops_tagged::recvv)>,
+    .recvmsg = lacking<decltype(fi_ops_tagged::recvmsg)>,
+    .send = lacking<decltype(fi_ops_tagged::send)>,
+    .sendv = lacking<decltype(fi_ops_tagged::sendv)>,
+    .sendmsg = lacking<decltype(fi_ops_tagged::sendmsg)>,
+    .inject = lacking<decltype(fi_ops_tagged::inject)>,
+    .senddata = lacking<decltype(fi_ops_tagged::senddata)>,
+    .injectdata = lacking<decltype(fi_ops_tagged::injectdata)>,
+};
+
+fi_ops_atomic no_atomic_ops = {
+    .size = sizeof(fi_ops_atomic),
+    .write = lacking<decltype(fi_ops_atomic::write)>,
+    .writev = lacking<decltype(fi_ops_atomic::writev)>,
+    .writemsg = lacking<decltype(fi_ops_atomic::writemsg)>,
+    .inject = lacking<decltype(fi_ops_atomic::inject)>,
+    .readwrite = lacking<decltype(fi_ops_atomic::readwrite)>,
+    .readwritev = lacking<decltype(fi_ops_atomic::readwritev)>,
+    .readwritemsg = lacking<decltype(fi_ops_atomic::readwritemsg)>,
+    .compwrite = lacking<decltype(fi_ops_atomic::compwrite)>,
+    .compwritev = lacking<decltype(fi_ops_atomic::compwritev)>,
+    .compwritemsg = lacking<decltype(fi_ops_atomic::compwritemsg)>,
+    .writevalid = lacking<decltype(fi_ops_atomic::writevalid)>,
+    .readwritevalid = lacking<decltype(fi_ops_atomic::readwritevalid)>,
+    .compwritevalid = lacking<decltype(fi_ops_atomic::compwritevalid)>,
+};
+
+fi_ops_collective no_collective_ops = {
+    .size = sizeof(fi_ops_collective),
+    .barrier = lacking<decltype(fi_ops_collective::barrier)>,
+    .broadcast = lacking<decltype(fi_ops_collective::broadcast)>,
+    .alltoall = lacking<decltype(fi_ops_collective::alltoall)>,
+    .allreduce = lacking<decltype(fi_ops_collective::allreduce)>,
+    .allgather = lacking<decltype(fi_ops_collective::allgather)>,
+    .reduce_scatter = lacking<decltype(fi_ops_collective::reduce_scatter)>,
+    .reduce = lacking<decltype(fi_ops_collective::reduce)>,
+    .scatter = lacking<decltype(fi_ops_collective::scatter)>,
+    .gather = lacking<decltype(fi_ops_collective::gather)>,
+    .msg = lacking<decltype(fi_ops_collective::msg)>,
+    .barrier2 = lacking<decltype(fi_ops_collective::barrier2)>,
+};
+
+}  // namespace
+
+fid_ep handle_of_endpoint(void* context) {
+  return {.fid = {FI_CLASS_EP, context, &endpoint_fid_ops},
+          .ops = &endpoint_ops,
+          .cm = &endpoint_cm_ops,
+          .msg = &message_ops,
+          .rma = &no_rma_ops,
+          .tagged = &no_tagged_ops,
+          .atomic = &no_atomic_ops,
+          .collective = &no_collective_ops};
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,113 @@
+// fi_msg(3), as fi_endpoint(3) has it for socket endpoints: a transfer is over when its call
+// returns, which says how many bytes it was.
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <array>
+#include <span>
+
+#include "fabric/answer.h"
+#include "fabric/endpoint.h"
+
+namespace weft::fabric {
+namespace {
+
+stream::Stream* stream_of(fid_ep* endpoint) {
+  return static_cast<Endpoint&>(*endpoint).stream();
+}
+
+template <typename Byte>
+struct Pieces {
+  std::array<std::span<Byte>, most_pieces> spans{};
+  std::size_t count = 0;
+
+  // False where there are more than fit.
+  [[nodiscard]] bool read(const iovec* from, std::size_t entries) {
+    if (entries > spans.size() || (!from && entries > 0)) return false;
+    count = entries;
+    for (std::size_t i = 0; i < entries; ++i) {
+      spans[i] = {static_cast<Byte*>(from[i].iov_base), from[i].iov_len};
+    }
+    return true;
+  }
+  [[nodiscard]] std::span<const std::span<Byte>> list() const {
+    return std::span(spans).first(count);
+  }
+};
+
+// --- Sending -------------------------------------------------------------------------------------
+
+ssize_t send(fid_ep* endpoint, const void* buffer, std::size_t bytes, void* /*description*/,
+             fi_addr_t /*to*/, void* /*context*/) {
+  stream::Stream* const stream = stream_of(endpoint);
+  if (!stream) return -FI_ENOTCONN;
+  if (!buffer && bytes > 0) return -FI_EINVAL;
+  return answer_of(
+      stream->send(std::span(static_cast<const std::byte*>(buffer), bytes), Deadline::now()));
+}
+
+ssize_t send_vector(fid_ep* endpoint, const iovec* vector, void** /*descriptions*/,
+                    std::size_t count, fi_addr_t /*to*/, void* /*context*/) {
+  stream::Stream* const stream = stream_of(endpoint);
+  if (!stream) return -FI_ENOTCONN;
+  Pieces<const std::byte> pieces;
+  if (!pieces.read(vector, count)) return -FI_EINVAL;
+  return answer_of(stream->send(pieces.list(), Deadline::now()));
+}
+
+ssize_t send_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
+  if (flags == FI_PEEK) {
+    stream::Stream* const stream = stream_of(endpoint);
+    return stream ? answer_of(stream->peek_send()) : -FI_ENOTCONN;
+  }
+  if (flags != 0) return -FI_ENOSYS;
+  if (!message) return -FI_EINVAL;
+  return send_vector(endpoint, message->msg_iov, nullptr, message->iov_count, 0, nullptr);
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+ssize_t receive(fid_ep* endpoint, void* buffer, std::size_t bytes, void* /*description*/,
+                fi_addr_t /*from*/, void* /*context*/) {
+  stream::Stream* const stream = stream_of(endpoint);
+  if (!stream) return -FI_ENOTCONN;
+  if (!buffer && bytes > 0) return -FI_EINVAL;
+  return answer_of(
+      stream->receive(std::span(static_cast<std::byte*>(buffer), bytes), Deadline::now()));
+}
+
+ssize_t receive_vector(fid_ep* endpoint, const iovec* vector, void** /*descriptions*/,
+                       std::size_t count, fi_addr_t /*from*/, void* /*context*/) {
+  stream::Stream* const stream = stream_of(endpoint);
+  if (!stream) return -FI_ENOTCONN;
+  Pieces<std::byte> pieces;
+  if (!pieces.read(vector, count)) return -FI_EINVAL;
+  return answer_of(stream->receive(pieces.list(), Deadline::now()));
+}
+
+ssize_t receive_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
+  if (flags == FI_PEEK) {
+    stream::Stream* const stream = stream_of(endpoint);
+    return stream ? answer_of(stream->peek_receive()) : -FI_ENOTCONN;
+  }
+  if (flags != 0) return -FI_ENOSYS;
+  if (!message) return -FI_EINVAL;
+  return receive_vector(endpoint, message->msg_iov, nullptr, message->iov_count, 0, nullptr);
+}
+
+}  // namespace
+
+fi_ops_msg message_ops = {
+    .size = sizeof(fi_ops_msg),
+    .recv = guarded<receive>,
+    .recvv = guarded<receive_vector>,
+    .recvmsg = guarded<receive_message>,
+    .send = guarded<send>,
+    .sendv = guarded<send_vector>,
+    .sendmsg = guarded<send_message>,
+    .inject = lacking<decltype(fi_ops_msg::inject)>,
+    .senddata = lacking<decltype(fi_ops_msg::senddata)>,
+    .injectdata = lacking<decltype(fi_ops_msg::injectdata)>,
+};
+
+}  // namespace weft::fabric

@@ -1,0 +1,71 @@
+"""Programs of libfabric on Weft's provider: Debian's fi_info, and the smallest one of a stream."""
+
+import os
+import pathlib
+
+import cases
+import harness
+import tshark
+from harness import need
+
+
+def environment():
+    folder = pathlib.Path(harness.weft()).resolve().parents[1] / "lib/libfabric"
+    if not (folder / "libweft-fi.so").exists():
+        raise harness.Skip("the provider was not built: libfabric-dev is missing")
+    return {"FI_PROVIDER_PATH": str(folder)}
+
+
+def _need_the_offer(side):
+    side.finish()
+    for line in ("provider: weft", "domain: weft0", "type: FI_EP_SOCK_STREAM",
+                 "protocol: FI_PROTO_RSTREAM"):
+        need(line in side.output, f"no line says {line}")
+
+
+@cases.case("fi_info.weft")
+def fi_info(stage):
+    """It is offered with and without `weft run`, and the other providers stay."""
+    program = harness.installed("fi_info")
+    _need_the_offer(stage.start("on the device", "fi_info", "-p", "weft", env=environment()))
+    _need_the_offer(stage.plain("alone", program, "-p", "weft", env=environment()))
+    everybody = stage.plain("everybody", program, "-l", env=environment())
+    everybody.finish()
+    for name in ("weft:", "tcp"):
+        need(name in everybody.output, f"{name} is not among the providers")
+
+
+def _greet(stage, protocol, run_server, run_client):
+    harness.installed("tshark")
+    program = harness.companion("fabric_greeting")
+    if not os.path.exists(program):
+        raise harness.Skip("libfabric-dev is missing")
+    path = stage.scratch("capture.pcapng")
+    server = run_server("server", program, "server", protocol, env=environment())
+    port = server.expect(r"^(\d+)$").group(1)
+    client = run_client("client", program, "client", port, protocol,
+                        env={**environment(), "WEFT_CAPTURE": path})
+    client.finish()
+    server.finish()
+    need("hello stream!" in client.output, "the client has not got the greeting")
+    need("the greeting came back" in server.output, "the greeting did not come back")
+    return tshark.check(path)
+
+
+@cases.case("libfabric.greeting")
+def greeting(stage):
+    counts = _greet(stage, "rstream", stage.start, stage.start)
+    need(counts["Send"] == 0, "a Send where immediate data were agreed on")
+
+
+@cases.case("libfabric.greeting_alone")
+def greeting_alone(stage):
+    """Without `weft run`, and with a peer that has it."""
+    _greet(stage, "rstream", stage.start, stage.plain)
+
+
+@cases.case("libfabric.greeting_iwarp")
+def greeting_iwarp(stage):
+    counts = _greet(stage, "iwarp", stage.plain, stage.start)
+    need(counts["Send"] >= 2, "no Send behind the Writes")
+    need(counts["Write"] >= 1, "no Write")
