@@ -10,6 +10,8 @@
 // there the attempt is given up.
 #pragma once
 
+#include "weft/connection/async.hpp"
+#include "weft/connection/attempt.hpp"
 #include "weft/connection/connection.hpp"
 #include "weft/connection/listener.hpp"
 #include "weft/connection/options.hpp"

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "connection/core.h"
+#include "connection/core_waits.h"
+#include "connection/resolving.h"
 
 namespace weft::connection {
 
@@ -55,7 +56,7 @@ const verbs::QueuePair& Endpoint::queue_pair() const {
 }
 
 const verbs::CompletionQueue& Endpoint::completion_queue(Queue queue) const {
-  return core_->completion_queue(queue);
+  return core_->side(queue).queue;
 }
 
 // --- Prepared ------------------------------------------------------------------------------------
@@ -63,28 +64,11 @@ const verbs::CompletionQueue& Endpoint::completion_queue(Queue queue) const {
 namespace {
 
 std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& options,
-                                      detail::Waiter& waiter) {
-  // The deadline is ours to keep; this only ends what nobody waits for any more.
-  constexpr std::chrono::seconds long_enough{60};
-  verbs::EventChannel events(options.backend);
-  verbs::Id id(events);
-  const std::string what = fmt::format("resolve {} port {}", peer.host, peer.port);
-  id.resolve_address(peer, long_enough);
-  for (const auto wanted : {RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED}) {
-    const auto event = detail::next_event(events, waiter, what);
-    if (event.type() != wanted) {
-      throw Error(event.status() < 0 ? -event.status() : EHOSTUNREACH,
-                  fmt::format("cannot {}: {}", what, event.name()));
-    }
-    if (wanted == RDMA_CM_EVENT_ADDR_RESOLVED) id.resolve_route(long_enough);
-  }
-  return std::make_unique<detail::Core>(std::move(events), std::move(id), options);
-}
-
-std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& options,
                                       Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  return resolve(peer, options, waiter);
+  detail::Resolving resolving(peer, options);
+  detail::check_woken(waiter.until(resolving), resolving.what());
+  return resolving.make();
 }
 
 }  // namespace
@@ -95,7 +79,9 @@ Prepared::Prepared(const Address& peer, const Options& options, Deadline deadlin
 
 Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
   detail::Waiter waiter(deadline, std::move(stop));
-  core().connect(greeting, waiter);
+  core().begin_connecting(greeting);
+  detail::ConnectedCondition connected(core());
+  detail::check_woken(waiter.until(connected), "connect to " + peer_address());
   return Connection(take());
 }
 
@@ -111,43 +97,28 @@ int Connection::post_send(std::span<const LocalSlice> from, std::uint64_t id, Se
   return core().post_send(from, id, flags);
 }
 
-namespace {
-
-std::uint64_t bytes_of(std::span<const LocalSlice> slices) {
-  std::uint64_t bytes = 0;
-  for (const LocalSlice& slice : slices) bytes += slice.size_bytes();
-  return bytes;
-}
-
-// The part of the peer's buffer that a request is about; nothing where it is too small.
-std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t offset,
-                                    std::uint64_t bytes) {
-  if (bytes > buffer.size_bytes() || offset > buffer.size_bytes() - bytes) return std::nullopt;
-  return buffer.slice(offset, bytes);
-}
-
-}  // namespace
-
 int Connection::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                            std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
-  const auto part = part_of(to, offset_bytes, bytes_of(from));
+  const auto part = detail::part_of(to, offset_bytes, from);
   return part ? core().post_write(from, *part, id, flags) : EMSGSIZE;
 }
 
 int Connection::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
-  const auto part = part_of(from, offset_bytes, bytes_of(into));
+  const auto part = detail::part_of(from, offset_bytes, into);
   return part ? core().post_read(into, *part, id, flags) : EMSGSIZE;
 }
 
 std::vector<Outcome> Connection::await(Queue queue, std::size_t count, Deadline deadline,
                                        std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  return core().await(queue, count, waiter);
+  detail::OutcomesCondition outcomes(core(), queue, count);
+  static_cast<void>(waiter.until(outcomes));
+  return outcomes.take();
 }
 
 int Connection::fd(Queue queue) const {
-  return core().fd(queue);
+  return core().side(queue).channel.fd();
 }
 
 bool Connection::can_advertise() const {
@@ -161,7 +132,13 @@ void Connection::advertise(const RemoteBuffer& buffer, std::uint32_t tag) {
 std::optional<Advertisement> Connection::await_advertisement(Deadline deadline,
                                                              std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  return core().await_advertisement(waiter);
+  detail::AdvertisementCondition advertised(core());
+  static_cast<void>(waiter.until(advertised));
+  return advertised.take();
+}
+
+int Connection::advertisement_fd() const {
+  return core().advertisement_fd();
 }
 
 void Connection::disconnect() {
@@ -170,11 +147,12 @@ void Connection::disconnect() {
 
 bool Connection::await_disconnect(Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  return core().await_disconnect(waiter);
+  detail::EndCondition end(core());
+  return waiter.until(end) == detail::Woken::ready;
 }
 
 int Connection::disconnect_fd() const {
-  return core().events().fd();
+  return core().end_fd();
 }
 
 }  // namespace weft::connection

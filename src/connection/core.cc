@@ -117,50 +117,49 @@ verbs::ConnectionParameters Core::parameters(std::span<const std::byte> bytes) c
   return wanted;
 }
 
-void Core::connect(const Greeting& greeting, Waiter& waiter) {
+void Core::begin_connecting(const Greeting& greeting) {
   const auto bytes = wrap(greeting);
   id_.connect(parameters(bytes));
-  const auto event = next_event(events_, waiter, "connect to " + id_.peer_address());
-  if (event.type() != RDMA_CM_EVENT_ESTABLISHED) fail_connecting(event, id_.peer_address());
-  unwrap(event.private_data());
-  connected_ = true;
+  active_ = true;
 }
 
-void Core::accept(const Greeting& greeting, Waiter& waiter) {
+void Core::begin_accepting(const Greeting& greeting) {
   const auto bytes = wrap(greeting);
   id_.accept(parameters(bytes));
-  const auto event = next_event(events_, waiter, "accept " + id_.peer_address());
-  if (event.type() != RDMA_CM_EVENT_ESTABLISHED) fail_connecting(event, id_.peer_address());
+}
+
+bool Core::look_for_connection() {
+  const auto event = events_.next(Deadline::now());
+  if (!event) return false;
+  if (event->type() != RDMA_CM_EVENT_ESTABLISHED) fail_connecting(*event, id_.peer_address());
+  if (active_) unwrap(event->private_data());
   connected_ = true;
+  return true;
 }
 
 void Core::reject(std::span<const std::byte> private_data) {
   id_.reject(private_data);
 }
 
-verbs::ConnectionEvent next_event(const verbs::EventChannel& events, Waiter& waiter,
-                                  const std::string& what) {
-  while (true) {
-    if (auto event = events.next(Deadline::now())) return std::move(*event);
-    switch (waiter.wait({events.fd()})) {
-      case Woken::ready:
-        break;
-      case Woken::late:
-        throw Error(ETIMEDOUT, "cannot " + what);
-      case Woken::stopped:
-        throw Error(ECANCELED, "cannot " + what);
-    }
-  }
-}
-
 // --- The end -------------------------------------------------------------------------------------
 
-void Core::look_at_events() {
+bool Core::has_ended() {
   while (const auto event = events_.next(Deadline::now())) {
     const bool over = event->type() == RDMA_CM_EVENT_DISCONNECTED ||
                       event->type() == RDMA_CM_EVENT_DEVICE_REMOVAL;
     if (over) ended_.raise();
   }
+  return ended_.raised();
+}
+
+int Core::end_fd() {
+  const std::lock_guard lock(ending_);
+  if (!end_set_) {
+    end_set_.emplace();
+    end_set_->add(events_.fd());
+    end_set_->add(ended_.fd());
+  }
+  return end_set_->fd();
 }
 
 void Core::disconnect() {
@@ -169,14 +168,6 @@ void Core::disconnect() {
     id_.disconnect();
   } catch (const Error&) {
     // The peer was first.
-  }
-}
-
-bool Core::await_disconnect(Waiter& waiter) {
-  while (true) {
-    look_at_events();
-    if (ended_.raised()) return true;
-    if (waiter.wait({events_.fd(), ended_.fd()}) != Woken::ready) return false;
   }
 }
 

@@ -2,12 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "connection/core.h"
+#include "connection/core_waits.h"
 
 namespace weft::connection::detail {
 namespace {
-
-constexpr int look_again_ms = 1;
 
 bool has(SendFlags flags, SendFlags flag) {
   return static_cast<unsigned>(flags) & static_cast<unsigned>(flag);
@@ -25,13 +23,22 @@ Outcome outcome_of(const verbs::Completion& completion, std::uint64_t id) {
 
 }  // namespace
 
+std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t offset,
+                                    std::span<const LocalSlice> slices) {
+  std::uint64_t bytes = 0;
+  for (const LocalSlice& slice : slices) bytes += slice.size_bytes();
+  if (bytes > buffer.size_bytes() || offset > buffer.size_bytes() - bytes) return std::nullopt;
+  return buffer.slice(offset, bytes);
+}
+
 template <typename Post>
-int Core::post(std::uint64_t id, SendFlags flags, bool ours, const Post& post) {
+int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& post) {
   if (requests_.full()) collect_sends();
   if (requests_.full()) return ENOMEM;
-  const auto ticket = requests_.add(id, has(flags, SendFlags::signaled), ours);
+  const auto ticket = requests_.add(id, has(flags, SendFlags::signaled), kind.ours, kind.claim);
   const int failed = post(ticket.id, with_signal(flags, ticket.signaled));
   if (failed) requests_.drop_last();
+  if (failed == ENOMEM && kind.claim) kind.claim->device_is_full = true;
   return failed;
 }
 
@@ -39,23 +46,24 @@ int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
   return queue_pair_.post_receive(into, id);
 }
 
-int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags) {
+int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
+                    Claim* claim) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, false, [&](std::uint64_t ticket, SendFlags with) {
+  return post(id, flags, {.claim = claim}, [&](std::uint64_t ticket, SendFlags with) {
     return queue_pair_.post_send(from, ticket, with);
   });
 }
 
 int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
-                     SendFlags flags) {
+                     SendFlags flags, Claim* claim) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, false, [&](std::uint64_t ticket, SendFlags with) {
+  return post(id, flags, {.claim = claim}, [&](std::uint64_t ticket, SendFlags with) {
     return queue_pair_.post_write(from, to, ticket, with);
   });
 }
 
 int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
-                    SendFlags flags) {
+                    SendFlags flags, Claim* claim) {
   const std::lock_guard lock(posting_);
   const std::size_t reads =
       std::max<std::size_t>((into.size() + read_slices_ - 1) / read_slices_, 1);
@@ -69,8 +77,9 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
     std::uint64_t bytes = 0;
     for (const auto& slice : part) bytes += slice.size_bytes();
     // What comes before the last part is ours: one outcome stands for all.
+    const Kind kind{.ours = !last, .claim = last ? claim : nullptr};
     const int failed =
-        post(id, last ? flags : SendFlags::none, !last, [&](std::uint64_t ticket, SendFlags with) {
+        post(id, last ? flags : SendFlags::none, kind, [&](std::uint64_t ticket, SendFlags with) {
           return queue_pair_.post_read(part, from.slice(offset, bytes), ticket, with);
         });
     if (failed) return failed;
@@ -87,8 +96,13 @@ void Core::collect_sends() {
       return;
     }
     const auto finished = requests_.finish(completion.id(), completion.ok());
-    if (finished && finished->tell) {
-      outcomes_[0].push_back(outcome_of(completion, finished->user_id));
+    if (!finished || !finished->tell) return;
+    const Outcome outcome = outcome_of(completion, finished->user_id);
+    if (Claim* claim = finished->claim) {
+      claim->outcome = outcome;
+      claim->turn->wake();
+    } else {
+      outcomes_[0].push_back(outcome);
     }
   });
 }
@@ -109,33 +123,35 @@ void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
   }
 }
 
-std::vector<Outcome> Core::await(Queue queue, std::size_t count, Waiter& waiter) {
-  std::vector<Outcome> found;
-  std::unique_lock only_one(awaiting_[queue == Queue::send ? 0 : 1], std::defer_lock);
-  while (!only_one.try_lock()) {
-    if (waiter.wait_briefly(ended_.fd(), look_again_ms) != Woken::ready) return found;
-  }
-  const Side& from = side(queue);
-  while (true) {
-    collect(queue, count, found);
-    if (found.size() == count) return found;
-    from.queue.arm();
-    collect(queue, count, found);  // what came before the queue was armed raises no event
-    if (found.size() == count) return found;
-    // Everything posted is flushed before the end is known: nothing more will come.
-    look_at_events();
-    if (ended_.raised()) return found;
-    if (waiter.wait({from.channel.fd(), events_.fd()}) != Woken::ready) return found;
-    while (from.channel.wait(Deadline::now())) continue;
-  }
+void Core::collect_claims() {
+  const std::lock_guard lock(posting_);
+  collect_sends();
+}
+
+bool Core::is_settled(const Claim& claim) {
+  const std::lock_guard lock(posting_);
+  return claim.outcome.has_value();
+}
+
+std::optional<Outcome> Core::give_up(Claim& claim) {
+  const std::lock_guard lock(posting_);
+  requests_.disown(claim);
+  return std::exchange(claim.outcome, std::nullopt);
+}
+
+bool Core::has_room() {
+  const std::lock_guard lock(posting_);
+  collect_sends();
+  return !requests_.full();
 }
 
 // --- Advertising ---------------------------------------------------------------------------------
 
 void Core::post_control(const Control::Write& write) {
-  const int failed = post(0, SendFlags::none, true, [&](std::uint64_t ticket, SendFlags with) {
-    return queue_pair_.post_write(write.from, write.to, ticket, with);
-  });
+  const int failed =
+      post(0, SendFlags::none, {.ours = true}, [&](std::uint64_t ticket, SendFlags with) {
+        return queue_pair_.post_write(write.from, write.to, ticket, with);
+      });
   if (failed) throw Error(failed, "cannot tell the peer of a buffer");
 }
 
@@ -154,27 +170,36 @@ void Core::advertise(const Advertisement& advertisement) {
   post_control(*write);
 }
 
-std::optional<Advertisement> Core::await_advertisement(Waiter& waiter) {
-  // A write into our memory wakes nobody: this looks again and again, less often with time.
-  constexpr int longest_pause_ms = 2;
-  int pause_ms = 0;
-  while (true) {
-    {
-      const std::lock_guard lock(posting_);
-      if (greeted_) return std::exchange(greeted_, std::nullopt);
-      if (!can_advertise()) {
-        throw Error(EOPNOTSUPP, "the other side has not agreed to advertisements");
-      }
-      if (auto taken = control_->take()) {
-        if (const auto write = control_->report()) post_control(*write);
-        return taken;
-      }
-    }
-    if (ended_.raised()) return std::nullopt;
-    look_at_events();
-    if (waiter.wait_briefly(events_.fd(), pause_ms) != Woken::ready) return std::nullopt;
-    pause_ms = std::min(pause_ms + 1, longest_pause_ms);
+std::optional<Advertisement> Core::next_advertisement() {
+  const std::lock_guard lock(posting_);
+  if (greeted_) return std::exchange(greeted_, std::nullopt);
+  if (!can_advertise()) {
+    throw Error(EOPNOTSUPP, "the other side has not agreed to advertisements");
   }
+  auto taken = control_->take();
+  if (!taken) return std::nullopt;
+  if (const auto write = control_->report()) post_control(*write);
+  return taken;
+}
+
+int Core::advertisement_fd() {
+  if (look_again_.fd() < 0) look_again_.set({});
+  return look_again_.fd();
+}
+
+std::optional<Advertisement> Core::take_advertisement() {
+  constexpr int shortest_us = 50;
+  constexpr int longest_us = 2000;
+  auto found = next_advertisement();
+  if (found) {
+    pause_us_ = 0;
+    return found;
+  }
+  // Less often with time.
+  const int pause_us = std::clamp(pause_us_ * 2, shortest_us, longest_us);
+  pause_us_ = pause_us;
+  look_again_.set(std::chrono::microseconds(pause_us));
+  return std::nullopt;
 }
 
 }  // namespace weft::connection::detail

@@ -1,25 +1,10 @@
-#include "weft/connection/listener.hpp"
-
 #include <fmt/format.h>
 
-#include "connection/core.h"
+#include "connection/core_waits.h"
+#include "connection/listener_state.h"
+#include "connection/resolving.h"
 
 namespace weft::connection {
-
-struct Listener::State {
-  State(const Address& address, const Options& wanted, int backlog)
-      : options(wanted), events(wanted.backend), id(events) {
-    if (wanted.domain) domain = wanted.domain->share();
-    options.domain = nullptr;
-    id.bind(address);
-    id.listen(backlog);
-  }
-
-  Options options;
-  std::optional<verbs::ProtectionDomain> domain;
-  verbs::EventChannel events;
-  verbs::Id id;
-};
 
 Listener::Listener(const Address& address, const Options& options, int backlog)
     : state_(std::make_unique<State>(address, options, backlog)) {}
@@ -39,26 +24,31 @@ const verbs::Id& Listener::id() const {
   return state_->id;
 }
 
-std::optional<Request> Listener::next(Deadline deadline, std::stop_token stop) {
-  detail::Waiter waiter(deadline, std::move(stop));
-  while (true) {
-    if (auto event = state_->events.next(Deadline::now())) {
-      // A peer that went before its request was looked at is no concern of anybody.
-      if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-      const auto said = event->private_data();
-      const std::vector<std::byte> private_data(said.begin(), said.end());
-      verbs::Id id = event->take_request();
-      event.reset();  // before the id moves to a channel of its own
-      verbs::EventChannel events(state_->options.backend);
-      id.migrate(events);
-      Options options = state_->options;
-      options.domain = state_->domain ? &*state_->domain : nullptr;
-      auto core = std::make_unique<detail::Core>(std::move(events), std::move(id), options);
-      core->unwrap(private_data);
-      return Request(std::move(core));
-    }
-    if (waiter.wait({state_->events.fd()}) != detail::Woken::ready) return std::nullopt;
+bool Listener::NextCondition::holds() {
+  while (auto event = state_.events.next(Deadline::now())) {
+    // A peer that went before its request was looked at is no concern of anybody.
+    if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
+    const auto said = event->private_data();
+    const std::vector<std::byte> private_data(said.begin(), said.end());
+    verbs::Id id = event->take_request();
+    event.reset();  // before the id moves to a channel of its own
+    verbs::EventChannel events(state_.options.backend);
+    id.migrate(events);
+    Options options = state_.options;
+    options.domain = state_.domain ? &*state_.domain : nullptr;
+    auto core = std::make_unique<detail::Core>(std::move(events), std::move(id), options);
+    core->unwrap(private_data);
+    found_.emplace(Request(std::move(core)));
+    return true;
   }
+  return false;
+}
+
+std::optional<Request> Listener::next(Deadline deadline, std::stop_token stop) {
+  NextCondition condition(*state_);
+  detail::Waiter waiter(deadline, std::move(stop));
+  if (waiter.until(condition) != detail::Woken::ready) return std::nullopt;
+  return condition.take();
 }
 
 Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::stop_token stop) {
@@ -80,7 +70,9 @@ std::span<const std::byte> Request::private_data() const {
 
 Connection Request::accept(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
   detail::Waiter waiter(deadline, std::move(stop));
-  core().accept(greeting, waiter);
+  core().begin_accepting(greeting);
+  detail::ConnectedCondition connected(core());
+  detail::check_woken(waiter.until(connected), "accept " + peer_address());
   return Connection(take());
 }
 

@@ -1,7 +1,9 @@
 #include "connection/waiting.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,45 +28,66 @@ void EventFlag::raise() noexcept {
   [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
 }
 
-Waiter::Waiter(Deadline deadline, std::stop_token stop)
-    : deadline_(deadline), stop_(std::move(stop)) {
+Timer::~Timer() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void Timer::set(std::chrono::nanoseconds from_now) {
+  if (fd_ < 0) {
+    const std::lock_guard lock(making_);
+    if (fd_ < 0) fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd_ < 0) throw Error(errno, "cannot make a timer");
+  }
+  constexpr long ns_per_s = 1'000'000'000;
+  const long ns = std::max<long>(from_now.count(), 1);  // 0 would stop it
+  const itimerspec when{{}, {ns / ns_per_s, ns % ns_per_s}};
+  timerfd_settime(fd_, 0, &when, nullptr);
+}
+
+DescriptorSet::DescriptorSet() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (fd_ < 0) throw Error(errno, "cannot make a descriptor to wait for others");
+}
+
+DescriptorSet::~DescriptorSet() {
+  close(fd_);
+}
+
+void DescriptorSet::add(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &event) != 0)
+    throw Error(errno, "cannot watch a descriptor");
+}
+
+void DescriptorSet::remove(int fd) noexcept {
+  epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+StopFlag::StopFlag(std::stop_token stop) : stop_(std::move(stop)) {
   if (!stop_.stop_possible()) return;
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) throw Error(errno, "cannot wait so that it can be stopped");
-  callback_.emplace(stop_, Wake{wake_});
+  flag_.emplace();
+  callback_.emplace(stop_, Raise{&*flag_});
 }
 
-Waiter::~Waiter() {
-  callback_.reset();
-  if (wake_ >= 0) close(wake_);
+Woken Waiter::until(Condition& condition) {
+  while (!condition.holds()) {
+    const Woken woken = until_readable(condition.descriptors());
+    if (woken != Woken::ready) return woken;
+  }
+  return Woken::ready;
 }
 
-void Waiter::Wake::operator()() const noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(fd, &one, sizeof one);
-}
-
-Woken Waiter::wait(std::initializer_list<int> fds) {
-  return wait_for(fds, -1);
-}
-
-Woken Waiter::wait_briefly(int fd, int milliseconds) {
-  return wait_for({fd}, milliseconds);
-}
-
-Woken Waiter::wait_for(std::initializer_list<int> fds, int milliseconds) {
-  std::array<pollfd, 4> entries;
+Woken Waiter::until_readable(const Descriptors& descriptors) {
+  std::array<pollfd, Descriptors::most + 1> entries;
   std::size_t count = 0;
-  for (const int fd : fds) entries[count++] = {fd, POLLIN, 0};
-  if (wake_ >= 0) entries[count++] = {wake_, POLLIN, 0};
+  for (const int fd : descriptors.all()) entries[count++] = {fd, POLLIN, 0};
+  if (const auto fd = stop_.fd()) entries[count++] = {*fd, POLLIN, 0};
   while (true) {
-    if (stop_.stop_requested()) return Woken::stopped;
-    const int left = deadline_.poll_timeout_ms();
-    const bool brief = milliseconds >= 0 && (left < 0 || milliseconds < left);
-    const int ready = poll(entries.data(), count, brief ? milliseconds : left);
+    if (stop_.requested()) return Woken::stopped;
+    const int ready = poll(entries.data(), count, deadline_.poll_timeout_ms());
     if (ready < 0 && errno != EINTR) throw Error(errno, "cannot wait for an event");
-    if (stop_.stop_requested()) return Woken::stopped;
-    if (ready > 0 || (ready == 0 && brief)) return Woken::ready;
+    if (stop_.requested()) return Woken::stopped;
+    if (ready > 0) return Woken::ready;
     if (deadline_.passed()) return Woken::late;
   }
 }

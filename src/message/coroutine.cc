@@ -53,54 +53,6 @@ void Suspension::forget() {
   timer_ = 0;
 }
 
-// --- Tasks that run by themselves ----------------------------------------------------------------
-
-namespace {
-
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() {
-      return {std::coroutine_handle<promise_type>::from_promise(*this)};
-    }
-    [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
-    [[nodiscard]] std::suspend_never final_suspend() const noexcept { return {}; }
-    void return_void() const noexcept {}
-    void unhandled_exception() const noexcept { std::terminate(); }  // it catches everything
-  };
-  std::coroutine_handle<promise_type> frame;
-};
-
-// A loop's list has it as long as it exists.
-struct Registered {
-  LoopCore& loop;
-  std::coroutine_handle<> frame;
-  ~Registered() { loop.remove_task(frame); }
-};
-
-struct OwnFrame {
-  std::coroutine_handle<> frame;
-  [[nodiscard]] bool await_ready() const noexcept { return false; }
-  bool await_suspend(std::coroutine_handle<> own) noexcept {
-    frame = own;
-    return false;
-  }
-  [[nodiscard]] std::coroutine_handle<> await_resume() const noexcept { return frame; }
-};
-
-Detached run(LoopCore& loop, Task<> task) {
-  const auto own = co_await OwnFrame{};
-  loop.add_task(own);
-  const Registered registered{loop, own};
-  std::exception_ptr failed;
-  try {
-    co_await task;
-  } catch (...) {
-    failed = std::current_exception();
-  }
-  if (failed) loop.defer([failed] { std::rethrow_exception(failed); });
-}
-
-}  // namespace
 }  // namespace detail
 
 using detail::Suspension;
@@ -109,8 +61,11 @@ using detail::Woken;
 
 void EventLoop::spawn(Task<> task) {
   auto shared = std::make_shared<Task<>>(std::move(task));
-  core_->post(
-      [core = core_.get(), shared] { detail::run(*core, std::move(*shared)).frame.resume(); });
+  core_->post([core = core_.get(), shared] { core->spawn(std::move(*shared)); });
+}
+
+Executor& EventLoop::executor() {
+  return *core_;
 }
 
 Wait<bool> EventLoop::sleep(Deadline deadline, std::stop_token stop) {

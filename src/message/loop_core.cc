@@ -67,7 +67,7 @@ LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
 LoopCore::~LoopCore() {
   shut();
   // Not before: shut() may come from one of them.
-  while (!tasks_.empty()) std::coroutine_handle<>::from_address(*tasks_.begin()).destroy();
+  tasks_.clear();
   for (const int fd : {epoll_, wake_, timer_}) {
     if (fd >= 0) close(fd);
   }
@@ -80,6 +80,30 @@ void LoopCore::watch(int fd) {
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     throw Error(errno, "cannot watch a descriptor in an event loop");
   }
+}
+
+// --- Coroutines ----------------------------------------------------------------------------------
+
+void LoopCore::spawn(Task<> task) {
+  tasks_.start(std::move(task), [this](const std::exception_ptr& failed) {
+    if (failed) defer([failed] { std::rethrow_exception(failed); });
+  });
+}
+
+void LoopCore::when_readable(int fd, std::function<void()> ready) {
+  watch(fd);
+  readers_[fd] = std::move(ready);
+}
+
+void LoopCore::forget(int fd) noexcept {
+  if (readers_.erase(fd) > 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+std::size_t LoopCore::take_readiness(int fd) {
+  const auto ready = std::move(readers_.at(fd));
+  forget(fd);
+  ready();
+  return 1;
 }
 
 // --- Any thread ----------------------------------------------------------------------------------
@@ -152,6 +176,8 @@ std::size_t LoopCore::turn(int timeout) {
       [[maybe_unused]] const auto got = read(timer_, &ignored, sizeof ignored);
     } else if (fd == events_.fd()) {
       done += take_connection_events();
+    } else if (readers_.contains(fd)) {
+      done += take_readiness(fd);
     } else {
       for (std::size_t d = 0; d < devices_.size(); ++d) {
         const auto device = devices_[d];

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <coroutine>
 #include <deque>
 #include <functional>
 #include <map>
@@ -10,7 +9,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "message/pool.h"
@@ -64,10 +62,10 @@ struct Device {
 
 void reject_quietly(const verbs::Id& id, const Rejection& rejection) noexcept;
 
-class LoopCore : public std::enable_shared_from_this<LoopCore> {
+class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor {
  public:
   LoopCore(const Limits& limits, verbs::Backend backend);
-  ~LoopCore();
+  ~LoopCore() override;
   LoopCore(const LoopCore&) = delete;
   LoopCore& operator=(const LoopCore&) = delete;
 
@@ -96,6 +94,10 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   [[nodiscard]] Terms terms() const;
   [[nodiscard]] std::size_t connections() const { return links_.size(); }
 
+  // --- For coroutines of other layers
+  void when_readable(int fd, std::function<void()> ready) override;
+  void forget(int fd) noexcept override;
+
   // --- For links
   [[nodiscard]] const verbs::EventChannel& events() const { return events_; }
   // Registers it. An id follows with set_id() when it has one.
@@ -108,9 +110,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   void ready(std::shared_ptr<Link> link);
   // Calls `work` from step(), soon.
   void defer(std::function<void()> work);
-  // A coroutine that runs by itself, from its start to its end.
-  void add_task(std::coroutine_handle<> frame) { tasks_.insert(frame.address()); }
-  void remove_task(std::coroutine_handle<> frame) { tasks_.erase(frame.address()); }
+  // A coroutine that runs by itself. What it throws comes out of step().
+  void spawn(Task<> task);
   // The link waits for memory of a pool.
   void wait_for_memory(std::shared_ptr<Link> link);
 
@@ -131,6 +132,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::size_t do_timers();
   std::size_t do_ready();
   std::size_t take_connection_events();
+  std::size_t take_readiness(int fd);
   std::size_t take_completion_events(const Device& device);
   void handle(verbs::ConnectionEvent event);
   void handle_request(verbs::ConnectionEvent event);
@@ -163,7 +165,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore> {
   std::vector<std::shared_ptr<Device>> devices_;
   std::deque<std::shared_ptr<Link>> ready_;
   std::deque<std::shared_ptr<Link>> hungry_;
-  std::unordered_set<void*> tasks_;
+  std::unordered_map<int, std::function<void()>> readers_;
+  TaskSet tasks_;
 };
 
 }  // namespace weft::message::detail

@@ -411,5 +411,85 @@ TEST(Connection, DescriptorsTellWhenToLook) {
   EXPECT_TRUE(sides.passive->await_disconnect(Deadline::now()));
 }
 
+void await_readable(std::initializer_list<int> fds) {
+  std::vector<pollfd> entries;
+  for (const int fd : fds) entries.push_back({fd, POLLIN, 0});
+  ASSERT_GT(poll(entries.data(), entries.size(), 30'000), 0);
+}
+
+// Both ends on one thread that waits in poll(2) only.
+TEST(Connection, EverythingCanBeDoneWithoutWaiting) {
+  Options options;
+  options.advertisements = true;
+  Listener listener({"127.0.0.1", 0}, options);
+  Attempt asking({"127.0.0.1", listener.port()}, options, {.private_data = bytes_of("hello")});
+  std::optional<Attempt> answering;
+  std::optional<Connection> active;
+  std::optional<Connection> passive;
+  while (!active || !passive) {
+    await_readable({asking.fd(), listener.fd(), answering ? answering->fd() : -1});
+    if (!active) active = asking.take();
+    if (!answering) {
+      if (auto request = listener.next(Deadline::now())) answering.emplace(std::move(*request));
+    } else if (!passive) {
+      passive = answering->take();
+    }
+  }
+  EXPECT_EQ(text_of(passive->peer_private_data()), "hello");
+  EXPECT_FALSE(asking.take()) << "it was taken";
+
+  std::optional<Advertisement> told = passive->await_advertisement(Deadline::now());
+  EXPECT_FALSE(told);
+  const auto buffer = active->allocate(8, Access::remote_write);
+  active->advertise(buffer.remote(), 3);
+  while (!told) {
+    await_readable({passive->advertisement_fd()});
+    told = passive->await_advertisement(Deadline::now());
+  }
+  EXPECT_EQ(told->tag, 3U);
+  active->disconnect();
+  while (!passive->await_disconnect(Deadline::now())) await_readable({passive->disconnect_fd()});
+  await_readable({passive->disconnect_fd()});  // for others who look
+}
+
+TEST(Connection, AnAttemptSaysWhyThereIsNone) {
+  Listener listener({"127.0.0.1", 0});
+  Attempt asking({"127.0.0.1", listener.port()});
+  std::optional<Request> request;
+  while (!request) {
+    await_readable({asking.fd(), listener.fd()});
+    EXPECT_FALSE(asking.take());
+    request = listener.next(Deadline::now());
+  }
+  std::move(*request).reject(bytes_of("no"));
+  const auto finish = [&] {
+    while (!asking.take()) await_readable({asking.fd()});
+  };
+  EXPECT_THROW(finish(), Rejected);
+}
+
+// One of them looks after the queue, and hands that on.
+TEST(Connection, ManyThreadsWaitForOneQueue) {
+  Sides sides;
+  const auto own = sides.active->allocate(8);
+  const auto theirs = sides.passive->allocate(8, Access::remote_write);
+  std::vector<std::future<std::size_t>> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(std::async(std::launch::async, [&] {
+      std::size_t found = 0;
+      for (int round = 0; round < 50; ++round) {
+        found += sides.active->await(Queue::send, 1, patience).size();
+      }
+      return found;
+    }));
+  }
+  for (int i = 0; i < 400; ++i) {
+    int failed = ENOMEM;
+    while (failed == ENOMEM) failed = sides.active->post_write(own.slice(), theirs.remote(), 0, 1);
+    ASSERT_EQ(failed, 0);
+  }
+  for (auto& thread : waiting) EXPECT_EQ(thread.get(), 50U);
+}
+
 }  // namespace
 }  // namespace weft::connection

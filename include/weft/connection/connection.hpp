@@ -77,6 +77,8 @@ class Endpoint {
   [[nodiscard]] WEFT_API std::unique_ptr<detail::Core> take();
 
  private:
+  friend class Async;
+  friend class Attempt;
   std::unique_ptr<detail::Core> core_;
 };
 
@@ -131,16 +133,22 @@ class Connection : public Endpoint {
   // passed, a stop was requested, or the peer has gone. No receive of the user is used for it.
   [[nodiscard]] WEFT_API std::optional<Advertisement> await_advertisement(
       Deadline deadline, std::stop_token stop = {});
+  // Readable when it is time to look again: then await_advertisement() with Deadline::now(), which
+  // sets the next time where there is nothing, 2 ms from then at the latest. The peer's writes into
+  // our memory wake nobody. The first look must be made without waiting for it.
+  [[nodiscard]] WEFT_API int advertisement_fd() const;
 
   // Ends the connection: what is posted is flushed, here and there. Safe to call twice.
   WEFT_API void disconnect();
   // True as soon as the connection has ended, by either side; false at the deadline or a stop.
   [[nodiscard]] WEFT_API bool await_disconnect(Deadline deadline, std::stop_token stop = {});
-  // Readable while something has happened to the connection: then await_disconnect() with
-  // Deadline::now().
+  // Readable while something has happened to the connection, and from its end on: then
+  // await_disconnect() with Deadline::now().
   [[nodiscard]] WEFT_API int disconnect_fd() const;
 
  private:
+  friend class Async;
+  friend class Attempt;
   friend class Prepared;
   friend class Request;
   explicit Connection(std::unique_ptr<detail::Core> core);
@@ -153,8 +161,13 @@ class Prepared : public Endpoint {
   WEFT_API Prepared(const Address& peer, const Options& options, Deadline deadline,
                     std::stop_token stop = {});
 
+  // Throws Error, or Rejected. The attempt is given up then, and with it what it was made from.
   [[nodiscard]] WEFT_API Connection connect(const Greeting& greeting, Deadline deadline,
                                             std::stop_token stop = {}) &&;
+
+ private:
+  friend class Async;
+  using Endpoint::Endpoint;
 };
 
 // Both in one.

@@ -25,6 +25,7 @@ class Request : public Endpoint {
   WEFT_API void reject(std::span<const std::byte> private_data = {}) &&;
 
  private:
+  friend class Async;
   friend class Listener;
   explicit Request(std::unique_ptr<detail::Core> core);
 };
@@ -50,7 +51,9 @@ class Listener {
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:
+  friend class Async;
   struct State;
+  struct NextCondition;
   std::unique_ptr<State> state_;
 };
 

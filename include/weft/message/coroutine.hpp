@@ -15,19 +15,19 @@
 #pragma once
 
 #include <coroutine>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/task.hpp"
 
 namespace weft::message {
+
+using weft::Task;
 
 namespace detail {
 
@@ -97,88 +97,6 @@ class [[nodiscard]] Wait {
   Ready ready_;
   Watch watch_;
   Take take_;
-};
-
-template <typename T>
-struct TaskPromise;
-
-}  // namespace detail
-
-// What a coroutine will have computed. Begins when it is awaited or spawned; destroying it ends it
-// where it waits.
-template <typename T = void>
-class [[nodiscard]] Task {
- public:
-  using promise_type = detail::TaskPromise<T>;
-
-  Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
-  Task& operator=(Task&& other) noexcept {
-    std::swap(frame_, other.frame_);
-    return *this;
-  }
-  ~Task() {
-    if (frame_) frame_.destroy();
-  }
-
-  [[nodiscard]] bool await_ready() const noexcept { return false; }
-  std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiting) noexcept {
-    frame_.promise().continuation = waiting;
-    return frame_;
-  }
-  T await_resume() { return frame_.promise().take(); }
-
- private:
-  friend promise_type;
-  explicit Task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
-
-  std::coroutine_handle<promise_type> frame_;
-};
-
-namespace detail {
-
-struct TaskPromiseBase {
-  struct Final {
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <typename Promise>
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> done) const noexcept {
-      return done.promise().continuation;
-    }
-    void await_resume() const noexcept {}
-  };
-
-  [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
-  [[nodiscard]] Final final_suspend() const noexcept { return {}; }
-  void unhandled_exception() { failed = std::current_exception(); }
-
-  std::coroutine_handle<> continuation = std::noop_coroutine();
-  std::exception_ptr failed;
-};
-
-template <typename T>
-struct TaskPromise : TaskPromiseBase {
-  Task<T> get_return_object() {
-    return Task<T>(std::coroutine_handle<TaskPromise>::from_promise(*this));
-  }
-  template <typename Value>
-  void return_value(Value&& value) {
-    result.emplace(std::forward<Value>(value));
-  }
-  T take() {
-    if (failed) std::rethrow_exception(failed);
-    return std::move(*result);
-  }
-  std::optional<T> result;
-};
-
-template <>
-struct TaskPromise<void> : TaskPromiseBase {
-  Task<void> get_return_object() {
-    return Task<void>(std::coroutine_handle<TaskPromise>::from_promise(*this));
-  }
-  void return_void() const noexcept {}
-  void take() const {
-    if (failed) std::rethrow_exception(failed);
-  }
 };
 
 }  // namespace detail

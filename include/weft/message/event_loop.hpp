@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "weft/deadline.hpp"
+#include "weft/executor.hpp"
 #include "weft/export.hpp"
 #include "weft/message/connection.hpp"
 #include "weft/message/coroutine.hpp"
@@ -68,6 +69,8 @@ class EventLoop {
   // Runs a coroutine in the loop's thread, from any thread. What it throws comes out of step().
   // What still waits when the loop ends is destroyed where it waits.
   WEFT_API void spawn(Task<> task);
+  // For coroutines that await what other layers have: weft::connection::Async.
+  [[nodiscard]] WEFT_API Executor& executor();
   // For a coroutine: a pause; false where it was stopped.
   [[nodiscard]] WEFT_API detail::Wait<bool> sleep(Deadline deadline, std::stop_token stop = {});
 

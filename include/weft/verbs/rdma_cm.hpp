@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/deadline.hpp"
@@ -30,6 +31,11 @@ struct IdState;
 
 // An address and port, numeric or by name: rdma_getaddrinfo(3).
 struct Address {
+  Address() = default;
+  // Not left to braces: what GCC 12 makes of temporaries that are initialized by them within a
+  // co_await expression is destroyed twice.
+  Address(std::string of_host, std::uint16_t of_port) : host(std::move(of_host)), port(of_port) {}
+
   std::string host;  // empty: any local address, for listening
   std::uint16_t port = 0;
 };

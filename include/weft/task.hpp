@@ -1,0 +1,187 @@
+// What a coroutine will have computed.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+template <typename T>
+struct TaskPromise;
+}  // namespace detail
+
+// Begins when it is awaited, by any coroutine, or started by a loop or a TaskSet; destroying it
+// ends it where it waits. It goes on in whatever thread calls it back, which its executor decides.
+template <typename T = void>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = detail::TaskPromise<T>;
+
+  Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(frame_, other.frame_);
+    return *this;
+  }
+  ~Task() {
+    if (frame_) frame_.destroy();
+  }
+
+  [[nodiscard]] bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiting) noexcept {
+    frame_.promise().continuation = waiting;
+    return frame_;
+  }
+  T await_resume() { return frame_.promise().take(); }
+
+ private:
+  friend promise_type;
+  explicit Task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+
+  std::coroutine_handle<promise_type> frame_;
+};
+
+// Tasks that run by themselves. Thread-safe, but for clear() and the end: nothing may resume a task
+// at that moment.
+class TaskSet {
+ public:
+  TaskSet() = default;
+  TaskSet(const TaskSet&) = delete;
+  TaskSet& operator=(const TaskSet&) = delete;
+  ~TaskSet() { clear(); }
+
+  // Destroys those that wait, where they wait.
+  void clear() {
+    while (const auto frame = any()) frame.destroy();
+  }
+
+  // Begins the task in here. When it has ended, `done` is called with what it has thrown, and with
+  // an optional of what it has returned unless that is void. `done` does not throw.
+  template <typename T, typename Done>
+  void start(Task<T> task, Done done) {
+    run(*this, std::move(task), std::move(done));
+  }
+
+ private:
+  // A coroutine that nobody awaits: it begins at once, and its frame goes when it ends.
+  struct Detached {
+    struct promise_type {
+      Detached get_return_object() const noexcept { return {}; }
+      [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
+      [[nodiscard]] std::suspend_never final_suspend() const noexcept { return {}; }
+      void return_void() const noexcept {}
+      void unhandled_exception() const noexcept { std::terminate(); }  // it catches everything
+    };
+  };
+  struct OwnFrame {
+    std::coroutine_handle<> frame;
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> own) noexcept {
+      frame = own;
+      return false;
+    }
+    [[nodiscard]] std::coroutine_handle<> await_resume() const noexcept { return frame; }
+  };
+  struct Member {
+    TaskSet& set;
+    std::coroutine_handle<> frame;
+    Member(TaskSet& to, std::coroutine_handle<> own) : set(to), frame(own) {
+      const std::lock_guard lock(set.lock_);
+      set.frames_.insert(frame.address());
+    }
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+    ~Member() {
+      const std::lock_guard lock(set.lock_);
+      set.frames_.erase(frame.address());
+    }
+  };
+
+  std::coroutine_handle<> any() {
+    const std::lock_guard lock(lock_);
+    if (frames_.empty()) return nullptr;
+    return std::coroutine_handle<>::from_address(*frames_.begin());
+  }
+
+  template <typename T, typename Done>
+  static Detached run(TaskSet& set, Task<T> task, Done done) {
+    const auto own = co_await OwnFrame{};
+    std::exception_ptr failed;
+    std::optional<std::conditional_t<std::is_void_v<T>, bool, T>> result;
+    {
+      const Member member(set, own);
+      try {
+        if constexpr (std::is_void_v<T>) {
+          co_await task;
+        } else {
+          result.emplace(co_await task);
+        }
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    }
+    if constexpr (std::is_void_v<T>) {
+      done(failed);
+    } else {
+      done(failed, std::move(result));
+    }
+  }
+
+  std::mutex lock_;
+  std::unordered_set<void*> frames_;
+};
+
+namespace detail {
+
+struct TaskPromiseBase {
+  struct Final {
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    template <typename Promise>
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> done) const noexcept {
+      return done.promise().continuation;
+    }
+    void await_resume() const noexcept {}
+  };
+
+  [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
+  [[nodiscard]] Final final_suspend() const noexcept { return {}; }
+  void unhandled_exception() { failed = std::current_exception(); }
+
+  std::coroutine_handle<> continuation = std::noop_coroutine();
+  std::exception_ptr failed;
+};
+
+template <typename T>
+struct TaskPromise : TaskPromiseBase {
+  Task<T> get_return_object() {
+    return Task<T>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+  }
+  template <typename Value>
+  void return_value(Value&& value) {
+    result.emplace(std::forward<Value>(value));
+  }
+  T take() {
+    if (failed) std::rethrow_exception(failed);
+    return std::move(*result);
+  }
+  std::optional<T> result;
+};
+
+template <>
+struct TaskPromise<void> : TaskPromiseBase {
+  Task<void> get_return_object() {
+    return Task<void>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+  }
+  void return_void() const noexcept {}
+  void take() const {
+    if (failed) std::rethrow_exception(failed);
+  }
+};
+
+}  // namespace detail
+}  // namespace weft

@@ -1,0 +1,227 @@
+#include "weft/connection/async.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "connection/core_waits.h"
+#include "connection/listener_state.h"
+#include "connection/resolving.h"
+#include "connection/suspension.h"
+
+namespace weft::connection {
+
+using detail::check_woken;
+using detail::Suspension;
+using detail::until;
+using detail::Woken;
+
+// The coroutines themselves: they own what they use, for an Async may be a temporary.
+struct Async::Parts {
+  static Task<Prepared> prepare(Executor& executor, Address peer, Deadline deadline,
+                                Options options, std::stop_token stop);
+  static Task<Connection> connect(Executor& executor, Address peer, Deadline deadline,
+                                  Options options, Greeting greeting, std::stop_token stop);
+  static Task<Connection> finish(Executor& executor, Endpoint endpoint, Greeting greeting,
+                                 bool active, Deadline deadline, std::stop_token stop);
+  static Task<std::optional<Request>> next(Executor& executor, Listener& listener,
+                                           Deadline deadline, std::stop_token stop);
+  static Task<Connection> accept(Executor& executor, Listener& listener, Deadline deadline,
+                                 Greeting greeting, std::stop_token stop);
+  static Task<std::vector<Outcome>> await(Executor& executor, detail::Core& core, Queue queue,
+                                          std::size_t count, Deadline deadline,
+                                          std::stop_token stop);
+  static Task<std::optional<Advertisement>> await_advertisement(Executor& executor,
+                                                                detail::Core& core,
+                                                                Deadline deadline,
+                                                                std::stop_token stop);
+  static Task<bool> await_disconnect(Executor& executor, detail::Core& core, Deadline deadline,
+                                     std::stop_token stop);
+
+  using Post = std::function<int(detail::Core&, detail::Claim&)>;
+  static Task<std::optional<Outcome>> request(Executor& executor, detail::Core& core, Post post,
+                                              Deadline deadline, std::stop_token stop);
+};
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+Task<Prepared> Async::Parts::prepare(Executor& executor, Address peer, Deadline deadline,
+                                     Options options, std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::Resolving resolving(peer, options);
+  const Woken woken = co_await until(suspension, resolving);
+  check_woken(woken, resolving.what());
+  co_return Prepared(resolving.make());
+}
+
+Task<Connection> Async::Parts::finish(Executor& executor, Endpoint endpoint, Greeting greeting,
+                                      bool active, Deadline deadline, std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::Core& core = endpoint.core();
+  if (active) {
+    core.begin_connecting(greeting);
+  } else {
+    core.begin_accepting(greeting);
+  }
+  detail::ConnectedCondition connected(core);
+  const Woken woken = co_await until(suspension, connected);
+  check_woken(woken, (active ? "connect to " : "accept ") + endpoint.peer_address());
+  co_return Connection(endpoint.take());
+}
+
+Task<Connection> Async::Parts::connect(Executor& executor, Address peer, Deadline deadline,
+                                       Options options, Greeting greeting, std::stop_token stop) {
+  Prepared prepared = co_await prepare(executor, std::move(peer), deadline, options, stop);
+  co_return co_await finish(executor, std::move(prepared), greeting, true, deadline, stop);
+}
+
+Task<std::optional<Request>> Async::Parts::next(Executor& executor, Listener& listener,
+                                                Deadline deadline, std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  Listener::NextCondition condition(*listener.state_);
+  const Woken woken = co_await until(suspension, condition);
+  if (woken != Woken::ready) co_return std::nullopt;
+  co_return condition.take();
+}
+
+Task<Connection> Async::Parts::accept(Executor& executor, Listener& listener, Deadline deadline,
+                                      Greeting greeting, std::stop_token stop) {
+  auto request = co_await next(executor, listener, deadline, stop);
+  if (!request) {
+    throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
+                fmt::format("nobody has connected to port {}", listener.port()));
+  }
+  co_return co_await finish(executor, std::move(*request), greeting, false, deadline, stop);
+}
+
+// --- Requests ------------------------------------------------------------------------------------
+
+Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::Core& core,
+                                                   Post post, Deadline deadline,
+                                                   std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  while (true) {
+    {
+      detail::ClaimCondition condition(core);
+      const int failed = post(core, condition.claim());
+      if (failed == 0) {
+        static_cast<void>(co_await until(suspension, condition));
+        co_return condition.take();
+      }
+      if (failed != ENOMEM || condition.claim().device_is_full)
+        throw Error(failed, "cannot post a request");
+    }
+    detail::RoomCondition room(core);
+    const Woken woken = co_await until(suspension, room);
+    check_woken(woken, "post a request: the send queue is full");
+  }
+}
+
+Task<std::vector<Outcome>> Async::Parts::await(Executor& executor, detail::Core& core, Queue queue,
+                                               std::size_t count, Deadline deadline,
+                                               std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::OutcomesCondition outcomes(core, queue, count);
+  static_cast<void>(co_await until(suspension, outcomes));
+  co_return outcomes.take();
+}
+
+// --- Being told ----------------------------------------------------------------------------------
+
+Task<std::optional<Advertisement>> Async::Parts::await_advertisement(Executor& executor,
+                                                                     detail::Core& core,
+                                                                     Deadline deadline,
+                                                                     std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::AdvertisementCondition advertised(core);
+  static_cast<void>(co_await until(suspension, advertised));
+  co_return advertised.take();
+}
+
+Task<bool> Async::Parts::await_disconnect(Executor& executor, detail::Core& core, Deadline deadline,
+                                          std::stop_token stop) {
+  Suspension suspension(executor, deadline, std::move(stop));
+  detail::EndCondition end(core);
+  const Woken woken = co_await until(suspension, end);
+  co_return woken == Woken::ready;
+}
+
+// --- What users call -----------------------------------------------------------------------------
+
+Task<Connection> Async::connect(const Address& peer, Deadline deadline, const Options& options,
+                                const Greeting& greeting, std::stop_token stop) const {
+  return Parts::connect(*executor_, peer, deadline, options, greeting, std::move(stop));
+}
+
+Task<Prepared> Async::prepare(const Address& peer, Deadline deadline, const Options& options,
+                              std::stop_token stop) const {
+  return Parts::prepare(*executor_, peer, deadline, options, std::move(stop));
+}
+
+Task<Connection> Async::connect(Prepared prepared, const Greeting& greeting, Deadline deadline,
+                                std::stop_token stop) const {
+  return Parts::finish(*executor_, std::move(prepared), greeting, true, deadline, std::move(stop));
+}
+
+Task<std::optional<Request>> Async::next(Listener& listener, Deadline deadline,
+                                         std::stop_token stop) const {
+  return Parts::next(*executor_, listener, deadline, std::move(stop));
+}
+
+Task<Connection> Async::accept(Listener& listener, Deadline deadline, const Greeting& greeting,
+                               std::stop_token stop) const {
+  return Parts::accept(*executor_, listener, deadline, greeting, std::move(stop));
+}
+
+Task<Connection> Async::accept(Request request, const Greeting& greeting, Deadline deadline,
+                               std::stop_token stop) const {
+  return Parts::finish(*executor_, std::move(request), greeting, false, deadline, std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::send(Connection& connection, LocalSlice from, Deadline deadline,
+                                         std::stop_token stop, std::uint64_t id) const {
+  const auto post = [from, id](detail::Core& core, detail::Claim& claim) {
+    return core.post_send(std::span(&from, 1), id, SendFlags::signaled, &claim);
+  };
+  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::write(Connection& connection, LocalSlice from, RemoteBuffer to,
+                                          std::uint64_t offset_bytes, Deadline deadline,
+                                          std::stop_token stop, std::uint64_t id) const {
+  const auto post = [from, to, offset_bytes, id](detail::Core& core, detail::Claim& claim) {
+    const std::span slices(&from, 1);
+    const auto part = detail::part_of(to, offset_bytes, slices);
+    return part ? core.post_write(slices, *part, id, SendFlags::signaled, &claim) : EMSGSIZE;
+  };
+  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::read(Connection& connection, LocalSlice into, RemoteBuffer from,
+                                         std::uint64_t offset_bytes, Deadline deadline,
+                                         std::stop_token stop, std::uint64_t id) const {
+  const auto post = [into, from, offset_bytes, id](detail::Core& core, detail::Claim& claim) {
+    const std::span slices(&into, 1);
+    const auto part = detail::part_of(from, offset_bytes, slices);
+    return part ? core.post_read(slices, *part, id, SendFlags::signaled, &claim) : EMSGSIZE;
+  };
+  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+}
+
+Task<std::vector<Outcome>> Async::await(Connection& connection, Queue queue, std::size_t count,
+                                        Deadline deadline, std::stop_token stop) const {
+  return Parts::await(*executor_, connection.core(), queue, count, deadline, std::move(stop));
+}
+
+Task<std::optional<Advertisement>> Async::await_advertisement(Connection& connection,
+                                                              Deadline deadline,
+                                                              std::stop_token stop) const {
+  return Parts::await_advertisement(*executor_, connection.core(), deadline, std::move(stop));
+}
+
+Task<bool> Async::await_disconnect(Connection& connection, Deadline deadline,
+                                   std::stop_token stop) const {
+  return Parts::await_disconnect(*executor_, connection.core(), deadline, std::move(stop));
+}
+
+}  // namespace weft::connection

@@ -1,0 +1,38 @@
+// What a listener is, and how it is waited for.
+#pragma once
+
+#include <optional>
+
+#include "connection/conditions.h"
+#include "weft/connection/listener.hpp"
+
+namespace weft::connection {
+
+struct Listener::State {
+  State(const Address& address, const Options& wanted, int backlog)
+      : options(wanted), events(wanted.backend), id(events) {
+    if (wanted.domain) domain = wanted.domain->share();
+    options.domain = nullptr;
+    id.bind(address);
+    id.listen(backlog);
+  }
+
+  Options options;
+  std::optional<verbs::ProtectionDomain> domain;
+  verbs::EventChannel events;
+  verbs::Id id;
+};
+
+struct Listener::NextCondition : detail::Condition {
+  explicit NextCondition(State& state) : state_(state) {}
+
+  [[nodiscard]] bool holds() override;
+  [[nodiscard]] detail::Descriptors descriptors() const override { return {state_.events.fd()}; }
+  [[nodiscard]] std::optional<Request> take() { return std::move(found_); }
+
+ private:
+  State& state_;
+  std::optional<Request> found_;
+};
+
+}  // namespace weft::connection
