@@ -1,5 +1,5 @@
 // CRC-32 with Ethernet's polynomial, the checksum of InfiniBand's transport (wire/icrc.h). ISA-L
-// picks the fastest instructions of this CPU at run time and falls back to a portable table.
+// picks the fastest instructions of this CPU at run time; where there is no ISA-L, tables do.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,18 @@
 #include "base/crc32c.h"
 
+#if defined(WEFT_ISAL)
 #include <isa-l/crc.h>
 
 #include <algorithm>
 
 #include "base/vector_registers.h"
+#else
+#include "base/crc_table.h"
+#endif
 
 namespace weft {
 
+#if defined(WEFT_ISAL)
 void Crc32c::update(Bytes bytes) {
   // ISA-L takes a 32-bit length and, for historical reasons, a pointer to non-const.
   constexpr std::size_t piece_bytes = std::size_t{1} << 30;
@@ -19,6 +24,12 @@ void Crc32c::update(Bytes bytes) {
   }
   tidy_vector_registers();
 }
+#else
+void Crc32c::update(Bytes bytes) {
+  static constexpr CrcTable table(0x82F63B78);
+  state_ = table.update(state_, bytes);
+}
+#endif
 
 std::uint32_t crc32c(Bytes bytes) {
   Crc32c crc;

@@ -1,5 +1,5 @@
 // CRC32C (Castagnoli), the checksum of MPA (RFC 5044 §4.4). ISA-L picks the fastest instructions of
-// this CPU at run time and falls back to a portable table.
+// this CPU at run time; where there is no ISA-L, tables do.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -46,14 +47,18 @@ bool gains_privileges(const std::string& path) {
 
 enum class Kind { dynamic, static_linked, foreign_word_size, no_elf };
 
+// Only programs of our own word size load our libraries.
+constexpr int own_bits = 8 * sizeof(void*);
+constexpr unsigned char own_class = own_bits == 64 ? ELFCLASS64 : ELFCLASS32;
+
 Kind kind_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  Elf64_Ehdr header{};
+  ElfW(Ehdr) header{};
   if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return Kind::no_elf;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Kind::no_elf;
-  if (header.e_ident[EI_CLASS] != ELFCLASS64) return Kind::foreign_word_size;
+  if (header.e_ident[EI_CLASS] != own_class) return Kind::foreign_word_size;
   for (int i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment{};
+    ElfW(Phdr) segment{};
     file.seekg(static_cast<std::streamoff>(header.e_phoff) + i * header.e_phentsize);
     if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return Kind::no_elf;
     if (segment.p_type == PT_INTERP) return Kind::dynamic;
@@ -76,9 +81,9 @@ std::string warning_for(const std::string& path) {
           path);
     case Kind::foreign_word_size:
       return fmt::format(
-          "{} is no 64-bit program: it cannot load Weft's libraries and will not "
+          "{} is no {}-bit program: it cannot load Weft's libraries and will not "
           "see weft0",
-          path);
+          path, own_bits);
     default:
       return {};
   }

@@ -3,7 +3,9 @@
 import argparse
 import os
 import pathlib
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,50 +13,65 @@ import unittest
 
 HERE = pathlib.Path(__file__).parent
 SETTINGS = argparse.Namespace()
+MANUALS = ["weft-dissect.1", "weft-doctor.1", "weft-run.1", "weft.1"]
 
 
 def run(*command, **more):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200,
-                          check=False, env={**os.environ, "WEFT_QUIET": "1", **more})
+                          check=False, env={**plain, "PATH": path, "WEFT_QUIET": "1", **more})
     if done.returncode != 0:
         raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}")
     return done.stdout
 
 
-class Package(unittest.TestCase):
+def libraries(root):
+    return next(path.parent for path in root.rglob("libweft.so"))
+
+
+def needed_by(path):
+    """The shared objects that an ELF file asks for; of others, none."""
+    if path.is_symlink() or not path.is_file() or path.read_bytes()[:4] != b"\x7fELF":
+        return set()
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)))
+
+
+class Consumers(unittest.TestCase):
+    """One program, built in each of the ways to find the library."""
+
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.place = pathlib.Path(cls.folder.name)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.place = pathlib.Path(folder.name)
         cls.prefix = cls.place / "installed"
         run("cmake", "--install", SETTINGS.build, "--prefix", cls.prefix)
 
-    def libraries(self):
-        return next(path.parent for path in self.prefix.rglob("libweft.so"))
-
     def check(self, program):
-        said = run(program, LD_LIBRARY_PATH=str(self.libraries()))
-        self.assertEqual(said, f"weft0 of weft {SETTINGS.version}\n")
+        said = run(program, LD_LIBRARY_PATH=str(libraries(self.prefix)))
+        self.assertEqual(said, f"weft0 of weft {SETTINGS.version}\nconnection: 42\n"
+                               "message: 4 bytes\nstream: 3 bytes\n")
+        self.assertFalse([name for name in needed_by(program) if "verbs" in name or "cm" in name])
 
     def build(self, name, *options):
         build = self.place / name
-        run("cmake", "-S", HERE / "consumer", "-B", build, *options)
-        run("cmake", "--build", build, "--target", "consumer", "--parallel", "2")
+        run("cmake", "-G", "Ninja", "-S", HERE / "consumer", "-B", build,
+            "-DCMAKE_CXX_FLAGS=-Wall -Wextra", *options)
+        said = run("cmake", "--build", build, "--target", "consumer", "--parallel", "2")
+        self.assertNotIn("warning", said)
         return build / "consumer"
 
     def test_find_package(self):
         self.check(self.build("found", f"-DCMAKE_PREFIX_PATH={self.prefix}"))
 
     def test_pkg_config(self):
+        # Nothing is told where the library is but where its .pc file is.
         path = str(next(self.prefix.rglob("weft.pc")).parent)
-        # The prefix is where it was configured for; this one was moved.
-        flags = shlex.split(run("pkg-config", "--define-prefix", "--cflags", "--libs", "weft",
-                                PKG_CONFIG_PATH=path))
+        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", PKG_CONFIG_PATH=path))
         program = self.place / "by_pkg_config"
-        run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program,
-            f"-I{self.prefix}/include", f"-L{self.libraries()}", *flags)
+        run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program, *flags)
         self.check(program)
 
     @unittest.skipUnless(os.environ.get("WEFT_TEST_LONG", "0") != "0", "builds everything again")
@@ -68,9 +85,92 @@ class Package(unittest.TestCase):
         self.assertIn("device weft0", said)
 
     def test_library_needs_no_verbs_library(self):
-        needed = run("readelf", "--dynamic", "--wide", self.libraries() / "libweft.so")
-        self.assertNotIn("libibverbs", needed)
-        self.assertNotIn("librdmacm", needed)
+        needed = needed_by(libraries(self.prefix) / f"libweft.so.{SETTINGS.version}")
+        self.assertIn("libc.so.6", needed)
+        self.assertFalse([name for name in needed if "ibverbs" in name or "rdmacm" in name])
+
+
+@unittest.skipUnless(all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "file"))),
+                     "needs the packages dpkg-dev and file")
+class DebianPackage(unittest.TestCase):
+    """The package that `./dev package` makes, of this build, unpacked into an empty root."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        place = pathlib.Path(folder.name)
+        run("cpack", "--config", pathlib.Path(SETTINGS.build, "CPackConfig.cmake"), "-B", place)
+        cls.package = next(place.glob("weft_*.deb"))
+        cls.root = place / "root"
+        database = cls.root / "var/lib/dpkg"
+        for name in ("updates", "info"):
+            (database / name).mkdir(parents=True)
+        for name in ("status", "available"):
+            (database / name).touch()
+        # Its dependencies are checked by a test of their own.
+        run("dpkg", f"--root={cls.root}", "--log=/dev/null", "--force-not-root", "--force-depends",
+            "--unpack", cls.package)
+
+    def field(self, name):
+        return run("dpkg-deb", "--field", self.package, name).strip()
+
+    def test_it_is_whole(self):
+        self.assertEqual(run("dpkg", f"--root={self.root}", "--verify", "weft"), "")
+        self.assertEqual(self.field("Version"), SETTINGS.version)
+        self.assertEqual(self.field("Architecture"),
+                         run("dpkg", "--print-architecture").strip())
+        self.assertTrue(self.field("Description").startswith("RDMA on any Linux machine\n "))
+
+    def test_an_unmodified_program_runs_from_there(self):
+        if not shutil.which("ibv_devices"):
+            self.skipTest("needs the package ibverbs-utils")
+        said = run(self.root / "usr/bin/weft", "run", "--", "ibv_devices")
+        self.assertRegex(said, r"weft0\s+[0-9a-f]{16}")
+
+    def test_the_self_test_passes_from_there(self):
+        said = run(self.root / "usr/bin/weft", "doctor")
+        self.assertIn("Weft works here", said)
+
+    def test_nothing_stands_where_the_system_has_its_own(self):
+        place = libraries(self.root)
+        self.assertEqual([path.name for path in place.glob("lib*.so.*") if not path.is_symlink()],
+                         [f"libweft.so.{SETTINGS.version}"])
+        self.assertEqual({path.name for path in (place / "weft").iterdir()},
+                         {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
+                          "selftest"})
+
+    def test_manuals_and_licence(self):
+        manuals = self.root / "usr/share/man/man1"
+        self.assertEqual(sorted(path.name for path in manuals.iterdir()), MANUALS)
+        self.assertIn("MIT", (self.root / "usr/share/doc/weft/copyright").read_text())
+
+    def test_each_header_is_there(self):
+        public = HERE.parents[1] / "include"
+        for header in public.rglob("*.hpp"):
+            copy = self.root / "usr/include" / header.relative_to(public)
+            self.assertEqual(copy.read_bytes(), header.read_bytes())
+
+    def test_dependencies_are_what_is_linked_to(self):
+        files = list(self.root.rglob("*"))
+        inside = {path.name for path in files}
+        needed = set().union(*map(needed_by, files)) - inside
+        listed = run("ldconfig", "-p")
+        owners = set()
+        for name in needed:
+            path = re.search(rf"{re.escape(name)} \(.*x86-64.*\) => (.*)", listed)
+            if not path:
+                self.skipTest(f"{name} is not where the dynamic linker looks")
+            real = os.path.realpath(path.group(1))
+            owners.add(self.owner(real) or self.owner(real.removeprefix("/usr")))
+        depends = {word.split()[0] for word in self.field("Depends").split(", ")}
+        self.assertLessEqual(owners, depends)
+
+    @staticmethod
+    def owner(path):
+        done = subprocess.run(["dpkg", "-S", path], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, check=False)
+        return done.stdout.split(":")[0]
 
 
 if __name__ == "__main__":

@@ -1,13 +1,93 @@
-// A program of somebody who has installed Weft: it uses the library, and nothing of its sources.
+// A program of somebody who has installed Weft: it uses each layer, and nothing of its sources.
+#include <array>
+#include <chrono>
 #include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <weft/connection.hpp>
+#include <weft/message.hpp>
 #include <weft/stream.hpp>
 #include <weft/verbs.hpp>
 #include <weft/version.hpp>
 
-int main() {
-  const weft::stream::Stream stream;  // of the topmost layer
-  if (stream.state() != weft::stream::State::idle) return 1;
+namespace {
+
+using namespace std::chrono_literals;
+
+void must(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+void verbs() {
   for (const auto& device : weft::verbs::devices(weft::verbs::Backend::embedded)) {
     std::printf("%s of weft %s\n", device.name().c_str(), std::string(weft::version()).c_str());
+  }
+}
+
+void connection() {
+  using namespace weft::connection;
+  const Options options{.advertisements = true};
+  Listener listener({"127.0.0.1", 0}, options);
+  const std::jthread other([&] {
+    auto connection = connect({"127.0.0.1", listener.port()}, 10s, options);
+    const auto buffer = connection.allocate(8, Access::remote_write);
+    connection.advertise(buffer.remote());
+    (void)connection.await_disconnect(10s);
+    std::printf("connection: %d\n", std::to_integer<int>(buffer.bytes()[7]));
+  });
+  auto connection = listener.accept(10s);
+  const auto told = connection.await_advertisement(10s);
+  must(told.has_value(), "nothing was advertised");
+  const auto bytes = connection.allocate(8);
+  bytes.bytes()[7] = std::byte{42};
+  must(connection.post_write(bytes.slice(), told->buffer, 0, 1) == 0, "cannot write");
+  must(connection.await(Queue::send, 1, 10s).at(0).ok(), "not written");
+  connection.disconnect();
+}
+
+void message() {
+  using namespace weft::message;
+  EventLoop loop;
+  auto listener = loop.listen({"127.0.0.1", 0}, [](Request request) {
+    request.accept({.message = [](Connection& peer, Received& got) { peer.send(got.bytes()); }});
+  });
+  auto connection = loop.connect({"127.0.0.1", listener.port()},
+                                 {.established = [](Connection& peer) { peer.send("echo"); },
+                                  .message =
+                                      [&loop](Connection&, Received& got) {
+                                        std::printf("message: %zu bytes\n", got.bytes().size());
+                                        loop.stop();
+                                      }});
+  loop.run();
+}
+
+void stream() {
+  using namespace weft::stream;
+  Listener listener({"127.0.0.1", 0});
+  listener.listen();
+  Stream here;
+  here.start_connecting({"127.0.0.1", listener.port()});
+  auto there = listener.accept(10s);
+  must(here.await_connected(10s), "not connected");
+  const std::array<std::byte, 3> bytes{};
+  must(here.send(bytes, 10s).ok(), "not sent");
+  std::array<std::byte, 3> room{};
+  const auto got = there.receive(room, 10s, {.wait_all = true});
+  std::printf("stream: %zu bytes\n", got.bytes);
+}
+
+}  // namespace
+
+int main() {
+  try {
+    verbs();
+    connection();
+    message();
+    stream();
+    return 0;
+  } catch (const std::exception& error) {
+    std::printf("failed: %s\n", error.what());
+    return 1;
   }
 }

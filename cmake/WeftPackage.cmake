@@ -1,0 +1,28 @@
+# `cpack` makes a Debian package of everything that is installed; `./dev package` calls it.
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME weft)
+set(CPACK_PACKAGE_VENDOR Weft)
+set(CPACK_PACKAGE_CONTACT "The Weft project <weft@localhost>")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"An RDMA adapter in user space, which speaks iWARP over ordinary TCP sockets.
+Unmodified programs for libibverbs and librdmacm run on it without hardware,
+privileges or a kernel module: weft run -- PROGRAM.
+.
+Also a C++ library with verbs objects, connections, messages and streams, and
+an analyzer for captures of RDMA traffic.")
+# What the programs and libraries are linked to. Those of this package need each other.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib/weft)
+# Only those who compile against the C++ library need the headers; libraries are found at run time.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libibverbs-dev, librdmacm-dev")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "ibverbs-utils, perftest, rdmacm-utils, tshark")
+
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+include(CPack)
