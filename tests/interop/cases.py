@@ -14,6 +14,8 @@ PACKAGES = {
     "ibv_asyncwatch": "ibverbs-utils", "ibv_srq_pingpong": "ibverbs-utils",
     "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils",
     "pyverbs": "python3-pyverbs", "udaddy": "rdmacm-utils", "mckey": "rdmacm-utils",
+    "nc": "netcat-openbsd", "iperf3": "iperf3", "redis": "redis-server",
+    "memcached": "memcached",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
 }
 
