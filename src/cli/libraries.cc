@@ -18,10 +18,24 @@ files::path library_folder() {
   return {};
 }
 
+namespace {
+
+// A preloaded runtime of a sanitizer must stay the first.
+void put(const char* variable, const std::string& entry, bool first) {
+  const char* before = std::getenv(variable);
+  std::string list = entry;
+  if (before && *before) list = first ? entry + ":" + before : before + (":" + entry);
+  setenv(variable, list.c_str(), 1);
+}
+
+}  // namespace
+
 void prepend_library_path(const files::path& folder) {
-  const char* before = std::getenv("LD_LIBRARY_PATH");
-  const std::string path = before && *before ? folder.string() + ":" + before : folder.string();
-  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  put("LD_LIBRARY_PATH", folder.string(), true);
+}
+
+void append_preload(const files::path& folder) {
+  put("LD_PRELOAD", (folder / "libweft-sockets.so").string(), false);
 }
 
 }  // namespace weft::cli

@@ -10,5 +10,7 @@ namespace weft::cli {
 
 // Puts the folder first on the library path of the programs that this process starts.
 void prepend_library_path(const std::filesystem::path& folder);
+// The library that stands before the C library's sockets, also of programs that it starts.
+void append_preload(const std::filesystem::path& folder);
 
 }  // namespace weft::cli

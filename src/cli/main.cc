@@ -46,6 +46,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
   run->add_flag("--no-crc", options.no_crc, "Ask for no CRC (WEFT_CRC=0)");
+  run->add_flag("--sockets", options.sockets,
+                "Put the program's TCP connections on RDMA streams; =fallback also connects to "
+                "peers that speak plain TCP (WEFT_SOCKETS)")
+      ->type_name("[=fallback]");
   run->add_flag("-q,--quiet", options.quiet, "Do not say which device serves the program");
   return run;
 }

@@ -35,6 +35,7 @@ void set_variables(const RunOptions& options) {
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
   if (options.no_acknowledge) set("WEFT_ACK", "0");
   if (options.no_crc) set("WEFT_CRC", "0");
+  if (options.sockets == "fallback") set("WEFT_SOCKETS", "fallback");
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
 }
@@ -74,7 +75,7 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void announce(const std::string& name) {
+void announce(const std::string& name, bool streams) {
   const char* address = std::getenv("WEFT_ADDR");
   const char* capture = std::getenv("WEFT_CAPTURE");
   const char* personality = std::getenv("WEFT_PERSONALITY");
@@ -82,6 +83,7 @@ void announce(const std::string& name) {
   if (!personality || std::string_view(personality) != "iwarp") line += ", seen as RoCE";
   if (address && *address) line += fmt::format(", {}", address);
   line += fmt::format(") serves {}", name);
+  if (streams) line += ", its TCP sockets are RDMA streams";
   if (capture && *capture) line += fmt::format(", capture in {}", capture);
   say(line);
 }
@@ -102,6 +104,12 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
 }  // namespace
 
 int run(const RunOptions& options) {
+  const bool sockets = !options.sockets.empty();
+  if (sockets && options.sockets != "true" && options.sockets != "fallback") {
+    say_error(
+        fmt::format("--sockets={}: must be --sockets or --sockets=fallback", options.sockets));
+    return misused;
+  }
   set_variables(options);
   if (!check_variables()) return misused;
   warn_of_unknown_variables();
@@ -119,9 +127,11 @@ int run(const RunOptions& options) {
     return program.exit_status;
   }
   if (!program.warning.empty()) say(program.warning);
-  if (!options.quiet && !provider::environment_is_quiet()) announce(options.command.front());
+  if (!options.quiet && !provider::environment_is_quiet())
+    announce(options.command.front(), sockets);
   set("WEFT_QUIET", "1");  // said once for all processes
   prepend_library_path(folder);
+  if (sockets) append_preload(folder);
   raise_descriptor_limit();
   return execute(program.path, options.command);
 }

@@ -13,6 +13,7 @@ struct RunOptions {
   std::string personality;
   std::string progress;
   std::string port_offset;
+  std::string sockets;  // empty, "true" or "fallback"
   bool no_acknowledge = false;
   bool no_crc = false;
   bool quiet = false;

@@ -37,7 +37,7 @@ class Waker final : public stream::Stream::Watcher {
     streams_.push_back(std::move(stream));
     (void)streams_.back()->watch(this);
   }
-  void changed() noexcept override {
+  void changed(const stream::Stream::Readiness& /*now*/) noexcept override {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
   }

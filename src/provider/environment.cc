@@ -131,6 +131,11 @@ constexpr std::array table{
         "For programs written with the C++ library: they fail where it would be the other "
         "backend.",
         [](std::string_view value, Settings&) { return value == "embedded" || value == "system"; }},
+    Variable{
+        "WEFT_SOCKETS", "rdma", "rdma or fallback",
+        "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
+        "fallback: connect without RDMA, and say so.",
+        [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
 };
 
 std::string complaint(const Variable& variable, std::string_view value) {

@@ -203,6 +203,8 @@ Stream::Readiness Endpoint::readiness_now() const {
   ready.writable = over || can_send() || (flow_ && flow_->finished());
   ready.settled = !is_connecting();
   ready.over = over;
+  ready.ended = flow_ && flow_->end_seen();
+  ready.arrived_bytes = statistics_.bytes_received;
   return ready;
 }
 
@@ -219,7 +221,7 @@ void Endpoint::tell() {
   const auto ready = readiness_now();
   if (ready != told_) {
     told_ = ready;
-    for (Stream::Watcher* watcher : watchers_) watcher->changed();
+    for (Stream::Watcher* watcher : watchers_) watcher->changed(ready);
   }
   if (!queue_ || closed_) return;
   if (!queued_settled_ && (phase_ == Phase::open || failure_ != 0)) {
@@ -251,7 +253,8 @@ Stream::Readiness Endpoint::watch(Stream::Watcher* watcher) {
   watchers_.push_back(watcher);
   process();
   leave();
-  return readiness_now();
+  watcher->changed(told_);
+  return told_;
 }
 
 void Endpoint::unwatch(Stream::Watcher* watcher) {

@@ -9,6 +9,7 @@ namespace detail {
 
 Door::Door(const Address& address, const Options& options)
     : options_((check(options), options)), events_(options.backend), id_(events_) {
+  if (options.ipv6_only) id_.set_ipv6_only(true);
   id_.bind(address);
 }
 

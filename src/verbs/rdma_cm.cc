@@ -125,6 +125,13 @@ Id::Id(const EventChannel& channel, rdma_port_space space) {
 
 Id::Id(std::shared_ptr<detail::IdState> state) : state_(std::move(state)), raw_(state_->raw) {}
 
+void Id::set_ipv6_only(bool only) const {
+  int flag = only ? 1 : 0;
+  check_minus_one(state_->channel->table.set_option(raw_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY,
+                                                    &flag, sizeof flag),
+                  "cannot say which families may connect");
+}
+
 void Id::bind(const Address& address) const {
   const Resolved resolved(state_->channel->table, address, RAI_PASSIVE);
   if (state_->channel->table.bind_addr(raw_, resolved.source()) != 0) {

@@ -20,7 +20,8 @@ MAY_INCLUDE = {
     "capture": {"base", "wire"},
     "library": {"base"},
     "dropin": {"base", "provider", "stream"},
-    "interpose": {"base", "stream"},
+    # of provider the device of the drop-in, by its name
+    "interpose": {"base", "provider", "stream"},
     "fabric": {"base", "stream"},
     # of provider the table of environment variables, which knows no device
     "cli": {"base", "capture", "provider", "public"},

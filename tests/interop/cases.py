@@ -15,6 +15,8 @@ PACKAGES = {
     "ibv_uc_pingpong": "ibverbs-utils", "ibv_ud_pingpong": "ibverbs-utils",
     "pyverbs": "python3-pyverbs", "udaddy": "rdmacm-utils", "mckey": "rdmacm-utils",
     "fi_info": "libfabric-bin", "libfabric": "libfabric1",
+    "nc": "netcat-openbsd", "iperf3": "iperf3", "redis": "redis-server",
+    "memcached": "memcached",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
 }
 

@@ -31,6 +31,7 @@ import pyverbs  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
 import rsockets  # noqa: F401
+import sockets  # noqa: F401
 import targets  # noqa: F401
 import two_hosts  # noqa: F401
 import verbs_utils  # noqa: F401

@@ -53,6 +53,7 @@ struct Options {
   std::chrono::milliseconds linger = std::chrono::seconds(5);
   // How many buffers the peer may map for us to write into, up to 255.
   std::uint32_t mapped_buffers = 0;
+  bool ipv6_only = false;  // of a listener on an IPv6 address: IPv4 peers are not for it
   verbs::Backend backend = verbs::default_backend();
 };
 

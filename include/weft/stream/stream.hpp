@@ -159,20 +159,22 @@ class Stream {
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
 
   // For layers that stand on streams: is called with what the stream's readiness is, whenever that
-  // has changed, and must not call the stream.
+  // has changed, one call after the other, and must not call the stream.
   struct Readiness {
-    bool readable = false;  // receive() would return
-    bool writable = false;  // send() would take a byte, or fail
-    bool settled = false;   // no longer connecting
-    bool over = false;      // nothing can be sent or received any more but what is here
+    bool readable = false;            // receive() would return
+    bool writable = false;            // send() would take a byte, or fail
+    bool settled = false;             // no longer connecting
+    bool over = false;                // nothing can be sent or received any more but what is here
+    bool ended = false;               // the peer has sent its last byte
+    std::uint64_t arrived_bytes = 0;  // ever
     friend bool operator==(const Readiness&, const Readiness&) = default;
   };
   class Watcher {
    public:
     virtual ~Watcher() = default;
-    virtual void changed() noexcept = 0;
+    virtual void changed(const Readiness& now) noexcept = 0;
   };
-  // The watcher must live until it is taken away.
+  // The watcher is called once at least, and must live until it is taken away.
   WEFT_API Readiness watch(Watcher* watcher);
   WEFT_API void unwatch(Watcher* watcher);
   [[nodiscard]] WEFT_API Readiness readiness();

@@ -112,6 +112,8 @@ class Id {
   Id(Id&&) noexcept = default;
   Id& operator=(Id&&) noexcept = default;
 
+  // Before bind(): a listener on an IPv6 address takes no IPv4 peers. RDMA_OPTION_ID_AFONLY.
+  WEFT_API void set_ipv6_only(bool only) const;
   WEFT_API void bind(const Address& address) const;
   WEFT_API void listen(int backlog = 0) const;
   // RDMA_CM_EVENT_ADDR_RESOLVED follows, RDMA_CM_EVENT_ROUTE_RESOLVED after the second.

@@ -1,0 +1,112 @@
+#include "interpose/address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "weft/error.hpp"
+
+namespace weft::interpose {
+namespace {
+
+std::string text_of(int family, const void* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  return inet_ntop(family, address, text.data(), text.size());
+}
+
+stream::Address from_ipv4(const sockaddr_in& address, bool connecting) {
+  std::string host = text_of(AF_INET, &address.sin_addr);
+  if (connecting && address.sin_addr.s_addr == htonl(INADDR_ANY)) host = "127.0.0.1";
+  return {host, ntohs(address.sin_port)};
+}
+
+stream::Address from_ipv6(const sockaddr_in6& address, bool connecting) {
+  const std::uint16_t port = ntohs(address.sin6_port);
+  if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
+    return {text_of(AF_INET, &address.sin6_addr.s6_addr[12]), port};
+  }
+  if (connecting && IN6_IS_ADDR_UNSPECIFIED(&address.sin6_addr)) return {"::1", port};
+  std::string host = text_of(AF_INET6, &address.sin6_addr);
+  std::array<char, IF_NAMESIZE> name{};
+  if (address.sin6_scope_id != 0 && if_indextoname(address.sin6_scope_id, name.data())) {
+    host += std::string("%") + name.data();
+  }
+  return {host, port};
+}
+
+sockaddr_storage ipv4(const in_addr& host, std::uint16_t port, int family) {
+  sockaddr_storage made = no_address(family);
+  if (family == AF_INET) {
+    auto& address = reinterpret_cast<sockaddr_in&>(made);
+    address.sin_addr = host;
+    address.sin_port = htons(port);
+    return made;
+  }
+  auto& address = reinterpret_cast<sockaddr_in6&>(made);
+  address.sin6_addr.s6_addr[10] = address.sin6_addr.s6_addr[11] = 0xFF;
+  std::memcpy(&address.sin6_addr.s6_addr[12], &host, sizeof host);
+  address.sin6_port = htons(port);
+  return made;
+}
+
+}  // namespace
+
+stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connecting) {
+  if (!address || bytes < sizeof(sa_family_t)) throw Error(EINVAL, "no address");
+  if (address->sa_family == AF_INET && bytes >= sizeof(sockaddr_in)) {
+    sockaddr_in known{};
+    std::memcpy(&known, address, sizeof known);
+    return from_ipv4(known, connecting);
+  }
+  if (address->sa_family == AF_INET6 && bytes >= sizeof(sockaddr_in6)) {
+    sockaddr_in6 known{};
+    std::memcpy(&known, address, sizeof known);
+    return from_ipv6(known, connecting);
+  }
+  const bool is_known = address->sa_family == AF_INET || address->sa_family == AF_INET6;
+  throw Error(is_known ? EINVAL : EAFNOSUPPORT, "an address of another family");
+}
+
+sockaddr_storage no_address(int family) {
+  sockaddr_storage none{};
+  none.ss_family = static_cast<sa_family_t>(family);
+  return none;
+}
+
+sockaddr_storage from_text(const std::string& text, int family) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos) return no_address(family);
+  const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
+  std::string host = text.substr(0, colon);
+  if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
+  in_addr four{};
+  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return ipv4(four, port, family);
+  sockaddr_storage made = no_address(AF_INET6);
+  auto& address = reinterpret_cast<sockaddr_in6&>(made);
+  const auto percent = host.find('%');
+  if (percent != std::string::npos) {
+    address.sin6_scope_id = if_nametoindex(host.c_str() + percent + 1);
+    host.resize(percent);
+  }
+  address.sin6_port = htons(port);
+  if (inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return no_address(family);
+  return made;
+}
+
+socklen_t size_of(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+void give(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
+  if (!address || !bytes) return;
+  std::memcpy(address, &from, std::min(size_of(from), *bytes));
+  *bytes = size_of(from);
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,233 @@
+// Receiving and sending.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "interpose/address.h"
+#include "interpose/data.h"
+#include "interpose/export.h"
+#include "interpose/table.h"
+
+using namespace weft::interpose;
+
+namespace {
+
+// Does it with the stream behind the descriptor, or lets the kernel do it.
+template <typename Ours, typename Next>
+ssize_t either(int fd, const Ours& ours, const Next& next) {
+  const auto socket = find_stream(fd);
+  if (!socket) return next();
+  const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });
+  return done == piped ? next() : done;
+}
+
+void no_more_than(msghdr& message, int flags) {
+  message.msg_namelen = 0;
+  message.msg_controllen = 0;
+  message.msg_flags = flags & MSG_CMSG_CLOEXEC;
+}
+
+}  // namespace
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+WEFT_INTERPOSED ssize_t recv(int fd, void* into, size_t bytes, int flags) {
+  return either(
+      fd, [&](Socket& socket) { return receive(socket, into, bytes, flags); },
+      [&] { return next::recv(fd, into, bytes, flags); });
+}
+
+// A connected socket leaves the address alone, as TCP does.
+WEFT_INTERPOSED ssize_t recvfrom(int fd, void* into, size_t bytes, int flags, sockaddr* address,
+                                 socklen_t* address_bytes) {
+  return either(
+      fd,
+      [&](Socket& socket) {
+        const ssize_t got = receive(socket, into, bytes, flags);
+        if (got >= 0 && address && address_bytes) *address_bytes = 0;
+        return got;
+      },
+      [&] { return next::recvfrom(fd, into, bytes, flags, address, address_bytes); });
+}
+
+WEFT_INTERPOSED ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  return either(
+      fd,
+      [&](Socket& socket) {
+        const ssize_t got = receive(socket, message->msg_iov, message->msg_iovlen, flags);
+        if (got >= 0) no_more_than(*message, flags);
+        return got;
+      },
+      [&] { return next::recvmsg(fd, message, flags); });
+}
+
+WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags,
+                             timespec* timeout) {
+  if (!find_stream(fd)) return next::recvmmsg(fd, messages, count, flags, timeout);
+  unsigned done = 0;
+  while (done < count) {
+    const ssize_t got = recvmsg(fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
+    if (got < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done++].msg_len = static_cast<unsigned>(got);
+    if (got == 0) break;
+    if (flags & MSG_WAITFORONE) flags |= MSG_DONTWAIT;
+  }
+  return static_cast<int>(done);
+}
+
+WEFT_INTERPOSED ssize_t read(int fd, void* into, size_t bytes) {
+  return either(
+      fd, [&](Socket& socket) { return receive(socket, into, bytes, 0); },
+      [&] { return next::read(fd, into, bytes); });
+}
+
+WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
+  return either(
+      fd,
+      [&](Socket& socket) {
+        if (count < 0) return ssize_t{fail_with(EINVAL)};
+        return receive(socket, pieces, static_cast<size_t>(count), 0);
+      },
+      [&] { return next::readv(fd, pieces, count); });
+}
+
+WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at, int flags) {
+  if (at == -1 && find_stream(fd)) return readv(fd, pieces, count);
+  return next::preadv2(fd, pieces, count, at, flags);
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+WEFT_INTERPOSED ssize_t send(int fd, const void* from, size_t bytes, int flags) {
+  return either(
+      fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
+      [&] { return next::send(fd, from, bytes, flags); });
+}
+
+// TCP does not look at the address of a connected socket.
+WEFT_INTERPOSED ssize_t sendto(int fd, const void* from, size_t bytes, int flags,
+                               const sockaddr* address, socklen_t address_bytes) {
+  return either(
+      fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
+      [&] { return next::sendto(fd, from, bytes, flags, address, address_bytes); });
+}
+
+WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return either(
+      fd,
+      [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
+      [&] {
+        pipe_passed_descriptors(*message);
+        return next::sendmsg(fd, message, flags);
+      });
+}
+
+WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  unsigned done = 0;
+  while (done < count) {
+    const ssize_t sent = sendmsg(fd, &messages[done].msg_hdr, flags);
+    if (sent < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done++].msg_len = static_cast<unsigned>(sent);
+  }
+  return static_cast<int>(done);
+}
+
+WEFT_INTERPOSED ssize_t write(int fd, const void* from, size_t bytes) {
+  return either(
+      fd, [&](Socket& socket) { return send(socket, from, bytes, 0); },
+      [&] { return next::write(fd, from, bytes); });
+}
+
+WEFT_INTERPOSED ssize_t writev(int fd, const iovec* pieces, int count) {
+  return either(
+      fd,
+      [&](Socket& socket) {
+        if (count < 0) return ssize_t{fail_with(EINVAL)};
+        return send(socket, pieces, static_cast<size_t>(count), 0);
+      },
+      [&] { return next::writev(fd, pieces, count); });
+}
+
+WEFT_INTERPOSED ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t at, int flags) {
+  if (at == -1 && find_stream(fd)) return writev(fd, pieces, count);
+  return next::pwritev2(fd, pieces, count, at, flags);
+}
+
+// --- Files ---------------------------------------------------------------------------------------
+
+namespace {
+
+ssize_t send_file(Socket& socket, int from, off_t* at, size_t bytes) {
+  std::array<char, 65536> piece;
+  size_t done = 0;
+  while (done < bytes) {
+    const size_t most = std::min(piece.size(), bytes - done);
+    const off_t here = at ? *at + static_cast<off_t>(done) : lseek(from, 0, SEEK_CUR);
+    const ssize_t got = here < 0 ? -1 : pread(from, piece.data(), most, here);
+    if (got <= 0) {
+      if (got < 0 && done == 0) return -1;
+      break;
+    }
+    const ssize_t sent = send(socket, piece.data(), static_cast<size_t>(got), 0);
+    if (sent < 0) {
+      if (done == 0) return sent;
+      break;
+    }
+    done += static_cast<size_t>(sent);
+    if (!at) lseek(from, here + sent, SEEK_SET);
+    if (sent < got) break;
+  }
+  if (at) *at += static_cast<off_t>(done);
+  return static_cast<ssize_t>(done);
+}
+
+}  // namespace
+
+WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
+  return either(
+      to, [&](Socket& socket) { return send_file(socket, from, at, bytes); },
+      [&] { return next::sendfile(to, from, at, bytes); });
+}
+
+// The kernel moves these bytes without asking anybody, so it has to have them.
+WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t bytes,
+                               unsigned flags) {
+  for (const int fd : {from, to}) {
+    const auto socket = find_stream(fd);
+    if (socket && !guarded([&] { return socket->become_pipe() ? 1 : 0; })) {
+      return fail_with(ENOTCONN);
+    }
+  }
+  return next::splice(from, from_at, to, to_at, bytes, flags);
+}
+
+// --- Other names, of programs that were compiled with checks or for large files
+// -------------------
+
+WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
+  return sendfile(to, from, at, bytes);
+}
+WEFT_INTERPOSED ssize_t __read_chk(int fd, void* into, size_t bytes, size_t room) {
+  if (bytes > room) std::abort();
+  return read(fd, into, bytes);
+}
+WEFT_INTERPOSED ssize_t __recv_chk(int fd, void* into, size_t bytes, size_t room, int flags) {
+  if (bytes > room) std::abort();
+  return recv(fd, into, bytes, flags);
+}
+WEFT_INTERPOSED ssize_t __recvfrom_chk(int fd, void* into, size_t bytes, size_t room, int flags,
+                                       sockaddr* address, socklen_t* address_bytes) {
+  if (bytes > room) std::abort();
+  return recvfrom(fd, into, bytes, flags, address, address_bytes);
+}
+WEFT_INTERPOSED ssize_t __read(int fd, void* into, size_t bytes) {
+  return read(fd, into, bytes);
+}
+WEFT_INTERPOSED ssize_t __write(int fd, const void* from, size_t bytes) {
+  return write(fd, from, bytes);
+}
+WEFT_INTERPOSED ssize_t __send(int fd, const void* from, size_t bytes, int flags) {
+  return send(fd, from, bytes, flags);
+}

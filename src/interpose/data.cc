@@ -1,0 +1,191 @@
+#include "interpose/data.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+
+namespace weft::interpose {
+namespace {
+
+// To be woken takes longer than most answers.
+constexpr std::chrono::microseconds spin{50};
+
+template <typename Byte>
+std::size_t total_of(std::span<std::span<Byte>> pieces) {
+  std::size_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
+template <typename Byte>
+void drop(std::span<std::span<Byte>> pieces, std::size_t bytes) {
+  for (auto& piece : pieces) {
+    const std::size_t part = std::min(piece.size(), bytes);
+    piece = piece.subspan(part);
+    bytes -= part;
+  }
+}
+
+// Calls `attempt` until it answers something else than would-block, or the time is over.
+template <typename Attempt>
+stream::Outcome spin_on(const Attempt& attempt) {
+  const auto until = std::chrono::steady_clock::now() + spin;
+  stream::Outcome outcome = attempt();
+  while (outcome.would_block() && std::chrono::steady_clock::now() < until) {
+    sched_yield();  // the other side may need this processor to answer
+    outcome = attempt();
+  }
+  return outcome;
+}
+
+bool waits(const Socket& socket, int flags) {
+  return !socket.nonblocking() && !(flags & MSG_DONTWAIT);
+}
+
+// Why there is no stream.
+int nothing_there(const Socket& socket, int otherwise) {
+  if (socket.phase() == Socket::Phase::connecting) return EAGAIN;
+  return socket.phase() == Socket::Phase::lost ? EOPNOTSUPP : otherwise;
+}
+
+ssize_t broken_pipe(int flags) {
+  if (!(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+  return fail_with(EPIPE);
+}
+
+// Sockets say the end as often as they are asked, and a loss once.
+ssize_t no_more_to_receive(Socket& socket, const stream::Outcome& outcome) {
+  if (outcome.end() || outcome.error_number == ESHUTDOWN || !socket.tell_loss()) return 0;
+  return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
+}
+
+ssize_t no_more_to_send(Socket& socket, const stream::Outcome& outcome, int flags) {
+  if (outcome.error_number == EPIPE || !socket.tell_loss()) return broken_pipe(flags);
+  return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
+}
+
+// MSG_TRUNC: the bytes are not wanted.
+ssize_t discard(Socket& socket, std::size_t bytes, int flags) {
+  std::array<std::byte, 65536> ignored;
+  return receive(socket, ignored.data(), std::min(bytes, ignored.size()), flags & ~MSG_TRUNC);
+}
+
+ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags) {
+  const stream::ReceiveFlags how{.peek = (flags & MSG_PEEK) != 0};
+  const bool all = (flags & MSG_WAITALL) != 0;
+  if (all && how.peek && waits(socket, flags)) {
+    const auto outcome = stream.receive(into, Deadline::never(), {.peek = true, .wait_all = true});
+    return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : no_more_to_receive(socket, outcome);
+  }
+  const std::size_t total = total_of(into);
+  std::size_t done = 0;
+  const auto attempt = [&] { return stream.receive(into, Deadline::now(), how); };
+  while (true) {
+    if (socket.read_shut()) return static_cast<ssize_t>(done);
+    const bool wait = waits(socket, flags);
+    const auto outcome = wait ? spin_on(attempt) : attempt();
+    if (outcome.ok()) {
+      done += outcome.bytes;
+      drop(into, outcome.bytes);
+      if (done == total || !all || !wait) return static_cast<ssize_t>(done);
+      continue;
+    }
+    if (!outcome.would_block()) {
+      return done > 0 ? static_cast<ssize_t>(done) : no_more_to_receive(socket, outcome);
+    }
+    const int failed = wait ? socket.shadow().await_readable() : EAGAIN;
+    if (failed == EAGAIN || failed == EINTR) {
+      return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);
+    }
+    if (socket.phase() == Socket::Phase::piped)
+      return done > 0 ? static_cast<ssize_t>(done) : piped;
+  }
+}
+
+}  // namespace
+
+ssize_t receive(Socket& socket, Into into, int flags) {
+  constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC |
+                        MSG_TRUNC | MSG_ERRQUEUE;
+  if (flags & MSG_OOB) return fail_with(EINVAL);  // as where there is none
+  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  if (flags & MSG_ERRQUEUE) return fail_with(EAGAIN);
+  const auto stream = socket.stream();
+  if (!stream) return fail_with(nothing_there(socket, ENOTCONN));
+  if (flags & MSG_TRUNC) return discard(socket, total_of(into), flags);
+  if (total_of(into) == 0) return 0;
+  return receive_all(socket, *stream, into, flags);
+}
+
+ssize_t send(Socket& socket, From from, int flags) {
+  constexpr int known =
+      MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_WAITALL | MSG_EOR | MSG_ZEROCOPY | MSG_CONFIRM;
+  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  const auto stream = socket.stream();
+  if (!stream) {
+    const int error = nothing_there(socket, EPIPE);
+    return error == EPIPE ? broken_pipe(flags) : fail_with(error);
+  }
+  const std::size_t total = total_of(from);
+  std::size_t done = 0;
+  while (done < total) {
+    const auto attempt = [&] { return stream->send(from, Deadline::now()); };
+    const bool wait = waits(socket, flags);
+    const auto outcome = wait ? spin_on(attempt) : attempt();
+    if (outcome.ok()) {
+      done += outcome.bytes;
+      drop(from, outcome.bytes);
+      if (!wait) break;
+      continue;
+    }
+    if (!outcome.would_block()) {
+      return done > 0 ? static_cast<ssize_t>(done) : no_more_to_send(socket, outcome, flags);
+    }
+    const int failed = wait ? socket.shadow().await_writable(socket.send_timeout_ms()) : EAGAIN;
+    if (failed == EAGAIN) return done > 0 ? static_cast<ssize_t>(done) : fail_with(EAGAIN);
+    if (socket.phase() == Socket::Phase::piped)
+      return done > 0 ? static_cast<ssize_t>(done) : piped;
+  }
+  return static_cast<ssize_t>(done);
+}
+
+ssize_t receive(Socket& socket, void* into, std::size_t bytes, int flags) {
+  std::span<std::byte> piece(static_cast<std::byte*>(into), bytes);
+  return receive(socket, std::span(&piece, 1), flags);
+}
+
+ssize_t send(Socket& socket, const void* from, std::size_t bytes, int flags) {
+  std::span<const std::byte> piece(static_cast<const std::byte*>(from), bytes);
+  return send(socket, std::span(&piece, 1), flags);
+}
+
+namespace {
+
+template <typename Byte>
+std::vector<std::span<Byte>> spans_of(const iovec* pieces, std::size_t count) {
+  if (count > IOV_MAX) throw Error(EINVAL, "too many pieces");
+  std::vector<std::span<Byte>> spans;
+  spans.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    spans.emplace_back(static_cast<Byte*>(pieces[i].iov_base), pieces[i].iov_len);
+  }
+  return spans;
+}
+
+}  // namespace
+
+ssize_t receive(Socket& socket, const iovec* pieces, std::size_t count, int flags) {
+  auto spans = spans_of<std::byte>(pieces, count);
+  return receive(socket, Into(spans), flags);
+}
+
+ssize_t send(Socket& socket, const iovec* pieces, std::size_t count, int flags) {
+  auto spans = spans_of<const std::byte>(pieces, count);
+  return send(socket, From(spans), flags);
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,37 @@
+#include "interpose/descriptor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+#include "weft/error.hpp"
+
+namespace weft::interpose {
+namespace {
+
+constexpr rlim_t high_enough = 2048;
+
+int duplicate_high(int fd) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
+  const auto from = static_cast<std::intptr_t>(std::min<rlim_t>(limit.rlim_cur / 2, high_enough));
+  return next::fcntl(fd, F_DUPFD_CLOEXEC, reinterpret_cast<void*>(from));
+}
+
+}  // namespace
+
+Descriptor out_of_the_way(Descriptor low) {
+  const int high = duplicate_high(low.get());
+  return high < 0 ? std::move(low) : Descriptor(high);
+}
+
+Descriptor copy_of(int fd) {
+  const int high = duplicate_high(fd);
+  if (high < 0) throw Error(errno, "no descriptor left for a socket");
+  return Descriptor(high);
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,89 @@
+// The functions that ours stand before: those of the C library, or of the next preloaded one.
+#pragma once
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace weft::interpose::next {
+
+template <typename Signature>
+class Function;
+
+// Found when it is first called. Has no destructor: programs call to their very end.
+template <typename Result, typename... Arguments>
+class Function<Result(Arguments...)> {
+ public:
+  constexpr explicit Function(const char* name) : name_(name) {}
+  Result operator()(Arguments... arguments) const {
+    auto* found = found_.load(std::memory_order_relaxed);
+    if (!found) found = find();
+    return found(arguments...);
+  }
+
+ private:
+  using Pointer = Result (*)(Arguments...);
+  Pointer find() const {
+    auto* const found = reinterpret_cast<Pointer>(dlsym(RTLD_NEXT, name_));
+    if (!found) std::abort();  // the C library has them all
+    found_.store(found, std::memory_order_relaxed);
+    return found;
+  }
+
+  const char* name_;
+  mutable std::atomic<Pointer> found_{nullptr};
+};
+
+inline constinit Function<int(int, int, int)> socket{"socket"};
+inline constinit Function<int(int, const sockaddr*, socklen_t)> bind{"bind"};
+inline constinit Function<int(int, int)> listen{"listen"};
+inline constinit Function<int(int, sockaddr*, socklen_t*, int)> accept4{"accept4"};
+inline constinit Function<int(int, sockaddr*, socklen_t*)> accept{"accept"};
+inline constinit Function<int(int, const sockaddr*, socklen_t)> connect{"connect"};
+inline constinit Function<int(int, int)> shutdown{"shutdown"};
+inline constinit Function<int(int, sockaddr*, socklen_t*)> getsockname{"getsockname"};
+inline constinit Function<int(int, sockaddr*, socklen_t*)> getpeername{"getpeername"};
+inline constinit Function<int(int, int, int, const void*, socklen_t)> setsockopt{"setsockopt"};
+inline constinit Function<int(int, int, int, void*, socklen_t*)> getsockopt{"getsockopt"};
+inline constinit Function<ssize_t(int, void*, size_t)> read{"read"};
+inline constinit Function<ssize_t(int, const iovec*, int)> readv{"readv"};
+inline constinit Function<ssize_t(int, const iovec*, int, off_t, int)> preadv2{"preadv2"};
+inline constinit Function<ssize_t(int, void*, size_t, int)> recv{"recv"};
+inline constinit Function<ssize_t(int, void*, size_t, int, sockaddr*, socklen_t*)> recvfrom{
+    "recvfrom"};
+inline constinit Function<ssize_t(int, msghdr*, int)> recvmsg{"recvmsg"};
+inline constinit Function<int(int, mmsghdr*, unsigned, int, timespec*)> recvmmsg{"recvmmsg"};
+inline constinit Function<ssize_t(int, const void*, size_t)> write{"write"};
+inline constinit Function<ssize_t(int, const iovec*, int)> writev{"writev"};
+inline constinit Function<ssize_t(int, const iovec*, int, off_t, int)> pwritev2{"pwritev2"};
+inline constinit Function<ssize_t(int, const void*, size_t, int)> send{"send"};
+inline constinit Function<ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t)>
+    sendto{"sendto"};
+inline constinit Function<ssize_t(int, const msghdr*, int)> sendmsg{"sendmsg"};
+inline constinit Function<int(int, mmsghdr*, unsigned, int)> sendmmsg{"sendmmsg"};
+inline constinit Function<ssize_t(int, int, off_t*, size_t)> sendfile{"sendfile"};
+inline constinit Function<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)> splice{"splice"};
+inline constinit Function<int(int)> close{"close"};
+inline constinit Function<int(unsigned, unsigned, int)> close_range{"close_range"};
+inline constinit Function<void(int)> closefrom{"closefrom"};
+inline constinit Function<int(int)> dup{"dup"};
+inline constinit Function<int(int, int)> dup2{"dup2"};
+inline constinit Function<int(int, int, int)> dup3{"dup3"};
+inline constinit Function<int(int, int, void*)> fcntl{"fcntl64"};
+inline constinit Function<int(int, unsigned long, void*)> ioctl{"ioctl"};
+inline constinit Function<FILE*(int, const char*)> fdopen{"fdopen"};
+inline constinit Function<int(int, const char*, va_list)> vdprintf{"vdprintf"};
+inline constinit Function<int(int, int, int, epoll_event*)> epoll_ctl{"epoll_ctl"};
+inline constinit Function<void(int)> exit_at_once{"_exit"};
+inline constinit Function<int(pollfd*, nfds_t, int)> poll{"poll"};
+
+}  // namespace weft::interpose::next

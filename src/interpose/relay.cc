@@ -1,0 +1,150 @@
+#include "interpose/relay.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+
+#include "interpose/socket.h"
+#include "weft/error.hpp"
+
+namespace weft::interpose {
+namespace {
+
+constexpr std::size_t piece_bytes = 65536;
+using Bytes = std::span<std::byte>;
+
+constinit std::atomic<int> running{0};
+
+// What the program is connected to. Each call waits.
+class Far {
+ public:
+  virtual ~Far() = default;
+  virtual ssize_t receive(Bytes into) = 0;  // 0: the end, negative: lost
+  virtual bool send(std::span<const std::byte> bytes) = 0;
+  virtual void finish() = 0;
+  virtual void close() = 0;
+};
+
+class FarStream final : public Far {
+ public:
+  explicit FarStream(std::shared_ptr<stream::Stream> stream) : stream_(std::move(stream)) {}
+  ssize_t receive(Bytes into) override {
+    const auto outcome = stream_->receive(into);
+    if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
+    return outcome.end() || outcome.error_number == ESHUTDOWN ? 0 : -1;
+  }
+  bool send(std::span<const std::byte> bytes) override {
+    return stream_->send(bytes).bytes == bytes.size();
+  }
+  void finish() override { stream_->finish(); }
+  void close() override { stream_->close(stream_->options().linger); }
+
+ private:
+  std::shared_ptr<stream::Stream> stream_;
+};
+
+bool send_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = next::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+class FarPlain final : public Far {
+ public:
+  explicit FarPlain(Descriptor socket) : socket_(std::move(socket)) {}
+  ssize_t receive(Bytes into) override {
+    return next::recv(socket_.get(), into.data(), into.size(), 0);
+  }
+  bool send(std::span<const std::byte> bytes) override { return send_all(socket_.get(), bytes); }
+  void finish() override { next::shutdown(socket_.get(), SHUT_WR); }
+  void close() override { next::shutdown(socket_.get(), SHUT_RDWR); }
+
+ private:
+  Descriptor socket_;
+};
+
+struct Relay {
+  Relay(Descriptor its_pipe, std::unique_ptr<Far> its_far)
+      : pipe(std::move(its_pipe)), far(std::move(its_far)) {
+    ++running;
+  }
+  ~Relay() { --running; }
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  void towards_program() {
+    std::array<std::byte, piece_bytes> piece;
+    while (true) {
+      const ssize_t got = far->receive(piece);
+      if (got <= 0) {
+        next::shutdown(pipe.get(), got == 0 ? SHUT_WR : SHUT_RDWR);
+        return;
+      }
+      if (!send_all(pipe.get(), Bytes(piece).first(static_cast<std::size_t>(got)))) return;
+    }
+  }
+
+  void from_program() {
+    std::array<std::byte, piece_bytes> piece;
+    bool takes = true;
+    while (takes) {
+      const ssize_t got = next::recv(pipe.get(), piece.data(), piece.size(), 0);
+      if (got <= 0) break;
+      takes = far->send(Bytes(piece).first(static_cast<std::size_t>(got)));
+    }
+    if (takes) {
+      far->finish();
+    } else {
+      next::shutdown(pipe.get(), SHUT_RDWR);
+    }
+    // It still may receive; POLLHUP says that it has closed.
+    pollfd gone{pipe.get(), 0, 0};
+    while (next::poll(&gone, 1, -1) < 0 && errno == EINTR) {
+    }
+    far->close();
+  }
+
+  Descriptor pipe;
+  std::unique_ptr<Far> far;
+};
+
+template <typename Direction>
+void start(const std::shared_ptr<Relay>& relay, Direction direction) {
+  start_thread([relay, direction] {
+    try {
+      (relay.get()->*direction)();
+    } catch (const std::exception&) {
+      next::shutdown(relay->pipe.get(), SHUT_RDWR);  // the other direction ends by that
+      relay->far->close();
+    }
+  });
+}
+
+void run(Descriptor pipe, std::unique_ptr<Far> far) {
+  const auto relay = std::make_shared<Relay>(std::move(pipe), std::move(far));
+  start(relay, &Relay::towards_program);
+  start(relay, &Relay::from_program);
+}
+
+}  // namespace
+
+void relay(Descriptor pipe, std::shared_ptr<stream::Stream> stream) {
+  run(std::move(pipe), std::make_unique<FarStream>(std::move(stream)));
+}
+
+void relay(Descriptor pipe, Descriptor plain) {
+  run(std::move(pipe), std::make_unique<FarPlain>(std::move(plain)));
+}
+
+int running_relays() {
+  return running;
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,118 @@
+#include "interpose/table.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+namespace weft::interpose {
+namespace {
+
+// Beyond that descriptors are looked for in the map itself.
+constexpr std::size_t flagged_descriptors = 65536;
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<int, std::shared_ptr<Socket>> sockets;
+};
+
+// Never destroyed: threads of the program may use it until the process has gone.
+Table& table() {
+  static Table* const made = new Table();
+  return *made;
+}
+
+// Of descriptors that may be ours.
+constinit std::array<std::atomic<bool>, flagged_descriptors> flags{};
+constinit std::atomic<pid_t> owner{0};
+
+bool may_be_ours(int fd) {
+  if (fd < 0) return false;
+  const auto index = static_cast<std::size_t>(fd);
+  return index >= flags.size() ? owner != 0 : flags[index].load(std::memory_order_acquire);
+}
+
+void set_flag(int fd, bool ours) {
+  const auto index = static_cast<std::size_t>(fd);
+  if (index < flags.size()) flags[index].store(ours, std::memory_order_release);
+}
+
+pid_t this_process() {
+  return static_cast<pid_t>(syscall(SYS_getpid));  // the C library might remember the parent's
+}
+
+}  // namespace
+
+std::shared_ptr<Socket> find(int fd) {
+  if (!may_be_ours(fd)) return nullptr;
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().sockets.find(fd);
+  return found == table().sockets.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Socket> find_stream(int fd) {
+  auto socket = find(fd);
+  return socket && socket->phase() != Socket::Phase::piped ? socket : nullptr;
+}
+
+void put(int fd, std::shared_ptr<Socket> socket) {
+  forget(fd);
+  socket->retain();
+  const std::lock_guard lock(table().mutex);
+  owner = this_process();
+  table().sockets[fd] = std::move(socket);
+  set_flag(fd, true);
+}
+
+void forget(int fd) {
+  if (!may_be_ours(fd) || !table_is_ours()) return;
+  std::shared_ptr<Socket> socket;
+  {
+    const std::lock_guard lock(table().mutex);
+    const auto found = table().sockets.find(fd);
+    if (found == table().sockets.end()) return;
+    socket = std::move(found->second);
+    table().sockets.erase(found);
+    set_flag(fd, false);
+  }
+  socket->let_go();
+}
+
+void forget_range(unsigned first, unsigned last) {
+  std::vector<int> ours;
+  {
+    const std::lock_guard lock(table().mutex);
+    for (const auto& [fd, socket] : table().sockets) {
+      const auto number = static_cast<unsigned>(fd);
+      if (number >= first && number <= last) ours.push_back(fd);
+    }
+  }
+  for (const int fd : ours) forget(fd);
+}
+
+bool table_is_ours() {
+  return owner == this_process();
+}
+
+std::vector<std::shared_ptr<Socket>> all_sockets() {
+  std::vector<std::shared_ptr<Socket>> all;
+  for (const auto& [fd, socket] : table().sockets) {
+    if (std::find(all.begin(), all.end(), socket) == all.end()) all.push_back(socket);
+  }
+  return all;
+}
+
+void lock_table() {
+  table().mutex.lock();
+}
+
+void unlock_table() {
+  if (owner != 0) owner = this_process();
+  table().mutex.unlock();
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,185 @@
+"""Ordinary TCP programs under `weft run --sockets`: nc, iperf3, redis, memcached, and one of ours
+that does call by call what the kernel's sockets do."""
+
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+
+import cases
+import harness
+from harness import need
+
+OURS = ("--sockets",)
+FALLBACK = ("--sockets=fallback",)
+# What `weft run` says before the program does.
+_ANNOUNCED = re.compile(r"^weft: weft0 .* its TCP sockets are RDMA streams")
+
+
+def said_by(side):
+    return [line for line in side.lines if not _ANNOUNCED.match(line)]
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def random_file(stage, name, size):
+    path = stage.scratch(name)
+    with open(path, "wb") as file:
+        file.write(random.Random(harness.seed()).randbytes(size))
+    return path
+
+
+@cases.case("sockets.calls")
+def same_calls(stage):
+    """Every line that the program prints with the kernel's sockets, it prints with streams."""
+    program = harness.companion("socket_calls")
+    plain = stage.plain("kernel", program)
+    plain.finish()
+    ours = stage.start("streams", program, options=OURS)
+    ours.finish()
+    need(plain.lines[-1] == "all done", "the program did not reach its end")
+    for wanted, found in zip(plain.lines, said_by(ours)):
+        need(wanted == found, f"the kernel's sockets: {wanted!r}, ours: {found!r}")
+    need(len(plain.lines) == len(said_by(ours)), "one of them says more")
+
+
+def copy_by_nc(stage, port, sender_options, receiver_options, **how):
+    """nc to nc; the receiver's standard output is the copy."""
+    source = random_file(stage, "source", 3_000_001)
+    copy = stage.scratch("copy")
+    shell = ["sh", "-c", 'exec "$@" >"$0"', copy]
+    receiver = stage.start("receiver", *shell, harness.installed("nc"), "-l", "-N", "127.0.0.1",
+                           port, options=receiver_options, **how)
+    receiver.await_listening(port)
+    shell[2:] = ['exec "$@" <"$0"', source]
+    sender = stage.start("sender", *shell, harness.installed("nc"), "-N", "127.0.0.1", port,
+                         options=sender_options)
+    sender.finish()
+    receiver.finish()
+    need(digest(source) == digest(copy), "the copy differs")
+
+
+@cases.case("nc.file")
+def nc_file(stage):
+    """The bytes arrive, and they went by RDMA writes."""
+    capture = stage.scratch("nc.pcapng")
+    copy_by_nc(stage, harness.free_port(), (*OURS, "--capture", capture), OURS)
+    done = subprocess.run([harness.weft(), "dissect", "--json", "--operations", capture],
+                          capture_output=True, text=True, check=False,
+                          env=harness.clean_environment())
+    written = 0
+    for line in done.stdout.splitlines():
+        entry = json.loads(line)
+        if entry.get("type") == "operation" and "write" in str(entry.get("kind", "")).lower():
+            written += entry.get("bytes", 0)
+    need(written >= 3_000_001, f"only {written} bytes were written by RDMA")
+
+
+@cases.case("nc.to_plain")
+def nc_to_plain(stage):
+    """A plain TCP server is named, and the connection fails."""
+    port = harness.free_port()
+    stage.plain("server", harness.installed("nc"), "-l", "-k", "127.0.0.1",
+                port).await_listening(port)
+    client = stage.start("client", "nc", "-v", "-N", "127.0.0.1", port, options=OURS)
+    client.finish(status=1)
+    need(f"127.0.0.1:{port} speaks plain TCP" in client.output, "the peer is not named")
+    need("Protocol not supported" in client.output, "the program does not know why")
+
+
+@cases.case("nc.fallback")
+def nc_fallback(stage):
+    """With --sockets=fallback it is connected all the same, which is said."""
+    port, address = harness.free_port(), "127.0.0.1"
+    server = stage.plain("server", harness.installed("nc"), "-l", "-k", address, port)
+    server.await_listening(port)
+    client = stage.start("client", "nc", "-N", address, port, options=FALLBACK, say=True)
+    client.say("hello")
+    client.expect("speaks plain TCP: connected without RDMA")
+    server.expect("hello$")
+    client.end_input()
+    client.signal(signal.SIGTERM)
+
+
+def _iperf3(*options):
+    def run(stage):
+        port = harness.free_port()
+        server = stage.start("server", "iperf3", "-s", "-1", "-p", port, options=OURS)
+        server.await_listening(port)
+        client = stage.start("client", "iperf3", "-c", "127.0.0.1", "-p", port, "-J", *options,
+                             options=OURS)
+        client.finish()
+        server.finish()
+        text = client.output
+        result = json.loads(text[text.index("{"):text.rindex("}") + 1])
+        sent, received = (result["end"][f"sum_{way}"]["bytes"] for way in ("sent", "received"))
+        need(sent == received > 0, f"{sent} bytes were sent, {received} received")
+
+    return run
+
+
+# -n: an amount, so that it takes what it takes.
+cases.add("iperf3.forth", _iperf3("-n", "64M"))
+cases.add("iperf3.back", _iperf3("-n", "64M", "-R"))
+cases.add("iperf3.parallel", _iperf3("-n", "64M", "-P", "4"))
+
+
+@cases.case("redis.benchmark")
+def redis_benchmark(stage):
+    port = harness.free_port()
+    server = stage.start("server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save",
+                         "", "--dir", os.path.dirname(stage.scratch("x")), options=OURS)
+    server.expect("Ready to accept connections")
+    bench = stage.start("client", "redis-benchmark", "-p", port, "-n", "5000", "-c", "20", "-q",
+                        "-t", "ping,set,get,lpush,lrange_100", options=OURS)
+    bench.finish()
+    harness.need_no_trouble(bench)
+    need(re.search(r"GET: [\d.]+ requests per second", bench.output), "no result")
+    need(re.search(r"LRANGE_100 .* requests per second", bench.output), "no result at the end")
+    # A child of the server writes what it has, while connections are open.
+    tool = ["redis-cli", "-p", port]
+    stage.start("set", *tool, "SET", "thread", "weft", options=OURS).finish()
+    stage.start("save", *tool, "BGSAVE", options=OURS).expect("Background saving started")
+    server.expect("Background saving terminated with success")
+    stage.start("get", *tool, "GET", "thread", options=OURS).expect("^weft$")
+    stage.start("stop", *tool, "SHUTDOWN", "NOSAVE", options=OURS).finish()
+    server.finish()
+
+
+_MEMCACHED_CLIENT = """
+import socket, sys
+def line(file): return file.readline().rstrip(b"\\r\\n").decode()
+connections = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(8)]
+for number, connection in enumerate(connections):
+    value = bytes([65 + number]) * (1 + 50000 * number)
+    connection.sendall(b"set k%d 0 0 %d\\r\\n" % (number, len(value)) + value + b"\\r\\n")
+    assert connection.recv(100) == b"STORED\\r\\n"
+for number, connection in enumerate(reversed(connections)):
+    connection.sendall(b"get k%d\\r\\n" % number)
+    with connection.makefile("rb") as answer:
+        head = line(answer).split()
+        body = answer.read(int(head[3]))
+        assert head[0] == "VALUE" and body == bytes([65 + number]) * (1 + 50000 * number)
+        assert line(answer) == "" and line(answer) == "END"
+    connection.close()
+print("every value came back")
+"""
+
+
+@cases.case("memcached.values")
+def memcached_values(stage):
+    """Several threads, each with an epoll of its own; the client is Python's socket module."""
+    port = harness.free_port()
+    user = ["-u", "nobody"] if os.geteuid() == 0 else []
+    server = stage.start("server", "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", *user,
+                         options=OURS)
+    server.await_listening(port)
+    client = stage.start("client", "python3", "-c", _MEMCACHED_CLIENT, port, options=OURS)
+    client.expect("every value came back")
+    client.finish()
