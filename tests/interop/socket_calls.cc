@@ -473,11 +473,28 @@ void forks() {
     close(here);
     waitpid(child, nullptr, 0);
   }
-  Pair pair;
+  close(listener);
+  const Pair pair(SOCK_NONBLOCK);
   tell("another program", std::system("true"));
   say(pair.here, "afterwards");
+  await(pair.there, POLLIN);
   tell("in the parent", receive_text(pair.there));
-  close(listener);
+  // A child that has nothing to do with the connections, as one that saves what a server has.
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  for (const char* word : {"as", "before"}) {
+    say(pair.here, word);
+    await(pair.there, POLLIN);
+    say(pair.there, receive_text(pair.there).c_str());
+    tell("in the parent still", receive_text(pair.here));
+  }
+  sockaddr_in name{};
+  socklen_t bytes = sizeof name;
+  getpeername(pair.there, reinterpret_cast<sockaddr*>(&name), &bytes);
+  const auto port = name.sin_port;
+  getsockname(pair.here, reinterpret_cast<sockaddr*>(&name), &bytes);
+  tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
 }
 
 void files() {
