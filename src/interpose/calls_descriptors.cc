@@ -79,7 +79,7 @@ bool piped_for(int fd) {
 
 namespace weft::interpose {
 
-void pipe_passed_descriptors(const msghdr& message) {
+bool pipe_passed_descriptors(const msghdr& message) {
   auto& all = const_cast<msghdr&>(message);
   for (cmsghdr* part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -87,9 +87,13 @@ void pipe_passed_descriptors(const msghdr& message) {
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      (void)piped_for(fd);
+      if (piped_for(fd)) continue;
+      say("a socket can be passed to another process while it is connected, and not else");
+      errno = EOPNOTSUPP;
+      return false;
     }
   }
+  return true;
 }
 
 }  // namespace weft::interpose
@@ -144,10 +148,7 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const auto socket = find_stream(fd);
-  if (!socket) {
-    if (const auto any = find(fd); any && request == FIONBIO) any->set_nonblocking(true);
-    return next::ioctl(fd, request, argument);
-  }
+  if (!socket) return next::ioctl(fd, request, argument);
   return guarded([&] { return control_stream(*socket, fd, request, argument); });
 }
 

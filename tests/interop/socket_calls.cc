@@ -497,6 +497,44 @@ void forks() {
   tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
 }
 
+// A child that gets a connection from its parent by a local socket.
+void passing() {
+  std::array<int, 2> local{};
+  need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");
+  const pid_t child = fork();
+  char text[] = "x";
+  iovec piece{text, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  if (child == 0) {
+    int fd = -1;
+    if (recvmsg(local[1], &message, 0) == 1) {
+      std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    }
+    echo(fd);
+    _exit(0);
+  }
+  Pair pair;
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(head), &pair.there, sizeof(int));
+  tell("passed", sendmsg(local[0], &message, 0));
+  close(pair.there);
+  pair.there = -1;
+  say(pair.here, "passed on");
+  tell("by who got it", receive_text(pair.here));
+  tell("its end too", receive_text(pair.here));
+  waitpid(child, nullptr, 0);
+  close(local[0]);
+  close(local[1]);
+}
+
 void files() {
   Pair pair;
   std::FILE* const file = fdopen(pair.there, "r+");
@@ -527,5 +565,6 @@ int main() {
   signals();
   forks();
   files();
+  passing();
   std::puts("all done");
 }
