@@ -1,5 +1,6 @@
 // What is done with descriptors of any kind: closing, copying, flags; and whoever goes past us.
 #include <fcntl.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,8 +17,18 @@ using namespace weft::interpose;
 
 namespace {
 
+// A child of vfork(2) makes copies for the program that it will become. There is no fork(2) before
+// which the connection could have been given to the kernel.
+int refuse_copy(int copy) {
+  say("a connection can be handed to another program by fork and exec or posix_spawn, and not by "
+      "vfork");
+  next::close(copy);
+  return fail_with(EOPNOTSUPP);
+}
+
 int keep_copy(int from, int copy) {
   if (copy < 0) return copy;
+  if (find_stream(from) && !table_is_ours()) return refuse_copy(copy);
   if (const auto socket = find(from)) {
     put(copy, socket);
   } else {
@@ -63,6 +74,15 @@ int control_stream(Socket& socket, int fd, unsigned long request, void* argument
       return next::ioctl(fd, request, argument);
     default:  // about interfaces and the like
       return next::ioctl(socket.kernel(), request, argument);
+  }
+}
+
+void pipe_all() {
+  lock_table();
+  const auto sockets = all_sockets();
+  unlock_table();
+  for (const auto& socket : sockets) {
+    (void)guarded([&] { return socket->become_pipe() ? 1 : 0; });
   }
 }
 
@@ -158,6 +178,23 @@ WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* eve
     if (const auto socket = find_stream(fd)) socket->wants_edges();
   }
   return next::epoll_ctl(epoll, operation, fd, event);
+}
+
+// The actions may copy a connection to the other program.
+WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
+                                const posix_spawn_file_actions_t* actions,
+                                const posix_spawnattr_t* attributes, char* const arguments[],
+                                char* const environment[]) {
+  if (actions) pipe_all();
+  return next::posix_spawn(child, path, actions, attributes, arguments, environment);
+}
+
+WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
+                                 const posix_spawn_file_actions_t* actions,
+                                 const posix_spawnattr_t* attributes, char* const arguments[],
+                                 char* const environment[]) {
+  if (actions) pipe_all();
+  return next::posix_spawnp(child, file, actions, attributes, arguments, environment);
 }
 
 // The C library's files read and write past us.

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
@@ -497,6 +498,25 @@ void forks() {
   tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
 }
 
+// Another program writes to a connection.
+void spawning() {
+  Pair pair;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pair.there, STDOUT_FILENO);
+  char name[] = "echo";
+  char text[] = "spawned";
+  std::array<char*, 3> arguments{name, text, nullptr};
+  pid_t child = 0;
+  tell("posix_spawn", posix_spawnp(&child, "echo", &actions, nullptr, arguments.data(), environ));
+  posix_spawn_file_actions_destroy(&actions);
+  waitpid(child, nullptr, 0);
+  close(pair.there);
+  pair.there = -1;
+  tell("it says", receive_text(pair.here));
+  tell("and ends", receive_text(pair.here));
+}
+
 // A child that gets a connection from its parent by a local socket.
 void passing() {
   std::array<int, 2> local{};
@@ -566,5 +586,6 @@ int main() {
   forks();
   files();
   passing();
+  spawning();
   std::puts("all done");
 }
