@@ -118,10 +118,7 @@ WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return either(
       fd,
       [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
-      [&] {
-        pipe_passed_descriptors(*message);
-        return next::sendmsg(fd, message, flags);
-      });
+      [&] { return pipe_passed_descriptors(*message) ? next::sendmsg(fd, message, flags) : -1; });
 }
 
 WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {

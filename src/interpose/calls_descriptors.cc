@@ -1,5 +1,6 @@
 // What is done with descriptors of any kind: closing, copying, flags; and whoever goes past us.
 #include <fcntl.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,8 +17,18 @@ using namespace weft::interpose;
 
 namespace {
 
+// A child of vfork(2) makes copies for the program that it will become. There is no fork(2) before
+// which the connection could have been given to the kernel.
+int refuse_copy(int copy) {
+  say("a connection can be handed to another program by fork and exec or posix_spawn, and not by "
+      "vfork");
+  next::close(copy);
+  return fail_with(EOPNOTSUPP);
+}
+
 int keep_copy(int from, int copy) {
   if (copy < 0) return copy;
+  if (find_stream(from) && !table_is_ours()) return refuse_copy(copy);
   if (const auto socket = find(from)) {
     put(copy, socket);
   } else {
@@ -66,6 +77,15 @@ int control_stream(Socket& socket, int fd, unsigned long request, void* argument
   }
 }
 
+void pipe_all() {
+  lock_table();
+  const auto sockets = all_sockets();
+  unlock_table();
+  for (const auto& socket : sockets) {
+    (void)guarded([&] { return socket->become_pipe() ? 1 : 0; });
+  }
+}
+
 // Whether the kernel may carry the bytes from now on; nothing else can be done.
 bool piped_for(int fd) {
   const auto socket = find_stream(fd);
@@ -79,7 +99,7 @@ bool piped_for(int fd) {
 
 namespace weft::interpose {
 
-void pipe_passed_descriptors(const msghdr& message) {
+bool pipe_passed_descriptors(const msghdr& message) {
   auto& all = const_cast<msghdr&>(message);
   for (cmsghdr* part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -87,9 +107,13 @@ void pipe_passed_descriptors(const msghdr& message) {
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      (void)piped_for(fd);
+      if (piped_for(fd)) continue;
+      say("a socket can be passed to another process while it is connected, and not else");
+      errno = EOPNOTSUPP;
+      return false;
     }
   }
+  return true;
 }
 
 }  // namespace weft::interpose
@@ -144,10 +168,7 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const auto socket = find_stream(fd);
-  if (!socket) {
-    if (const auto any = find(fd); any && request == FIONBIO) any->set_nonblocking(true);
-    return next::ioctl(fd, request, argument);
-  }
+  if (!socket) return next::ioctl(fd, request, argument);
   return guarded([&] { return control_stream(*socket, fd, request, argument); });
 }
 
@@ -157,6 +178,23 @@ WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* eve
     if (const auto socket = find_stream(fd)) socket->wants_edges();
   }
   return next::epoll_ctl(epoll, operation, fd, event);
+}
+
+// The actions may copy a connection to the other program.
+WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
+                                const posix_spawn_file_actions_t* actions,
+                                const posix_spawnattr_t* attributes, char* const arguments[],
+                                char* const environment[]) {
+  if (actions) pipe_all();
+  return next::posix_spawn(child, path, actions, attributes, arguments, environment);
+}
+
+WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
+                                 const posix_spawn_file_actions_t* actions,
+                                 const posix_spawnattr_t* attributes, char* const arguments[],
+                                 char* const environment[]) {
+  if (actions) pipe_all();
+  return next::posix_spawnp(child, file, actions, attributes, arguments, environment);
 }
 
 // The C library's files read and write past us.

@@ -14,7 +14,10 @@ namespace {
 
 int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type) {
   if (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) return fail_with(EINVAL);
-  if (listener.phase() == Socket::Phase::lost) return fail_with(EOPNOTSUPP);
+  if (listener.phase() == Socket::Phase::lost) {
+    say("a socket that listened before fork(2) is the parent's, and a child cannot accept from it");
+    return fail_with(EOPNOTSUPP);
+  }
   const auto listening = listener.listening();
   if (!listening) return fail_with(EINVAL);
   while (true) {

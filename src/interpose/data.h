@@ -28,8 +28,9 @@ inline constexpr ssize_t piped = -2;
 [[nodiscard]] ssize_t receive(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 [[nodiscard]] ssize_t send(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 
-// Descriptors that go to another process take the kernel with them.
-void pipe_passed_descriptors(const msghdr& message);
+// Descriptors that go to another process: from now on the kernel carries their bytes. False with
+// errno where that cannot be.
+[[nodiscard]] bool pipe_passed_descriptors(const msghdr& message);
 
 inline int fail_with(int error) {
   errno = error;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -83,6 +84,10 @@ inline constinit Function<int(int, unsigned long, void*)> ioctl{"ioctl"};
 inline constinit Function<FILE*(int, const char*)> fdopen{"fdopen"};
 inline constinit Function<int(int, const char*, va_list)> vdprintf{"vdprintf"};
 inline constinit Function<int(int, int, int, epoll_event*)> epoll_ctl{"epoll_ctl"};
+using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
+                  char* const*, char* const*);
+inline constinit Function<Spawn> posix_spawn{"posix_spawn"};
+inline constinit Function<Spawn> posix_spawnp{"posix_spawnp"};
 inline constinit Function<void(int)> exit_at_once{"_exit"};
 inline constinit Function<int(pollfd*, nfds_t, int)> poll{"poll"};
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -16,17 +17,20 @@
 #include "weft/error.hpp"
 
 namespace weft::interpose {
+
+// What is still under way. One for each process: a child has no part in its parent's.
+struct Pending::Process {
+  std::mutex mutex;
+  std::condition_variable done;
+  int pending = 0;
+};
 namespace {
+
+using Closing = Pending::Process;
 
 // A peer that lives takes no more than a round trip.
 constexpr std::chrono::seconds patience_at_exit{5};
 
-// Streams that are being closed. One for each process: a child has no part in its parent's.
-struct Closing {
-  std::mutex mutex;
-  std::condition_variable done;
-  int streams = 0;
-};
 constinit std::atomic<Closing*> current{nullptr};
 
 Closing& closing() {
@@ -49,14 +53,17 @@ void close_all() {
   if (!table_is_ours()) return;
   lock_table();
   const auto left = all_sockets();
+  const auto piped = piped_descriptors();
   unlock_table();
+  if (!piped.empty()) std::fflush(nullptr);
+  for (const int fd : piped) next::close(fd);  // then their relays end
   for (const auto& socket : left) {
     if (socket->phase() == Socket::Phase::connected) close_later(socket->stream(), false);
   }
   const auto until = std::chrono::steady_clock::now() + patience_at_exit;
   Closing& closes = closing();
   std::unique_lock lock(closes.mutex);
-  closes.done.wait_until(lock, until, [&] { return closes.streams == 0; });
+  closes.done.wait_until(lock, until, [&] { return closes.pending == 0; });
 }
 
 [[gnu::destructor]] void at_exit() {
@@ -118,21 +125,24 @@ void start_thread(void (*run)(void*), void* argument) {
   pthread_detach(thread);
 }
 
+Pending::Pending() : process_(&closing()) {
+  const std::lock_guard lock(process_->mutex);
+  ++process_->pending;
+}
+
+Pending::~Pending() {
+  const std::lock_guard lock(process_->mutex);
+  --process_->pending;
+  process_->done.notify_all();
+}
+
 void close_later(std::shared_ptr<stream::Stream> stream, bool at_once) {
-  Closing& closes = closing();
-  {
-    const std::lock_guard lock(closes.mutex);
-    ++closes.streams;
-  }
-  const auto close = [&closes, stream = std::move(stream), at_once] {
+  const auto close = [pending = std::make_shared<Pending>(), stream = std::move(stream), at_once] {
     try {
       close_now(*stream, at_once);
     } catch (const std::exception&) {
       // It was broken before.
     }
-    const std::lock_guard lock(closes.mutex);
-    --closes.streams;
-    closes.done.notify_all();
   };
   try {
     start_thread(close);

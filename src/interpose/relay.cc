@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 
@@ -16,8 +15,6 @@ namespace {
 
 constexpr std::size_t piece_bytes = 65536;
 using Bytes = std::span<std::byte>;
-
-constinit std::atomic<int> running{0};
 
 // What the program is connected to. Each call waits.
 class Far {
@@ -72,12 +69,7 @@ class FarPlain final : public Far {
 
 struct Relay {
   Relay(Descriptor its_pipe, std::unique_ptr<Far> its_far)
-      : pipe(std::move(its_pipe)), far(std::move(its_far)) {
-    ++running;
-  }
-  ~Relay() { --running; }
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
+      : pipe(std::move(its_pipe)), far(std::move(its_far)) {}
 
   void towards_program() {
     std::array<std::byte, piece_bytes> piece;
@@ -113,6 +105,7 @@ struct Relay {
 
   Descriptor pipe;
   std::unique_ptr<Far> far;
+  Pending pending;  // until it is destroyed
 };
 
 template <typename Direction>
@@ -141,10 +134,6 @@ void relay(Descriptor pipe, std::shared_ptr<stream::Stream> stream) {
 
 void relay(Descriptor pipe, Descriptor plain) {
   run(std::move(pipe), std::make_unique<FarPlain>(std::move(plain)));
-}
-
-int running_relays() {
-  return running;
 }
 
 }  // namespace weft::interpose

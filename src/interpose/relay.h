@@ -12,7 +12,4 @@ namespace weft::interpose {
 void relay(Descriptor pipe, std::shared_ptr<stream::Stream> stream);
 void relay(Descriptor pipe, Descriptor plain);
 
-// How many run; with those that other processes may keep running.
-[[nodiscard]] int running_relays();
-
 }  // namespace weft::interpose

@@ -1,5 +1,6 @@
 #include "interpose/shadow.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -120,6 +121,7 @@ Descriptor Shadow::become_pipe() {
   set_buffer(front_.get(), pipe_buffer_bytes);
   set_buffer(back_.get(), pipe_buffer_bytes);
   front_.reset();
+  next::fcntl(back_.get(), F_SETFL, nullptr);  // who carries the bytes waits for them
   return std::move(back_);
 }
 

@@ -157,6 +157,18 @@ void start_thread(Call call) {
       },
       kept);
 }
+// Something that the process waits for when it ends.
+class Pending {
+ public:
+  struct Process;
+  Pending();
+  ~Pending();
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+ private:
+  Process* const process_;
+};
 // Closes it in the background; the process waits for that when it ends.
 void close_later(std::shared_ptr<stream::Stream> stream, bool at_once);
 

@@ -106,6 +106,14 @@ std::vector<std::shared_ptr<Socket>> all_sockets() {
   return all;
 }
 
+std::vector<int> piped_descriptors() {
+  std::vector<int> found;
+  for (const auto& [fd, socket] : table().sockets) {
+    if (socket->phase() == Socket::Phase::piped) found.push_back(fd);
+  }
+  return found;
+}
+
 void lock_table() {
   table().mutex.lock();
 }

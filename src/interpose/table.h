@@ -23,6 +23,8 @@ void forget_range(unsigned first, unsigned last);
 [[nodiscard]] bool table_is_ours();
 // With the table locked.
 [[nodiscard]] std::vector<std::shared_ptr<Socket>> all_sockets();
+// Those whose bytes the kernel carries. With the table locked.
+[[nodiscard]] std::vector<int> piped_descriptors();
 // For fork(2).
 void lock_table();
 void unlock_table();

@@ -66,6 +66,21 @@ class Run(unittest.TestCase):
         self.assertEqual(done.stderr,
                          "weft: weft0 (embedded iWARP device, seen as RoCE) serves sh\n")
 
+    def test_sockets_are_preloaded(self):
+        library = f"{libraries.FOLDER}/libweft-sockets.so"
+        self.assertTrue(os.path.exists(library))
+        done = weft("run", "--sockets", "--", "env")
+        self.assertIn("its TCP sockets are RDMA streams", done.stderr)
+        self.assertIn(f"LD_PRELOAD={library}", done.stdout.splitlines())
+        self.assertNotIn("WEFT_SOCKETS", done.stdout)
+        done = weft("run", "-q", "--sockets=fallback", "env", LD_PRELOAD="libc.so.6")
+        self.assertEqual(done.stderr, "")
+        self.assertIn(f"LD_PRELOAD=libc.so.6:{library}", done.stdout.splitlines())
+        self.assertIn("WEFT_SOCKETS=fallback", done.stdout.splitlines())
+        done = weft("run", "--sockets=maybe", "--", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--sockets=fallback", done.stderr)
+
     def test_options_become_variables(self):
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
                     "iwarp", "--progress", "manual", "--no-ack",

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
@@ -473,11 +474,85 @@ void forks() {
     close(here);
     waitpid(child, nullptr, 0);
   }
-  Pair pair;
+  close(listener);
+  const Pair pair(SOCK_NONBLOCK);
   tell("another program", std::system("true"));
   say(pair.here, "afterwards");
+  await(pair.there, POLLIN);
   tell("in the parent", receive_text(pair.there));
-  close(listener);
+  // A child that has nothing to do with the connections, as one that saves what a server has.
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  for (const char* word : {"as", "before"}) {
+    say(pair.here, word);
+    await(pair.there, POLLIN);
+    say(pair.there, receive_text(pair.there).c_str());
+    tell("in the parent still", receive_text(pair.here));
+  }
+  sockaddr_in name{};
+  socklen_t bytes = sizeof name;
+  getpeername(pair.there, reinterpret_cast<sockaddr*>(&name), &bytes);
+  const auto port = name.sin_port;
+  getsockname(pair.here, reinterpret_cast<sockaddr*>(&name), &bytes);
+  tell("names as before", name.sin_family == AF_INET && name.sin_port == port);
+}
+
+// Another program writes to a connection.
+void spawning() {
+  Pair pair;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pair.there, STDOUT_FILENO);
+  char name[] = "echo";
+  char text[] = "spawned";
+  std::array<char*, 3> arguments{name, text, nullptr};
+  pid_t child = 0;
+  tell("posix_spawn", posix_spawnp(&child, "echo", &actions, nullptr, arguments.data(), environ));
+  posix_spawn_file_actions_destroy(&actions);
+  waitpid(child, nullptr, 0);
+  close(pair.there);
+  pair.there = -1;
+  tell("it says", receive_text(pair.here));
+  tell("and ends", receive_text(pair.here));
+}
+
+// A child that gets a connection from its parent by a local socket.
+void passing() {
+  std::array<int, 2> local{};
+  need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");
+  const pid_t child = fork();
+  char text[] = "x";
+  iovec piece{text, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  if (child == 0) {
+    int fd = -1;
+    if (recvmsg(local[1], &message, 0) == 1) {
+      std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    }
+    echo(fd);
+    _exit(0);
+  }
+  Pair pair;
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(head), &pair.there, sizeof(int));
+  tell("passed", sendmsg(local[0], &message, 0));
+  close(pair.there);
+  pair.there = -1;
+  say(pair.here, "passed on");
+  tell("by who got it", receive_text(pair.here));
+  tell("its end too", receive_text(pair.here));
+  waitpid(child, nullptr, 0);
+  close(local[0]);
+  close(local[1]);
 }
 
 void files() {
@@ -510,5 +585,7 @@ int main() {
   signals();
   forks();
   files();
+  passing();
+  spawning();
   std::puts("all done");
 }

@@ -172,12 +172,43 @@ print("every value came back")
 """
 
 
+_HANDING_ON = """
+import socket, subprocess
+listener = socket.create_server(("127.0.0.1", 0))
+here = socket.create_connection(listener.getsockname())
+there, _ = listener.accept()
+try:
+    subprocess.run(["echo"], stdout=there)
+    print("done")
+except OSError as error:
+    print("refused:", error)
+subprocess.run(["true"])
+there.sendall(b"as before")
+print(here.recv(100).decode())
+"""
+
+
+@cases.case("sockets.vfork")
+def vfork(stage):
+    """A connection that cannot go to another program is refused by name, and stays what it was."""
+    program = stage.start("program", "python3", "-c", _HANDING_ON, options=OURS)
+    program.expect("can be handed to another program by fork")
+    program.expect("refused: .*not supported")
+    program.expect("^as before$")
+    program.finish()
+
+
 @cases.case("memcached.values")
 def memcached_values(stage):
     """Several threads, each with an epoll of its own; the client is Python's socket module."""
     port = harness.free_port()
-    user = ["-u", "nobody"] if os.geteuid() == 0 else []
-    server = stage.start("server", "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", *user,
+    harness.installed("memcached")
+    user = []
+    if os.geteuid() == 0:  # as which it does not run; to become somebody else takes a capability
+        user = ["unshare", "--user"]
+        if not harness.succeeds(*user, "true"):
+            raise harness.Skip("memcached does not run as root, and there are no user namespaces")
+    server = stage.start("server", *user, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0",
                          options=OURS)
     server.await_listening(port)
     client = stage.start("client", "python3", "-c", _MEMCACHED_CLIENT, port, options=OURS)
