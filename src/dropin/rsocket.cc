@@ -29,8 +29,8 @@ Table& all() {
 
 }  // namespace
 
-Rsocket::Rsocket(int address_family, bool without_waiting)
-    : family(address_family), nonblocking(without_waiting) {
+Rsocket::Rsocket(int address_family, int socket_type, bool without_waiting)
+    : family(address_family), type(socket_type), nonblocking(without_waiting) {
   options.send_buffer_bytes = options.receive_buffer_bytes = buffer_bytes;
 }
 
@@ -49,6 +49,11 @@ std::shared_ptr<stream::Stream> Rsocket::get_stream() const {
 std::shared_ptr<stream::Listener> Rsocket::get_listener() const {
   const std::lock_guard lock(mutex);
   return listener;
+}
+
+std::shared_ptr<DatagramSocket> Rsocket::get_datagrams() const {
+  const std::lock_guard lock(mutex);
+  return datagrams;
 }
 
 // --- Descriptors ---------------------------------------------------------------------------------
@@ -94,6 +99,25 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes) {
     throw Error(EINVAL, "the address is too short");
   }
   return {host.data(), static_cast<std::uint16_t>(std::atoi(port.data()))};
+}
+
+DatagramAddress datagram_address(const sockaddr* address, socklen_t bytes) {
+  (void)to_address(address, bytes);  // throws where it is none
+  sockaddr_storage copy{};
+  std::memcpy(&copy, address, std::min<std::size_t>(bytes, sizeof copy));
+  return DatagramAddress::of(copy);
+}
+
+stream::Address any_address(const Rsocket& socket) {
+  return {socket.family == AF_INET6 ? "::" : "0.0.0.0", 0};
+}
+
+std::shared_ptr<DatagramSocket> need_datagrams(Rsocket& socket) {
+  const std::lock_guard lock(socket.mutex);
+  if (!socket.datagrams) {
+    socket.datagrams = DatagramSocket::open(any_address(socket), socket.options);
+  }
+  return socket.datagrams;
 }
 
 void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {

@@ -12,6 +12,7 @@
 #include <new>
 #include <optional>
 
+#include "dropin/datagram_socket.h"
 #include "weft/stream.hpp"
 
 namespace weft::dropin {
@@ -31,7 +32,7 @@ struct SocketSettings {
 };
 
 struct Rsocket {
-  Rsocket(int address_family, bool without_waiting);
+  Rsocket(int address_family, int socket_type, bool without_waiting);
 
   // What streams that are made from now on get.
   [[nodiscard]] std::optional<stream::Keepalive> keepalive() const;
@@ -41,8 +42,10 @@ struct Rsocket {
   // Each is null until there is one. They stay once they are there.
   [[nodiscard]] std::shared_ptr<stream::Stream> get_stream() const;
   [[nodiscard]] std::shared_ptr<stream::Listener> get_listener() const;
+  [[nodiscard]] std::shared_ptr<DatagramSocket> get_datagrams() const;
 
   const int family;
+  const int type;  // SOCK_STREAM or SOCK_DGRAM
   std::atomic<bool> nonblocking;
   std::atomic<bool> listening{false};
   std::atomic<bool> read_shut{false};
@@ -53,6 +56,7 @@ struct Rsocket {
   SocketSettings settings;
   std::shared_ptr<stream::Listener> listener;  // bound, or listening
   std::shared_ptr<stream::Stream> stream;
+  std::shared_ptr<DatagramSocket> datagrams;  // bound
 };
 
 // Takes a number for it; throws Error.
@@ -65,6 +69,10 @@ void release_rsocket(int descriptor);
 
 // Throws Error(EINVAL) or Error(EAFNOSUPPORT).
 [[nodiscard]] stream::Address to_address(const sockaddr* address, socklen_t bytes);
+[[nodiscard]] DatagramAddress datagram_address(const sockaddr* address, socklen_t bytes);
+[[nodiscard]] stream::Address any_address(const Rsocket& socket);
+// Binds it to a free port where that was not done. Throws Error.
+[[nodiscard]] std::shared_ptr<DatagramSocket> need_datagrams(Rsocket& socket);
 // As much as there is room for; `bytes` becomes what it would need.
 void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
 [[nodiscard]] const sockaddr_storage& local_of(const verbs::Id& id);

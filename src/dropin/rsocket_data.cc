@@ -43,9 +43,29 @@ std::shared_ptr<stream::Stream> need_stream(const Rsocket& socket) {
   return stream;
 }
 
-ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int flags) {
+// What came with a message, for those who ask for it.
+struct Arrival {
+  sockaddr_storage from{};
+  bool has_from = false;
+  bool is_cut = false;
+};
+
+ssize_t receive_datagram(Rsocket& socket, std::span<const std::span<std::byte>> into, int flags,
+                         Arrival* arrival) {
+  Datagram datagram;
+  const auto outcome = need_datagrams(socket)->receive(
+      stream::detail::Scatter(into), socket.deadline(flags), (flags & MSG_PEEK) != 0, datagram);
+  if (!outcome.ok()) return fail_with(errno_of(outcome));
+  if (arrival) *arrival = {datagram.from.to_sockaddr(), true, datagram.bytes > outcome.bytes};
+  return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? datagram.bytes : outcome.bytes);
+}
+
+ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int flags,
+                Arrival* arrival = nullptr) {
   constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  const bool is_datagram = socket.type == SOCK_DGRAM;
+  if (flags & ~(known | (is_datagram ? MSG_TRUNC : 0))) return fail_with(EOPNOTSUPP);
+  if (is_datagram) return receive_datagram(socket, into, flags, arrival);
   const auto stream = need_stream(socket);
   if (socket.read_shut) return 0;
   const auto outcome =
@@ -57,23 +77,42 @@ ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int
   return fail_with(errno_of(outcome));
 }
 
-ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, int flags) {
+struct Destination {
+  const void* address = nullptr;
+  socklen_t bytes = 0;
+};
+
+ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, int flags,
+             const Destination& to = {}) {
   // Waiting for all is what a blocking call does anyhow; rstream(1) says it.
-  constexpr int known = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_WAITALL;
-  if (flags & ~known) return fail_with(EOPNOTSUPP);
+  constexpr int known = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_WAITALL;
+  const bool is_datagram = socket.type == SOCK_DGRAM;
+  if (flags & ~(known | (is_datagram ? 0 : MSG_MORE))) return fail_with(EOPNOTSUPP);
+  if (is_datagram) {
+    std::optional<DatagramAddress> address;
+    if (to.address) {
+      address = datagram_address(static_cast<const sockaddr*>(to.address), to.bytes);
+    }
+    const auto outcome =
+        need_datagrams(socket)->send(stream::detail::Gather(from), address, socket.deadline(flags));
+    return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
+  }
+  if (to.address || to.bytes) return fail_with(EISCONN);
   const auto outcome = need_stream(socket)->send(from, socket.deadline(flags));
   return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
 }
 
-ssize_t receive_at(int descriptor, const iovec* pieces, size_t count, int flags) {
+ssize_t receive_at(int descriptor, const iovec* pieces, size_t count, int flags,
+                   Arrival* arrival = nullptr) {
   return with_rsocket(descriptor, [&](Rsocket& socket) {
-    return receive(socket, pieces_of<std::byte>(pieces, count), flags);
+    return receive(socket, pieces_of<std::byte>(pieces, count), flags, arrival);
   });
 }
 
-ssize_t send_at(int descriptor, const iovec* pieces, size_t count, int flags) {
+ssize_t send_at(int descriptor, const iovec* pieces, size_t count, int flags,
+                const Destination& to = {}) {
   return with_rsocket(descriptor, [&](Rsocket& socket) {
-    return send(socket, pieces_of<const std::byte>(pieces, count), flags);
+    return send(socket, pieces_of<const std::byte>(pieces, count), flags, to);
   });
 }
 
@@ -88,19 +127,30 @@ WEFT_EXPORT ssize_t rrecv(int descriptor, void* buffer, size_t bytes, int flags)
 
 WEFT_EXPORT ssize_t rrecvfrom(int descriptor, void* buffer, size_t bytes, int flags,
                               sockaddr* address, socklen_t* address_bytes) {
-  const ssize_t got = rrecv(descriptor, buffer, bytes, flags);
+  const iovec piece{buffer, bytes};
+  Arrival arrival;
+  const ssize_t got = receive_at(descriptor, &piece, 1, flags, &arrival);
+  if (got >= 0 && arrival.has_from) {
+    give_address(arrival.from, address, address_bytes);
+    return got;
+  }
   if (got > 0 && address && rgetpeername(descriptor, address, address_bytes) != 0) return -1;
   return got;
 }
 
 WEFT_EXPORT ssize_t rrecvmsg(int descriptor, msghdr* message, int flags) {
   if (!message) return fail_with(EFAULT);
-  const ssize_t got = receive_at(descriptor, message->msg_iov, message->msg_iovlen, flags);
-  if (got >= 0) {
-    message->msg_namelen = 0;
-    message->msg_controllen = 0;
-    message->msg_flags = 0;
+  Arrival arrival;
+  const ssize_t got =
+      receive_at(descriptor, message->msg_iov, message->msg_iovlen, flags, &arrival);
+  if (got < 0) return got;
+  socklen_t name_bytes = message->msg_namelen;
+  if (arrival.has_from) {
+    give_address(arrival.from, static_cast<sockaddr*>(message->msg_name), &name_bytes);
   }
+  message->msg_namelen = arrival.has_from && message->msg_name ? name_bytes : 0;
+  message->msg_controllen = 0;
+  message->msg_flags = arrival.is_cut ? MSG_TRUNC : 0;
   return got;
 }
 
@@ -122,14 +172,15 @@ WEFT_EXPORT ssize_t rsend(int descriptor, const void* buffer, size_t bytes, int 
 
 WEFT_EXPORT ssize_t rsendto(int descriptor, const void* buffer, size_t bytes, int flags,
                             const sockaddr* address, socklen_t address_bytes) {
-  if (address || address_bytes) return fail_with(EISCONN);
-  return rsend(descriptor, buffer, bytes, flags);
+  const iovec piece{const_cast<void*>(buffer), bytes};
+  return send_at(descriptor, &piece, 1, flags, {address, address_bytes});
 }
 
 WEFT_EXPORT ssize_t rsendmsg(int descriptor, const msghdr* message, int flags) {
   if (!message) return fail_with(EFAULT);
   if (message->msg_control && message->msg_controllen) return fail_with(ENOTSUP);
-  return send_at(descriptor, message->msg_iov, message->msg_iovlen, flags);
+  return send_at(descriptor, message->msg_iov, message->msg_iovlen, flags,
+                 {message->msg_name, message->msg_namelen});
 }
 
 WEFT_EXPORT ssize_t rwrite(int descriptor, const void* buffer, size_t bytes) {

@@ -91,8 +91,8 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
   if (bytes < sizeof wanted) return fail_with(EINVAL);
   std::memcpy(&wanted, value, sizeof wanted);
   if (const Size size = size_setting(socket.options, level, name); size.value) {
-    // The rings are there, and the peer was told of them.
-    if (socket.stream) return fail_with(EISCONN);
+    // The rings are there, and the peer was told of them; or the queues are.
+    if (socket.stream || socket.datagrams) return fail_with(EISCONN);
     *size.value = clamped(wanted, size.least, size.most);
     return 0;
   }
@@ -114,6 +114,7 @@ int give(const void* found, socklen_t size, void* value, socklen_t* bytes) {
 
 // What went wrong and was not told yet: of connecting, or of the connection.
 int pending_error(Rsocket& socket) {
+  if (const auto datagrams = socket.get_datagrams()) return datagrams->take_error();
   const auto stream = socket.get_stream();
   if (!stream || stream->state() != stream::State::failed) return 0;
   return socket.error_told.exchange(true) ? 0 : stream->error_number();
@@ -136,7 +137,7 @@ int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* byt
   } else if (const int* plain = plain_setting(socket.settings, level, name)) {
     found = *plain;
   } else if (level == SOL_SOCKET && name == SO_TYPE) {
-    found = SOCK_STREAM;
+    found = socket.type;
   } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
     found = socket.listening;
   } else if (level == IPPROTO_TCP && name == TCP_MAXSEG) {

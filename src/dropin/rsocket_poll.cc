@@ -20,7 +20,7 @@ namespace stream = weft::stream;
 
 constexpr std::chrono::microseconds spin{50};
 
-// Streams that change while somebody waits for them.
+// Streams and datagrams that change while somebody waits for them.
 class Waker final : public stream::Stream::Watcher {
  public:
   Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -28,6 +28,7 @@ class Waker final : public stream::Stream::Watcher {
   }
   ~Waker() override {
     for (const auto& stream : streams_) stream->unwatch(this);
+    for (const auto& socket : datagrams_) socket->unwatch(this);
     close(fd_);
   }
   Waker(const Waker&) = delete;
@@ -36,6 +37,10 @@ class Waker final : public stream::Stream::Watcher {
   void add(std::shared_ptr<stream::Stream> stream) {
     streams_.push_back(std::move(stream));
     (void)streams_.back()->watch(this);
+  }
+  void add(std::shared_ptr<DatagramSocket> socket) {
+    datagrams_.push_back(std::move(socket));
+    (void)datagrams_.back()->watch(this);
   }
   void changed(const stream::Stream::Readiness& /*now*/) noexcept override {
     const std::uint64_t one = 1;
@@ -50,7 +55,15 @@ class Waker final : public stream::Stream::Watcher {
  private:
   int fd_;
   std::vector<std::shared_ptr<stream::Stream>> streams_;
+  std::vector<std::shared_ptr<DatagramSocket>> datagrams_;
 };
+
+short events_of(DatagramSocket& socket) {
+  const auto ready = socket.readiness();
+  const int events = (ready.readable ? POLLIN | POLLRDNORM : 0) |
+                     (ready.writable ? POLLOUT | POLLWRNORM : 0) | (ready.over ? POLLHUP : 0);
+  return static_cast<short>(events);
+}
 
 short events_of(const Rsocket& socket, stream::Stream& stream) {
   const auto ready = stream.readiness();
@@ -89,6 +102,7 @@ class Polling {
     for (const auto& socket : sockets_) {
       if (!socket) continue;
       if (auto stream = socket->get_stream()) waker.add(std::move(stream));
+      if (auto datagrams = socket->get_datagrams()) waker.add(std::move(datagrams));
     }
     wake_fd_ = waker.fd();
     ready = look(0);
@@ -124,8 +138,13 @@ class Polling {
     entries_[i].revents = 0;
     const auto& socket = sockets_[i];
     if (!socket) return 0;
-    if (const auto stream = socket->get_stream()) {
-      const int always = POLLHUP | POLLERR;
+    const int always = POLLHUP | POLLERR;
+    if (const auto datagrams = socket->get_datagrams()) {
+      entries_[i].revents =
+          static_cast<short>(events_of(*datagrams) & (entries_[i].events | always));
+    } else if (socket->type == SOCK_DGRAM) {
+      entries_[i].revents = static_cast<short>(POLLOUT & entries_[i].events);
+    } else if (const auto stream = socket->get_stream()) {
       entries_[i].revents =
           static_cast<short>(events_of(*socket, *stream) & (entries_[i].events | always));
     } else if (socket->listening) {

@@ -1,5 +1,5 @@
-// Sockets over RDMA, rsocket(7): making, connecting and ending them. Each is a stream, or the
-// listener of streams. Datagram sockets answer ESOCKTNOSUPPORT.
+// Sockets over RDMA, rsocket(7): making, connecting and ending them. Each is a stream, the listener
+// of streams, or a queue pair of datagrams.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -17,12 +17,13 @@ using weft::Deadline;
 using weft::Error;
 namespace stream = weft::stream;
 
-stream::Address any_address(int family) {
-  return {family == AF_INET6 ? "::" : "0.0.0.0", 0};
-}
-
 int bind_to(Rsocket& socket, const stream::Address& address) {
   const std::lock_guard lock(socket.mutex);
+  if (socket.type == SOCK_DGRAM) {
+    if (socket.datagrams) return fail_with(EINVAL);
+    socket.datagrams = DatagramSocket::open(address, socket.options);
+    return 0;
+  }
   if (socket.listener || socket.stream) return fail_with(EINVAL);
   socket.listener = std::make_shared<stream::Listener>(address, socket.options);
   return 0;
@@ -30,11 +31,11 @@ int bind_to(Rsocket& socket, const stream::Address& address) {
 
 int listen_at(Rsocket& socket, int backlog) {
   const std::lock_guard lock(socket.mutex);
+  if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   if (socket.stream) return fail_with(EINVAL);
   if (socket.listening) return 0;
   if (!socket.listener) {
-    socket.listener =
-        std::make_shared<stream::Listener>(any_address(socket.family), socket.options);
+    socket.listener = std::make_shared<stream::Listener>(any_address(socket), socket.options);
   }
   socket.listener->listen(backlog > 0 ? backlog : 1);
   socket.listening = true;
@@ -42,13 +43,14 @@ int listen_at(Rsocket& socket, int backlog) {
 }
 
 int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
+  if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   if (!socket.listening) return fail_with(EINVAL);
   const auto listener = socket.get_listener();
   while (true) {
     auto request = listener->next(socket.deadline(0));
     if (!request) return fail_with(EAGAIN);
     // Linux' way: what a descriptor is told does not go over to those accepted from it, sizes do.
-    auto made = std::make_shared<Rsocket>(socket.family, false);
+    auto made = std::make_shared<Rsocket>(socket.family, SOCK_STREAM, false);
     {
       const std::lock_guard lock(socket.mutex);
       made->options = socket.options;
@@ -108,6 +110,7 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
 }
 
 int shut_down(Rsocket& socket, int how) {
+  if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   const auto stream = socket.get_stream();
   if (!stream) return fail_with(ENOTCONN);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_with(EINVAL);
@@ -133,10 +136,12 @@ void end_stream(Rsocket& socket, stream::Stream& stream) {
 WEFT_EXPORT int rsocket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (domain != AF_INET && domain != AF_INET6) return fail_with(EAFNOSUPPORT);
-  if (kind != SOCK_STREAM) return fail_with(ESOCKTNOSUPPORT);
-  if (protocol != 0 && protocol != IPPROTO_TCP) return fail_with(EPROTONOSUPPORT);
-  return guarded(
-      [&] { return add_rsocket(std::make_shared<Rsocket>(domain, (type & SOCK_NONBLOCK) != 0)); });
+  if (kind != SOCK_STREAM && kind != SOCK_DGRAM) return fail_with(ESOCKTNOSUPPORT);
+  const int usual = kind == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+  if (protocol != 0 && protocol != usual) return fail_with(EPROTONOSUPPORT);
+  return guarded([&] {
+    return add_rsocket(std::make_shared<Rsocket>(domain, kind, (type & SOCK_NONBLOCK) != 0));
+  });
 }
 
 WEFT_EXPORT int rbind(int descriptor, const sockaddr* address, socklen_t bytes) {
@@ -154,8 +159,12 @@ WEFT_EXPORT int raccept(int descriptor, sockaddr* address, socklen_t* bytes) {
 }
 
 WEFT_EXPORT int rconnect(int descriptor, const sockaddr* address, socklen_t bytes) {
-  return with_rsocket(
-      descriptor, [&](Rsocket& socket) { return connect_to(socket, to_address(address, bytes)); });
+  return with_rsocket(descriptor, [&](Rsocket& socket) {
+    const auto peer = to_address(address, bytes);
+    if (socket.type == SOCK_STREAM) return connect_to(socket, peer);
+    need_datagrams(socket)->connect(datagram_address(address, bytes));
+    return 0;
+  });
 }
 
 WEFT_EXPORT int rshutdown(int descriptor, int how) {
@@ -167,6 +176,7 @@ WEFT_EXPORT int rclose(int descriptor) {
     const auto socket = take_rsocket(descriptor);
     if (!socket) return fail_with(EBADF);
     if (const auto stream = socket->get_stream()) end_stream(*socket, *stream);
+    if (const auto datagrams = socket->get_datagrams()) datagrams->close();
     release_rsocket(descriptor);
     return 0;
   });
@@ -177,6 +187,7 @@ WEFT_EXPORT int rgetsockname(int descriptor, sockaddr* address, socklen_t* bytes
     if (!address || !bytes) return fail_with(EFAULT);
     sockaddr_storage none{};
     none.ss_family = static_cast<sa_family_t>(socket.family);
+    if (const auto datagrams = socket.get_datagrams()) none = datagrams->local().to_sockaddr();
     const auto listener = socket.get_listener();
     const auto stream = socket.get_stream();
     const bool named = stream && stream->state() != stream::State::idle;
@@ -191,6 +202,11 @@ WEFT_EXPORT int rgetsockname(int descriptor, sockaddr* address, socklen_t* bytes
 WEFT_EXPORT int rgetpeername(int descriptor, sockaddr* address, socklen_t* bytes) {
   return with_rsocket(descriptor, [&](Rsocket& socket) {
     if (!address || !bytes) return fail_with(EFAULT);
+    const auto datagrams = socket.get_datagrams();
+    if (const auto peer = datagrams ? datagrams->peer() : std::nullopt) {
+      give_address(peer->to_sockaddr(), address, bytes);
+      return 0;
+    }
     const auto stream = socket.get_stream();
     if (!stream || stream->state() != stream::State::connected) return fail_with(ENOTCONN);
     give_address(peer_of(stream->id()), address, bytes);

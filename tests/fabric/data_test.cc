@@ -1,5 +1,8 @@
 // Bytes: sent, received, looked for, and their end.
+#include <algorithm>
 #include <array>
+#include <future>
+#include <thread>
 
 #include "fabric/sides.h"
 
@@ -74,6 +77,43 @@ TEST_P(FabricData, ALookSaysWhatACallWouldDo) {
   EXPECT_EQ(fi_recvmsg(sides.passive.get(), nullptr, FI_PEEK), -FI_EAGAIN);
   ASSERT_TRUE(becomes_readable(fd_of(sides.active->fid)));
   EXPECT_EQ(fi_sendmsg(sides.active.get(), nullptr, FI_PEEK), 0);
+}
+
+// FI_THREAD_SAFE: in both directions, two senders and a receiver on each side.
+TEST_P(FabricData, ThreadsShareAnEndpoint) {
+  constexpr int calls = 2000;
+  constexpr std::size_t block = 64;
+  const auto send_blocks = [](fid_ep& endpoint, char letter) {
+    const std::string text(block, letter);
+    const int fd = fd_of(endpoint.fid);
+    for (int i = 0; i < calls; ++i) {
+      std::string_view left = text;
+      while (!left.empty()) {
+        const ssize_t sent = fi_send(&endpoint, left.data(), left.size(), nullptr, 0, nullptr);
+        if (sent == -FI_EAGAIN) {
+          (void)becomes_readable(fd, 10);  // the other thread may have looked at it
+          continue;
+        }
+        if (sent <= 0) return;
+        left.remove_prefix(static_cast<std::size_t>(sent));
+      }
+    }
+  };
+  const auto count_letters = [](fid_ep& endpoint) {
+    const std::string got = receive_some(endpoint, 2 * calls * block);
+    return std::pair(std::ranges::count(got, 'a'), std::ranges::count(got, 'b'));
+  };
+  std::vector<std::thread> senders;
+  for (fid_ep* endpoint : {sides.active.get(), sides.passive.get()}) {
+    for (const char letter : {'a', 'b'}) {
+      senders.emplace_back([=] { send_blocks(*endpoint, letter); });
+    }
+  }
+  auto counting = std::async(std::launch::async, [&] { return count_letters(*sides.active); });
+  const std::pair<long, long> all(calls * block, calls * block);
+  EXPECT_EQ(count_letters(*sides.passive), all);
+  EXPECT_EQ(counting.get(), all);
+  for (auto& sender : senders) sender.join();
 }
 
 TEST_P(FabricData, TryWaitSaysWhetherToSleep) {

@@ -64,6 +64,10 @@ def _await(side, condition, what):
         time.sleep(0.005)
 
 
+def await_udp_port(side, port):
+    _await(side, lambda: _has_udp_port(side, port), "had its port")
+
+
 def _need_complete(*sides):
     for side in sides:
         side.finish()
@@ -77,7 +81,7 @@ def udaddy(stage, *options, addresses=("127.0.0.1", "127.0.0.1"), places=(None, 
     port = int(environment["WEFT_PORT_OFFSET"]) + 7174
     server = stage.start("server", "udaddy", "-b", addresses[0], *options, env=environment,
                          place=places[0])
-    _await(server, lambda: _has_udp_port(server, port), "had its port")
+    await_udp_port(server, port)
     client = stage.start("client", "udaddy", "-s", addresses[0], "-b", addresses[1], *options,
                          env=environment, place=places[1])
     _need_complete(client, server)

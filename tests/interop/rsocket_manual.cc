@@ -111,7 +111,7 @@ int option(int socket, int level, int name) {
 
 void makes_and_refuses() {
   NEED_ERROR(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
-  NEED_ERROR(rsocket(AF_INET, SOCK_DGRAM, 0), ESOCKTNOSUPPORT);
+  NEED_ERROR(rsocket(AF_INET, SOCK_SEQPACKET, 0), ESOCKTNOSUPPORT);
   NEED_ERROR(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
   char byte = 0;
   NEED_ERROR(rsend(0, &byte, 1, 0), EBADF);

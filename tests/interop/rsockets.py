@@ -1,11 +1,12 @@
-"""rstream, riostream and rcopy, from rdmacm-utils, and a program of ours that reads rsocket(7) to
-the letter: sockets over RDMA, on the drop-in's."""
+"""rstream, riostream, udpong and rcopy, from rdmacm-utils, and programs of ours that read
+rsocket(7) to the letter: sockets over RDMA, on the drop-in's."""
 
 import hashlib
 import os
 import random
 
 import cases
+import datagrams
 import harness
 from harness import need
 
@@ -65,12 +66,59 @@ def rcopy_file(stage):
     need(os.path.getsize(copy) == 3_000_001, "the copy has another size")
 
 
-@cases.case("udpong.refused")
-def udpong_refused(stage):
-    """Datagram rsockets are not there: said as socket(2) would say it."""
-    server = stage.start("server", "udpong", "-p", harness.free_port())
-    server.finish(status=None)
-    need("Socket type not supported" in server.output, "the reason is not said")
+def _udpong(size, *options, count=200, address="127.0.0.1", env=None):
+    """The server serves for ever; the client must reach its end and show a result."""
+
+    def run(stage):
+        harness.need_address(address)
+        port = harness.free_port()
+        both = ["-p", port, "-S", size, *options]
+        server = stage.start("server", "udpong", "-b", address, *both, env=env)
+        datagrams.await_udp_port(server, port)
+        client = stage.start("client", "udpong", "-s", address, "-C", count, *both, env=env)
+        client.finish()
+        client.expect(rf"^custom +{size} +\S+ +\S+ +[\d.]+s")
+        for side in (server, client):
+            harness.need_no_trouble(side)
+
+    return run
+
+
+for _name, _mode in _MODES.items():
+    cases.add(f"udpong.{_name}", _udpong(500, "-T", _mode))
+cases.add("udpong.echo", _udpong(500, "-T", "e"))
+cases.add("udpong.small", _udpong(64))
+cases.add("udpong.full", _udpong(1000))
+cases.add("udpong.ipv6", _udpong(300, address="::1", env={"WEFT_GIDS": "all"}))
+cases.add("udpong.small_buffers", _udpong(300, "-B", 4000, count=50))
+
+
+@cases.case("udpong.too_long")
+def udpong_too_long(stage):
+    """A datagram is one packet of at most the MTU, and says so."""
+    port = harness.free_port()
+    server = stage.start("server", "udpong", "-b", "127.0.0.1", "-p", port, "-S", 4096)
+    datagrams.await_udp_port(server, port)
+    client = stage.start("client", "udpong", "-s", "127.0.0.1", "-p", port, "-S", 4096, "-C", 10)
+    client.expect("Message too long")
+
+
+@cases.case("rsocket.datagrams", sanitized=True)
+def rsocket_datagrams(stage):
+    side = stage.start("program", harness.companion("datagram_manual"))
+    side.finish()
+    need("all as udp(7) has it" in side.output, "the program did not reach its end")
+
+
+@cases.case("rsocket.datagram_peers")
+def rsocket_datagram_peers(stage):
+    """Eight sockets of one process talk with one socket of another."""
+    server = stage.start("server", harness.companion("datagram_manual"), "echo")
+    port = server.expect(r"^(\d+)$").group(1)
+    client = stage.start("client", harness.companion("datagram_manual"), "ask", port)
+    client.finish()
+    server.finish()
+    need("all answers came" in client.output, "an answer is missing")
 
 
 @cases.case("rsocket.manual", sanitized=True)
