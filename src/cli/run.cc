@@ -37,6 +37,7 @@ void set_variables(const RunOptions& options) {
   if (options.no_crc) set("WEFT_CRC", "0");
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
+  if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 
 // False where a variable has a value that the device would refuse.

@@ -12,6 +12,7 @@
 
 #include "device/event_queue.h"
 #include "device/queue_slots.h"
+#include "weft/counters.hpp"
 
 namespace weft::device {
 
@@ -82,6 +83,11 @@ class CompletionQueue {
   int request_notification(bool solicited_only);
   int resize(int entries);
 
+  [[nodiscard]] CompletionQueueCounters counters();
+  // Among those of the device; 0 where nobody keeps a list.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  void set_number(std::uint64_t number) { number_ = number; }
+
   // Before the first completion only.
   void extend(const CompletionQueueExtras& extras);
   // ibv_start_poll() and its companions: 0, or ENOENT where nothing is there. From a start that
@@ -132,6 +138,8 @@ class CompletionQueue {
   bool told_before_ = false;  // an event was raised since the queue was made
   std::size_t told_ = 0;      // events raised since a completion was polled
   bool overrun_ = false;
+  CompletionQueueCounters counters_;
+  std::uint64_t number_ = 0;
   std::atomic<std::uint32_t> delivered_events_{0};
 
   // Of extended queues.
