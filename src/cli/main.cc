@@ -34,6 +34,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--capture", options.capture,
                   "Write the device's traffic to a pcapng file (WEFT_CAPTURE)")
       ->type_name("FILE");
+  run->add_option("--stats", options.stats,
+                  "Write what the device has counted to a JSON file (WEFT_STATS)")
+      ->type_name("FILE");
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce or iwarp (WEFT_PERSONALITY)")
       ->type_name("NAME");

@@ -38,6 +38,7 @@ void set_variables(const RunOptions& options) {
   if (options.sockets == "fallback") set("WEFT_SOCKETS", "fallback");
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
+  if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 
 // False where a variable has a value that the device would refuse.

@@ -10,6 +10,7 @@ struct RunOptions {
   std::vector<std::string> command;  // the program and its arguments
   std::string address;
   std::string capture;
+  std::string stats;
   std::string personality;
   std::string progress;
   std::string port_offset;

@@ -51,10 +51,12 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   pthread_mutex_init(&cq_.mutex, nullptr);
   pthread_cond_init(&cq_.cond, nullptr);
   if (channel) ++std::atomic_ref(channel->channel_.refcnt);
+  if (Ledger* ledger = context.device().ledger()) ledger->add(*this);
 }
 
 CompletionQueue::~CompletionQueue() {
   if (clock_) clock_->stop();
+  if (Ledger* ledger = context_.device().ledger()) ledger->remove(*this);
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();
@@ -80,6 +82,7 @@ Delivery& CompletionQueue::pop() {
   oldest.free_slots();
   head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
   --count_;
+  ++counters_.polled;
   return oldest;
 }
 
@@ -88,6 +91,11 @@ int CompletionQueue::poll(int entries, ibv_wc* completions) {
   if (taken > 0 || context_.engine().mode() == ProgressMode::thread) return taken;
   drive();
   return take(entries, completions);
+}
+
+CompletionQueueCounters CompletionQueue::counters() {
+  const std::lock_guard lock(mutex_);
+  return counters_;
 }
 
 void CompletionQueue::extend(const CompletionQueueExtras& extras) {
@@ -143,6 +151,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
       delivery.free_slots();
+      ++counters_.lost;
       lost = !extras_.ignore_overrun;
       first_lost = lost && !std::exchange(overrun_, true);
     } else {
@@ -151,6 +160,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
       ring_[slot] = delivery;
       if (!stamps_.empty()) stamps_[slot] = CompletionStamp::now();
       ++count_;
+      ++counters_.completions[delivery.completion.status];
       const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
       if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
@@ -199,6 +209,7 @@ void CompletionQueue::note_told() {
   told_before_ = true;
   told_ = moderation_.active() ? count_ : told_ + 1;
   moderation_.told();
+  if (channel_) ++counters_.events;
 }
 
 // What other limits held back is told of now.

@@ -13,6 +13,7 @@
 #include "device/event_moderation.h"
 #include "device/event_queue.h"
 #include "device/queue_slots.h"
+#include "weft/counters.hpp"
 
 namespace weft::device {
 
@@ -85,6 +86,11 @@ class CompletionQueue {
   // Events for several completions at a time; see EventModeration::set().
   void moderate(std::uint16_t count, std::uint16_t period_us);
 
+  [[nodiscard]] CompletionQueueCounters counters();
+  // Among those of the device; 0 where nobody keeps a list.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  void set_number(std::uint64_t number) { number_ = number; }
+
   // Before the first completion only.
   void extend(const CompletionQueueExtras& extras);
   // ibv_start_poll() and its companions: 0, or ENOENT where nothing is there. From a start that
@@ -139,6 +145,8 @@ class CompletionQueue {
   bool overrun_ = false;
   EventModeration moderation_;
   std::shared_ptr<ModerationClock> clock_;  // once there was a period
+  CompletionQueueCounters counters_;
+  std::uint64_t number_ = 0;
   std::atomic<std::uint32_t> delivered_events_{0};
 
   // Of extended queues.

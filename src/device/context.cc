@@ -152,6 +152,7 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
   }
   region->mr.handle = region->mr.lkey;
   ++domain.users;
+  if (Ledger* ledger = device_.ledger()) ledger->add(*region);
   return &region.release()->mr;
 }
 
@@ -198,6 +199,7 @@ int Context::deregister_memory(ibv_mr* mr) {
   memory_.remove(*region);
   await_quiescence(region->base, region->length_bytes);
   memory_.reclaim();
+  if (Ledger* ledger = device_.ledger()) ledger->remove(*region);
   if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;
   return 0;

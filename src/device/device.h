@@ -16,6 +16,7 @@
 #include "device/addresses.h"
 #include "device/capture_tap.h"
 #include "device/engine.h"
+#include "device/ledger.h"
 #include "device/settings.h"
 
 namespace weft::device {
@@ -57,6 +58,8 @@ class Device {
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
   // Of one connection: Sends that find no receive are kept up to this much; 0: not at all.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
+  // Null where nobody asked for statistics.
+  [[nodiscard]] Ledger* ledger() { return ledger_.get(); }
   void add(Context* context);
   void remove(Context* context);
 
@@ -83,6 +86,7 @@ class Device {
   // Before the engine: its thread may be at work there until the end.
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
+  std::unique_ptr<Ledger> ledger_;
   Engine engine_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +18,39 @@
 #include <random>
 #include <vector>
 
-#include "iwarp/types.h"
+#include "iwarp/host.h"
+#include "weft/counters.hpp"
 
 namespace weft::device {
 
 class MemoryWindow;
 class NullMemory;
+
+// What peers do with a region, from under the locks of several queue pairs.
+class RegionCounters {
+ public:
+  void add(const iwarp::PeerAccess& access) {
+    Counter& counter = counters_[static_cast<std::size_t>(access.right)];
+    counter.bytes.fetch_add(access.bytes, std::memory_order_relaxed);
+    if (access.last) counter.operations.fetch_add(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] MemoryRegionCounters values() const {
+    const auto of = [this](iwarp::RemoteRight right) {
+      const Counter& counter = counters_[static_cast<std::size_t>(right)];
+      return Traffic{counter.operations.load(), counter.bytes.load()};
+    };
+    return {.peer_writes = of(iwarp::RemoteRight::write),
+            .peer_reads = of(iwarp::RemoteRight::read),
+            .peer_atomics = of(iwarp::RemoteRight::atomic)};
+  }
+
+ private:
+  struct Counter {
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  std::array<Counter, 3> counters_;  // by right
+};
 
 struct Region {
   ibv_mr mr{};                         // first: an ibv_mr* is a Region*
@@ -39,6 +67,7 @@ struct Region {
   NullMemory* null = nullptr;      // of a null region
   std::atomic<int>* holder = nullptr;  // whose memory it is counts it as a user
   std::atomic<bool> leaving{false};    // no window may be bound to it any more
+  RegionCounters counters;
 
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }

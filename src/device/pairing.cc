@@ -139,6 +139,7 @@ bool Pairing::over() {
 // With the lock held.
 void Pairing::try_again(std::uint64_t pause_ns) {
   phase_ = Phase::idle;
+  ++retries_;
   dialer_.reset();
   pause_ns_ = pause_ns;
   next_attempt_ns_ = sys::now_ns() + pause_ns;

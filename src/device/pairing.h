@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   void lost(bool again);
   void cancel();
   void abandon_after_fork();
+  // How often it was tried again.
+  [[nodiscard]] std::uint32_t retries() const { return retries_.load(); }
   // No connection, and none will come: what is posted fails.
   [[nodiscard]] bool over();
 
@@ -104,6 +107,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
   std::shared_ptr<Dialer> dialer_;
+  std::atomic<std::uint32_t> retries_{0};
   std::uint32_t attempt_ = 0;                     // of ours: an earlier one's outcome is ignored
   std::optional<std::uint32_t> peer_generation_;  // of the peer's latest request
   std::uint64_t next_attempt_ns_ = 0;

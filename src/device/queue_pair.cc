@@ -70,6 +70,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   made->send_queue_->attach(made);
   made->receive_queue_->attach(made);
   context.add(made);
+  if (Ledger* ledger = context.device().ledger()) ledger->add(made);
   return made;
 }
 
@@ -128,6 +129,7 @@ void QueuePair::destroy() {
     destroyed_ = true;  // what happens from here on is no event, and no completion
   }
   disconnect();
+  if (Ledger* ledger = context_.device().ledger()) ledger->remove(*this);
   send_queue_->detach(this);
   receive_queue_->detach(this);
   context_.remove(this);
@@ -242,6 +244,7 @@ void QueuePair::flush_receives() {
 void QueuePair::leave_stream() {
   end_put_off();
   if (!stream_) return;
+  absorb_stream_counters();
   const iwarp::EndReason reason = stream_->end_reason();
   std::vector<std::byte> rest;
   const bool peer_gone = reason == iwarp::EndReason::peer_closed;
@@ -268,6 +271,7 @@ void QueuePair::publish() {
   if (destroyed_) return drop_pending();
   bool fits = true;
   for (const Delivery& delivery : pending_) {
+    count_completed(delivery);
     fits &= (delivery.receive ? receive_queue_ : send_queue_)->push(delivery);
   }
   pending_.clear();

@@ -93,6 +93,10 @@ class QueuePair final : public Pollable,
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial);
   // The local ACK timeout that rdma_cm's program asked for, as query() says it.
   void set_timeout(std::uint8_t timeout);
+  [[nodiscard]] QueuePairCounters counters();
+  // For who needs more than one lock, and holds this one.
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] QueuePairCounters counters_locked() const;
   int post_send(ibv_send_wr* request, ibv_send_wr** bad);
   int post_receive(ibv_recv_wr* request, ibv_recv_wr** bad);
   // As post_send(), all of them or none.
@@ -162,6 +166,7 @@ class QueuePair final : public Pollable,
   iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
   bool next_receive(iwarp::ReceiveRequest& request) override;
   bool invalidate(std::uint32_t stag) override;
+  void note_peer_access(const iwarp::PeerAccess& access) override;
   iwarp::Status carry_out_local() override;
   void complete_send(const iwarp::SendCompletion& completion) override;
   void complete_receive(const iwarp::ReceiveCompletion& completion) override;
@@ -210,6 +215,11 @@ class QueuePair final : public Pollable,
   int prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
               std::span<iwarp::LocalSlice> slices) const;
   int post_one(const ibv_send_wr& request);
+  int accept_one(const ibv_send_wr& request);
+  void count_posted(const ibv_send_wr& request);
+  void count_completed(const Delivery& delivery);
+  void note_credit();
+  void absorb_stream_counters();
   void flush_send(const ibv_send_wr& request);
   int flush_receive(const ibv_recv_wr& request);
   void flush_receives();
@@ -286,6 +296,9 @@ class QueuePair final : public Pollable,
   bool ready_notice_ = false;
   bool end_notice_ = false;
   iwarp::EndReason end_reason_ = iwarp::EndReason::none;
+  QueuePairCounters counters_;  // but for what the stream counts itself
+  bool awaits_credit_ = false;
+  std::uint64_t awaits_credit_since_ns_ = 0;
   std::vector<Delivery> pending_;
   std::vector<iovec> planned_;
 };

@@ -95,6 +95,22 @@ bool QueuePair::invalidate(std::uint32_t stag) {
   return region->remote_valid.exchange(false);
 }
 
+void QueuePair::note_peer_access(const iwarp::PeerAccess& access) {
+  const auto traffic = [&]() -> Traffic& {
+    switch (access.right) {
+      case iwarp::RemoteRight::read:
+        return counters_.peer_reads;
+      case iwarp::RemoteRight::atomic:
+        return counters_.peer_atomics;
+      default:
+        return counters_.peer_writes;
+    }
+  };
+  traffic().bytes += access.bytes;
+  if (access.last) ++traffic().operations;
+  if (Region* region = memory_.find(access.stag)) region->counters.add(access);
+}
+
 Accessor QueuePair::accessor() const {
   return {
       .domain = domain_, .queue_pair = handle_.qp.qp_num, .access = attributes_.qp_access_flags};

@@ -66,6 +66,7 @@ void QueuePair::finish_turn() {
   if (confirmed_ && !stream_->ended() && handle_.qp.state != IBV_QPS_SQD) release_waiting();
   if (stream_->needs_time()) keep_time();
   send_available();
+  note_credit();
   note_drained();
   if (stream_->ended()) on_stream_over();
 }

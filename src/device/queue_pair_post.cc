@@ -83,6 +83,11 @@ void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
   }
 }
 
+void add_list(Traffic& traffic, const ibv_sge* list, int count) {
+  ++traffic.operations;
+  for (int i = 0; i < count; ++i) traffic.bytes += list[i].length;
+}
+
 int error_of(iwarp::Requester::Posted posted) {
   switch (posted) {
     case iwarp::Requester::Posted::ok:
@@ -143,6 +148,12 @@ int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
 }
 
 int QueuePair::post_one(const ibv_send_wr& request) {
+  const int failed = accept_one(request);
+  if (failed == 0) count_posted(request);
+  return failed;
+}
+
+int QueuePair::accept_one(const ibv_send_wr& request) {
   if (is_datagram()) return post_datagram(request);
   iwarp::WorkRequest work;
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
@@ -153,6 +164,25 @@ int QueuePair::post_one(const ibv_send_wr& request) {
     return 0;
   }
   return is_local(work.operation) ? post_local(request, work) : post_work(work);
+}
+
+void QueuePair::count_posted(const ibv_send_wr& request) {
+  switch (request.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return add_list(counters_.writes, request.sg_list, request.num_sge);
+    case IBV_WR_RDMA_READ:
+      return add_list(counters_.reads, request.sg_list, request.num_sge);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return add_list(counters_.atomics, request.sg_list, request.num_sge);
+    case IBV_WR_BIND_MW:
+    case IBV_WR_LOCAL_INV:
+      ++counters_.local.operations;
+      return;
+    default:
+      return add_list(counters_.sends, request.sg_list, request.num_sge);
+  }
 }
 
 int QueuePair::post_all(const ibv_send_wr& first) {
@@ -238,7 +268,10 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
     } else {
       failed = receives_.post(*request);
     }
-    if (failed == 0) continue;
+    if (failed == 0) {
+      add_list(counters_.receives, request->sg_list, request->num_sge);
+      continue;
+    }
     *bad = request;
     receives_posted();
     return failed;

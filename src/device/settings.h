@@ -31,6 +31,7 @@ struct Settings {
   bool crc = true;                // ask for MPA CRCs
   bool strict_crc = true;         // place nothing before its CRC is known to be right
   std::string capture_path;       // pcapng file; empty: none
+  std::string stats_path;         // file for counters; empty: none
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
   // In roce, of one connection: Sends that found no receive. Not for users to choose.
   std::uint32_t hold_bytes = limits::hold_bytes;

@@ -79,6 +79,13 @@ class Connection final : private SegmentSink {
   // When the wait is over; never_ns where nothing waits, or for ever.
   [[nodiscard]] std::uint64_t deadline_ns() const;
   void set_rnr_timer(std::uint64_t timer_ns) { options_.receiver_not_ready.timer_ns = timer_ns; }
+  // Messages that found no receive, and how long they waited, with the one that still does.
+  [[nodiscard]] std::uint64_t rnr_waits() const { return rnr_waits_; }
+  [[nodiscard]] std::uint64_t rnr_wait_ns(std::uint64_t now_ns) const {
+    return rnr_wait_ns_ + (waiting_message_ != 0 ? now_ns - waiting_since_ns_ : 0);
+  }
+  // The next request waits for room in what the peer can hold.
+  [[nodiscard]] bool awaits_credit() const { return requester_.window_closed(); }
   // Tells the peer how often our own Sends are to be tried.
   void announce_rnr_retries(std::uint8_t retries);
 
@@ -195,6 +202,8 @@ class Connection final : private SegmentSink {
   std::uint64_t reported_placed_ = 0;
   std::uint64_t waiting_message_ = 0;  // whose wait is timed; see Receiver::starving()
   std::uint64_t waiting_since_ns_ = 0;
+  std::uint64_t rnr_waits_ = 0;
+  std::uint64_t rnr_wait_ns_ = 0;
   std::optional<DeferredFault> deferred_;
   std::vector<std::byte> discarded_;  // where the payload of what follows a fault goes
 };

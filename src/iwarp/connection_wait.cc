@@ -132,7 +132,9 @@ std::uint64_t Connection::deadline_ns() const {
 void Connection::on_time(std::uint64_t now_ns) {
   if (ended()) return;
   if (needs_time()) {
+    rnr_wait_ns_ = rnr_wait_ns(now_ns);
     waiting_message_ = receiver_.starving();
+    if (waiting_message_ != 0) ++rnr_waits_;
     waiting_since_ns_ = now_ns;
   }
   if (now_ns >= deadline_ns()) give_up_waiting(wire::terminate::untagged_no_buffer);

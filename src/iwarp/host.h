@@ -15,6 +15,13 @@ struct ReceiveRequest {
   std::vector<LocalSlice> slices{};  // capacity is kept from request to request
 };
 
+struct PeerAccess {
+  std::uint32_t stag = 0;
+  RemoteRight right = RemoteRight::write;
+  std::uint64_t bytes = 0;
+  bool last = true;
+};
+
 // All calls come from inside a call to Connection, under whatever lock covers it. An implementation
 // must not call back into the connection.
 class Host {
@@ -29,6 +36,10 @@ class Host {
 
   // Takes the next posted receive; false where there is none.
   virtual bool next_receive(ReceiveRequest& request) = 0;
+
+  // The peer has done that, with memory of that name: part of a message, or its last part. For
+  // counting.
+  virtual void note_peer_access(const PeerAccess& /*access*/) {}
 
   // A Send with Invalidate asks to withdraw remote access (RFC 5040 §5.3). False: not allowed.
   virtual bool invalidate(std::uint32_t stag) = 0;

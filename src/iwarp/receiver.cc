@@ -46,6 +46,12 @@ TerminateRaised Receiver::write_targets(const Segment& segment, std::uint32_t of
 void Receiver::deliver_write(const Segment& segment) {
   if (!write_open_) write_bytes_ = 0;
   write_bytes_ += segment.payload_bytes;
+  if (write_bytes_ > 0 && !write_dropped_) {
+    host_.note_peer_access({.stag = segment.tagged_header.stag,
+                            .right = RemoteRight::write,
+                            .bytes = segment.payload_bytes,
+                            .last = segment.last()});
+  }
   write_open_ = !segment.last();
   if (!write_open_) ++messages_;
 }

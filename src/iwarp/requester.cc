@@ -118,7 +118,8 @@ bool Requester::build() {
   Entry& current = entry(next_);
   if (!mid_message_) {
     if (!may_start(current)) return false;
-    if (options_.window_bytes != 0 && !window_open(current)) return false;
+    window_closed_ = options_.window_bytes != 0 && !window_open(current);
+    if (window_closed_) return false;
     if (!start(current)) return true;
     mid_message_ = true;
   }

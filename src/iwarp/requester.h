@@ -45,6 +45,8 @@ class Requester {
   // False where nothing could be added: queue empty, fence, ORD.
   bool build();
   // A message is partly built: nothing else may come between its segments (RFC 5041 §5.3).
+  // The next request waits for room at the peer.
+  [[nodiscard]] bool window_closed() const { return window_closed_; }
   [[nodiscard]] bool mid_message() const { return mid_message_; }
   // Adds the read that proves earlier requests, where one is wanted and possible.
   void acknowledge();
@@ -168,7 +170,8 @@ class Requester {
   std::uint64_t head_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t tail_ = 0;
-  std::uint64_t told_ = 0;  // entries before this one: completions tell of them
+  std::uint64_t told_ = 0;      // entries before this one: completions tell of them
+  bool window_closed_ = false;  // at the last look
   bool mid_message_ = false;
   bool failed_ = false;          // some entry carries a failure: build no more
   bool failed_locally_ = false;  // and it has completed

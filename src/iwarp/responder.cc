@@ -103,6 +103,12 @@ TerminateRaised Responder::answer_read(Request& request) {
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
     out_.add(bytes, {&piece, part > 0 ? 1U : 0U});
+    if (part > 0) {
+      host_.note_peer_access({.stag = read.source_stag,
+                              .right = RemoteRight::read,
+                              .bytes = part,
+                              .last = header.last});
+    }
     request.sent_bytes += part;
   } while (request.sent_bytes < read.size_bytes && out_.has_room());
   if (request.sent_bytes == read.size_bytes) request.started = false;
@@ -142,6 +148,8 @@ TerminateRaised Responder::answer_atomic(Request& request) {
   wire::AtomicResponse{.request_id = operands.request_id, .original_value = shown ? original : 0}
       .emit(payload);
   const iovec piece{payload.data(), payload.size()};
+  host_.note_peer_access(
+      {.stag = operands.stag, .right = RemoteRight::atomic, .bytes = sizeof(std::uint64_t)});
   out_.add(bytes, {&piece, 1});
   return std::nullopt;
 }

@@ -14,6 +14,7 @@ const Table& embedded() {
     parts::queue_pairs(made);
     parts::addressing(made);
     parts::connections(made);
+    parts::counters(made);
     return made;
   }();
   return table;

@@ -12,5 +12,6 @@ void queues(Table& table);
 void queue_pairs(Table& table);
 void addressing(Table& table);
 void connections(Table& table);
+void counters(Table& table);
 
 }  // namespace weft::provider::parts

@@ -136,6 +136,14 @@ constexpr std::array table{
         "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
         "fallback: connect without RDMA, and say so.",
         [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
+    Variable{"WEFT_STATS", "none", "the path of a file",
+             "Writes what the device has counted to this file, as JSON, when the program exits and "
+             "at SIGUSR2, unless the program handles that signal itself. A second process at the "
+             "same time writes FILE.PID.",
+             [](std::string_view value, Settings& settings) {
+               settings.stats_path = value;
+               return true;
+             }},
 };
 
 std::string complaint(const Variable& variable, std::string_view value) {

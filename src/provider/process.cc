@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <utility>
 
 #include "device/addresses.h"
 #include "device/system.h"
@@ -58,6 +60,7 @@ Process& Process::current() {
 // told to close its descriptors and left alone.
 void Process::after_fork_in_child() {
   if (Process* old = the_process.exchange(nullptr)) {
+    if (old->statistics_) old->statistics_->abandon_after_fork();
     if (old->device_) old->device_->abandon_after_fork();
     old->manager_.abandon_after_fork();
   }
@@ -78,7 +81,22 @@ void Process::build() {
   auto made = device::Device::create(settings);
   if (!made) return complain(made.error());
   device_ = std::move(*made);
+  keep_statistics();
   if (!environment_is_quiet()) say(start_line(*device_));
+}
+
+void Process::keep_statistics() {
+  if (!device_->ledger()) return;
+  auto opened = Statistics::open(*device_);
+  if (!opened) return complain(opened.error());
+  statistics_ = *opened;
+  statistics_->listen_for_signal();
+  static constinit bool registered = false;  // also in the child of a fork
+  if (std::exchange(registered, true)) return;
+  std::atexit([] {
+    const Process* process = the_process;
+    if (process && process->statistics_) process->statistics_->write("exit");
+  });
 }
 
 void Process::complain(const std::string& sentence) {

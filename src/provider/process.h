@@ -10,6 +10,7 @@
 #include "cm/cm.h"
 #include "device/context.h"
 #include "device/device.h"
+#include "provider/statistics.h"
 
 namespace weft::provider {
 
@@ -35,12 +36,14 @@ class Process {
  private:
   Process();
   void build();
+  void keep_statistics();
   void complain(const std::string& sentence);
   static void after_fork_in_child();
 
   std::mutex mutex_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Context> shared_context_;
+  std::shared_ptr<Statistics> statistics_;
   std::string complaint_;
   cm::Manager manager_;
 };

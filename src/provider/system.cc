@@ -91,6 +91,12 @@ void take_verbs(void* library, Table& table) {
   function("ibv_resolve_eth_l2_from_gid", table.resolve_eth_l2_from_gid);
 }
 
+// Of what only Weft has.
+template <typename R, typename... Arguments>
+void leave_out(R (*&slot)(Arguments...)) {
+  slot = &missing<EOPNOTSUPP, R, Arguments...>;
+}
+
 // Most of rdma_cm answers -1 and sets errno.
 void take_cm(void* library, Table& table) {
   const auto function = [library](const char* symbol, auto& slot) {
@@ -189,6 +195,9 @@ const System& system_provider() {
     if (!cm) return made;
     take_verbs(verbs, table);
     take_cm(cm, table);
+    leave_out(table.read_qp_counters);
+    leave_out(table.read_cq_counters);
+    leave_out(table.read_mr_counters);
     made.table = &table;
     return made;
   }();

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "weft/counters.hpp"
+
 namespace weft::provider {
 
 struct Table {
@@ -80,6 +82,11 @@ struct Table {
   int (*destroy_qp)(ibv_qp* qp);
   int (*set_ece)(ibv_qp* qp, ibv_ece* ece);
   int (*query_ece)(ibv_qp* qp, ibv_ece* ece);
+
+  // What the C libraries have no function for. An errno: EOPNOTSUPP where nobody counts.
+  int (*read_qp_counters)(ibv_qp* qp, QueuePairCounters* counters);
+  int (*read_cq_counters)(ibv_cq* cq, CompletionQueueCounters* counters);
+  int (*read_mr_counters)(ibv_mr* mr, MemoryRegionCounters* counters);
 
   // Address handles and multicast.
   ibv_ah* (*create_ah)(ibv_pd* pd, ibv_ah_attr* attributes);

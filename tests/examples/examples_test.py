@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 EXAMPLES = pathlib.Path()
@@ -40,6 +41,49 @@ class Examples(unittest.TestCase):
 
     def test_advertise(self):
         self.assertEqual(self.run_to_end("advertise"), "found in my memory: written from afar\n")
+
+    def serve_and_ask(self, name, served, *asked):
+        """A server that says its port, and a client of it: what both print."""
+        with start(name, "serve", *served) as server:
+            port = server.stdout.readline().split()[-1]
+            client = self.run_to_end(name, "127.0.0.1", port, *asked)
+            out, err = server.communicate(timeout=LIMIT_S)
+            self.assertEqual(server.returncode, 0, err)
+        return out, client
+
+    def test_hello_write(self):
+        self.assertEqual(self.serve_and_ask("hello_write", []),
+                         ("in my memory: hello by RDMA write\n", "write 1: success\n"))
+
+    def test_hello_read(self):
+        self.assertEqual(self.serve_and_ask("hello_read", []),
+                         ("", "in the peer's memory: hello by RDMA read\n"))
+
+    def test_ping_pong(self):
+        self.assertRegex(self.run_to_end("ping_pong", 200), r"^200 rounds, [\d.]+ us each\n$")
+
+    def test_doorbell_batching(self):
+        out = self.run_to_end("doorbell_batching")
+        self.assertRegex(out, r"^one by one: 4096 writes, .*\nin batches: 4096 writes, .*\n$")
+
+    def test_mixed(self):
+        out = self.run_to_end("mixed")
+        self.assertEqual(out, "".join(f"request {i}: success\n" for i in range(1, 5))
+                         + "in my memory: weft\n")
+
+    def test_key_value(self):
+        pairs = [f"key{i}=value {i}" for i in range(200)]
+        _, out = self.serve_and_ask("key_value", pairs, "key7", "nothing", "key199")
+        self.assertEqual(out, "key7=value 7\nnothing=(none)\nkey199=value 199\n")
+
+    def test_file_copy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, copy = (pathlib.Path(folder) / name for name in ("source", "copy"))
+            for size in (0, 1, 3_000_001):
+                source.write_bytes(bytes(i * i % 251 for i in range(size)))
+                out, _ = self.serve_and_ask("file_copy", [copy], source)
+                self.assertEqual(out, f"{size} bytes, verified\n")
+                self.assertEqual(copy.read_bytes(), source.read_bytes())
 
     def test_loopback(self):
         out = self.run_to_end("loopback")

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "weft/counters.hpp"
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
 
@@ -128,6 +129,9 @@ class CompletionQueue {
   WEFT_API void arm(bool solicited_only = false) const;
   // ibv_resize_cq(3). Throws Error.
   WEFT_API void resize(int entries) const;
+
+  // What the device has counted. Throws Error(EOPNOTSUPP) on the system's devices.
+  [[nodiscard]] WEFT_API CompletionQueueCounters counters() const;
 
   [[nodiscard]] int capacity() const { return raw_->cqe; }
   [[nodiscard]] ibv_cq* raw() const { return raw_; }

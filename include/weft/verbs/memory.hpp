@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "weft/counters.hpp"
 #include "weft/export.hpp"
 #include "weft/verbs/slice.hpp"
 
@@ -46,6 +47,9 @@ class MemoryRegion {
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
   [[nodiscard]] std::uint32_t rkey() const { return raw_->rkey; }
+
+  // What peers have done here. Throws Error(EOPNOTSUPP) on the system's devices.
+  [[nodiscard]] WEFT_API MemoryRegionCounters counters() const;
 
   // A part to post. Throws std::out_of_range where it is not within the region, or longer than a
   // slice can be (4 GiB less one byte).

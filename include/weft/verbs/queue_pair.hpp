@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "weft/counters.hpp"
 #include "weft/export.hpp"
 #include "weft/verbs/endpoint.hpp"
 #include "weft/verbs/post.hpp"
@@ -143,6 +144,9 @@ class QueuePair {
   // ibv_query_qp(3). Throws Error.
   [[nodiscard]] WEFT_API Attributes query(int mask) const;
   [[nodiscard]] WEFT_API ibv_qp_state state() const;
+
+  // What the device has counted. Throws Error(EOPNOTSUPP) on the system's devices.
+  [[nodiscard]] WEFT_API QueuePairCounters counters() const;
 
   // The context it was made from.
   [[nodiscard]] WEFT_API Context context() const;

@@ -1,0 +1,114 @@
+// A table of keys and values that clients look up by RDMA reads: the server's processor has no part
+// in it. "key_value serve KEY=VALUE…", then "key_value HOST PORT KEY…".
+//
+// A client reads the slot that a key hashes to, and the next ones until it finds the key or an
+// empty slot. The server does not change its table here; one that did would have to put a version
+// or a checksum into each slot, because a read sees bytes while they are being written.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <weft/connection.hpp>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace weft::connection;  // NOLINT(google-build-using-namespace)
+
+struct Slot {
+  std::array<char, 32> key;  // ends with a zero; empty: nobody's
+  std::array<char, 96> value;
+};
+
+constexpr std::size_t slots = 1024;
+// Each side may tell the other of memory.
+Options options() {
+  return {.advertisements = true};
+}
+
+std::size_t home_of(std::string_view key) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a: the same on both sides
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash % slots;
+}
+
+void put(std::span<Slot> table, std::string_view key, std::string_view value) {
+  if (key.empty() || key.size() >= sizeof Slot::key || value.size() >= sizeof Slot::value) {
+    throw std::invalid_argument("a key or a value that is too long, or no key");
+  }
+  std::size_t at = home_of(key);
+  for (std::size_t tried = 0; table[at].key[0] != '\0' && table[at].key.data() != key; ++tried) {
+    if (tried == slots) throw std::length_error("the table is full");
+    at = (at + 1) % slots;
+  }
+  table[at] = {};
+  key.copy(table[at].key.data(), key.size());
+  value.copy(table[at].value.data(), value.size());
+}
+
+void serve(std::span<char*> pairs) {
+  Listener listener({"", 0}, options());
+  std::printf("port %u\n", listener.port());
+  std::fflush(stdout);
+  auto request = listener.next(60s);
+  if (!request) throw std::runtime_error("nobody came");
+  const auto table = request->domain().allocate<Slot>(slots, Access::remote_read);
+  for (const std::string_view pair : pairs) {
+    const auto equals = pair.find('=');
+    put(table.elements(), pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  auto peer = std::move(*request).accept({.buffer = table.remote()}, 10s);
+  (void)peer.await_disconnect(60s);
+}
+
+std::string look_up(Connection& peer, const RemoteBuffer& table,
+                    const weft::verbs::TypedRegion<Slot>& slot, std::string_view key) {
+  std::size_t at = home_of(key);
+  for (std::size_t tried = 0; tried < slots; ++tried) {
+    if (peer.post_read(slot.slice(), table, at * sizeof(Slot), /*id=*/at) != 0) {
+      throw std::runtime_error("cannot post a read");
+    }
+    const auto outcomes = peer.await(Queue::send, 1, 10s);
+    if (outcomes.empty() || !outcomes[0].ok()) throw std::runtime_error("a read has failed");
+    if (slot[0].key.data() == key) return slot[0].value.data();
+    if (slot[0].key[0] == '\0') break;
+    at = (at + 1) % slots;
+  }
+  return "(none)";
+}
+
+void ask(const char* host, std::uint16_t port, std::span<char*> keys) {
+  auto peer = connect({host, port}, 10s, options());
+  const auto table = peer.await_advertisement(10s);
+  if (!table) throw std::runtime_error("the server has told of no table");
+  const auto slot = peer.domain().allocate<Slot>(1);
+  for (const char* key : keys) {
+    std::printf("%s=%s\n", key, look_up(peer, table->buffer, slot, key).c_str());
+  }
+  peer.disconnect();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::span<char*> words(arguments, static_cast<std::size_t>(count));
+  try {
+    if (count > 1 && std::string_view(words[1]) == "serve") {
+      serve(words.subspan(2));
+    } else if (count > 3) {
+      ask(words[1], static_cast<std::uint16_t>(std::atoi(words[2])), words.subspan(3));
+    } else {
+      std::fprintf(stderr, "key_value serve KEY=VALUE... | key_value HOST PORT KEY...\n");
+      return 2;
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "key_value: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,133 @@
+#include "device/ledger.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "device/completion_queue.h"
+#include "device/memory.h"
+#include "device/queue_pair.h"
+
+namespace weft::device {
+namespace {
+
+// Nobody holds a lock of ours for so long who is not stopped for good.
+constexpr int tries = 200;
+constexpr std::chrono::milliseconds pause{1};
+
+bool lock_for_a_while(std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < tries; ++i) {
+    if (lock.try_lock()) return true;
+    std::this_thread::sleep_for(pause);
+  }
+  return false;
+}
+
+std::string_view type_name(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UC:
+      return "UC";
+    case IBV_QPT_UD:
+      return "UD";
+    default:
+      return "RC";
+  }
+}
+
+std::string_view state_name(ibv_qp_state state) {
+  constexpr std::array<std::string_view, 7> names{"RESET", "INIT", "RTR", "RTS",
+                                                  "SQD",   "SQE",  "ERR"};
+  return state < names.size() ? names[state] : "UNKNOWN";
+}
+
+Ledger::QueuePairEntry entry_of(QueuePair& queue_pair, const QueuePairCounters& counters) {
+  const ibv_qp& qp = *queue_pair.verbs();
+  return {.number = qp.qp_num,
+          .type = type_name(qp.qp_type),
+          .state = state_name(qp.state),
+          .counters = counters};
+}
+
+Ledger::CompletionQueueEntry entry_of(CompletionQueue& queue) {
+  return {.number = queue.number(), .entries = queue.verbs()->cqe, .counters = queue.counters()};
+}
+
+Ledger::MemoryRegionEntry entry_of(const Region& region) {
+  return {
+      .lkey = region.mr.lkey, .bytes = region.length_bytes, .counters = region.counters.values()};
+}
+
+}  // namespace
+
+template <typename Entry>
+void Ledger::keep(std::vector<Entry>& list, const Entry& entry) {
+  if (list.size() < most_entries) {
+    list.push_back(entry);
+  } else {
+    ++gone_.not_listed;
+  }
+}
+
+void Ledger::add(const std::shared_ptr<QueuePair>& queue_pair) {
+  const std::lock_guard lock(mutex_);
+  queue_pairs_.insert(queue_pair);
+}
+
+void Ledger::add(CompletionQueue& queue) {
+  const std::lock_guard lock(mutex_);
+  queue.set_number(++last_queue_);
+  completion_queues_.insert(&queue);
+}
+
+void Ledger::add(Region& region) {
+  const std::lock_guard lock(mutex_);
+  regions_.insert(&region);
+}
+
+void Ledger::remove(QueuePair& queue_pair) {
+  const auto counters = queue_pair.counters();
+  const std::lock_guard lock(mutex_);
+  if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
+  auto entry = entry_of(queue_pair, counters);
+  entry.state = "destroyed";
+  keep(gone_.queue_pairs, entry);
+}
+
+void Ledger::remove(CompletionQueue& queue) {
+  const std::lock_guard lock(mutex_);
+  if (completion_queues_.erase(&queue) == 0) return;
+  auto entry = entry_of(queue);
+  entry.destroyed = true;
+  keep(gone_.completion_queues, entry);
+}
+
+void Ledger::remove(Region& region) {
+  const std::lock_guard lock(mutex_);
+  if (regions_.erase(&region) == 0) return;
+  auto entry = entry_of(region);
+  entry.destroyed = true;
+  keep(gone_.memory_regions, entry);
+}
+
+Ledger::Snapshot Ledger::snapshot() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!lock_for_a_while(lock)) return {};
+  Snapshot all = gone_;
+  for (const auto& queue_pair : queue_pairs_) {
+    std::unique_lock own(queue_pair->mutex(), std::defer_lock);
+    if (lock_for_a_while(own)) {
+      all.queue_pairs.push_back(entry_of(*queue_pair, queue_pair->counters_locked()));
+    }
+  }
+  for (CompletionQueue* queue : completion_queues_) {
+    all.completion_queues.push_back(entry_of(*queue));
+  }
+  for (const Region* region : regions_) all.memory_regions.push_back(entry_of(*region));
+  std::ranges::sort(all.queue_pairs, {}, &QueuePairEntry::number);
+  std::ranges::sort(all.completion_queues, {}, &CompletionQueueEntry::number);
+  std::ranges::sort(all.memory_regions, {}, &MemoryRegionEntry::lkey);
+  return all;
+}
+
+}  // namespace weft::device

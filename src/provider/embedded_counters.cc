@@ -1,0 +1,38 @@
+// What the device has counted.
+#include "device/completion_queue.h"
+#include "device/memory.h"
+#include "device/queue_pair.h"
+#include "provider/embedded_parts.h"
+#include "provider/guard.h"
+#include "provider/process.h"
+
+namespace weft::provider {
+namespace {
+
+int read_qp_counters(ibv_qp* qp, QueuePairCounters* counters) {
+  if (!Process::owns(qp->context)) return ENODEV;
+  *counters = device::QueuePair::of(qp)->counters();
+  return 0;
+}
+
+int read_cq_counters(ibv_cq* cq, CompletionQueueCounters* counters) {
+  if (!Process::owns(cq->context)) return ENODEV;
+  *counters = device::CompletionQueue::of(cq)->counters();
+  return 0;
+}
+
+int read_mr_counters(ibv_mr* mr, MemoryRegionCounters* counters) {
+  if (!Process::owns(mr->context)) return ENODEV;
+  *counters = device::Region::of(mr)->counters.values();
+  return 0;
+}
+
+}  // namespace
+
+void parts::counters(Table& table) {
+  table.read_qp_counters = verbs_call<read_qp_counters>;
+  table.read_cq_counters = verbs_call<read_cq_counters>;
+  table.read_mr_counters = verbs_call<read_mr_counters>;
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,111 @@
+// Counters as JSON. What is zero is left out, but for the traffic of a queue pair.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <string_view>
+
+#include "provider/statistics.h"
+
+namespace weft::provider {
+namespace {
+
+using Ledger = device::Ledger;
+
+constexpr std::array<std::string_view, std::tuple_size_v<StatusCounts>> status_names{
+    "SUCCESS",
+    "LOC_LEN_ERR",
+    "LOC_QP_OP_ERR",
+    "LOC_EEC_OP_ERR",
+    "LOC_PROT_ERR",
+    "WR_FLUSH_ERR",
+    "MW_BIND_ERR",
+    "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR",
+    "REM_INV_REQ_ERR",
+    "REM_ACCESS_ERR",
+    "REM_OP_ERR",
+    "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR",
+    "LOC_RDD_VIOL_ERR",
+    "REM_INV_RD_REQ_ERR",
+    "REM_ABORT_ERR",
+    "INV_EECN_ERR",
+    "INV_EEC_STATE_ERR",
+    "FATAL_ERR",
+    "RESP_TIMEOUT_ERR",
+    "GENERAL_ERR",
+    "TM_ERR",
+    "TM_RNDV_INCOMPLETE"};
+
+std::string traffic(std::string_view name, const Traffic& counted) {
+  return fmt::format(R"("{}": {{"operations": {}, "bytes": {}}})", name, counted.operations,
+                     counted.bytes);
+}
+
+std::string statuses(std::string_view name, const StatusCounts& counts) {
+  std::string text = fmt::format(R"("{}": {{)", name);
+  std::string_view comma;
+  for (std::size_t status = 0; status < counts.size(); ++status) {
+    if (counts[status] == 0) continue;
+    text += fmt::format(R"({}"{}": {})", comma, status_names[status], counts[status]);
+    comma = ", ";
+  }
+  return text + "}";
+}
+
+std::string object(const Ledger::QueuePairEntry& entry) {
+  const QueuePairCounters& c = entry.counters;
+  return fmt::format(
+      R"({{"number": {}, "type": "{}", "state": "{}", {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, )"
+      R"({}, {}, "connection_retries": {}, "rnr_waits": {}, "rnr_wait_ns": {}, )"
+      R"("credit_waits": {}, "credit_wait_ns": {}}})",
+      entry.number, entry.type, entry.state, traffic("sends", c.sends), traffic("writes", c.writes),
+      traffic("reads", c.reads), traffic("atomics", c.atomics), traffic("local", c.local),
+      traffic("receives", c.receives), traffic("received", c.received),
+      traffic("peer_writes", c.peer_writes), traffic("peer_reads", c.peer_reads),
+      traffic("peer_atomics", c.peer_atomics), statuses("send_completions", c.send_completions),
+      statuses("receive_completions", c.receive_completions), c.connection_retries, c.rnr_waits,
+      c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns);
+}
+
+std::string object(const Ledger::CompletionQueueEntry& entry) {
+  const CompletionQueueCounters& c = entry.counters;
+  return fmt::format(
+      R"({{"number": {}, "entries": {}, "destroyed": {}, {}, "polled": {}, "events": {}, )"
+      R"("lost": {}}})",
+      entry.number, entry.entries, entry.destroyed, statuses("completions", c.completions),
+      c.polled, c.events, c.lost);
+}
+
+std::string object(const Ledger::MemoryRegionEntry& entry) {
+  const MemoryRegionCounters& c = entry.counters;
+  return fmt::format(R"({{"lkey": {}, "bytes": {}, "destroyed": {}, {}, {}, {}}})", entry.lkey,
+                     entry.bytes, entry.destroyed, traffic("peer_writes", c.peer_writes),
+                     traffic("peer_reads", c.peer_reads), traffic("peer_atomics", c.peer_atomics));
+}
+
+template <typename Entry>
+std::string list(std::string_view name, const std::vector<Entry>& entries) {
+  std::string text = fmt::format("  \"{}\": [", name);
+  std::string_view separator = "\n    ";
+  for (const Entry& entry : entries) {
+    text += separator;
+    text += object(entry);
+    separator = ",\n    ";
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::string to_json(const Ledger::Snapshot& snapshot, const char* occasion) {
+  return fmt::format(
+      "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
+      "  \"not_listed\": {},\n{},\n{},\n{}\n}}\n",
+      getpid(), occasion, snapshot.not_listed, list("queue_pairs", snapshot.queue_pairs),
+      list("completion_queues", snapshot.completion_queues),
+      list("memory_regions", snapshot.memory_regions));
+}
+
+}  // namespace weft::provider

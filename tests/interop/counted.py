@@ -1,0 +1,77 @@
+"""What `weft run --stats FILE` says of unmodified programs: against the program, its peer and a
+capture of the same run."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import cases
+import harness
+import perftest
+from harness import need
+
+_WRITES = 200
+_BYTES = 65536
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def total(stats, kind):
+    """Over all queue pairs: operations, bytes."""
+    return tuple(sum(each[kind][what] for each in stats["queue_pairs"])
+                 for what in ("operations", "bytes"))
+
+
+def captured_writes(path):
+    """Count and bytes of the writes that `weft dissect` finds; empty ones begin connections."""
+    lines = subprocess.run([harness.weft(), "dissect", "--operations", "--json", path], text=True,
+                           check=True, stdout=subprocess.PIPE).stdout.splitlines()
+    sizes = [line["bytes"] for line in map(json.loads, lines)
+             if line["type"] == "operation" and line["kind"].lower() == "write" and line["bytes"]]
+    return len(sizes), sum(sizes)
+
+
+@cases.case("stats.ib_write_bw")
+def write_bw(stage):
+    server, client = stage.scratch("server.json"), stage.scratch("client.json")
+    capture = stage.scratch("capture.pcapng")
+    perftest.perftest(stage, "ib_write_bw", "127.0.0.1", sizes=[_BYTES], iterations=_WRITES,
+                      weft_options=(["--stats", server],
+                                    ["--stats", client, "--capture", capture]))
+    asking, asked = read(client), read(server)
+    need(asking["occasion"] == asked["occasion"] == "exit", "not written at the exit")
+    operations, size = total(asking, "writes")
+    need(operations >= _WRITES and size == operations * _BYTES,
+         f"{operations} writes of {size} bytes for {_WRITES} of {_BYTES}")
+    need(total(asked, "peer_writes") == (operations, size),
+         f"the client wrote {operations}, {size}; the server saw {total(asked, 'peer_writes')}")
+    regions = [sum(each["peer_writes"][what] for each in asked["memory_regions"])
+               for what in ("operations", "bytes")]
+    need(regions == [operations, size], f"its regions: {regions}")
+    writes = captured_writes(capture)
+    need(writes == (operations, size), f"the capture has {writes}")
+    polled = sum(each["polled"] for each in asking["completion_queues"])
+    completed = sum(sum(each["send_completions"].values()) +
+                    sum(each["receive_completions"].values()) for each in asking["queue_pairs"])
+    need(completed > 0 and polled <= completed, f"{polled} polled of {completed}")
+
+
+@cases.case("stats.signal")
+def on_signal(stage):
+    """SIGUSR2 asks a program that runs for what it has counted so far; it goes on."""
+    path = stage.scratch("server.json")
+    port = harness.free_port()
+    server = stage.start("server", "ib_write_bw", "-F", "-R", "-p", port, options=["--stats", path])
+    server.await_listening(port)
+    os.kill(server.pid, signal.SIGUSR2)
+    end = time.monotonic() + harness.WAIT_S
+    while not os.path.getsize(path):
+        need(time.monotonic() < end, "nothing was written")
+        need(server.process.poll() is None, "the signal ended the program")
+        time.sleep(0.01)
+    need(server.process.poll() is None, "the signal ended the program")
