@@ -161,6 +161,41 @@ void options() {
   tell("TCP_INFO state", info.tcpi_state);
 }
 
+// A listener for both families, and one for each on the same port.
+void families() {
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  const int both = socket(AF_INET6, SOCK_STREAM, 0);
+  if (bind(both, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) return;  // no IPv6 here
+  listen(both, 4);
+  sockaddr_in6 name{};
+  socklen_t bytes = sizeof name;
+  getsockname(both, reinterpret_cast<sockaddr*>(&name), &bytes);
+  tell("any address", bytes == sizeof name && IN6_IS_ADDR_UNSPECIFIED(&name.sin6_addr));
+  const sockaddr_in four{.sin_family = AF_INET,
+                         .sin_port = name.sin6_port,
+                         .sin_addr = {htonl(INADDR_LOOPBACK)},
+                         .sin_zero{}};
+  const int here = connect_to(four);
+  const int there = accept(both, reinterpret_cast<sockaddr*>(&any), &bytes);
+  tell("IPv4 in IPv6", any.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&any.sin6_addr));
+  for (const int fd : {both, here, there}) close(fd);
+  sockaddr_in address{};
+  const int ipv4 = listen_anywhere(address);
+  const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0);
+  const int only = 1;
+  setsockopt(ipv6, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  any = {};
+  any.sin6_family = AF_INET6;
+  any.sin6_port = address.sin_port;
+  tell("one port, two families",
+       error_or(bind(ipv6, reinterpret_cast<sockaddr*>(&any), sizeof any)));
+  tell("both listen", error_or(listen(ipv6, 4)));
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  tell("taken", error_or(bind(taken, reinterpret_cast<sockaddr*>(&address), sizeof address)));
+  for (const int fd : {ipv4, ipv6, taken}) close(fd);
+}
+
 // --- Connecting ----------------------------------------------------------------------------------
 
 void connecting() {
@@ -574,6 +609,7 @@ int main() {
   signal(SIGPIPE, SIG_IGN);
   names();
   options();
+  families();
   connecting();
   polling();
   epoll_levels();
