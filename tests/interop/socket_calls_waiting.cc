@@ -1,0 +1,171 @@
+// Connecting, and waiting by poll, select and epoll.
+#include "interop/socket_calls.h"
+
+namespace {
+
+void connecting() {
+  sockaddr_in address{};
+  const int listener = listen_anywhere(address);
+  const int fd = connect_to(address, SOCK_NONBLOCK);
+  tell("connected", names_of(await(fd, POLLOUT)));
+  int error = -1;
+  socklen_t bytes = sizeof error;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  tell("connected with", error);
+  tell("connect again",
+       error_or(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address)));
+  close(fd);
+  close(listener);
+  const int blocking = socket(AF_INET, SOCK_STREAM, 0);
+  for (const char* turn : {"refused", "refused again"}) {
+    tell(turn, error_or(connect(blocking, reinterpret_cast<sockaddr*>(&address), sizeof address)));
+  }
+  close(blocking);
+  const int refused = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  const int epoll = epoll_create1(0);  // from before it connects
+  epoll_event event{.events = EPOLLOUT | EPOLLET, .data = {.fd = refused}};
+  epoll_ctl(epoll, EPOLL_CTL_ADD, refused, &event);
+  while (epoll_wait(epoll, &event, 1, 0) > 0) continue;
+  need(connect(refused, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0, "refusal");
+  if (errno == EINPROGRESS) {
+    need(epoll_wait(epoll, &event, 1, -1) == 1, "epoll_wait");
+    tell("refused later", names_of(event.events & (EPOLLERR | EPOLLHUP | EPOLLOUT)));
+    getsockopt(refused, SOL_SOCKET, SO_ERROR, &error, &bytes);
+    tell("refused with", strerrorname_np(error));
+  }
+  close(refused);
+  close(epoll);
+}
+
+// --- Waiting -------------------------------------------------------------------------------------
+
+void polling() {
+  const Pair pair;
+  constexpr short all = POLLIN | POLLOUT | POLLRDHUP;
+  tell("idle", names_of(await(pair.there, all)));
+  say(pair.here, "abc");
+  await(pair.there, POLLIN);
+  tell("with bytes", names_of(look(pair.there, all)));
+  int bytes = 0;
+  ioctl(pair.there, FIONREAD, &bytes);
+  tell("FIONREAD", bytes);
+  tell("peek", receive_text(pair.there, MSG_PEEK));
+  tell("receive", receive_text(pair.there));
+  tell("empty", names_of(look(pair.there, all)));
+  tell("no bytes", receive_text(pair.there, MSG_DONTWAIT));
+  fd_set readable;
+  fd_set writable;
+  FD_ZERO(&readable);
+  FD_ZERO(&writable);
+  FD_SET(pair.here, &readable);
+  FD_SET(pair.here, &writable);
+  say(pair.there, "d");
+  await(pair.here, POLLIN);
+  tell("select", select(pair.here + 1, &readable, &writable, nullptr, nullptr));
+  shutdown(pair.there, SHUT_WR);
+  await(pair.here, POLLRDHUP);
+  tell("ended", names_of(look(pair.here, all)));
+  tell("the last byte", receive_text(pair.here));
+  tell("the end", receive_text(pair.here));
+  tell("the end once more", receive_text(pair.here));
+  say(pair.here, "still");
+  tell("the other direction", receive_text(pair.there));
+  tell("after the end", error_or(send(pair.there, "x", 1, MSG_NOSIGNAL)));
+  shutdown(pair.here, SHUT_WR);
+  await(pair.there, POLLRDHUP);
+  tell("both ended", names_of(await(pair.there, all) & ~POLLRDHUP));
+}
+
+struct Epoll {
+  Epoll() : fd(epoll_create1(EPOLL_CLOEXEC)) {}
+  ~Epoll() { close(fd); }
+  Epoll(const Epoll&) = delete;
+  Epoll& operator=(const Epoll&) = delete;
+  void control(int operation, int which, unsigned events) const {
+    epoll_event event{.events = events, .data = {.fd = which}};
+    need(epoll_ctl(fd, operation, which, &event) == 0, "epoll_ctl");
+  }
+  [[nodiscard]] std::string wait(int timeout_ms) const {
+    std::array<epoll_event, 4> events{};
+    const int count = epoll_wait(fd, events.data(), events.size(), timeout_ms);
+    std::string found;
+    for (int i = 0; i < count; ++i) found += names_of(events[static_cast<std::size_t>(i)].events);
+    return found.empty() ? "nothing" : found;
+  }
+  int fd;
+};
+
+void epoll_levels() {
+  const Pair pair;
+  const Epoll epoll;
+  epoll.control(EPOLL_CTL_ADD, pair.there, EPOLLIN);
+  tell("level, idle", epoll.wait(0));
+  say(pair.here, "ab");
+  tell("level", epoll.wait(-1));
+  tell("level, still", epoll.wait(0));
+  tell("level, read", receive_text(pair.there));
+  tell("level, afterwards", epoll.wait(0));
+  epoll.control(EPOLL_CTL_MOD, pair.there, EPOLLIN | EPOLLONESHOT);
+  say(pair.here, "c");
+  tell("one shot", epoll.wait(-1));
+  tell("one shot, no more", epoll.wait(0));
+  epoll.control(EPOLL_CTL_MOD, pair.there, EPOLLIN | EPOLLONESHOT);
+  tell("one more shot", epoll.wait(-1));
+  tell("one more shot, no more", epoll.wait(0));
+  std::array<int, 2> ends{};
+  need(pipe(ends.data()) == 0, "pipe");
+  epoll.control(EPOLL_CTL_MOD, pair.there, EPOLLIN);
+  epoll.control(EPOLL_CTL_ADD, ends[0], EPOLLIN);
+  need(write(ends[1], "x", 1) == 1, "write");
+  tell("with a pipe", epoll.wait(0));
+  epoll.control(EPOLL_CTL_DEL, ends[0], 0);
+  epoll.control(EPOLL_CTL_DEL, pair.there, 0);
+  tell("deleted", epoll.wait(0));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+void epoll_edges() {
+  const Pair pair(SOCK_NONBLOCK);
+  const Epoll epoll;
+  epoll.control(EPOLL_CTL_ADD, pair.there, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  tell("edge, at first", epoll.wait(-1));
+  tell("edge, at first, no more", epoll.wait(0));
+  say(pair.here, "ab");
+  tell("edge, bytes", epoll.wait(-1));
+  tell("edge, bytes, no more", epoll.wait(0));
+  char one = 0;
+  tell("edge, one byte", recv(pair.there, &one, 1, 0));
+  tell("edge, the rest is old", epoll.wait(0));
+  say(pair.here, "c");
+  tell("edge, another", epoll.wait(-1));
+  tell("edge, another, no more", epoll.wait(0));
+  tell("edge, all", receive_text(pair.there));
+  // Full, and not full any more.
+  const std::vector<char> much(1 << 16);
+  std::size_t filled = 0;
+  while (true) {
+    const ssize_t sent = send(pair.there, much.data(), much.size(), 0);
+    if (sent < 0) break;
+    filled += static_cast<std::size_t>(sent);
+  }
+  tell("edge, full", error_or(-1));
+  tell("edge, full, no event", epoll.wait(0));
+  std::vector<char> into(1 << 20);
+  while (filled > 0)
+    filled -= static_cast<std::size_t>(recv(pair.here, into.data(), into.size(), 0));
+  tell("edge, room again", epoll.wait(-1).find("out") != std::string::npos);
+  shutdown(pair.here, SHUT_WR);
+  std::string end;
+  while (end.find("rdhup") == std::string::npos) end = epoll.wait(-1);
+  tell("edge, the end", end);
+}
+
+}  // namespace
+
+void wait_for_sockets() {
+  connecting();
+  polling();
+  epoll_levels();
+  epoll_edges();
+}
