@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <tuple>
 
 #include "weft/stream.hpp"
 
@@ -31,7 +31,10 @@ struct DatagramAddress {
   [[nodiscard]] sockaddr_storage to_sockaddr() const;
   [[nodiscard]] stream::Address to_text() const;
   [[nodiscard]] bool is_any_host() const { return host == decltype(host){}; }
-  friend auto operator<=>(const DatagramAddress&, const DatagramAddress&) = default;
+  bool operator==(const DatagramAddress&) const = default;
+  bool operator<(const DatagramAddress& other) const {
+    return std::tie(family, port, host) < std::tie(other.family, other.port, other.host);
+  }
 };
 
 }  // namespace weft::dropin

@@ -11,7 +11,6 @@ namespace weft::fabric {
 Endpoint::Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Request> request,
                    void* context)
     : fid_ep(handle_of_endpoint(context)),
-      domain_(domain),
       use_(domain.users()),
       info_(copy_of(info)),
       options_(options_of(info)),

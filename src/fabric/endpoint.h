@@ -50,7 +50,6 @@ class Endpoint final : public fid_ep, public Source {
   [[nodiscard]] int enable_locked();
   void start(stream::Stream stream);
 
-  Domain& domain_;
   const Use use_;
   const Info info_;
   std::mutex mutex_;

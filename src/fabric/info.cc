@@ -40,8 +40,9 @@ Addresses resolve(const char* node, const char* service, std::uint64_t flags, in
     if (const auto address = read_address(at->ai_addr, at->ai_addrlen)) found.push_back(*address);
   }
   freeaddrinfo(list);
-  std::ranges::stable_partition(
-      found, [](const SocketAddress& address) { return address.storage.ss_family == AF_INET; });
+  std::stable_partition(found.begin(), found.end(), [](const SocketAddress& address) {
+    return address.storage.ss_family == AF_INET;
+  });
   return found;
 }
 
