@@ -97,7 +97,7 @@ class CompletionQueue {
 
   // Takes what is there, at most as many as `into` has room for, and returns that part of it. A
   // failed poll, which no healthy device has, is the same as an empty one.
-  [[nodiscard]] std::span<Completion> poll(std::span<Completion> into) const {
+  [[nodiscard, gnu::always_inline]] std::span<Completion> poll(std::span<Completion> into) const {
     const int got =
         ibv_poll_cq(raw_, static_cast<int>(into.size()), reinterpret_cast<ibv_wc*>(into.data()));
     return into.first(got < 0 ? 0 : static_cast<std::size_t>(got));

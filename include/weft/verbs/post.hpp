@@ -37,8 +37,9 @@ struct DatagramTarget {
 
 namespace detail {
 
-inline ibv_send_wr send_request(ibv_wr_opcode opcode, std::span<const LocalSlice> from,
-                                std::uint64_t id, SendFlags flags) {
+[[gnu::always_inline]] inline ibv_send_wr send_request(ibv_wr_opcode opcode,
+                                                       std::span<const LocalSlice> from,
+                                                       std::uint64_t id, SendFlags flags) {
   ibv_send_wr request{};
   request.wr_id = id;
   request.opcode = opcode;

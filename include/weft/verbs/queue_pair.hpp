@@ -34,12 +34,14 @@ class QueuePair {
   [[nodiscard]] std::uint32_t number() const { return raw_->qp_num; }
 
   // One slice, or a list of them (gathered, or scattered into).
-  [[nodiscard]] int post_send(std::span<const LocalSlice> from, std::uint64_t id,
-                              SendFlags flags = SendFlags::signaled) const {
-    return post(detail::send_request(IBV_WR_SEND, from, id, flags));
+  [[nodiscard, gnu::always_inline]] int post_send(std::span<const LocalSlice> from,
+                                                  std::uint64_t id,
+                                                  SendFlags flags = SendFlags::signaled) const {
+    auto request = detail::send_request(IBV_WR_SEND, from, id, flags);
+    return post(request);
   }
-  [[nodiscard]] int post_send(const LocalSlice& from, std::uint64_t id,
-                              SendFlags flags = SendFlags::signaled) const {
+  [[nodiscard, gnu::always_inline]] int post_send(const LocalSlice& from, std::uint64_t id,
+                                                  SendFlags flags = SendFlags::signaled) const {
     return post_send(std::span(&from, 1), id, flags);
   }
   // `immediate` in host order; Completion::immediate() gives it back.
@@ -65,7 +67,8 @@ class QueuePair {
     return post(request);
   }
 
-  [[nodiscard]] int post_receive(std::span<const LocalSlice> into, std::uint64_t id) const {
+  [[nodiscard, gnu::always_inline]] int post_receive(std::span<const LocalSlice> into,
+                                                     std::uint64_t id) const {
     ibv_recv_wr request{};
     request.wr_id = id;
     request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
@@ -73,18 +76,21 @@ class QueuePair {
     ibv_recv_wr* bad = nullptr;
     return ibv_post_recv(raw_, &request, &bad);
   }
-  [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
+  [[nodiscard, gnu::always_inline]] int post_receive(const LocalSlice& into,
+                                                     std::uint64_t id) const {
     return post_receive(std::span(&into, 1), id);
   }
 
   // EMSGSIZE where the slices are longer than the remote one: the peer would refuse them.
-  [[nodiscard]] int post_write(std::span<const LocalSlice> from, const RemoteSlice& to,
-                               std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
+  [[nodiscard, gnu::always_inline]] int post_write(std::span<const LocalSlice> from,
+                                                   const RemoteSlice& to, std::uint64_t id,
+                                                   SendFlags flags = SendFlags::signaled) const {
     auto request = detail::send_request(IBV_WR_RDMA_WRITE, from, id, flags);
     return post_remote(request, to);
   }
-  [[nodiscard]] int post_write(const LocalSlice& from, const RemoteSlice& to, std::uint64_t id,
-                               SendFlags flags = SendFlags::signaled) const {
+  [[nodiscard, gnu::always_inline]] int post_write(const LocalSlice& from, const RemoteSlice& to,
+                                                   std::uint64_t id,
+                                                   SendFlags flags = SendFlags::signaled) const {
     return post_write(std::span(&from, 1), to, id, flags);
   }
   [[nodiscard]] int post_write_with_immediate(const LocalSlice& from, const RemoteSlice& to,
@@ -94,13 +100,15 @@ class QueuePair {
     request.imm_data = htonl(immediate);
     return post_remote(request, to);
   }
-  [[nodiscard]] int post_read(std::span<const LocalSlice> into, const RemoteSlice& from,
-                              std::uint64_t id, SendFlags flags = SendFlags::signaled) const {
+  [[nodiscard, gnu::always_inline]] int post_read(std::span<const LocalSlice> into,
+                                                  const RemoteSlice& from, std::uint64_t id,
+                                                  SendFlags flags = SendFlags::signaled) const {
     auto request = detail::send_request(IBV_WR_RDMA_READ, into, id, flags);
     return post_remote(request, from);
   }
-  [[nodiscard]] int post_read(const LocalSlice& into, const RemoteSlice& from, std::uint64_t id,
-                              SendFlags flags = SendFlags::signaled) const {
+  [[nodiscard, gnu::always_inline]] int post_read(const LocalSlice& into, const RemoteSlice& from,
+                                                  std::uint64_t id,
+                                                  SendFlags flags = SendFlags::signaled) const {
     return post_read(std::span(&into, 1), from, id, flags);
   }
   // On the eight bytes at the start of `target`, aligned; what was there before goes to `before`.
@@ -158,11 +166,13 @@ class QueuePair {
   friend class Id;
   explicit QueuePair(std::shared_ptr<detail::QueuePairState> state);
 
-  [[nodiscard]] int post(ibv_send_wr request) const {
+  // Inlined, or each call would pass its request on the stack.
+  [[nodiscard, gnu::always_inline]] int post(ibv_send_wr& request) const {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(raw_, &request, &bad);
   }
-  [[nodiscard]] int post_remote(ibv_send_wr& request, const RemoteSlice& remote) const {
+  [[nodiscard, gnu::always_inline]] int post_remote(ibv_send_wr& request,
+                                                    const RemoteSlice& remote) const {
     detail::set_remote(request, remote);
     std::uint64_t bytes = 0;
     for (int i = 0; i < request.num_sge; ++i) bytes += request.sg_list[i].length;
