@@ -51,6 +51,17 @@ class JsonLine {
     separate();
     return open('{');
   }
+  // An array within an array.
+  JsonLine& row() {
+    separate();
+    return open('[');
+  }
+  // What is JSON already, within an array.
+  JsonLine& made(std::string_view json) {
+    separate();
+    raw(json);
+    return *this;
+  }
   // A number within an array.
   template <std::integral T>
   JsonLine& item(T value) {

@@ -3,6 +3,7 @@
 
 #include "capture/json_line.h"
 #include "capture/report.h"
+#include "capture/report_json.h"
 #include "capture/rpc_json.h"
 
 namespace weft::capture {
@@ -101,6 +102,72 @@ void add_counts(JsonLine& line, const RpcCounts& counts) {
   line.number("without_segment_bytes", counts.without_segment).close();
 }
 
+}  // namespace
+
+void write_connection_json(fmt::memory_buffer& out, const Connection& connection,
+                           const Results& results) {
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
+  JsonLine line(out);
+  line.text("type", "connection").number("connection", shown_number(connection.id));
+  line.text("transport", name_of(connection.transport));
+  add_endpoint(line, "a", connection, Side::a);
+  add_endpoint(line, "b", connection, Side::b);
+  line.text("beginning",
+            connection.beginning == Connection::Beginning::handshake ? "handshake" : "traffic");
+  line.text("end", to_string(connection.end)).number("frames", connection.frames);
+  line.number("first_frame", connection.first.frame).number("first_ns", connection.first.time_ns);
+  line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
+  line.boolean("crc", connection.crc);
+  if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
+  const bool iwarp = connection.transport == Transport::iwarp;
+  add_offer(line, "offer_a", connection.offer_a, iwarp);
+  add_offer(line, "offer_b", connection.offer_b, iwarp);
+  line.array("operations");
+  for (const Side side : {Side::a, Side::b}) {
+    for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
+      const KindStatistics& of_kind = statistics.of(side).kinds[kind];
+      if (of_kind.count > 0) add_kind(line, side, static_cast<Operation::Kind>(kind), of_kind);
+    }
+  }
+  line.close(']');
+  add_side(line, "side_a", statistics.a);
+  add_side(line, "side_b", statistics.b);
+  if (results.rpcs.recognised(connection.id)) {
+    add_counts(line, results.rpcs.counts(connection.id));
+  }
+  line.end();
+}
+
+void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Results& results) {
+  const Analysis& analysis = results.analysis;
+  const auto& totals = analysis.totals();
+  const auto& packets = analysis.packet_counts();
+  JsonLine line(out);
+  line.text("type", "trace").text("name", name).number("frames", totals.frames);
+  line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
+  line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
+  line.number("connections", analysis.connections().size());
+  line.number("operations", results.statistics.operations());
+  add_counts(line, results.rpcs.counts());
+  line.number("findings", results.findings);
+  line.number("tcp_connections", analysis.tcp_connections());
+  line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
+  const auto& infiniband = analysis.infiniband();
+  line.number("infiniband_packets", infiniband.packets);
+  line.number("infiniband_malformed", infiniband.malformed);
+  line.number("infiniband_cut_short", infiniband.cut_short);
+  line.number("infiniband_unknown", infiniband.unknown);
+  line.number("infiniband_bad_checksum", infiniband.bad_checksum);
+  line.number("infiniband_management", infiniband.management);
+  line.number("congestion_notifications", infiniband.congestion_notifications);
+  line.number("truncated_frames", totals.truncated_frames);
+  line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
+  line.number("cut_short_frames", packets.cut_short);
+  line.number("unknown_link_frames", packets.unknown_link).end();
+}
+
+namespace {
+
 class JsonReport final : public Report {
  public:
   using Report::Report;
@@ -111,9 +178,6 @@ class JsonReport final : public Report {
   void finish(const Results& results, const Selection& selection) override;
 
  private:
-  void connection(const Connection& connection, const Results& results);
-  void trace(const Results& results);
-
   std::uint64_t rpcs_ = 0;
 };
 
@@ -166,75 +230,15 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   flush_if_full();
 }
 
-void JsonReport::connection(const Connection& connection, const Results& results) {
-  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
-  JsonLine line(out());
-  line.text("type", "connection").number("connection", shown_number(connection.id));
-  line.text("transport", name_of(connection.transport));
-  add_endpoint(line, "a", connection, Side::a);
-  add_endpoint(line, "b", connection, Side::b);
-  line.text("beginning",
-            connection.beginning == Connection::Beginning::handshake ? "handshake" : "traffic");
-  line.text("end", to_string(connection.end)).number("frames", connection.frames);
-  line.number("first_frame", connection.first.frame).number("first_ns", connection.first.time_ns);
-  line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
-  line.boolean("crc", connection.crc);
-  if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
-  const bool iwarp = connection.transport == Transport::iwarp;
-  add_offer(line, "offer_a", connection.offer_a, iwarp);
-  add_offer(line, "offer_b", connection.offer_b, iwarp);
-  line.array("operations");
-  for (const Side side : {Side::a, Side::b}) {
-    for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
-      const KindStatistics& of_kind = statistics.of(side).kinds[kind];
-      if (of_kind.count > 0) add_kind(line, side, static_cast<Operation::Kind>(kind), of_kind);
-    }
-  }
-  line.close(']');
-  add_side(line, "side_a", statistics.a);
-  add_side(line, "side_b", statistics.b);
-  if (results.rpcs.recognised(connection.id)) {
-    add_counts(line, results.rpcs.counts(connection.id));
-  }
-  line.end();
-  flush_if_full();
-}
-
-void JsonReport::trace(const Results& results) {
-  const Analysis& analysis = results.analysis;
-  const auto& totals = analysis.totals();
-  const auto& packets = analysis.packet_counts();
-  JsonLine line(out());
-  line.text("type", "trace").text("name", options().name).number("frames", totals.frames);
-  line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
-  line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
-  line.number("connections", analysis.connections().size());
-  line.number("operations", results.statistics.operations());
-  add_counts(line, results.rpcs.counts());
-  line.number("findings", results.findings);
-  line.number("tcp_connections", analysis.tcp_connections());
-  line.number("tcp_connections_forgotten", analysis.tcp_forgotten());
-  const auto& infiniband = analysis.infiniband();
-  line.number("infiniband_packets", infiniband.packets);
-  line.number("infiniband_malformed", infiniband.malformed);
-  line.number("infiniband_cut_short", infiniband.cut_short);
-  line.number("infiniband_unknown", infiniband.unknown);
-  line.number("infiniband_bad_checksum", infiniband.bad_checksum);
-  line.number("infiniband_management", infiniband.management);
-  line.number("congestion_notifications", infiniband.congestion_notifications);
-  line.number("truncated_frames", totals.truncated_frames);
-  line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
-  line.number("cut_short_frames", packets.cut_short);
-  line.number("unknown_link_frames", packets.unknown_link).end();
-}
-
 void JsonReport::finish(const Results& results, const Selection& selection) {
   if (options().connections || options().summary) {
     for (const Connection& one : results.analysis.connections()) {
-      if (selection.takes(one)) connection(one, results);
+      if (!selection.takes(one)) continue;
+      write_connection_json(out(), one, results);
+      flush_if_full();
     }
   }
-  if (options().summary) trace(results);
+  if (options().summary) write_trace_json(out(), options().name, results);
   flush();
 }
 

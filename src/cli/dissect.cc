@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <csignal>
@@ -13,6 +14,8 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
+#include <utility>
 
 #include "capture/analysis.h"
 #include "capture/live_source.h"
@@ -100,6 +103,9 @@ void check_combination(const DissectOptions& options) {
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
   if (!options.extract.empty() && options.separate) {
     throw WrongOption("--extract puts one trace into a directory: not with --separate");
+  }
+  if (!options.html.empty() && options.separate) {
+    throw WrongOption("--html writes one page of one trace: not with --separate");
   }
   if (options.follow && options.files.size() != 1) throw WrongOption("--follow wants one file");
   const int lists =
@@ -199,6 +205,34 @@ std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
   return capture::text_report(wanted, write_out);
 }
 
+// A file that is written at the end, and opened at the beginning: what cannot be written is known
+// before hours of a live capture.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path)
+      : path_(path), file_(std::fopen(path.c_str(), "we")) {
+    if (file_ == nullptr) fail();
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+
+  void write(std::string_view text) {
+    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) fail();
+  }
+  void close() {
+    if (std::fclose(std::exchange(file_, nullptr)) != 0) fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw std::system_error(errno, std::system_category(), path_); }
+
+  std::string path_;
+  std::FILE* file_;
+};
+
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
                 const std::vector<std::string>& files) {
   std::string name = options.live.empty() ? files[0] : options.live;
@@ -210,11 +244,17 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   DissectOutput output(analysis, selection, wanted, *report);
 
   if (!options.extract.empty()) output.extract_to(options.extract);
+  std::optional<OutputFile> html;
+  if (!options.html.empty()) {
+    html.emplace(options.html);
+    output.draw_html(wanted, [&html](std::string_view text) { html->write(text); });
+  }
 
   report->begin();
   read_all(*source, options.follow || !options.live.empty(), analysis, *report);
   analysis.finish();
   output.finish();
+  if (html) html->close();
   if (std::fflush(stdout) != 0) throw OutputClosed();
   if (!source->leftover().empty()) say(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {

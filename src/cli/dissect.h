@@ -11,6 +11,7 @@ struct DissectOptions {
   std::string live;
   std::string bpf;
   std::string extract;
+  std::string html;
   bool follow = false;
   bool separate = false;
   bool operations = false;

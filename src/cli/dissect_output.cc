@@ -1,5 +1,7 @@
 #include "cli/dissect_output.h"
 
+#include <utility>
+
 namespace weft::cli {
 
 DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
@@ -31,15 +33,22 @@ void DissectOutput::extract_to(const std::string& directory) {
   analysis_.add_sink(extraction_->messages);
 }
 
+void DissectOutput::draw_html(const capture::ReportOptions& options, capture::Report::Write write) {
+  html_.emplace(options, analysis_, std::move(write));
+  analysis_.add_sink(*html_);
+}
+
 void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
   statistics_.on_operation(operation);
   if (wanted_.operations) report_.operation(operation, analysis_);
+  if (html_) html_->operation(operation, analysis_);
 }
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   if (!selection_.takes(rpc, analysis_)) return;
   if (wanted_.rpcs) report_.rpc(rpc, analysis_);
+  if (html_) html_->rpc(rpc, analysis_);
   if (!extraction_) return;
   extraction_->rpcs.add(rpc);
   extraction_->images.add(rpc);
@@ -49,6 +58,7 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (!selection_.takes(finding, analysis_)) return;
   ++findings_;
   if (wanted_.findings) report_.finding(finding, analysis_);
+  if (html_) html_->finding(finding, analysis_);
 }
 
 void DissectOutput::finish() {
@@ -59,7 +69,9 @@ void DissectOutput::finish() {
     extraction_->images.finish();
     extraction_->directory.finish();
   }
-  report_.finish({analysis_, statistics_, rpcs_, findings_}, selection_);
+  const capture::Results results{analysis_, statistics_, rpcs_, findings_};
+  report_.finish(results, selection_);
+  if (html_) html_->finish(results, selection_);
 }
 
 }  // namespace weft::cli

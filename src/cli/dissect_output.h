@@ -9,6 +9,7 @@
 #include "capture/message_extraction.h"
 #include "capture/nfs_images.h"
 #include "capture/report.h"
+#include "capture/report_html.h"
 #include "capture/rpc_tracker.h"
 #include "capture/statistics.h"
 #include "capture/traffic_findings.h"
@@ -24,6 +25,8 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   // Writes messages, RPCs and NFS files, as far as they are selected, into a new directory. Throws
   // where that is impossible.
   void extract_to(const std::string& directory);
+  // Writes a page of what is selected to `write`, when all is done.
+  void draw_html(const capture::ReportOptions& options, capture::Report::Write write);
   // The trace is at its end.
   void finish();
   [[nodiscard]] std::uint64_t findings() const { return findings_; }
@@ -49,6 +52,7 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   capture::RpcTracker rpcs_;
   capture::TrafficFindings traffic_findings_;
   std::optional<Extraction> extraction_;
+  std::optional<capture::HtmlReport> html_;
   std::uint64_t findings_ = 0;
 };
 

@@ -92,6 +92,11 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       ->add_option("--extract", options.extract,
                    "Write messages, RPCs and NFS files into this new directory, with an index.json")
       ->type_name("DIR");
+  dissect
+      ->add_option("--html", options.html,
+                   "Also write one page for a browser: timelines, throughput, latency, sequence "
+                   "diagrams, findings")
+      ->type_name("FILE");
   dissect->add_option("--connection", options.connection, "Only this connection")
       ->type_name("NUMBER");
   dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")

@@ -1,0 +1,170 @@
+// What a page holds, and that it stays small.
+#include "capture/report_html.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "capture/made_roce.h"
+#include "capture/rpc_tracker.h"
+
+namespace weft::capture::test {
+namespace {
+
+TEST(TimeSeries, WidensWithoutLosingAnything) {
+  TimeSeries series;
+  for (std::int64_t at = 0; at < 10'000; ++at) series.add(at * 100'000, 3);
+  EXPECT_LE(series.size(), TimeSeries::max_buckets);
+  EXPECT_GT(series.size(), TimeSeries::max_buckets / 2 - 1);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < series.size(); ++i) sum += series[i];
+  EXPECT_EQ(sum, 30'000U);
+  // Evenly: each bucket but the last has its share.
+  const std::uint64_t share = series.width_ns() * 3 / 100'000;
+  for (std::size_t i = 0; i + 1 < series.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(series[i]), static_cast<double>(share), 6.0);
+  }
+}
+
+TEST(TimeSeries, TakesWhatIsEarlierForTheBeginning) {
+  TimeSeries series;
+  series.add(-5, 7);
+  EXPECT_EQ(series[0], 7U);
+}
+
+TEST(ThinnedList, IsSpreadEvenly) {
+  ThinnedList<int> list(100);
+  for (int i = 0; i < 10'000; ++i) list.add(i);
+  EXPECT_EQ(list.seen(), 10'000U);
+  EXPECT_LE(list.items().size(), 100U);
+  EXPECT_GE(list.items().size(), 50U);
+  const int stride = list.items()[1] - list.items()[0];
+  for (std::size_t i = 0; i < list.items().size(); ++i) {
+    EXPECT_EQ(list.items()[i], static_cast<int>(i) * stride);
+  }
+}
+
+nlohmann::json data_of(const std::string& page) {
+  constexpr std::string_view mark = "id=\"data\">";
+  const std::size_t begin = page.find(mark) + mark.size();
+  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+struct Drawn {
+  Analysis analysis;
+  Statistics statistics;
+  std::string page;
+
+  void draw(const MadeCapture& capture, auto act, const Selection& selection = {}) {
+    struct Nobody final : RpcSink {
+      void on_rpc(const Rpc&) override {}
+      void on_finding(const Finding&) override {}
+    } nobody;
+    RpcTracker rpcs(nobody);
+    HtmlReport report({.name = "<made>"}, analysis,
+                      [this](std::string_view text) { page += text; });
+    analysis.add_sink(report);
+    feed(analysis, capture);
+    const std::uint64_t findings = act(report);
+    report.finish({analysis, statistics, rpcs, findings}, selection);
+  }
+};
+
+MadeCapture of_connections(std::uint32_t count) {
+  MadeCapture capture;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    RoceTalk talk(capture, {.qp_a = 0x100 + i, .qp_b = 0x10'000 + i});
+    talk.connect();
+    talk.send(Side::a, 100 + i);
+  }
+  return capture;
+}
+
+Operation operation(ConnectionId connection, std::uint64_t number) {
+  Operation made;
+  made.number = number;
+  made.connection = connection;
+  made.kind = Operation::Kind::write;
+  made.bytes = 1'000'000'000 + number;
+  made.key = 0xFFFF'FFFF;
+  made.address = number << 30;
+  made.start = {1'000'000 + number, static_cast<std::int64_t>(number) * 1'000'000};
+  made.end = {1'000'001 + number, made.start.time_ns + 700'000};
+  made.confirmed = true;
+  made.confirmation = {1'000'002 + number,
+                       made.start.time_ns + 800'000 + static_cast<std::int64_t>(number % 97)};
+  return made;
+}
+
+TEST(HtmlReport, StaysBelowTenMegabytesWhateverTheTrafficIs) {
+  constexpr std::uint32_t connections = 1'300;
+  Drawn drawn;
+  drawn.draw(of_connections(connections), [&](HtmlReport& report) {
+    for (std::uint64_t number = 0; number < 5'000; ++number) {
+      for (ConnectionId id = 0; id < 300; ++id) {
+        report.operation(operation(id, 300 * number + id), drawn.analysis);
+      }
+    }
+    const Finding finding{.kind = "repeated",
+                          .connection = 1,
+                          .sentence = std::string(300, 'x'),
+                          .frames = std::vector<std::uint64_t>(16, 1'000'000'000)};
+    constexpr std::uint64_t findings = 50'000;
+    for (std::uint64_t i = 0; i < findings; ++i) report.finding(finding, drawn.analysis);
+    return findings;
+  });
+  EXPECT_LT(drawn.page.size(), 10'000'000U);
+  const nlohmann::json data = data_of(drawn.page);
+  EXPECT_EQ(data["connections"].size(), HtmlReport::max_rows);
+  EXPECT_EQ(data["trace"][0]["connections"], connections);
+  EXPECT_EQ(data["findings"].size(), HtmlReport::max_findings);
+  EXPECT_EQ(data["trace"][0]["findings"], 50'000);
+  EXPECT_LE(data["details"].size(), HtmlReport::max_detailed);
+  std::size_t operations = 0;
+  for (const auto& detail : data["details"]) operations += detail["operations"].size();
+  EXPECT_LE(operations, HtmlReport::operations_of_all);
+  EXPECT_GT(operations, HtmlReport::operations_of_all / 3);
+}
+
+TEST(HtmlReport, KeepsTheSlowestAndTheFailed) {
+  Drawn drawn;
+  drawn.draw(of_connections(1), [&](HtmlReport& report) {
+    for (std::uint64_t number = 0; number < 20'000; ++number) {
+      Operation made = operation(0, number);
+      if (number == 12'345) made.confirmation.time_ns += 5'000'000;
+      if (number == 15'000) made.outcome = Operation::Outcome::refused;
+      report.operation(made, drawn.analysis);
+    }
+    return 0;
+  });
+  const nlohmann::json data = data_of(drawn.page);
+  const auto& exchanges = data["details"][0]["exchanges"];
+  const auto frame_is = [](std::uint64_t frame) {
+    return [frame](const nlohmann::json& one) { return one["frame"] == frame; };
+  };
+  const auto slow = std::find_if(exchanges.begin(), exchanges.end(), frame_is(1'012'345));
+  ASSERT_NE(slow, exchanges.end());
+  EXPECT_GE((*slow)["operations"].size(), 7U);  // with its neighbours
+  const auto failed = std::find_if(exchanges.begin(), exchanges.end(), frame_is(1'015'000));
+  ASSERT_NE(failed, exchanges.end());
+  EXPECT_FALSE((*failed)["good"]);
+  EXPECT_EQ(exchanges[0]["frame"], 1'000'000);  // the first
+}
+
+TEST(HtmlReport, ShowsTheSelectedConnections) {
+  Selection selection;
+  selection.connection = 2;
+  Drawn drawn;
+  drawn.draw(
+      of_connections(3), [](HtmlReport&) { return 0; }, selection);
+  const nlohmann::json data = data_of(drawn.page);
+  ASSERT_EQ(data["connections"].size(), 1U);
+  EXPECT_EQ(data["connections"][0]["connection"], 2);
+  // 101 bytes, sent once.
+  EXPECT_EQ(data["details"][0]["a"], nlohmann::json::array({101}));
+  EXPECT_EQ(drawn.page.find("<made>"), std::string::npos);
+  EXPECT_EQ(data["trace"][0]["name"], "<made>");
+}
+
+}  // namespace
+}  // namespace weft::capture::test
