@@ -28,7 +28,7 @@ MAY_INCLUDE = {
 }
 # Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:
 # anybody may include them.
-PUBLIC_BASE = {"deadline", "error", "export", "version"}
+PUBLIC_BASE = {"bytes", "deadline", "error", "export", "version"}
 # include/weft/weft.hpp includes all the others, and only programs include it.
 PUBLIC_ALL = "weft"
 

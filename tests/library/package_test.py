@@ -51,7 +51,7 @@ class Package(unittest.TestCase):
         path = str(next(self.prefix.rglob("weft.pc")).parent)
         # The prefix is where it was configured for; this one was moved.
         flags = shlex.split(run("pkg-config", "--define-prefix", "--cflags", "--libs", "weft",
-                                PKG_CONFIG_PATH=path))
+                                "weft-capture", PKG_CONFIG_PATH=path))
         program = self.place / "by_pkg_config"
         run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program,
             f"-I{self.prefix}/include", f"-L{self.libraries()}", *flags)
@@ -71,6 +71,10 @@ class Package(unittest.TestCase):
         needed = run("readelf", "--dynamic", "--wide", self.libraries() / "libweft.so")
         self.assertNotIn("libibverbs", needed)
         self.assertNotIn("librdmacm", needed)
+
+    def test_reading_captures_needs_no_libpcap(self):
+        library = self.libraries() / "libweft-capture.so"
+        self.assertNotIn("libpcap", run("readelf", "--dynamic", "--wide", library))
 
 
 if __name__ == "__main__":
