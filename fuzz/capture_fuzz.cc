@@ -6,11 +6,11 @@
 #include <array>
 #include <vector>
 
-#include "capture/analysis.h"
-#include "capture/rpc_tracker.h"
-#include "capture/statistics.h"
-#include "capture/traffic_findings.h"
 #include "fuzz/fuzz.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/statistics.hpp"
+#include "weft/capture/traffic_findings.hpp"
 #include "wire/ib_transport.h"
 #include "wire/icrc.h"
 #include "wire/link.h"

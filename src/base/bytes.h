@@ -6,12 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
+
+#include "weft/bytes.hpp"
 
 namespace weft {
-
-using Bytes = std::span<const std::byte>;
-using MutableBytes = std::span<std::byte>;
 
 namespace detail {
 

@@ -1,4 +1,4 @@
-#include "capture/assembled.h"
+#include "weft/capture/assembled.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "capture/byte_map.h"
+#include "weft/capture/byte_map.hpp"
 
 #include <algorithm>
 #include <iterator>

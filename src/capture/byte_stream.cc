@@ -1,6 +1,7 @@
-#include "capture/byte_stream.h"
+#include "weft/capture/byte_stream.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+
+#include "base/bytes.h"
+#include "capture/byte_window.h"
 
 namespace weft::capture {
 namespace {
@@ -24,6 +28,7 @@ class StoredBytes final : public ByteStream {
     if (descriptor_ < 0) throw_error("cannot open");
     struct stat status {};
     if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
+      regular_ = true;
       size_ = static_cast<std::uint64_t>(status.st_size);
       (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
     }
@@ -40,6 +45,7 @@ class StoredBytes final : public ByteStream {
 
   std::size_t read(MutableBytes out) override {
     for (;;) {
+      if (!wait()) return 0;
       const ssize_t count = ::read(descriptor_, out.data(), out.size());
       if (count >= 0) {
         read_ += static_cast<std::uint64_t>(count);
@@ -54,6 +60,17 @@ class StoredBytes final : public ByteStream {
   [[nodiscard]] std::uint64_t stored_bytes() const override { return size_; }
 
  private:
+  // A pipe may keep silent for ever, and the signal that ends the waiting may come just before a
+  // read: so nobody waits in read() itself. False: asked to stop.
+  [[nodiscard]] bool wait() const {
+    constexpr int moment_ms = 100;
+    if (regular_ || stop_ == nullptr) return true;
+    pollfd readable{descriptor_, POLLIN, 0};
+    while (::poll(&readable, 1, moment_ms) <= 0) {
+      if (stop_->load()) return false;
+    }
+    return true;
+  }
   [[noreturn]] void throw_error(const char* what) const {
     throw std::system_error(
         errno, std::generic_category(),
@@ -64,6 +81,7 @@ class StoredBytes final : public ByteStream {
   bool standard_input_;
   const std::atomic<bool>* stop_;
   int descriptor_ = -1;
+  bool regular_ = false;
   std::uint64_t read_ = 0;
   std::uint64_t size_ = 0;
 };

@@ -1,6 +1,8 @@
-#include "capture/chunk_lists.h"
+#include "weft/capture/chunk_lists.hpp"
 
 #include <algorithm>
+
+#include "wire/rpc_rdma.h"
 
 namespace weft::capture {
 namespace {

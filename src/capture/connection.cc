@@ -1,4 +1,4 @@
-#include "capture/connection.h"
+#include "weft/capture/connection.hpp"
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/bytes.h"
 #include "wire/ddp.h"
 #include "wire/markers.h"
 #include "wire/mpa.h"

@@ -1,4 +1,4 @@
-#include "capture/histogram.h"
+#include "weft/capture/histogram.hpp"
 
 #include <algorithm>
 #include <bit>

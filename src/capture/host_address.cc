@@ -1,8 +1,10 @@
-#include "capture/host_address.h"
+#include "weft/capture/host_address.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "base/bytes.h"
 
 namespace weft::capture {
 namespace {

@@ -13,31 +13,15 @@
 
 #include "capture/ib_connection.h"
 #include "capture/ib_manager.h"
-#include "capture/ib_packet.h"
+#include "weft/capture/ib_packet.hpp"
+#include "weft/capture/limits.hpp"
 
 namespace weft::capture {
 
 class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
  public:
-  struct Limits {
-    IbConnection::Limits connection{};
-    std::size_t held_bytes = 64 * 1024 * 1024;  // of packets that wait, of all connections
-    // Until it is given up to join a direction to another: packets of it that wait, directions
-    // that wait at a time, and those that they may belong to.
-    std::size_t undecided_packets = 256;
-    std::size_t undecided_flows = 1024;
-    std::size_t alone = 1024;
-  };
-  // What became of the packets.
-  struct Counts {
-    std::uint64_t packets = 0;
-    std::uint64_t malformed = 0;     // too short for their own headers
-    std::uint64_t cut_short = 0;     // by the snap length, so that headers are missing
-    std::uint64_t unknown = 0;       // opcodes that do not exist, and reliable datagrams
-    std::uint64_t bad_checksum = 0;  // ICRC; not used, unless no packet has a good one
-    std::uint64_t management = 0;    // to queue pairs 0 and 1
-    std::uint64_t congestion_notifications = 0;
-  };
+  using Limits = InfinibandLimits;
+  using Counts = InfinibandCounts;
 
   IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
 

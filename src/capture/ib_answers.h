@@ -8,8 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "capture/budget.h"
 #include "capture/ib_segment.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/limits.hpp"
 
 namespace weft::capture {
 
@@ -27,11 +28,7 @@ struct IbPath {
 
 class IbAnswers {
  public:
-  struct Limits {
-    std::size_t open_requests = 4096;     // the oldest is given up
-    std::size_t early_packets = 1024;     // that wait for their request
-    std::uint64_t patience_packets = 64;  // of the connection, until what is missing counts as lost
-  };
+  using Limits = InfinibandLimits::Answers;
   struct Request {
     std::uint32_t psn = 0;  // of the first packet of the answer
     bool atomic = false;

@@ -8,21 +8,19 @@
 #include <cstdint>
 #include <deque>
 
-#include "capture/budget.h"
-#include "capture/connection.h"
 #include "capture/ib_answers.h"
 #include "capture/ib_order.h"
 #include "capture/ib_requests.h"
-#include "capture/traffic.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/connection.hpp"
+#include "weft/capture/limits.hpp"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
 
 class IbConnection {
  public:
-  struct Limits {
-    IbOrder::Limits requests{};
-    IbAnswers::Limits answers{};
-  };
+  using Limits = InfinibandLimits::Connection;
   // What all connections of a trace share; outlives them.
   struct Shared {
     ConnectionTable& connections;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <deque>
 
-#include "capture/connection.h"
-#include "capture/host_address.h"
 #include "capture/ib_connection.h"
+#include "weft/capture/connection.hpp"
+#include "weft/capture/host_address.hpp"
 #include "wire/ib_cm.h"
 
 namespace weft::capture {

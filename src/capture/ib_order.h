@@ -9,21 +9,15 @@
 #include <map>
 #include <optional>
 
-#include "capture/budget.h"
 #include "capture/ib_segment.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/limits.hpp"
 
 namespace weft::capture {
 
 class IbOrder {
  public:
-  struct Limits {
-    std::size_t held_packets = 4096;
-    // In packets of the connection. Until what the responder has acknowledged counts as not
-    // captured: it may come late where the capture is out of order.
-    std::uint64_t patience_packets = 16;
-    // The same without an acknowledgement: the requester may repeat it.
-    std::uint64_t long_patience_packets = 4096;
-  };
+  using Limits = InfinibandLimits::Order;
   // Who takes the packets.
   class Reader {
    public:

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "capture/traffic.h"
+#include "weft/capture/traffic.hpp"
 #include "wire/ib_transport.h"
 
 namespace weft::capture {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "capture/host_address.h"
+#include "weft/capture/host_address.hpp"
 
 namespace weft::capture {
 

@@ -3,12 +3,12 @@
 
 #include <optional>
 
-#include "capture/budget.h"
-#include "capture/connection.h"
 #include "capture/mpa_reader.h"
 #include "capture/rdmap_decoder.h"
-#include "capture/tcp_flows.h"
-#include "capture/traffic.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/connection.hpp"
+#include "weft/capture/tcp_flows.hpp"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
 

@@ -1,10 +1,11 @@
-#include "capture/live_source.h"
-
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <pcap/pcap.h>
 
 #include <array>
 #include <stdexcept>
+
+#include "weft/capture/packet_source.hpp"
 
 namespace weft::capture {
 namespace {
@@ -15,20 +16,76 @@ constexpr int timeout_ms = 100;  // until the kernel hands over a buffer that is
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr std::int64_t microsecond_ns = 1'000;
 
+// libpcap, loaded when somebody captures: who reads files or memory needs none.
+class Pcap {
+  void* library_ = nullptr;  // before what is loaded from it
+
+ public:
+  // Throws std::runtime_error where there is none. It stays until the program ends.
+  [[nodiscard]] static const Pcap& get() {
+    static const Pcap loaded;
+    return loaded;
+  }
+
+  decltype(&::pcap_create) create = load<decltype(&::pcap_create)>("pcap_create");
+  decltype(&::pcap_set_snaplen) set_snaplen =
+      load<decltype(&::pcap_set_snaplen)>("pcap_set_snaplen");
+  decltype(&::pcap_set_promisc) set_promisc =
+      load<decltype(&::pcap_set_promisc)>("pcap_set_promisc");
+  decltype(&::pcap_set_timeout) set_timeout =
+      load<decltype(&::pcap_set_timeout)>("pcap_set_timeout");
+  decltype(&::pcap_set_buffer_size) set_buffer_size =
+      load<decltype(&::pcap_set_buffer_size)>("pcap_set_buffer_size");
+  decltype(&::pcap_set_tstamp_precision) set_tstamp_precision =
+      load<decltype(&::pcap_set_tstamp_precision)>("pcap_set_tstamp_precision");
+  decltype(&::pcap_setnonblock) setnonblock =
+      load<decltype(&::pcap_setnonblock)>("pcap_setnonblock");
+  decltype(&::pcap_next_ex) next_ex = load<decltype(&::pcap_next_ex)>("pcap_next_ex");
+  decltype(&::pcap_geterr) geterr = load<decltype(&::pcap_geterr)>("pcap_geterr");
+  decltype(&::pcap_stats) stats = load<decltype(&::pcap_stats)>("pcap_stats");
+  decltype(&::pcap_get_selectable_fd) get_selectable_fd =
+      load<decltype(&::pcap_get_selectable_fd)>("pcap_get_selectable_fd");
+  decltype(&::pcap_close) close = load<decltype(&::pcap_close)>("pcap_close");
+  decltype(&::pcap_activate) activate = load<decltype(&::pcap_activate)>("pcap_activate");
+  decltype(&::pcap_get_tstamp_precision) get_tstamp_precision =
+      load<decltype(&::pcap_get_tstamp_precision)>("pcap_get_tstamp_precision");
+  decltype(&::pcap_datalink) datalink = load<decltype(&::pcap_datalink)>("pcap_datalink");
+  decltype(&::pcap_statustostr) statustostr =
+      load<decltype(&::pcap_statustostr)>("pcap_statustostr");
+  decltype(&::pcap_compile) compile = load<decltype(&::pcap_compile)>("pcap_compile");
+  decltype(&::pcap_setfilter) setfilter = load<decltype(&::pcap_setfilter)>("pcap_setfilter");
+  decltype(&::pcap_freecode) freecode = load<decltype(&::pcap_freecode)>("pcap_freecode");
+
+ private:
+  Pcap() = default;
+
+  template <typename Function>
+  Function load(const char* name) {
+    if (library_ == nullptr) library_ = dlopen("libpcap.so.0.8", RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) library_ = dlopen("libpcap.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* found = library_ == nullptr ? nullptr : dlsym(library_, name);
+    if (found == nullptr) {
+      throw std::runtime_error(
+          fmt::format("capturing needs libpcap (apt install libpcap0.8): {}", dlerror()));
+    }
+    return reinterpret_cast<Function>(found);
+  }
+};
+
 class LiveSource final : public PacketSource {
  public:
   LiveSource(const std::string& interface, const std::string& filter) : interface_(interface) {
     std::array<char, PCAP_ERRBUF_SIZE> error{};
-    handle_.reset(pcap_create(interface.c_str(), error.data()));
+    handle_.reset(pcap_.create(interface.c_str(), error.data()));
     if (!handle_) throw std::runtime_error(fmt::format("{}: {}", interface, error.data()));
-    pcap_set_snaplen(handle_.get(), snap_bytes);
-    pcap_set_promisc(handle_.get(), 1);
-    pcap_set_timeout(handle_.get(), timeout_ms);
-    pcap_set_buffer_size(handle_.get(), kernel_buffer_bytes);
-    nanoseconds_ = pcap_set_tstamp_precision(handle_.get(), PCAP_TSTAMP_PRECISION_NANO) == 0;
+    pcap_.set_snaplen(handle_.get(), snap_bytes);
+    pcap_.set_promisc(handle_.get(), 1);
+    pcap_.set_timeout(handle_.get(), timeout_ms);
+    pcap_.set_buffer_size(handle_.get(), kernel_buffer_bytes);
+    nanoseconds_ = pcap_.set_tstamp_precision(handle_.get(), PCAP_TSTAMP_PRECISION_NANO) == 0;
     activate();
     if (!filter.empty()) set_filter(filter);
-    if (pcap_setnonblock(handle_.get(), 1, error.data()) != 0) {
+    if (pcap_.setnonblock(handle_.get(), 1, error.data()) != 0) {
       throw std::runtime_error(fmt::format("{}: {}", interface, error.data()));
     }
   }
@@ -36,8 +93,8 @@ class LiveSource final : public PacketSource {
   bool next(RawPacket& packet) override {
     pcap_pkthdr* header = nullptr;
     const unsigned char* data = nullptr;
-    const int status = pcap_next_ex(handle_.get(), &header, &data);
-    if (status == PCAP_ERROR) problem_ = pcap_geterr(handle_.get());
+    const int status = pcap_.next_ex(handle_.get(), &header, &data);
+    if (status == PCAP_ERROR) problem_ = pcap_.geterr(handle_.get());
     if (status != 1) return false;
     packet.time_ns =
         header->ts.tv_sec * second_ns + header->ts.tv_usec * (nanoseconds_ ? 1 : microsecond_ns);
@@ -49,24 +106,24 @@ class LiveSource final : public PacketSource {
   [[nodiscard]] std::string problem() const override { return problem_; }
   [[nodiscard]] std::string leftover() const override {
     pcap_stat statistics{};
-    if (pcap_stats(handle_.get(), &statistics) != 0 || statistics.ps_drop == 0) return {};
+    if (pcap_.stats(handle_.get(), &statistics) != 0 || statistics.ps_drop == 0) return {};
     return fmt::format("{} packets came too fast and were dropped by the kernel",
                        statistics.ps_drop);
   }
-  [[nodiscard]] int descriptor() const override { return pcap_get_selectable_fd(handle_.get()); }
+  [[nodiscard]] int descriptor() const override { return pcap_.get_selectable_fd(handle_.get()); }
 
  private:
   struct Close {
-    void operator()(pcap_t* handle) const { pcap_close(handle); }
+    void operator()(pcap_t* handle) const { Pcap::get().close(handle); }
   };
 
   void activate() {
-    const int status = pcap_activate(handle_.get());
-    nanoseconds_ = pcap_get_tstamp_precision(handle_.get()) == PCAP_TSTAMP_PRECISION_NANO;
-    link_type_ = static_cast<std::uint16_t>(pcap_datalink(handle_.get()));
+    const int status = pcap_.activate(handle_.get());
+    nanoseconds_ = pcap_.get_tstamp_precision(handle_.get()) == PCAP_TSTAMP_PRECISION_NANO;
+    link_type_ = static_cast<std::uint16_t>(pcap_.datalink(handle_.get()));
     if (status >= 0) return;
-    const char* why = pcap_geterr(handle_.get());
-    if (!*why) why = pcap_statustostr(status);
+    const char* why = pcap_.geterr(handle_.get());
+    if (!*why) why = pcap_.statustostr(status);
     const char* advice = status == PCAP_ERROR_PERM_DENIED
                              ? "; run it as root, or give it CAP_NET_RAW with setcap"
                              : "";
@@ -75,15 +132,16 @@ class LiveSource final : public PacketSource {
 
   void set_filter(const std::string& filter) {
     bpf_program program{};
-    if (pcap_compile(handle_.get(), &program, filter.c_str(), 1, PCAP_NETMASK_UNKNOWN) != 0) {
+    if (pcap_.compile(handle_.get(), &program, filter.c_str(), 1, PCAP_NETMASK_UNKNOWN) != 0) {
       throw std::runtime_error(
-          fmt::format("the filter '{}': {}", filter, pcap_geterr(handle_.get())));
+          fmt::format("the filter '{}': {}", filter, pcap_.geterr(handle_.get())));
     }
-    const int status = pcap_setfilter(handle_.get(), &program);
-    pcap_freecode(&program);
-    if (status != 0) throw std::runtime_error(pcap_geterr(handle_.get()));
+    const int status = pcap_.setfilter(handle_.get(), &program);
+    pcap_.freecode(&program);
+    if (status != 0) throw std::runtime_error(pcap_.geterr(handle_.get()));
   }
 
+  const Pcap& pcap_ = Pcap::get();
   std::string interface_;
   std::unique_ptr<pcap_t, Close> handle_;
   std::uint16_t link_type_ = 0;

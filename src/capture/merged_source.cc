@@ -1,4 +1,4 @@
-#include "capture/merged_source.h"
+#include "capture/byte_window.h"
 
 #include <algorithm>
 

@@ -6,11 +6,11 @@
 #include <map>
 #include <tuple>
 
-#include "capture/budget.h"
-#include "capture/byte_map.h"
 #include "capture/extraction.h"
-#include "capture/rpc.h"
-#include "capture/traffic.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/byte_map.hpp"
+#include "weft/capture/rpc.hpp"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
 

@@ -1,4 +1,5 @@
 #include "capture/message_reader.h"
+#include "wire/xdr.h"
 
 namespace weft::capture {
 namespace {

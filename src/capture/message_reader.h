@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/assembled.h"
+#include "weft/capture/assembled.hpp"
 #include "wire/xdr.h"
 
 namespace weft::capture {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "wire/ddp.h"
 #include "wire/markers.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "capture/budget.h"
 #include "capture/fpdu_search.h"
-#include "capture/traffic.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/traffic.hpp"
 #include "wire/mpa.h"
 
 namespace weft::capture {

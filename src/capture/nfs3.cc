@@ -1,7 +1,9 @@
 // NFS version 3: RFC 1813.
 #include <array>
 
-#include "capture/nfs.h"
+#include "base/bytes.h"
+#include "capture/nfs_decode.h"
+#include "wire/xdr.h"
 
 namespace weft::capture {
 namespace {

@@ -1,7 +1,8 @@
 // COMPOUND of NFS version 4 and of its callbacks: RFC 7530, 8881, 7862.
-#include "capture/nfs.h"
 #include "capture/nfs4_table.h"
+#include "capture/nfs_decode.h"
 #include "capture/xdr_format.h"
+#include "wire/xdr.h"
 
 namespace weft::capture {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "capture/extraction.h"
 #include "capture/range_set.h"
-#include "capture/rpc.h"
+#include "weft/capture/rpc.hpp"
 
 namespace weft::capture {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "capture/nfs.h"
+#include "weft/capture/nfs.hpp"
 
 namespace weft::capture {
 namespace {

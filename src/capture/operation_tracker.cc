@@ -1,6 +1,8 @@
-#include "capture/operation_tracker.h"
+#include "weft/capture/operation_tracker.hpp"
 
 #include <algorithm>
+
+#include "base/bytes.h"
 
 namespace weft::capture {
 namespace {

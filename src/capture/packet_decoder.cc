@@ -1,7 +1,8 @@
-#include "capture/packet_decoder.h"
+#include "capture/packet_decoder_work.h"
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "wire/ib_link.h"
 #include "wire/ip.h"
 #include "wire/tcp.h"
@@ -37,7 +38,23 @@ std::size_t extension_bytes(std::uint8_t protocol, Bytes header) {
 
 }  // namespace
 
+PacketDecoder::PacketDecoder(TcpSegments& tcp, InfinibandPackets& infiniband)
+    : work_(std::make_unique<Work>(tcp, infiniband)) {}
+PacketDecoder::~PacketDecoder() = default;
+
 void PacketDecoder::decode(const RawPacket& packet, const Stamp& stamp) {
+  work_->decode(packet, stamp);
+}
+
+const PacketDecoder::Counts& PacketDecoder::counts() const {
+  return work_->counts();
+}
+
+std::uint64_t PacketDecoder::dropped_fragments() const {
+  return work_->dropped_fragments();
+}
+
+void PacketDecoder::Work::decode(const RawPacket& packet, const Stamp& stamp) {
   stamp_ = stamp;
   switch (packet.link_type) {
     case wire::link_type::ethernet:
@@ -64,12 +81,12 @@ void PacketDecoder::decode(const RawPacket& packet, const Stamp& stamp) {
   }
 }
 
-void PacketDecoder::problem(wire::WireError error) {
+void PacketDecoder::Work::problem(wire::WireError error) {
   ++(error == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
 }
 
-void PacketDecoder::link(const RawPacket& packet,
-                         Result<wire::LinkHeader, wire::WireError> header) {
+void PacketDecoder::Work::link(const RawPacket& packet,
+                               Result<wire::LinkHeader, wire::WireError> header) {
   if (!header) {
     // Loopback of another family is no damage.
     if (header.error() == wire::WireError::bad_key)
@@ -81,7 +98,7 @@ void PacketDecoder::link(const RawPacket& packet,
   network(header->type, Layer{packet.bytes, packet.wire_bytes}.behind(header->size_bytes));
 }
 
-void PacketDecoder::erf(const RawPacket& packet) {
+void PacketDecoder::Work::erf(const RawPacket& packet) {
   const auto header = wire::ErfHeader::parse(packet.bytes);
   if (!header) return problem(header.error());
   Layer layer{.bytes = packet.bytes.subspan(header->size_bytes)};
@@ -104,14 +121,14 @@ void PacketDecoder::erf(const RawPacket& packet) {
   }
 }
 
-void PacketDecoder::network(wire::EtherType type, Layer layer) {
+void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
   if (type == wire::EtherType::ipv4) return ipv4(layer);
   if (type == wire::EtherType::ipv6) return ipv6(layer);
   if (static_cast<std::uint16_t>(type) == ethertype_roce_v1) return roce_v1(layer);
   ++counts_.other;
 }
 
-void PacketDecoder::ipv4(Layer layer) {
+void PacketDecoder::Work::ipv4(Layer layer) {
   const auto header = wire::Ipv4Header::parse(layer.bytes);
   if (!header) return problem(header.error());
   if (header->total_bytes != 0) layer.shorten(header->total_bytes);
@@ -131,7 +148,7 @@ void PacketDecoder::ipv4(Layer layer) {
            layer);
 }
 
-void PacketDecoder::ipv6(Layer layer) {
+void PacketDecoder::Work::ipv6(Layer layer) {
   const auto header = wire::Ipv6Header::parse(layer.bytes);
   if (!header) return problem(header.error());
   // 0: a jumbogram, or what offload leaves; both go to the end of the frame.
@@ -148,7 +165,7 @@ void PacketDecoder::ipv6(Layer layer) {
   }
 }
 
-bool PacketDecoder::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next) {
+bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next) {
   ip.protocol = next;
   while (is_extension(ip.protocol)) {
     if (layer.bytes.size() < extension::min_bytes) {
@@ -172,7 +189,7 @@ bool PacketDecoder::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t nex
   return ipv6_fragment(ip, layer);
 }
 
-bool PacketDecoder::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
+bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
   if (layer.bytes.size() < extension::min_bytes) {
     problem(wire::WireError::truncated);
     return false;
@@ -190,7 +207,7 @@ bool PacketDecoder::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
   return false;
 }
 
-void PacketDecoder::fragment(const IpPacket& ip, IpFragment piece, const Layer& layer) {
+void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const Layer& layer) {
   ++counts_.fragments;
   if (layer.bytes.size() < layer.wire_bytes) {
     ++counts_.cut_short;
@@ -214,13 +231,13 @@ void PacketDecoder::fragment(const IpPacket& ip, IpFragment piece, const Layer& 
   }
 }
 
-void PacketDecoder::transport(const IpPacket& ip, const Layer& layer) {
+void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
   if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::tcp)) return tcp(ip, layer);
   if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::udp)) return udp(ip, layer);
   ++counts_.other;
 }
 
-void PacketDecoder::tcp(const IpPacket& ip, const Layer& layer) {
+void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::TcpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
   const Layer payload = layer.behind(header->size());
@@ -232,7 +249,7 @@ void PacketDecoder::tcp(const IpPacket& ip, const Layer& layer) {
                    .wire_bytes = payload.wire_bytes});
 }
 
-void PacketDecoder::udp(const IpPacket& ip, const Layer& layer) {
+void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::UdpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
   if (header->destination_port != wire::roce_v2_port) {
@@ -259,7 +276,7 @@ void PacketDecoder::udp(const IpPacket& ip, const Layer& layer) {
                          .from_fragments = ip.from_fragments});
 }
 
-void PacketDecoder::roce_v1(Layer layer) {
+void PacketDecoder::Work::roce_v1(Layer layer) {
   const auto global = wire::GlobalRouteHeader::parse(layer.bytes);
   if (!global) return problem(global.error());
   if (!global->leads_to_transport()) {
@@ -280,7 +297,7 @@ void PacketDecoder::roce_v1(Layer layer) {
        .ecn = static_cast<std::uint8_t>(global->header.traffic_class & ecn_mask)});
 }
 
-void PacketDecoder::native(Layer layer) {
+void PacketDecoder::Work::native(Layer layer) {
   using Next = wire::LocalRouteHeader::Next;
   const auto local = wire::LocalRouteHeader::parse(layer.bytes);
   if (!local) return problem(local.error());

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <limits>
 
-#include "capture/rpc_text.h"
 #include "capture/units.h"
+#include "weft/capture/rpc_text.hpp"
 
 namespace weft::capture {
 namespace {
@@ -58,6 +58,8 @@ bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::in
     if (connections_.size() == max_connections) return false;
     found = connections_.try_emplace(connection).first;
   }
+  // Where there are RPCs, operations for themselves are not shown.
+  if (!rpc && found->second.rpcs.count[static_cast<std::size_t>(Reason::first)] > 0) return false;
   Choice& choice = found->second.of(rpc);
   const auto take = [&](Reason why) {
     reason = why;

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "capture/operation.h"
-#include "capture/rpc.h"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/rpc.hpp"
 
 namespace weft::capture {
 

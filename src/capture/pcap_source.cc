@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "capture/packet_source.h"
+#include "capture/byte_window.h"
 #include "wire/pcap.h"
 #include "wire/pcapng.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "capture/packet_source.h"
+#include "capture/byte_window.h"
 #include "wire/pcapng.h"
 
 namespace weft::capture {

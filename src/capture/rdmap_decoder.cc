@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "wire/rdmap.h"
 #include "wire/terminate.h"
 
 namespace weft::capture {
@@ -48,6 +49,21 @@ void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::si
   }
 }
 
+// RFC 5040 §4.1, RFC 7306 §4.
+std::uint32_t queue_of(RdmapOpcode opcode) {
+  switch (opcode) {
+    case RdmapOpcode::read_request:
+    case RdmapOpcode::atomic_request:
+      return wire::queue::request;
+    case RdmapOpcode::terminate:
+      return wire::queue::terminate;
+    case RdmapOpcode::atomic_response:
+      return wire::queue::atomic_response;
+    default:
+      return wire::queue::send;
+  }
+}
+
 }  // namespace
 
 void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
@@ -79,6 +95,10 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
     return tagged(segment, *view);
   }
   const auto view = wire::UntaggedView::check(ulpdu);
+  if (!view && view.error() == wire::WireError::bad_version) {
+    return report(segment, Violation::Kind::bad_version, wire::ddp_version_of(ulpdu[0]),
+                  wire::ddp_version);
+  }
   if (!view) return report(segment, Violation::Kind::bad_header, ulpdu.size());
   segment.payload = view->payload();
   untagged(segment, *view);
@@ -114,6 +134,9 @@ void RdmapDecoder::tagged(Segment segment, const wire::TaggedView& view) {
 }
 
 void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
+  if (view.queue() != queue_of(segment.opcode)) {
+    return report(segment, Violation::Kind::bad_header, view.queue(), queue_of(segment.opcode));
+  }
   switch (segment.opcode) {
     case RdmapOpcode::send:
     case RdmapOpcode::send_invalidate:

@@ -8,7 +8,7 @@
 #include "capture/fpdu_search.h"
 #include "capture/mpa_reader.h"
 #include "capture/request_matcher.h"
-#include "capture/traffic.h"
+#include "weft/capture/traffic.hpp"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
 

@@ -10,12 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include "capture/analysis.h"
-#include "capture/finding.h"
-#include "capture/operation.h"
-#include "capture/rpc.h"
-#include "capture/rpc_tracker.h"
-#include "capture/statistics.h"
+#include "capture/upper_protocols.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/finding.hpp"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/rpc.hpp"
+#include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/statistics.hpp"
 
 namespace weft::capture {
 
@@ -45,6 +46,7 @@ struct Results {
   const Analysis& analysis;
   const Statistics& statistics;
   const RpcTracker& rpcs;
+  const UpperProtocols& upper;
   std::uint64_t findings = 0;  // that are selected
 };
 

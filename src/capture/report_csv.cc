@@ -2,7 +2,7 @@
 #include <string>
 
 #include "capture/report.h"
-#include "capture/rpc_text.h"
+#include "weft/capture/rpc_text.hpp"
 
 namespace weft::capture {
 namespace {

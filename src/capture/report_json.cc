@@ -135,6 +135,11 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   if (results.rpcs.recognised(connection.id)) {
     add_counts(line, results.rpcs.counts(connection.id));
   }
+  if (const UpperTraffic* upper = results.upper.of(connection.id)) {
+    line.object("upper").text("protocol", to_string(upper->protocol)).object("messages");
+    for (const auto& [name, count] : upper->messages) line.number(name, count);
+    line.close().close();
+  }
   line.end();
 }
 

@@ -2,8 +2,8 @@
 #include <string>
 
 #include "capture/report.h"
-#include "capture/rpc_text.h"
 #include "capture/units.h"
+#include "weft/capture/rpc_text.hpp"
 
 namespace weft::capture {
 namespace {
@@ -288,6 +288,15 @@ void TextReport::connection(const Connection& connection, const Results& results
   handshake(connection);
   kinds(statistics);
   if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
+  if (const UpperTraffic* upper = results.upper.of(connection.id)) {
+    print("    {}:", to_string(upper->protocol));
+    const char* separator = "";
+    for (const auto& [name, count] : upper->messages) {
+      print("{} {} {}", separator, count, name);
+      separator = ",";
+    }
+    print("\n");
+  }
   troubles(Side::a, statistics.a, analysis);
   troubles(Side::b, statistics.b, analysis);
 }

@@ -1,4 +1,4 @@
-#include "capture/rpc.h"
+#include "weft/capture/rpc.hpp"
 
 #include <fmt/format.h>
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "wire/rpc.h"
 #include "wire/xdr.h"
 
 namespace weft::capture {

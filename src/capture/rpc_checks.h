@@ -6,7 +6,7 @@
 
 #include "capture/rpc_exchange.h"
 #include "capture/rpc_findings.h"
-#include "capture/segment_table.h"
+#include "weft/capture/segment_table.hpp"
 
 namespace weft::capture {
 

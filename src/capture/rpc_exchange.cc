@@ -2,6 +2,10 @@
 
 #include <optional>
 
+#include "capture/nfs_decode.h"
+#include "wire/rpc.h"
+#include "wire/xdr.h"
+
 namespace weft::capture {
 namespace {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "capture/message_reader.h"
-#include "capture/rpc.h"
+#include "weft/capture/rpc.hpp"
 
 namespace weft::capture {
 

@@ -6,7 +6,8 @@
 
 #include "capture/rpc_checks.h"
 #include "capture/rpc_exchange.h"
-#include "capture/rpc_tracker_state.h"
+#include "capture/rpc_tracker_work.h"
+#include "wire/rpc_rdma.h"
 
 namespace weft::capture {
 namespace {
@@ -42,8 +43,8 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
 
 }  // namespace
 
-void RpcTracker::on_call(const Origin& origin, State& state, RpcMessage message, std::uint32_t xid,
-                         const Assembled& body) {
+void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage message,
+                               std::uint32_t xid, const Assembled& body) {
   Caller& caller = state.caller(origin.side);
   const std::uint64_t hash = hash_of(body, message.lists);
   if (const auto open = caller.open.find(xid); open != caller.open.end()) {
@@ -82,7 +83,7 @@ void RpcTracker::on_call(const Origin& origin, State& state, RpcMessage message,
 }
 
 // RFC 8166 §3.3.1. The grant may shrink while calls are under way, so the largest one counts.
-void RpcTracker::check_credits(const Rpc& rpc, const Caller& caller) {
+void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
   if (caller.largest_grant == 0 || caller.open.size() <= caller.largest_grant) return;
   report_.add(finding::credits_exceeded, rpc,
               fmt::format("is the {}th call without a reply, but no reply has granted more than {} "
@@ -90,7 +91,7 @@ void RpcTracker::check_credits(const Rpc& rpc, const Caller& caller) {
                           caller.open.size(), caller.largest_grant));
 }
 
-void RpcTracker::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
+void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
   constexpr std::size_t most_attempts = 8;
   count(state, &RpcCounts::retransmissions);
   ++call.rpc.retransmissions;
@@ -105,8 +106,8 @@ void RpcTracker::retransmitted(State& state, Call& call, RpcMessage& message, Si
   call.attempts.push_back(message.lists);
 }
 
-void RpcTracker::on_reply(const Origin& origin, State& state, RpcMessage message,
-                          const wire::RpcRdmaView& view, const Assembled& body) {
+void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage message,
+                                const wire::RpcRdmaView& view, const Assembled& body) {
   Rpc reply;
   reply.connection = origin.connection;
   reply.caller = other(origin.side);
@@ -140,7 +141,7 @@ void RpcTracker::on_reply(const Origin& origin, State& state, RpcMessage message
 }
 
 // The bytes of the call: what was inline, and the read chunks of the attempt that was read.
-void RpcTracker::complete_call(State& state, Call& call, Side owner) {
+void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
   if (call.attempts.back().reads.empty()) return;
   SegmentTable& memory = memory_.memory_of(state.id, owner);
   const Assembled body = call.rpc.call->message;
@@ -165,8 +166,8 @@ void RpcTracker::complete_call(State& state, Call& call, Side owner) {
   }
 }
 
-void RpcTracker::answer(State& state, Caller& caller, Call& call, RpcMessage message,
-                        const Assembled& body) {
+void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessage message,
+                              const Assembled& body) {
   SegmentTable& memory = memory_.memory_of(state.id, call.rpc.caller);
   complete_call(state, call, call.rpc.caller);
   Rpc& rpc = call.rpc;
@@ -204,7 +205,7 @@ void RpcTracker::answer(State& state, Caller& caller, Call& call, RpcMessage mes
   bound(state, caller);
 }
 
-void RpcTracker::give_up(State& state, Caller& caller, std::uint32_t xid) {
+void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) {
   const auto found = caller.open.find(xid);
   Call& call = found->second;
   complete_call(state, call, call.rpc.caller);
@@ -218,7 +219,7 @@ void RpcTracker::give_up(State& state, Caller& caller, std::uint32_t xid) {
   caller.open.erase(found);
 }
 
-void RpcTracker::bound(State& state, Caller& caller) {
+void RpcTracker::Work::bound(State& state, Caller& caller) {
   while (caller.answered_order.size() > limits_.answered_calls) {
     caller.answered.erase(caller.answered_order.front());
     caller.answered_order.pop_front();

@@ -1,8 +1,9 @@
 #include "capture/rpc_json.h"
 
 #include "capture/json_line.h"
-#include "capture/rpc_text.h"
 #include "capture/units.h"
+#include "weft/capture/rpc_text.hpp"
+#include "wire/rpc_rdma.h"
 
 namespace weft::capture {
 namespace {

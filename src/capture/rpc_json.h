@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "capture/rpc.h"
+#include "weft/capture/rpc.hpp"
 
 namespace weft::capture {
 

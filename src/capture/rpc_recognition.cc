@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
-#include "capture/chunk_lists.h"
+#include "base/bytes.h"
+#include "weft/capture/chunk_lists.hpp"
 #include "wire/rpc.h"
+#include "wire/rpc_rdma.h"
 
 namespace weft::capture {
 namespace {

@@ -1,8 +1,9 @@
-#include "capture/rpc_text.h"
+#include "weft/capture/rpc_text.hpp"
 
 #include <fmt/format.h>
 
 #include "capture/units.h"
+#include "wire/rpc.h"
 
 namespace weft::capture {
 

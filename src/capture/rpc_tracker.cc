@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "capture/rpc_recognition.h"
-#include "capture/rpc_tracker_state.h"
+#include "capture/rpc_tracker_work.h"
+#include "wire/rpc.h"
+#include "wire/rpc_rdma.h"
 
 namespace weft::capture {
 namespace {
@@ -18,40 +20,78 @@ constexpr std::uint64_t rpc_start_bytes = 8;
 }  // namespace
 
 RpcTracker::RpcTracker(RpcSink& sink, const RpcLimits& limits)
+    : work_(std::make_unique<Work>(sink, limits)) {}
+RpcTracker::~RpcTracker() = default;
+
+void RpcTracker::on_send(const Origin& origin, const SendPart& part) {
+  work_->on_send(origin, part);
+}
+
+void RpcTracker::on_write(const Origin& origin, const WritePart& part) {
+  work_->on_write(origin, part);
+}
+
+void RpcTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
+  work_->on_read_request(origin, request);
+}
+
+void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
+  work_->on_read_part(origin, part);
+}
+
+void RpcTracker::on_end(const Origin& origin, bool reset) {
+  work_->on_end(origin, reset);
+}
+
+void RpcTracker::finish() {
+  work_->finish();
+}
+
+bool RpcTracker::recognised(ConnectionId connection) const {
+  return work_->recognised(connection);
+}
+
+const RpcCounts& RpcTracker::counts() const {
+  return work_->counts();
+}
+
+RpcCounts RpcTracker::counts(ConnectionId connection) const {
+  return work_->counts(connection);
+}
+
+RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits)
     : sink_(&sink),
       limits_(limits),
       report_(sink),
       memory_(limits.open_bytes),
       send_budget_(open_send_bytes) {}
 
-RpcTracker::~RpcTracker() = default;
-
-RpcTracker::State& RpcTracker::state(ConnectionId connection) {
+RpcTracker::Work::State& RpcTracker::Work::state(ConnectionId connection) {
   auto& state = connections_[connection];
   if (!state) state = std::make_unique<State>(connection, send_budget_);
   return *state;
 }
 
-bool RpcTracker::recognised(ConnectionId connection) const {
+bool RpcTracker::Work::recognised(ConnectionId connection) const {
   const auto found = connections_.find(connection);
   return found != connections_.end() && found->second->recognised;
 }
 
-RpcCounts RpcTracker::counts(ConnectionId connection) const {
+RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
   const auto found = connections_.find(connection);
   return found == connections_.end() ? RpcCounts{} : found->second->counts;
 }
 
 // --- Traffic -------------------------------------------------------------------------------------
 
-void RpcTracker::on_send(const Origin& origin, const SendPart& part) {
+void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
   State& state = this->state(origin.connection);
   state.sends[index_of(origin.side)].add(
       origin, part, [&](Bytes first) { return state.recognised || may_be_rpc_rdma(first); },
       [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
 }
 
-void RpcTracker::on_write(const Origin& origin, const WritePart& part) {
+void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised) return;
   SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
@@ -77,7 +117,7 @@ void RpcTracker::on_write(const Origin& origin, const WritePart& part) {
   traffic.last_frame = origin.stamp.frame;
 }
 
-void RpcTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
+void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& request) {
   State& state = this->state(origin.connection);
   if (!state.recognised || request.repeated || request.length == 0) return;
   SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
@@ -97,7 +137,7 @@ void RpcTracker::on_read_request(const Origin& origin, const ReadRequest& reques
   traffic.read_bytes += request.length;
 }
 
-void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
+void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised || !part.known) return;
   const auto outcome = memory_.memory_of(origin.connection, origin.side)
@@ -110,7 +150,7 @@ void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   state.counts.without_segment += part.bytes.size();
 }
 
-void RpcTracker::on_end(const Origin& origin, bool reset) {
+void RpcTracker::Work::on_end(const Origin& origin, bool reset) {
   const auto found = connections_.find(origin.connection);
   if (found == connections_.end()) return;
   State& state = *found->second;
@@ -118,12 +158,12 @@ void RpcTracker::on_end(const Origin& origin, bool reset) {
   if (reset || state.ended[index_of(other(origin.side))]) end(origin.connection, state);
 }
 
-void RpcTracker::finish() {
+void RpcTracker::Work::finish() {
   for (auto& [connection, state] : connections_) end(connection, *state);
   report_.finish();
 }
 
-void RpcTracker::end(ConnectionId connection, State& state) {
+void RpcTracker::Work::end(ConnectionId connection, State& state) {
   for (const Side side : {Side::a, Side::b}) {
     Origin origin;
     origin.connection = connection;
@@ -145,8 +185,8 @@ void RpcTracker::end(ConnectionId connection, State& state) {
 
 // --- Messages ------------------------------------------------------------------------------------
 
-void RpcTracker::on_message(const Origin& origin, State& state,
-                            const SendAssembly::Message& message) {
+void RpcTracker::Work::on_message(const Origin& origin, State& state,
+                                  const SendAssembly::Message& message) {
   const auto view = wire::RpcRdmaView::check(message.bytes);
   if (!state.recognised) {
     if (!view || !message.whole || !proves_rpc_rdma(*view)) return;
@@ -166,9 +206,9 @@ void RpcTracker::on_message(const Origin& origin, State& state,
 }
 
 // Whether an inline RPC message is a call or a reply; nothing where nobody can tell.
-std::optional<wire::RpcKind> RpcTracker::kind_of(State& state, const Origin& origin,
-                                                 const RpcMessage& message, std::uint32_t xid,
-                                                 const Assembled& body) {
+std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origin& origin,
+                                                       const RpcMessage& message, std::uint32_t xid,
+                                                       const Assembled& body) {
   const auto start = wire::RpcStart::parse(body.bytes());
   if (!body.whole(0, rpc_start_bytes) && state.caller(other(origin.side)).open.contains(xid)) {
     return wire::RpcKind::reply;  // what it is cannot be read, but it is waited for
@@ -189,8 +229,9 @@ std::optional<wire::RpcKind> RpcTracker::kind_of(State& state, const Origin& ori
   return start->kind;
 }
 
-void RpcTracker::on_header(const Origin& origin, State& state, const SendAssembly::Message& whole,
-                           const wire::RpcRdmaView& view) {
+void RpcTracker::Work::on_header(const Origin& origin, State& state,
+                                 const SendAssembly::Message& whole,
+                                 const wire::RpcRdmaView& view) {
   Assembled body = whole.assembled == nullptr
                        ? Assembled(view.body())
                        : whole.assembled->part(view.size(), whole.bytes.size());

@@ -1,4 +1,4 @@
-#include "capture/segment.h"
+#include "weft/capture/segment.hpp"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "capture/segment_table.h"
+#include "weft/capture/segment_table.hpp"
 
 namespace weft::capture {
 namespace {

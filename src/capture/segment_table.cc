@@ -1,4 +1,4 @@
-#include "capture/segment_table.h"
+#include "weft/capture/segment_table.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "capture/assembled.h"
-#include "capture/byte_map.h"
-#include "capture/traffic.h"
+#include "weft/capture/assembled.hpp"
+#include "weft/capture/byte_map.hpp"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
 

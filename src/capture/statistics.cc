@@ -1,4 +1,4 @@
-#include "capture/statistics.h"
+#include "weft/capture/statistics.hpp"
 
 #include <numeric>
 

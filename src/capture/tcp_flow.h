@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "capture/tcp_flows.h"
+#include "weft/capture/tcp_flows.hpp"
 
 namespace weft::capture {
 

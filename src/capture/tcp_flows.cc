@@ -1,4 +1,4 @@
-#include "capture/tcp_flows.h"
+#include "weft/capture/tcp_flows.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "capture/tcp_stream.h"
+#include "weft/capture/tcp_stream.hpp"
 
 #include <algorithm>
 

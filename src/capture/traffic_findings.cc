@@ -1,4 +1,4 @@
-#include "capture/traffic_findings.h"
+#include "weft/capture/traffic_findings.hpp"
 
 #include <fmt/format.h>
 

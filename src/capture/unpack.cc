@@ -6,7 +6,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "capture/byte_stream.h"
+#include "capture/byte_window.h"
 
 namespace weft::capture {
 namespace {

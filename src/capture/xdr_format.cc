@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstddef>
 
+#include "wire/xdr.h"
+
 namespace weft::capture {
 namespace {
 

@@ -14,6 +14,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       traffic_findings_(analysis.connections(), *this) {
   analysis.add_sink(statistics_);
   analysis.add_sink(rpcs_);
+  analysis.add_sink(upper_);
   analysis.add_sink(traffic_findings_);
   analysis.add_operations(*this);
   analysis.add_operations(traffic_findings_);
@@ -69,7 +70,7 @@ void DissectOutput::finish() {
     extraction_->images.finish();
     extraction_->directory.finish();
   }
-  const capture::Results results{analysis_, statistics_, rpcs_, findings_};
+  const capture::Results results{analysis_, statistics_, rpcs_, upper_, findings_};
   report_.finish(results, selection_);
   if (html_) html_->finish(results, selection_);
 }

@@ -5,14 +5,15 @@
 #include <optional>
 #include <string>
 
-#include "capture/analysis.h"
 #include "capture/message_extraction.h"
 #include "capture/nfs_images.h"
 #include "capture/report.h"
 #include "capture/report_html.h"
-#include "capture/rpc_tracker.h"
-#include "capture/statistics.h"
-#include "capture/traffic_findings.h"
+#include "capture/upper_protocols.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/statistics.hpp"
+#include "weft/capture/traffic_findings.hpp"
 
 namespace weft::cli {
 
@@ -50,6 +51,7 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   capture::Report& report_;
   capture::Statistics statistics_;
   capture::RpcTracker rpcs_;
+  capture::UpperProtocols upper_;
   capture::TrafficFindings traffic_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;

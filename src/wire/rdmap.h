@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "weft/wire/values.hpp"
 #include "wire/error.h"
 
 namespace weft::wire {
@@ -48,21 +49,6 @@ inline constexpr std::uint32_t atomic_response = 3;
 [[nodiscard]] constexpr std::uint8_t rdmap_version_of(std::uint8_t control) {
   return static_cast<std::uint8_t>(control >> 6);
 }
-
-// Payload of an RDMA Read Request (RFC 5040 §4.4).
-struct ReadRequest {
-  static constexpr std::size_t header_bytes = 28;
-
-  std::uint32_t sink_stag = 0;
-  std::uint64_t sink_offset = 0;
-  std::uint32_t size_bytes = 0;
-  std::uint32_t source_stag = 0;
-  std::uint64_t source_offset = 0;
-
-  [[nodiscard]] static Result<ReadRequest, WireError> parse(Bytes bytes);
-  void emit(MutableBytes out) const;
-  bool operator==(const ReadRequest&) const = default;
-};
 
 // RFC 7306 §5.2.1: unknown codes survive as values.
 enum class AtomicOpcode : std::uint8_t { fetch_add = 0, compare_swap = 2 };

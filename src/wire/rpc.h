@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "weft/wire/values.hpp"
 #include "wire/error.h"
 
 namespace weft::wire {
@@ -17,16 +18,6 @@ namespace weft::wire {
 inline constexpr std::uint32_t rpc_version = 2;
 
 enum class RpcKind : std::uint32_t { call = 0, reply = 1 };
-
-// Values outside this list survive as values.
-enum class AuthFlavor : std::uint32_t {
-  none = 0,
-  sys = 1,
-  shorthand = 2,
-  dh = 3,
-  gss = 6,
-  tls = 7,  // RFC 9289
-};
 
 // A credential or a verifier. Borrows its body.
 struct RpcAuth {
@@ -50,18 +41,6 @@ struct RpcCall {
   [[nodiscard]] std::size_t size() const;
   // Writes size() bytes.
   void emit(MutableBytes out) const;
-};
-
-// How a reply ended, both unions of RFC 5531 §9 in one list.
-enum class RpcStatus : std::uint8_t {
-  success,
-  program_unavailable,
-  program_mismatch,
-  procedure_unavailable,
-  garbage_arguments,
-  system_error,
-  rpc_mismatch,  // from here on denied: no verifier
-  auth_error,
 };
 
 [[nodiscard]] const char* describe(RpcStatus status);

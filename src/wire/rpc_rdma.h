@@ -8,61 +8,14 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "weft/wire/values.hpp"
 #include "wire/error.h"
 
 namespace weft::wire {
 
 inline constexpr std::uint32_t rpc_rdma_version = 1;
 
-// Where a piece of memory is that the peer may read or write (RFC 8166 §3.4.1).
-struct RdmaSegment {
-  static constexpr std::size_t header_bytes = 16;
-
-  std::uint32_t handle = 0;  // rkey or STag
-  std::uint32_t length = 0;
-  std::uint64_t offset = 0;  // virtual address or tagged offset
-
-  [[nodiscard]] static Result<RdmaSegment, WireError> parse(Bytes bytes);
-  void emit(MutableBytes out) const;
-  bool operator==(const RdmaSegment&) const = default;
-};
-
-// A segment of a read chunk. Segments with the same position are one chunk; position 0 is the
-// Position-Zero Read Chunk, a whole call (RFC 8166 §3.4.4, §3.5.3).
-struct ReadSegment {
-  static constexpr std::size_t header_bytes = 4 + RdmaSegment::header_bytes;
-
-  std::uint32_t position = 0;  // in the XDR stream of the whole message
-  RdmaSegment target;
-
-  [[nodiscard]] static Result<ReadSegment, WireError> parse(Bytes bytes);
-  void emit(MutableBytes out) const;
-  bool operator==(const ReadSegment&) const = default;
-};
-
-// Values outside this list are refused as bad_value (RFC 8166 §4.2).
-enum class RpcRdmaProcedure : std::uint32_t {
-  msg = 0,    // an RPC message follows, perhaps reduced by chunks
-  nomsg = 1,  // the RPC message is in a chunk
-  msgp = 2,   // obsolete: as msg, with padding
-  done = 3,   // obsolete: the reply's chunks were read
-  error = 4,
-};
-
 [[nodiscard]] const char* describe(RpcRdmaProcedure procedure);
-
-enum class RpcRdmaErrorCode : std::uint32_t {
-  version = 1,  // followed by the lowest and the highest version
-  chunk = 2,
-};
-
-struct RpcRdmaError {
-  RpcRdmaErrorCode code = RpcRdmaErrorCode::chunk;
-  std::uint32_t version_low = 0;  // of code `version` only
-  std::uint32_t version_high = 0;
-
-  bool operator==(const RpcRdmaError&) const = default;
-};
 
 // The header as it is sent. The lists are the caller's and must live as long as the value is used.
 struct RpcRdmaHeader {

@@ -1,4 +1,4 @@
-#include "capture/chunk_lists.h"
+#include "weft/capture/chunk_lists.hpp"
 
 #include <gtest/gtest.h>
 

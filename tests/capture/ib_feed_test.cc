@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "capture/reassembly.h"
 #include "support/random.h"
+#include "weft/capture/reassembly.hpp"
 
 namespace weft::capture {
 namespace {

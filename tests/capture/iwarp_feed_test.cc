@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "capture/reassembly.h"
 #include "support/random.h"
+#include "weft/capture/reassembly.hpp"
 
 namespace weft::capture {
 namespace {

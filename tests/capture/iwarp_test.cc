@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "capture/made_capture.h"
 #include "capture/traffic_log.h"
 #include "support/random.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "capture/analysis.h"
-#include "capture/packet_source.h"
-#include "capture/traffic.h"
 #include "support/fpdu.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/packet_source.hpp"
+#include "weft/capture/traffic.hpp"
 #include "wire/mpa.h"
 
 namespace weft::capture::test {

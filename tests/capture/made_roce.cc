@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "wire/ethernet.h"
 #include "wire/ib_link.h"
 #include "wire/icrc.h"

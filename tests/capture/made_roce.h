@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "capture/ib_packet.h"
 #include "capture/made_capture.h"
+#include "weft/capture/ib_packet.hpp"
 #include "wire/ib_cm.h"
 #include "wire/ib_transport.h"
 

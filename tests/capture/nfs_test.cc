@@ -1,5 +1,5 @@
 // NFS over RDMA, generated: what is decoded, and that bulk data comes out as it went in.
-#include "capture/nfs.h"
+#include "weft/capture/nfs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,8 @@
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"
+#include "weft/capture/rpc_findings.hpp"
+#include "wire/xdr.h"
 
 namespace weft::capture::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "capture/made_roce.h"
-#include "capture/rpc_tracker.h"
+#include "weft/capture/rpc_tracker.hpp"
 
 namespace weft::capture::test {
 namespace {
@@ -61,12 +61,13 @@ struct Drawn {
       void on_finding(const Finding&) override {}
     } nobody;
     RpcTracker rpcs(nobody);
+    const UpperProtocols upper;
     HtmlReport report({.name = "<made>"}, analysis,
                       [this](std::string_view text) { page += text; });
     analysis.add_sink(report);
     feed(analysis, capture);
     const std::uint64_t findings = act(report);
-    report.finish({analysis, statistics, rpcs, findings}, selection);
+    report.finish({analysis, statistics, rpcs, upper, findings}, selection);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"
+#include "wire/xdr.h"
 
 namespace weft::capture::test {
 namespace {

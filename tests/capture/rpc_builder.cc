@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
+#include "wire/rpc.h"
+#include "wire/rpc_rdma.h"
 #include "wire/xdr.h"
 
 namespace weft::capture::test {

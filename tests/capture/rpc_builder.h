@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/chunk_lists.h"
 #include "capture/traffic_script.h"
+#include "weft/capture/chunk_lists.hpp"
 #include "wire/rpc.h"
 #include "wire/rpc_rdma.h"
 #include "wire/xdr.h"

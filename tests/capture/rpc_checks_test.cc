@@ -4,6 +4,7 @@
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"
+#include "weft/capture/rpc_findings.hpp"
 
 namespace weft::capture::test {
 namespace {

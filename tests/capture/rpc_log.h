@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/rpc.h"
-#include "capture/rpc_tracker.h"
+#include "weft/capture/rpc.hpp"
+#include "weft/capture/rpc_tracker.hpp"
 
 namespace weft::capture::test {
 

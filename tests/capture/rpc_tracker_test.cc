@@ -1,4 +1,4 @@
-#include "capture/rpc_tracker.h"
+#include "weft/capture/rpc_tracker.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,8 @@
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"
+#include "weft/capture/rpc_findings.hpp"
+#include "wire/xdr.h"
 
 namespace weft::capture::test {
 namespace {

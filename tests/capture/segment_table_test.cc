@@ -1,9 +1,9 @@
-#include "capture/segment_table.h"
+#include "weft/capture/segment_table.hpp"
 
 #include <gtest/gtest.h>
 
-#include "capture/reassembly.h"
 #include "support/random.h"
+#include "weft/capture/reassembly.hpp"
 
 namespace weft::capture {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "capture/analysis.h"
-#include "capture/packet_source.h"
 #include "capture/traffic_log.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/packet_source.hpp"
 
 namespace weft::capture::test {
 

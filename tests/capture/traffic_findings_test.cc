@@ -1,6 +1,6 @@
 // Each finding about the transport, from a capture that shows what it is about; and none from one
 // that does not.
-#include "capture/traffic_findings.h"
+#include "weft/capture/traffic_findings.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <tuple>
 #include <vector>
 
-#include "capture/operation.h"
-#include "capture/traffic.h"
 #include "support/fpdu.h"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture::test {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "capture/traffic.h"
+#include "weft/capture/traffic.hpp"
 
 namespace weft::capture::test {
 

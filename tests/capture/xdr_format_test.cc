@@ -4,6 +4,7 @@
 
 #include "capture/nfs4_table.h"
 #include "capture/rpc_builder.h"
+#include "wire/xdr.h"
 
 namespace weft::capture::test {
 namespace {

@@ -12,8 +12,12 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -193,6 +197,84 @@ class NfsFiles(unittest.TestCase):
                     names.update(operation.get("entries", ()))
             for number in range(1, 201):
                 self.assertIn(f"name-{number:03}-of-two-hundred", names)
+
+
+class Endless(unittest.TestCase):
+    """Files that grow, and interfaces: until Ctrl-C, which ends the reading and not the program."""
+
+    def start(self, *arguments):
+        process = subprocess.Popen([libraries.WEFT, "dissect", *map(str, arguments)], text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_follows_a_file_that_grows(self):
+        zstd = libraries.needs("zstd")
+        whole = subprocess.run([zstd, "-dc", CAPTURES / "rxe_sizes.pcap.zst"], check=True,
+                               stdout=subprocess.PIPE).stdout
+        everything = dissect("--json", "--operations", "rxe_sizes.pcap.zst").stdout.splitlines()
+        with tempfile.TemporaryDirectory() as folder:
+            growing = pathlib.Path(folder) / "growing.pcap"
+            growing.write_bytes(whole[:len(whole) // 3])
+            process = self.start("--follow", "--json", "--operations", growing)
+            lines = [process.stdout.readline()]  # while it grows
+            self.assertEqual(json.loads(lines[0])["operation"], 1)
+            with growing.open("ab") as file:
+                file.write(whole[len(whole) // 3:])
+            while len(lines) < len(everything):
+                lines.append(process.stdout.readline())
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, said)
+        self.assertEqual("".join(lines).splitlines() + rest.splitlines(), everything)
+
+    def test_ctrl_c_prints_the_summary(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = pathlib.Path(folder) / "pipe"
+            os.mkfifo(pipe)
+            process = self.start("--follow", pipe)
+            with pipe.open("wb"):  # somebody reads it now
+                process.send_signal(signal.SIGINT)
+                out, said = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 2), said)
+        self.assertIn("pipe", out + said)
+
+    def test_captures_live(self):
+        """Datagrams to RoCE's port on the loopback interface."""
+        before = self.packet_sockets()
+        process = self.start("--live", "lo", "--bpf", "udp port 4791", "--json", "--operations")
+        while self.packet_sockets() == before:
+            if process.poll() is not None:
+                said = process.stderr.read()
+                self.assertEqual(process.returncode, 2)
+                self.assertRegex(said, "cannot capture on lo|libpcap")
+                self.skipTest(said.strip())
+            os.sched_yield()
+        # UD Send Only with four bytes; the ICRC is not computed here.
+        bth = bytes([0x64, 0x00, 0xFF, 0xFF, 0, 0, 0, 0x22, 0, 0, 0, 7])
+        deth = bytes([0, 0, 0, 1, 0, 0, 0, 0x11])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            seen = []
+            reader = threading.Thread(target=lambda: seen.append(process.stdout.readline()))
+            reader.start()
+            while reader.is_alive():
+                sender.sendto(bth + deth + b"live" + bytes(4), ("127.0.0.1", 4791))
+                reader.join(0.05)
+        operation = json.loads(seen[0])
+        self.assertEqual((operation["kind"], operation["bytes"]), ("send", 4))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    @staticmethod
+    def packet_sockets():
+        try:
+            return len(pathlib.Path("/proc/net/packet").read_text().splitlines())
+        except OSError as error:
+            raise unittest.SkipTest(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -39,6 +39,15 @@ class Examples(unittest.TestCase):
         self.assertIn("weft0 (embedded backend)", out)
         self.assertRegex(out, r"to 127\.0\.0\.1: GID \d+, because ")
 
+    def test_operations(self):
+        captures = pathlib.Path(__file__).parents[1] / "data" / "capture"
+        out = self.run_to_end("operations", captures / "nfs4_siw.pcap.zst").splitlines()
+        self.assertIn("10.77.0.2:52935: 843 x send, 205152 bytes", out)
+        self.assertTrue(any(line.endswith("x NFSv4.2 SEQUENCE PUTFH READ: OK") for line in out))
+        self.assertTrue(any(line.startswith("slowest: a read of ") for line in out), out)
+        out = self.run_to_end("operations", captures / "rxe_errors.pcap.zst")
+        self.assertIn("1 x write, 3000 bytes, 1 not complete", out)
+
     def test_advertise(self):
         self.assertEqual(self.run_to_end("advertise"), "found in my memory: written from afar\n")
 

@@ -29,7 +29,7 @@ MAY_INCLUDE = {
 }
 # Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:
 # anybody may include them.
-PUBLIC_BASE = {"asio", "counters", "deadline", "error", "executor",
+PUBLIC_BASE = {"asio", "bytes", "counters", "deadline", "error", "executor",
                "export", "task", "version"}
 # include/weft/weft.hpp includes all the others, and only programs include it.
 PUBLIC_ALL = "weft"

@@ -69,7 +69,8 @@ class Consumers(unittest.TestCase):
     def test_pkg_config(self):
         # Nothing is told where the library is but where its .pc file is.
         path = str(next(self.prefix.rglob("weft.pc")).parent)
-        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", PKG_CONFIG_PATH=path))
+        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", "weft-capture",
+                                PKG_CONFIG_PATH=path))
         program = self.place / "by_pkg_config"
         run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program, *flags)
         self.check(program)
@@ -134,11 +135,11 @@ class DebianPackage(unittest.TestCase):
 
     def test_nothing_stands_where_the_system_has_its_own(self):
         place = libraries(self.root)
-        self.assertEqual([path.name for path in place.glob("lib*.so.*") if not path.is_symlink()],
-                         [f"libweft.so.{SETTINGS.version}"])
+        self.assertEqual({path.name for path in place.glob("lib*.so.*") if not path.is_symlink()},
+                         {f"libweft.so.{SETTINGS.version}", f"libweft-capture.so.{SETTINGS.version}"})
         self.assertEqual({path.name for path in (place / "weft").iterdir()},
                          {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
-                          "selftest"})
+                          "libweft-sockets.so", "selftest"})
 
     def test_manuals_and_licence(self):
         manuals = self.root / "usr/share/man/man1"
@@ -171,6 +172,10 @@ class DebianPackage(unittest.TestCase):
         done = subprocess.run(["dpkg", "-S", path], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, check=False)
         return done.stdout.split(":")[0]
+
+    def test_reading_captures_needs_no_libpcap(self):
+        needed = needed_by(libraries(self.root) / f"libweft-capture.so.{SETTINGS.version}")
+        self.assertFalse([name for name in needed if "pcap" in name])
 
 
 if __name__ == "__main__":

@@ -91,6 +91,11 @@ function facts(connection) {
   if (connection.mtu_bytes) out.push(`MTU ${connection.mtu_bytes}`);
   if (connection.transport === "iwarp") out.push(connection.crc ? "CRC" : "no CRC");
   if (connection.beginning === "traffic") out.push("recognised in mid-stream");
+  if (connection.upper) {
+    const { protocol, messages } = connection.upper;
+    out.push(`${protocol}: `
+      + Object.entries(messages).map(([name, count]) => `${count} ${name}`).join(", "));
+  }
   const trouble = (name, text) => {
     const sum = connection.side_a[name] + connection.side_b[name];
     if (sum > 0) out.push(`${text(sum)}`);

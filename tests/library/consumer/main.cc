@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <weft/capture.hpp>
 #include <weft/connection.hpp>
 #include <weft/message.hpp>
 #include <weft/stream.hpp>
@@ -17,6 +18,22 @@ using namespace std::chrono_literals;
 
 void must(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
+}
+
+void capture() {
+  // A capture in memory: one packet that is none.
+  weft::capture::Analysis analysis;
+  analysis.add({.link_type = 1, .wire_bytes = 60});
+  analysis.finish();
+  must(analysis.totals().frames == 1 && analysis.packet_counts().cut_short == 1, "one frame");
+  // Memory of a chunk, filled by hand.
+  weft::capture::Reassembly reassembly;
+  auto& memory = reassembly.memory_of(0, weft::capture::Side::a);
+  memory.add({.target = {.handle = 7, .length = 4, .offset = 0x1000}});
+  const std::byte bytes[4] = {};
+  must(memory.place(7, 0x1000, bytes).verdict == weft::capture::SegmentTable::Verdict::placed,
+       "the bytes have a place");
+  must(memory.find(7)->complete(), "the chunk is whole");
 }
 
 void verbs() {
@@ -81,6 +98,7 @@ void stream() {
 
 int main() {
   try {
+    capture();
     verbs();
     connection();
     message();

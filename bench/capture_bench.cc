@@ -1,0 +1,227 @@
+// How fast captures are read: `weft dissect` in its modes, beside a plain walk over the packets and
+// tshark, each in a process of its own, in turn within each round.
+//
+// The capture is made of two that are in tests/data: NFS over the kernel's soft RoCE and over its
+// soft iWARP, both with ICRC or plain FPDUs as they were, one behind the other until there are
+// enough bytes. Each copy begins a second after the one before, and so are its connections new
+// ones, with the same numbers.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "weft/capture/packet_source.hpp"
+
+namespace {
+
+using weft::Bytes;
+namespace capture = weft::capture;
+
+struct Settings {
+  std::string data = WEFT_TEST_DATA;
+  std::string weft = WEFT_PROGRAM;
+  std::string file;
+  std::uint64_t megabytes = 300;
+  int rounds = 3;
+};
+
+// --- The capture ---------------------------------------------------------------------------------
+
+class PcapWriter {
+ public:
+  explicit PcapWriter(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {
+    if (file_ == nullptr) throw std::runtime_error("cannot write " + path);
+    put<std::uint32_t>(0xA1B23C4D);  // nanoseconds
+    put<std::uint16_t>(2);
+    put<std::uint16_t>(4);
+    for (const std::uint32_t value : {0U, 0U, 262'144U, 1U}) put(value);
+  }
+  ~PcapWriter() { std::fclose(file_); }
+  PcapWriter(const PcapWriter&) = delete;
+  PcapWriter& operator=(const PcapWriter&) = delete;
+
+  void add(const capture::RawPacket& packet, std::int64_t time_ns) {
+    constexpr std::int64_t second_ns = 1'000'000'000;
+    put(static_cast<std::uint32_t>(time_ns / second_ns));
+    put(static_cast<std::uint32_t>(time_ns % second_ns));
+    put(static_cast<std::uint32_t>(packet.bytes.size()));
+    put(static_cast<std::uint32_t>(packet.wire_bytes));
+    bytes_ += std::fwrite(packet.bytes.data(), 1, packet.bytes.size(), file_);
+    ++packets_;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint64_t packets() const { return packets_; }
+
+ private:
+  template <typename T>
+  void put(T value) {
+    bytes_ += std::fwrite(&value, 1, sizeof value, file_);
+  }
+
+  std::FILE* file_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t packets_ = 0;
+};
+
+struct Made {
+  std::uint64_t bytes = 0;
+  std::uint64_t packets = 0;
+};
+
+Made make_capture(const Settings& settings, const std::string& path, std::uint64_t bytes) {
+  PcapWriter out(path);
+  constexpr std::int64_t pause_ns = 1'000'000'000;
+  std::int64_t now_ns = pause_ns;
+  while (out.bytes() < bytes) {
+    for (const char* name : {"nfs3_rxe", "nfs4_siw"}) {
+      const auto source = capture::open_capture(settings.data + "/" + name + ".pcap.zst");
+      capture::RawPacket packet;
+      std::int64_t first_ns = -1;
+      std::int64_t last_ns = 0;
+      while (source->next(packet)) {
+        if (first_ns < 0) first_ns = packet.time_ns;
+        last_ns = now_ns + packet.time_ns - first_ns;
+        out.add(packet, last_ns);
+      }
+      now_ns = last_ns + pause_ns;
+    }
+  }
+  return {out.bytes(), out.packets()};
+}
+
+// --- Measuring -----------------------------------------------------------------------------------
+
+struct Cost {
+  double cpu_s = 0;
+  double memory_mb = 0;  // the most that was resident
+};
+
+// In a new process, whose output nobody reads. Time of the processor, as others may use it too.
+Cost measure(const std::function<void()>& act) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    act();
+    std::_Exit(0);
+  }
+  int status = 0;
+  rusage usage{};
+  wait4(child, &status, 0, &usage);
+  // 1: there are findings.
+  if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) return {};
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return {seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          static_cast<double>(usage.ru_maxrss) * 1024 / 1e6};
+}
+
+std::function<void()> program(std::vector<std::string> words) {
+  return [words = std::move(words)]() mutable {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
+    std::_Exit(127);
+  };
+}
+
+void walk(const std::string& path) {
+  const auto source = capture::open_capture(path);
+  capture::RawPacket packet;
+  std::uint64_t bytes = 0;
+  while (source->next(packet)) bytes += packet.bytes.size();
+  std::printf("%llu\n", static_cast<unsigned long long>(bytes));
+}
+
+struct Mode {
+  const char* name;
+  std::function<void()> act;
+  Made made;
+  std::vector<Cost> costs{};
+
+  [[nodiscard]] Cost median() {
+    std::ranges::sort(costs, {}, &Cost::cpu_s);
+    return costs[costs.size() / 2];
+  }
+};
+
+void compare(const Settings& settings, const std::string& large, const std::string& small,
+             const Made& made, const Made& made_small) {
+  const std::string& weft = settings.weft;
+  std::vector<Mode> modes{
+      {"walk over the packets", [&] { walk(large); }, made},
+      {"weft dissect", program({weft, "dissect", large}), made},
+      {"  --operations --json", program({weft, "dissect", "--operations", "--json", large}), made},
+      {"  --rpc --json", program({weft, "dissect", "--rpc", "--json", large}), made},
+      {"  --html", program({weft, "dissect", "--html", large + ".html", large}), made},
+      {"tshark -q -z io,phs", program({"tshark", "-q", "-z", "io,phs", "-r", large}), made},
+      {"tshark -T json, a part", program({"tshark", "-T", "json", "-r", small}), made_small},
+  };
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (Mode& mode : modes) mode.costs.push_back(measure(mode.act));
+  }
+  fmt::print("{:24} {:>9} {:>13} {:>12} {:>11}\n", "", "MB/s", "packets/s", "x io,phs", "memory");
+  const auto rate = [](Mode& mode) {
+    const double cpu_s = mode.median().cpu_s;
+    return cpu_s > 0 ? static_cast<double>(mode.made.bytes) / 1e6 / cpu_s : 0;
+  };
+  const double tshark = rate(modes[5]);
+  for (Mode& mode : modes) {
+    const Cost cost = mode.median();
+    if (cost.cpu_s <= 0) {
+      fmt::print("{:24} did not run\n", mode.name);
+      continue;
+    }
+    fmt::print("{:24} {:9.1f} {:13.0f} {:12} {:8.0f} MB\n", mode.name, rate(mode),
+               static_cast<double>(mode.made.packets) / cost.cpu_s,
+               tshark > 0 ? fmt::format("{:.2f}", rate(mode) / tshark) : "", cost.memory_mb);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  Settings settings;
+  CLI::App app("How fast captures are read, by time of one processor.");
+  app.add_option("--megabytes", settings.megabytes, "Of the capture")->capture_default_str();
+  app.add_option("--rounds", settings.rounds, "The medians are shown")->capture_default_str();
+  app.add_option("--weft", settings.weft, "The program")->capture_default_str();
+  app.add_option("--make", settings.file, "Only write the capture, to this file");
+  CLI11_PARSE(app, count, arguments);
+  try {
+    if (!settings.file.empty()) {
+      const Made made = make_capture(settings, settings.file, settings.megabytes * 1'000'000);
+      fmt::print("{} bytes, {} packets\n", made.bytes, made.packets);
+      return 0;
+    }
+    std::string folder = "/tmp/capture-bench-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make " + folder);
+    const std::string large = folder + "/large.pcap";
+    const std::string small = folder + "/small.pcap";
+    const Made made = make_capture(settings, large, settings.megabytes * 1'000'000);
+    const Made made_small = make_capture(settings, small, 1'000'000);
+    fmt::print("{:.0f} MB, {} packets; MB and packets by second of one processor\n",
+               static_cast<double>(made.bytes) / 1e6, made.packets);
+    compare(settings, large, small, made, made_small);
+    for (const auto& path : {large, large + ".html", small}) unlink(path.c_str());
+    rmdir(folder.c_str());
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "capture_bench: {}\n", error.what());
+    return 1;
+  }
+}

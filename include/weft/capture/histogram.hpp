@@ -1,0 +1,30 @@
+// Durations and their percentiles in a fixed amount of memory: buckets that grow with the value, so
+// that each percentile is right to 1.6 %. Nothing is allocated before the first value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+class WEFT_API Histogram {
+ public:
+  void add(std::int64_t value);
+  [[nodiscard]] std::uint64_t count() const { return count_; }
+  [[nodiscard]] std::int64_t min() const { return min_; }
+  [[nodiscard]] std::int64_t max() const { return max_; }
+  [[nodiscard]] std::int64_t mean() const;
+  // The least value that `percent` of all values do not exceed; 0 where there are none.
+  [[nodiscard]] std::int64_t percentile(double percent) const;
+
+ private:
+  std::vector<std::uint32_t> buckets_;
+  std::uint64_t count_ = 0;
+  std::int64_t min_ = 0;
+  std::int64_t max_ = 0;
+  double sum_ = 0;
+};
+
+}  // namespace weft::capture

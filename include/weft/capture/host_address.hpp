@@ -1,0 +1,61 @@
+// Where a packet comes from or goes to: an IP address, a GID or a LID, as one comparable value.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+struct HostAddress {
+  enum class Kind : std::uint8_t { none, ipv4, ipv6, gid, lid };
+
+  Kind kind = Kind::none;
+  // IPv4 in the first 4 bytes, a LID in the first 2, both in network order; the rest is zero.
+  std::array<std::byte, 16> bytes{};
+
+  [[nodiscard]] static HostAddress ipv4(const std::byte* at) { return make(Kind::ipv4, at, 4); }
+  [[nodiscard]] static HostAddress ipv6(const std::byte* at) { return make(Kind::ipv6, at, 16); }
+  [[nodiscard]] static HostAddress gid(const std::byte* at) { return make(Kind::gid, at, 16); }
+  [[nodiscard]] static HostAddress lid(std::uint16_t lid) {
+    HostAddress address{.kind = Kind::lid};
+    address.bytes[0] = static_cast<std::byte>(lid >> 8);
+    address.bytes[1] = static_cast<std::byte>(lid);
+    return address;
+  }
+
+  auto operator<=>(const HostAddress&) const = default;
+
+  [[nodiscard]] std::size_t hash() const {
+    std::uint64_t high;
+    std::uint64_t low;
+    std::memcpy(&high, bytes.data(), sizeof high);
+    std::memcpy(&low, bytes.data() + sizeof high, sizeof low);
+    std::uint64_t mixed = (high ^ static_cast<std::uint64_t>(kind)) * 0x9E3779B97F4A7C15U;
+    mixed = (mixed ^ (mixed >> 32) ^ low) * 0xD6E8FEB86659FD93U;
+    return static_cast<std::size_t>(mixed ^ (mixed >> 32));
+  }
+
+ private:
+  [[nodiscard]] static HostAddress make(Kind kind, const std::byte* at, std::size_t size) {
+    HostAddress address{.kind = kind};
+    std::memcpy(address.bytes.data(), at, size);
+    return address;
+  }
+};
+
+// "10.0.0.1", "fe80::1", "LID 7"; a GID that maps an IPv4 address reads as that address.
+[[nodiscard]] WEFT_API std::string to_string(const HostAddress& address);
+
+}  // namespace weft::capture
+
+template <>
+struct std::hash<weft::capture::HostAddress> {
+  std::size_t operator()(const weft::capture::HostAddress& address) const { return address.hash(); }
+};

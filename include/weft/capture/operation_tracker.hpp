@@ -1,0 +1,87 @@
+// From parts of traffic to operations.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "weft/capture/connection.hpp"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/traffic.hpp"
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+class WEFT_API OperationTracker final : public TrafficSink {
+ public:
+  struct Limits {
+    // Of one side, that wait for a confirmation or an answer. Beyond them the oldest is given out
+    // as it is: where a capture holds one direction only, nothing is ever confirmed.
+    std::size_t waiting = 16'384;
+  };
+
+  OperationTracker(const ConnectionTable& connections, OperationSink& sink)
+      : connections_(connections), sink_(sink) {}
+
+  void on_send(const Origin& origin, const SendPart& part) override;
+  void on_write(const Origin& origin, const WritePart& part) override;
+  void on_read_request(const Origin& origin, const ReadRequest& request) override;
+  void on_read_part(const Origin& origin, const ReadPart& part) override;
+  void on_immediate(const Origin& origin, const ImmediateMessage& message) override;
+  void on_atomic_request(const Origin& origin, const AtomicRequest& request) override;
+  void on_atomic_answer(const Origin& origin, const AtomicAnswer& answer) override;
+  void on_acknowledge(const Origin& origin, std::uint32_t psn) override;
+  void on_received(const Origin& origin, std::uint64_t position) override;
+  void on_refusal(const Origin& origin, const Refusal& refusal) override;
+  void on_end(const Origin& origin, bool reset) override;
+
+  // Gives out what is still open.
+  void finish();
+
+ private:
+  // A message under way, in parts.
+  struct Open {
+    bool active = false;
+    Operation operation;
+    std::uint64_t expected = 0;  // offset or address of the next part
+  };
+  struct Unconfirmed {
+    Operation operation;
+    std::uint64_t position = 0;
+  };
+  struct Half {
+    Open send;
+    Open write;
+    std::deque<Unconfirmed> unconfirmed;   // oldest first
+    std::deque<Operation> requests;        // Reads and atomics without an answer, oldest first
+    std::uint64_t confirmed_position = 0;  // iWARP; InfiniBand: the PSN, where there is one
+    bool has_confirmed = false;
+    Stamp confirmed_at;
+  };
+  struct Pair {
+    Half a;
+    Half b;
+  };
+
+  [[nodiscard]] Half& half(const Origin& origin);
+  [[nodiscard]] Half& peer(const Origin& origin);
+  static Operation begin(const Origin& origin, Operation::Kind kind, std::uint64_t message);
+  void close(Half& half, Open& open, std::uint64_t position);
+  void await_confirmation(Half& half, const Operation& operation, std::uint64_t position);
+  template <typename Confirms>
+  void confirm(Half& half, const Stamp& stamp, Confirms confirms);
+  void add_request(Half& half, const Operation& operation);
+  // The answered one; earlier ones without an answer are given out as such.
+  bool take_request(Half& half, std::uint64_t message, Operation& operation);
+  static void not_ready(Half& requester, std::uint32_t psn);
+  void give_out(Operation operation);
+  void give_out_all(Half& half);
+
+  const ConnectionTable& connections_;
+  OperationSink& sink_;
+  Limits limits_;
+  std::deque<Pair> pairs_;  // by connection
+  std::uint64_t numbered_ = 0;
+};
+
+}  // namespace weft::capture

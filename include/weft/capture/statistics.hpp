@@ -1,0 +1,74 @@
+// What happened on each connection, in numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "weft/capture/histogram.hpp"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/traffic.hpp"
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+inline constexpr std::size_t operation_kinds = 7;
+inline constexpr std::size_t violation_kinds = 9;
+
+struct KindStatistics {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t not_complete = 0;  // incomplete, unanswered or refused
+  Histogram latency;               // nanoseconds, of those where it is known
+};
+
+// Of what one side asked for or sent.
+struct WEFT_API SideStatistics {
+  std::array<KindStatistics, operation_kinds> kinds;
+  std::uint64_t repeated_bytes = 0;  // on the wire
+  std::uint64_t repeats = 0;
+  std::uint64_t lost_bytes = 0;    // not captured, or not to be understood because of that
+  std::uint64_t lost_packets = 0;  // InfiniBand
+  std::uint64_t gaps = 0;
+  std::array<std::uint64_t, violation_kinds> violations{};
+  std::uint64_t refusals = 0;  // that it sent, and that end the connection
+  std::uint64_t receiver_not_ready = 0;
+  std::uint64_t receiver_not_ready_ns = 0;  // that the other side was told to wait
+  std::uint64_t sequence_errors = 0;        // NAKs that ask for a repetition
+  std::uint64_t congestion_marked = 0;      // packets that it sent
+  std::uint64_t congestion_notified = 0;
+  Refusal last_refusal;
+  Stamp last_refusal_at;
+
+  [[nodiscard]] std::uint64_t all_violations() const;
+};
+
+struct ConnectionStatistics {
+  SideStatistics a;
+  SideStatistics b;
+
+  [[nodiscard]] SideStatistics& of(Side side) { return side == Side::a ? a : b; }
+  [[nodiscard]] const SideStatistics& of(Side side) const { return side == Side::a ? a : b; }
+};
+
+class WEFT_API Statistics final : public TrafficSink, public OperationSink {
+ public:
+  void on_operation(const Operation& operation) override;
+  void on_refusal(const Origin& origin, const Refusal& refusal) override;
+  void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
+  void on_gap(const Origin& origin, const Gap& gap) override;
+  void on_violation(const Origin& origin, const Violation& violation) override;
+  void on_congestion(const Origin& origin, Congestion congestion) override;
+
+  // All zero where nothing was counted.
+  [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
+
+ private:
+  [[nodiscard]] SideStatistics& side(ConnectionId connection, Side side);
+
+  std::deque<ConnectionStatistics> connections_;
+  std::uint64_t operations_ = 0;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,142 @@
+// One direction of a TCP connection: segments in any order become bytes in order (RFC 9293 §3.4).
+//
+// Positions count bytes in 64 bits, so that they never wrap. A segment waits until everything
+// before it was delivered, and until everything was delivered that its sender had received from the
+// other side: so an answer never comes before its question, however the capture has shuffled them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "weft/bytes.hpp"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/traffic.hpp"
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+// Who takes the bytes of one direction.
+class StreamReader {
+ public:
+  virtual ~StreamReader() = default;
+  // `position`: of the first of them.
+  virtual void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
+  // Bytes that were on the wire but are not in the capture.
+  virtual void on_hole(const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) = 0;
+};
+
+class WEFT_API TcpStream {
+ public:
+  struct Limits {
+    std::size_t held_segments = 4096;          // that wait for a hole to be filled
+    std::size_t held_bytes = 8 * 1024 * 1024;  // of them
+    std::uint64_t window_bytes = 1ULL << 30;   // RFC 7323 §2.3: no window is larger
+    std::uint64_t gather_packets = 16;         // without a SYN: to find the first of shuffled ones
+    std::uint64_t patience_packets = 64;       // until acknowledged bytes count as not captured
+  };
+  struct Segment {
+    Stamp stamp;
+    std::uint32_t sequence = 0;
+    Bytes bytes;
+    std::uint64_t missing_bytes = 0;  // behind `bytes`: cut by the snap length
+    std::uint64_t needs = 0;          // position that the other direction must have reached
+  };
+
+  TcpStream(const Limits& limits, Budget& budget) : limits_(limits), budget_(budget) {}
+  TcpStream(const TcpStream&) = delete;
+  TcpStream& operator=(const TcpStream&) = delete;
+  ~TcpStream() { budget_.give_back(held_bytes_); }
+
+  // A SYN was seen: `sequence` is that of the first byte.
+  void begin(std::uint32_t sequence);
+  // Delivers a segment, or keeps it. False: its place is not in this stream, as when another
+  // connection has begun with the same ports. `other` is the opposite direction.
+  bool add(const Segment& segment, const TcpStream& other, StreamReader& reader);
+  void finish_at(std::uint32_t sequence) { end_ = position_of(sequence); }
+  // The other side has everything before `sequence`. False: that is no news.
+  bool acknowledge(std::uint32_t sequence);
+
+  // Delivers what is due; true if that was something.
+  bool deliver(const TcpStream& other, StreamReader& reader);
+  // Nothing waits, neither here nor for anything.
+  [[nodiscard]] bool settled() const {
+    return (phase_ == Phase::running || absent()) && held_.empty() && acknowledged_ <= next_;
+  }
+  // To be called for each packet of the connection, numbered, unless settled(): gives up on what
+  // will not come. True: something has moved.
+  bool watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader);
+  // Nothing will come any more: the next hole, if there is one, is final.
+  bool give_up(const Stamp& stamp, StreamReader& reader);
+  // Which of two directions give_up() is for: one that lacks bytes itself before one that only
+  // waits for the other, and then the one that has waited since the earlier frame.
+  [[nodiscard]] bool gives_up_before(const TcpStream& other) const;
+
+  [[nodiscard]] bool seen() const { return phase_ != Phase::unseen; }
+  [[nodiscard]] bool running() const { return phase_ == Phase::running; }
+  [[nodiscard]] bool from_the_start() const { return first_sequence_.has_value(); }
+  [[nodiscard]] std::optional<std::uint32_t> first_sequence() const { return first_sequence_; }
+  // Everything before it was delivered, or is known to be missing.
+  [[nodiscard]] std::uint64_t position() const { return next_; }
+  [[nodiscard]] std::uint64_t acknowledged() const { return acknowledged_; }
+  [[nodiscard]] bool at_end() const { return end_ && running() && next_ >= *end_; }
+  [[nodiscard]] std::uint64_t position_of(std::uint32_t sequence) const {
+    const auto distance = static_cast<std::int32_t>(sequence - static_cast<std::uint32_t>(next_));
+    return next_ + static_cast<std::uint64_t>(std::int64_t{distance});
+  }
+  // Bytes that came again.
+  [[nodiscard]] std::uint64_t repeated_bytes() const { return repeated_bytes_; }
+
+ private:
+  enum class Phase : std::uint8_t { unseen, gathering, running };
+  struct Held {
+    Stamp stamp;
+    std::vector<std::byte> bytes;
+    std::uint64_t missing_bytes = 0;
+    std::uint64_t needs = 0;
+
+    [[nodiscard]] std::uint64_t size() const { return bytes.size() + missing_bytes; }
+  };
+
+  // Positions begin where this sequence number is seen, whatever it belongs to.
+  void refer_to(std::uint32_t sequence);
+  [[nodiscard]] bool reached(std::uint64_t position) const {
+    return absent() || (phase_ == Phase::running && next_ >= position);
+  }
+  // So many packets without one of this direction: the capture has only the other one.
+  [[nodiscard]] bool absent() const {
+    return phase_ == Phase::unseen && gathered_packets_ >= limits_.gather_packets;
+  }
+  void hold(const Segment& segment, std::uint64_t begin);
+  void hold_piece(const Segment& segment, std::uint64_t begin, std::uint64_t from,
+                  std::uint64_t to);
+  void pass_on(const Stamp& stamp, Bytes bytes, std::uint64_t missing_bytes, StreamReader& reader);
+  void pass_on_first(StreamReader& reader);
+  void skip_to(std::uint64_t position, const Stamp& stamp, StreamReader& reader);
+  [[nodiscard]] bool too_much_held() const {
+    return held_.size() > limits_.held_segments || held_bytes_ > limits_.held_bytes;
+  }
+  [[nodiscard]] bool awaits_acknowledged() const;
+  [[nodiscard]] bool lacks_bytes() const {
+    return held_.empty() ? awaits_acknowledged() : held_.begin()->first > next_;
+  }
+
+  const Limits& limits_;
+  Budget& budget_;
+  Phase phase_ = Phase::unseen;
+  // The low half of a position is the sequence number; the high half begins at 1, so that positions
+  // before the first one seen exist.
+  std::uint64_t next_ = 0;
+  std::uint64_t acknowledged_ = 0;
+  std::optional<std::uint64_t> end_;
+  std::optional<std::uint32_t> first_sequence_;
+  std::map<std::uint64_t, Held> held_;  // by position; they do not overlap
+  std::size_t held_bytes_ = 0;
+  std::uint64_t gathered_packets_ = 0;
+  std::uint64_t waiting_since_ = 0;  // packet number; 0: not waiting
+  std::uint64_t waiting_at_ = 0;     // position
+  std::uint64_t repeated_bytes_ = 0;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,115 @@
+// Findings about the transport: refusals, losses, repetitions, waiting, broken rules. What happens
+// often on one side of a connection is one finding, with the first frames.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/capture/connection.hpp"
+#include "weft/capture/finding.hpp"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/statistics.hpp"
+#include "weft/capture/traffic.hpp"
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+namespace finding {
+inline constexpr std::string_view refused = "refused";
+inline constexpr std::string_view not_ready = "receiver-not-ready";
+inline constexpr std::string_view sequence_error = "sequence-error";
+inline constexpr std::string_view repeated = "repeated";
+inline constexpr std::string_view not_captured = "not-captured";
+inline constexpr std::string_view unanswered_request = "unanswered-request";
+inline constexpr std::string_view congestion = "congestion";
+inline constexpr std::string_view reset = "reset";
+inline constexpr std::string_view half_open = "half-open";
+inline constexpr std::string_view rejected_connection = "connection-rejected";
+inline constexpr std::string_view unanswered_connection = "connection-unanswered";
+// One for each kind of violation, in the order of Violation::Kind.
+inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-checksum",
+                                                                          "bad-marker",
+                                                                          "bad-version",
+                                                                          "bad-header",
+                                                                          "unexpected-message",
+                                                                          "unexpected-offset",
+                                                                          "answer-without-request",
+                                                                          "answer-beyond-request",
+                                                                          "wrong-length"};
+}  // namespace finding
+
+class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink {
+ public:
+  // Frames that a finding names; of more it says how often.
+  static constexpr std::size_t max_frames = 16;
+
+  // Both must outlive this.
+  TrafficFindings(const ConnectionTable& connections, FindingSink& sink)
+      : connections_(connections), sink_(sink) {}
+
+  void on_refusal(const Origin& origin, const Refusal& refusal) override;
+  void on_acknowledge(const Origin& origin, std::uint32_t psn) override;
+  void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
+  void on_gap(const Origin& origin, const Gap& gap) override;
+  void on_violation(const Origin& origin, const Violation& violation) override;
+  void on_congestion(const Origin& origin, Congestion congestion) override;
+  void on_operation(const Operation& operation) override;
+  // The trace is at its end: tells what has come together.
+  void finish();
+
+ private:
+  struct Tally {
+    std::uint64_t count = 0;
+    std::uint64_t amount = 0;
+    std::vector<std::uint64_t> frames;
+
+    void add(std::uint64_t frame, std::uint64_t more = 0) {
+      ++count;
+      amount += more;
+      if (frames.size() < max_frames && (frames.empty() || frames.back() != frame)) {
+        frames.push_back(frame);
+      }
+    }
+  };
+  // RNR NAKs for one packet, from the first to its acknowledgement.
+  struct Train {
+    Tally naks;
+    std::uint32_t psn = 0;
+    Stamp begin;
+    Stamp last;
+  };
+  struct Half {
+    Tally repeats;
+    Tally gaps;
+    std::uint64_t gap_packets = 0;
+    Tally sequence_errors;
+    Tally unanswered;
+    Tally marked;
+    Tally notified;
+    std::array<Tally, violation_kinds> violations;
+    std::array<Violation, violation_kinds> first_violation;
+    Train train;
+  };
+  struct Pair {
+    Half a;
+    Half b;
+  };
+
+  [[nodiscard]] Half& half(ConnectionId connection, Side side);
+  [[nodiscard]] std::string who(ConnectionId connection, Side side) const;
+  void tell(std::string_view kind, ConnectionId connection,
+            const std::vector<std::uint64_t>& frames, std::string sentence);
+  void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
+  void tell_half(ConnectionId connection, Side side, Half& half);
+  void tell_connection(const Connection& connection);
+
+  const ConnectionTable& connections_;
+  FindingSink& sink_;
+  std::deque<Pair> pairs_;  // by connection
+};
+
+}  // namespace weft::capture

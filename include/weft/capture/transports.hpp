@@ -1,0 +1,57 @@
+// The transports, each as an object of its own: segments or packets go in, traffic comes out.
+// Analysis puts a PacketDecoder in front of both, and an OperationTracker behind them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "weft/capture/connection.hpp"
+#include "weft/capture/ib_packet.hpp"
+#include "weft/capture/limits.hpp"
+#include "weft/capture/tcp_flows.hpp"
+#include "weft/capture/tcp_segment.hpp"
+#include "weft/capture/traffic.hpp"
+#include "weft/export.hpp"
+
+namespace weft::capture {
+
+// TCP, and in it MPA, DDP and RDMAP. Connections are added to `connections`; it and `sink` must
+// outlive the object.
+class WEFT_API IwarpTransport {
+ public:
+  struct Limits {
+    TcpFlows::Limits tcp;
+    std::size_t search_bytes = 64 * 1024 * 1024;  // of streams that may turn out to be MPA
+  };
+
+  IwarpTransport(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
+  IwarpTransport(const IwarpTransport&) = delete;
+  IwarpTransport& operator=(const IwarpTransport&) = delete;
+  ~IwarpTransport();
+
+  [[nodiscard]] TcpFlows& segments();
+
+ private:
+  struct Work;
+  std::unique_ptr<Work> work_;
+};
+
+// The transport of InfiniBand, whatever carries it.
+class WEFT_API InfinibandTransport {
+ public:
+  InfinibandTransport(const InfinibandLimits& limits, ConnectionTable& connections,
+                      TrafficSink& sink);
+  InfinibandTransport(const InfinibandTransport&) = delete;
+  InfinibandTransport& operator=(const InfinibandTransport&) = delete;
+  ~InfinibandTransport();
+
+  [[nodiscard]] InfinibandPackets& packets();
+  [[nodiscard]] const InfinibandCounts& counts() const;
+
+ private:
+  struct Work;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace weft::capture

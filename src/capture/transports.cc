@@ -1,0 +1,51 @@
+#include "weft/capture/transports.hpp"
+
+#include "capture/ib_analysis.h"
+#include "capture/iwarp_connection.h"
+
+namespace weft::capture {
+
+struct IwarpTransport::Work {
+  Work(const Limits& limits, ConnectionTable& connections, TrafficSink& sink)
+      : shared{connections, sink, Budget(limits.search_bytes)},
+        flows(
+            limits.tcp,
+            [this](const TcpEndpoints& endpoints) {
+              return std::make_unique<IwarpConnection>(shared, endpoints);
+            },
+            &IwarpConnection::begins_anew) {}
+
+  IwarpConnection::Shared shared;
+  TcpFlows flows;
+};
+
+IwarpTransport::IwarpTransport(const Limits& limits, ConnectionTable& connections,
+                               TrafficSink& sink)
+    : work_(std::make_unique<Work>(limits, connections, sink)) {}
+IwarpTransport::~IwarpTransport() = default;
+
+TcpFlows& IwarpTransport::segments() {
+  return work_->flows;
+}
+
+struct InfinibandTransport::Work {
+  Work(const InfinibandLimits& limits, ConnectionTable& connections, TrafficSink& sink)
+      : analysis(limits, connections, sink) {}
+
+  IbAnalysis analysis;
+};
+
+InfinibandTransport::InfinibandTransport(const InfinibandLimits& limits,
+                                         ConnectionTable& connections, TrafficSink& sink)
+    : work_(std::make_unique<Work>(limits, connections, sink)) {}
+InfinibandTransport::~InfinibandTransport() = default;
+
+InfinibandPackets& InfinibandTransport::packets() {
+  return work_->analysis;
+}
+
+const InfinibandCounts& InfinibandTransport::counts() const {
+  return work_->analysis.counts();
+}
+
+}  // namespace weft::capture

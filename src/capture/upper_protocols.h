@@ -1,0 +1,61 @@
+// What runs over a connection, where it is not RPC: SMB Direct (MS-SMBD) and NVMe over RDMA are
+// recognised, and their messages counted by type. Nothing on the wire names them; a connection is
+// believed to be one after a message that is right in every field that can be checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/bytes.h"
+#include "weft/capture/traffic.hpp"
+
+namespace weft::capture {
+
+enum class UpperProtocol : std::uint8_t { smb_direct, nvme };
+[[nodiscard]] const char* to_string(UpperProtocol protocol);
+
+// Names of static storage: "negotiate request", "read", "completion".
+using MessageCounts = std::map<std::string_view, std::uint64_t>;
+
+struct UpperTraffic {
+  UpperProtocol protocol = UpperProtocol::smb_direct;
+  MessageCounts messages;
+};
+
+class UpperProtocols final : public TrafficSink {
+ public:
+  void on_send(const Origin& origin, const SendPart& part) override;
+
+  // nullptr: neither was recognised.
+  [[nodiscard]] const UpperTraffic* of(ConnectionId connection) const;
+
+ private:
+  // What is known of a connection that may be NVMe.
+  struct NvmeState {
+    bool admin = false;  // its queue is known to be the admin queue
+    bool input_output = false;
+    // Commands that look like some, until a completion with the same number has come for enough.
+    std::array<std::uint16_t, 8> commands{};
+    std::size_t next_command = 0;
+    std::size_t commands_seen = 0;
+    unsigned matched = 0;
+  };
+  struct State {
+    bool recognised = false;
+    bool given_up = false;
+    unsigned looked_at = 0;
+    UpperTraffic traffic;
+    NvmeState nvme;
+  };
+
+  static void recognise(State& state, const Origin& origin, const SendPart& part);
+  static bool recognise_nvme(State& state, const Origin& origin, const SendPart& part);
+  static void count(State& state, const Origin& origin, const SendPart& part);
+
+  std::unordered_map<ConnectionId, State> states_;
+};
+
+}  // namespace weft::capture
