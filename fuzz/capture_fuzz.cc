@@ -4,8 +4,11 @@
 // that they should have: a mutation would not get past it.
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <vector>
 
+#include "capture/report_html.h"
+#include "capture/upper_protocols.h"
 #include "fuzz/fuzz.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/rpc_tracker.hpp"
@@ -22,13 +25,19 @@ struct Sink final : capture::RpcSink, capture::OperationSink {
   void on_rpc(const capture::Rpc& rpc) override {
     require(rpc.call.has_value() || rpc.reply.has_value());
     require(!capture::describe(rpc).empty());
+    page->rpc(rpc, *analysis);
   }
   void on_finding(const capture::Finding& finding) override {
     require(!finding.kind.empty() && !finding.sentence.empty());
+    page->finding(finding, *analysis);
   }
   void on_operation(const capture::Operation& operation) override {
     require(operation.missing_bytes <= operation.bytes + operation.requested_bytes);
+    page->operation(operation, *analysis);
   }
+
+  capture::HtmlReport* page = nullptr;
+  const capture::Analysis* analysis = nullptr;
 };
 
 // The smallest limits, so that short inputs reach them.
@@ -65,6 +74,14 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   capture::RpcTracker rpcs(sink);
   capture::Statistics statistics;
   capture::TrafficFindings findings(analysis.connections(), sink);
+  capture::UpperProtocols upper;
+  std::size_t page_bytes = 0;
+  capture::HtmlReport page({.name = "input"}, analysis,
+                           [&](std::string_view text) { page_bytes += text.size(); });
+  sink.page = &page;
+  sink.analysis = &analysis;
+  analysis.add_sink(upper);
+  analysis.add_sink(page);
   analysis.add_sink(rpcs);
   analysis.add_sink(statistics);
   analysis.add_sink(findings);
@@ -86,6 +103,9 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   analysis.finish();
   rpcs.finish();
   findings.finish();
+  page.finish({analysis, statistics, rpcs, upper}, {});
+  constexpr std::size_t most_bytes = 10'000'000;
+  require(page_bytes < most_bytes);
 }
 
 }  // namespace
