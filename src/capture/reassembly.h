@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/size.h"
 #include "capture/segment_table.h"
 #include "capture/traffic.h"
 
@@ -18,7 +19,8 @@ class Reassembly {
   // size.
   static constexpr std::uint64_t default_budget_bytes = 256U << 20;
 
-  explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes) : budget_(budget_bytes) {}
+  explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes)
+      : budget_(to_size(budget_bytes)) {}
   Reassembly(const Reassembly&) = delete;
   Reassembly& operator=(const Reassembly&) = delete;
 
