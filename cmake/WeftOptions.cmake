@@ -26,6 +26,11 @@ target_compile_options(weft_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow 
 if(WEFT_WERROR)
   target_compile_options(weft_options INTERFACE -Werror)
 endif()
+# Behind weft_options: tests mix sizes and 64-bit numbers, none of them large.
+add_library(weft_test_options INTERFACE)
+if(CMAKE_SIZEOF_VOID_P EQUAL 4)
+  target_compile_options(weft_test_options INTERFACE -Wno-conversion -Wno-narrowing)
+endif()
 if(WEFT_SANITIZE)
   target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer
                                                 -fno-sanitize-recover=all)

@@ -1,5 +1,6 @@
 # weft_library(NAME SOURCES... [DEPS...]): one static library per layer, include root src/.
-# weft_test(NAME SOURCES... [DEPS...]): one GoogleTest program, its cases listed to CTest.
+# weft_test(NAME SOURCES... [DEPS...] [PORTABLE]): one GoogleTest program, its cases listed to
+# CTest. A portable one needs nothing of the machine but a processor, which may be emulated.
 
 function(weft_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
@@ -9,10 +10,17 @@ function(weft_library name)
 endfunction()
 
 function(weft_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PORTABLE" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
-                                        weft_options)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120)
+                                        weft_options weft_test_options)
+  set(properties TIMEOUT 120)
+  if(CMAKE_CROSSCOMPILING)
+    set(properties TIMEOUT 1800)  # emulated
+  endif()
+  if(ARG_PORTABLE)
+    list(APPEND properties LABELS portable)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()

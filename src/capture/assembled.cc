@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/size.h"
 #include "wire/xdr.h"
 
 namespace weft::capture {
@@ -31,7 +32,7 @@ Assembled Assembled::part(std::uint64_t begin, std::uint64_t end) const {
   const bool to_the_end = end >= bytes_.size();
   end = std::min<std::uint64_t>(end, bytes_.size());
   begin = std::min(begin, end);
-  Assembled part(Bytes(bytes_).subspan(begin, end - begin));
+  Assembled part(Bytes(bytes_).subspan(to_size(begin), to_size(end - begin)));
   for (const FlawedRange& range : flaws_) {
     const auto from = std::max(range.begin, begin);
     const auto to = std::min(range.end, end);
@@ -52,7 +53,7 @@ void Assembled::append(const Assembled& other) {
 void Assembled::append_flawed(std::uint64_t size, Flaw flaw) {
   if (size == 0) return;
   const std::uint64_t at = bytes_.size();
-  bytes_.resize(at + size);
+  bytes_.resize(to_size(at + size));
   mark({at, at + size, flaw});
 }
 
@@ -68,7 +69,7 @@ void Assembled::mark(const FlawedRange& range) {
 }
 
 void Assembled::pad() {
-  bytes_.resize(wire::xdr_padded(bytes_.size()));
+  bytes_.resize(to_size(wire::xdr_padded(bytes_.size())));
 }
 
 std::string describe_flaws(const Assembled& bytes) {

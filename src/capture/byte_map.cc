@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/size.h"
+
 namespace weft::capture {
 namespace {
 
@@ -19,7 +21,8 @@ ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
     if (next != extents_.begin()) {
       auto& [begin, extent] = *std::prev(next);
       if (offset < begin + extent.size()) {
-        const auto size = std::min<std::uint64_t>(bytes.size(), begin + extent.size() - offset);
+        const std::size_t size =
+            to_size(std::min<std::uint64_t>(bytes.size(), begin + extent.size() - offset));
         overwrite(extent, begin, offset, bytes.first(size), placed);
         offset += size;
         bytes = bytes.subspan(size);
@@ -27,7 +30,7 @@ ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
       }
     }
     const auto room = next == extents_.end() ? bytes.size() : next->first - offset;
-    const auto size = std::min<std::uint64_t>(bytes.size(), room);
+    const std::size_t size = to_size(std::min<std::uint64_t>(bytes.size(), room));
     add(offset, bytes.first(size), placed);
     offset += size;
     bytes = bytes.subspan(size);
@@ -37,7 +40,7 @@ ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
 
 void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std::uint64_t offset,
                         Bytes bytes, Placed& placed) {
-  const MutableBytes there = MutableBytes(extent).subspan(offset - begin, bytes.size());
+  const MutableBytes there = MutableBytes(extent).subspan(to_size(offset - begin), bytes.size());
   if (std::ranges::equal(there, bytes)) {
     placed.repeated += bytes.size();
     return;
@@ -128,7 +131,7 @@ Assembled ByteMap::take(std::uint64_t begin, std::uint64_t end) const {
     if (extent->first > at) append_gap(out, at, extent->first);
     at = std::max(at, extent->first);
     const std::uint64_t until = std::min(end, extent_end);
-    out.append(Bytes(extent->second).subspan(at - extent->first, until - at));
+    out.append(Bytes(extent->second).subspan(to_size(at - extent->first), to_size(until - at)));
     at = until;
   }
   if (at < end) append_gap(out, at, end);

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "base/size.h"
 #include "capture/byte_window.h"
 
 namespace weft::capture {
@@ -177,7 +178,7 @@ ByteWindow::ByteWindow(std::unique_ptr<ByteStream> stream)
 
 void ByteWindow::skip(std::uint64_t bytes) {
   position_ += bytes;
-  const std::uint64_t here = std::min<std::uint64_t>(bytes, end_ - begin_);
+  const std::size_t here = to_size(std::min<std::uint64_t>(bytes, end_ - begin_));
   begin_ += here;
   to_skip_ += bytes - here;
 }
@@ -194,7 +195,7 @@ void ByteWindow::fill(std::size_t bytes) {
     if (count == 0) return;
     end_ += count;
     // Something is left to be skipped only while the window is empty.
-    const std::uint64_t skipped = std::min<std::uint64_t>(to_skip_, count);
+    const std::size_t skipped = to_size(std::min<std::uint64_t>(to_skip_, count));
     to_skip_ -= skipped;
     begin_ += skipped;
   }

@@ -10,7 +10,8 @@ namespace {
 constexpr std::uint8_t congestion_experienced = 3;
 
 std::size_t mixed(std::size_t seed, std::size_t value) {
-  return (seed ^ value) * 0x9E3779B97F4A7C15U + (seed >> 29);
+  const std::uint64_t mixed = (seed ^ value) * std::uint64_t{0x9E3779B97F4A7C15} + (seed >> 29);
+  return static_cast<std::size_t>(mixed);
 }
 
 bool is_connected(wire::IbTransport transport) {

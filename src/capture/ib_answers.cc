@@ -86,12 +86,11 @@ void IbAnswers::unknown(const Origin& origin, const IbSegment& segment) {
 
 void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open) {
   if (open.request.atomic) return place_atomic(origin, segment, open);
-  const auto index =
-      static_cast<std::uint64_t>(wire::psn_distance(open.request.psn, segment.psn()));
+  const auto index = static_cast<std::size_t>(wire::psn_distance(open.request.psn, segment.psn()));
   const std::uint64_t size = segment.payload_wire_bytes;
   const bool last = is_last(segment.operation());
   if (last && open.packets == 0) open.packets = index + 1;
-  std::uint64_t offset = index * size;
+  std::uint64_t offset = size * index;
   if (last) offset = open.request.length - std::min(open.request.length, size);
   const bool beyond = offset + size > open.request.length;
   if (beyond || (last && index + 1 != open.packets)) {

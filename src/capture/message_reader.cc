@@ -5,7 +5,8 @@ namespace weft::capture {
 namespace {
 
 std::uint64_t announced(const Assembled& chunk) {
-  return chunk.flaws().empty() ? chunk.size() : std::max(chunk.size(), chunk.flaws().back().end);
+  const std::uint64_t size = chunk.size();
+  return chunk.flaws().empty() ? size : std::max(size, chunk.flaws().back().end);
 }
 
 }  // namespace

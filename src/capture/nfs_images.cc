@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/size.h"
 #include "capture/units.h"
 
 namespace weft::capture {
@@ -12,6 +13,10 @@ std::vector<RangeSet::Range> sound_ranges(const Assembled& bytes) {
   RangeSet flawed;
   for (const FlawedRange& range : bytes.flaws()) flawed.add(range.begin, range.end);
   return flawed.missing(0, bytes.size());
+}
+
+Bytes part_of(const Assembled& bytes, const RangeSet::Range& range) {
+  return bytes.bytes().subspan(to_size(range.first), to_size(range.second - range.first));
 }
 
 bool names_a_child(std::string_view name) {
@@ -137,9 +142,10 @@ void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
 bool NfsImages::changes(const Image& image, std::uint64_t offset, Bytes bytes) const {
   std::vector<std::byte> there;
   for (const auto& [begin, end] : image.have.within(offset, offset + bytes.size())) {
-    there.resize(end - begin);
+    there.resize(to_size(end - begin));
     directory_.read_at(image.path, begin, there);
-    if (!std::ranges::equal(there, bytes.subspan(begin - offset, end - begin))) return true;
+    if (!std::ranges::equal(there, bytes.subspan(to_size(begin - offset), there.size())))
+      return true;
   }
   return false;
 }
@@ -154,16 +160,15 @@ void NfsImages::place(const FileKey& key, Direction direction, const NfsOperatio
   if (one.path.empty()) begin(key, file, direction, frame);
   const auto ranges = sound_ranges(bulk);
   const bool changed = std::ranges::any_of(ranges, [&](const RangeSet::Range& range) {
-    return changes(one, operation.offset + range.first,
-                   bulk.bytes().subspan(range.first, range.second - range.first));
+    return changes(one, operation.offset + range.first, part_of(bulk, range));
   });
   if (changed) {
     begin_next(key, file, direction);
     one.first_frame = frame;
   }
-  for (const auto& [from, to] : ranges) {
-    directory_.write_at(one.path, operation.offset + from, bulk.bytes().subspan(from, to - from));
-    one.have.add(operation.offset + from, operation.offset + to);
+  for (const RangeSet::Range& range : ranges) {
+    directory_.write_at(one.path, operation.offset + range.first, part_of(bulk, range));
+    one.have.add(operation.offset + range.first, operation.offset + range.second);
   }
   one.size = std::max(one.size, end);
   if (direction == Direction::read && operation.end_of_file) one.size_known = true;

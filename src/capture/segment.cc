@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/size.h"
+
 namespace weft::capture {
 namespace {
 
@@ -29,7 +31,7 @@ Segment::Placed Segment::place(std::uint64_t address, Bytes bytes, std::uint64_t
   }
   const std::uint64_t room = length() - offset;
   placed.outside = total > room ? total - room : 0;
-  const auto fits = std::min<std::uint64_t>(bytes.size(), room);
+  const std::size_t fits = to_size(std::min<std::uint64_t>(bytes.size(), room));
   placed.bytes = bytes_.place(offset, bytes.first(fits));
   bytes_.place_cut(offset + fits, std::min(missing, room - fits));
   return placed;

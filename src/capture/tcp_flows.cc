@@ -16,7 +16,8 @@ TcpFlows::~TcpFlows() = default;
 
 std::size_t TcpFlows::KeyHash::operator()(const Key& key) const {
   const std::uint64_t ports = std::uint64_t{key.low_port} << 16 | key.high_port;
-  return key.low.hash() * 31 + key.high.hash() + ports * 0x9E3779B97F4A7C15U;
+  return key.low.hash() * 31 + key.high.hash() +
+         static_cast<std::size_t>(ports * 0x9E3779B97F4A7C15U >> 16);
 }
 
 TcpFlows::Key TcpFlows::key_of(const TcpSegment& segment) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/size.h"
+
 namespace weft::capture {
 
 void TcpStream::refer_to(std::uint32_t sequence) {
@@ -73,7 +75,8 @@ void TcpStream::hold_piece(const Segment& segment, std::uint64_t begin, std::uin
   const std::uint64_t captured = begin + segment.bytes.size();
   Held held{.stamp = segment.stamp, .bytes = {}, .missing_bytes = 0, .needs = segment.needs};
   if (from < captured) {
-    const auto bytes = segment.bytes.subspan(from - begin, std::min(to, captured) - from);
+    const auto bytes =
+        segment.bytes.subspan(to_size(from - begin), to_size(std::min(to, captured) - from));
     // What does not fit into the budget is as good as not captured: it becomes a hole.
     if (!budget_.take(bytes.size())) return;
     held_bytes_ += bytes.size();
@@ -103,7 +106,7 @@ void TcpStream::pass_on_first(StreamReader& reader) {
   if (end <= next_) return;
   // It may begin before `next_` where a late SYN or a skipped hole has moved that on.
   const std::uint64_t known = next_ - std::min(next_, node.key());
-  const std::uint64_t skipped = std::min<std::uint64_t>(known, held.bytes.size());
+  const std::size_t skipped = to_size(std::min<std::uint64_t>(known, held.bytes.size()));
   pass_on(held.stamp, Bytes(held.bytes).subspan(skipped),
           end - next_ - (held.bytes.size() - skipped), reader);
 }

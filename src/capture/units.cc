@@ -46,7 +46,8 @@ std::string date_text(std::int64_t ns) {
     rest += second_ns;
     --seconds;
   }
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:09} UTC", fmt::gmtime(seconds), rest);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:09} UTC",
+                     fmt::gmtime(static_cast<std::time_t>(seconds)), rest);
 }
 
 std::string count_text(std::uint64_t count, const char* noun) {

@@ -23,7 +23,7 @@ void Requests::drop_last() {
 std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
   const std::uint64_t number = id & ~(std::uint64_t{0xFFFF} << 48);
   if (number < first_ || number - first_ >= entries_.size()) return std::nullopt;
-  const Entry entry = entries_[number - first_];
+  const Entry entry = entries_[static_cast<std::size_t>(number - first_)];
   const auto done = static_cast<std::ptrdiff_t>(number - first_ + 1);
   entries_.erase(entries_.begin(), entries_.begin() + done);
   first_ = number + 1;

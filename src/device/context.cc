@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/size.h"
 #include "device/limits.h"
 #include "device/queue_pair.h"
 
@@ -168,12 +169,13 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   if (failed != 0) return failed;
   if (region.windows > 0 || region.holder || region.null) return EBUSY;
   memory_.remove(region);
-  await_quiescence(region.base, region.length_bytes);
+  await_quiescence(region.base, to_size(region.length_bytes));
   memory_.reclaim();
   region.access = access;
   if (moves) {
     mr->addr = wanted.address;
-    mr->length = region.length_bytes = wanted.length_bytes;
+    region.length_bytes = wanted.length_bytes;
+    mr->length = to_size(wanted.length_bytes);
     region.base = static_cast<std::byte*>(wanted.address);
     const auto named = reinterpret_cast<std::uintptr_t>(wanted.address);
     region.iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : named;
@@ -197,7 +199,7 @@ int Context::deregister_memory(ibv_mr* mr) {
   }
   const std::unique_ptr<Region> region(&leaving);
   memory_.remove(*region);
-  await_quiescence(region->base, region->length_bytes);
+  await_quiescence(region->base, to_size(region->length_bytes));
   memory_.reclaim();
   if (Ledger* ledger = device_.ledger()) ledger->remove(*region);
   if (region->holder) --*region->holder;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <span>
 
+#include "base/size.h"
 #include "device/context.h"
 #include "device/memory.h"
 
@@ -22,7 +23,7 @@ namespace {
 int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto from = reinterpret_cast<std::uintptr_t>(at) & ~(page - 1);
-  const std::uintptr_t to = reinterpret_cast<std::uintptr_t>(at) + length_bytes;
+  const std::uintptr_t to = reinterpret_cast<std::uintptr_t>(at) + to_size(length_bytes);
   const int advice = for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   if (to < from) return EFAULT;
   return madvise(reinterpret_cast<void*>(from), to - from, advice) == 0 ? 0 : errno;
@@ -56,7 +57,7 @@ int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, b
 bool bring_in(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   if (length_bytes == 0) return true;
   if (kernel_populates()) return populate(at, length_bytes, for_writing) == 0;
-  return check_mapped(at, length_bytes) == 0;  // says less: not whether it may be written
+  return check_mapped(at, to_size(length_bytes)) == 0;  // says less: not whether it may be written
 }
 
 int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* slices,

@@ -17,7 +17,7 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
   }
   if (slots_.full()) return ENOMEM;
   slots_.take();
-  const std::size_t at = tail_ % entries_.size();
+  const auto at = static_cast<std::size_t>(tail_ % entries_.size());
   entries_[at] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge)};
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
@@ -30,7 +30,7 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
 
 bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   if (head_ == tail_) return false;
-  const std::size_t at = head_ % entries_.size();
+  const auto at = static_cast<std::size_t>(head_ % entries_.size());
   const auto first = slices_.begin() + static_cast<std::ptrdiff_t>(at * slices_per_request_);
   request.wr_id = entries_[at].wr_id;
   request.slices.assign(first, first + entries_[at].slice_count);
@@ -47,8 +47,8 @@ int ReceiveRing::resize(std::uint32_t requests) {
   if (requests < slots_.taken()) return EINVAL;
   ReceiveRing other(requests, slices_per_request_);
   for (std::uint64_t i = head_; i != tail_; ++i) {
-    const std::size_t from = i % entries_.size();
-    const std::size_t to = other.tail_++ % requests;
+    const auto from = static_cast<std::size_t>(i % entries_.size());
+    const auto to = static_cast<std::size_t>(other.tail_++ % requests);
     other.entries_[to] = entries_[from];
     std::copy_n(slices_.begin() + static_cast<std::ptrdiff_t>(from * slices_per_request_),
                 slices_per_request_,

@@ -18,7 +18,9 @@ namespace {
 constexpr std::size_t least_alignment_bytes = 64;
 // As adapters have it: whoever copies in words of another size works nowhere else.
 constexpr std::uint64_t copy_unit_bytes = 4;
-constexpr std::size_t null_bytes = std::size_t{1} << 32;  // beyond the longest slice
+// Beyond the longest slice. There is no room for it where addresses have 32 bits.
+constexpr std::uint64_t null_bytes = std::uint64_t{1} << 32;
+constexpr auto mapped_bytes = static_cast<std::size_t>(null_bytes);
 constexpr std::size_t sink_piece_bytes = std::size_t{1} << 26;
 
 bool may_copy(const DeviceMemory& memory, std::uint64_t offset, std::size_t length_bytes) {
@@ -41,8 +43,9 @@ int copy_out(void* to, ibv_dm* dm, std::uint64_t offset, std::size_t length_byte
 }
 
 std::byte* reserve(int protection) {
+  if (mapped_bytes != null_bytes) return nullptr;
   void* at =
-      mmap(nullptr, null_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, mapped_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
@@ -50,7 +53,7 @@ std::byte* reserve(int protection) {
 bool fill_with_one_piece(std::byte* sink) {
   const int piece = memfd_create("weft-null", MFD_CLOEXEC);
   bool done = piece >= 0 && ftruncate(piece, sink_piece_bytes) == 0;
-  for (std::size_t at = 0; done && at < null_bytes; at += sink_piece_bytes) {
+  for (std::uint64_t at = 0; done && at < null_bytes; at += sink_piece_bytes) {
     done = mmap(sink + at, sink_piece_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, piece,
                 0) != MAP_FAILED;
   }
@@ -83,7 +86,7 @@ int NullMemory::prepare() {
   if (zeros_ && !sink_) {
     sink_ = reserve(PROT_NONE);
     if (sink_ && !fill_with_one_piece(sink_)) {
-      munmap(sink_, null_bytes);
+      munmap(sink_, mapped_bytes);
       sink_ = nullptr;
     }
   }
@@ -91,8 +94,8 @@ int NullMemory::prepare() {
 }
 
 NullMemory::~NullMemory() {
-  if (zeros_) munmap(zeros_, null_bytes);
-  if (sink_) munmap(sink_, null_bytes);
+  if (zeros_) munmap(zeros_, mapped_bytes);
+  if (sink_) munmap(sink_, mapped_bytes);
 }
 
 ibv_dm* allocate_device_memory(ibv_context* context, ibv_alloc_dm_attr* attributes) {

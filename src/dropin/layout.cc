@@ -3,7 +3,9 @@
 #include <rdma/rdma_cma.h>
 
 #include <cstddef>
+#include <cstdint>
 
+#if UINTPTR_MAX > UINT32_MAX
 namespace {
 
 static_assert(sizeof(ibv_device) == 664);
@@ -51,3 +53,4 @@ static_assert(sizeof(rdma_cm_event) == 80);
 static_assert(sizeof(rdma_addrinfo) == 96);
 
 }  // namespace
+#endif

@@ -202,7 +202,7 @@ WEFT_EXPORT off_t riomap(int descriptor, void* buffer, size_t bytes, int protect
     if (flags != 0 || (protection & ~PROT_WRITE)) return fail_with(EINVAL);
     const auto stream = need_stream(socket);
     if (protection == PROT_NONE) return offset < 0 ? 0 : offset;
-    return stream->map_buffer(bytes_at(buffer, bytes), offset);
+    return static_cast<off_t>(stream->map_buffer(bytes_at(buffer, bytes), offset));
   });
 }
 

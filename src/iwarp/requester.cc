@@ -27,7 +27,7 @@ Requester::Requester(const QueueLimits& limits, const Options& options, Host& ho
 
 std::span<LocalSlice> Requester::slices_of(std::uint64_t index) {
   const std::size_t per_entry = slices_.size() / entries_.size();
-  return std::span(slices_).subspan((index % entries_.size()) * per_entry,
+  return std::span(slices_).subspan(static_cast<std::size_t>(index % entries_.size()) * per_entry,
                                     entry(index).slice_count);
 }
 

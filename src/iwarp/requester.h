@@ -122,10 +122,11 @@ class Requester {
     std::uint64_t sent_cost = 0;  // of all Sends before it: see window_open()
   };
 
-  [[nodiscard]] Entry& entry(std::uint64_t index) { return entries_[index % entries_.size()]; }
-  [[nodiscard]] const Entry& entry(std::uint64_t index) const {
-    return entries_[index % entries_.size()];
+  [[nodiscard]] std::size_t place_of(std::uint64_t index) const {
+    return static_cast<std::size_t>(index % entries_.size());
   }
+  [[nodiscard]] Entry& entry(std::uint64_t index) { return entries_[place_of(index)]; }
+  [[nodiscard]] const Entry& entry(std::uint64_t index) const { return entries_[place_of(index)]; }
   [[nodiscard]] std::span<LocalSlice> slices_of(std::uint64_t index);
   void store_slices(const WorkRequest& request);
   [[nodiscard]] bool acknowledgement_possible() const;

@@ -32,7 +32,7 @@ namespace weft::iwarp {
     const Memory memory = host.local_memory(slice, for_writing);
     if (memory.fault != Fault::none) return memory.fault;
     const std::uint64_t part = std::min(length, slice.length_bytes - offset);
-    out.push_back({memory.at + offset, part});
+    out.push_back({memory.at + offset, static_cast<std::size_t>(part)});
     offset = 0;
     length -= part;
   }

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/size.h"
 #include "message/link.h"
 
 namespace weft::message::detail {
@@ -14,11 +15,11 @@ Received Link::take_message(InMessage& message) {
     BlockPointer block = std::move(fetched_.front());
     fetched_.pop_front();
     std::byte* data = block->data;
-    return {Buffer(std::move(block), data, message.bytes), message.type, message.tag};
+    return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
   }
   BlockPointer block = std::move(receives_[message.slot]);
   std::byte* data = block->data + Frame::payload_offset;
-  return {Buffer(std::move(block), data, message.bytes), message.type, message.tag};
+  return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
 }
 
 // After the callback: what it has not kept is free again.

@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 
+#include "base/size.h"
 #include "message/link.h"
 
 namespace weft::message::detail {
@@ -181,8 +182,9 @@ void Link::post_frames() {
 // The peer may read these bytes, and no others, until it has.
 void Link::grant(Record& record, Frame& frame) {
   for (const auto& piece : record.pieces) {
-    record.granted.push_back(device_->domain.register_memory(
-        std::span(piece.at, piece.bytes), static_cast<verbs::Access>(IBV_ACCESS_REMOTE_READ)));
+    record.granted.push_back(
+        device_->domain.register_memory(std::span(piece.at, to_size(piece.bytes)),
+                                        static_cast<verbs::Access>(IBV_ACCESS_REMOTE_READ)));
     frame.pieces.push_back(record.granted.back().remote());
   }
 }
@@ -222,7 +224,7 @@ bool Link::open_fetch() {
   if (!to_fetch_ || waits_for_memory_) return false;
   BlockPointer block;
   try {
-    block = device_->pool->take_counted(to_fetch_->bytes);
+    block = device_->pool->take_counted(to_size(to_fetch_->bytes));
   } catch (const std::exception& error) {  // out of memory
     broken(ENOMEM,
            fmt::format("no memory for a message of {} bytes: {}", to_fetch_->bytes, error.what()));

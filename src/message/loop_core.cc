@@ -283,8 +283,8 @@ void LoopCore::set_timer() {
     const auto since = timers_.begin()->first.first.time_since_epoch();
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
     constexpr std::int64_t second = 1'000'000'000;
-    when.it_value.tv_sec = ns / second;
-    when.it_value.tv_nsec = ns % second;
+    when.it_value.tv_sec = static_cast<time_t>(ns / second);
+    when.it_value.tv_nsec = static_cast<long>(ns % second);
   }
   timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
 }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/bytes.h"
+#include "base/size.h"
 
 namespace weft::stream::detail {
 namespace {
@@ -68,9 +69,10 @@ Wire::Wire(const verbs::Id& id, const Options& options)
       channel_(id.context().create_channel()),
       queue_(id.context().create_completion_queue(
           static_cast<int>(sends_of(options) + receives_of(options)), {.channel = &channel_})),
-      send_ring_(domain_.allocate<std::byte>(region_bytes(options.send_buffer_bytes, most_rows))),
+      send_ring_(
+          domain_.allocate<std::byte>(to_size(region_bytes(options.send_buffer_bytes, most_rows)))),
       receive_ring_(domain_.allocate<std::byte>(
-          region_bytes(options.receive_buffer_bytes, options.mapped_buffers),
+          to_size(region_bytes(options.receive_buffer_bytes, options.mapped_buffers)),
           verbs::Access::remote_write)),
       slots_(domain_.allocate<std::byte>(std::size_t{receives_of(options)} * word_bytes)),
       queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options))) {
@@ -116,7 +118,8 @@ std::uint32_t Wire::word_in(std::uint32_t slot) const {
 
 std::span<const std::byte> Wire::row(std::uint32_t number) const {
   return receive_ring_.elements().subspan(
-      table_offset(options_.receive_buffer_bytes) + std::size_t{number} * row_bytes, row_bytes);
+      to_size(table_offset(options_.receive_buffer_bytes)) + std::size_t{number} * row_bytes,
+      row_bytes);
 }
 
 // --- Posting -------------------------------------------------------------------------------------
@@ -154,7 +157,8 @@ int Wire::post_control(std::uint32_t word) {
 }
 
 int Wire::post_row(std::uint32_t number, std::span<const std::byte> row) {
-  const std::size_t at = table_offset(options_.send_buffer_bytes) + std::size_t{number} * row_bytes;
+  const std::size_t at =
+      to_size(table_offset(options_.send_buffer_bytes)) + std::size_t{number} * row_bytes;
   std::ranges::copy(row, send_ring_.elements().begin() + static_cast<std::ptrdiff_t>(at));
   return post_message(send_ring_.slice(at, row_bytes),
                       peer_table_.slice(std::uint64_t{number} * row_bytes, row_bytes),

@@ -28,7 +28,15 @@ T load(const std::byte* at, PcapngOrder order) {
   return order == PcapngOrder::little ? load_le<T>(at) : load_be<T>(at);
 }
 
-__extension__ typedef unsigned __int128 Wide;  // no `using`: that would not be an extension
+// (a * b) >> shift, of which the lower 64 bits: not every compiler has integers of 128 bits. `b` is
+// at most 2^32.
+std::uint64_t shifted_product(std::uint64_t a, std::uint64_t b, unsigned shift) {
+  constexpr std::uint64_t lower_half = 0xFFFFFFFF;
+  const std::uint64_t low = (a & lower_half) * b;
+  const std::uint64_t high = (a >> 32) * b + (low >> 32);  // the product from its bit 32 on
+  if (shift < 32) return high << (32 - shift) | (low & lower_half) >> shift;
+  return shift < 96 ? high >> (shift - 32) : 0;
+}
 
 constexpr std::size_t padded(std::size_t bytes) {
   return (bytes + 3) / 4 * 4;
@@ -253,8 +261,7 @@ std::int64_t pcapng_nanoseconds(const PcapngInterface& interface, std::uint64_t 
   if ((interface.resolution & power_of_two) != 0) {
     const std::uint64_t seconds = exponent < 64 ? timestamp >> exponent : 0;
     const std::uint64_t rest = exponent < 64 ? timestamp - (seconds << exponent) : timestamp;
-    const auto fraction = static_cast<Wide>(rest) * second_ns;
-    ns = seconds * second_ns + static_cast<std::uint64_t>(fraction >> exponent);
+    ns = seconds * second_ns + shifted_product(rest, second_ns, exponent);
   } else {
     ns = timestamp;
     for (unsigned digit = exponent; digit < nanoseconds_digits; ++digit) ns *= 10;

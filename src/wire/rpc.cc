@@ -1,5 +1,6 @@
 #include "wire/rpc.h"
 
+#include "base/size.h"
 #include "wire/xdr.h"
 
 namespace weft::wire {
@@ -26,7 +27,7 @@ void write_auth(XdrWriter& out, const RpcAuth& auth) {
 }
 
 std::size_t size_of(const RpcAuth& auth) {
-  return 8 + xdr_padded(auth.body.size());
+  return to_size(8 + xdr_padded(auth.body.size()));
 }
 
 void expect(XdrReader& in, RpcKind kind) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/size.h"
+
 namespace weft::wire {
 
 Bytes XdrReader::fixed(std::size_t size) {
@@ -34,7 +36,7 @@ std::uint32_t XdrReader::count(std::size_t item_bytes, std::uint32_t max) {
 }
 
 void XdrWriter::fixed(Bytes bytes) {
-  const MutableBytes at = take(xdr_padded(bytes.size()));
+  const MutableBytes at = take(to_size(xdr_padded(bytes.size())));
   if (at.size() < bytes.size()) return;
   std::ranges::copy(bytes, at.begin());
   std::ranges::fill(at.subspan(bytes.size()), std::byte{0});

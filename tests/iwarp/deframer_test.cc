@@ -206,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Corrupted,
 
 // RFC 5044 §4.4: where both sides do without, the field holds any value.
 TEST(Deframer, CrcThatIsOffIsNotLookedAt) {
-  for (const std::size_t size : {10UL, large}) {
+  for (const std::size_t size : {std::size_t{10}, std::size_t{large}}) {
     auto options = roomy(false);
     options.crc = false;
     ScriptedPeer peer(options);

@@ -95,6 +95,25 @@ TEST(Pcapng, ReadsBigEndianFiles) {
   EXPECT_EQ(parsed->data(*packet_block)[2], std::byte{0xC});
 }
 
+// Option if_tsresol with its highest bit: negative powers of two.
+TEST(Pcapng, TimesInBinaryFractionsOfASecond) {
+  const auto ns = [](unsigned exponent, std::uint64_t timestamp) {
+    PcapngInterface interface;
+    interface.resolution = static_cast<std::uint8_t>(0x80 | exponent);
+    return pcapng_nanoseconds(interface, timestamp);
+  };
+  EXPECT_EQ(ns(0, 7), 7'000'000'000);
+  EXPECT_EQ(ns(1, 3), 1'500'000'000);
+  EXPECT_EQ(ns(20, (std::uint64_t{5} << 20) + 1), 5'000'000'953);
+  EXPECT_EQ(ns(31, 0x7FFFFFFF), 999'999'999);
+  EXPECT_EQ(ns(32, 0x1'8000'0000), 1'500'000'000);
+  EXPECT_EQ(ns(33, 0x1'8000'0000), 750'000'000);
+  EXPECT_EQ(ns(63, 0xFFFF'FFFF'FFFF'FFFF), 1'999'999'999);
+  EXPECT_EQ(ns(64, std::uint64_t{1} << 63), 500'000'000);
+  EXPECT_EQ(ns(90, 0xFFFF'FFFF'FFFF'FFFF), 14);
+  EXPECT_EQ(ns(127, 0xFFFF'FFFF'FFFF'FFFF), 0);
+}
+
 TEST(Pcapng, EveryPrefixOfABlockIsTruncated) {
   PcapngPacket packet;
   packet.captured_bytes = 5;

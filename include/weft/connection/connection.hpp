@@ -82,6 +82,7 @@ class Endpoint {
   std::unique_ptr<detail::Core> core_;
 };
 
+// A connection that is there. It can be moved; destroying it disconnects.
 class Connection : public Endpoint {
  public:
   // What the peer has sent along when it connected or accepted, as far as it reached us: transports

@@ -24,6 +24,7 @@ using verbs::SendFlags;
 using Buffer = verbs::TypedRegion<std::byte>;
 using RemoteBuffer = verbs::RemoteSlice;
 
+// Of each connection: its depths, its device, and whether buffers can be advertised on it.
 struct Options {
   std::uint32_t queue_depth = 64;  // sends, and receives, that may be posted at once
   std::uint32_t slices = 4;        // of one request

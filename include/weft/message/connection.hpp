@@ -104,6 +104,7 @@ class Sending {
   int error_ = 0;
 };
 
+// What goes along with a message; `type` and `tag` are the application's and arrive with it.
 struct SendOptions {
   std::uint32_t type = 0;
   std::uint64_t tag = 0;
@@ -132,6 +133,7 @@ struct Handlers {
   std::function<void(Connection&, const Ending&)> disconnected{};
 };
 
+// Of one connection.
 struct Options {
   // Read during the call; max_private_data_bytes.
   std::span<const std::byte> private_data{};
@@ -144,6 +146,7 @@ struct Options {
   void* user = nullptr;
 };
 
+// Of one connection, since it was there.
 struct Statistics {
   std::uint64_t messages_sent = 0;  // that have become `sent`
   std::uint64_t bytes_sent = 0;

@@ -7,6 +7,7 @@
 
 namespace weft::message {
 
+// Of an event loop, for all of its connections.
 struct Limits {
   // The longest message, in both directions. A longer one is EMSGSIZE when it is sent; a peer that
   // knows its limit cannot send one.

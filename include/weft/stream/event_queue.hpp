@@ -22,6 +22,7 @@ enum class EventType {
   shutdown,  // the peer has sent its last byte, or (with an error_number) is gone: once
 };
 
+// What has happened, and to whom.
 struct Event {
   EventType type = EventType::connected;
   std::uint64_t cookie = 0;  // whose: what was given to attach()

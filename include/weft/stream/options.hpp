@@ -36,6 +36,7 @@ inline constexpr std::uint32_t max_buffer_bytes = 64 * 1024 * 1024;
 inline constexpr std::uint32_t min_queue = 2;
 inline constexpr std::uint32_t max_queue = 65535;
 
+// Of a stream, or of all that a listener accepts.
 struct Options {
   std::uint32_t send_buffer_bytes = 32 * 1024;     // 1 to max_buffer_bytes
   std::uint32_t receive_buffer_bytes = 32 * 1024;  // 1 to max_buffer_bytes

@@ -26,6 +26,7 @@ enum class Status {
   failed,       // `error_number` says why
 };
 
+// Of sending and receiving. `bytes` counts those that were moved.
 struct Outcome {
   Status status = Status::ok;
   std::size_t bytes = 0;
@@ -44,6 +45,7 @@ enum class State {
   closed,  // by us
 };
 
+// As of recv(2).
 struct ReceiveFlags {
   bool peek = false;      // the bytes stay
   bool wait_all = false;  // not before all have come, the stream ends, or the deadline passes
@@ -169,6 +171,7 @@ class Stream {
     std::uint64_t arrived_bytes = 0;  // ever
     friend bool operator==(const Readiness&, const Readiness&) = default;
   };
+  // Is told when a Readiness may have changed.
   class Watcher {
    public:
     virtual ~Watcher() = default;

@@ -15,6 +15,7 @@ namespace detail {
 struct AddressHandleState;
 }
 
+// Where datagrams go: ibv_create_ah(3).
 struct AddressOptions {
   std::optional<Gid> gid;      // the destination's; needed on Ethernet
   std::uint8_t gid_index = 0;  // of ours

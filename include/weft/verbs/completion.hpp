@@ -83,6 +83,7 @@ class CompletionChannel {
   ibv_comp_channel* raw_;
 };
 
+// See ibv_create_cq(3).
 struct CompletionQueueOptions {
   const CompletionChannel* channel = nullptr;  // used during the call only
   int vector = 0;

@@ -16,6 +16,7 @@
 
 namespace weft::verbs {
 
+// What the other side needs to know of a queue pair, to connect its own to it.
 struct Endpoint {
   static constexpr std::size_t encoded_bytes = 32;
 

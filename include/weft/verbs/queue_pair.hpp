@@ -141,6 +141,7 @@ class QueuePair {
   WEFT_API void modify(const ibv_qp_attr& attributes, int mask) const;
   // To IBV_QPS_ERR: what is posted is flushed.
   WEFT_API void fail() const;
+  // ibv_query_qp(3)'s answer.
   struct Attributes {
     ibv_qp_attr current;
     ibv_qp_init_attr initial;

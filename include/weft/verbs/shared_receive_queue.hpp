@@ -16,6 +16,7 @@ namespace detail {
 struct SharedReceiveQueueState;
 }
 
+// See ibv_create_srq(3).
 struct SharedReceiveQueueOptions {
   std::uint32_t receives = 1;
   std::uint32_t slices = 1;  // per receive

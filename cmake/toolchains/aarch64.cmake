@@ -1,0 +1,6 @@
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(weft_triplet aarch64-linux-gnu)
+set(weft_multiarch aarch64-linux-gnu)
+set(weft_debian_architecture arm64)
+set(weft_emulator qemu-aarch64)
+include(${CMAKE_CURRENT_LIST_DIR}/debian.cmake)

@@ -1,0 +1,6 @@
+set(CMAKE_SYSTEM_PROCESSOR i686)
+set(weft_triplet i686-linux-gnu)
+set(weft_multiarch i386-linux-gnu)
+set(weft_debian_architecture i386)
+set(weft_emulator qemu-i386)
+include(${CMAKE_CURRENT_LIST_DIR}/debian.cmake)
