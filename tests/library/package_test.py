@@ -136,7 +136,8 @@ class DebianPackage(unittest.TestCase):
     def test_nothing_stands_where_the_system_has_its_own(self):
         place = libraries(self.root)
         self.assertEqual({path.name for path in place.glob("lib*.so.*") if not path.is_symlink()},
-                         {f"libweft.so.{SETTINGS.version}", f"libweft-capture.so.{SETTINGS.version}"})
+                         {f"libweft.so.{SETTINGS.version}",
+                          f"libweft-capture.so.{SETTINGS.version}"})
         self.assertEqual({path.name for path in (place / "weft").iterdir()},
                          {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
                           "libweft-sockets.so", "selftest"})

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -33,10 +34,18 @@ std::string insist_on_the_system() {
   return "granted";
 }
 
+std::string ask_for_counters() {
+  (void)devices().at(0).open().create_completion_queue(4).counters();
+  return "counted";
+}
+
 constexpr struct {
   const char* name;
   Body body;
-} bodies[] = {{"backend", say_backend}, {"devices", say_devices}, {"insist", insist_on_the_system}};
+} bodies[] = {{"backend", say_backend},
+              {"devices", say_devices},
+              {"insist", insist_on_the_system},
+              {"counters", ask_for_counters}};
 
 int run_body(const std::string& wanted) {
   for (const auto& entry : bodies) {
@@ -81,6 +90,11 @@ TEST(SystemBackend, IsTakenAutomaticallyWhereAPortIsActive) {
 
 TEST(SystemBackend, IsNotTheDefault) {
   EXPECT_THAT(in_child(stand_in, "backend"), StartsWith("embedded: "));
+}
+
+TEST(SystemBackend, HasNoCountersOfObjects) {
+  const std::string said = in_child(stand_in + "WEFT_BACKEND=system WEFT_QUIET=1", "counters");
+  EXPECT_THAT(said, StartsWith(std::to_string(EOPNOTSUPP) + " cannot read"));
 }
 
 TEST(SystemBackend, RefusesTheDropin) {

@@ -55,7 +55,9 @@ struct HostAddress {
 
 }  // namespace weft::capture
 
+namespace std {
 template <>
-struct std::hash<weft::capture::HostAddress> {
-  std::size_t operator()(const weft::capture::HostAddress& address) const { return address.hash(); }
+struct hash<weft::capture::HostAddress> {
+  size_t operator()(const weft::capture::HostAddress& address) const { return address.hash(); }
 };
+}  // namespace std

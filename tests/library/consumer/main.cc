@@ -23,7 +23,10 @@ void must(bool holds, const char* what) {
 void capture() {
   // A capture in memory: one packet that is none.
   weft::capture::Analysis analysis;
-  analysis.add({.link_type = 1, .wire_bytes = 60});
+  weft::capture::RawPacket packet;
+  packet.link_type = 1;
+  packet.wire_bytes = 60;
+  analysis.add(packet);
   analysis.finish();
   must(analysis.totals().frames == 1 && analysis.packet_counts().cut_short == 1, "one frame");
   // Memory of a chunk, filled by hand.
