@@ -71,7 +71,8 @@ short events_of(const Rsocket& socket, stream::Stream& stream) {
   int events = 0;
   if (ready.readable || socket.read_shut) events |= POLLIN | POLLRDNORM;
   if (ready.writable) events |= POLLOUT | POLLWRNORM;
-  if (ready.over) events |= POLLHUP;
+  // Programs take a hang-up for the end of everything, also where the last bytes are still here.
+  if (ready.over && stream.bytes_available() == 0) events |= POLLHUP;
   if (stream.state() == stream::State::failed) events |= POLLERR;
   return static_cast<short>(events);
 }

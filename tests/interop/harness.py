@@ -288,7 +288,8 @@ class Stage:
                 ["mktemp", "-d"] + (["-p", base] if base else []), text=True).strip()
         return os.path.join(self._scratch, name)
 
-    def start(self, name, program, *arguments, options=(), place=None, env=None, say=False):
+    def start(self, name, program, *arguments, options=(), place=None, env=None, say=False,
+              privileged=False):
         """Starts `weft run OPTIONS -- PROGRAM ARGUMENTS`."""
         path = program if os.sep in str(program) else installed(program)
         argv = [weft(), "run", *options, "--", path, *arguments]
@@ -299,7 +300,7 @@ class Stage:
         self._looks.append(words[words.index("--personality") + 1] if "--personality" in words
                            else (env or {}).get("WEFT_PERSONALITY", "roce"))
         side = Side(name, argv, place=place, env={**sanitizer_environment(), **(env or {})},
-                    say=say, privileged=False)
+                    say=say, privileged=privileged)
         self.sides.append(side)
         return side
 
@@ -321,12 +322,11 @@ class Stage:
 
 
 def succeeds(*argv):
-    """Whether a command that has nothing to do with the test can be run at all, as the sides of
-    a test are."""
+    """Whether a command that has nothing to do with the test can be run at all."""
     if shutil.which(argv[0]) is None:
         return False
     return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          preexec_fn=shed_privileges, check=False).returncode == 0
+                          check=False).returncode == 0
 
 
 def clean_environment():

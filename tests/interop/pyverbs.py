@@ -79,7 +79,9 @@ def rdma_core_tests(stage):
     if with_interface:
         command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
                    _AS_IF_OF_LOOPBACK, "sh", *command]
-    side = stage.start("tests", harness.installed(command[0]), *command[1:])
+    # A namespace of its own is anybody's but for root's without capabilities: user_namespaces(7).
+    side = stage.start("tests", harness.installed(command[0]), *command[1:],
+                       privileged=with_interface)
     stage.ran[-1] = "tests: weft run -- python3 run_tests.py -v"
     side.finish(_WITHIN_S, status=None)
     ran = re.search(r"^Ran (\d+) tests", side.output, re.MULTILINE)

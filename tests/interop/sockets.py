@@ -42,7 +42,7 @@ def same_calls(stage):
     plain.finish()
     ours = stage.start("streams", program, options=OURS)
     ours.finish()
-    need(plain.lines[-1] == "all done", "the program did not reach its end")
+    need("all done" in plain.lines, "the program did not reach its end")
     for wanted, found in zip(plain.lines, said_by(ours)):
         need(wanted == found, f"the kernel's sockets: {wanted!r}, ours: {found!r}")
     need(len(plain.lines) == len(said_by(ours)), "one of them says more")

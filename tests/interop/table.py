@@ -20,12 +20,13 @@ what the device looked like, the server's first where the two sides differ.
 """
 
 _OPTION_OF_CHANCE = re.compile(r" (?:-p|--port)[ =]?\d+")
+_FOLDERS = re.compile(r"/(?:[\w.+-]+/)+(?=[\w.+-])")
 
 
 def command(line):
     """What one side ran, without what is drawn anew each time."""
     program = line.partition(" -- ")[2] or line.partition(": ")[2]
-    return _OPTION_OF_CHANCE.sub("", program)
+    return _FOLDERS.sub("", _OPTION_OF_CHANCE.sub("", program))
 
 
 def cell(text):
