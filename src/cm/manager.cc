@@ -7,6 +7,7 @@
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
+#include "cm/newer.h"
 #include "cm/ports.h"
 #include "cm/registry.h"
 #include "device/addresses.h"
@@ -25,7 +26,7 @@ void prepare_to_wait(device::Engine& engine, int fd) {
   }
 }
 
-bool ends_connection(rdma_cm_event_type event) {
+bool ends_connection(int event) {
   return event == RDMA_CM_EVENT_DISCONNECTED || event == RDMA_CM_EVENT_REJECTED ||
          event == RDMA_CM_EVENT_UNREACHABLE || event == RDMA_CM_EVENT_CONNECT_ERROR;
 }
@@ -92,7 +93,7 @@ bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     taken->request->deliver(own ? own : channel, synchronous);
     taken->request.reset();
   }
-  if (ends_connection(taken->event.event)) taken->owner->note_told_of_end();
+  if (ends_connection(newer::type_of(taken->event))) taken->owner->note_told_of_end();
   *event = &taken.release()->event;
   return true;
 }

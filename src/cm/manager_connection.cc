@@ -5,6 +5,7 @@
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
+#include "cm/newer.h"
 #include "cm/ports.h"
 #include "device/limits.h"
 
@@ -58,7 +59,7 @@ int Manager::complete(rdma_cm_id* id) {
   if (get_cm_event(id->channel, &id->event) != 0) return -1;
   const int status = id->event->status;
   if (status == 0) return 0;
-  if (id->event->event == RDMA_CM_EVENT_REJECTED) return answer(ECONNREFUSED);
+  if (newer::type_of(*id->event) == RDMA_CM_EVENT_REJECTED) return answer(ECONNREFUSED);
   return answer(std::abs(status));
 }
 
@@ -168,7 +169,7 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   rdma_cm_event* event = nullptr;
   if (get_cm_event(listener->channel, &event) != 0) return -1;
   int failed = std::abs(event->status);
-  if (failed == 0 && event->event != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
+  if (failed == 0 && newer::type_of(*event) != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
   if (failed == 0 && identifier.endpoint_attributes) {
     ibv_qp_init_attr attributes = *identifier.endpoint_attributes;
     if (create_qp(event->id, listener->pd, &attributes) != 0) failed = errno;

@@ -60,7 +60,7 @@ int Identifier::write_event(int status, std::uint64_t argument) {
   const std::lock_guard lock(mutex_);
   auto event = make_event(RDMA_CM_EVENT_ADDR_RESOLVED, status);
   newer::set_type(event->event, newer::event_user);
-  newer::argument(event->event) = argument;
+  newer::set_argument(event->event, argument);
   push(std::move(event));
   return 0;
 }

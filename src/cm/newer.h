@@ -28,8 +28,14 @@ inline int type_of(const rdma_cm_event& event) {
 }
 
 // rdma_cm_event::param.arg, which shares its place with the other parameters.
-inline std::uint64_t& argument(rdma_cm_event& event) {
-  return reinterpret_cast<std::uint64_t&>(event.param);
+inline void set_argument(rdma_cm_event& event, std::uint64_t argument) {
+  std::memcpy(&event.param, &argument, sizeof argument);
+}
+
+inline std::uint64_t argument_of(const rdma_cm_event& event) {
+  std::uint64_t argument;
+  std::memcpy(&argument, &event.param, sizeof argument);
+  return argument;
 }
 
 }  // namespace weft::cm::newer

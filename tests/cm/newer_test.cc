@@ -82,7 +82,7 @@ TEST_F(Newer, AProgramWritesItsOwnEvents) {
   EXPECT_EQ(event->id, id);
   EXPECT_EQ(newer::type_of(*event), newer::event_user);
   EXPECT_EQ(event->status, 0x11223344);
-  EXPECT_EQ(newer::argument(*event), argument);
+  EXPECT_EQ(newer::argument_of(*event), argument);
   manager_->ack_cm_event(event);
   EXPECT_EQ(manager_->write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), -1);
   EXPECT_EQ(errno, EINVAL);
