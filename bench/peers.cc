@@ -114,7 +114,8 @@ VerbsEnd::VerbsEnd(Lines& lines, bool crc, std::size_t buffer_bytes)
                                             .ird = 17,
                                             .wire_ord = 17,
                                             .ord = 16,
-                                            .rtr = iwarp::RtrKind::write};
+                                            .rtr = iwarp::RtrKind::write,
+                                            .hold_bytes = 1 << 20};
   queue_pair_->attach(device::StreamSocket(std::move(lines.stream), nullptr, lines.active),
                       parameters, {});
   lines.tell(reinterpret_cast<std::uint64_t>(buffer_.data()));
@@ -159,7 +160,9 @@ int VerbsEnd::poll() {
   ibv_wc completions[32];
   const int got = ibv_poll_cq(queue_.verbs(), 32, completions);
   for (int i = 0; i < got; ++i) {
-    if (completions[i].status != IBV_WC_SUCCESS) give_up("a request failed");
+    if (completions[i].status != IBV_WC_SUCCESS) {
+      give_up(fmt::format("a request failed with status {}", +completions[i].status).c_str());
+    }
     ++(completions[i].opcode & IBV_WC_RECV ? receives : others);
   }
   return got;
