@@ -65,6 +65,9 @@ TEST_F(Unreliable, SendsAndWritesArrive) {
 }
 
 TEST_F(Unreliable, ASendWithoutAReceiveIsDroppedAndTheNextArrives) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "watching memory that the peer writes is a race to ThreadSanitizer";
+#endif
   for (const std::uint32_t bytes : {8U, 0U, static_cast<std::uint32_t>(size)}) {
     ASSERT_EQ(a.send(1, {source->sge(0, bytes)}), 0);
     EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
