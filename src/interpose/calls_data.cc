@@ -200,8 +200,7 @@ WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_a
   return next::splice(from, from_at, to, to_at, bytes, flags);
 }
 
-// --- Other names, of programs that were compiled with checks or for large files
-// -------------------
+// --- Other names, of programs compiled with checks or for large files ----------------------------
 
 WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
   return sendfile(to, from, at, bytes);

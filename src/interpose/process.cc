@@ -186,12 +186,12 @@ void Socket::leave_to_parent() {
 }  // namespace weft::interpose
 
 // Programs that end without exit handlers have something under way as well.
-WEFT_INTERPOSED [[noreturn]] void _exit(int status) {
+WEFT_INTERPOSED __attribute__((noreturn)) void _exit(int status) {
   weft::interpose::close_all();
   weft::interpose::next::exit_at_once(status);
   __builtin_unreachable();
 }
 
-WEFT_INTERPOSED [[noreturn]] void _Exit(int status) {
+WEFT_INTERPOSED __attribute__((noreturn)) void _Exit(int status) {
   _exit(status);
 }
