@@ -206,8 +206,9 @@ bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) 
 }
 
 bool Engine::leave_to_application(Pollable& target) {
-  const bool attended = target.attending_.load(std::memory_order_relaxed) |
-                        target.attended_.exchange(false, std::memory_order_relaxed);
+  // Taken first, and always: it says what happened since the last look.
+  const bool since = target.attended_.exchange(false, std::memory_order_relaxed);
+  const bool attended = since || target.attending_.load(std::memory_order_relaxed);
   const bool was_left = std::exchange(target.left_, attended);
   if (attended) return sys::now_ns() >= target.eager_until_ns_;
   if (was_left) target.eager_until_ns_ = sys::now_ns() + eager_ns;

@@ -100,6 +100,7 @@ std::shared_ptr<Greeting> Listener::accept_one() {
 std::shared_ptr<Greeting> Listener::make_greeting(sys::Descriptor fd) {
   const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
                                         .max_ird = limits::max_wire_read_depth};
+  // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<Greeting>(new Greeting(
       device_, StreamSocket(std::move(fd), device_.capture(), false), options,
       [weak = weak_from_this()](const auto& arrived) {

@@ -190,6 +190,8 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
   plan.connect_timeout_ns = limits::pairing_connect_ns;
   plan.handshake_timeout_ns = limits::handshake_ns;
   plan.may_fall_back = false;
+  // Alarms of the engine remember it for long, and shall not keep its memory.
+  // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<Dialer>(
       new Dialer(device_, std::move(plan),
                  [weak = weak_from_this(), attempt = ++attempt_](Dialer::Outcome outcome) {
