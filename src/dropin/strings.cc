@@ -1,89 +1,25 @@
-// Names of values. Logs and tests compare them, so they are rdma-core's.
+// Names of values, of ibv_wc_status_str(3) and its like.
 #include <infiniband/verbs.h>
 
-#include <array>
-#include <cstddef>
-
 #include "dropin/export.h"
+#include "provider/names.h"
 
-namespace {
-
-template <std::size_t count>
-const char* pick(const std::array<const char*, count>& names, int value) {
-  if (value < 0 || static_cast<std::size_t>(value) >= count) return "unknown";
-  return names[static_cast<std::size_t>(value)];
-}
-
-constexpr std::array node_types{"unknown",           "InfiniBand channel adapter",
-                                "InfiniBand switch", "InfiniBand router",
-                                "iWARP NIC",         "usNIC",
-                                "usNIC UDP",         "unspecified"};
-
-constexpr std::array port_states{"no state change (NOP)", "down", "init", "armed", "active",
-                                 "active defer"};
-
-constexpr std::array event_types{"CQ error",
-                                 "local work queue catastrophic error",
-                                 "invalid request local work queue error",
-                                 "local access violation work queue error",
-                                 "communication established",
-                                 "send queue drained",
-                                 "path migrated",
-                                 "path migration request error",
-                                 "local catastrophic error",
-                                 "port active",
-                                 "port error",
-                                 "LID change",
-                                 "P_Key change",
-                                 "SM change",
-                                 "SRQ catastrophic error",
-                                 "SRQ limit reached",
-                                 "last WQE reached",
-                                 "client reregistration",
-                                 "GID table change",
-                                 "WQ fatal"};
-
-constexpr std::array statuses{"success",
-                              "local length error",
-                              "local QP operation error",
-                              "local EE context operation error",
-                              "local protection error",
-                              "Work Request Flushed Error",
-                              "memory management operation error",
-                              "bad response error",
-                              "local access error",
-                              "remote invalid request error",
-                              "remote access error",
-                              "remote operation error",
-                              "transport retry counter exceeded",
-                              "RNR retry counter exceeded",
-                              "local RDD violation error",
-                              "remote invalid RD request",
-                              "aborted error",
-                              "invalid EE context number",
-                              "invalid EE context state",
-                              "fatal error",
-                              "response timeout error",
-                              "general error",
-                              "TM error",
-                              "TM software rendezvous"};
-
-}  // namespace
+using weft::provider::name_of;
 
 WEFT_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
-  return pick(node_types, type);
+  return name_of(type);
 }
 
 WEFT_EXPORT const char* ibv_port_state_str(ibv_port_state state) {
-  return pick(port_states, state);
+  return name_of(state);
 }
 
 WEFT_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
-  return pick(event_types, event);
+  return name_of(event);
 }
 
 WEFT_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
-  return pick(statuses, status);
+  return name_of(status);
 }
 
 WEFT_EXPORT const char* ibv_get_sysfs_path() {

@@ -9,68 +9,14 @@
 #include <array>
 #include <cerrno>
 
+#include "provider/names.h"
 #include "verbs/failure.h"
 
 namespace weft::verbs::detail {
 namespace {
 
-constexpr std::array<std::string_view, 24> statuses{
-    "success",
-    "local length error",
-    "local QP operation error",
-    "local EE context operation error",
-    "local protection error",
-    "Work Request Flushed Error",
-    "memory management operation error",
-    "bad response error",
-    "local access error",
-    "remote invalid request error",
-    "remote access error",
-    "remote operation error",
-    "transport retry counter exceeded",
-    "RNR retry counter exceeded",
-    "local RDD violation error",
-    "remote invalid RD request",
-    "aborted error",
-    "invalid EE context number",
-    "invalid EE context state",
-    "fatal error",
-    "response timeout error",
-    "general error",
-    "TM error",
-    "TM software rendezvous",
-};
-
-constexpr std::array<std::string_view, 20> events{
-    "CQ error",
-    "local work queue catastrophic error",
-    "local invalid request error",
-    "local access violation",
-    "communication established",
-    "send queue drained",
-    "path migrated",
-    "path migration request failed",
-    "local catastrophic error",
-    "port active",
-    "port error",
-    "LID change",
-    "P_Key change",
-    "SM change",
-    "SRQ catastrophic error",
-    "SRQ limit reached",
-    "last WQE reached",
-    "client reregistration",
-    "GID table change",
-    "work queue fatal error",
-};
-
 constexpr std::array<std::string_view, 7> states{"RESET", "INIT", "RTR", "RTS",
                                                  "SQD",   "SQE",  "ERR"};
-
-template <std::size_t count>
-std::string_view name_in(const std::array<std::string_view, count>& names, unsigned code) {
-  return code < count ? names[code] : "unknown";
-}
 
 }  // namespace
 
@@ -92,15 +38,15 @@ bool await_readable(int fd, const Deadline& deadline) {
 }
 
 std::string_view event_name(ibv_event_type type) {
-  return name_in(events, type);
+  return provider::name_of(type);
 }
 
 std::string_view status_name(ibv_wc_status status) {
-  return name_in(statuses, status);
+  return provider::name_of(status);
 }
 
 std::string_view state_name(ibv_qp_state state) {
-  return name_in(states, state);
+  return state < states.size() ? states[state] : "unknown";
 }
 
 std::string address_text(const sockaddr_storage& address) {
