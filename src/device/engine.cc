@@ -160,9 +160,14 @@ void Engine::dispatch(const epoll_event& event, bool attended) {
 void Engine::poll() {
   if (abandoned_) return;
   std::array<epoll_event, batch> events;
+  const bool alone = mode_ == ProgressMode::manual;
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
-  for (int i = 0; i < ready; ++i) dispatch(events[static_cast<std::size_t>(i)], true);
-  if (mode_ == ProgressMode::manual) run_deadlines();
+  for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
+    // The thread's own, which may sleep for long if somebody takes its wake-up away.
+    if (event.data.u64 == wake_token && !alone) continue;
+    dispatch(event, true);
+  }
+  if (alone) run_deadlines();
 }
 
 void Engine::expect_sleep() {

@@ -23,10 +23,10 @@ class Bell : public Pollable {
   void on_ready(std::uint32_t /*events*/) override {
     std::uint64_t count = 0;
     sys::read(fd_.get(), &count, sizeof count);
-    const std::lock_guard lock(mutex_);
-    ++answers_;
-    changed_.notify_all();
+    answer();
   }
+
+  void on_deadline() override { answer(); }
 
   void await_answers(int wanted) {
     std::unique_lock lock(mutex_);
@@ -41,6 +41,12 @@ class Bell : public Pollable {
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
+  void answer() {
+    const std::lock_guard lock(mutex_);
+    ++answers_;
+    changed_.notify_all();
+  }
+
   sys::Descriptor fd_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -75,6 +81,22 @@ TEST(Engine, TakesOverWhenNobodyComesAgain) {
   bell->ring();
   bell->await_answers(1);
   engine.unwatch(token);
+}
+
+// The thread sleeps until an earlier deadline wakes it: who polls meanwhile leaves it its wake-up.
+TEST(Engine, AnApplicationThreadThatPollsTakesNoWakeUpOfTheThread) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  constexpr std::uint64_t soon_ns = 100'000;
+  constexpr std::uint64_t hopeless_ns = 10'000'000'000;
+  for (int round = 1; round <= 1000; ++round) {
+    const std::uint64_t start_ns = sys::now_ns();
+    engine.call_at(start_ns + soon_ns, bell);
+    while (bell->answers() < round) {
+      engine.poll();
+      ASSERT_LT(sys::now_ns() - start_ns, hopeless_ns) << "in round " << round;
+    }
+  }
 }
 
 }  // namespace
