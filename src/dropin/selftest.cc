@@ -54,12 +54,12 @@ std::int64_t now_ns() {
 class Connection {
  public:
   explicit Connection(rdma_cm_id* id) : id_(id), shared_(buffer_bytes), own_(buffer_bytes) {
-    // Through integers: the flags are of two enumerations.
-    constexpr unsigned access = unsigned{IBV_ACCESS_LOCAL_WRITE} |
-                                unsigned{IBV_ACCESS_REMOTE_WRITE} |
-                                unsigned{IBV_ACCESS_REMOTE_READ};
-    shared_mr_ = ibv_reg_mr(id->pd, shared_.data(), shared_.size(), access);
-    own_mr_ = ibv_reg_mr(id->pd, own_.data(), own_.size(), IBV_ACCESS_LOCAL_WRITE);
+    // Integers: ibv_reg_mr() is a macro that joins them with a flag of another enumeration.
+    constexpr unsigned own = IBV_ACCESS_LOCAL_WRITE;
+    constexpr unsigned shared =
+        own | unsigned{IBV_ACCESS_REMOTE_WRITE} | unsigned{IBV_ACCESS_REMOTE_READ};
+    shared_mr_ = ibv_reg_mr(id->pd, shared_.data(), shared_.size(), shared);
+    own_mr_ = ibv_reg_mr(id->pd, own_.data(), own_.size(), own);
     need(shared_mr_ && own_mr_, "cannot register memory");
     post_receive();
   }
