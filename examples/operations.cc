@@ -34,8 +34,11 @@ class Sums final : public capture::OperationSink, public capture::RpcSink {
     ++rpcs_[describe(rpc) + ": " + outcome_text(rpc)];
   }
   void on_finding(const capture::Finding& finding) override {
-    std::printf("%s (frame %llu)\n", finding.sentence.c_str(),
-                finding.frames.empty() ? 0ULL : static_cast<unsigned long long>(finding.frames[0]));
+    std::printf("%s", finding.sentence.c_str());
+    if (!finding.stamps.empty()) {
+      std::printf(" (frame %llu)", static_cast<unsigned long long>(finding.stamps[0].frame));
+    }
+    std::printf("\n");
   }
 
   void print() const {

@@ -27,7 +27,7 @@ class CsvReport final : public Report {
           "connection,caller,xid,program,version,procedure,name,status,call_frame,call_ns,"
           "reply_frame,reply_ns,latency_ns,retransmissions\r\n");
     }
-    if (options().findings) print("connection,kind,frame,sentence\r\n");
+    if (options().findings) print("connection,kind,frame,sentence,ns\r\n");
     if (!options().operations) return;
     print(
         "operation,connection,side,kind,outcome,bytes,missing_bytes,start_frame,start_ns,"
@@ -75,8 +75,10 @@ class CsvReport final : public Report {
 
   void finding(const Finding& finding, const Analysis& /*analysis*/) override {
     print("{},{},", shown_number(finding.connection), finding.kind);
-    if (!finding.frames.empty()) print("{}", finding.frames.front());
-    print(",{}\r\n", quoted(finding.sentence));
+    if (!finding.stamps.empty()) print("{}", finding.stamps.front().frame);
+    print(",{},", quoted(finding.sentence));
+    if (!finding.stamps.empty()) print("{}", finding.stamps.front().time_ns);
+    print("\r\n");
   }
 
   void finish(const Results& results, const Selection& selection) override {

@@ -234,12 +234,15 @@ void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& re
 }
 
 void HtmlReport::write_findings(JsonLine& line) const {
+  const std::int64_t origin_ns = analysis_.totals().first_ns;
   line.array("findings");
   for (const Finding& finding : findings_) {
     line.element().text("kind", finding.kind);
     line.number("connection", shown_number(finding.connection));
     line.text("sentence", finding.sentence).array("frames");
-    for (const std::uint64_t frame : finding.frames) line.item(frame);
+    for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);
+    line.close(']').array("times");
+    for (const Stamp& stamp : finding.stamps) line.item(stamp.time_ns - origin_ns);
     line.close(']').close();
   }
   line.close(']');

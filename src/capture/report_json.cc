@@ -230,7 +230,9 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   line.text("type", "finding").text("kind", finding.kind);
   line.number("connection", shown_number(finding.connection));
   line.text("sentence", finding.sentence).array("frames");
-  for (const std::uint64_t frame : finding.frames) line.item(frame);
+  for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);
+  line.close(']').array("times_ns");
+  for (const Stamp& stamp : finding.stamps) line.item(stamp.time_ns);
   line.close(']').end();
   flush_if_full();
 }

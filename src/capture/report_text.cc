@@ -125,12 +125,12 @@ void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
 void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   print("{} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))), finding.kind,
         finding.sentence);
-  const char* before = finding.frames.size() == 1 ? " (frame " : " (frames ";
-  for (const std::uint64_t frame : finding.frames) {
-    print("{}{}", before, frame);
+  const char* before = finding.stamps.size() == 1 ? " (frame " : " (frames ";
+  for (const Stamp& stamp : finding.stamps) {
+    print("{}{}", before, stamp.frame);
     before = ", ";
   }
-  print("{}\n", finding.frames.empty() ? "" : ")");
+  print("{}\n", finding.stamps.empty() ? "" : ")");
   flush_if_full();
 }
 

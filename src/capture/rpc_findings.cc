@@ -6,21 +6,22 @@
 
 namespace weft::capture {
 
-void FindingReport::add(std::string_view kind, ConnectionId connection,
-                        std::vector<std::uint64_t> frames, std::string sentence) {
-  std::ranges::sort(frames);
-  frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
+void FindingReport::add(std::string_view kind, ConnectionId connection, std::vector<Stamp> stamps,
+                        std::string sentence) {
+  std::ranges::sort(stamps, {}, &Stamp::frame);
+  const auto same = [](const Stamp& a, const Stamp& b) { return a.frame == b.frame; };
+  stamps.erase(std::unique(stamps.begin(), stamps.end(), same), stamps.end());
   Count& count = counts_[{connection, kind}];
-  if (!frames.empty()) count.last_frame = frames.back();
+  if (!stamps.empty()) count.last = stamps.back();
   if (++count.findings > max_of_a_kind) return;
-  sink_->on_finding({kind, connection, std::move(sentence), std::move(frames)});
+  sink_->on_finding({kind, connection, std::move(sentence), std::move(stamps)});
 }
 
 void FindingReport::add(std::string_view kind, const Rpc& rpc, std::string_view sentence) {
-  std::vector<std::uint64_t> frames;
-  if (rpc.call) frames.push_back(rpc.call->first.frame);
-  if (rpc.reply) frames.push_back(rpc.reply->first.frame);
-  add(kind, rpc.connection, std::move(frames),
+  std::vector<Stamp> stamps;
+  if (rpc.call) stamps.push_back(rpc.call->first);
+  if (rpc.reply) stamps.push_back(rpc.reply->first);
+  add(kind, rpc.connection, std::move(stamps),
       fmt::format("{} (XID 0x{:08x}) {}.", describe(rpc), rpc.xid, sentence));
 }
 
@@ -30,8 +31,8 @@ void FindingReport::finish() {
     sink_->on_finding({key.second,
                        key.first,
                        fmt::format("The same {} times more, the last in frame {}.",
-                                   count.findings - max_of_a_kind, count.last_frame),
-                       {count.last_frame}});
+                                   count.findings - max_of_a_kind, count.last.frame),
+                       {count.last}});
   }
   counts_.clear();
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -23,7 +22,7 @@ class FindingReport {
   // `sink` must outlive this.
   explicit FindingReport(FindingSink& sink) : sink_(&sink) {}
 
-  void add(std::string_view kind, ConnectionId connection, std::vector<std::uint64_t> frames,
+  void add(std::string_view kind, ConnectionId connection, std::vector<Stamp> stamps,
            std::string sentence);
   // About one RPC: its frames, and a sentence that begins with what it is.
   void add(std::string_view kind, const Rpc& rpc, std::string_view sentence);
@@ -33,7 +32,7 @@ class FindingReport {
  private:
   struct Count {
     std::size_t findings = 0;
-    std::uint64_t last_frame = 0;
+    Stamp last;
   };
   FindingSink* sink_;
   std::map<std::pair<ConnectionId, std::string_view>, Count> counts_;

@@ -50,8 +50,7 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   if (const auto open = caller.open.find(xid); open != caller.open.end()) {
     if (open->second.hash == hash) return retransmitted(state, open->second, message, origin.side);
     report_.add(
-        finding::xid_reused, origin.connection,
-        {open->second.rpc.call->first.frame, message.first.frame},
+        finding::xid_reused, origin.connection, {open->second.rpc.call->first, message.first},
         fmt::format("XID 0x{:08x} is used for another call while the first has no reply.", xid));
     give_up(state, caller, xid);
   }
@@ -95,8 +94,7 @@ void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& messa
   constexpr std::size_t most_attempts = 8;
   count(state, &RpcCounts::retransmissions);
   ++call.rpc.retransmissions;
-  report_.add(finding::retransmitted, call.rpc.connection,
-              {call.rpc.call->first.frame, message.first.frame},
+  report_.add(finding::retransmitted, call.rpc.connection, {call.rpc.call->first, message.first},
               fmt::format("{} (XID 0x{:08x}) was sent again {} ms after the first time.",
                           describe(call.rpc), call.rpc.xid,
                           (message.first.time_ns - call.rpc.call->first.time_ns) / 1'000'000));
@@ -126,7 +124,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   const bool again = caller.answered.contains(reply.xid);
   // A capture that begins in the middle sees replies to calls that it has not seen.
   if (caller.matched) {
-    report_.add(finding::without_call, origin.connection, {message.first.frame},
+    report_.add(finding::without_call, origin.connection, {message.first},
                 fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
                             reply.xid, again ? " since its first reply" : ""));
   }

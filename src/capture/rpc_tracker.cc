@@ -103,7 +103,7 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   }
   if (outcome.segment == nullptr ? bytes != 0 && memory.find(part.key) != nullptr
                                  : outcome.placed.outside != 0) {
-    report_.add(finding::outside_segment, origin.connection, {origin.stamp.frame},
+    report_.add(finding::outside_segment, origin.connection, {origin.stamp},
                 fmt::format("RDMA Write of {} bytes to handle 0x{:08x} at 0x{:x} leaves the "
                             "segment that the call has opened.",
                             bytes, part.key, part.address));
@@ -125,7 +125,7 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
   const std::uint64_t offset = segment == nullptr ? 0 : request.address - segment->address();
   if (segment == nullptr ? memory.find(request.key) != nullptr
                          : request.length > segment->length() - offset) {
-    report_.add(finding::outside_segment, origin.connection, {origin.stamp.frame},
+    report_.add(finding::outside_segment, origin.connection, {origin.stamp},
                 fmt::format("RDMA Read of {} bytes from handle 0x{:08x} at 0x{:x} leaves the "
                             "segment that the call has opened.",
                             request.length, request.key, request.address));
@@ -197,8 +197,7 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     return;
   }
   count(state, &RpcCounts::malformed);
-  report_.add(finding::malformed_header, origin.connection,
-              {message.first.frame, message.last.frame},
+  report_.add(finding::malformed_header, origin.connection, {message.first, message.last},
               fmt::format("A Send of {} bytes on a connection that carries RPCs has no "
                           "RPC-over-RDMA header: {}.",
                           message.bytes.size(),
@@ -215,13 +214,13 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
   }
   if (!start || !body.whole(0, rpc_start_bytes)) {
     count(state, &RpcCounts::malformed);
-    report_.add(finding::malformed_header, origin.connection, {message.first.frame},
+    report_.add(finding::malformed_header, origin.connection, {message.first},
                 fmt::format("{} with XID 0x{:08x} is followed by no RPC message.",
                             wire::describe(message.procedure), xid));
     return {};
   }
   if (start->xid != xid) {
-    report_.add(finding::xid_differs, origin.connection, {message.first.frame},
+    report_.add(finding::xid_differs, origin.connection, {message.first},
                 fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message behind it "
                             "0x{:08x}.",
                             xid, start->xid));

@@ -50,16 +50,15 @@ std::string TrafficFindings::who(ConnectionId connection, Side side) const {
 }
 
 void TrafficFindings::tell(std::string_view kind, ConnectionId connection,
-                           const std::vector<std::uint64_t>& frames, std::string sentence) {
-  sink_.on_finding({kind, connection, std::move(sentence), frames});
+                           const std::vector<Stamp>& stamps, std::string sentence) {
+  sink_.on_finding({kind, connection, std::move(sentence), stamps});
 }
 
 // --- At once -------------------------------------------------------------------------------------
 
 void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
   Half& own = half(origin.connection, origin.side);
-  if (refusal.kind == Refusal::Kind::sequence_error)
-    return own.sequence_errors.add(origin.stamp.frame);
+  if (refusal.kind == Refusal::Kind::sequence_error) return own.sequence_errors.add(origin.stamp);
   if (refusal.kind == Refusal::Kind::receiver_not_ready) {
     Train& train = own.train;
     if (train.naks.count > 0 && train.psn != refusal.psn) {
@@ -68,9 +67,9 @@ void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
     if (train.naks.count == 0) train.begin = origin.stamp;
     train.psn = refusal.psn;
     train.last = origin.stamp;
-    return train.naks.add(origin.stamp.frame, refusal.timer_ns);
+    return train.naks.add(origin.stamp, refusal.timer_ns);
   }
-  tell(finding::refused, origin.connection, {origin.stamp.frame},
+  tell(finding::refused, origin.connection, {origin.stamp},
        fmt::format("{} refused: {}.", who(origin.connection, origin.side), refusal_text(refusal)));
 }
 
@@ -89,7 +88,7 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
           ? fmt::format("which cost {}", duration_text(acknowledged->time_ns - train.begin.time_ns))
           : fmt::format("and never was, in {}",
                         duration_text(train.last.time_ns - train.begin.time_ns));
-  tell(finding::not_ready, connection, train.naks.frames,
+  tell(finding::not_ready, connection, train.naks.stamps,
        fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
                    who(connection, side), count_text(train.naks.count, "RNR NAK"), wait, end));
   train = {};
@@ -98,12 +97,12 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
 // --- Counted -------------------------------------------------------------------------------------
 
 void TrafficFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
-  half(origin.connection, origin.side).repeats.add(origin.stamp.frame, wire_bytes);
+  half(origin.connection, origin.side).repeats.add(origin.stamp, wire_bytes);
 }
 
 void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
   Half& own = half(origin.connection, origin.side);
-  own.gaps.add(origin.stamp.frame, gap.wire_bytes);
+  own.gaps.add(origin.stamp, gap.wire_bytes);
   own.gap_packets += gap.packets;
 }
 
@@ -111,17 +110,17 @@ void TrafficFindings::on_violation(const Origin& origin, const Violation& violat
   Half& own = half(origin.connection, origin.side);
   const auto kind = static_cast<std::size_t>(violation.kind);
   if (own.violations[kind].count == 0) own.first_violation[kind] = violation;
-  own.violations[kind].add(origin.stamp.frame);
+  own.violations[kind].add(origin.stamp);
 }
 
 void TrafficFindings::on_congestion(const Origin& origin, Congestion congestion) {
   Half& own = half(origin.connection, origin.side);
-  (congestion == Congestion::marked ? own.marked : own.notified).add(origin.stamp.frame);
+  (congestion == Congestion::marked ? own.marked : own.notified).add(origin.stamp);
 }
 
 void TrafficFindings::on_operation(const Operation& operation) {
   if (operation.outcome != Operation::Outcome::unanswered) return;
-  half(operation.connection, operation.side).unanswered.add(operation.start.frame);
+  half(operation.connection, operation.side).unanswered.add(operation.start);
 }
 
 // --- At the end ----------------------------------------------------------------------------------
@@ -141,29 +140,29 @@ void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) 
   const std::string name = who(connection, side);
   if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
   if (half.repeats.count > 0) {
-    tell(finding::repeated, connection, half.repeats.frames,
+    tell(finding::repeated, connection, half.repeats.stamps,
          fmt::format("{} sent {} again, in {}.", name, bytes_text(half.repeats.amount),
                      count_text(half.repeats.count, "packet")));
   }
   if (half.gaps.count > 0) {
-    tell(finding::not_captured, connection, half.gaps.frames,
+    tell(finding::not_captured, connection, half.gaps.stamps,
          fmt::format("Of what {} sent, {} and {} are not in the capture, or cannot be understood "
                      "without what is missing.",
                      name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
   }
   if (half.sequence_errors.count > 0) {
-    tell(finding::sequence_error, connection, half.sequence_errors.frames,
+    tell(finding::sequence_error, connection, half.sequence_errors.stamps,
          fmt::format("{} missed packets, and asked for them again {}.", name,
                      times_text(half.sequence_errors.count)));
   }
   if (half.unanswered.count > 0) {
-    tell(finding::unanswered_request, connection, half.unanswered.frames,
+    tell(finding::unanswered_request, connection, half.unanswered.stamps,
          fmt::format("{} of {} had no answer.", count_text(half.unanswered.count, "Read or atomic"),
                      name));
   }
   if (half.marked.count + half.notified.count > 0) {
     tell(finding::congestion, connection,
-         half.marked.count > 0 ? half.marked.frames : half.notified.frames,
+         half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
          fmt::format("{} from {} met congestion, and it sent {} of it.",
                      count_text(half.marked.count, "packet"), name,
                      count_text(half.notified.count, "notification")));
@@ -171,7 +170,7 @@ void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) 
   for (std::size_t kind = 0; kind < violation_kinds; ++kind) {
     const Tally& tally = half.violations[kind];
     if (tally.count == 0) continue;
-    tell(finding::violations[kind], connection, tally.frames,
+    tell(finding::violations[kind], connection, tally.stamps,
          fmt::format("{} sent {}, {}.", name,
                      violation_text(static_cast<Violation::Kind>(kind), half.first_violation[kind]),
                      times_text(tally.count)));
@@ -182,7 +181,7 @@ void TrafficFindings::tell_connection(const Connection& connection) {
   const auto both = [&] {
     return fmt::format("{} and {}", who(connection.id, Side::a), who(connection.id, Side::b));
   };
-  const std::vector<std::uint64_t> last{connection.last.frame};
+  const std::vector<Stamp> last{connection.last};
   switch (connection.end) {
     case Connection::End::reset:
       return tell(finding::reset, connection.id, last,

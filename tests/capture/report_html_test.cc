@@ -109,7 +109,7 @@ TEST(HtmlReport, StaysBelowTenMegabytesWhateverTheTrafficIs) {
     const Finding finding{.kind = "repeated",
                           .connection = 1,
                           .sentence = std::string(300, 'x'),
-                          .frames = std::vector<std::uint64_t>(16, 1'000'000'000)};
+                          .stamps = std::vector<Stamp>(16, {1'000'000'000, 10'000'000'000})};
     constexpr std::uint64_t findings = 50'000;
     for (std::uint64_t i = 0; i < findings; ++i) report.finding(finding, drawn.analysis);
     return findings;
@@ -150,6 +150,22 @@ TEST(HtmlReport, KeepsTheSlowestAndTheFailed) {
   ASSERT_NE(failed, exchanges.end());
   EXPECT_FALSE((*failed)["good"]);
   EXPECT_EQ(exchanges[0]["frame"], 1'000'000);  // the first
+}
+
+TEST(HtmlReport, SaysWhenFindingsWere) {
+  Drawn drawn;
+  drawn.draw(of_connections(1), [&](HtmlReport& report) {
+    const std::int64_t first_ns = drawn.analysis.totals().first_ns;
+    report.finding({.kind = "repeated",
+                    .connection = 0,
+                    .sentence = "Again.",
+                    .stamps = {{2, first_ns + 1'500}, {5, first_ns + 9'000}}},
+                   drawn.analysis);
+    return 1;
+  });
+  const nlohmann::json finding = data_of(drawn.page)["findings"][0];
+  EXPECT_EQ(finding["frames"], nlohmann::json::array({2, 5}));
+  EXPECT_EQ(finding["times"], nlohmann::json::array({1'500, 9'000}));  // since the first frame
 }
 
 TEST(HtmlReport, ShowsTheSelectedConnections) {

@@ -1,6 +1,7 @@
 // Each rule of RPC-over-RDMA, broken once: the finding that names it, and none where it is kept.
 #include <gtest/gtest.h>
 
+#include "capture/finding_frames.h"
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"
@@ -44,7 +45,7 @@ struct RpcChecks : testing::Test {
     const RpcLog log = followed(script);
     ASSERT_EQ(log.findings.size(), 1U) << log.all();
     EXPECT_EQ(log.findings[0].kind, kind) << log.all();
-    EXPECT_EQ(log.findings[0].frames, frames) << log.all();
+    EXPECT_EQ(frames_of(log.findings[0]), frames) << log.all();
     EXPECT_EQ(log.findings[0].sentence.back(), '.');
   }
   // A call with one read chunk behind its header.

@@ -176,7 +176,7 @@ TEST_P(RuleFindings, WhatBreaksARuleIsFound) {
   struct Log final : FindingSink {
     void on_finding(const Finding& finding) override {
       kinds.insert(std::string(finding.kind));
-      EXPECT_FALSE(finding.frames.empty()) << finding.sentence;
+      EXPECT_FALSE(finding.stamps.empty()) << finding.sentence;
     }
     std::set<std::string> kinds;
   } log;

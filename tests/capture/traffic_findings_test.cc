@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "capture/finding_frames.h"
 #include "capture/made_roce.h"
 
 namespace weft::capture::test {
@@ -44,7 +45,7 @@ struct TrafficFindingsTest : testing::Test {
   void expect_only(std::string_view kind, const std::vector<std::uint64_t>& frames) {
     const Finding found = only();
     EXPECT_EQ(found.kind, kind) << found.sentence;
-    EXPECT_EQ(found.frames, frames) << found.sentence;
+    EXPECT_EQ(frames_of(found), frames) << found.sentence;
   }
 };
 
@@ -75,7 +76,7 @@ TEST_F(TrafficFindingsTest, NotReadyTellsTimersAndWhatTheyCost) {
   talk.acknowledge(Side::b, psn);
   const Finding found = only();
   EXPECT_EQ(found.kind, finding::not_ready);
-  EXPECT_EQ(found.frames, (std::vector<std::uint64_t>{first, second}));
+  EXPECT_EQ(frames_of(found), (std::vector<std::uint64_t>{first, second}));
   EXPECT_NE(found.sentence.find("2 RNR NAKs (timers of 1.28 ms in all), which cost 20.0 µs"),
             std::string::npos)
       << found.sentence;
@@ -147,7 +148,7 @@ TEST_F(TrafficFindingsTest, OftenIsOneFindingWithItsFirstFrames) {
   const auto sent = last_frame() - 1;
   for (int i = 0; i < 100; ++i) again(sent);
   const Finding found = only();
-  EXPECT_EQ(found.frames.size(), TrafficFindings::max_frames);
+  EXPECT_EQ(found.stamps.size(), TrafficFindings::max_frames);
   EXPECT_NE(found.sentence.find("1.00 kB again, in 100 packets"), std::string::npos)
       << found.sentence;
 }

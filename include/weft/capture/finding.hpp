@@ -15,7 +15,8 @@ struct Finding {
   std::string_view kind;
   ConnectionId connection = 0;
   std::string sentence;
-  std::vector<std::uint64_t> frames;  // as Wireshark numbers them, ascending
+  // Where: frames as Wireshark numbers them, and their times; ascending by frame.
+  std::vector<Stamp> stamps;
 };
 
 class FindingSink {

@@ -65,13 +65,13 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
   struct Tally {
     std::uint64_t count = 0;
     std::uint64_t amount = 0;
-    std::vector<std::uint64_t> frames;
+    std::vector<Stamp> stamps;
 
-    void add(std::uint64_t frame, std::uint64_t more = 0) {
+    void add(const Stamp& stamp, std::uint64_t more = 0) {
       ++count;
       amount += more;
-      if (frames.size() < max_frames && (frames.empty() || frames.back() != frame)) {
-        frames.push_back(frame);
+      if (stamps.size() < max_frames && (stamps.empty() || stamps.back().frame != stamp.frame)) {
+        stamps.push_back(stamp);
       }
     }
   };
@@ -101,8 +101,8 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
 
   [[nodiscard]] Half& half(ConnectionId connection, Side side);
   [[nodiscard]] std::string who(ConnectionId connection, Side side) const;
-  void tell(std::string_view kind, ConnectionId connection,
-            const std::vector<std::uint64_t>& frames, std::string sentence);
+  void tell(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
+            std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
   void tell_half(ConnectionId connection, Side side, Half& half);
   void tell_connection(const Connection& connection);

@@ -21,9 +21,12 @@ function show_header() {
 
 // --- Findings ------------------------------------------------------------------------------------
 
-function frames_text(frames) {
+function frames_text({ frames, times }) {
   const shown = frames.slice(0, 12).join(", ");
-  return `${frames.length === 1 ? "frame" : "frames"} ${shown}${frames.length > 12 ? ", …" : ""}`;
+  const [first, last] = [times[0], times[times.length - 1]];
+  const when = `at ${moment_text(first)}${last > first ? ` to ${moment_text(last)}` : ""}`;
+  const noun = frames.length === 1 ? "frame" : "frames";
+  return `${when}, ${noun} ${shown}${frames.length > 12 ? ", …" : ""}`;
 }
 
 function finding_row(finding) {
@@ -34,7 +37,7 @@ function finding_row(finding) {
       element("p", { class: "quiet frames" },
         element("button", { class: "link", onclick: () => choose(finding.connection, true) },
           `connection ${finding.connection}`),
-        finding.frames.length > 0 ? `, ${frames_text(finding.frames)}` : "")));
+        finding.frames.length > 0 ? `, ${frames_text(finding)}` : "")));
 }
 
 function show_findings() {
