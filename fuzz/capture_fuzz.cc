@@ -11,6 +11,7 @@
 #include "capture/upper_protocols.h"
 #include "fuzz/fuzz.h"
 #include "weft/capture/analysis.hpp"
+#include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/traffic_findings.hpp"
@@ -74,6 +75,7 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   capture::RpcTracker rpcs(sink);
   capture::Statistics statistics;
   capture::TrafficFindings findings(analysis.connections(), sink);
+  capture::CreditFindings credits(analysis.connections(), sink);
   capture::UpperProtocols upper;
   std::size_t page_bytes = 0;
   capture::HtmlReport page({.name = "input"}, analysis,
@@ -85,6 +87,7 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   analysis.add_sink(rpcs);
   analysis.add_sink(statistics);
   analysis.add_sink(findings);
+  analysis.add_sink(credits);
   analysis.add_operations(sink);
   std::int64_t time_ns = 0;
   while (input.size() >= record_bytes) {
@@ -103,6 +106,7 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   analysis.finish();
   rpcs.finish();
   findings.finish();
+  credits.finish();
   page.finish({analysis, statistics, rpcs, upper}, {});
   constexpr std::size_t most_bytes = 10'000'000;
   require(page_bytes < most_bytes);

@@ -18,13 +18,14 @@
 //   TcpFlows          segments to byte streams; IwarpTransport puts iWARP on them
 //   InfinibandTransport  packets to traffic
 //   OperationTracker  traffic to operations
-//   RpcTracker        traffic to RPCs with their chunks; TrafficFindings, Statistics
-//   Reassembly        segments of chunk lists, by hand, without any packet
+//   RpcTracker        traffic to RPCs with their chunks; TrafficFindings, CreditFindings,
+//   Statistics Reassembly        segments of chunk lists, by hand, without any packet
 //
 // Link with weft::capture. One thread at a time uses an object and what it is connected to.
 #pragma once
 
 #include "weft/capture/analysis.hpp"
+#include "weft/capture/credit_findings.hpp"
 #include "weft/capture/operation_tracker.hpp"
 #include "weft/capture/reassembly.hpp"
 #include "weft/capture/rpc_findings.hpp"

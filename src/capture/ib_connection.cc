@@ -155,6 +155,9 @@ void IbConnection::on_acknowledge(const Origin& origin, const IbSegment& segment
   const wire::Aeth& aeth = segment.headers.aeth;
   requester.order.acknowledge(acknowledged_by(segment));
   shared_.sink.on_acknowledge(origin, acknowledged_by(segment));
+  if (segment.operation() == wire::IbOperation::acknowledge && aeth.credits()) {
+    shared_.sink.on_credits(origin, {.psn = segment.psn(), .credits = *aeth.credits()});
+  }
   if (!refuses(segment)) return;
   Refusal refusal{.psn = segment.psn()};
   if (aeth.kind() == wire::Aeth::Kind::rnr_nak) {

@@ -7,6 +7,7 @@
 #include "capture/rpc_checks.h"
 #include "capture/rpc_exchange.h"
 #include "capture/rpc_tracker_work.h"
+#include "capture/units.h"
 #include "wire/rpc_rdma.h"
 
 namespace weft::capture {
@@ -77,6 +78,7 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   check_header(report_, call.rpc, *call.rpc.call, true, call.inline_bytes);
   check_call_chunks(report_, call.rpc, memory);
   check_credits(call.rpc, caller);
+  if (!state.lost) caller.waits.sent(call.rpc.call->first, none_left(caller));
   memory.process_call(call.rpc.call->lists, call.number);
   bound(state, caller);
 }
@@ -88,6 +90,19 @@ void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
               fmt::format("is the {}th call without a reply, but no reply has granted more than {} "
                           "credits",
                           caller.open.size(), caller.largest_grant));
+}
+
+// A caller that uses all it was granted may have waited (RFC 8166 §3.3): see CreditWatch.
+void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Caller& caller) {
+  const CreditWatch::Waits& waits = caller.waits.waits();
+  if (waits.count == 0) return;
+  report_.add(finding::rpc_credit_stall, connection, waits.stamps,
+              fmt::format("The caller on side {} had as many calls under way as it was granted "
+                          "credits ({} at last), {}, and sent the next one when a reply had come: "
+                          "it waited up to {} in all, up to {} at a time.",
+                          side == Side::a ? "a" : "b", caller.grant,
+                          waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                          duration_text(waits.total_ns), duration_text(waits.longest_ns)));
 }
 
 void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
@@ -113,11 +128,14 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   if (view.procedure() == RpcRdmaProcedure::error) reply.error = view.error();
   Caller& caller = state.caller(reply.caller);
   caller.largest_grant = std::max(caller.largest_grant, message.credits);
+  caller.grant = std::max(message.credits, 1U);  // none would be for ever
   if (reply.error) count(state, &RpcCounts::errors);
   const auto open = caller.open.find(reply.xid);
   if (open != caller.open.end()) {
+    const Stamp replied = message.first;
     open->second.rpc.error = reply.error;
     answer(state, caller, open->second, std::move(message), body);
+    if (!state.lost) caller.waits.given(replied, none_left(caller));
     return;
   }
   count(state, &RpcCounts::replies_without_call);

@@ -39,6 +39,10 @@ void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   work_->on_read_part(origin, part);
 }
 
+void RpcTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
+  work_->on_gap(origin);
+}
+
 void RpcTracker::on_end(const Origin& origin, bool reset) {
   work_->on_end(origin, reset);
 }
@@ -150,6 +154,10 @@ void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) 
   state.counts.without_segment += part.bytes.size();
 }
 
+void RpcTracker::Work::on_gap(const Origin& origin) {
+  state(origin.connection).lost = true;
+}
+
 void RpcTracker::Work::on_end(const Origin& origin, bool reset) {
   const auto found = connections_.find(origin.connection);
   if (found == connections_.end()) return;
@@ -179,6 +187,7 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
       if (open != caller.open.end() && open->second.number == number) give_up(state, caller, xid);
     }
   }
+  for (const Side side : {Side::a, Side::b}) tell_waits(connection, side, state.caller(side));
   for (Caller& caller : state.callers) caller = {};
   memory_.reset(connection);
 }

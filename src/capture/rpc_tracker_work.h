@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/credit_watch.h"
 #include "capture/rpc_findings.h"
 #include "capture/send_assembly.h"
 #include "weft/capture/rpc_tracker.hpp"
@@ -28,6 +29,7 @@ class RpcTracker::Work {
   void on_write(const Origin& origin, const WritePart& part);
   void on_read_request(const Origin& origin, const ReadRequest& request);
   void on_read_part(const Origin& origin, const ReadPart& part);
+  void on_gap(const Origin& origin);
   void on_end(const Origin& origin, bool reset);
   void finish();
   [[nodiscard]] bool recognised(ConnectionId connection) const;
@@ -50,6 +52,8 @@ class RpcTracker::Work {
     std::unordered_map<std::uint32_t, std::uint64_t> answered;  // XID to hash
     std::deque<std::uint32_t> answered_order;
     std::uint32_t largest_grant = 0;
+    std::uint32_t grant = 0;  // the last one; 0: none was seen
+    CreditWatch waits;
     bool matched = false;  // a call has met its reply: what comes without is no late start
   };
   struct State;
@@ -70,6 +74,10 @@ class RpcTracker::Work {
   void complete_call(State& state, Call& call, Side owner);
   void give_up(State& state, Caller& caller, std::uint32_t xid);
   void check_credits(const Rpc& rpc, const Caller& caller);
+  static bool none_left(const Caller& caller) {
+    return caller.grant != 0 && caller.open.size() >= caller.grant;
+  }
+  void tell_waits(ConnectionId connection, Side side, const Caller& caller);
   void bound(State& state, Caller& caller);
   void end(ConnectionId connection, State& state);
   template <typename Count>
@@ -96,6 +104,7 @@ struct RpcTracker::Work::State {
 
   ConnectionId id;
   bool recognised = false;
+  bool lost = false;  // calls may be open that were answered: nothing is said of waits any more
   std::array<SendAssembly, 2> sends;
   std::array<Caller, 2> callers;
   std::array<bool, 2> ended{};

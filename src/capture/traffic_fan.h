@@ -37,6 +37,9 @@ class TrafficFan final : public TrafficSink {
   void on_acknowledge(const Origin& origin, std::uint32_t psn) override {
     for (auto* sink : sinks_) sink->on_acknowledge(origin, psn);
   }
+  void on_credits(const Origin& origin, const CreditUpdate& update) override {
+    for (auto* sink : sinks_) sink->on_credits(origin, update);
+  }
   void on_received(const Origin& origin, std::uint64_t position) override {
     for (auto* sink : sinks_) sink->on_received(origin, position);
   }

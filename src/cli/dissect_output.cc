@@ -11,11 +11,13 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       wanted_(wanted),
       report_(report),
       rpcs_(*this),
-      traffic_findings_(analysis.connections(), *this) {
+      traffic_findings_(analysis.connections(), *this),
+      credit_findings_(analysis.connections(), *this) {
   analysis.add_sink(statistics_);
   analysis.add_sink(rpcs_);
   analysis.add_sink(upper_);
   analysis.add_sink(traffic_findings_);
+  analysis.add_sink(credit_findings_);
   analysis.add_operations(*this);
   analysis.add_operations(traffic_findings_);
 }
@@ -65,6 +67,7 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
 void DissectOutput::finish() {
   rpcs_.finish();
   traffic_findings_.finish();
+  credit_findings_.finish();
   if (extraction_) {
     extraction_->messages.finish();
     extraction_->images.finish();

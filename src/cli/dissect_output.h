@@ -11,6 +11,7 @@
 #include "capture/report_html.h"
 #include "capture/upper_protocols.h"
 #include "weft/capture/analysis.hpp"
+#include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/traffic_findings.hpp"
@@ -53,6 +54,7 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   capture::RpcTracker rpcs_;
   capture::UpperProtocols upper_;
   capture::TrafficFindings traffic_findings_;
+  capture::CreditFindings credit_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
   std::uint64_t findings_ = 0;

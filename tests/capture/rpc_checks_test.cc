@@ -174,6 +174,57 @@ TEST_F(RpcChecks, InlineMessagesArePadded) {
   expect_only(finding::unaligned_message, {3});
 }
 
+// Two credits, both in use until the first reply.
+struct RpcCredits : RpcChecks {
+  void ask(std::uint32_t number) {
+    script.send(client, rdma_message({.xid = number}, rpc_call(number, program, 1, 7)));
+  }
+  void tell(std::uint32_t number) {
+    script.send(server, rdma_message({.xid = number, .credits = 2}, rpc_reply(number)));
+  }
+  void SetUp() override {
+    ask(1);
+    tell(1);
+  }
+};
+
+TEST_F(RpcCredits, WaitingForThemIsFound) {
+  ask(2);
+  ask(3);  // frame 4
+  script.wait_ns(1'000'000);
+  tell(2);  // frame 5
+  ask(4);
+  tell(3);
+  tell(4);
+  expect_only(finding::rpc_credit_stall, {4, 5});
+  const RpcLog log = followed(script);
+  EXPECT_NE(log.findings.at(0).sentence.find("granted credits (2 at last), once"),
+            std::string::npos)
+      << log.all();
+}
+
+TEST_F(RpcCredits, HavingSomeLeftIsNoWait) {
+  ask(2);
+  for (std::uint32_t number = 3; number < 10; ++number) {
+    script.wait_ns(1'000'000);
+    tell(number - 1);
+    ask(number);
+  }
+  tell(9);
+  EXPECT_EQ(followed(script).findings.size(), 0U) << followed(script).all();
+}
+
+TEST_F(RpcCredits, WhoAsksLaterHadNothingToAsk) {
+  ask(2);
+  ask(3);
+  tell(2);
+  script.wait_ns(1'000'000);
+  ask(4);
+  tell(3);
+  tell(4);
+  EXPECT_EQ(followed(script).findings.size(), 0U) << followed(script).all();
+}
+
 TEST_F(RpcChecks, CreditsAreGranted) {
   tells.credits = 0;
   ask().tell();

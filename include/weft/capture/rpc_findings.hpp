@@ -17,6 +17,7 @@ inline constexpr std::string_view position_beyond_message = "rpc-position-beyond
 inline constexpr std::string_view unaligned_message = "rpc-message-unaligned";
 inline constexpr std::string_view zero_credits = "rpc-zero-credits";
 inline constexpr std::string_view credits_exceeded = "rpc-credits-exceeded";
+inline constexpr std::string_view rpc_credit_stall = "rpc-credit-stall";
 // Chunks
 inline constexpr std::string_view duplicate_handle = "rpc-duplicate-handle";
 inline constexpr std::string_view duplicate_address = "rpc-duplicate-address";

@@ -48,6 +48,7 @@ class WEFT_API RpcTracker final : public TrafficSink {
   void on_write(const Origin& origin, const WritePart& part) override;
   void on_read_request(const Origin& origin, const ReadRequest& request) override;
   void on_read_part(const Origin& origin, const ReadPart& part) override;
+  void on_gap(const Origin& origin, const Gap& gap) override;
   void on_end(const Origin& origin, bool reset) override;
   // The trace is at its end: calls without a reply are told.
   void finish();

@@ -177,6 +177,13 @@ enum class Congestion : std::uint8_t {
   notified,  // the sender has received such a packet, and asks for less
 };
 
+// InfiniBand's end-to-end credits (§9.7.7.2): with everything up to `psn` done, so many receives
+// are posted. Not told where the responder does not count them.
+struct CreditUpdate {
+  std::uint32_t psn = 0;
+  std::uint32_t credits = 0;
+};
+
 class TrafficSink {
  public:
   virtual ~TrafficSink() = default;
@@ -189,6 +196,8 @@ class TrafficSink {
   virtual void on_atomic_answer(const Origin&, const AtomicAnswer&) {}
   // InfiniBand: everything of the other side up to and with `psn` has been acknowledged.
   virtual void on_acknowledge(const Origin&, std::uint32_t /*psn*/) {}
+  // InfiniBand: how many messages the other side may send that need a receive.
+  virtual void on_credits(const Origin&, const CreditUpdate&) {}
   // iWARP: the TCP of `origin.side` has everything of the other side before `position`.
   virtual void on_received(const Origin&, std::uint64_t /*position*/) {}
   virtual void on_refusal(const Origin&, const Refusal&) {}

@@ -1,0 +1,71 @@
+// Whether a sender had to wait for credits, as far as a capture can show it: from the message that
+// took the last one to what gave one back. Nothing on the wire says since when the next message was
+// ready; so the wait is an upper bound, and counts only where the sender went on within the time
+// that it had waited.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "weft/capture/traffic.hpp"
+
+namespace weft::capture {
+
+class CreditWatch {
+ public:
+  static constexpr std::size_t max_stamps = 16;
+
+  struct Waits {
+    std::uint64_t count = 0;
+    std::int64_t total_ns = 0;
+    std::int64_t longest_ns = 0;
+    std::vector<Stamp> stamps;  // of the first waits: where each began and ended
+  };
+
+  // A message was sent, and that is what is left behind it.
+  void sent(const Stamp& stamp, bool none_left) {
+    if (waited_) judge(stamp);
+    given(stamp, none_left);
+  }
+  // Credits were given back or taken away.
+  void given(const Stamp& stamp, bool none_left) {
+    if (none_left == since_.has_value()) return;
+    if (none_left) {
+      since_ = stamp;
+      return;
+    }
+    waited_ = Wait{*since_, stamp};
+    since_.reset();
+  }
+  [[nodiscard]] const Waits& waits() const { return waits_; }
+
+ private:
+  struct Wait {
+    Stamp begin;
+    Stamp end;
+    [[nodiscard]] std::int64_t ns() const { return end.time_ns - begin.time_ns; }
+  };
+
+  void judge(const Stamp& next) {
+    const Wait wait = *waited_;
+    waited_.reset();
+    if (wait.ns() <= 0 || next.time_ns - wait.end.time_ns > wait.ns()) return;
+    ++waits_.count;
+    waits_.total_ns += wait.ns();
+    waits_.longest_ns = std::max(waits_.longest_ns, wait.ns());
+    if (waits_.stamps.size() + 2 > max_stamps) return;
+    if (waits_.stamps.empty() || waits_.stamps.back().frame != wait.begin.frame) {
+      waits_.stamps.push_back(wait.begin);
+    }
+    waits_.stamps.push_back(wait.end);
+  }
+
+  std::optional<Stamp> since_;  // no credit is left
+  std::optional<Wait> waited_;  // the sender has not gone on yet
+  Waits waits_;
+};
+
+}  // namespace weft::capture
