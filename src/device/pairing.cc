@@ -238,8 +238,11 @@ void Pairing::loop() {
   const iwarp::Negotiated agreed{.crc = device_.settings().crc,
                                  .ird = limits::max_wire_read_depth,
                                  .ord = limits::max_wire_read_depth};
-  // No capture: there is no peer whose half of the conversation it could show.
-  hand_over(StreamSocket(std::move(fd), nullptr, true), agreed, features_of(hello(0)), true);
+  const LoopTap::Terms shown{.answering_port = slot::port_of(plan_.local.number),
+                             .crc = agreed.crc,
+                             .read_depth = agreed.ird};
+  hand_over(StreamSocket(std::move(fd), device_.capture(), shown), agreed, features_of(hello(0)),
+            true);
 }
 
 Hello Pairing::hello(std::uint32_t generation) const {

@@ -23,6 +23,15 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile
   tap_ = std::make_unique<ConnectionTap>(capture, local, remote, active);
 }
 
+StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+                           const LoopTap::Terms& terms)
+    : fd_(std::move(fd)), active_(true) {
+  if (!capture) return;
+  sockaddr_storage local{};
+  sys::local_address(fd_.get(), &local);
+  loop_tap_ = std::make_unique<LoopTap>(capture, local, terms);
+}
+
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   constexpr std::size_t most_pieces = 1024;  // IOV_MAX
   const auto part = pieces.first(std::min(pieces.size(), most_pieces));
@@ -30,6 +39,7 @@ std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   if (sent <= 0) return sent;
   written_ += static_cast<std::uint64_t>(sent);
   if (tap_) tap_->sent(part, static_cast<std::size_t>(sent));
+  if (loop_tap_) loop_tap_->sent(part, static_cast<std::size_t>(sent));
   return sent;
 }
 
@@ -46,10 +56,13 @@ void StreamSocket::shutdown_write() {
   write_shut_ = true;
   sys::shutdown(fd_.get(), SHUT_WR);
   if (tap_) tap_->closed();
+  if (loop_tap_) loop_tap_->closed();
 }
 
 void StreamSocket::close() {
   tap_.reset();
+  if (loop_tap_) loop_tap_->closed();
+  loop_tap_.reset();
   fd_.reset();
 }
 
@@ -58,6 +71,7 @@ void StreamSocket::abort() {
   const linger now{.l_onoff = 1, .l_linger = 0};
   ::syscall(SYS_setsockopt, fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
   if (tap_) tap_->reset();
+  if (loop_tap_) loop_tap_->reset();
   close();
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "device/capture_loop.h"
 #include "device/capture_tap.h"
 #include "device/system.h"
 
@@ -17,6 +18,9 @@ class StreamSocket {
   StreamSocket() = default;
   // Takes a connected, non-blocking socket. `active`: this end connected.
   StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture, bool active);
+  // Takes a socket that is connected to itself.
+  StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+               const LoopTap::Terms& terms);
   StreamSocket(StreamSocket&&) noexcept = default;
   StreamSocket& operator=(StreamSocket&&) noexcept = default;
 
@@ -41,6 +45,7 @@ class StreamSocket {
  private:
   sys::Descriptor fd_;
   std::unique_ptr<ConnectionTap> tap_;
+  std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
   std::uint64_t written_ = 0;
   bool active_ = false;
   bool write_shut_ = false;

@@ -227,6 +227,17 @@ class Layers(unittest.TestCase):
             sends = of_kind(messages, "send")
             self.assertEqual((len(sends), sum(map(len, sends))), counted["sends"])
 
+    def test_a_queue_pair_that_is_connected_to_itself(self):
+        """One stream, in which it asks and answers itself: each operation once, and answered."""
+        with tempfile.TemporaryDirectory() as folder:
+            capture = pathlib.Path(folder) / "loop.pcapng"
+            done = libraries.run(libraries.BUILD / "examples" / "loopback",
+                                 env=libraries.environment(WEFT_CAPTURE=str(capture)))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found, findings = operations(capture)
+            self.assertEqual(found, [("send", 32, "complete")])
+            self.assertEqual(findings, [])
+
 
 def of_kind(messages, wanted):
     return [text for _, kind, text in messages if kind == wanted]
