@@ -80,6 +80,7 @@ constexpr wire::ReadRequest request{.sink_stag = 5,
 const Broken broken_iwarp[] = {
     {"Crc", "bad-checksum", bad_crc},
     {"Marker", "bad-marker", bad_marker},
+    {"Reset", "reset", iwarp([](IwarpTalk& talk) { talk.tcp().reset(Side::b); })},
     {"DdpVersion", "bad-version", iwarp([](IwarpTalk& talk) {
        talk.fpdu(Side::a, changed(weft::test::send(2, Content(9)), 0, 0x03));
      })},

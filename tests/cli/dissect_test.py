@@ -6,14 +6,17 @@ stored beside them, and the NFS files that it extracts with what the programs wr
 stores what it prints now: read the difference, then commit.
 """
 
+import csv
 import difflib
 import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -108,6 +111,110 @@ class ExitStatus(unittest.TestCase):
             self.assertIn("not empty", done.stderr)
 
 
+class Files(unittest.TestCase):
+    """What may be given, and what comes of it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        packed = (CAPTURES / "rxe_sizes.pcap.zst").read_bytes()
+        self.whole = subprocess.run([libraries.needs("zstd"), "-dc"], check=True, input=packed,
+                                    stdout=subprocess.PIPE).stdout
+        self.wanted = dissect("--json", "--operations", "rxe_sizes.pcap.zst").stdout
+
+    def operations(self, *arguments, **options):
+        done = subprocess.run([libraries.WEFT, "dissect", "--json", "--operations",
+                               *map(str, arguments)], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60, check=False, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+    def parts(self, count):
+        """The capture as a tool that rotates its files leaves it."""
+        header, at, packets = self.whole[:24], 24, []
+        while at < len(self.whole):
+            size = 16 + struct.unpack_from("<I", self.whole, at + 8)[0]
+            packets.append(self.whole[at:at + size])
+            at += size
+        share = len(packets) // count + 1
+        names = []
+        for number in range(count):
+            names.append(self.folder / f"part{number}.pcap")
+            names[-1].write_bytes(header + b"".join(packets[number * share:(number + 1) * share]))
+        return names
+
+    def test_standard_input(self):
+        self.assertEqual(self.operations("-", input=self.whole), self.wanted)
+
+    def test_gzip(self):
+        (self.folder / "x.pcap.gz").write_bytes(gzip.compress(self.whole))
+        self.assertEqual(self.operations(self.folder / "x.pcap.gz"), self.wanted)
+
+    def test_several_are_one_trace_whatever_their_order(self):
+        for count in (2, 7):
+            names = self.parts(count)
+            self.assertEqual(self.operations(*names), self.wanted)
+            self.assertEqual(self.operations(*reversed(names)), self.wanted)
+
+    def test_or_each_for_itself(self):
+        name = self.folder / "x.pcap"
+        name.write_bytes(self.whole)
+        self.assertEqual(self.operations("--separate", name, name), 2 * self.wanted)
+
+    def test_what_is_cut_is_said(self):
+        name = self.folder / "cut.pcap"
+        name.write_bytes(self.whole[:-7])
+        done = dissect(name)
+        self.assertRegex(done.stdout + done.stderr, "(?i)ends in the middle|cut|truncated|in part")
+
+    def test_what_is_no_capture_is_said(self):
+        name = self.folder / "text.pcap"
+        name.write_text("no capture\n" * 100)
+        done = dissect(name)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("text.pcap", done.stderr)
+
+
+class Tables(unittest.TestCase):
+    """CSV has a row for each object that JSON has."""
+
+    def rows(self, option, capture):
+        done = dissect("--csv", option, capture)
+        return list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+
+    def objects(self, option, capture):
+        return [json.loads(line) for line in dissect("--json", option, capture).stdout.splitlines()]
+
+    def check(self, option, capture, *fields):
+        rows, objects = self.rows(option, capture), self.objects(option, capture)
+        self.assertGreater(len(rows), 0)
+        self.assertEqual(len(rows), len(objects))
+        for row, one in zip(rows, objects):
+            self.assertEqual([row[field] for field in fields],
+                             [str(one[field]) for field in fields])
+
+    def test_operations(self):
+        self.check("--operations", "rxe_errors.pcap.zst", "operation", "connection", "side", "kind",
+                   "outcome", "bytes", "start_frame", "start_ns", "end_ns")
+
+    def test_rpcs(self):
+        self.check("--rpc", "nfs4_siw.pcap.zst", "connection", "caller", "latency_ns",
+                   "retransmissions")
+
+    def test_findings(self):
+        self.check("--findings", "rxe_loss_in.pcap.zst", "connection", "kind", "sentence")
+        rows = self.rows("--findings", "rxe_loss_in.pcap.zst")
+        objects = self.objects("--findings", "rxe_loss_in.pcap.zst")
+        for row, one in zip(rows, objects):
+            self.assertEqual(row["frame"], str(one["frames"][0]))
+            self.assertEqual(row["ns"], str(one["times_ns"][0]))
+
+    def test_connections(self):
+        self.check("--connections", "rxe_sizes.pcap.zst", "connection", "end", "frames", "first_ns",
+                   "last_ns")
+
+
 class Selection(unittest.TestCase):
     def lines(self, *arguments):
         done = dissect("--json", *arguments)
@@ -135,6 +242,32 @@ class Selection(unittest.TestCase):
         rest = self.lines("--rpc", "--time", "6..", "nfs3_rxe.pcap.zst")
         self.assertEqual(len(first) + len(rest), 1163)
         self.assertEqual(len(first), 3)
+
+    def test_by_connection(self):
+        every = self.lines("--operations", "rxe_sizes.pcap.zst")
+        third = self.lines("--operations", "--connection", "3", "rxe_sizes.pcap.zst")
+        self.assertEqual(third, [one for one in every if one["connection"] == 3])
+        self.assertTrue(third)
+
+    def test_by_opcode(self):
+        every = self.lines("--operations", "rxe_sizes.pcap.zst")
+        for kind in ("send", "write", "read"):
+            some = self.lines("--operations", "--opcode", kind, "rxe_sizes.pcap.zst")
+            self.assertEqual(some, [one for one in every if one["kind"] == kind])
+            self.assertTrue(some)
+
+    def test_numbers_are_decimal_or_hexadecimal(self):
+        self.assertEqual(self.lines("--operations", "--qp", "0x18", "rxe_sizes.pcap.zst"),
+                         self.lines("--operations", "--qp", "24", "rxe_sizes.pcap.zst"))
+
+    def test_says_nothing_about_what_is_put_together(self):
+        """Selected or not, an operation or RPC is the same."""
+        every = {one["rpc"]: one for one in self.lines("--rpc", "nfs3_rxe.pcap.zst")}
+        some = self.lines("--rpc", "--time", "6..7", "nfs3_rxe.pcap.zst")
+        self.assertTrue(some)
+        xids = {one["xid"]: one for one in every.values()}
+        for one in some:
+            self.assertEqual({**xids[one["xid"]], "rpc": 0}, {**one, "rpc": 0})
 
 
 def content(size):
