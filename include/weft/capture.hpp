@@ -18,10 +18,17 @@
 //   TcpFlows          segments to byte streams; IwarpTransport puts iWARP on them
 //   InfinibandTransport  packets to traffic
 //   OperationTracker  traffic to operations
-//   RpcTracker        traffic to RPCs with their chunks; TrafficFindings, CreditFindings,
-//   Statistics Reassembly        segments of chunk lists, by hand, without any packet
+//   RpcTracker        traffic to RPCs with their chunks
+//   TrafficFindings, CreditFindings, Statistics  what is wrong with traffic, and sums
+//   Reassembly        segments of chunk lists, by hand, without any packet
 //
-// Link with weft::capture. One thread at a time uses an object and what it is connected to.
+// Link with weft::capture. One thread at a time uses an object and what it is connected to; objects
+// that are not connected share nothing. Times are nanoseconds, sizes bytes, unless a name says
+// otherwise. What a sink is given (references, spans) is valid during the call only.
+//
+// Nothing that packets hold makes a call throw: it is counted, or becomes a flaw or a finding. What
+// is thrown is std::bad_alloc, what opening a source says, and whatever a sink throws; that passes
+// through, and the analysis may then only be destroyed.
 #pragma once
 
 #include "weft/capture/analysis.hpp"

@@ -45,9 +45,11 @@ class WEFT_API Analysis {
 
   // Frames are numbered in the order in which they come, from 1.
   void add(const RawPacket& packet);
-  // No more packets come: gives out what is still open.
+  // No more packets come: gives out what is still open. To be called once, before the finish() of
+  // sinks that have one.
   void finish();
 
+  // Live as long as the analysis, and grow while packets are added.
   [[nodiscard]] const ConnectionTable& connections() const;
   [[nodiscard]] const Totals& totals() const;
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const;

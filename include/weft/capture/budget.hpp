@@ -15,6 +15,7 @@ class Budget {
     used_bytes_ += bytes;
     return true;
   }
+  // Not more than was taken.
   void give_back(std::size_t bytes) { used_bytes_ -= bytes; }
   [[nodiscard]] std::size_t used_bytes() const { return used_bytes_; }
 

@@ -29,6 +29,7 @@ class WEFT_API ByteMap {
   ByteMap(const ByteMap&) = delete;
   ByteMap& operator=(const ByteMap&) = delete;
 
+  // Copies them. Where bytes were there already the new ones count.
   Placed place(std::uint64_t offset, Bytes bytes);
   // The range was carried, but its bytes are not there. What is placed there later heals it.
   void place_cut(std::uint64_t offset, std::uint64_t size) { note(offset, size, Flaw::cut); }
@@ -39,6 +40,7 @@ class WEFT_API ByteMap {
   [[nodiscard]] bool empty() const { return extents_.empty(); }
   // The first byte behind the last one that was placed.
   [[nodiscard]] std::uint64_t end() const;
+  // A copy of [begin, end), in which holes are zeros and flaws.
   [[nodiscard]] Assembled take(std::uint64_t begin, std::uint64_t end) const;
   void clear();
 

@@ -28,6 +28,7 @@ struct WEFT_API ChunkLists {
   bool operator==(const ChunkLists&) const = default;
 };
 
+// Bytes of all its segments.
 [[nodiscard]] WEFT_API std::uint64_t length_of(const Chunk& chunk);
 
 // All read segments of one position.

@@ -22,6 +22,7 @@ struct Finding {
 class FindingSink {
  public:
   virtual ~FindingSink() = default;
+  // Valid during the call only.
   virtual void on_finding(const Finding& finding) = 0;
 };
 

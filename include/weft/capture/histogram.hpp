@@ -1,5 +1,6 @@
-// Durations and their percentiles in a fixed amount of memory: buckets that grow with the value, so
-// that each percentile is right to 1.6 %. Nothing is allocated before the first value.
+// Durations, in nanoseconds or any other unit, and their percentiles in a fixed amount of memory:
+// buckets that grow with the value, so that each percentile is right to 1.6 %. Nothing is allocated
+// before the first value.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,7 @@ struct HostAddress {
   // IPv4 in the first 4 bytes, a LID in the first 2, both in network order; the rest is zero.
   std::array<std::byte, 16> bytes{};
 
+  // From 4, 16 and 16 bytes in network order, which are copied.
   [[nodiscard]] static HostAddress ipv4(const std::byte* at) { return make(Kind::ipv4, at, 4); }
   [[nodiscard]] static HostAddress ipv6(const std::byte* at) { return make(Kind::ipv6, at, 16); }
   [[nodiscard]] static HostAddress gid(const std::byte* at) { return make(Kind::gid, at, 16); }

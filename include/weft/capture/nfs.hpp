@@ -20,6 +20,7 @@ inline constexpr std::uint32_t nfs_program = 100003;
 
 // Opaque bytes that the server has given a file.
 using FileHandle = std::vector<std::byte>;
+// Two digits a byte, without a prefix.
 [[nodiscard]] WEFT_API std::string to_hex(Bytes bytes);
 
 struct DirectoryEntry {
@@ -66,6 +67,7 @@ struct NfsExchange {
 
 // "NFS4ERR_NOENT", "OK"; the number where it is not known.
 [[nodiscard]] WEFT_API std::string nfs_status(std::uint32_t version, std::uint32_t status);
+// "READ"; of static storage. What stands there for a number that is not known is no name of NFS.
 [[nodiscard]] WEFT_API std::string_view nfs3_procedure(std::uint32_t procedure);
 [[nodiscard]] WEFT_API std::string_view nfs4_operation(std::uint32_t operation, bool callback);
 

@@ -64,7 +64,7 @@ struct Operation {
 class OperationSink {
  public:
   virtual ~OperationSink() = default;
-  // In the order in which they were done with.
+  // In the order in which they were done with. Valid during the call only.
   virtual void on_operation(const Operation& operation) = 0;
 };
 

@@ -1,4 +1,4 @@
-// From parts of traffic to operations.
+// From parts of traffic to operations. Memory is bounded by Limits for each side of a connection.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ class WEFT_API OperationTracker final : public TrafficSink {
     std::size_t waiting = 16'384;
   };
 
+  // Both must outlive this.
   OperationTracker(const ConnectionTable& connections, OperationSink& sink)
       : connections_(connections), sink_(sink) {}
 
@@ -35,7 +36,7 @@ class WEFT_API OperationTracker final : public TrafficSink {
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_end(const Origin& origin, bool reset) override;
 
-  // Gives out what is still open.
+  // The trace is at its end: gives out what is still open. No events may follow.
   void finish();
 
  private:

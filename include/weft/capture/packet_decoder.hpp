@@ -29,9 +29,12 @@ class WEFT_API PacketDecoder {
   PacketDecoder& operator=(const PacketDecoder&) = delete;
   ~PacketDecoder();
 
+  // Calls tcp or infiniband at most once, during the call, with spans into the packet; a packet
+  // that completes an IP datagram gives out the whole of it. Never throws because of its content.
   void decode(const RawPacket& packet, const Stamp& stamp);
 
   [[nodiscard]] const Counts& counts() const;
+  // Fragments given up: their datagram did not become whole in time, or too many waited.
   [[nodiscard]] std::uint64_t dropped_fragments() const;
 
  private:

@@ -24,7 +24,8 @@ class Reassembly {
   Reassembly(const Reassembly&) = delete;
   Reassembly& operator=(const Reassembly&) = delete;
 
-  // The memory that `owner` has opened to its peer.
+  // The memory that `owner` has opened to its peer. Valid until reset() of the connection or of
+  // all.
   [[nodiscard]] SegmentTable& memory_of(ConnectionId connection, Side owner) {
     return tables_.try_emplace({connection, owner}, budget_).first->second;
   }
@@ -34,11 +35,13 @@ class Reassembly {
     for (const auto& [key, table] : tables_) segments += table.size();
     return segments;
   }
+  // Forgets all segments, and gives their bytes back to the budget.
   void reset() { tables_.clear(); }
   void reset(ConnectionId connection) {
     tables_.erase({connection, Side::a});
     tables_.erase({connection, Side::b});
   }
+  // How many bytes the segments of all tables hold.
   [[nodiscard]] const Budget& budget() const { return budget_; }
 
  private:

@@ -64,7 +64,7 @@ struct Rpc {
 class RpcSink : public FindingSink {
  public:
   // Once for each RPC: with its reply, or when it is clear that none will be seen. The order is
-  // that of the replies.
+  // that of the replies. Valid during the call only; a copy owns its bytes.
   virtual void on_rpc(const Rpc& rpc) = 0;
 };
 

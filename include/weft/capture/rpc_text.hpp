@@ -10,6 +10,7 @@ namespace weft::capture {
 
 // How it ended: "OK", "NFS3ERR_NOENT", "no reply", "RDMA_ERROR", "program unavailable".
 [[nodiscard]] WEFT_API std::string outcome_text(const Rpc& rpc);
+// Answered, and every status in the reply is good.
 [[nodiscard]] WEFT_API bool succeeded(const Rpc& rpc);
 // "READ "f0" 4096 B at 0": the operations that name something, in order. Empty where there are
 // none.

@@ -55,6 +55,7 @@ class WEFT_API RpcTracker final : public TrafficSink {
 
   // Whether RPC-over-RDMA was recognised on the connection.
   [[nodiscard]] bool recognised(ConnectionId connection) const;
+  // Of the trace so far, and of one connection.
   [[nodiscard]] const RpcCounts& counts() const;
   [[nodiscard]] RpcCounts counts(ConnectionId connection) const;
 

@@ -1,5 +1,8 @@
 // The memory that one side of one connection has opened to the other by chunk lists, and what the
 // traffic has put into it or taken from it. Fed by a TrafficSink, by chunk lists, or by hand.
+//
+// The table owns its segments: a pointer to one is good until it is removed or replaced. Traffic
+// for memory that is not here is no error; the Outcome says so.
 #pragma once
 
 #include <cstddef>

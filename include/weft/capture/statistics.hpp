@@ -60,7 +60,7 @@ class WEFT_API Statistics final : public TrafficSink, public OperationSink {
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
 
-  // All zero where nothing was counted.
+  // All zero where nothing was counted. Valid until the next event.
   [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
 

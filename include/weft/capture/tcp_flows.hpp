@@ -25,12 +25,14 @@ struct TcpEndpoints {
   std::uint16_t port_b = 0;
 };
 
-// Who takes the two streams of a connection.
+// Who takes the two streams of a connection. Positions count the bytes of a side's stream and never
+// wrap; spans are valid during the call only.
 class TcpReader {
  public:
   virtual ~TcpReader() = default;
   // `from_the_start`: of the side's stream, as its SYN was seen. Told before its first byte.
   virtual void on_start(Side side, bool from_the_start) = 0;
+  // In order of `position`, without gaps but for those that on_hole() tells.
   virtual void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
   virtual void on_hole(Side side, const Stamp& stamp, std::uint64_t position,
                        std::uint64_t bytes) = 0;
@@ -60,12 +62,14 @@ class WEFT_API TcpFlows final : public TcpSegments {
   // Whether the beginning of a segment makes an indifferent reader's connection worth a new look.
   using LooksNew = bool (*)(Bytes payload);
 
+  // Owns the readers that make_reader returns.
   TcpFlows(const Limits& limits, MakeReader make_reader, LooksNew looks_new);
   ~TcpFlows() override;
 
   void on_segment(const TcpSegment& segment) override;
   void finish() override;
 
+  // Seen in all, and of those forgotten because of Limits::flows.
   [[nodiscard]] std::uint64_t connections() const { return connections_; }
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 

@@ -44,6 +44,7 @@ class WEFT_API TcpStream {
     std::uint64_t needs = 0;          // position that the other direction must have reached
   };
 
+  // Both must outlive the stream.
   TcpStream(const Limits& limits, Budget& budget) : limits_(limits), budget_(budget) {}
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;

@@ -30,6 +30,7 @@ class WEFT_API IwarpTransport {
   IwarpTransport& operator=(const IwarpTransport&) = delete;
   ~IwarpTransport();
 
+  // Where segments go in; lives as long as this. Its finish() gives out what is still open.
   [[nodiscard]] TcpFlows& segments();
 
  private:
@@ -37,7 +38,8 @@ class WEFT_API IwarpTransport {
   std::unique_ptr<Work> work_;
 };
 
-// The transport of InfiniBand, whatever carries it.
+// The transport of InfiniBand, whatever carries it. `connections` and `sink` must outlive the
+// object.
 class WEFT_API InfinibandTransport {
  public:
   InfinibandTransport(const InfinibandLimits& limits, ConnectionTable& connections,
@@ -46,6 +48,7 @@ class WEFT_API InfinibandTransport {
   InfinibandTransport& operator=(const InfinibandTransport&) = delete;
   ~InfinibandTransport();
 
+  // Where packets go in; lives as long as this. Its finish() gives out what is still open.
   [[nodiscard]] InfinibandPackets& packets();
   [[nodiscard]] const InfinibandCounts& counts() const;
 
