@@ -206,13 +206,19 @@ int main(int count, char** arguments) {
   int rounds = 5;
   CLI::App app("weft::message against ZeroMQ over TCP");
   app.add_option("--rounds", rounds, "rounds per row; the median is printed");
+  std::string only;
+  app.add_option("--only", only, "the rows whose names contain this");
   CLI11_PARSE(app, count, arguments);
   setenv("WEFT_QUIET", "1", 1);
   fmt::print(
       "ratio weft/zmq: median [min..max] of {} rounds; half round trips: lower is better, "
       "rates: higher\n",
       rounds);
-  using weft::bench::measure;
+  const auto measure = [&](const std::string& name, std::size_t bytes, int messages, bool one_way,
+                           int times) {
+    if (name.find(only) == std::string::npos) return;
+    weft::bench::measure(name.c_str(), bytes, messages, one_way, times);
+  };
   measure("half round trip, 64 B", 64, 10'000, false, rounds);
   measure("half round trip, 4 KiB", 4096, 10'000, false, rounds);
   measure("half round trip, 1 MiB", 1 << 20, 300, false, rounds);

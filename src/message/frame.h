@@ -11,17 +11,30 @@
 
 namespace weft::message::detail {
 
-enum class Kind : std::uint8_t { message = 1, offer = 2, update = 3, close = 4 };
+enum class Kind : std::uint8_t { message = 1, offer = 2, update = 3, close = 4, joined = 5 };
 
 // Counts go round, modulo 2^32.
 using Count = std::uint32_t;
+
+// One of the messages of a JOINED frame.
+struct Part {
+  std::uint32_t type = 0;
+  std::uint64_t tag = 0;
+  bool confirm = false;
+  std::uint64_t bytes = 0;
+  std::size_t offset = 0;  // of its payload in the frame
+};
 
 struct Frame {
   static constexpr std::size_t header_bytes = 16;    // of every kind
   static constexpr std::size_t payload_offset = 32;  // of a message
   static constexpr std::size_t offer_bytes = 44;     // without its pieces
   static constexpr std::size_t max_pieces = 16;
-  // What any frame but a message fits into.
+  static constexpr std::size_t part_header_bytes = 16;
+  static constexpr std::size_t part_alignment = 8;
+  // Of a joined frame. A receiver keeps more for each than the sixteen bytes of an empty one.
+  static constexpr std::size_t max_parts = 256;
+  // What any frame but a message or joined ones fits into.
   static constexpr std::size_t largest_bytes = 384;
 
   Kind kind = Kind::update;
@@ -35,11 +48,17 @@ struct Frame {
   std::uint64_t tag = 0;                   // message, offer
   std::uint64_t bytes = 0;                 // of the message; on the wire of an offer only
   std::vector<verbs::RemoteSlice> pieces;  // offer
+  std::vector<Part> parts;                 // joined
 
-  // The frame without the payload; returns how many bytes it has. `into` has largest_bytes.
+  // Of a joined frame: the next message. False where it would have more than `limit` bytes.
+  [[nodiscard]] bool join(Part part, std::size_t limit);
+  // The frame without the payload; returns how many bytes it has. `into` has largest_bytes. Of a
+  // joined frame `into` has as many as it was joined for, and those of the payloads, between, are
+  // left as they are.
   std::size_t encode(MutableBytes into) const;
-  // Nothing where the bytes are no frame: too short, of an unknown kind, or an offer whose pieces
-  // are none, too many, empty, or not as long together as it says.
+  // Nothing where the bytes are no frame: too short, of an unknown kind, an offer whose pieces are
+  // none, too many, empty, or not as long together as it says, or joined messages that are none,
+  // too many, or go beyond the end.
   [[nodiscard]] static std::optional<Frame> parse(Bytes bytes);
 };
 

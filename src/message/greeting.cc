@@ -5,6 +5,7 @@
 namespace weft::message::detail {
 namespace {
 
+constexpr std::uint8_t joined_flag = 1;
 constexpr std::uint32_t magic = 0x5745464D;  // "WEFM"
 
 void append(std::vector<std::byte>& to, std::size_t at, const std::vector<std::byte>& data) {
@@ -26,6 +27,7 @@ std::vector<std::byte> Greeting::to_bytes() const {
   std::vector<std::byte> bytes(fixed_bytes);
   store_be(&bytes[0], magic);
   store_be(&bytes[4], protocol_version);
+  store_be(&bytes[5], static_cast<std::uint8_t>(terms.joined ? joined_flag : 0));
   store_be(&bytes[6], terms.credits);
   store_be(&bytes[8], terms.eager_bytes);
   store_be(&bytes[12], terms.max_message_bytes);
@@ -41,7 +43,8 @@ Read read_greeting(Bytes bytes) {
   if (bytes.size() < Greeting::fixed_bytes) return {std::nullopt, Reason::malformed};
   Greeting greeting;
   greeting.terms = {load_be<std::uint16_t>(&bytes[6]), load_be<std::uint32_t>(&bytes[8]),
-                    load_be<std::uint64_t>(&bytes[12])};
+                    load_be<std::uint64_t>(&bytes[12]),
+                    (load_be<std::uint8_t>(&bytes[5]) & joined_flag) != 0};
   auto data = tail(bytes, 20);
   if (!data || greeting.terms.credits == 0) return {std::nullopt, Reason::malformed};
   greeting.private_data = std::move(*data);

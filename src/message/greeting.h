@@ -17,6 +17,7 @@ struct Terms {
   std::uint16_t credits = 0;
   std::uint32_t eager_bytes = 0;
   std::uint64_t max_message_bytes = 0;
+  bool joined = false;  // frames of several messages as well
   friend bool operator==(const Terms&, const Terms&) = default;
 };
 

@@ -199,6 +199,7 @@ void Link::set_up() {
   under_way_.resize(send_slots);
   for (std::uint32_t slot = send_slots; slot > 0; --slot) free_headers_.push_back(slot - 1);
   receives_.resize(receives);
+  kept_.resize(receives);
   for (std::uint32_t slot = 0; slot < receives; ++slot) {
     receives_[slot] = device_->pool->take_block();
     post_receive(slot);

@@ -120,6 +120,12 @@ class Link : public std::enable_shared_from_this<Link> {
   using Slices = std::array<LocalSlice, 1 + max_pieces>;
   [[nodiscard]] std::span<const LocalSlice> prepare(Emission& emission, std::uint32_t slot,
                                                     Slices& slices);
+  // What is under way from one of the header slots.
+  struct Posted {
+    std::size_t messages = 0;  // that were not offered
+    BlockPointer joined;       // where they were copied to
+  };
+  [[nodiscard]] LocalSlice join(const Emission& emission, Posted& posted);
   void grant(Record& record, Frame& frame);
   void post_reads();
   [[nodiscard]] bool open_fetch();
@@ -132,6 +138,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // --- Telling (link_end.cc)
   [[nodiscard]] Received take_message(InMessage& message);
   void settle(const InMessage& message, Received& received);
+  void free_receive(const InMessage& message, Buffer rest);
   std::size_t hand_over(std::size_t most);
   std::size_t tell_changes(std::size_t most);
   void tell_writable();
@@ -167,9 +174,10 @@ class Link : public std::enable_shared_from_this<Link> {
   std::unique_ptr<std::byte[]> header_memory_;
   std::optional<verbs::TypedRegion<std::byte>> headers_;  // of the frames under way
   std::vector<std::uint32_t> free_headers_;
-  std::vector<OutPointer> under_way_;          // by header
+  std::vector<Posted> under_way_;              // by header
   std::optional<std::uint32_t> closing_slot_;  // whose completion is the end
   std::vector<BlockPointer> receives_;         // by slot; empty: kept by the user, or being read
+  std::vector<bool> kept_;                     // by slot: a message before the last one
   std::vector<std::uint32_t> missing_;         // slots that wait for a block
   std::deque<Fetch> fetches_;
   std::deque<BlockPointer> fetched_;  // of the offers in the inbox that are ready, in order

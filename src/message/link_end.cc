@@ -17,26 +17,37 @@ Received Link::take_message(InMessage& message) {
     std::byte* data = block->data;
     return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
   }
-  BlockPointer block = std::move(receives_[message.slot]);
-  std::byte* data = block->data + Frame::payload_offset;
+  // Those that came in one receive share it.
+  BlockPointer& receive = receives_[message.slot];
+  BlockPointer block = message.last ? std::move(receive) : receive;
+  std::byte* data = block->data + message.offset;
   return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
+}
+
+// The message has been handed over, and this is what was not kept of it.
+void Link::free_receive(const InMessage& message, Buffer rest) {
+  if (!message.pieces.empty()) {
+    post_receive(message.slot);
+    session_->restore();
+    return;
+  }
+  if (!rest) kept_[message.slot] = true;
+  if (!message.last) return;
+  if (kept_[message.slot]) {
+    kept_[message.slot] = false;
+    missing_.push_back(message.slot);
+    return refill();
+  }
+  receives_[message.slot] = std::move(rest.block_);
+  post_receive(message.slot);
+  session_->restore();
 }
 
 // After the callback: what it has not kept is free again.
 void Link::settle(const InMessage& message, Received& received) {
   session_->handed_over(message);
   if (end_ || !loop_) return;
-  if (!message.pieces.empty()) {
-    post_receive(message.slot);
-    session_->restore();
-  } else if (received.buffer_) {
-    receives_[message.slot] = std::move(received.buffer_.block_);
-    post_receive(message.slot);
-    session_->restore();
-  } else {
-    missing_.push_back(message.slot);
-    refill();
-  }
+  free_receive(message, std::move(received.buffer_));
 }
 
 std::size_t Link::hand_over(std::size_t most) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstring>
 #include <exception>
 
 #include "base/size.h"
@@ -14,6 +15,16 @@ constexpr std::size_t batch = 64;
 constexpr std::uint32_t max_reads = 4;
 // Of one read: so that one long message does not keep the others from being read.
 constexpr std::uint64_t read_bytes = std::uint64_t{16} << 20;
+
+Record& record_of(const Emission& emission) {
+  return static_cast<Record&>(*emission.messages.front());
+}
+
+// Other than ours there is only the one of no memory.
+int error_number_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours ? ours->error_number() : ENOMEM;
+}
 
 }  // namespace
 
@@ -47,7 +58,8 @@ std::size_t Link::turn() {
   wake_waiters();
   pump();
   if (loop_ && !end_ && session_->finished_by_peer()) end(Ending::By::peer, 0, "");
-  turn.again = polled >= batch || (session_->has_ready() && handlers_ && handlers_->message);
+  turn.again = polled >= batch || session_->has_changes() ||
+               (session_->has_ready() && handlers_ && handlers_->message);
   return done;
 }
 
@@ -88,7 +100,8 @@ void Link::complete(const verbs::Completion& completion) {
 
 void Link::complete_send(std::uint32_t slot) {
   free_headers_.push_back(slot);
-  if (const OutPointer message = std::move(under_way_[slot])) session_->on_sent(message);
+  const Posted posted = std::exchange(under_way_[slot], {});
+  session_->on_sent(posted.messages);
   if (closing_slot_ == slot) end(Ending::By::us, 0, "");
 }
 
@@ -189,29 +202,52 @@ void Link::grant(Record& record, Frame& frame) {
   }
 }
 
+// Copied together: one piece for each would be more than a request may have.
+LocalSlice Link::join(const Emission& emission, Posted& posted) {
+  const Frame& frame = emission.frame;
+  posted.joined = device_->pool->take_block();
+  const Block& block = *posted.joined;
+  const std::size_t bytes = frame.encode({block.data, block.bytes});
+  for (std::size_t i = 0; i < frame.parts.size(); ++i) {
+    std::byte* into = block.data + frame.parts[i].offset;
+    for (const auto& piece : static_cast<const Record&>(*emission.messages[i]).pieces) {
+      std::memcpy(into, piece.at, to_size(piece.bytes));
+      into += piece.bytes;
+    }
+  }
+  return {reinterpret_cast<std::uint64_t>(block.data), static_cast<std::uint32_t>(bytes),
+          block.lkey};
+}
+
 // The frame in its slot, and what goes behind it; nothing where that cannot be.
 std::span<const LocalSlice> Link::prepare(Emission& emission, std::uint32_t slot, Slices& slices) {
-  auto* record = static_cast<Record*>(emission.message.get());
-  const bool offer = emission.frame.kind == Kind::offer;
+  const Kind kind = emission.frame.kind;
+  Posted posted;
+  std::size_t count = 0;
   try {
-    if (offer) grant(*record, emission.frame);
-  } catch (const Error& error) {
-    broken(error.error_number(), error.what());
+    if (kind == Kind::joined) {
+      slices[count++] = join(emission, posted);
+    } else {
+      if (kind == Kind::offer) grant(record_of(emission), emission.frame);
+      const std::size_t at = slot * Frame::largest_bytes;
+      const auto place = headers_->elements().subspan(at, Frame::largest_bytes);
+      slices[count++] = headers_->slice(at, emission.frame.encode(place));
+    }
+  } catch (const std::exception& error) {
+    broken(error_number_of(error), error.what());
     return {};
   }
-  const std::size_t at = slot * Frame::largest_bytes;
-  const auto place = headers_->elements().subspan(at, Frame::largest_bytes);
-  std::size_t count = 0;
-  slices[count++] = headers_->slice(at, emission.frame.encode(place));
-  if (record && !offer) {
-    for (const auto& piece : record->pieces) {
+  if (kind == Kind::message) {
+    for (const auto& piece : record_of(emission).pieces) {
       slices[count++] = {reinterpret_cast<std::uint64_t>(piece.at),
                          static_cast<std::uint32_t>(piece.bytes), piece.lkey};
     }
   }
   free_headers_.pop_back();
-  if (!offer) under_way_[slot] = emission.message;
-  if (emission.frame.kind == Kind::close) closing_slot_ = slot;
+  if (kind != Kind::offer) posted.messages = emission.messages.size();
+  under_way_[slot] = std::move(posted);
+  if (!emission.messages.empty()) ++counted_.frames_sent;
+  if (kind == Kind::close) closing_slot_ = slot;
   return std::span(slices).first(count);
 }
 

@@ -114,14 +114,8 @@ std::optional<Received> Link::receive() {
   session_->handed_over(message);
   if (!loop_ || end_) return received;
   // The caller has it for as long as it likes: as if it was kept in a callback.
-  if (message.pieces.empty()) {
-    device_->pool->count(*received.buffer_.block_);
-    missing_.push_back(message.slot);
-    refill();
-  } else {
-    post_receive(message.slot);
-    session_->restore();
-  }
+  if (message.pieces.empty()) device_->pool->count(*received.buffer_.block_);
+  free_receive(message, {});
   pump();
   loop_->ready(shared_from_this());
   return received;

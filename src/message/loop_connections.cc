@@ -92,7 +92,7 @@ std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
 }
 
 Terms LoopCore::terms() const {
-  return {limits_.credits, limits_.eager_bytes, limits_.max_message_bytes};
+  return {limits_.credits, limits_.eager_bytes, limits_.max_message_bytes, true};
 }
 
 // --- Connecting ----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ Session::Session(const Terms& ours, const Terms& peers)
     : ours_(ours),
       peers_(peers),
       eager_bytes_(std::min(ours.eager_bytes, peers.eager_bytes)),
+      joined_bytes_(
+          std::max<std::size_t>(Frame::payload_offset + eager_bytes_, Frame::largest_bytes)),
       credits_(ours.credits, peers.credits) {}
 
 // --- Sending -------------------------------------------------------------------------------------
@@ -27,7 +29,7 @@ bool Session::close_due() const {
          unconfirmed_.empty();
 }
 
-Emission Session::emit(Kind kind, OutPointer message) {
+Emission Session::emit(Kind kind) {
   Emission emission;
   Frame& frame = emission.frame;
   frame.kind = kind;
@@ -36,15 +38,52 @@ Emission Session::emit(Kind kind, OutPointer message) {
   frame.fetched = fetched_;
   frame.updates = credits_.tell_updates();
   frame.answer = ask_;
-  if (message) {
-    frame.confirm = message->confirm;
-    frame.type = message->type;
-    frame.tag = message->tag;
-    frame.bytes = message->bytes;
-  }
-  emission.message = std::move(message);
   owes_ = ask_ = false;
   return emission;
+}
+
+OutPointer Session::take_waiting() {
+  OutPointer message = std::move(waiting_.front());
+  waiting_.pop_front();
+  waiting_bytes_ -= message->bytes;
+  ++sent_;
+  if (message->confirm) unconfirmed_.push_back({sent_, message});
+  (is_offered(*message) ? offered_ : unsent_).push_back(message);
+  return message;
+}
+
+Emission Session::emit_messages() {
+  OutPointer message = take_waiting();
+  const bool offered = is_offered(*message);
+  Emission emission = emit(offered ? Kind::offer : Kind::message);
+  Frame& frame = emission.frame;
+  frame.confirm = message->confirm;
+  frame.type = message->type;
+  frame.tag = message->tag;
+  frame.bytes = message->bytes;
+  emission.messages.push_back(std::move(message));
+  if (!offered && peers_.joined) join_waiting(emission);
+  return emission;
+}
+
+// Those that wait behind the first one go along, as many as there is room for.
+void Session::join_waiting(Emission& emission) {
+  Frame& frame = emission.frame;
+  const auto join = [&](const OutMessage& message) {
+    return frame.join({message.type, message.tag, message.confirm, message.bytes, 0},
+                      joined_bytes_);
+  };
+  if (waiting_.empty() || is_offered(*waiting_.front())) return;
+  if (!join(*emission.messages.front())) return;
+  while (!waiting_.empty() && !is_offered(*waiting_.front()) && join(*waiting_.front())) {
+    emission.messages.push_back(take_waiting());
+  }
+  if (emission.messages.size() == 1) {
+    frame.parts.clear();
+    return;
+  }
+  frame.kind = Kind::joined;
+  frame.confirm = false;
 }
 
 std::optional<Emission> Session::next(TimePoint now) {
@@ -52,34 +91,30 @@ std::optional<Emission> Session::next(TimePoint now) {
   note_wait(data && !credits_.can_send(), now);
   if (data && credits_.can_send()) {
     credits_.spend();
-    if (waiting_.empty()) {
-      closed_ = true;
-      return emit(Kind::close, nullptr);
-    }
-    OutPointer message = std::move(waiting_.front());
-    waiting_.pop_front();
-    waiting_bytes_ -= message->bytes;
-    ++sent_;
-    if (message->confirm) unconfirmed_.push_back({sent_, message});
-    const bool offered = message->bytes > eager_bytes_;
-    (offered ? offered_ : unsent_).push_back(message);
-    return emit(offered ? Kind::offer : Kind::message, std::move(message));
+    if (!waiting_.empty()) return emit_messages();
+    closed_ = true;
+    return emit(Kind::close);
   }
   if (!update_due() || !credits_.can_update()) return std::nullopt;
   const bool last = credits_.spend_update();
-  Emission emission = emit(Kind::update, nullptr);
+  Emission emission = emit(Kind::update);
   emission.frame.answer |= last;
   return emission;
 }
 
-void Session::complete(const OutPointer& message) {
-  if (message->status != Status::waiting) return;
-  std::erase(unsent_, message);
+void Session::on_sent(std::size_t messages) {
+  for (; messages > 0 && !unsent_.empty(); --messages) {
+    complete(std::move(unsent_.front()));
+    unsent_.pop_front();
+  }
+}
+
+void Session::complete(OutPointer message) {
   message->status = Status::sent;
   changes_.push_back({message, Status::sent});
   if (!message->acknowledged_) return;
   message->status = Status::delivered;
-  changes_.push_back({message, Status::delivered});
+  changes_.push_back({std::move(message), Status::delivered});
 }
 
 std::optional<Change> Session::take_change() {
@@ -148,7 +183,7 @@ bool Session::take_counts(const Frame& frame) {
     changes_.push_back({message, Status::delivered});
   }
   for (Count i = 0; i < fetched; ++i) {
-    complete(offered_.front());
+    complete(std::move(offered_.front()));
     offered_.pop_front();
   }
   return true;
@@ -170,19 +205,39 @@ Session::Taken Session::on_frame(Bytes bytes, std::uint32_t slot) {
     credits_.restore();
     return Taken::released;
   }
+  if (frame->kind == Kind::joined && !ours_.joined) return refuse("a frame of an unknown kind");
   const std::uint64_t most =
-      frame->kind == Kind::message ? ours_.eager_bytes : ours_.max_message_bytes;
-  if (frame->bytes > most) return refuse("a message that is too long");
-  InMessage message;
-  message.type = frame->type;
-  message.tag = frame->tag;
-  message.bytes = frame->bytes;
-  message.confirm = frame->confirm;
-  message.ready = frame->kind == Kind::message;
-  message.slot = slot;
-  message.pieces = std::move(frame->pieces);
-  inbox_.push_back(std::move(message));
+      frame->kind == Kind::offer ? ours_.max_message_bytes : ours_.eager_bytes;
+  const auto too_long = [&](const Part& part) { return part.bytes > most; };
+  if (frame->bytes > most || std::ranges::any_of(frame->parts, too_long)) {
+    return refuse("a message that is too long");
+  }
+  put_in_inbox(*frame, slot);
   return Taken::kept;
+}
+
+void Session::put_in_inbox(Frame& frame, std::uint32_t slot) {
+  for (const Part& part : frame.parts) {
+    inbox_.push_back({.type = part.type,
+                      .tag = part.tag,
+                      .bytes = part.bytes,
+                      .confirm = part.confirm,
+                      .ready = true,
+                      .slot = slot,
+                      .offset = part.offset,
+                      .last = &part == &frame.parts.back(),
+                      .pieces = {}});
+  }
+  if (frame.kind == Kind::joined) return;
+  inbox_.push_back({.type = frame.type,
+                    .tag = frame.tag,
+                    .bytes = frame.bytes,
+                    .confirm = frame.confirm,
+                    .ready = frame.kind == Kind::message,
+                    .slot = slot,
+                    .offset = Frame::payload_offset,
+                    .last = true,
+                    .pieces = std::move(frame.pieces)});
 }
 
 InMessage* Session::next_fetch() {

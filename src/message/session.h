@@ -47,13 +47,16 @@ struct InMessage {
   bool confirm = false;
   bool ready = false;
   std::uint32_t slot = 0;                  // the receive that it came in
+  std::size_t offset = 0;                  // of its payload in there
+  bool last = true;                        // of those that came in the same receive
   std::vector<verbs::RemoteSlice> pieces;  // where to fetch it from; none: it is in the slot
 };
 
-// A frame to post. Of a message the payload goes behind it; of an offer the pieces are missing.
+// A frame to post, and the messages that it carries. Of a message the payload goes behind it, of
+// joined ones between; of an offer the pieces are missing.
 struct Emission {
   Frame frame;
-  OutPointer message;
+  std::vector<OutPointer> messages;
 };
 
 // What has become of a message, for the user to be told.
@@ -79,10 +82,11 @@ class Session {
   void ask() { ask_ = true; }
   // The next frame to post; nothing where there is none, or it has to wait.
   [[nodiscard]] std::optional<Emission> next(TimePoint now);
-  // The Send of a message that was not offered has completed.
-  void on_sent(const OutPointer& message) { complete(message); }
+  // A Send has completed: of so many messages, the oldest that were not offered.
+  void on_sent(std::size_t messages);
   // The next message whose status has changed.
   [[nodiscard]] std::optional<Change> take_change();
+  [[nodiscard]] bool has_changes() const { return !changes_.empty(); }
   // The connection has ended: what is neither sent nor delivered as it should be has failed.
   void fail_all(int error);
 
@@ -120,13 +124,21 @@ class Session {
   [[nodiscard]] bool take_counts(const Frame& frame);
   [[nodiscard]] bool update_due() const;
   [[nodiscard]] bool close_due() const;
-  [[nodiscard]] Emission emit(Kind kind, OutPointer message);
-  void complete(const OutPointer& message);
+  [[nodiscard]] Emission emit(Kind kind);
+  [[nodiscard]] Emission emit_messages();
+  [[nodiscard]] OutPointer take_waiting();
+  [[nodiscard]] bool is_offered(const OutMessage& message) const {
+    return message.bytes > eager_bytes_;
+  }
+  void join_waiting(Emission& emission);
+  void put_in_inbox(Frame& frame, std::uint32_t slot);
+  void complete(OutPointer message);
   void note_wait(bool waits, TimePoint now);
 
   Terms ours_;
   Terms peers_;
   std::uint32_t eager_bytes_;
+  std::size_t joined_bytes_;  // the longest joined frame
   Credits credits_;
 
   std::deque<OutPointer> waiting_;

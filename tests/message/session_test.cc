@@ -31,7 +31,8 @@ struct End {
   Session session;
   std::uint32_t receives;
   std::deque<std::vector<std::byte>> in_flight;  // towards this end
-  std::deque<OutPointer> posted;                 // whose Sends have not completed
+  std::deque<std::size_t> posted;                // Sends under way: messages of each
+  std::vector<Kind> kinds;                       // of what was posted
   std::deque<InMessage*> fetching;
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
@@ -50,14 +51,15 @@ class Pair {
     auto emission = from.session.next(now_);
     if (!emission) return false;
     if (emission->frame.kind == Kind::offer) {
-      emission->frame.pieces = {{0x1000, emission->message->bytes, 7}};
+      emission->frame.pieces = {{0x1000, emission->messages.front()->bytes, 7}};
     }
-    std::vector<std::byte> bytes(Frame::largest_bytes);
+    std::vector<std::byte> bytes(2000);
     bytes.resize(emission->frame.encode(bytes));
+    from.kinds.push_back(emission->frame.kind);
     if (emission->frame.kind == Kind::message) {
-      bytes.resize(bytes.size() + emission->message->bytes);
+      bytes.resize(bytes.size() + emission->messages.front()->bytes);
     }
-    from.posted.push_back(emission->frame.kind == Kind::message ? emission->message : nullptr);
+    from.posted.push_back(emission->frame.kind == Kind::offer ? 0 : emission->messages.size());
     ends_[1 - side].in_flight.push_back(std::move(bytes));
     return true;
   }
@@ -77,7 +79,7 @@ class Pair {
   void complete(int side) {
     End& end = ends_[side];
     if (end.posted.empty()) return;
-    if (end.posted.front()) end.session.on_sent(end.posted.front());
+    end.session.on_sent(end.posted.front());
     end.posted.pop_front();
   }
   void hand_over(int side) {
@@ -91,6 +93,7 @@ class Pair {
     const auto message = end.session.take();
     EXPECT_EQ(message.tag, end.next_in++);
     end.session.handed_over(message);
+    if (!message.last) return;
     ++end.receives;
     end.session.restore();
   }
@@ -117,6 +120,7 @@ class Pair {
 };
 
 constexpr Terms usual{8, 1000, 1'000'000};
+constexpr Terms joining{8, 1000, 1'000'000, true};
 
 TEST(Session, RandomTrafficArrivesInOrderAndStallsNever) {
   for (const auto seed : test::seeds(200)) {
@@ -124,7 +128,7 @@ TEST(Session, RandomTrafficArrivesInOrderAndStallsNever) {
     Random random(seed);
     const auto terms = [&] {
       return Terms{static_cast<std::uint16_t>(random.between(1, 9)),
-                   static_cast<std::uint32_t>(random.below(200)), 1'000'000};
+                   static_cast<std::uint32_t>(random.below(200)), 1'000'000, random.chance(2)};
     };
     Pair pair(terms(), terms());
     std::array<std::uint64_t, 2> confirms{};
@@ -219,6 +223,124 @@ TEST(Session, WhatIsUnderWayFailsOnceAtTheEnd) {
   EXPECT_EQ(pair[0].told[3], 17U);
   EXPECT_EQ(by_status[1], 3U);
   EXPECT_EQ(by_status[3], 17U);
+}
+
+// --- Joined messages
+
+TEST(Session, AMessageThatIsAloneGoesAtOnceAndAsEver) {
+  Pair pair(joining, joining);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    pair[0].session.enqueue(make_message(10, i));
+    EXPECT_TRUE(pair.post(0));
+  }
+  EXPECT_EQ(pair[0].kinds, std::vector<Kind>(3, Kind::message));
+}
+
+TEST(Session, WhatWaitsGoesTogetherUpToTheEndOfTheFrame) {
+  // 16 bytes for the frame, 16 for each message; the second begins at a multiple of 8.
+  constexpr std::uint64_t rest = 32 + 1000 - 16 - (16 + 104) - 16;
+  for (const std::uint64_t second :
+       {std::uint64_t{0}, std::uint64_t{1}, rest - 1, rest, rest + 1}) {
+    SCOPED_TRACE(second);
+    Pair pair(joining, joining);
+    pair[0].session.enqueue(make_message(97, 0));
+    pair[0].session.enqueue(make_message(second, 1));
+    while (pair.post(0)) continue;
+    const bool fits = second <= rest;
+    EXPECT_EQ(pair[0].kinds,
+              fits ? std::vector<Kind>{Kind::joined} : std::vector<Kind>(2, Kind::message));
+    if (fits) {
+      EXPECT_EQ(pair[1].in_flight.at(0).size(), 16U + 16 + 104 + 16 + second);
+    }
+    pair.settle();
+    EXPECT_EQ(pair[1].next_in, 2U);
+    EXPECT_EQ(pair[0].told[1], 2U);
+  }
+}
+
+TEST(Session, ShortMessagesAreJoinedBetweenLongOnes) {
+  Pair pair(joining, joining);
+  std::vector<std::uint64_t> sizes{5000};
+  sizes.insert(sizes.end(), 10, 20);
+  sizes.insert(sizes.end(), {5000, 5000, 20, 1000, 900, 20, 20, 5000});
+  std::uint64_t tag = 0;
+  for (const auto bytes : sizes) pair[0].session.enqueue(make_message(bytes, tag++));
+  while (pair.post(0)) continue;
+  const auto o = Kind::offer;
+  const auto m = Kind::message;
+  const auto j = Kind::joined;
+  EXPECT_EQ(pair[0].kinds, (std::vector<Kind>{o, j, o, o, m, m, j, o}));
+  pair.settle();
+  EXPECT_EQ(pair[1].next_in, sizes.size());
+  EXPECT_EQ(pair[0].told[1], sizes.size());
+}
+
+TEST(Session, NoMoreMessagesAreJoinedThanTheProtocolAllows) {
+  Pair pair({8, 100'000, 1'000'000, true}, {8, 100'000, 1'000'000, true});
+  for (std::uint64_t i = 0; i < 300; ++i) pair[0].session.enqueue(make_message(0, i));
+  std::vector<std::size_t> each;
+  while (auto emission = pair[0].session.next({})) each.push_back(emission->messages.size());
+  EXPECT_EQ(each, (std::vector<std::size_t>{256, 44}));
+}
+
+TEST(Session, APeerThatDoesNotJoinGetsEachByItself) {
+  Pair pair(joining, usual);
+  for (std::uint64_t i = 0; i < 5; ++i) pair[0].session.enqueue(make_message(10, i));
+  for (std::uint64_t i = 0; i < 5; ++i) pair[1].session.enqueue(make_message(10, i));
+  for (const int side : {0, 1}) {
+    while (pair.post(side)) continue;
+  }
+  EXPECT_EQ(pair[0].kinds, std::vector<Kind>(5, Kind::message));
+  EXPECT_EQ(pair[1].kinds, std::vector<Kind>{Kind::joined});
+  pair.settle();
+  EXPECT_EQ(pair[0].next_in, 5U);
+  EXPECT_EQ(pair[1].next_in, 5U);
+}
+
+TEST(Session, JoinedMessagesTakeOneCreditUntilTheLastIsHandedOver) {
+  Pair pair({1, 1000, 1000, true}, {1, 1000, 1000, true});
+  for (std::uint64_t i = 0; i < 3; ++i) pair[0].session.enqueue(make_message(10, i, i == 1));
+  ASSERT_TRUE(pair.post(0));
+  pair[0].session.enqueue(make_message(10, 3));
+  EXPECT_FALSE(pair.post(0));
+  EXPECT_TRUE(pair[0].session.waits_for_credits());
+  pair.arrive(1);
+  pair.hand_over(1);
+  pair.hand_over(1);
+  // The second wanted to be confirmed: that does not wait for the third, and grants nothing.
+  ASSERT_TRUE(pair.post(1));
+  pair.arrive(0);
+  pair.look_at_changes(0);
+  EXPECT_EQ(pair[0].told[2], 1U);
+  EXPECT_FALSE(pair.post(0));
+  pair.hand_over(1);
+  ASSERT_TRUE(pair.post(1));
+  pair.arrive(0);
+  EXPECT_TRUE(pair.post(0));
+}
+
+TEST(Session, JoinedMessagesFailOneByOne) {
+  Pair pair(joining, joining);
+  std::vector<OutPointer> messages;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    messages.push_back(make_message(10, i, i % 2 == 0));
+    pair[0].session.enqueue(messages.back());
+    if (i == 2) {
+      ASSERT_TRUE(pair.post(0));
+    }
+  }
+  ASSERT_TRUE(pair.post(0));
+  pair.arrive(1);  // and the first frame's Send has completed
+  pair.hand_over(1);
+  ASSERT_TRUE(pair.post(1));
+  pair.arrive(0);
+  pair[0].session.fail_all(ECONNRESET);
+  std::vector<Status> status;
+  for (const auto& message : messages) status.push_back(message->status);
+  using enum Status;
+  EXPECT_EQ(status, (std::vector<Status>{delivered, sent, failed, failed, failed, failed}));
+  pair.look_at_changes(0);
+  EXPECT_EQ(pair[0].told, (std::array<std::uint64_t, 4>{0, 3, 1, 4}));
 }
 
 TEST(Session, AQuestionIsAnswered) {
@@ -325,6 +447,54 @@ TEST(SessionViolation, PiecesThatDoNotAddUp) {
   }
 }
 
+Frame joined_of(const std::vector<std::uint64_t>& lengths) {
+  Frame frame = frame_of(Kind::joined);
+  for (const auto bytes : lengths) {
+    EXPECT_TRUE(frame.join({1, 2, false, bytes, 0}, 1 << 20));
+  }
+  return frame;
+}
+
+std::vector<std::byte> bytes_of(const Frame& frame) {
+  std::vector<std::byte> bytes(10'000, std::byte{0xEE});
+  bytes.resize(frame.encode(bytes));
+  return bytes;
+}
+
+TEST(SessionViolation, JoinedMessages) {
+  const auto taken = [](const Terms& terms, Bytes bytes) {
+    Session session(terms, terms);
+    return session.on_frame(bytes, 0);
+  };
+  const auto good = bytes_of(joined_of({10, 0, 33}));
+  EXPECT_EQ(taken(joining, good), Session::Taken::kept);
+  EXPECT_EQ(taken(usual, good), Session::Taken::violation) << "we have not said that we take it";
+  EXPECT_EQ(taken(joining, Bytes(good).first(16)), Session::Taken::violation) << "no messages";
+  EXPECT_EQ(taken(joining, bytes_of(joined_of({1000, 1000}))), Session::Taken::kept);
+  EXPECT_EQ(taken(joining, bytes_of(joined_of({10, 1001}))), Session::Taken::violation);
+  EXPECT_EQ(taken(joining, bytes_of(joined_of(std::vector<std::uint64_t>(256)))),
+            Session::Taken::kept);
+  auto many = bytes_of(joined_of(std::vector<std::uint64_t>(256)));
+  many.resize(many.size() + 16);
+  EXPECT_EQ(taken(joining, many), Session::Taken::violation) << "more than 256";
+  for (const std::uint32_t beyond : {11U, 1000U, 0x7FFFFFFFU, 0x8000000BU, 0xFFFFFFFFU}) {
+    auto bytes = bytes_of(joined_of({10}));
+    store_be(&bytes[20], beyond);
+    EXPECT_EQ(taken(joining, bytes), Session::Taken::violation) << beyond;
+  }
+}
+
+// Wherever it is cut, it is refused, or what is left is whole.
+TEST(SessionViolation, JoinedMessagesThatAreCut) {
+  const auto whole = bytes_of(joined_of({10, 0, 33}));
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    const auto frame = Frame::parse(Bytes(whole).first(length));
+    // The first ends at 42 and is padded to 48, the second at 64.
+    const std::size_t expected = length == 64 ? 2 : length >= 42 && length <= 48;
+    EXPECT_EQ(frame ? frame->parts.size() : 0, expected) << length;
+  }
+}
+
 TEST(SessionViolation, DataBehindClose) {
   Session session(usual, usual);
   EXPECT_EQ(say(session, frame_of(Kind::close)), Session::Taken::released);
@@ -338,9 +508,10 @@ TEST(SessionViolation, NothingCrashesTheParsers) {
     Random random(seed);
     std::vector<std::byte> bytes(random.below(100));
     random.fill(bytes);
-    if (!bytes.empty()) bytes[0] = static_cast<std::byte>(random.below(6));
+    if (!bytes.empty()) bytes[0] = static_cast<std::byte>(random.below(7));
     if (bytes.size() > 43) bytes[40] = bytes[41] = bytes[42] = std::byte{0};
-    Session session(usual, usual);
+    if (bytes.size() > 23) bytes[20] = bytes[21] = bytes[22] = std::byte{0};
+    Session session(joining, joining);
     (void)session.on_frame(bytes, 0);
     (void)read_greeting(bytes);
     (void)Rejection::parse(bytes);
@@ -380,6 +551,41 @@ TEST(Frames, ComeBackAsTheyWere) {
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(Frame::parse(Bytes(bytes).first(length))) << length;
   }
+}
+
+TEST(Frames, JoinedOnesComeBackAsTheyWere) {
+  Frame frame = frame_of(Kind::joined);
+  ASSERT_TRUE(frame.join({7, 0x0102030405060708, true, 3, 0}, 100));
+  ASSERT_TRUE(frame.join({8, 9, false, 0, 0}, 100));
+  ASSERT_TRUE(frame.join({10, 11, false, 28, 0}, 100));
+  EXPECT_FALSE(frame.join({}, 100));
+  const auto bytes = bytes_of(frame);
+  EXPECT_EQ(bytes.size(), 100U);
+  EXPECT_EQ(bytes[0], std::byte{5});
+  EXPECT_EQ(load_be<std::uint32_t>(&bytes[16]), 7U);
+  EXPECT_EQ(load_be<std::uint32_t>(&bytes[20]), 0x80000003U);
+  EXPECT_EQ(load_be<std::uint64_t>(&bytes[24]), 0x0102030405060708U);
+  EXPECT_EQ(load_be<std::uint32_t>(&bytes[32]), 0xEEEEEE00U) << "the payload is the caller's";
+  EXPECT_EQ(load_be<std::uint32_t>(&bytes[36]), 0U) << "nobody's memory travels along";
+  EXPECT_EQ(load_be<std::uint32_t>(&bytes[40]), 8U);
+  const auto back = Frame::parse(bytes);
+  ASSERT_TRUE(back);
+  ASSERT_EQ(back->parts.size(), 3U);
+  EXPECT_EQ(back->parts[0].tag, 0x0102030405060708U);
+  EXPECT_TRUE(back->parts[0].confirm);
+  EXPECT_FALSE(back->parts[1].confirm);
+  EXPECT_EQ(back->parts[1].bytes, 0U);
+  EXPECT_EQ(back->parts[2].offset, 72U);
+  EXPECT_EQ(back->parts[2].bytes, 28U);
+}
+
+TEST(Greetings, SayWhetherFramesMayBeJoined) {
+  auto bytes = Greeting{joining, {}}.to_bytes();
+  EXPECT_EQ(bytes[5], std::byte{1});
+  bytes[5] = std::byte{0xFF};  // flags that we do not know are ignored
+  EXPECT_EQ(read_greeting(bytes).greeting->terms, joining);
+  bytes[5] = std::byte{0xFE};
+  EXPECT_EQ(read_greeting(bytes).greeting->terms, usual);
 }
 
 TEST(Greetings, ComeBackAsTheyWereWithBytesBehind) {

@@ -150,6 +150,7 @@ struct Options {
 struct Statistics {
   std::uint64_t messages_sent = 0;  // that have become `sent`
   std::uint64_t bytes_sent = 0;
+  std::uint64_t frames_sent = 0;        // that carried messages; short ones that wait share one
   std::uint64_t messages_received = 0;  // handed over
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_waiting = 0;  // to be sent

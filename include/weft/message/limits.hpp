@@ -15,8 +15,9 @@ struct Limits {
   // Up to here a message goes by Send, and each receive has so much room; longer ones stay where
   // they are until the receiver reads them. The smaller one of both ends' holds.
   std::uint32_t eager_bytes = 8192;
-  // Messages that a peer may have under way before we have handed them over; it waits for more.
-  // Each costs a receive of `eager_bytes` for each connection, in memory that is not touched before
+  // Frames that a peer may have under way before we have handed over what is in them; it waits for
+  // more. A frame is one message, or several short ones that have waited together. Each costs a
+  // receive of `eager_bytes` for each connection, in memory that is not touched before
   // it is used. 1 to 32767.
   std::uint16_t credits = 32;
   // Messages and bytes of one connection that wait to be sent; beyond is EAGAIN, and `writable`

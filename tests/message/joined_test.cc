@@ -1,0 +1,209 @@
+// Short messages that wait together: one frame for several, and nobody can tell.
+#include <algorithm>
+
+#include "message/frame.h"
+#include "message/scripted_peer.h"
+#include "message/sides.h"
+
+namespace weft::message::testing {
+namespace {
+
+using detail::Frame;
+using detail::Kind;
+
+// From one callback: everything that is sent in it leaves at its end.
+void send_in_one_turn(Sides& sides, const std::function<void(Connection&)>& send) {
+  bool done = false;
+  Handlers handlers = sides.a_log.handlers();
+  handlers.message = [&, send](Connection& connection, Received&) {
+    send(connection);
+    done = true;
+  };
+  sides.a.set_handlers(std::move(handlers));
+  sides.b.send("now");
+  sides.wait([&] { return done; });
+}
+
+TEST(Joined, ManyShortMessagesBetweenLongOnesAreInOrderAndFewFrames) {
+  Sides sides;
+  std::vector<std::string> expected;
+  send_in_one_turn(sides, [&](Connection& connection) {
+    for (std::uint64_t i = 0; i < 900; ++i) {
+      const std::size_t bytes = i % 100 == 50 ? 20'000 + i : i % 100 == 51 ? 8192 : i % 70;
+      expected.push_back(text_of(pattern(bytes, i + 1)));
+      EXPECT_TRUE(connection.send(expected.back(), {.tag = i, .confirm = i % 3 == 0}));
+    }
+  });
+  sides.wait(
+      [&] { return sides.b_log.texts.size() == 900 && sides.a_log.delivered.size() == 300; });
+  EXPECT_TRUE(sides.b_log.texts == expected);
+  sides.wait([&] { return sides.a_log.sent.size() == 900; });
+  EXPECT_LT(sides.a.statistics().frames_sent, 60U);
+  EXPECT_EQ(sides.a.statistics().messages_sent, 900U);
+}
+
+TEST(Joined, AMessageWithNothingBeforeItDoesNotWait) {
+  Sides sides;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    sides.a.send("alone");
+    // It has left: the loop was not asked to do anything.
+    EXPECT_EQ(sides.a.statistics().frames_sent, i + 1);
+    EXPECT_EQ(sides.a.statistics().messages_waiting, 0U);
+  }
+  sides.wait([&] { return sides.b_log.texts.size() == 5; });
+}
+
+TEST(Joined, PiecesOfTheUsersMemoryAreJoined) {
+  Sides sides;
+  auto data = pattern(1000);
+  const auto region = sides.a.domain().register_memory(std::span(data));
+  send_in_one_turn(sides, [&](Connection& connection) {
+    for (std::size_t i = 0; i < 50; ++i) {
+      const std::array pieces{region.slice(i, 3), region.slice(0, 0), region.slice(500 + i, i)};
+      EXPECT_TRUE(connection.send(pieces));
+    }
+  });
+  sides.wait([&] { return sides.b_log.texts.size() == 50; });
+  const std::string all = text_of(data);
+  for (std::size_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(sides.b_log.texts[i], all.substr(i, 3) + all.substr(500 + i, i));
+  }
+  EXPECT_LT(sides.a.statistics().frames_sent, 5U);
+}
+
+// Of those that came in one receive some are kept, first, last, and in between.
+TEST(Joined, WhatIsKeptOfAFrameStaysAsItWas) {
+  std::vector<Buffer> kept;
+  std::uint64_t seen = 0;
+  {
+    Limits limits;
+    limits.credits = 3;
+    Sides sides(limits, {}, [&](Handlers& handlers) {
+      handlers.message = [&](Connection&, Received& got) {
+        if (seen++ % 7 == 0) kept.push_back(got.keep());
+      };
+    });
+    for (int round = 0; round < 4; ++round) {
+      send_in_one_turn(sides, [&](Connection& connection) {
+        for (std::uint64_t i = 0; i < 350; ++i) {
+          EXPECT_TRUE(connection.send(pattern(40, round * 350 + i + 1)));
+        }
+      });
+      sides.wait([&] { return seen == (round + 1) * 350U; });
+    }
+  }
+  ASSERT_EQ(kept.size(), 200U);
+  for (std::uint64_t i = 0; i < kept.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(kept[i].bytes(), pattern(40, i * 7 + 1)));
+  }
+}
+
+TEST(Joined, TheyMayBeTakenOneByOne) {
+  Limits limits;
+  limits.credits = 2;
+  Sides sides(limits, {}, [](Handlers& handlers) { handlers.message = nullptr; });
+  send_in_one_turn(sides, [&](Connection& connection) {
+    for (std::uint64_t i = 0; i < 500; ++i) {
+      EXPECT_TRUE(connection.send(pattern(60, i + 1), {.tag = i, .confirm = true}));
+    }
+  });
+  std::vector<Received> taken;
+  sides.wait([&] {
+    while (auto got = sides.b.receive()) {
+      EXPECT_EQ(got->tag(), taken.size());
+      taken.push_back(std::move(*got));
+    }
+    return taken.size() == 500;
+  });
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    EXPECT_TRUE(std::ranges::equal(taken[i].bytes(), pattern(60, i + 1)));
+  }
+  sides.wait([&] { return sides.a_log.delivered.size() == 500; });
+}
+
+TEST(Joined, ADisconnectInTheMiddleOfAFrameEndsItThere) {
+  Sides sides({}, {}, [](Handlers& handlers) {
+    handlers.message = [count = 0](Connection& from, Received&) mutable {
+      if (++count == 30) from.disconnect();
+      EXPECT_LE(count, 30);
+    };
+  });
+  std::vector<Sending> messages;
+  send_in_one_turn(sides, [&](Connection& connection) {
+    for (std::uint64_t i = 0; i < 400; ++i) {
+      messages.push_back(connection.send("x", {.tag = i, .confirm = true}));
+    }
+  });
+  sides.wait([&] { return sides.a_log.endings.size() == 1; });
+  std::size_t delivered = 0;
+  for (const auto& message : messages) {
+    EXPECT_NE(message.status(), Status::waiting);
+    delivered += message.status() == Status::delivered;
+  }
+  EXPECT_LE(delivered, 30U);
+  EXPECT_EQ(sides.a_log.delivered.size(), delivered);
+  EXPECT_EQ(sides.a_log.failed.size(), 400 - delivered);
+}
+
+// --- A peer that is none of ours -----------------------------------------------------------------
+
+// What a scripted peer's frame does to a connection: the messages that were handed over, and the
+// error.
+struct Outcome {
+  std::vector<std::string> texts;
+  std::vector<int> errors;
+};
+
+Outcome outcome_of(const std::vector<std::byte>& frame) {
+  EventLoop loop;
+  Log log;
+  const auto listener =
+      loop.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(log.handlers()); });
+  ScriptedPeer peer([&] { loop.step(1ms); });
+  peer.connect(listener.port());
+  until(loop, [&] { return log.established == 1; });
+  peer.send(frame);
+  until(loop, [&] { return log.endings.size() + log.texts.size() > 0; });
+  return {log.texts, log.error_numbers};
+}
+
+std::vector<std::byte> joined_frame(const std::vector<std::string>& texts) {
+  Frame frame;
+  frame.kind = Kind::joined;
+  for (const auto& text : texts) EXPECT_TRUE(frame.join({0, 0, false, text.size(), 0}, 8000));
+  std::vector<std::byte> bytes(8000);
+  bytes.resize(frame.encode(bytes));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::memcpy(&bytes[frame.parts[i].offset], texts[i].data(), texts[i].size());
+  }
+  return bytes;
+}
+
+TEST(JoinedFromAStranger, IsTakenApart) {
+  const auto got = outcome_of(joined_frame({"one", "", "three"}));
+  EXPECT_EQ(got.texts, (std::vector<std::string>{"one", "", "three"}));
+  EXPECT_TRUE(got.errors.empty());
+}
+
+TEST(JoinedFromAStranger, ThatIsMalformedEndsTheConnection) {
+  const auto refused = [](const std::vector<std::byte>& frame) {
+    const auto got = outcome_of(frame);
+    EXPECT_EQ(got.errors, std::vector<int>{EPROTO});
+    EXPECT_TRUE(got.texts.empty());
+  };
+  auto frame = joined_frame({"one", "two"});
+  frame.resize(16);
+  refused(frame);  // without a message
+  frame = joined_frame({"one", "two"});
+  frame.pop_back();
+  refused(frame);  // the last is cut
+  frame = joined_frame({"one", "two"});
+  store_be(&frame[20], std::uint32_t{0x7FFFFFFF});
+  refused(frame);  // beyond the end
+  frame = joined_frame(std::vector<std::string>(256));
+  frame.resize(frame.size() + 16);
+  refused(frame);  // too many
+}
+
+}  // namespace
+}  // namespace weft::message::testing
