@@ -60,7 +60,7 @@ class Client {
 };
 
 TEST_P(FabricPoll, EverythingArrivesAndFewWakeUpsAreForNothing) {
-  constexpr std::size_t total = 16 * 1024 * 1024;
+  constexpr std::size_t total = 64 * 1024 * 1024;
   Sides sides(GetParam());
   auto bytes = test::pattern(total);
   int sender_idle = 0;
