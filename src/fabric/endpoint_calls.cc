@@ -1,13 +1,12 @@
 #include "fabric/endpoint_calls.h"
 
 #include <rdma/fi_atomic.h>
-#include <rdma/fi_cm.h>
 #include <rdma/fi_collective.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-#include "fabric/answer.h"
+#include "fabric/calls.h"
 #include "fabric/endpoint.h"
 #include "fabric/options.h"
 
@@ -19,16 +18,6 @@ Endpoint& of(fid_ep* endpoint) {
 }
 
 // --- fi_endpoint(3) ------------------------------------------------------------------------------
-
-int close_endpoint(fid* handle) {
-  delete &object_of<Endpoint>(handle);
-  return 0;
-}
-
-int bind(fid* handle, fid* other, std::uint64_t flags) {
-  if (!other || other->fclass != FI_CLASS_EQ || flags != 0) return -FI_EINVAL;
-  return object_of<Endpoint>(handle).bind(object_of<EventQueue>(other));
-}
 
 int control(fid* handle, int command, void* argument) {
   auto& endpoint = object_of<Endpoint>(handle);
@@ -53,16 +42,6 @@ int set_option(fid_t handle, int level, int name, const void* value, std::size_t
 
 // --- fi_cm(3) ------------------------------------------------------------------------------------
 
-int set_name(fid_t handle, void* address, std::size_t bytes) {
-  const auto read = read_address(address, bytes);
-  return read ? object_of<Endpoint>(handle).set_address(*read) : -FI_EINVAL;
-}
-
-int get_name(fid_t handle, void* address, std::size_t* bytes) {
-  const auto name = object_of<Endpoint>(handle).address();
-  return name ? give_address(*name, address, bytes) : -FI_EADDRNOTAVAIL;
-}
-
 int get_peer(fid_ep* endpoint, void* address, std::size_t* bytes) {
   const auto peer = of(endpoint).peer_address();
   return peer ? give_address(*peer, address, bytes) : -FI_ENOTCONN;
@@ -82,39 +61,18 @@ int shut_down(fid_ep* endpoint, std::uint64_t flags) {
 
 // --- The tables ----------------------------------------------------------------------------------
 
-fi_ops endpoint_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = guarded<close_endpoint>,
-    .bind = guarded<bind>,
-    .control = guarded<control>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops fid_ops = endpoint_fid_ops<Endpoint>(guarded<control>);
 
-fi_ops_ep endpoint_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = lacking<decltype(fi_ops_ep::cancel)>,
-    .getopt = guarded<get_option>,
-    .setopt = guarded<set_option>,
-    .tx_ctx = lacking<decltype(fi_ops_ep::tx_ctx)>,
-    .rx_ctx = lacking<decltype(fi_ops_ep::rx_ctx)>,
-    .rx_size_left = lacking<decltype(fi_ops_ep::rx_size_left)>,
-    .tx_size_left = lacking<decltype(fi_ops_ep::tx_size_left)>,
-};
+constinit fi_ops_ep endpoint_ops = option_ops(guarded<get_option>, guarded<set_option>);
 
-fi_ops_cm endpoint_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = guarded<set_name>,
-    .getname = guarded<get_name>,
-    .getpeer = guarded<get_peer>,
-    .connect = guarded<connect>,
-    .listen = lacking<decltype(fi_ops_cm::listen)>,
-    .accept = guarded<accept>,
-    .reject = lacking<decltype(fi_ops_cm::reject)>,
-    .shutdown = guarded<shut_down>,
-    .join = lacking<decltype(fi_ops_cm::join)>,
-};
+constinit fi_ops_cm cm_ops = [] {
+  fi_ops_cm ops = name_ops<Endpoint>();
+  ops.getpeer = guarded<get_peer>;
+  ops.connect = guarded<connect>;
+  ops.accept = guarded<accept>;
+  ops.shutdown = guarded<shut_down>;
+  return ops;
+}();
 
 fi_ops_rma no_rma_ops = {
     .size = sizeof(fi_ops_rma),
@@ -177,9 +135,9 @@ fi_ops_collective no_collective_ops = {
 }  // namespace
 
 fid_ep handle_of_endpoint(void* context) {
-  return {.fid = {FI_CLASS_EP, context, &endpoint_fid_ops},
+  return {.fid = {FI_CLASS_EP, context, &fid_ops},
           .ops = &endpoint_ops,
-          .cm = &endpoint_cm_ops,
+          .cm = &cm_ops,
           .msg = &message_ops,
           .rma = &no_rma_ops,
           .tagged = &no_tagged_ops,

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "fabric/answer.h"
+#include "fabric/calls.h"
 #include "fabric/endpoint.h"
 #include "fabric/options.h"
 
@@ -102,30 +102,10 @@ std::optional<Notice> PassiveEndpoint::notice_of(stream::Event event) {
 
 namespace {
 
-int close_endpoint(fid* handle) {
-  delete &object_of<PassiveEndpoint>(handle);
-  return 0;
-}
-
-int bind(fid* handle, fid* other, std::uint64_t flags) {
-  if (!other || other->fclass != FI_CLASS_EQ || flags != 0) return -FI_EINVAL;
-  return object_of<PassiveEndpoint>(handle).bind(object_of<EventQueue>(other));
-}
-
 int control(fid* handle, int command, void* argument) {
   if (command != FI_BACKLOG) return -FI_ENOSYS;
   if (!argument) return -FI_EINVAL;
   return object_of<PassiveEndpoint>(handle).set_backlog(*static_cast<const int*>(argument));
-}
-
-int set_name(fid_t handle, void* address, std::size_t bytes) {
-  const auto read = read_address(address, bytes);
-  return read ? object_of<PassiveEndpoint>(handle).set_address(*read) : -FI_EINVAL;
-}
-
-int get_name(fid_t handle, void* address, std::size_t* bytes) {
-  const auto name = object_of<PassiveEndpoint>(handle).address();
-  return name ? give_address(*name, address, bytes) : -FI_EADDRNOTAVAIL;
 }
 
 int listen(fid_pep* endpoint) {
@@ -147,44 +127,21 @@ int set_option(fid_t /*handle*/, int /*level*/, int /*name*/, const void* /*valu
   return -FI_ENOPROTOOPT;
 }
 
-fi_ops passive_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = guarded<close_endpoint>,
-    .bind = guarded<bind>,
-    .control = guarded<control>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops fid_ops = endpoint_fid_ops<PassiveEndpoint>(guarded<control>);
 
-fi_ops_ep passive_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = lacking<decltype(fi_ops_ep::cancel)>,
-    .getopt = guarded<get_option>,
-    .setopt = set_option,
-    .tx_ctx = lacking<decltype(fi_ops_ep::tx_ctx)>,
-    .rx_ctx = lacking<decltype(fi_ops_ep::rx_ctx)>,
-    .rx_size_left = lacking<decltype(fi_ops_ep::rx_size_left)>,
-    .tx_size_left = lacking<decltype(fi_ops_ep::tx_size_left)>,
-};
+constinit fi_ops_ep passive_ops = option_ops(guarded<get_option>, set_option);
 
-fi_ops_cm passive_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = guarded<set_name>,
-    .getname = guarded<get_name>,
-    .getpeer = lacking<decltype(fi_ops_cm::getpeer)>,
-    .connect = lacking<decltype(fi_ops_cm::connect)>,
-    .listen = guarded<listen>,
-    .accept = lacking<decltype(fi_ops_cm::accept)>,
-    .reject = guarded<reject>,
-    .shutdown = lacking<decltype(fi_ops_cm::shutdown)>,
-    .join = lacking<decltype(fi_ops_cm::join)>,
-};
+constinit fi_ops_cm cm_ops = [] {
+  fi_ops_cm ops = name_ops<PassiveEndpoint>();
+  ops.listen = guarded<listen>;
+  ops.reject = guarded<reject>;
+  return ops;
+}();
 
 }  // namespace
 
 PassiveEndpoint::PassiveEndpoint(Fabric& fabric, const fi_info& info, void* context)
-    : fid_pep{{FI_CLASS_PEP, context, &passive_fid_ops}, &passive_ops, &passive_cm_ops},
+    : fid_pep{{FI_CLASS_PEP, context, &fid_ops}, &passive_ops, &cm_ops},
       fabric_(fabric),
       use_(fabric.users()),
       info_(copy_of(info)),
