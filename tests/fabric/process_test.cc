@@ -1,59 +1,14 @@
 // The greeting between two processes, each a program of libfabric alone.
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "fabric/sides.h"
-
-extern char** environ;
+#include "support/program.h"
 
 namespace weft::fabric {
 namespace {
 
 // tests/fabric/greeting.cc with these arguments.
-class Greeting {
- public:
-  explicit Greeting(std::vector<std::string> arguments) {
-    int ends[2];
-    EXPECT_EQ(pipe(ends), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    arguments.insert(arguments.begin(), WEFT_FABRIC_GREETING);
-    std::vector<char*> words;
-    for (auto& argument : arguments) words.push_back(argument.data());
-    words.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, words[0], &actions, nullptr, words.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    output_ = fdopen(ends[0], "r");
-  }
-  ~Greeting() {
-    if (pid_ > 0) (void)status();
-    std::fclose(output_);
-  }
-  Greeting(const Greeting&) = delete;
-  Greeting& operator=(const Greeting&) = delete;
-
-  [[nodiscard]] std::string line() {
-    char text[200] = "";
-    if (!std::fgets(text, sizeof text, output_)) return {};
-    return std::string(text, std::string_view(text).find('\n'));
-  }
-  // Waits for its end.
-  [[nodiscard]] int status() {
-    int status = -1;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return status;
-  }
-
- private:
-  pid_t pid_ = 0;
-  FILE* output_ = nullptr;
+struct Greeting : test::Program {
+  explicit Greeting(std::vector<std::string> arguments)
+      : Program(WEFT_FABRIC_GREETING, std::move(arguments)) {}
 };
 
 class FabricProcesses : public BothProtocols {};

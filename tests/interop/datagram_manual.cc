@@ -18,20 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "interop/need.h"
+
 namespace {
-
-void need_true(bool holds, const char* what, int line) {
-  if (holds) return;
-  std::printf("line %d: %s (errno: %s)\n", line, what, std::strerror(errno));
-  std::exit(1);
-}
-
-#define NEED(what) need_true((what), #what, __LINE__)
-#define NEED_ERROR(call, error)                                   \
-  do {                                                            \
-    errno = 0;                                                    \
-    need_true((call) == -1 && errno == (error), #call, __LINE__); \
-  } while (false)
 
 constexpr int patience_ms = 60'000;
 

@@ -1,60 +1,28 @@
 // Streams between two processes, and what is left when one of them stops or dies.
 #include <signal.h>
-#include <spawn.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "stream/sides.h"
-
-extern char** environ;
+#include "support/program.h"
 
 namespace weft::stream {
 namespace {
 
-// tests/stream/peer.cc with these arguments; killed at the end.
-class Peer {
+// tests/stream/peer.cc with these arguments, which prints its port first; killed at the end.
+class Peer : public test::Program {
  public:
-  explicit Peer(std::vector<std::string> arguments) {
-    int ends[2];
-    EXPECT_EQ(pipe(ends), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    std::string program = WEFT_STREAM_PEER;
-    std::vector<char*> words{program.data()};
-    for (auto& argument : arguments) words.push_back(argument.data());
-    words.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, words.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    output_ = fdopen(ends[0], "r");
-    port_ = static_cast<std::uint16_t>(std::atoi(line().c_str()));
-  }
-  ~Peer() {
-    signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    std::fclose(output_);
-  }
+  explicit Peer(std::vector<std::string> arguments)
+      : Program(WEFT_STREAM_PEER, std::move(arguments)),
+        port_(static_cast<std::uint16_t>(std::atoi(line().c_str()))) {}
+  ~Peer() { signal(SIGKILL); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  void signal(int number) const { kill(pid_, number); }
-  // Of its output, without its end; empty where there is no more.
-  [[nodiscard]] std::string line() {
-    char text[200] = "";
-    if (!std::fgets(text, sizeof text, output_)) return {};
-    return std::string(text, std::string_view(text).find('\n'));
-  }
   [[nodiscard]] Address address() const { return {"127.0.0.1", port_}; }
 
  private:
-  pid_t pid_ = 0;
-  FILE* output_ = nullptr;
-  std::uint16_t port_ = 0;
+  std::uint16_t port_;
 };
 
 class Processes : public BothVariants {};
