@@ -1,0 +1,127 @@
+// What the kernel's poll and epoll say of a shadow.
+#include "interpose/shadow.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+
+namespace weft::interpose {
+namespace {
+
+struct Seen {
+  explicit Seen(int type = 0) : shadow(type, fd) {}
+  ~Seen() { close(fd); }
+  Seen(const Seen&) = delete;
+  Seen& operator=(const Seen&) = delete;
+
+  [[nodiscard]] short events() const {
+    pollfd entry{fd, POLLIN | POLLOUT | POLLRDHUP, 0};
+    EXPECT_GE(poll(&entry, 1, 0), 0);
+    return entry.revents;
+  }
+
+  int fd = -1;  // the program's
+  Shadow shadow;
+};
+
+TEST(Shadow, IsReadableAndWritableAsItIsTold) {
+  Seen seen;
+  EXPECT_EQ(seen.events(), POLLOUT);
+  for (int turn = 0; turn < 3; ++turn) {
+    seen.shadow.set_readable(true);
+    seen.shadow.set_readable(true);
+    EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+    seen.shadow.set_writable(false);
+    EXPECT_EQ(seen.events(), POLLIN);
+    seen.shadow.set_readable(false);
+    EXPECT_EQ(seen.events(), 0);
+    seen.shadow.set_writable(true);
+    EXPECT_EQ(seen.events(), POLLOUT);
+  }
+}
+
+TEST(Shadow, EndsForReadingThenForBoth) {
+  Seen seen;
+  seen.shadow.end();
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP);
+  seen.shadow.hang_up();
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP | POLLHUP);
+  seen.shadow.set_writable(false);  // nothing changes any more
+  seen.shadow.set_readable(false);
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP | POLLHUP);
+  EXPECT_FALSE(seen.shadow.usable());
+}
+
+TEST(Shadow, AFailureIsAnError) {
+  Seen seen;
+  seen.shadow.fail();
+  EXPECT_TRUE(seen.events() & POLLERR);
+  EXPECT_TRUE(seen.events() & POLLHUP);
+}
+
+TEST(Shadow, WhoWaitsForEdgesIsToldOnceMore) {
+  Seen seen;
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = seen.fd}};
+  ASSERT_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, seen.fd, &event), 0);
+  const auto edges = [&] { return epoll_wait(epoll, &event, 1, 0); };
+  EXPECT_EQ(edges(), 0);
+  seen.shadow.renew_readable();  // it is not
+  EXPECT_EQ(edges(), 0);
+  seen.shadow.set_readable(true);
+  EXPECT_EQ(edges(), 1);
+  EXPECT_EQ(edges(), 0);
+  seen.shadow.renew_readable();
+  EXPECT_EQ(edges(), 1);
+  EXPECT_EQ(edges(), 0);
+  seen.shadow.set_readable(false);
+  EXPECT_EQ(seen.events() & POLLIN, 0) << "the renewed byte has gone too";
+  close(epoll);
+}
+
+TEST(Shadow, WaitsAsTheProgramHasSaidItWould) {
+  Seen seen;
+  EXPECT_EQ(seen.shadow.await_writable(-1), 0);
+  seen.shadow.set_writable(false);
+  EXPECT_EQ(seen.shadow.await_writable(1), EAGAIN);
+  const timeval soon{0, 1000};
+  seen.shadow.set_receive_timeout(&soon, sizeof soon);
+  EXPECT_EQ(seen.shadow.await_readable(), EAGAIN);
+  seen.shadow.set_readable(true);
+  EXPECT_EQ(seen.shadow.await_readable(), 0);
+}
+
+TEST(Shadow, KeepsTheFlagsOfTheProgramsDescriptor) {
+  const Seen plain;
+  EXPECT_EQ(fcntl(plain.fd, F_GETFD), 0);
+  EXPECT_EQ(fcntl(plain.fd, F_GETFL) & O_NONBLOCK, 0);
+  const Seen flagged(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  EXPECT_EQ(fcntl(flagged.fd, F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(fcntl(flagged.fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+}
+
+TEST(Shadow, AsAPipeItCarriesNothingButTheProgramsBytes) {
+  Seen seen(SOCK_NONBLOCK);
+  seen.shadow.set_readable(true);
+  seen.shadow.set_writable(false);
+  const Descriptor other = seen.shadow.become_pipe();
+  EXPECT_EQ(seen.events(), POLLOUT);
+  ASSERT_EQ(write(seen.fd, "out", 3), 3);
+  ASSERT_EQ(write(other.get(), "in", 2), 2);
+  std::array<char, 10> got{};
+  EXPECT_EQ(read(other.get(), got.data(), got.size()), 3);
+  EXPECT_EQ(std::string(got.data(), 3), "out");
+  EXPECT_EQ(read(seen.fd, got.data(), got.size()), 2);
+  EXPECT_EQ(std::string(got.data(), 2), "in");
+  EXPECT_EQ(fcntl(other.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+}  // namespace
+}  // namespace weft::interpose
