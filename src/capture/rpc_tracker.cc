@@ -261,8 +261,11 @@ void RpcTracker::Work::on_header(const Origin& origin, State& state,
   } else if (view.procedure() != RpcRdmaProcedure::error) {
     kind = kind_of(state, origin, message, xid, body);
   }
-  if (kind == wire::RpcKind::call) on_call(origin, state, std::move(message), xid, body);
-  if (kind == wire::RpcKind::reply) on_reply(origin, state, std::move(message), view, body);
+  if (kind == wire::RpcKind::call) {
+    on_call(origin, state, std::move(message), xid, body);
+  } else if (kind == wire::RpcKind::reply) {
+    on_reply(origin, state, std::move(message), view, body);
+  }
 }
 
 }  // namespace weft::capture

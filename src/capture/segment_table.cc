@@ -54,10 +54,10 @@ Segment* SegmentTable::find(std::uint32_t handle) {
 Segment* SegmentTable::find(std::uint32_t handle, std::uint64_t address) {
   const auto found = by_handle_.find(handle);
   if (found == by_handle_.end()) return nullptr;
-  for (auto at = found->second.rbegin(); at != found->second.rend(); ++at) {
-    if ((*at)->contains(address)) return &**at;
-  }
-  return nullptr;
+  const auto& segments = found->second;
+  const auto latest = std::find_if(segments.rbegin(), segments.rend(),
+                                   [address](const auto& one) { return one->contains(address); });
+  return latest == segments.rend() ? nullptr : &**latest;
 }
 
 Segment* SegmentTable::find(const wire::RdmaSegment& target, CallNumber call) {
