@@ -15,6 +15,15 @@ struct SegmentTableTest : testing::Test {
   SegmentTable& table = model.memory_of(0, Side::a);
 };
 
+// More than a machine of 32 bits has addresses: a number that must not be cut to 0 there.
+TEST(Reassembly, ALargeBudgetIsNeverCut) {
+  Reassembly model(std::uint64_t{1} << 32);
+  SegmentTable& table = model.memory_of(0, Side::a);
+  Segment* segment = table.add({{.handle = 7, .length = 100, .offset = 0}}).segment;
+  table.place(7, 0, pattern(100));
+  EXPECT_EQ(segment->take(), Assembled(pattern(100)));
+}
+
 TEST_F(SegmentTableTest, AddsFindsUpdatesAndRemoves) {
   const auto first = table.add({{.handle = 7, .length = 100, .offset = 1000}});
   EXPECT_FALSE(first.known);

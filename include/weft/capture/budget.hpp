@@ -1,13 +1,19 @@
 // A common limit on memory that many small holders share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace weft::capture {
 
 class Budget {
  public:
-  explicit Budget(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  // More than the machine has addresses means all of them.
+  explicit Budget(std::uint64_t limit_bytes)
+      : limit_bytes_(static_cast<std::size_t>(
+            std::min<std::uint64_t>(limit_bytes, std::numeric_limits<std::size_t>::max()))) {}
 
   // False: there is not as much left, and nothing was taken.
   [[nodiscard]] bool take(std::size_t bytes) {

@@ -19,8 +19,7 @@ class Reassembly {
   // size.
   static constexpr std::uint64_t default_budget_bytes = 256U << 20;
 
-  explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes)
-      : budget_(static_cast<std::size_t>(budget_bytes)) {}
+  explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes) : budget_(budget_bytes) {}
   Reassembly(const Reassembly&) = delete;
   Reassembly& operator=(const Reassembly&) = delete;
 
