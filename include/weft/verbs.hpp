@@ -16,6 +16,7 @@
 #include "weft/verbs/endpoint.hpp"
 #include "weft/verbs/gid.hpp"
 #include "weft/verbs/memory.hpp"
+#include "weft/verbs/memory_window.hpp"
 #include "weft/verbs/post.hpp"
 #include "weft/verbs/queue_pair.hpp"
 #include "weft/verbs/queue_pair_builder.hpp"

@@ -72,7 +72,7 @@ Backend Context::backend() const {
 }
 
 std::string Context::device_name() const {
-  return state_->table.get_device_name(raw_->device);
+  return state_->device_name();
 }
 
 ibv_device_attr Context::query() const {

@@ -6,8 +6,10 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "provider/table.h"
@@ -38,6 +40,9 @@ struct ContextState {
   ContextState(const ContextState&) = delete;
   ContextState& operator=(const ContextState&) = delete;
 
+  // For messages.
+  [[nodiscard]] std::string device_name() const { return table.get_device_name(raw->device); }
+
   const Table& table;
   Backend backend;
   ibv_context* raw;
@@ -65,6 +70,24 @@ struct MemoryState {
   std::shared_ptr<DomainState> domain;
   ibv_mr* raw;
   std::vector<std::byte> own;  // empty where the memory is the user's
+};
+
+struct MemoryWindowState {
+  MemoryWindowState(std::shared_ptr<DomainState> from, ibv_mw* made)
+      : domain(std::move(from)), raw(made) {}
+  ~MemoryWindowState() { ibv_dealloc_mw(raw); }
+  MemoryWindowState(const MemoryWindowState&) = delete;
+  MemoryWindowState& operator=(const MemoryWindowState&) = delete;
+
+  // A region cannot be deregistered while a window is bound to it, and nobody is told when the next
+  // bind, or none, has taken its place.
+  void keep(const std::shared_ptr<MemoryState>& region) {
+    if (std::ranges::find(regions, region) == regions.end()) regions.push_back(region);
+  }
+
+  std::shared_ptr<DomainState> domain;
+  std::vector<std::shared_ptr<MemoryState>> regions;  // that it was ever bound to
+  ibv_mw* raw;
 };
 
 struct ChannelState {

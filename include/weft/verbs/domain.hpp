@@ -9,6 +9,7 @@
 #include "weft/export.hpp"
 #include "weft/verbs/address_handle.hpp"
 #include "weft/verbs/memory.hpp"
+#include "weft/verbs/memory_window.hpp"
 #include "weft/verbs/shared_receive_queue.hpp"
 
 namespace weft::verbs {
@@ -38,6 +39,8 @@ class ProtectionDomain {
                                                Access access = Access::local) const {
     return TypedRegion<T>(register_bytes(std::as_writable_bytes(memory), access));
   }
+  // ibv_alloc_mw(3). Opens nothing before it is bound.
+  [[nodiscard]] WEFT_API MemoryWindow allocate_window(ibv_mw_type type = IBV_MW_TYPE_1) const;
   // A queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD, on `port`.
   [[nodiscard]] WEFT_API QueuePairBuilder queue_pair(const CompletionQueue& send,
                                                      const CompletionQueue& receive,

@@ -28,6 +28,7 @@ enum class Access : unsigned {
   remote_read_write = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
   all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
         IBV_ACCESS_REMOTE_ATOMIC,
+  bindable = IBV_ACCESS_MW_BIND,  // memory windows may open parts of it; to be combined with others
 };
 [[nodiscard]] constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -68,6 +69,7 @@ class MemoryRegion {
 
  protected:
   friend class ProtectionDomain;
+  friend class QueuePair;
   WEFT_API explicit MemoryRegion(std::shared_ptr<detail::MemoryState> state);
 
  private:

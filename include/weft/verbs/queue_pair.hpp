@@ -11,6 +11,7 @@
 #include "weft/counters.hpp"
 #include "weft/export.hpp"
 #include "weft/verbs/endpoint.hpp"
+#include "weft/verbs/memory_window.hpp"
 #include "weft/verbs/post.hpp"
 #include "weft/verbs/slice.hpp"
 
@@ -129,6 +130,18 @@ class QueuePair {
     request.wr.atomic = {target.address(), expected, desired, target.rkey()};
     return post(request);
   }
+
+  // Opens a part of a region to the peer, and closes it again: in the order of the other requests,
+  // sending nothing. EINVAL for what is not within the region; a region that forbids it, or a
+  // window of type 2 that is still bound, shows in the completion, IBV_WC_MW_BIND_ERR.
+  [[nodiscard]] WEFT_API int post_bind(MemoryWindow& window, const WindowBinding& binding,
+                                       std::uint64_t id,
+                                       SendFlags flags = SendFlags::signaled) const;
+  [[nodiscard]] WEFT_API int post_unbind(MemoryWindow& window, std::uint64_t id,
+                                         SendFlags flags = SendFlags::signaled) const;
+  // The same by the rkey of a window of type 2.
+  [[nodiscard]] WEFT_API int post_invalidate(std::uint32_t rkey, std::uint64_t id,
+                                             SendFlags flags = SendFlags::signaled) const;
 
   // Several requests with one doorbell.
   template <std::size_t capacity = 32>
