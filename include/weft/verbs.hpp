@@ -14,6 +14,7 @@
 #include "weft/verbs/device.hpp"
 #include "weft/verbs/domain.hpp"
 #include "weft/verbs/endpoint.hpp"
+#include "weft/verbs/extended_completion.hpp"
 #include "weft/verbs/gid.hpp"
 #include "weft/verbs/memory.hpp"
 #include "weft/verbs/memory_window.hpp"

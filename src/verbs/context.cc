@@ -159,6 +159,43 @@ CompletionQueue Context::create_completion_queue(int entries,
   return CompletionQueue(std::move(state));
 }
 
+ExtendedCompletionQueue Context::create_extended_completion_queue(
+    int entries, const ExtendedCompletionQueueOptions& options) const {
+  auto channel = options.channel ? options.channel->state_ : nullptr;
+  auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
+                                                              options.user_context);
+  constexpr std::uint64_t always =
+      IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP;
+  ibv_cq_init_attr_ex attributes{};
+  attributes.cqe = static_cast<std::uint32_t>(entries);
+  attributes.cq_context = state.get();
+  attributes.channel = state->channel ? state->channel->raw : nullptr;
+  attributes.comp_vector = static_cast<std::uint32_t>(options.vector);
+  attributes.wc_flags = always | options.fields;
+  if (options.single_threaded) {
+    attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+  }
+  ibv_cq_ex* made = ibv_create_cq_ex(raw_, &attributes);
+  if (!made) {
+    const int why = errno;
+    fail(why, fmt::format("cannot create a completion queue of {} entries with fields {:#x} on {}",
+                          entries, attributes.wc_flags, device_name()));
+  }
+  state->raw = ibv_cq_ex_to_cq(made);
+  return {CompletionQueue(std::move(state)), attributes.wc_flags};
+}
+
+std::uint64_t Context::query_clock() const {
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  if (const int failed = ibv_query_rt_values_ex(raw_, &values)) {
+    fail(failed, "cannot read the clock of " + device_name());
+  }
+  // Drivers put the whole count into tv_nsec.
+  return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+}
+
 std::optional<AsyncEvent> Context::next_event(Deadline deadline) const {
   detail::set_nonblocking(raw_->async_fd);
   while (true) {

@@ -14,6 +14,7 @@
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/completion.hpp"
 #include "weft/verbs/domain.hpp"
+#include "weft/verbs/extended_completion.hpp"
 #include "weft/verbs/gid.hpp"
 
 namespace weft::verbs {
@@ -87,6 +88,9 @@ class Context {
   [[nodiscard]] WEFT_API PortAttributes query_port(std::uint8_t port = 1) const;
   [[nodiscard]] WEFT_API std::vector<GidEntry> gids() const;                 // of all ports
   [[nodiscard]] WEFT_API Gid query_gid(std::uint8_t port, int index) const;  // ibv_query_gid(3)
+  // The clock of CompletionIteration::timestamp(), in its units (query_extended() says how many
+  // thousand in a second). ibv_query_rt_values_ex(3).
+  [[nodiscard]] WEFT_API std::uint64_t query_clock() const;
   [[nodiscard]] int completion_vectors() const { return raw_->num_comp_vectors; }
 
   // The row to use towards a peer: its numeric address or GID. Prefers the row that the host's
@@ -100,6 +104,10 @@ class Context {
   // for.
   [[nodiscard]] WEFT_API CompletionQueue
   create_completion_queue(int entries, const CompletionQueueOptions& options = {}) const;
+  // ibv_create_cq_ex(3). Error(EOPNOTSUPP) where the device does not have a field that is asked
+  // for.
+  [[nodiscard]] WEFT_API ExtendedCompletionQueue create_extended_completion_queue(
+      int entries, const ExtendedCompletionQueueOptions& options = {}) const;
 
   // Readable while an asynchronous event waits.
   [[nodiscard]] int event_fd() const { return raw_->async_fd; }

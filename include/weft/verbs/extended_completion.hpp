@@ -1,0 +1,150 @@
+// Completion queues that say more: when a completion came, and from where.
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "weft/export.hpp"
+#include "weft/verbs/completion.hpp"
+
+namespace weft::verbs {
+
+// See ibv_create_cq_ex(3).
+struct ExtendedCompletionQueueOptions {
+  const CompletionChannel* channel = nullptr;  // used during the call only
+  int vector = 0;
+  void* user_context = nullptr;  // what CompletionChannel::wait() answers
+  // IBV_WC_EX_WITH_…, to be combined with |. The length, immediate data and both numbers of queue
+  // pairs are always there.
+  std::uint64_t fields = 0;
+  bool single_threaded =
+      false;  // the device takes no lock: one thread uses it, and its queue pairs
+};
+
+class ExtendedCompletionQueue;
+
+// One iteration over what a queue holds: ibv_start_poll(3) to ibv_end_poll(3). It has the queue for
+// itself as long as it lives, and it can be neither copied nor moved.
+//
+//   auto completions = queue.iterate();
+//   while (completions.next()) use(completions.id(), completions.timestamp());
+//
+// The completion that next() has brought is taken off the queue, and can be asked about until
+// next() is called again. Where it is not ok(), only id(), status(), vendor_error() and
+// queue_pair_number() mean anything.
+class CompletionIteration {
+ public:
+  CompletionIteration(const CompletionIteration&) = delete;
+  CompletionIteration& operator=(const CompletionIteration&) = delete;
+  ~CompletionIteration() {
+    if (polling_) ibv_end_poll(raw_);
+    busy_ = false;
+  }
+
+  // Brings the next completion; false where there is none, or failure().
+  [[nodiscard]] bool next() {
+    ibv_poll_cq_attr attributes{};
+    const int failed = polling_ ? ibv_next_poll(raw_) : ibv_start_poll(raw_, &attributes);
+    if (failed == 0) polling_ = true;
+    if (failed != 0 && failed != ENOENT) failure_ = failed;
+    return failed == 0;
+  }
+  // The errno of the device's refusal, which no healthy device has; 0 where the queue was emptied.
+  [[nodiscard]] int failure() const { return failure_; }
+
+  [[nodiscard]] std::uint64_t id() const { return raw_->wr_id; }
+  [[nodiscard]] bool ok() const { return raw_->status == IBV_WC_SUCCESS; }
+  [[nodiscard]] ibv_wc_status status() const { return raw_->status; }
+  [[nodiscard]] std::string_view status_name() const { return verbs::status_name(raw_->status); }
+  [[nodiscard]] std::uint32_t vendor_error() const { return ibv_wc_read_vendor_err(raw_); }
+  [[nodiscard]] ibv_wc_opcode opcode() const { return ibv_wc_read_opcode(raw_); }
+  [[nodiscard]] bool is_receive() const { return (opcode() & IBV_WC_RECV) != 0; }
+  // Of a receive or a read.
+  [[nodiscard]] std::uint32_t size_bytes() const { return ibv_wc_read_byte_len(raw_); }
+  // In host order; nothing where none came.
+  [[nodiscard]] std::optional<std::uint32_t> immediate() const {
+    if (!ok() || !flagged(IBV_WC_WITH_IMM)) return std::nullopt;
+    return ntohl(ibv_wc_read_imm_data(raw_));
+  }
+  // The rkey that a send with invalidate has taken away here.
+  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const {
+    if (!ok() || !flagged(IBV_WC_WITH_INV)) return std::nullopt;
+    return ibv_wc_read_invalidated_rkey(raw_);
+  }
+  [[nodiscard]] std::uint32_t queue_pair_number() const { return ibv_wc_read_qp_num(raw_); }
+  // Of a datagram: who sent it, and whether a GRH stands in the first 40 bytes of the buffer.
+  [[nodiscard]] std::uint32_t source_queue_pair() const { return ibv_wc_read_src_qp(raw_); }
+  [[nodiscard]] bool has_grh() const { return flagged(IBV_WC_GRH); }
+
+  // Each is nothing unless the queue was made with its field. On Ethernet there are no LIDs: 0.
+  [[nodiscard]] std::optional<std::uint32_t> source_lid() const {
+    return read(IBV_WC_EX_WITH_SLID, ibv_wc_read_slid);
+  }
+  [[nodiscard]] std::optional<std::uint8_t> service_level() const {
+    return read(IBV_WC_EX_WITH_SL, ibv_wc_read_sl);
+  }
+  [[nodiscard]] std::optional<std::uint8_t> destination_path_bits() const {
+    return read(IBV_WC_EX_WITH_DLID_PATH_BITS, ibv_wc_read_dlid_path_bits);
+  }
+  // When it came, by the device's clock: Context::query_clock().
+  [[nodiscard]] std::optional<std::uint64_t> timestamp() const {
+    return read(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, ibv_wc_read_completion_ts);
+  }
+  // In nanoseconds since 1970.
+  [[nodiscard]] std::optional<std::uint64_t> wallclock_ns() const {
+    return read(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, ibv_wc_read_completion_wallclock_ns);
+  }
+
+ private:
+  friend class ExtendedCompletionQueue;
+  CompletionIteration(ibv_cq_ex* raw, std::uint64_t fields, bool& busy)
+      : raw_(raw), fields_(fields), busy_(busy) {
+    if (busy) throw std::logic_error("this completion queue is being iterated over already");
+    busy = true;
+  }
+  [[nodiscard]] bool flagged(unsigned flag) const {
+    return (ibv_wc_read_wc_flags(raw_) & flag) != 0;
+  }
+  // Devices have no function for a field that was not asked for.
+  template <typename Value>
+  [[nodiscard]] std::optional<Value> read(std::uint64_t field, Value (*reader)(ibv_cq_ex*)) const {
+    if ((fields_ & field) == 0) return std::nullopt;
+    return reader(raw_);
+  }
+
+  ibv_cq_ex* raw_;
+  std::uint64_t fields_;
+  bool& busy_;
+  bool polling_ = false;
+  int failure_ = 0;
+};
+
+// ibv_create_cq_ex(3). Everything that a CompletionQueue is; thread-safe but for iterating.
+class ExtendedCompletionQueue : public CompletionQueue {
+ public:
+  ExtendedCompletionQueue(ExtendedCompletionQueue&&) noexcept = default;
+  ExtendedCompletionQueue& operator=(ExtendedCompletionQueue&&) noexcept = default;
+
+  // For one thread at a time, while no other thread polls, and while the queue stays where it is.
+  // Throws std::logic_error where an iteration lives already.
+  [[nodiscard]] CompletionIteration iterate() { return {raw_extended(), fields_, busy_}; }
+
+  [[nodiscard]] ibv_cq_ex* raw_extended() const { return reinterpret_cast<ibv_cq_ex*>(raw()); }
+
+ private:
+  friend class Context;
+  ExtendedCompletionQueue(CompletionQueue&& queue, std::uint64_t fields)
+      : CompletionQueue(std::move(queue)), fields_(fields) {}
+
+  std::uint64_t fields_;
+  bool busy_ = false;
+};
+
+}  // namespace weft::verbs
