@@ -47,6 +47,12 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
 
+// Memory of other devices: this one reaches what the processor reaches.
+ibv_mr* reg_dmabuf_mr(ibv_pd* /*pd*/, std::uint64_t /*offset*/, std::size_t /*length*/,
+                      std::uint64_t /*iova*/, int /*fd*/, int /*access*/) {
+  return fail_null(EOPNOTSUPP);
+}
+
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool wrong = (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
@@ -84,6 +90,7 @@ void parts::memory(Table& table) {
   table.reg_mr = verbs_call<reg_mr>;
   table.reg_mr_iova = verbs_call<reg_mr_iova>;
   table.reg_mr_iova2 = verbs_call<reg_mr_iova2>;
+  table.reg_dmabuf_mr = verbs_call<reg_dmabuf_mr>;
   table.rereg_mr = verbs_call<rereg_mr>;
   table.dereg_mr = verbs_call<dereg_mr>;
 }

@@ -61,6 +61,7 @@ void take_verbs(void* library, Table& table) {
   function("ibv_reg_mr", table.reg_mr);
   function("ibv_reg_mr_iova", table.reg_mr_iova);
   function("ibv_reg_mr_iova2", table.reg_mr_iova2);
+  function("ibv_reg_dmabuf_mr", table.reg_dmabuf_mr);
   function("ibv_rereg_mr", table.rereg_mr);
   function("ibv_dereg_mr", table.dereg_mr);
   function("ibv_create_comp_channel", table.create_comp_channel);

@@ -56,6 +56,8 @@ struct Table {
                          int access);
   ibv_mr* (*reg_mr_iova2)(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                           unsigned access);
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                           int fd, int access);
   int (*rereg_mr)(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
   int (*dereg_mr)(ibv_mr* mr);
 

@@ -186,6 +186,22 @@ ExtendedCompletionQueue Context::create_extended_completion_queue(
   return {CompletionQueue(std::move(state)), attributes.wc_flags};
 }
 
+XrcDomain::XrcDomain(std::shared_ptr<detail::XrcDomainState> state)
+    : state_(std::move(state)), raw_(state_->raw) {}
+
+XrcDomain Context::open_xrc_domain(int fd) const {
+  ibv_xrcd_init_attr attributes{};
+  attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  attributes.fd = fd;
+  attributes.oflags = O_CREAT;
+  ibv_xrcd* made = ibv_open_xrcd(raw_, &attributes);
+  if (!made) {
+    const int why = errno;
+    fail(why, "cannot open an XRC domain on " + device_name());
+  }
+  return XrcDomain(std::make_shared<detail::XrcDomainState>(state_, made));
+}
+
 std::uint64_t Context::query_clock() const {
   ibv_values_ex values{};
   values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;

@@ -28,7 +28,10 @@ ibv_mr* reg(const detail::DomainState& domain, std::span<std::byte> memory, Acce
 }  // namespace
 
 MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
-    : state_(std::move(state)), raw_(state_->raw) {}
+    : state_(std::move(state)),
+      raw_(state_->raw),
+      begin_(state_->begin),
+      address_(state_->address) {}
 
 ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
@@ -48,6 +51,19 @@ MemoryRegion ProtectionDomain::register_bytes(std::span<std::byte> memory, Acces
   if (memory.empty()) fail(EINVAL, "cannot register a region of no bytes");
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, reg(*state_, memory, access),
                                                             std::vector<std::byte>()));
+}
+
+MemoryRegion ProtectionDomain::register_dmabuf(int fd, std::uint64_t offset_bytes,
+                                               std::size_t bytes, std::uint64_t iova,
+                                               Access access) const {
+  ibv_mr* made = state_->context->table.reg_dmabuf_mr(raw_, offset_bytes, bytes, iova, fd,
+                                                      static_cast<int>(access));
+  if (!made) {
+    const int why = errno;
+    fail(why, fmt::format("cannot register {} bytes of a dma-buf on {}", bytes,
+                          state_->context->device_name()));
+  }
+  return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, iova));
 }
 
 SharedReceiveQueue ProtectionDomain::create_shared_receive_queue(

@@ -49,6 +49,17 @@ struct ContextState {
   bool owned;  // rdma_cm's contexts are its own
 };
 
+struct XrcDomainState {
+  XrcDomainState(std::shared_ptr<ContextState> from, ibv_xrcd* opened)
+      : context(std::move(from)), raw(opened) {}
+  ~XrcDomainState() { ibv_close_xrcd(raw); }
+  XrcDomainState(const XrcDomainState&) = delete;
+  XrcDomainState& operator=(const XrcDomainState&) = delete;
+
+  std::shared_ptr<ContextState> context;
+  ibv_xrcd* raw;
+};
+
 struct DomainState {
   DomainState(std::shared_ptr<ContextState> from, ibv_pd* made)
       : context(std::move(from)), raw(made) {}
@@ -62,13 +73,22 @@ struct DomainState {
 
 struct MemoryState {
   MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::vector<std::byte> memory)
-      : domain(std::move(from)), raw(made), own(std::move(memory)) {}
+      : domain(std::move(from)),
+        raw(made),
+        begin(static_cast<std::byte*>(made->addr)),
+        address(reinterpret_cast<std::uint64_t>(made->addr)),
+        own(std::move(memory)) {}
+  // Of memory that the processor does not see.
+  MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::uint64_t iova)
+      : domain(std::move(from)), raw(made), begin(nullptr), address(iova) {}
   ~MemoryState() { domain->context->table.dereg_mr(raw); }
   MemoryState(const MemoryState&) = delete;
   MemoryState& operator=(const MemoryState&) = delete;
 
   std::shared_ptr<DomainState> domain;
   ibv_mr* raw;
+  std::byte* begin;
+  std::uint64_t address;       // of its first byte, in requests
   std::vector<std::byte> own;  // empty where the memory is the user's
 };
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "verbs/state.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -94,6 +95,51 @@ TEST(Memory, register_from_raw) {
   EXPECT_EQ(region.slice(1, 2).size_bytes(), 8U);
   EXPECT_THROW((void)region.slice(15, 2), std::out_of_range);
   EXPECT_THROW((void)domain.allocate<int>(0), Error);
+}
+
+// Rather than the words for the errno alone.
+template <typename Call>
+void expect_unsupported_by_weft0(Call call) {
+  try {
+    call();
+    FAIL() << "it is there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EOPNOTSUPP) << error.what();
+    EXPECT_NE(std::string(error.what()).find("weft0"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Memory, ADmaBufIsRefusedByTheNameOfTheDevice) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  expect_unsupported_by_weft0([&] { (void)domain.register_dmabuf(0, 0, 4096, 0x10000); });
+}
+
+TEST(Context, XrcIsRefusedByTheNameOfTheDevice) {
+  const Context context = open_device();
+  expect_unsupported_by_weft0([&] { (void)context.open_xrc_domain(); });
+}
+
+// As a device that can makes it: with an offset where others have an address.
+TEST(Memory, RequestsNameADmaBufByItsIova) {
+  class Region : public MemoryRegion {
+   public:
+    explicit Region(std::shared_ptr<detail::MemoryState> state) : MemoryRegion(std::move(state)) {}
+  };
+  provider::Table table{};
+  table.dereg_mr = [](ibv_mr*) { return 0; };
+  table.dealloc_pd = [](ibv_pd*) { return 0; };
+  ibv_mr registered{};
+  registered.addr = reinterpret_cast<void*>(0x40);
+  registered.length = 64;
+  const auto context =
+      std::make_shared<detail::ContextState>(table, Backend::system, nullptr, /*own=*/false);
+  const auto domain = std::make_shared<detail::DomainState>(context, nullptr);
+  const Region region(std::make_shared<detail::MemoryState>(domain, &registered, 0x7000'0000));
+  EXPECT_TRUE(region.bytes().empty());
+  EXPECT_EQ(region.size_bytes(), 64U);
+  EXPECT_EQ(region.slice(8, 8).address(), 0x7000'0008U);
+  EXPECT_EQ(region.remote().address(), 0x7000'0000U);
 }
 
 TEST(CompletionQueue, GrowsAndRefuses) {

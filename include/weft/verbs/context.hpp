@@ -16,6 +16,7 @@
 #include "weft/verbs/domain.hpp"
 #include "weft/verbs/extended_completion.hpp"
 #include "weft/verbs/gid.hpp"
+#include "weft/verbs/xrc_domain.hpp"
 
 namespace weft::verbs {
 
@@ -108,6 +109,10 @@ class Context {
   // for.
   [[nodiscard]] WEFT_API ExtendedCompletionQueue create_extended_completion_queue(
       int entries, const ExtendedCompletionQueueOptions& options = {}) const;
+
+  // ibv_open_xrcd(3), of this process alone, or shared by the file `fd`. Error(EOPNOTSUPP) where
+  // the device has no XRC, as the embedded one.
+  [[nodiscard]] WEFT_API XrcDomain open_xrc_domain(int fd = -1) const;
 
   // Readable while an asynchronous event waits.
   [[nodiscard]] int event_fd() const { return raw_->async_fd; }

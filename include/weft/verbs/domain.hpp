@@ -39,6 +39,12 @@ class ProtectionDomain {
                                                Access access = Access::local) const {
     return TypedRegion<T>(register_bytes(std::as_writable_bytes(memory), access));
   }
+  // Memory of another device, named by the descriptor of a dma-buf, which may be closed afterwards.
+  // Requests and peers address its first byte by `iova`. ibv_reg_dmabuf_mr(3). Error(EOPNOTSUPP)
+  // where the device cannot, as the embedded one.
+  [[nodiscard]] WEFT_API MemoryRegion register_dmabuf(int fd, std::uint64_t offset_bytes,
+                                                      std::size_t bytes, std::uint64_t iova,
+                                                      Access access = Access::local) const;
   // ibv_alloc_mw(3). Opens nothing before it is bound.
   [[nodiscard]] WEFT_API MemoryWindow allocate_window(ibv_mw_type type = IBV_MW_TYPE_1) const;
   // A queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD, on `port`.

@@ -42,8 +42,9 @@ class MemoryRegion {
   MemoryRegion(MemoryRegion&&) noexcept = default;
   MemoryRegion& operator=(MemoryRegion&&) noexcept = default;
 
+  // None of a dma-buf, whose bytes the processor does not see.
   [[nodiscard]] std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(raw_->addr), raw_->length};
+    return begin_ ? std::span(begin_, raw_->length) : std::span<std::byte>();
   }
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
@@ -58,12 +59,12 @@ class MemoryRegion {
     if (bytes > raw_->length || offset_bytes > raw_->length - bytes || bytes > 0xFFFFFFFF) {
       out_of_range(offset_bytes, bytes);
     }
-    return {address() + offset_bytes, static_cast<std::uint32_t>(bytes), raw_->lkey};
+    return {address_ + offset_bytes, static_cast<std::uint32_t>(bytes), raw_->lkey};
   }
   [[nodiscard]] LocalSlice slice() const { return slice(0, raw_->length); }
   // What to tell a peer that shall write or read here, for which the region must have been
   // registered.
-  [[nodiscard]] RemoteSlice remote() const { return {address(), raw_->length, raw_->rkey}; }
+  [[nodiscard]] RemoteSlice remote() const { return {address_, raw_->length, raw_->rkey}; }
 
   [[nodiscard]] ibv_mr* raw() const { return raw_; }
 
@@ -73,13 +74,12 @@ class MemoryRegion {
   WEFT_API explicit MemoryRegion(std::shared_ptr<detail::MemoryState> state);
 
  private:
-  [[nodiscard]] std::uint64_t address() const {
-    return reinterpret_cast<std::uint64_t>(raw_->addr);
-  }
   [[noreturn]] WEFT_API void out_of_range(std::size_t offset_bytes, std::size_t bytes) const;
 
   std::shared_ptr<detail::MemoryState> state_;
   ibv_mr* raw_;
+  std::byte* begin_;
+  std::uint64_t address_;
 };
 
 // A region of elements, whose slices are counted in elements.
