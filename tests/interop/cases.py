@@ -5,6 +5,7 @@ from typing import Callable
 
 PACKAGES = {
     "rping": "rdmacm-utils", "ucmatose": "rdmacm-utils", "rdma_server": "rdmacm-utils",
+    "rdma_client": "rdmacm-utils",
     "rstream": "rdmacm-utils", "riostream": "rdmacm-utils", "rcopy": "rdmacm-utils",
     "udpong": "rdmacm-utils",
     "ib_send_bw": "perftest", "ib_send_lat": "perftest", "ib_write_bw": "perftest",
