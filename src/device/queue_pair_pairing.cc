@@ -23,7 +23,9 @@ void QueuePair::begin_pairing() {
 
 void QueuePair::end_pairing() {
   awaits_cm_ = false;
-  if (pairing_) pairing_->cancel();
+  if (!pairing_) return;
+  pairing_->cancel();
+  counters_.connection_retries += pairing_->retries();
   pairing_.reset();
 }
 

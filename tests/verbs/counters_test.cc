@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "verbs/pair.h"
@@ -120,10 +122,87 @@ TEST(Counters, WaitsForReceivesHaveTheirTime) {
   EXPECT_EQ(b.queue_pair.counters().rnr_waits, 1U) << "the connection is gone, its counters not";
 }
 
-TEST(Counters, QueuesCountWhatFindsNoPlace) {
-  Pair pair;
-  const auto small = pair.a->context.create_completion_queue(1);
+// Two queue pairs that know each other by number: of such a peer a device knows how much it holds.
+class CountersOfNumbered : public ::testing::Test {
+ protected:
+  PreparedQueuePair prepare(const CompletionQueue& sends) {
+    auto builder = domain.queue_pair(sends, queue);
+    builder.max_send_requests(8).max_receive_requests(8).access(Access::all).rnr_retry(7);
+    return builder.build();
+  }
+  void connect(const CompletionQueue& sends) {
+    auto one = prepare(sends);
+    auto other = prepare(queue);
+    const Endpoint of_one = one.endpoint();
+    const Endpoint of_other = other.endpoint();
+    a.emplace(std::move(one).handshake(of_other));
+    b.emplace(std::move(other).handshake(of_one));
+  }
+  ibv_wc_status await() {
+    std::array<Completion, 1> one;
+    const auto got = queue.wait(one, patience);
+    if (got.empty()) throw std::runtime_error("no completion");
+    return got[0].status();
+  }
+
+  Context context = open_device();
+  ProtectionDomain domain = context.create_domain();
+  CompletionQueue queue = context.create_completion_queue(64);
+  TypedRegion<std::uint8_t> region = domain.allocate<std::uint8_t>(4 << 20, Access::all);
+  std::optional<QueuePair> a;
+  std::optional<QueuePair> b;
+};
+
+TEST_F(CountersOfNumbered, WaitsForCreditHaveTheirTime) {
+  connect(queue);
+  // More than the peer's device holds without a receive.
+  ASSERT_EQ(a->post_send(region.slice(0, 2 << 20), 1), 0);
+  while (a->counters().credit_waits == 0) std::this_thread::yield();
+  const auto waiting = a->counters();
+  EXPECT_EQ(waiting.credit_waits, 1U);
+  while (a->counters().credit_wait_ns <= waiting.credit_wait_ns) std::this_thread::yield();
+  ASSERT_EQ(b->post_receive(region.slice(2 << 20, 2 << 20), 2), 0);
+  EXPECT_EQ(await(), IBV_WC_SUCCESS);
+  EXPECT_EQ(await(), IBV_WC_SUCCESS);
+  const auto over = a->counters();
+  EXPECT_EQ(over.credit_waits, 1U);
+  EXPECT_GT(over.credit_wait_ns, waiting.credit_wait_ns);
+  EXPECT_EQ(a->counters().credit_wait_ns, over.credit_wait_ns) << "it has ended";
+  EXPECT_EQ(b->counters().credit_waits, 0U);
+}
+
+TEST_F(CountersOfNumbered, ConnectionsThatAreTriedAgain) {
+  auto prepared = prepare(queue);
+  Endpoint nobody = prepared.endpoint();
+  nobody.number ^= 1;  // of our own slot, and nobody's
+  a.emplace(std::move(prepared).handshake(nobody));
+  ASSERT_EQ(a->post_send(region.slice(0, 8), 1), 0);
+  ASSERT_EQ(await(), IBV_WC_RETRY_EXC_ERR);
+  const auto counted = a->counters();
+  EXPECT_GE(counted.connection_retries, 1U) << "the attempts are over, what they counted stays";
+  EXPECT_EQ(counted.sends.operations, 1U);
+  EXPECT_EQ(counted.send_completions[IBV_WC_RETRY_EXC_ERR], 1U);
+}
+
+TEST_F(CountersOfNumbered, QueuesCountWhatFindsNoPlace) {
+  const auto small = context.create_completion_queue(1);
+  connect(small);
   EXPECT_EQ(small.counters().lost, 0U);
+  for (int i = 0; i < small.capacity() + 2; ++i) {
+    const auto flags = SendFlags::signaled;
+    while (a->post_write(region.slice(0, 8), region.remote(), 1, flags) == ENOMEM) {
+      ASSERT_FALSE(small.counters().lost) << "and nobody polls";
+    }
+  }
+  const auto event = context.next_event(patience);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->type(), IBV_EVENT_CQ_ERR) << event->name();
+  EXPECT_GE(small.counters().lost, 1U);
+  EXPECT_EQ(small.counters().polled, 0U);
+}
+
+TEST(Counters, QueuesCountEventsAndPolls) {
+  Pair pair;
   EXPECT_EQ(pair.a->queue.counters().events, 0U);
   pair.a->queue.arm();
   ASSERT_EQ(pair.a->queue_pair.post_write(pair.a->region.slice(0, 1), pair.b->region.remote(), 1),
