@@ -88,7 +88,89 @@ TEST(Lifetime, AQueuePairKeepsWhatItNeeds) {
   EXPECT_TRUE(got[0].ok()) << got[0].status_name();
 }
 
+// What one thread of several makes, uses and destroys, next to all the others.
+class Worker {
+ public:
+  Worker(const Context& context, const ProtectionDomain& domain, const CompletionQueue& shared)
+      : context_(context), domain_(domain), shared_(shared) {}
+
+  // Destroys what it has posted to, as soon as it is posted: completions are taken by whoever polls
+  // the shared queue, and there may be none.
+  void leave_in_the_middle() {
+    const auto region = domain_.allocate<char>(64, Access::all);
+    const QueuePair queue_pair = connected_to_itself(shared_);
+    EXPECT_EQ(queue_pair.post_receive(region.slice(0, 8), 1), 0);
+    EXPECT_EQ(queue_pair.post_send(region.slice(8, 8), 2), 0);
+    EXPECT_EQ(queue_pair.post_write(region.slice(8, 8), region.remote().slice(16, 8), 3), 0);
+  }
+  // Waits for its own, and takes it all down then.
+  void finish() {
+    const auto channel = context_.create_channel();
+    const auto queue = context_.create_completion_queue(8, {.channel = &channel});
+    auto region = domain_.allocate<char>(64, Access::all);
+    region[8] = 'x';
+    const QueuePair queue_pair = connected_to_itself(queue);
+    EXPECT_EQ(queue_pair.post_write(region.slice(8, 8), region.remote().slice(16, 8), 3), 0);
+    std::array<Completion, 1> one;
+    const auto got = queue.wait(one, patience);
+    ASSERT_EQ(got.size(), 1U);
+    EXPECT_TRUE(got[0].ok()) << got[0].status_name();
+    EXPECT_EQ(region[16], 'x');
+  }
+
+ private:
+  [[nodiscard]] QueuePair connected_to_itself(const CompletionQueue& queue) const {
+    auto builder = domain_.queue_pair(queue, queue);
+    builder.access(Access::all).max_send_requests(4).max_receive_requests(4);
+    auto prepared = builder.build();
+    const Endpoint endpoint = prepared.endpoint();
+    return std::move(prepared).handshake(endpoint);
+  }
+
+  const Context& context_;
+  const ProtectionDomain& domain_;
+  const CompletionQueue& shared_;
+};
+
 TEST(Lifetime, ThreadsPostPollAndDestroyAtOnce) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto shared = context.create_completion_queue(1024);
+  constexpr int each = 25;
+  std::atomic<int> busy{3};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&, thread] {
+      Worker worker(context, domain, shared);
+      for (int i = 0; i < each; ++i) {
+        if ((thread + i) % 2 == 0) worker.leave_in_the_middle();
+        worker.finish();
+      }
+      --busy;
+    });
+  }
+  threads.emplace_back([&] {
+    std::array<Completion, 8> some;
+    while (busy > 0) {
+      for (const Completion& completion : shared.poll(some)) {
+        EXPECT_TRUE(completion.ok() || completion.status() == IBV_WC_WR_FLUSH_ERR)
+            << completion.status_name();
+      }
+      std::this_thread::yield();
+    }
+  });
+  threads.emplace_back([&] {
+    while (busy > 0) {
+      const auto own = open_device();
+      const auto other = own.create_domain();
+      const auto receives = other.create_shared_receive_queue({.receives = 4});
+      const auto window = domain.allocate_window();
+    }
+  });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Lifetime, ThreadsShareAQueuePairAndItsQueue) {
   Pair pair;
   constexpr int threads = 4;
   constexpr int each = 500;
