@@ -24,4 +24,5 @@
 #include "weft/verbs/rdma_cm.hpp"
 #include "weft/verbs/shared_receive_queue.hpp"
 #include "weft/verbs/slice.hpp"
+#include "weft/verbs/text.hpp"
 #include "weft/verbs/xrc_domain.hpp"

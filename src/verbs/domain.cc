@@ -66,6 +66,13 @@ MemoryRegion ProtectionDomain::register_dmabuf(int fd, std::uint64_t offset_byte
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, iova));
 }
 
+void ProtectionDomain::advise(ibv_advise_mr_advice advice, std::span<const LocalSlice> slices,
+                              std::uint32_t flags) const {
+  auto* list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(slices.data()));
+  check(ibv_advise_mr(raw_, advice, flags, list, static_cast<std::uint32_t>(slices.size())),
+        "cannot advise the device about memory");
+}
+
 SharedReceiveQueue ProtectionDomain::create_shared_receive_queue(
     const SharedReceiveQueueOptions& options) const {
   ibv_srq_init_attr attributes{};

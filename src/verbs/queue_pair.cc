@@ -26,8 +26,10 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const int failed = table_of(*state_).modify_qp(raw_, &copy, mask);
   if (!failed) return;
   const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
-  const std::string why =
-      failed == EINVAL ? detail::explain_refusal(raw_->qp_type, before, wanted, mask) : "";
+  const std::string why = failed == EINVAL
+                              ? detail::explain_refusal(raw_->qp_type, before, wanted, mask)
+                          : mask & IBV_QP_AV ? detail::explain_route(failed, attributes.ah_attr)
+                                             : "";
   detail::fail(failed, fmt::format("cannot take queue pair {:#x} from {} to {}{}{}", number(),
                                    detail::state_name(before), detail::state_name(wanted),
                                    why.empty() ? "" : ": ", why));

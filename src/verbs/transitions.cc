@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "verbs/waiting.h"
+#include "weft/verbs/gid.hpp"
 
 namespace weft::verbs::detail {
 namespace {
@@ -121,6 +122,15 @@ std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to
     return text;
   }
   return fmt::format("there is no way from {} to {}", state_name(from), state_name(to));
+}
+
+std::string explain_route(int error, const ibv_ah_attr& address) {
+  const bool no_way = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
+  if (!no_way || !address.is_global) return {};
+  return fmt::format(
+      "over RoCE the peer, {}, must be reachable from row {} of our GID table, by UDP port 4791; "
+      "best_gid() says which row is the right one",
+      Gid(address.grh.dgid).to_string(), address.grh.sgid_index);
 }
 
 }  // namespace weft::verbs::detail

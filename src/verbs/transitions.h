@@ -12,4 +12,8 @@ namespace weft::verbs::detail {
 [[nodiscard]] std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                           int mask);
 
+// What to look at where a queue pair cannot get to RTR for want of a way to the peer, whom it
+// addresses by GID; empty for other errors.
+[[nodiscard]] std::string explain_route(int error, const ibv_ah_attr& address);
+
 }  // namespace weft::verbs::detail

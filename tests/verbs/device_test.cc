@@ -97,6 +97,53 @@ TEST(Memory, register_from_raw) {
   EXPECT_THROW((void)domain.allocate<int>(0), Error);
 }
 
+TEST(Memory, advise_mr) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto region = domain.allocate<char>(8192, Access::local | Access::on_demand);
+  const std::array parts{region.slice(0, 4096), region.slice(4096, 4096)};
+  domain.advise(IBV_ADVISE_MR_ADVICE_PREFETCH, parts);
+  domain.advise(IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, std::span(parts).first(1), 0);
+  const LocalSlice beyond(parts[1].address(), 4097, region.lkey());
+  EXPECT_THROW(domain.advise(IBV_ADVISE_MR_ADVICE_PREFETCH, std::span(&beyond, 1)), Error);
+}
+
+TEST(Devices, gid_and_device_introspection) {
+  const auto device = devices().front();
+  EXPECT_EQ(device.node_type(), IBV_NODE_CA);
+  EXPECT_EQ(device.transport(), IBV_TRANSPORT_IB);
+  EXPECT_NE(device.guid().oui(), 0U);
+  EXPECT_EQ(device.index(), 0);
+  const Context context = device.open();
+  EXPECT_EQ(context.backend(), Backend::embedded);
+  const auto row = context.gids().front();
+  EXPECT_EQ(row.port, 1U);
+  EXPECT_EQ(row.type, IBV_GID_TYPE_ROCE_V2);
+  EXPECT_TRUE(row.gid.is_ipv4_mapped());
+  EXPECT_FALSE(row.interface_name().empty());
+}
+
+TEST(Context, query_device_extended) {
+  const Context context = open_device();
+  const auto extended = context.query_extended();
+  EXPECT_EQ(extended.orig_attr.max_qp, context.query().max_qp);
+  EXPECT_EQ(extended.orig_attr.phys_port_cnt, 1);
+  EXPECT_GT(extended.completion_timestamp_mask, 0U);
+  EXPECT_GT(extended.max_dm_size, 0U);
+}
+
+TEST(QueuePair, queue_pair_on_explicit_port) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  auto prepared = domain.queue_pair(queue, queue, IBV_QPT_RC, 1).build();
+  const Endpoint endpoint = prepared.endpoint();
+  const QueuePair queue_pair = std::move(prepared).handshake(endpoint);
+  EXPECT_EQ(queue_pair.query(IBV_QP_PORT).current.port_num, 1);
+  const auto elsewhere = domain.queue_pair(queue, queue, IBV_QPT_RC, 2).build();
+  EXPECT_THROW((void)elsewhere.endpoint(), Error) << "there is no second port";
+}
+
 // Rather than the words for the errno alone.
 template <typename Call>
 void expect_unsupported_by_weft0(Call call) {

@@ -45,6 +45,25 @@ TEST(RdmaCm, PrivateDataOfBothSidesArrives) {
   EXPECT_TRUE(text_of(active.private_data()).starts_with("me"));
 }
 
+TEST(RdmaCm, two_connections) {
+  Pair first;
+  Pair second;
+  for (Pair* pair : {&first, &second}) {
+    pair->a->region[0] = pair == &first ? 1 : 2;
+    ASSERT_EQ(pair->b->queue_pair.post_receive(pair->b->region.slice(0, 8), 1), 0);
+    ASSERT_EQ(pair->a->queue_pair.post_send(pair->a->region.slice(0, 8), 2), 0);
+  }
+  EXPECT_TRUE(first.b->await().ok());
+  EXPECT_TRUE(second.b->await().ok());
+  EXPECT_EQ(first.b->region[0], 1);
+  EXPECT_EQ(second.b->region[0], 2);
+  first.a->id.disconnect();
+  (void)expect(first.events, RDMA_CM_EVENT_DISCONNECTED);
+  (void)expect(first.events, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_FALSE(second.events.next(Deadline::now())) << "the other one goes on";
+  EXPECT_EQ(second.a->queue_pair.state(), IBV_QPS_RTS);
+}
+
 TEST(RdmaCm, ARejectionSaysWhy) {
   const EventChannel events;
   const Id listener(events);

@@ -175,6 +175,96 @@ TEST(Transfer, inline_send) {
   EXPECT_STREQ(reinterpret_cast<const char*>(pair.b->region.elements().data()), "in line");
 }
 
+TEST(Transfer, inline_send_list) {
+  Pair pair;
+  std::array<char, 4> first{'i', 'n', ' ', 'a'};
+  std::array<char, 4> second{' ', 'l', 'i', 0};
+  const auto unregistered = [](std::array<char, 4>& text) {
+    return LocalSlice(reinterpret_cast<std::uint64_t>(text.data()), 4, 0);
+  };
+  const std::array list{unregistered(first), unregistered(second)};
+  ASSERT_EQ(pair.b->queue_pair.post_receive(pair.b->region.slice(0, 8), 1), 0);
+  ASSERT_EQ(pair.a->queue_pair.post_send(list, 2, SendFlags::signaled | SendFlags::copied), 0);
+  first.fill('x');
+  second.fill('x');
+  EXPECT_TRUE(pair.a->await().ok());
+  EXPECT_TRUE(pair.b->await().ok());
+  EXPECT_STREQ(reinterpret_cast<const char*>(pair.b->region.elements().data()), "in a li");
+}
+
+TEST(Transfer, batched_recv) {
+  EndSettings settings;
+  settings.capacity.max_recv_wr = 3;
+  Pair pair(settings);
+  auto batch = pair.b->queue_pair.receive_batch<4>();
+  EXPECT_EQ(batch.submit(), 0) << "of none";
+  const std::array parts{pair.b->region.slice(100, 3), pair.b->region.slice(8, 5)};
+  EXPECT_TRUE(batch.receive(pair.b->region.slice(0, 8), 1));
+  EXPECT_TRUE(batch.receive(parts, 2));
+  EXPECT_EQ(batch.size(), 2U);
+  ASSERT_EQ(batch.submit(), 0);
+  EXPECT_EQ(batch.posted(), 2U);
+  fill(pair.a->region.elements());
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    ASSERT_EQ(pair.a->queue_pair.post_send(pair.a->region.slice(0, 8), id), 0);
+    EXPECT_EQ(pair.b->await().id(), id);
+  }
+  EXPECT_EQ(pair.b->region[7], 8);
+  EXPECT_EQ(pair.b->region[102], 3);
+  EXPECT_EQ(pair.b->region[8], 4);
+
+  for (std::uint64_t id = 0; id < 4; ++id) {
+    EXPECT_TRUE(batch.receive(pair.b->region.slice(0, 8), id));
+  }
+  EXPECT_FALSE(batch.receive(pair.b->region.slice(0, 8), 5)) << "it is full";
+  EXPECT_EQ(batch.submit(), ENOMEM);
+  EXPECT_EQ(batch.posted(), 3U);
+}
+
+TEST(Transfer, wait_for_completion) {
+  Pair pair;
+  std::array<Completion, 4> some;
+  EXPECT_TRUE(pair.a->queue.wait(some, std::chrono::milliseconds(1)).empty());
+  ASSERT_EQ(pair.a->queue_pair.post_write(pair.a->region.slice(0, 8), pair.b->region.remote(), 6),
+            0);
+  const auto got = pair.a->queue.wait(some, patience);
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(got[0].id(), 6U);
+}
+
+TEST(Transfer, debug_formatting) {
+  Pair pair;
+  using verbs::to_string;
+  EXPECT_EQ(to_string(devices().front()), "weft0 (embedded)");
+  EXPECT_EQ(to_string(pair.a->context), "weft0 (embedded)");
+  EXPECT_TRUE(to_string(pair.a->queue_pair).ends_with("(RC, RTS)"));
+  EXPECT_TRUE(to_string(pair.a->region).starts_with("4096 bytes at 0x"));
+  ASSERT_EQ(pair.a->queue_pair.post_write(pair.a->region.slice(0, 8), pair.b->region.remote(), 6),
+            0);
+  const std::string said = to_string(pair.a->await());
+  EXPECT_TRUE(said.starts_with("request 6 of queue pair 0x")) << said;
+  EXPECT_TRUE(said.ends_with(": success")) << said;
+}
+
+TEST(Transfer, NoReceiveEndsAfterTheRetriesThatWereAllowed) {
+  const Context context = open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(16);
+  const auto region = domain.allocate<char>(16);
+  auto builder = domain.queue_pair(queue, queue);
+  builder.rnr_retry(1).min_rnr_timer(1);
+  auto one = builder.build();
+  auto other = builder.build();
+  const Endpoint of_one = one.endpoint();
+  const Endpoint of_other = other.endpoint();
+  const QueuePair a = std::move(one).handshake(of_other);
+  const QueuePair b = std::move(other).handshake(of_one);
+  ASSERT_EQ(a.post_send(region.slice(0, 8), 1), 0);
+  std::array<Completion, 1> done;
+  ASSERT_EQ(queue.wait(done, patience).size(), 1U);
+  EXPECT_EQ(done[0].status(), IBV_WC_RNR_RETRY_EXC_ERR) << done[0].status_name();
+}
+
 TEST(Transfer, send_flags) {
   Pair pair;
   ASSERT_EQ(pair.b->queue_pair.post_receive(pair.b->region.slice(0, 8), 1), 0);
@@ -215,8 +305,18 @@ TEST(Transfer, shared_completion_channel) {
   const auto two =
       context.create_completion_queue(4, {.channel = &channel, .user_context = &second});
   EXPECT_FALSE(channel.wait(Deadline::now()));
-  EXPECT_NE(one.raw(), two.raw());
-  EXPECT_EQ(one.raw()->channel, channel.raw());
+  const auto domain = context.create_domain();
+  const auto region = domain.allocate<char>(16, Access::all);
+  auto prepared = domain.queue_pair(one, two).access(Access::all).build();
+  const Endpoint endpoint = prepared.endpoint();
+  const QueuePair itself = std::move(prepared).handshake(endpoint);
+  one.arm();
+  two.arm();
+  ASSERT_EQ(itself.post_receive(region.slice(0, 8), 1), 0);
+  ASSERT_EQ(itself.post_send(region.slice(8, 8), 2), 0);
+  std::set<void*> heard;
+  for (int event = 0; event < 2; ++event) heard.insert(channel.wait(patience).value_or(nullptr));
+  EXPECT_EQ(heard, (std::set<void*>{&first, &second}));
 }
 
 TEST(Transfer, modify_and_query_queue_pair) {

@@ -1,8 +1,11 @@
 // Values without a device: GIDs, slices, endpoints, deadlines.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <stdexcept>
+#include <string>
 
+#include "verbs/transitions.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -90,6 +93,23 @@ TEST(Endpoint, WhatIsNoneIsRefused) {
   bytes[3] = std::byte{6};  // the MTU
   EXPECT_FALSE(Endpoint::from_bytes(bytes));
   EXPECT_FALSE(Endpoint::from_bytes(std::span(bytes).first(31)));
+}
+
+// On devices that look for the way when a queue pair goes to RTR.
+TEST(QueuePair, roce_route_failure_diagnostic) {
+  ibv_ah_attr address{};
+  address.is_global = 1;
+  address.grh.dgid = Gid::parse("192.0.2.7")->raw();
+  address.grh.sgid_index = 3;
+  for (const int error : {ETIMEDOUT, ENETUNREACH, EHOSTUNREACH}) {
+    const std::string why = detail::explain_route(error, address);
+    for (const char* word : {"RoCE", "::ffff:192.0.2.7", "row 3", "4791"}) {
+      EXPECT_NE(why.find(word), std::string::npos) << why;
+    }
+  }
+  EXPECT_EQ(detail::explain_route(EINVAL, address), "");
+  address.is_global = 0;
+  EXPECT_EQ(detail::explain_route(ETIMEDOUT, address), "") << "by LID";
 }
 
 TEST(Deadline, CountsWholeMilliseconds) {

@@ -27,7 +27,7 @@ class Device {
   [[nodiscard]] WEFT_API std::string name() const;
   // ibv_get_device_guid(3). Throws where the device has none.
   [[nodiscard]] WEFT_API Guid guid() const;
-  // The kernel's number. Throws Error(ENOTSUP) where there is none, as for the embedded device.
+  // The kernel's number; 0 for the embedded device. Throws Error(ENOTSUP) where there is none.
   [[nodiscard]] WEFT_API int index() const;
   [[nodiscard]] ibv_transport_type transport() const { return raw_->transport_type; }
   [[nodiscard]] ibv_node_type node_type() const { return raw_->node_type; }

@@ -45,6 +45,10 @@ class ProtectionDomain {
   [[nodiscard]] WEFT_API MemoryRegion register_dmabuf(int fd, std::uint64_t offset_bytes,
                                                       std::size_t bytes, std::uint64_t iova,
                                                       Access access = Access::local) const;
+  // To have the pages of regions with Access::on_demand there before they are used:
+  // ibv_advise_mr(3). By default it is done on return.
+  WEFT_API void advise(ibv_advise_mr_advice advice, std::span<const LocalSlice> slices,
+                       std::uint32_t flags = IBV_ADVISE_MR_FLAG_FLUSH) const;
   // ibv_alloc_mw(3). Opens nothing before it is bound.
   [[nodiscard]] WEFT_API MemoryWindow allocate_window(ibv_mw_type type = IBV_MW_TYPE_1) const;
   // A queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD, on `port`.

@@ -28,7 +28,10 @@ enum class Access : unsigned {
   remote_read_write = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
   all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
         IBV_ACCESS_REMOTE_ATOMIC,
-  bindable = IBV_ACCESS_MW_BIND,  // memory windows may open parts of it; to be combined with others
+  // To be combined with others: memory windows may open parts of it; pages need not be there before
+  // they are used.
+  bindable = IBV_ACCESS_MW_BIND,
+  on_demand = IBV_ACCESS_ON_DEMAND,
 };
 [[nodiscard]] constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));

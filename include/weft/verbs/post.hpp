@@ -174,4 +174,55 @@ class Batch {
   std::array<LocalSlice, capacity> slices_;
 };
 
+// The same for receives: up to `capacity` of them, posted together.
+template <std::size_t capacity = 32>
+class ReceiveBatch {
+ public:
+  ReceiveBatch(const ReceiveBatch&) = delete;
+  ReceiveBatch& operator=(const ReceiveBatch&) = delete;
+
+  // Each answers false where the batch is full: nothing was added then.
+  bool receive(const LocalSlice& into, std::uint64_t id) {
+    if (count_ == capacity) return false;
+    slices_[count_] = into;
+    return receive(std::span<const LocalSlice>(&slices_[count_], 1), id);
+  }
+  // Scatters; the list of slices, too, must stay until submit().
+  bool receive(std::span<const LocalSlice> into, std::uint64_t id) {
+    if (count_ == capacity) return false;
+    ibv_recv_wr& request = requests_[count_++];
+    request.wr_id = id;
+    request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
+    request.num_sge = static_cast<int>(into.size());
+    return true;
+  }
+
+  [[nodiscard]] std::size_t size() const { return count_; }
+
+  // 0, also where the batch is empty, or the errno of ibv_post_recv(3); then posted() were taken,
+  // and the others were not. The batch is empty afterwards.
+  [[nodiscard]] int submit() {
+    posted_ = count_;
+    if (count_ == 0) return 0;
+    for (std::size_t i = 0; i + 1 < count_; ++i) requests_[i].next = &requests_[i + 1];
+    requests_[count_ - 1].next = nullptr;
+    ibv_recv_wr* bad = nullptr;
+    const int failed = ibv_post_recv(queue_pair_, requests_.data(), &bad);
+    if (failed && bad) posted_ = static_cast<std::size_t>(bad - requests_.data());
+    count_ = 0;
+    return failed;
+  }
+  [[nodiscard]] std::size_t posted() const { return posted_; }
+
+ private:
+  friend class QueuePair;
+  explicit ReceiveBatch(ibv_qp* queue_pair) : queue_pair_(queue_pair) {}
+
+  ibv_qp* queue_pair_;
+  std::size_t count_ = 0;
+  std::size_t posted_ = 0;
+  std::array<ibv_recv_wr, capacity> requests_;
+  std::array<LocalSlice, capacity> slices_;
+};
+
 }  // namespace weft::verbs

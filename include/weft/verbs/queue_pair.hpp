@@ -148,6 +148,10 @@ class QueuePair {
   [[nodiscard]] Batch<capacity> batch() const {
     return Batch<capacity>(raw_);
   }
+  template <std::size_t capacity = 32>
+  [[nodiscard]] ReceiveBatch<capacity> receive_batch() const {
+    return ReceiveBatch<capacity>(raw_);
+  }
 
   // ibv_modify_qp(3). Throws Error, which for a transition that does not exist names both states,
   // and for wrong attributes those that are missing and those that do not belong there.
