@@ -168,9 +168,9 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
       moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
   if (failed != 0) return failed;
   if (region.windows > 0 || region.holder || region.null) return EBUSY;
-  memory_.remove(region);
+  const auto growths = memory_.remove(region);
   await_quiescence(region.base, to_size(region.length_bytes));
-  memory_.reclaim();
+  memory_.reclaim(growths);
   region.access = access;
   if (moves) {
     mr->addr = wanted.address;
@@ -198,9 +198,9 @@ int Context::deregister_memory(ibv_mr* mr) {
     return EBUSY;
   }
   const std::unique_ptr<Region> region(&leaving);
-  memory_.remove(*region);
+  const auto growths = memory_.remove(*region);
   await_quiescence(region->base, to_size(region->length_bytes));
-  memory_.reclaim();
+  memory_.reclaim(growths);
   if (Ledger* ledger = device_.ledger()) ledger->remove(*region);
   if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;
@@ -225,9 +225,9 @@ ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
 int Context::deallocate_window(MemoryWindow& window) {
   const std::unique_ptr<MemoryWindow> gone(&window);
   gone->unbind();
-  memory_.remove(gone->region());
+  const auto growths = memory_.remove(gone->region());
   await_quiescence(nullptr, 0);
-  memory_.reclaim();
+  memory_.reclaim(growths);
   --ProtectionDomain::of(gone->verbs()->pd)->users;
   return 0;
 }

@@ -106,23 +106,24 @@ void MemoryTable::grow() {
   tables_.push_back(std::move(larger));  // the old one stays for readers: see reclaim()
 }
 
-void MemoryTable::remove(Region& region) {
+std::uint64_t MemoryTable::remove(Region& region) {
   const std::lock_guard lock(mutex_);
+  const std::uint64_t growths = reclaimed_ + tables_.size() - 1;
   Table& table = *table_.load();
   const std::size_t mask = table.slots.size() - 1;
   for (std::size_t at = table.start(region.stag);; at = (at + 1) & mask) {
     const Region* entry = table.slots[at].load(std::memory_order_relaxed);
-    if (entry == nullptr) return;
+    if (entry == nullptr) return growths;
     if (entry != &region) continue;
     table.slots[at].store(gravestone(), std::memory_order_release);
     --size_;
-    return;
+    return growths;
   }
 }
 
-void MemoryTable::reclaim() {
+void MemoryTable::reclaim(std::uint64_t growths) {
   const std::lock_guard lock(mutex_);
-  tables_.erase(tables_.begin(), tables_.end() - 1);
+  for (; reclaimed_ < growths; ++reclaimed_) tables_.erase(tables_.begin());
 }
 
 // Compares the index only: the consumer's eight bits are compared by the caller's rules.

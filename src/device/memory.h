@@ -87,10 +87,11 @@ class MemoryTable {
   [[nodiscard]] std::uint32_t random_control_stag();
   // Back under the name that it had when it was removed.
   void restore(Region& region);
-  // After this, and a grace period, nobody holds the region.
-  void remove(Region& region);
-  // To be called when a grace period has passed: frees what earlier growth left behind.
-  void reclaim();
+  // After this, and a grace period, nobody holds the region. Answers how often the table has grown.
+  std::uint64_t remove(Region& region);
+  // To be called when a grace period has passed since then, with that answer: frees what growth up
+  // to there left behind. What other threads have outgrown meanwhile may still have readers.
+  void reclaim(std::uint64_t growths);
 
   // The region with exactly this STag, or null. The pointer is good until the caller's queue pair
   // lock is released.
@@ -108,6 +109,7 @@ class MemoryTable {
   std::size_t size_ = 0;
   std::size_t used_ = 0;  // entries that are not free: regions and gravestones
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
+  std::uint64_t reclaimed_ = 0;                 // that were before them
   std::mt19937_64 random_;
 };
 
