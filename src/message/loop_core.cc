@@ -179,6 +179,7 @@ std::size_t LoopCore::turn(int timeout) {
     } else if (readers_.contains(fd)) {
       done += take_readiness(fd);
     } else {
+      // A callback may add devices. NOLINTNEXTLINE(modernize-loop-convert)
       for (std::size_t d = 0; d < devices_.size(); ++d) {
         const auto device = devices_[d];
         if (device->channel.fd() == fd) done += take_completion_events(*device);

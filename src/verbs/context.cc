@@ -222,4 +222,13 @@ std::optional<AsyncEvent> Context::next_event(Deadline deadline) const {
   }
 }
 
+std::size_t Context::dispatch_events(const std::function<void(const AsyncEvent&)>& handle) const {
+  std::size_t count = 0;
+  while (const auto event = next_event(Deadline::now())) {
+    handle(*event);
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace weft::verbs

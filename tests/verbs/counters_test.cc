@@ -1,5 +1,6 @@
 // Counters agree with what was done, to the operation and the byte.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <array>
 #include <optional>
@@ -138,6 +139,14 @@ class CountersOfNumbered : public ::testing::Test {
     a.emplace(std::move(one).handshake(of_other));
     b.emplace(std::move(other).handshake(of_one));
   }
+  // Nobody polls it, and more is done than it has room for.
+  void overrun(const CompletionQueue& sends) {
+    for (int i = 0; i < sends.capacity() + 2; ++i) {
+      while (a->post_write(region.slice(0, 8), region.remote(), 1, SendFlags::signaled) == ENOMEM) {
+        ASSERT_EQ(sends.counters().lost, 0U);
+      }
+    }
+  }
   ibv_wc_status await() {
     std::array<Completion, 1> one;
     const auto got = queue.wait(one, patience);
@@ -188,17 +197,27 @@ TEST_F(CountersOfNumbered, QueuesCountWhatFindsNoPlace) {
   const auto small = context.create_completion_queue(1);
   connect(small);
   EXPECT_EQ(small.counters().lost, 0U);
-  for (int i = 0; i < small.capacity() + 2; ++i) {
-    const auto flags = SendFlags::signaled;
-    while (a->post_write(region.slice(0, 8), region.remote(), 1, flags) == ENOMEM) {
-      ASSERT_FALSE(small.counters().lost) << "and nobody polls";
-    }
-  }
+  overrun(small);
   const auto event = context.next_event(patience);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->type(), IBV_EVENT_CQ_ERR) << event->name();
   EXPECT_GE(small.counters().lost, 1U);
   EXPECT_EQ(small.counters().polled, 0U);
+}
+
+TEST_F(CountersOfNumbered, AsynchronousEventsGoToACallback) {
+  const auto small = context.create_completion_queue(1);
+  connect(small);
+  EXPECT_EQ(context.dispatch_events([](const AsyncEvent&) { FAIL() << "nothing happened yet"; }),
+            0U);
+  overrun(small);
+  pollfd readable{context.event_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&readable, 1, -1), 1);
+  bool told = false;
+  context.dispatch_events([&](const AsyncEvent& event) {
+    told |= event.type() == IBV_EVENT_CQ_ERR && event.raw().element.cq == small.raw();
+  });
+  EXPECT_TRUE(told);
 }
 
 TEST(Counters, QueuesCountEventsAndPolls) {

@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,6 +120,11 @@ class Context {
   [[nodiscard]] int event_fd() const { return raw_->async_fd; }
   // The next asynchronous event; nothing where none came until the deadline.
   [[nodiscard]] WEFT_API std::optional<AsyncEvent> next_event(Deadline deadline) const;
+  // Calls `handle` with each event that waits now, in the calling thread, and answers how many
+  // there were: for a loop that watches event_fd(). Each is acknowledged when `handle` returns,
+  // which may therefore destroy other objects than the one that the event names. What `handle`
+  // throws goes through; the events behind it wait on.
+  WEFT_API std::size_t dispatch_events(const std::function<void(const AsyncEvent&)>& handle) const;
 
   [[nodiscard]] ibv_context* raw() const { return raw_; }
 

@@ -24,8 +24,8 @@ struct ExtendedCompletionQueueOptions {
   // IBV_WC_EX_WITH_…, to be combined with |. The length, immediate data and both numbers of queue
   // pairs are always there.
   std::uint64_t fields = 0;
-  bool single_threaded =
-      false;  // the device takes no lock: one thread uses it, and its queue pairs
+  // The device takes no lock: one thread uses the queue, and its queue pairs.
+  bool single_threaded = false;
 };
 
 class ExtendedCompletionQueue;
