@@ -8,6 +8,9 @@ namespace weft::capture {
 namespace {
 
 constexpr std::string_view request_key = "MPA ID Req Frame";
+// A trace that ends sooner after one side has closed does not say that the other did not. A program
+// that captures itself ends right after it has closed.
+constexpr std::int64_t time_to_close_ns = 100'000'000;
 
 }  // namespace
 
@@ -138,6 +141,7 @@ void IwarpConnection::on_found(Side side, bool crc_good) {
 // --- How it ends ---------------------------------------------------------------------------------
 
 void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
+  if (!finished_a_ && !finished_b_) finished_ns_ = stamp.time_ns;
   (side == Side::a ? finished_a_ : finished_b_) = true;
   direction(side).reader.finish(stamp);
   if (!connection_ || over_ || !finished_a_ || !finished_b_) return;
@@ -170,7 +174,7 @@ void IwarpConnection::on_end(const Stamp& stamp) {
     end = Connection::End::terminated;
   } else if (asked && !answered && !decoder_->saw_fpdus()) {
     end = Connection::End::unanswered;
-  } else if (finished_a_ || finished_b_) {
+  } else if ((finished_a_ || finished_b_) && stamp.time_ns >= finished_ns_ + time_to_close_ns) {
     end = Connection::End::half_open;
   }
 }

@@ -88,6 +88,7 @@ class IwarpConnection final : public TcpReader {
   Stamp last_;
   bool finished_a_ = false;
   bool finished_b_ = false;
+  std::int64_t finished_ns_ = 0;  // when the first of them had
   bool over_ = false;
   bool indifferent_ = false;
 };

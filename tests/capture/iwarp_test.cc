@@ -323,6 +323,25 @@ TEST(IwarpMidStream, OtherTrafficIsLeftAlone) {
   }
 }
 
+// Who captures itself ends right after it has closed.
+TEST(IwarpEnds, HalfOpenIsWhatTheOtherSideHadTimeToClose) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {});
+  talk.connect();
+  Operator(talk, Side::a).send(500);
+  talk.tcp().finish(Side::a);
+  const auto end_of = [](const MadeCapture& trace) {
+    Analysis analysis;
+    feed(analysis, trace);
+    return analysis.connections()[0].end;
+  };
+  EXPECT_EQ(end_of(capture), Connection::End::open);
+  talk.tcp().acknowledge(Side::b);
+  EXPECT_EQ(end_of(capture), Connection::End::open);
+  capture.back().time_ns += 100'000'000;
+  EXPECT_EQ(end_of(capture), Connection::End::half_open);
+}
+
 // iSER speaks iSCSI first, and then begins with MPA on the same connection.
 TEST(IwarpMidStream, MpaMayBeginLateInAConnection) {
   MadeCapture capture;

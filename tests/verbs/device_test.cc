@@ -109,13 +109,15 @@ TEST(Memory, advise_mr) {
 }
 
 TEST(Devices, gid_and_device_introspection) {
+  if (open_device().backend() != Backend::embedded) {
+    GTEST_SKIP() << "these are the embedded device's";
+  }
   const auto device = devices().front();
   EXPECT_EQ(device.node_type(), IBV_NODE_CA);
   EXPECT_EQ(device.transport(), IBV_TRANSPORT_IB);
   EXPECT_NE(device.guid().oui(), 0U);
   EXPECT_EQ(device.index(), 0);
   const Context context = device.open();
-  EXPECT_EQ(context.backend(), Backend::embedded);
   const auto row = context.gids().front();
   EXPECT_EQ(row.port, 1U);
   EXPECT_EQ(row.type, IBV_GID_TYPE_ROCE_V2);

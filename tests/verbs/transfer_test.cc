@@ -235,8 +235,10 @@ TEST(Transfer, wait_for_completion) {
 TEST(Transfer, debug_formatting) {
   Pair pair;
   using verbs::to_string;
-  EXPECT_EQ(to_string(devices().front()), "weft0 (embedded)");
-  EXPECT_EQ(to_string(pair.a->context), "weft0 (embedded)");
+  const bool embedded = pair.a->context.backend() == Backend::embedded;
+  const std::string name = pair.a->context.device_name() + (embedded ? " (embedded)" : " (system)");
+  EXPECT_EQ(to_string(devices().front()), name);
+  EXPECT_EQ(to_string(pair.a->context), name);
   EXPECT_TRUE(to_string(pair.a->queue_pair).ends_with("(RC, RTS)"));
   EXPECT_TRUE(to_string(pair.a->region).starts_with("4096 bytes at 0x"));
   ASSERT_EQ(pair.a->queue_pair.post_write(pair.a->region.slice(0, 8), pair.b->region.remote(), 6),
