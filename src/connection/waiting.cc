@@ -1,6 +1,5 @@
 #include "connection/waiting.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -10,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "provider/shared.h"
 #include "weft/error.hpp"
 
 namespace weft::connection::detail {
@@ -84,7 +84,7 @@ Woken Waiter::until_readable(const Descriptors& descriptors) {
   if (const auto fd = stop_.fd()) entries[count++] = {*fd, POLLIN, 0};
   while (true) {
     if (stop_.requested()) return Woken::stopped;
-    const int ready = poll(entries.data(), count, deadline_.poll_timeout_ms());
+    const int ready = provider::wait(std::span(entries).first(count), deadline_.poll_timeout_ms());
     if (ready < 0 && errno != EINTR) throw Error(errno, "cannot wait for an event");
     if (stop_.requested()) return Woken::stopped;
     if (ready > 0) return Woken::ready;

@@ -42,6 +42,7 @@ Engine::~Engine() {
     return;
   }
   stopping_ = true;
+  lookout_.end();
   expect_sleep();
   wake();
   if (thread_.joinable()) thread_.join();
@@ -144,17 +145,13 @@ int Engine::run_deadlines() {
   }
 }
 
-void Engine::dispatch(const epoll_event& event, bool attended) {
-  if (event.data.u64 == wake_token) {
-    std::uint64_t count = 0;
-    sys::read(wake_.get(), &count, sizeof count);
-    return;
-  }
-  const auto target = find(event.data.u64);
-  if (!target) return;
-  if (!attended) return target->on_ready(event.events);
-  const Pollable::Attention attention(*target);
-  target->on_ready(event.events);
+void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t)) {
+  if (const auto target = find(event.data.u64)) handle(*target, event.events);
+}
+
+void Engine::take_wake_up() const {
+  std::uint64_t count = 0;
+  sys::read(wake_.get(), &count, sizeof count);
 }
 
 void Engine::poll() {
@@ -163,11 +160,57 @@ void Engine::poll() {
   const bool alone = mode_ == ProgressMode::manual;
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
   for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
-    // The thread's own, which may sleep for long if somebody takes its wake-up away.
-    if (event.data.u64 == wake_token && !alone) continue;
-    dispatch(event, true);
+    if (event.data.u64 == wake_token) {
+      // The thread's own, which may sleep for long if somebody takes its wake-up away.
+      if (alone) take_wake_up();
+      continue;
+    }
+    dispatch(event, [](Pollable& target, std::uint32_t what) {
+      const Pollable::Attention attention(target);
+      target.on_ready(what);
+    });
   }
   if (alone) run_deadlines();
+}
+
+int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns,
+                 const sigset_t* mask) {
+  const bool sleeps = !until_ns || *until_ns > sys::now_ns();
+  if (!sleeps || mode_ == ProgressMode::thread || abandoned_) {
+    return sys::poll(entries, until_ns, mask);
+  }
+  const Lookout::Waiter waiter(lookout_);
+  if (waiter.leads() || mode_ == ProgressMode::manual) {
+    return sleep_on_duty(*this, entries, until_ns, mask);
+  }
+  return sys::poll(entries, until_ns, mask);
+}
+
+std::optional<Duty::Time> Engine::do_due() {
+  if (put_off_ > 0) run_put_off();  // the program's next call is far away
+  const int deadline_ms = run_deadlines();
+  if (deadline_ms < 0) return std::nullopt;
+  return sys::now_ns() + static_cast<std::uint64_t>(deadline_ms) * 1'000'000;
+}
+
+int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigset_t* mask) {
+  return sys::poll(entries, until, mask);
+}
+
+// The wake-up says that there is an earlier deadline. The thread may sleep in ignorance of it until
+// it stands aside: only then may others take it.
+void Engine::look() {
+  std::array<epoll_event, batch> events;
+  const int ready = sys::epoll_wait(epoll_.get(), events, 0);
+  for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
+    if (event.data.u64 != wake_token) {
+      dispatch(event, [](Pollable& target, std::uint32_t what) { target.on_ready_in_wait(what); });
+    } else if (mode_ == ProgressMode::manual || lookout_.stands_aside()) {
+      take_wake_up();
+    } else {
+      sys::yield();
+    }
+  }
 }
 
 void Engine::expect_sleep() {
@@ -187,6 +230,11 @@ void Engine::run() {
     const int timeout_ms = run_deadlines();
     const int ready = sys::epoll_wait(epoll_.get(), events, timeout_ms);
     if (stopping_) return;
+    if (lookout_.is_led()) {
+      lookout_.stand_aside();
+      if (put_off_ > 0) run_put_off();
+      continue;
+    }
     if (ready <= 0) continue;
     const bool left = dispatch_unattended({events.data(), static_cast<std::size_t>(ready)}, all);
     if (mode_ == ProgressMode::thread) continue;
@@ -198,14 +246,17 @@ void Engine::run() {
 bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) {
   bool left = false;
   for (const auto& event : events) {
-    if (!all && event.data.u64 != wake_token) {
-      const auto target = find(event.data.u64);
-      if (target && leave_to_application(*target)) {
-        left = true;
-        continue;
-      }
+    if (event.data.u64 == wake_token) {
+      take_wake_up();
+      continue;
     }
-    dispatch(event, false);
+    const auto target = find(event.data.u64);
+    if (!target) continue;
+    if (!all && leave_to_application(*target)) {
+      left = true;
+    } else {
+      target->on_ready(event.events);
+    }
   }
   return left;
 }
@@ -234,22 +285,28 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
   return sleep_expected;
 }
 
-bool Engine::put_off() {
-  ++put_off_;
-  if (standing_by_) return true;
-  --put_off_;
-  return false;
+bool Engine::put_off(std::weak_ptr<Pollable> target, bool waiting) {
+  const std::lock_guard lock(put_off_mutex_);
+  if (put_off_++ == 0) put_off_targets_.clear();
+  const bool soon = waiting ? lookout_.stands_aside()
+                            : standing_by_ || (lookout_.stands_aside() && !lookout_.is_led());
+  if (soon) {
+    put_off_targets_.push_back(std::move(target));
+  } else {
+    --put_off_;
+  }
+  return soon;
 }
 
 void Engine::run_put_off() {
-  std::vector<std::shared_ptr<Pollable>> all;
+  std::vector<std::weak_ptr<Pollable>> targets;
   {
-    const std::lock_guard lock(mutex_);
-    for (const auto& slot : slots_) {
-      if (slot.target) all.push_back(slot.target);
-    }
+    const std::lock_guard lock(put_off_mutex_);
+    targets.swap(put_off_targets_);
   }
-  for (const auto& target : all) target->on_put_off();
+  for (const auto& weak : targets) {
+    if (const auto target = weak.lock()) target->on_put_off();
+  }
 }
 
 void Engine::abandon_after_fork() {

@@ -6,6 +6,9 @@
 // leaves alone and looks at again after a tick. When nobody has looked meanwhile (the application
 // computes, or watches memory), or somebody is about to sleep on an event, the thread does the
 // work.
+//
+// An application thread that sleeps in wait() needs no thread either: it is woken by what comes in
+// itself, and the progress thread stands aside (see Lookout).
 #pragma once
 
 #include <atomic>
@@ -15,9 +18,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "base/lookout.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -34,6 +40,8 @@ class Pollable {
  public:
   virtual ~Pollable() = default;
   virtual void on_ready(std::uint32_t epoll_events) = 0;
+  // The same from an application thread in Engine::wait(): see Engine::put_off().
+  virtual void on_ready_in_wait(std::uint32_t epoll_events) { on_ready(epoll_events); }
   virtual void on_deadline() {}
   // What was put off (see Engine::put_off()) is due now.
   virtual void on_put_off() {}
@@ -66,7 +74,7 @@ class Pollable {
   std::uint64_t eager_until_ns_ = 0;  // nobody came then: do not wait again soon
 };
 
-class Engine {
+class Engine final : private Duty {
  public:
   explicit Engine(ProgressMode mode);
   ~Engine();
@@ -87,13 +95,19 @@ class Engine {
 
   // Handles what is ready now, without waiting. For an application thread.
   void poll();
+  // ppoll(2), until `until_ns` of sys::now_ns() where there is such a time; handles meanwhile what
+  // becomes ready, where no other application thread waits. The number of entries, 0 or -errno.
+  int wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
   // An application is about to sleep on an event: the thread must be listening.
   void expect_sleep();
 
   // An application thread would like to leave something undone until its next call, which is likely
-  // to come at once and to do it for free. True where the progress thread is awake and sees to it
-  // within a tick in any case: it then calls on_put_off(), on everything it watches.
-  bool put_off();
+  // to come at once and to do it for free. True where somebody sees to it within a tick in any case
+  // and calls on_put_off(): the progress thread, which is awake or will be, or who waits next.
+  // `waiting`: in on_ready_in_wait().
+  bool put_off(std::weak_ptr<Pollable> target, bool waiting);
+  // An application thread that comes to wait() again and again: what was put off goes then.
+  [[nodiscard]] bool application_waits() const { return lookout_.stands_aside(); }
   void put_off_done() { put_off_.fetch_sub(1); }
 
   // In the child after fork(): closes the child's copies of all descriptors, and does nothing any
@@ -112,8 +126,14 @@ class Engine {
   // Leaves to application threads what they attend to; true where there was any of that.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);
-  void dispatch(const epoll_event& event, bool attended);
+  void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
+  void take_wake_up() const;
+  std::optional<Time> do_due() override;
+  [[nodiscard]] int descriptor() const override { return epoll_.get(); }
+  void look() override;
+  [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
+                          const sigset_t* mask) override;
   void run_put_off();
   int run_deadlines();
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
@@ -130,6 +150,9 @@ class Engine {
 
   // Either the thread sees that something was put off, or who puts it off sees that it sleeps.
   std::atomic<int> put_off_{0};
+  std::mutex put_off_mutex_;
+  std::vector<std::weak_ptr<Pollable>> put_off_targets_;
+  Lookout lookout_;
   std::atomic<bool> standing_by_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};

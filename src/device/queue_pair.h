@@ -136,6 +136,7 @@ class QueuePair final : public Pollable,
   // From a thread that polls one of our completion queues.
   void drive_inline();
   void on_ready(std::uint32_t events) override;
+  void on_ready_in_wait(std::uint32_t events) override;
   void on_put_off() override;
   void on_deadline() override;
   // The shared receive queue has receives again, and this queue pair had asked for one.
@@ -224,7 +225,7 @@ class QueuePair final : public Pollable,
   int flush_receive(const ibv_recv_wr& request);
   void flush_receives();
   void run();
-  void drive_stream();
+  void drive_stream(bool waiting);
   void finish_turn();
   void receives_posted();
   void keep_time();
@@ -233,7 +234,7 @@ class QueuePair final : public Pollable,
   void receive_available();
   void send_available();
   void follow_segment_size(std::size_t sent_bytes);
-  bool put_off_answers();
+  bool put_off_answers(bool waiting);
   void end_put_off();
   void want_write(bool wanted);
   void on_receive_error(int error);

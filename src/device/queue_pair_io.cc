@@ -13,6 +13,11 @@ void QueuePair::on_ready(std::uint32_t /*events*/) {
   run();
 }
 
+void QueuePair::on_ready_in_wait(std::uint32_t /*events*/) {
+  const Turn turn(*this);
+  if (stream_) drive_stream(true);
+}
+
 void QueuePair::drive_inline() {
   if (is_datagram()) return context_.device().datagrams().drive_inline(handle_.qp.qp_num);
   const Attention attention(*this);
@@ -22,16 +27,16 @@ void QueuePair::drive_inline() {
     const Turn turn(*this, std::try_to_lock);
     if (!turn.owns()) return;
     waits = !stream_ && pairing_;
-    if (stream_) drive_stream();
+    if (stream_) drive_stream(false);
   }
   // Without a thread nobody else brings about the connection.
   if (waits && context_.engine().mode() == ProgressMode::manual) context_.engine().poll();
 }
 
-void QueuePair::drive_stream() {
-  if (answers_put_off_) return run();
+void QueuePair::drive_stream(bool waiting) {
+  if (answers_put_off_ && !context_.engine().application_waits()) return run();
   receive_available();
-  if (!put_off_answers()) finish_turn();
+  if (!put_off_answers(waiting)) finish_turn();
 }
 
 void QueuePair::on_put_off() {
@@ -40,14 +45,13 @@ void QueuePair::on_put_off() {
 }
 
 // The proofs that a peer waits for may go out with what the program is likely to post now that it
-// sees what came in. It polls again first? Then they go at once. It does neither? Then the progress
-// thread sends them. It exits? Then the peer's TCP knows that everything arrived.
-bool QueuePair::put_off_answers() {
-  if (stream_->ended() || !waiting_.empty() || !stream_->only_proofs_due() ||
-      !context_.engine().put_off())
-    return false;
-  answers_put_off_ = true;
-  return true;
+// sees what came in. It polls again first, or waits (see Engine::wait())? Then they go at once. It
+// does neither? Then the progress thread sends them. It exits? Then the peer's TCP knows that
+// everything arrived.
+bool QueuePair::put_off_answers(bool waiting) {
+  if (stream_->ended() || !waiting_.empty() || !stream_->only_proofs_due()) return false;
+  if (!answers_put_off_) answers_put_off_ = context_.engine().put_off(weak_from_this(), waiting);
+  return answers_put_off_;
 }
 
 void QueuePair::end_put_off() {

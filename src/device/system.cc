@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <net/if.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -207,6 +206,23 @@ int poll_readable(int fd, int timeout_ms) {
   timespec limit{timeout_ms / 1000, (timeout_ms % 1000) * 1'000'000L};
   return static_cast<int>(
       call(SYS_ppoll, &entry, 1, timeout_ms < 0 ? nullptr : &limit, nullptr, 8));
+}
+
+int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask) {
+  constexpr std::size_t mask_bytes = 8;
+  constexpr std::uint64_t ns_per_s = 1'000'000'000;
+  timespec limit{};
+  if (until_ns) {
+    const std::uint64_t now = now_ns();
+    const std::uint64_t left = *until_ns > now ? *until_ns - now : 0;
+    limit = {static_cast<time_t>(left / ns_per_s), static_cast<long>(left % ns_per_s)};
+  }
+  return static_cast<int>(call(SYS_ppoll, entries.data(), entries.size(),
+                               until_ns ? &limit : nullptr, mask, mask_bytes));
+}
+
+void yield() {
+  call(SYS_sched_yield);
 }
 
 std::uint64_t now_ns() {

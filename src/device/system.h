@@ -3,12 +3,15 @@
 // All return what the kernel returned, or -errno.
 #pragma once
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -48,6 +51,9 @@ int epoll_create();
 int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);
 int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms);
 int poll_readable(int fd, int timeout_ms);
+// ppoll(2), until that time of now_ns() where there is one.
+int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
+void yield();
 
 // CLOCK_MONOTONIC.
 std::uint64_t now_ns();

@@ -11,6 +11,7 @@
 
 #include "dropin/export.h"
 #include "dropin/rsocket.h"
+#include "stream/pump.h"
 
 namespace {
 
@@ -124,7 +125,7 @@ class Polling {
       found += look_at(i);
     }
     native_[count_] = {wake_fd_, POLLIN, 0};
-    if (poll(native_.data(), native_.size(), found > 0 ? 0 : timeout_ms) < 0) return -1;
+    if (stream::detail::wait(native_, found > 0 ? 0 : timeout_ms) < 0) return -1;
     found = 0;
     for (nfds_t i = 0; i < count_; ++i) {
       const bool is_stream = sockets_[i] && native_[i].fd < 0;

@@ -9,6 +9,7 @@
 
 #include "fabric/answer.h"
 #include "fabric/fabric.h"
+#include "stream/pump.h"
 
 namespace weft::fabric {
 namespace {
@@ -75,7 +76,7 @@ ssize_t EventQueue::await(std::uint32_t* event, std::span<std::byte> into, bool 
     const ssize_t bytes = read(event, into, peek);
     if (bytes != -FI_EAGAIN) return bytes;
     pollfd entry{fd(), POLLIN, 0};
-    const int ready = poll(&entry, 1, deadline.poll_timeout_ms());
+    const int ready = stream::detail::wait({&entry, 1}, deadline.poll_timeout_ms());
     if (ready < 0) return -errno;  // a signal as well: fi_eq(3)
     if (ready == 0 && deadline.passed()) return -FI_EAGAIN;
   }

@@ -1,11 +1,13 @@
 #include "interpose/listening.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <unordered_map>
 
+#include "interpose/next.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
 
@@ -43,7 +45,10 @@ class Greeter {
  private:
   void run() {
     while (true) {
-      auto event = queue_.next(Deadline::never());
+      // The kernel's own: EventQueue::next() would take over what the program's threads wait for.
+      pollfd entry{queue_.fd(), POLLIN, 0};
+      next::poll(&entry, 1, -1);
+      auto event = queue_.next(Deadline::now());
       if (!event || !event->request) continue;
       if (const auto listening = find(event->cookie)) {
         listening->asked(std::move(*event->request));

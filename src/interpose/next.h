@@ -90,5 +90,11 @@ inline constinit Function<Spawn> posix_spawn{"posix_spawn"};
 inline constinit Function<Spawn> posix_spawnp{"posix_spawnp"};
 inline constinit Function<void(int)> exit_at_once{"_exit"};
 inline constinit Function<int(pollfd*, nfds_t, int)> poll{"poll"};
+inline constinit Function<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> ppoll{"ppoll"};
+inline constinit Function<int(int, epoll_event*, int, int)> epoll_wait{"epoll_wait"};
+inline constinit Function<int(int, epoll_event*, int, int, const sigset_t*)> epoll_pwait{
+    "epoll_pwait"};
+inline constinit Function<int(int, epoll_event*, int, const timespec*, const sigset_t*)>
+    epoll_pwait2{"epoll_pwait2"};
 
 }  // namespace weft::interpose::next

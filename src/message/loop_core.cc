@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "message/link.h"
+#include "provider/shared.h"
 
 namespace weft::message::detail {
 namespace {
@@ -163,7 +164,13 @@ void LoopCore::run() {
 
 std::size_t LoopCore::turn(int timeout) {
   std::array<epoll_event, 16> events;
-  const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout);
+  if (timeout != 0) {
+    pollfd any{epoll_, POLLIN, 0};
+    if (provider::wait({&any, 1}, timeout) < 0 && errno != EINTR) {
+      throw Error(errno, "cannot wait for events");
+    }
+  }
+  const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
   if (count < 0 && errno != EINTR) throw Error(errno, "cannot wait for events");
   std::size_t done = 0;
   for (int i = 0; i < count && !shut_; ++i) {

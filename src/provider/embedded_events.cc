@@ -1,10 +1,14 @@
 // Waiting for events. A thread may be cancelled while it waits: nothing in these frames needs a
 // destructor, and what could throw stands in functions of its own.
+#include <optional>
+#include <span>
+
 #include "device/completion_queue.h"
 #include "device/context.h"
 #include "device/system.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
+#include "provider/process.h"
 
 namespace weft::provider {
 namespace {
@@ -77,6 +81,20 @@ void ack_async_event(ibv_async_event* event) {
   if (ibv_context* context = context_of(*event)) Context::of(context)->acknowledge(*event);
 }
 
+int wait(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  std::optional<std::uint64_t> until_ns;
+  if (timeout) {
+    constexpr std::uint64_t ns_per_s = 1'000'000'000;
+    until_ns = device::sys::now_ns() + static_cast<std::uint64_t>(timeout->tv_sec) * ns_per_s +
+               static_cast<std::uint64_t>(timeout->tv_nsec);
+  }
+  const std::span all(entries, count);
+  device::Engine* const engine = Process::engine();
+  const int ready =
+      engine ? engine->wait(all, until_ns, mask) : device::sys::poll(all, until_ns, mask);
+  return ready < 0 ? fail<Failure::minus_one, int>(-ready) : ready;
+}
+
 }  // namespace
 
 void parts::events(Table& table) {
@@ -84,6 +102,7 @@ void parts::events(Table& table) {
   table.get_async_event = get_async_event;
   table.ack_cq_events = verbs_call<ack_cq_events>;
   table.ack_async_event = verbs_call<ack_async_event>;
+  table.wait = cm_call<wait>;
 }
 
 }  // namespace weft::provider

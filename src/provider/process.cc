@@ -74,6 +74,11 @@ device::Device* Process::device() {
   return device_.get();
 }
 
+device::Engine* Process::engine() {
+  const Process* process = the_process;
+  return process ? process->engine_.load() : nullptr;
+}
+
 void Process::build() {
   device::Settings settings;
   const std::string wrong = read_environment(settings);
@@ -81,6 +86,7 @@ void Process::build() {
   auto made = device::Device::create(settings);
   if (!made) return complain(made.error());
   device_ = std::move(*made);
+  engine_ = &device_->engine();
   keep_statistics();
   if (!environment_is_quiet()) say(start_line(*device_));
 }

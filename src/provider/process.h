@@ -3,6 +3,7 @@
 // handlers may use it to the last moment.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,9 @@ class Process {
   [[nodiscard]] device::Device* device();
   [[nodiscard]] cm::Manager& manager() { return manager_; }
 
+  // That of the device, if this process has made it.
+  [[nodiscard]] static device::Engine* engine();
+
   // What all rdma_cm ids share.
   [[nodiscard]] device::Context* shared_context();
   [[nodiscard]] bool is_shared(const device::Context* context) const {
@@ -42,6 +46,7 @@ class Process {
 
   std::mutex mutex_;
   std::unique_ptr<device::Device> device_;
+  std::atomic<device::Engine*> engine_{nullptr};  // of device_
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
   std::string complaint_;

@@ -11,7 +11,7 @@ namespace {
 const Table* table_of_the_drop_in() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_1");
+  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_2");
   dlclose(library);  // stays: it cannot be unloaded
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();
@@ -25,6 +25,12 @@ const Table& shared_embedded() {
     return theirs ? *theirs : embedded();
   }();
   return table;
+}
+
+int wait(std::span<pollfd> entries, int timeout_ms) {
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  return shared_embedded().wait(entries.data(), entries.size(), timeout_ms < 0 ? nullptr : &timeout,
+                                nullptr);
 }
 
 }  // namespace weft::provider

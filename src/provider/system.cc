@@ -199,6 +199,7 @@ const System& system_provider() {
     leave_out(table.read_qp_counters);
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
+    table.wait = ppoll;
     made.table = &table;
     return made;
   }();

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -89,6 +91,10 @@ struct Table {
   int (*read_qp_counters)(ibv_qp* qp, QueuePairCounters* counters);
   int (*read_cq_counters)(ibv_cq* cq, CompletionQueueCounters* counters);
   int (*read_mr_counters)(ibv_mr* mr, MemoryRegionCounters* counters);
+
+  // ppoll(2): -1 and errno. Of the embedded device: a thread that waits here sees to what comes in
+  // meanwhile itself, where no other one does, and is woken by it without a hand-over.
+  int (*wait)(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
   // Address handles and multicast.
   ibv_ah* (*create_ah)(ibv_pd* pd, ibv_ah_attr* attributes);

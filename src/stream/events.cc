@@ -1,8 +1,8 @@
 #include "stream/events.h"
 
-#include <poll.h>
-
 #include <cerrno>
+
+#include "stream/pump.h"
 
 namespace weft::stream {
 namespace detail {
@@ -23,13 +23,13 @@ std::optional<Event> Events::take() {
 }
 
 bool await_readable(int fd, const Deadline& deadline) {
-  while (true) {
+  while (!deadline.passed()) {
     pollfd entry{fd, POLLIN, 0};
-    const int ready = poll(&entry, 1, deadline.poll_timeout_ms());
+    const int ready = wait({&entry, 1}, deadline.poll_timeout_ms());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw Error(errno, "cannot wait for an event");
-    if (deadline.passed()) return false;
   }
+  return false;
 }
 
 }  // namespace detail

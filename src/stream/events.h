@@ -22,7 +22,8 @@ class Events {
   EventFd waits_;
 };
 
-// Until the descriptor is readable; false at the deadline. Goes on after signals. Throws Error.
+// For who has just looked: until the descriptor is readable; false at the deadline. Goes on after
+// signals. Throws Error.
 [[nodiscard]] bool await_readable(int fd, const Deadline& deadline);
 
 }  // namespace weft::stream::detail

@@ -1,16 +1,21 @@
 #include "stream/pump.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
+#include "provider/shared.h"
+#include "weft/deadline.hpp"
 #include "weft/error.hpp"
 
 namespace weft::stream::detail {
@@ -34,21 +39,41 @@ class NoSignals {
   sigset_t before_;
 };
 
+// The kernel's own: who stands before the C library's makes of it what is below.
+int wait_for_events(int epoll, std::span<epoll_event> events, int timeout_ms) {
+  return static_cast<int>(syscall(SYS_epoll_pwait, epoll, events.data(),
+                                  static_cast<int>(events.size()), timeout_ms, nullptr, 0));
+}
+
+Duty::Time time_of(Pump::Clock::time_point at) {
+  return static_cast<Duty::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
+}
+
+constinit std::mutex making;
+constinit std::atomic<Pump*> the_pump{nullptr};
+
 }  // namespace
 
 Pump& Pump::instance() {
-  static std::mutex making;
-  static Pump* pump = nullptr;
-  static pid_t owner = 0;
+  if (Pump* const pump = existing()) return *pump;
   const std::lock_guard lock(making);
-  if (!pump || owner != getpid()) {
+  Pump* pump = existing();
+  if (!pump) {
     pump = new Pump();  // the one of the parent has no thread here
-    owner = getpid();
+    the_pump = pump;
   }
   return *pump;
 }
 
-Pump::Pump() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Pump* Pump::existing() {
+  Pump* const pump = the_pump;
+  return pump && pump->owner_ == getpid() ? pump : nullptr;
+}
+
+Pump::Pump()
+    : owner_(getpid()),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || wake_ < 0) throw Error(errno, "cannot make the descriptors of streams");
   watch(no_token, wake_);
   const NoSignals inherited;
@@ -88,12 +113,10 @@ void Pump::remove(Token token, std::initializer_list<int> fds) {
   std::erase_if(times_, [token](const auto& entry) { return entry.second == token; });
 }
 
-int Pump::timeout_ms() {
+std::optional<Pump::Clock::time_point> Pump::next_time() {
   const std::lock_guard lock(mutex_);
-  if (times_.empty()) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(times_.begin()->first - Clock::now()).count();
-  return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000'000));
+  if (times_.empty()) return std::nullopt;
+  return times_.begin()->first;
 }
 
 void Pump::attend(Token token) {
@@ -118,19 +141,73 @@ void Pump::attend_late() {
 }
 
 void Pump::run() {
-  std::array<epoll_event, 32> events;
   while (true) {
-    const int count = epoll_wait(epoll_, events.data(), events.size(), timeout_ms());
-    for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 != no_token) {
-        attend(events[i].data.u64);
-        continue;
-      }
+    attend_late();
+    const auto next = next_time();
+    attend_ready((next ? Deadline(*next) : Deadline::never()).poll_timeout_ms(), true);
+    if (lookout_.is_led()) lookout_.stand_aside();
+  }
+}
+
+// The thread's wake-up says that there is an earlier time. It may sleep in ignorance of it until it
+// stands aside: only then may others take it.
+void Pump::attend_ready(int timeout_ms, bool is_thread) {
+  std::array<epoll_event, 32> events;
+  const int count = wait_for_events(epoll_, events, timeout_ms);
+  if (is_thread && lookout_.is_led()) return;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 != no_token) {
+      attend(events[i].data.u64);
+    } else if (is_thread || lookout_.stands_aside()) {
       std::uint64_t ignored;
       [[maybe_unused]] const auto taken = read(wake_, &ignored, sizeof ignored);
+    } else {
+      sched_yield();
     }
-    attend_late();
   }
+}
+
+// --- A thread of the application that waits ------------------------------------------------------
+
+int Pump::lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask) {
+  std::optional<Time> until;
+  if (timeout) {
+    const auto length =
+        std::chrono::seconds(timeout->tv_sec) + std::chrono::nanoseconds(timeout->tv_nsec);
+    until = time_of(Clock::now() + length);
+  }
+  const int ready = sleep_on_duty(*this, entries, until, mask);
+  if (ready >= 0) return ready;
+  errno = -ready;
+  return -1;
+}
+
+std::optional<Duty::Time> Pump::do_due() {
+  attend_late();
+  const auto next = next_time();
+  return next ? std::optional(time_of(*next)) : std::nullopt;
+}
+
+int Pump::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigset_t* mask) {
+  timespec left{};
+  if (until) {
+    const Time now = time_of(Clock::now());
+    const Time ns = *until > now ? *until - now : 0;
+    constexpr Time ns_per_s = 1'000'000'000;
+    left = {static_cast<time_t>(ns / ns_per_s), static_cast<long>(ns % ns_per_s)};
+  }
+  const int ready = provider::shared_embedded().wait(entries.data(), entries.size(),
+                                                     until ? &left : nullptr, mask);
+  return ready < 0 ? -errno : ready;
+}
+
+int wait(std::span<pollfd> entries, int timeout_ms) {
+  Pump* const pump = timeout_ms != 0 ? Pump::existing() : nullptr;
+  if (!pump) return provider::wait(entries, timeout_ms);
+  const Lookout::Waiter waiter(pump->lookout());
+  if (!waiter.leads()) return provider::wait(entries, timeout_ms);
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  return pump->lead(entries, timeout_ms < 0 ? nullptr : &timeout, nullptr);
 }
 
 }  // namespace weft::stream::detail

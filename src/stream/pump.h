@@ -1,9 +1,11 @@
 // The thread that looks after streams while no call of the application does: it waits for all their
-// descriptors, and for their times.
+// descriptors, and for their times. A thread of the application that waits does it in its stead.
 //
 // There is one for a process, made with the first stream and never ended: streams are often ended
 // in it. After fork(2) the child makes its own; streams of the parent are dead there.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
@@ -11,8 +13,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "base/lookout.h"
 
 namespace weft::stream::detail {
 
@@ -23,12 +29,14 @@ class Attendant {
   virtual void attend() noexcept = 0;
 };
 
-class Pump {
+class Pump final : private Duty {
  public:
   using Clock = std::chrono::steady_clock;
   using Token = std::uint64_t;
 
   static Pump& instance();
+  // Null where this process has none yet.
+  static Pump* existing();
 
   // From now on it is attended to while it lives. Throws Error.
   [[nodiscard]] Token add(std::weak_ptr<Attendant> attendant);
@@ -38,19 +46,36 @@ class Pump {
   // Before its descriptors are closed. It may still be in attend() afterwards.
   void remove(Token token, std::initializer_list<int> fds);
 
+  // Threads of the application wait while they have a Waiter of this.
+  [[nodiscard]] Lookout& lookout() { return lookout_; }
+  // For a waiter that leads: ppoll(2), and attends meanwhile, so that nothing has to be handed over
+  // to the pump's thread and from there to the caller.
+  int lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask);
+
  private:
   Pump();
   void run();
-  [[nodiscard]] int timeout_ms();
+  [[nodiscard]] std::optional<Clock::time_point> next_time();
   void attend(Token token);
   void attend_late();
+  void attend_ready(int timeout_ms, bool is_thread);
+  std::optional<Time> do_due() override;
+  [[nodiscard]] int descriptor() const override { return epoll_; }
+  void look() override { attend_ready(0, false); }
+  [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
+                          const sigset_t* mask) override;
 
+  const pid_t owner_;
   int epoll_;
   int wake_;
+  Lookout lookout_;
   std::mutex mutex_;
   Token last_ = 0;
   std::unordered_map<Token, std::weak_ptr<Attendant>> attendants_;
   std::multimap<Clock::time_point, Token> times_;
 };
+
+// poll(2) by Pump::lead() where that can be, else by provider::wait().
+[[nodiscard]] int wait(std::span<pollfd> entries, int timeout_ms);
 
 }  // namespace weft::stream::detail

@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <poll.h>
 
 #include <array>
 #include <cerrno>
 
 #include "provider/names.h"
+#include "provider/shared.h"
 #include "verbs/failure.h"
 
 namespace weft::verbs::detail {
@@ -28,13 +28,13 @@ void set_nonblocking(int fd) {
 }
 
 bool await_readable(int fd, const Deadline& deadline) {
-  while (true) {
+  while (!deadline.passed()) {
     pollfd entry{fd, POLLIN, 0};
-    const int ready = poll(&entry, 1, deadline.poll_timeout_ms());
+    const int ready = provider::wait({&entry, 1}, deadline.poll_timeout_ms());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) fail(errno, "cannot wait for an event");
-    if (deadline.passed()) return false;
   }
+  return false;
 }
 
 std::string_view event_name(ibv_event_type type) {

@@ -13,7 +13,8 @@ namespace weft::verbs::detail {
 
 void set_nonblocking(int fd);
 
-// False where the deadline came first. Goes on after signals; throws Error where poll(2) fails.
+// For who has just looked: false where the deadline came first. Goes on after signals; throws Error
+// where poll(2) fails.
 [[nodiscard]] bool await_readable(int fd, const Deadline& deadline);
 
 [[nodiscard]] std::string_view event_name(ibv_event_type type);

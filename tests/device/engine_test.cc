@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 namespace weft::device {
 namespace {
@@ -22,15 +24,21 @@ class Bell : public Pollable {
 
   void on_ready(std::uint32_t /*events*/) override {
     std::uint64_t count = 0;
-    sys::read(fd_.get(), &count, sizeof count);
-    answer();
+    if (sys::read(fd_.get(), &count, sizeof count) == sizeof count) answer();
   }
+
+  void on_put_off() override { answer(); }
 
   void on_deadline() override { answer(); }
 
   void await_answers(int wanted) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answers_ >= wanted; });
+  }
+
+  [[nodiscard]] std::thread::id answered_by() {
+    const std::lock_guard lock(mutex_);
+    return answered_by_;
   }
 
   [[nodiscard]] int answers() {
@@ -44,6 +52,7 @@ class Bell : public Pollable {
   void answer() {
     const std::lock_guard lock(mutex_);
     ++answers_;
+    answered_by_ = std::this_thread::get_id();
     changed_.notify_all();
   }
 
@@ -51,7 +60,62 @@ class Bell : public Pollable {
   std::mutex mutex_;
   std::condition_variable changed_;
   int answers_ = 0;
+  std::thread::id answered_by_;
 };
+
+// A thread in Engine::wait(), for something that only the test brings about.
+class Sleeper {
+ public:
+  explicit Sleeper(Engine& engine) : fd_(sys::event_fd(false)) {
+    thread_ = std::thread([this, &engine] {
+      pollfd entry{fd_.get(), POLLIN, 0};
+      result_ = engine.wait({&entry, 1}, std::nullopt, nullptr);
+      events_ = entry.revents;
+    });
+  }
+  ~Sleeper() {
+    wake();
+    thread_.join();
+    EXPECT_EQ(result_, 1);
+    EXPECT_EQ(events_, POLLIN);
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  void wake() {
+    const std::uint64_t one = 1;
+    sys::write(fd_.get(), &one, sizeof one);
+  }
+  [[nodiscard]] std::thread::id id() const { return thread_.get_id(); }
+
+ private:
+  sys::Descriptor fd_;
+  std::thread thread_;
+  int result_ = 0;
+  short events_ = 0;
+};
+
+class Watched {
+ public:
+  Watched(Engine& engine, std::shared_ptr<Bell> bell)
+      : engine_(engine), token_(engine.watch(bell->fd(), EPOLLIN, bell)) {}
+  ~Watched() { engine_.unwatch(token_); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Engine& engine_;
+  std::uint64_t token_;
+};
+
+// Rings until that thread answers: the first times, the progress thread may be there as well.
+void await_answer_of(std::thread::id thread, Bell& bell) {
+  do {
+    const int before = bell.answers();
+    bell.ring();
+    bell.await_answers(before + 1);
+  } while (bell.answered_by() != thread);
+}
 
 TEST(Engine, LeavesAloneWhatAnApplicationThreadIsAtHoweverLongItTakes) {
   Engine engine(ProgressMode::automatic);
@@ -97,6 +161,115 @@ TEST(Engine, AnApplicationThreadThatPollsTakesNoWakeUpOfTheThread) {
       ASSERT_LT(sys::now_ns() - start_ns, hopeless_ns) << "in round " << round;
     }
   }
+}
+
+TEST(Engine, WhoWaitsAnswersItself) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  const Sleeper sleeper(engine);
+  await_answer_of(sleeper.id(), *bell);
+  for (int i = 0; i < 100; ++i) {
+    const int before = bell->answers();
+    bell->ring();
+    bell->await_answers(before + 1);
+    EXPECT_EQ(bell->answered_by(), sleeper.id());
+  }
+}
+
+TEST(Engine, TheThreadAnswersWhenTheWaiterHasGone) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  std::thread::id sleeper_id;
+  {
+    const Sleeper sleeper(engine);
+    sleeper_id = sleeper.id();
+    await_answer_of(sleeper_id, *bell);
+  }
+  const int before = bell->answers();
+  bell->ring();
+  bell->await_answers(before + 1);
+  EXPECT_NE(bell->answered_by(), sleeper_id);
+}
+
+TEST(Engine, WhereTwoWaitOneGoesAndNothingIsMissed) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const Watched watched(engine, bell);
+  auto first = std::make_unique<Sleeper>(engine);
+  await_answer_of(first->id(), *bell);
+  const Sleeper second(engine);
+  first.reset();
+  for (int i = 0; i < 100; ++i) {
+    const int before = bell->answers();
+    bell->ring();
+    bell->await_answers(before + 1);
+  }
+}
+
+TEST(Engine, AWaitEndsInTime) {
+  Engine engine(ProgressMode::automatic);
+  const std::uint64_t until_ns = sys::now_ns() + 2'000'000;
+  EXPECT_EQ(engine.wait({}, until_ns, nullptr), 0);
+  EXPECT_GE(sys::now_ns(), until_ns);
+  EXPECT_EQ(engine.wait({}, 0, nullptr), 0);
+}
+
+// Set before and while somebody waits, with a progress thread that sleeps on for long.
+TEST(Engine, DeadlinesComeWhileSomebodyWaits) {
+  Engine engine(ProgressMode::automatic);
+  const auto bell = std::make_shared<Bell>();
+  const auto late = std::make_shared<Bell>();
+  constexpr std::uint64_t ms = 1'000'000;
+  engine.call_at(sys::now_ns() + 3'600'000 * ms, late);
+  const Watched watched(engine, bell);
+  for (int round = 1; round <= 200; ++round) {
+    const int before = bell->answers();
+    const Sleeper sleeper(engine);
+    engine.call_at(sys::now_ns() + ms / 10, bell);
+    bell->await_answers(before + 1);
+  }
+  EXPECT_EQ(late->answers(), 0);
+}
+
+// It puts off what it would answer, and does not come back to do it.
+class Lazy final : public Bell {
+ public:
+  explicit Lazy(Engine& engine) : engine_(engine) {}
+  void on_ready_in_wait(std::uint32_t events) override {
+    std::uint64_t count = 0;
+    if (engine_.put_off(self, true)) {
+      sys::read(fd(), &count, sizeof count);
+      put_off = true;
+    } else {
+      on_ready(events);
+    }
+  }
+  void on_put_off() override {
+    engine_.put_off_done();
+    Bell::on_put_off();
+  }
+
+  std::weak_ptr<Lazy> self;
+  std::atomic<bool> put_off = false;
+
+ private:
+  Engine& engine_;
+};
+
+TEST(Engine, WhatAWaiterPutsOffIsDoneBeforeItSleepsAgain) {
+  Engine engine(ProgressMode::automatic);
+  const auto lazy = std::make_shared<Lazy>(engine);
+  lazy->self = lazy;
+  const Watched watched(engine, lazy);
+  const Sleeper sleeper(engine);
+  while (!lazy->put_off) {
+    const int before = lazy->answers();
+    lazy->ring();
+    lazy->await_answers(before + 1);
+  }
+  EXPECT_EQ(lazy->answered_by(), sleeper.id());
 }
 
 }  // namespace

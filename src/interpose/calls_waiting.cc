@@ -1,0 +1,131 @@
+// Waiting is the kernel's own: descriptors are shown as their streams are (see Shadow). But a
+// thread that sleeps here can see to what comes in itself, and is woken by it without a hand-over.
+//
+// Only where it is the one that does: several would be in each other's way. Such a thread cannot be
+// cancelled (pthread_cancel(3)) while it sleeps.
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "interpose/data.h"
+#include "interpose/export.h"
+#include "interpose/next.h"
+#include "interpose/table.h"
+#include "stream/pump.h"
+
+using namespace weft::interpose;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Pump = weft::stream::detail::Pump;
+
+// Until when a call may sleep; no time is for ever.
+class Until {
+ public:
+  explicit Until(int timeout_ms) {
+    if (timeout_ms >= 0) at_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  }
+  explicit Until(const timespec* timeout) {
+    if (!timeout) return;
+    at_ = Clock::now() + std::chrono::seconds(timeout->tv_sec) +
+          std::chrono::nanoseconds(timeout->tv_nsec);
+  }
+
+  [[nodiscard]] bool passed() const { return at_ && Clock::now() >= *at_; }
+  // Null for ever; valid until the next call.
+  const timespec* left() {
+    if (!at_) return nullptr;
+    constexpr long ns_per_s = 1'000'000'000;
+    const auto ns = std::max(std::chrono::nanoseconds(*at_ - Clock::now()).count(), 0L);
+    left_ = {ns / ns_per_s, ns % ns_per_s};
+    return &left_;
+  }
+
+ private:
+  std::optional<Clock::time_point> at_;
+  timespec left_{};
+};
+
+bool is_zero(const timespec* timeout) {
+  return timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+}
+
+// Another thread may take the events before us.
+int lead_epoll(Pump& attending, int epoll, epoll_event* events, int most, Until until,
+               const sigset_t* mask) {
+  while (true) {
+    const int found = next::epoll_wait(epoll, events, most, 0);
+    if (found != 0) return found;
+    if (until.passed()) return 0;
+    pollfd entry{epoll, POLLIN, 0};
+    if (attending.lead({&entry, 1}, until.left(), mask) < 0) return -1;
+  }
+}
+
+// `kernel` waits as the C library has it: where nobody leads, or another thread does.
+template <typename Lead, typename Kernel>
+int wait_by(const Lead& lead, const Kernel& kernel) {
+  Pump* const attending = table_is_ours() ? Pump::existing() : nullptr;
+  if (!attending) return kernel();
+  const weft::Lookout::Waiter waiter(attending->lookout());
+  return waiter.leads() ? guarded([&] { return lead(*attending); }) : kernel();
+}
+
+}  // namespace
+
+WEFT_INTERPOSED int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
+  const auto kernel = [&] { return next::epoll_wait(epoll, events, most, timeout_ms); };
+  if (timeout_ms == 0) return kernel();
+  return wait_by(
+      [&](Pump& attending) {
+        return lead_epoll(attending, epoll, events, most, Until(timeout_ms), nullptr);
+      },
+      kernel);
+}
+
+WEFT_INTERPOSED int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms,
+                                const sigset_t* mask) {
+  const auto kernel = [&] { return next::epoll_pwait(epoll, events, most, timeout_ms, mask); };
+  if (timeout_ms == 0) return kernel();
+  return wait_by(
+      [&](Pump& attending) {
+        return lead_epoll(attending, epoll, events, most, Until(timeout_ms), mask);
+      },
+      kernel);
+}
+
+WEFT_INTERPOSED int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
+                                 const sigset_t* mask) {
+  const auto kernel = [&] { return next::epoll_pwait2(epoll, events, most, timeout, mask); };
+  if (is_zero(timeout)) return kernel();
+  return wait_by(
+      [&](Pump& attending) {
+        return lead_epoll(attending, epoll, events, most, Until(timeout), mask);
+      },
+      kernel);
+}
+
+WEFT_INTERPOSED int poll(pollfd* entries, nfds_t count, int timeout_ms) {
+  const auto kernel = [&] { return next::poll(entries, count, timeout_ms); };
+  if (timeout_ms == 0) return kernel();
+  return wait_by(
+      [&](Pump& attending) {
+        return attending.lead({entries, count}, Until(timeout_ms).left(), nullptr);
+      },
+      kernel);
+}
+
+WEFT_INTERPOSED int ppoll(pollfd* entries, nfds_t count, const timespec* timeout,
+                          const sigset_t* mask) {
+  const auto kernel = [&] { return next::ppoll(entries, count, timeout, mask); };
+  if (is_zero(timeout)) return kernel();
+  return wait_by(
+      [&](Pump& attending) {
+        return attending.lead({entries, count}, timeout, mask);
+      },
+      kernel);
+}
