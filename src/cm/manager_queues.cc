@@ -81,7 +81,10 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
 
 // Features beyond a protection domain are the device's business, as with ibv_create_qp_ex(3).
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
-  if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) return ibv_create_qp_ex(id.verbs, &extended);
+  if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) {
+    // Not the inline function of verbs.h: compiled without optimisation it asks for libibverbs.
+    return verbs_get_ctx(id.verbs)->create_qp_ex(id.verbs, &extended);
+  }
   ibv_qp_init_attr attributes = plain(extended);
   const auto made = device::QueuePair::create(*Context::of(id.verbs), extended.pd, attributes);
   std::memcpy(static_cast<void*>(&extended), &attributes, sizeof attributes);

@@ -28,7 +28,7 @@ Record encode(std::uint32_t number, const Advertisement& advertisement) {
 }
 
 // The device of the peer may be writing there at this moment: the checksum tells.
-[[gnu::no_sanitize("thread"), gnu::noinline]] Record look_at(const std::byte* at) {
+__attribute__((no_sanitize("thread"), noinline)) Record look_at(const std::byte* at) {
   Record record;
   for (std::size_t i = 0; i < record.size(); ++i) {
     record[i] = *static_cast<const volatile std::byte*>(at + i);
@@ -38,7 +38,7 @@ Record encode(std::uint32_t number, const Advertisement& advertisement) {
 }
 
 // Aligned, and so written and read as a whole.
-[[gnu::no_sanitize("thread"), gnu::noinline]] std::uint64_t look_at_count(const std::byte* at) {
+__attribute__((no_sanitize("thread"), noinline)) std::uint64_t look_at_count(const std::byte* at) {
   const auto value = *reinterpret_cast<const volatile std::uint64_t*>(at);
   return load_be<std::uint64_t>(reinterpret_cast<const std::byte*>(&value));
 }

@@ -85,7 +85,7 @@ std::vector<std::byte> Core::wrap(const Greeting& greeting) {
     throw Error(EINVAL, fmt::format("private data may have {} bytes here, and not {}", most,
                                     greeting.private_data.size()));
   }
-  const std::vector<std::byte> user(greeting.private_data.begin(), greeting.private_data.end());
+  std::vector<std::byte> user(greeting.private_data.begin(), greeting.private_data.end());
   if (control_) {
     return ControlGreeting{Control::ring_slots, control_->region(), greeting.buffer, user}
         .to_bytes();

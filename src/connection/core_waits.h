@@ -45,7 +45,7 @@ class QueueCondition : public Condition {
 class OutcomesCondition : public QueueCondition {
  public:
   OutcomesCondition(Core& core, Queue queue, std::size_t count);
-  [[nodiscard]] std::vector<Outcome> take() { return std::move(found_); }
+  [[nodiscard]] std::vector<Outcome> take() { return found_; }
 
  private:
   std::vector<Outcome> found_;
@@ -87,7 +87,7 @@ class AdvertisementCondition : public Condition {
   explicit AdvertisementCondition(Core& core) : core_(core) {}
   [[nodiscard]] bool holds() override;
   [[nodiscard]] Descriptors descriptors() const override;
-  [[nodiscard]] std::optional<Advertisement> take() { return std::move(found_); }
+  [[nodiscard]] std::optional<Advertisement> take() { return found_; }
 
  private:
   Core& core_;

@@ -89,6 +89,7 @@ ibv_device_attr_ex Context::query_extended() const {
 
 // The inline function of verbs.h would call the C library where a device has no extended form.
 int Context::query_device_ex(ibv_device_attr_ex& attributes) const {
+  // NOLINTNEXTLINE(clang-diagnostic-gnu-statement-expression)
   verbs_context* extended = verbs_get_ctx_op(raw_, query_device_ex);
   if (extended) {
     return extended->query_device_ex(raw_, nullptr, &attributes, sizeof attributes);
@@ -98,6 +99,7 @@ int Context::query_device_ex(ibv_device_attr_ex& attributes) const {
 
 PortAttributes Context::query_port(std::uint8_t port) const {
   ibv_port_attr attributes{};
+  // NOLINTNEXTLINE(clang-diagnostic-gnu-statement-expression)
   verbs_context* extended = verbs_get_ctx_op(raw_, query_port);
   const int failed = extended
                          ? extended->query_port(raw_, port, &attributes, sizeof attributes)

@@ -17,6 +17,7 @@ std::vector<Device> devices(Backend backend) {
       detail::check_pointer(table.get_device_list(&count), "cannot list the devices");
   const auto state = std::make_shared<detail::DeviceListState>(table, list, count);
   std::vector<Device> found;
+  found.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) found.push_back(Device(state, list[i], kind));
   return found;
 }

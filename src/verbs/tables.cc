@@ -36,7 +36,7 @@ BackendChoice find_active() {
 
 BackendChoice choose_automatically() {
   static const BackendChoice choice = [] {
-    const BackendChoice made = find_active();
+    BackendChoice made = find_active();
     if (!provider::environment_is_quiet()) {
       fmt::print(stderr, "weft: backend {}: {}\n", to_string(made.backend), made.reason);
     }
@@ -86,7 +86,7 @@ Backend default_backend() {
 }
 
 BackendChoice choose_backend(Backend wish) {
-  const BackendChoice choice = choose_freely(wish);
+  BackendChoice choice = choose_freely(wish);
   const std::string_view required = variable("WEFT_REQUIRE");
   if (required.empty() || required == to_string(choice.backend)) return choice;
   if (required != "embedded" && required != "system") {

@@ -124,13 +124,13 @@ std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to
   return fmt::format("there is no way from {} to {}", state_name(from), state_name(to));
 }
 
-std::string explain_route(int error, const ibv_ah_attr& address) {
+std::string explain_route(int error, const ibv_ah_attr& to) {
   const bool no_way = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
-  if (!no_way || !address.is_global) return {};
+  if (!no_way || !to.is_global) return {};
   return fmt::format(
       "over RoCE the peer, {}, must be reachable from row {} of our GID table, by UDP port 4791; "
       "best_gid() says which row is the right one",
-      Gid(address.grh.dgid).to_string(), address.grh.sgid_index);
+      Gid(to.grh.dgid).to_string(), to.grh.sgid_index);
 }
 
 }  // namespace weft::verbs::detail

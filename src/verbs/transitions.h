@@ -14,6 +14,6 @@ namespace weft::verbs::detail {
 
 // What to look at where a queue pair cannot get to RTR for want of a way to the peer, whom it
 // addresses by GID; empty for other errors.
-[[nodiscard]] std::string explain_route(int error, const ibv_ah_attr& address);
+[[nodiscard]] std::string explain_route(int error, const ibv_ah_attr& to);
 
 }  // namespace weft::verbs::detail
