@@ -166,9 +166,7 @@ void Pairing::on_deadline() {
     return;
   }
   if (phase_ == Phase::lost || now < next_attempt_ns_) return;
-  const bool itself = plan_.peer.number == plan_.local.number &&
-                      (plan_.peer == plan_.local || is_loopback_address(plan_.destination));
-  if (itself) {
+  if (to_itself()) {
     phase_ = Phase::accepting;
     lock.unlock();
     return loop();
@@ -223,6 +221,11 @@ void Pairing::on_turned_down(HelloAnswer answer) {
   try_again(grow(pause_ns_, limits::shortest_redial_ns, limits::longest_redial_ns));
 }
 
+bool Pairing::to_itself() const {
+  return plan_.peer.number == plan_.local.number &&
+         (plan_.peer == plan_.local || is_loopback_address(plan_.destination));
+}
+
 // A socket that is connected to itself: what the queue pair sends is what it receives.
 void Pairing::loop() {
   sys::Descriptor fd;
@@ -264,6 +267,7 @@ void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated
   auto parameters = parameters_of(negotiated, initiator, acknowledge);
   parameters.hold_bytes = plan_.unreliable ? 0 : device_.hold_bytes();
   parameters.unreliable = plan_.unreliable;
+  parameters.to_itself = to_itself();
   parameters.peer = peer;
   parameters.control_stag = plan_.control_stag;
   if (queue_pair->attach_pair(std::move(stream), parameters, *this) != ENOMEM) return;

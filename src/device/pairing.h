@@ -89,6 +89,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   [[nodiscard]] wire::HelloAnswer judge(const Greeting& greeting, const wire::Hello& hello);
   [[nodiscard]] std::shared_ptr<Dialer> make_dialer();
   void dial();
+  [[nodiscard]] bool to_itself() const;
   void loop();
   void on_dialed(std::uint32_t attempt, Dialer::Outcome outcome);
   void on_turned_down(wire::HelloAnswer answer);

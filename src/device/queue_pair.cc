@@ -175,6 +175,7 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
                                  .limits = limits_,
                                  .receiver_not_ready = patience(parameters),
                                  .unreliable = parameters.unreliable,
+                                 .to_itself = parameters.to_itself,
                                  .peer = parameters.peer,
                                  .control_stag = parameters.control_stag},
       static_cast<iwarp::Host&>(*this));

@@ -53,6 +53,7 @@ struct StreamParameters {
   iwarp::RtrKind rtr = iwarp::RtrKind::none;
   // What cannot be placed is dropped, and nobody learns of it: IBV_QPT_UC.
   bool unreliable = false;
+  bool to_itself = false;  // the socket leads back here
   // Sends without a receive that are held; 0: the stream ends at once.
   std::uint32_t hold_bytes = 0;
   // How often the peer's Sends are to be tried: what it said in its hello, or else what the

@@ -88,9 +88,9 @@ void Connection::sent(std::size_t bytes) {
 }
 
 void Connection::fill() {
-  while (may_send_ && !ended() && out_.has_room() && (fill_once() || control_.due())) {
+  while (may_build() && (fill_once() || control_.due())) {
   }
-  if (may_send_ && !ended() && out_.has_room()) requester_.acknowledge();
+  if (may_build()) requester_.acknowledge();
 }
 
 // Answers and requests take turns, whole message by whole message (RFC 5041 §5.3). Answers wait for
@@ -98,7 +98,7 @@ void Connection::fill() {
 bool Connection::fill_once() {
   if (deferred_) {
     raise_deferred();
-    if (ended() || !out_.has_room()) return false;
+    if (!may_build()) return false;
   }
   if (receiver_.holds()) report_placed();
   if (control_.due() && !requester_.mid_message() && !responder_.mid_message()) {

@@ -49,6 +49,8 @@ class Connection final : private SegmentSink {
     ReceiverNotReady receiver_not_ready{};
     // An unreliable connection: what cannot be placed is dropped, and no request learns of it.
     bool unreliable = false;
+    // What is sent comes back: both sides of the stream are this one.
+    bool to_itself = false;
     PeerFeatures peer{};
     // Where the peer, being a Weft, writes control words; 0: nowhere. Unguessable, and no region of
     // the application has it.
@@ -156,7 +158,7 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool take_control_word(const Segment& segment, Bytes payload);
   [[nodiscard]] bool is_request(const Segment& segment) const;
   [[nodiscard]] bool is_discarded(const Segment& segment) const {
-    return deferred_ && is_request(segment);
+    return (deferred_ || last_word_said_) && is_request(segment);
   }
   [[nodiscard]] bool is_dropped(const Segment& segment) const {
     return options_.unreliable && is_request(segment) && receiver_.drops(segment);
@@ -173,6 +175,9 @@ class Connection final : private SegmentSink {
   void note_first_fpdu();
   [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
   void send_rtr();
+  [[nodiscard]] bool may_build() const {
+    return may_send_ && !ended() && !last_word_said_ && out_.has_room();
+  }
   void fill();
   bool fill_once();
   [[nodiscard]] wire::Terminate refused_request(wire::TerminateCode code) const;
@@ -196,6 +201,7 @@ class Connection final : private SegmentSink {
   std::uint32_t expected_request_msn_ = 1;
   std::uint32_t expected_answer_msn_ = 1;
   EndReason end_ = EndReason::none;
+  bool last_word_said_ = false;  // to itself, and not heard yet
   wire::Terminate terminate_;
   std::optional<std::uint64_t> executed_;  // as the peer said
 

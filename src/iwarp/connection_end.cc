@@ -24,8 +24,12 @@ TerminateRaised Connection::answer_pending() {
 // RFC 5040 §6.8: one Terminate is the last thing that a stream sends. Reads that came before the
 // fault are answered first, so that the peer learns which of its requests were carried out; and if
 // one of them is at fault itself, it was so earlier.
+//
+// A stream to itself goes on receiving until the Terminate has come around: the request at fault is
+// its own, and so are the reads whose answers are still on their way.
 void Connection::raise(const wire::Terminate& message, std::optional<std::uint64_t> executed) {
   if (ended()) return;
+  if (last_word_said_) return end(EndReason::terminated);
   if (const TerminateRaised earlier = answer_pending()) {
     terminate_ = refused_request(*earlier);
     executed = responder_.fault_number() - 1;
@@ -44,7 +48,8 @@ void Connection::raise(const wire::Terminate& message, std::optional<std::uint64
   const iovec piece{payload.data(), size};
   // Room is kept for this: has_room() leaves a whole FPDU and more.
   out_.add(header, {&piece, 1});
-  end(EndReason::terminated);
+  last_word_said_ = options_.to_itself && executed;
+  if (!last_word_said_) end(EndReason::terminated);
 }
 
 // The last word before a Terminate or the end: it may stand in the middle of another message.
@@ -57,9 +62,9 @@ void Connection::say_executed(std::uint64_t messages) {
 void Connection::take_terminate(Bytes payload) {
   const auto parsed = wire::Terminate::parse(payload);
   terminate_ = parsed ? *parsed : wire::Terminate{.code = wire::terminate::rdma_unspecified};
-  end_ = EndReason::peer_terminated;
+  end_ = last_word_said_ ? EndReason::terminated : EndReason::peer_terminated;
   requester_.end_by_terminate(terminate_, executed_);
-  end(EndReason::peer_terminated);
+  end(end_);
 }
 
 void Connection::peer_closed(std::uint64_t acknowledged_position) {
@@ -78,6 +83,7 @@ void Connection::memory_lost() {
 
 void Connection::close() {
   if (ended()) return;
+  if (last_word_said_) return end(EndReason::local_close);
   (void)answer_pending();
   // The peer's TCP has seen them arrive, and they will not be placed.
   if (receiver_.holds()) say_executed(receiver_.executed());

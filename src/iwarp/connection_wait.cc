@@ -102,7 +102,7 @@ void Connection::discard_into(std::vector<iovec>& out, std::uint32_t length) {
 // --- The wait ------------------------------------------------------------------------------------
 
 void Connection::receives_posted() {
-  if (ended() || (deferred_ && deferred_->gave_up)) return;
+  if (ended() || last_word_said_ || (deferred_ && deferred_->gave_up)) return;
   if (const TerminateRaised raised = receiver_.settle()) return give_up_waiting(*raised);
   if (deferred_) return raise_deferred();
   if (const auto msn = receiver_.take_grant()) control_.put(wire::ControlWord::granted, *msn);
@@ -125,7 +125,7 @@ void Connection::give_up_waiting(wire::TerminateCode code) {
 std::uint64_t Connection::deadline_ns() const {
   const ReceiverNotReady& wait = options_.receiver_not_ready;
   const bool waits = waiting_message_ != 0 && !(deferred_ && deferred_->gave_up);
-  if (ended() || !waits || wait.retries >= rnr_retry_infinite) return never_ns;
+  if (ended() || last_word_said_ || !waits || wait.retries >= rnr_retry_infinite) return never_ns;
   return waiting_since_ns_ + wait.retries * wait.timer_ns;
 }
 
