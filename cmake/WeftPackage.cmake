@@ -3,7 +3,13 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME weft)
 set(CPACK_PACKAGE_VENDOR Weft)
-set(CPACK_PACKAGE_CONTACT "The Weft project <weft@localhost>")
+# Who answers for the package: whoever gives it away, as Debian's own tools ask for it. A package
+# that somebody has built for himself has nobody, and says so.
+set(weft_maintainer "A local build of Weft <nobody@weft.invalid>")
+if(DEFINED ENV{DEBEMAIL})
+  set(weft_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(CPACK_PACKAGE_CONTACT "${weft_maintainer}")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
