@@ -1,4 +1,4 @@
-// Which row of the GID table to use towards a peer.
+// Which row of the GID table to use towards a peer, and of which device.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -12,6 +12,7 @@
 #include "verbs/failure.h"
 #include "verbs/waiting.h"
 #include "weft/verbs/context.hpp"
+#include "weft/verbs/device.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -68,27 +69,74 @@ bool is_link_local(const Gid& gid) {
 
 }  // namespace
 
-GidChoice Context::best_gid(std::string_view peer) const {
-  const auto target = Gid::parse(peer);
-  if (!target) detail::fail(EINVAL, fmt::format("\"{}\" is no IP address and no GID", peer));
-  std::vector<GidEntry> rows = gids();
+namespace {
+
+Gid parse_peer(std::string_view peer) {
+  const auto parsed = Gid::parse(peer);
+  if (!parsed) detail::fail(EINVAL, fmt::format("\"{}\" is no IP address and no GID", peer));
+  return *parsed;
+}
+
+struct Candidates {
+  std::optional<GidEntry> source;   // where packets to the peer leave from
+  std::optional<GidEntry> similar;  // of the same kind as the peer's address
+};
+
+Candidates candidates(std::vector<GidEntry> rows, const Gid& peer) {
   // RoCE v2 before v1 where both are there.
   std::stable_sort(rows.begin(), rows.end(),
                    [](const GidEntry& a, const GidEntry& b) { return a.type > b.type; });
-  const auto source = routed_source(*target);
+  const auto source = routed_source(peer);
+  Candidates found;
   for (const GidEntry& row : rows) {
-    if (source && row.gid == *source) {
-      return {row, fmt::format("{} is where packets to {} leave from", row.gid.to_string(), peer)};
-    }
+    if (!found.source && source && row.gid == *source) found.source = row;
+    const bool alike = same_family(row.gid, peer) && is_link_local(row.gid) == is_link_local(peer);
+    if (!found.similar && alike) found.similar = row;
   }
-  for (const GidEntry& row : rows) {
-    if (same_family(row.gid, *target) && is_link_local(row.gid) == is_link_local(*target)) {
-      return {row, fmt::format("{} is of the same kind as {}", row.gid.to_string(), peer)};
-    }
+  return found;
+}
+
+// Of the ports that work.
+std::vector<GidEntry> usable_rows(const Context& context) {
+  std::vector<GidEntry> rows = context.gids();
+  std::erase_if(rows, [&](const GidEntry& row) {
+    return !context.query_port(static_cast<std::uint8_t>(row.port)).is_usable();
+  });
+  return rows;
+}
+
+}  // namespace
+
+GidChoice Context::best_gid(std::string_view peer) const {
+  const std::vector<GidEntry> rows = gids();
+  const auto [source, similar] = candidates(rows, parse_peer(peer));
+  if (source) {
+    const std::string gid = source->gid.to_string();
+    return {*source, fmt::format("{} is where packets to {} leave from", gid, peer)};
+  }
+  if (similar) {
+    const std::string gid = similar->gid.to_string();
+    return {*similar, fmt::format("{} is of the same kind as {}", gid, peer)};
   }
   if (rows.empty()) detail::fail(ENETUNREACH, "the device has no GID");
   detail::fail(ENETUNREACH, fmt::format("none of the {} GIDs of {} can reach {}", rows.size(),
                                         device_name(), peer));
+}
+
+Context open_device_towards(std::string_view peer, Backend backend) {
+  const Gid target = parse_peer(peer);
+  std::optional<Context> second_best;
+  std::string names;
+  for (const Device& device : devices(backend)) {
+    names += (names.empty() ? "" : ", ") + device.name();
+    Context context = device.open();
+    const auto [source, similar] = candidates(usable_rows(context), target);
+    if (source) return context;
+    if (similar && !second_best) second_best = std::move(context);
+  }
+  if (second_best) return *std::move(second_best);
+  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
+  detail::fail(ENETUNREACH, fmt::format("none of the devices can reach {}: {}", peer, names));
 }
 
 }  // namespace weft::verbs

@@ -103,6 +103,11 @@ QueuePairBuilder& QueuePairBuilder::max_dest_rd_atomic(std::uint8_t count) {
   return *this;
 }
 QueuePairBuilder& QueuePairBuilder::path_mtu(ibv_mtu mtu) {
+  if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
+    throw std::invalid_argument(fmt::format("the path MTU must be a code from {} to {}, and not {}",
+                                            static_cast<int>(IBV_MTU_256),
+                                            static_cast<int>(IBV_MTU_4096), static_cast<int>(mtu)));
+  }
   settings_.path_mtu = mtu;
   return *this;
 }

@@ -28,7 +28,7 @@ using RemoteBuffer = verbs::RemoteSlice;
 struct Options {
   std::uint32_t queue_depth = 64;  // sends, and receives, that may be posted at once
   std::uint32_t slices = 4;        // of one request
-  std::uint32_t inline_bytes = 0;
+  std::uint32_t inline_bytes = 0;  // of one request with SendFlags::copied
   std::uint8_t read_depth = 4;  // reads and atomics under way, each way; the smaller of both holds
   // Lets each side tell the other of buffers. The request asks for it; the side that accepts agrees
   // if it is this library. Without it the connection is plain rdma_cm.

@@ -15,7 +15,7 @@ namespace detail {
 struct AddressHandleState;
 }
 
-// Where datagrams go: ibv_create_ah(3).
+// What ibv_create_ah(3) wants to know.
 struct AddressOptions {
   std::optional<Gid> gid;      // the destination's; needed on Ethernet
   std::uint8_t gid_index = 0;  // of ours
@@ -29,7 +29,7 @@ struct AddressOptions {
 // A datagram's receive has so much in front of the message.
 inline constexpr std::size_t grh_bytes = 40;
 
-// Must live until the requests that go there have completed.
+// Thread-safe. Keeps its domain. Must live until the requests that go there have completed.
 class AddressHandle {
  public:
   AddressHandle(AddressHandle&&) noexcept = default;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/deadline.hpp"
@@ -51,7 +52,7 @@ class PortAttributes {
   ibv_port_attr raw_;
 };
 
-// The bytes of an MTU code, and the code of the largest MTU that is not above `bytes`.
+// The bytes of an MTU code.
 [[nodiscard]] WEFT_API int mtu_bytes(ibv_mtu mtu);
 
 // ibv_get_async_event(3). Acknowledged when it is destroyed: the object that it names cannot be
@@ -59,7 +60,12 @@ class PortAttributes {
 class AsyncEvent {
  public:
   AsyncEvent(AsyncEvent&& other) noexcept = default;
-  AsyncEvent& operator=(AsyncEvent&& other) noexcept = default;
+  AsyncEvent& operator=(AsyncEvent&& other) noexcept {
+    AsyncEvent replaced(std::move(other));
+    std::swap(state_, replaced.state_);
+    std::swap(raw_, replaced.raw_);
+    return *this;
+  }
   WEFT_API ~AsyncEvent();
 
   [[nodiscard]] ibv_event_type type() const { return raw_.event_type; }

@@ -55,4 +55,11 @@ class Device {
 [[nodiscard]] WEFT_API Context open_device(std::string_view name = {},
                                            Backend backend = default_backend());
 
+// The device to reach a peer by, its numeric address or GID: the first that has the GID which the
+// host's routing would send from, else the first with a GID of the same kind; Context::best_gid()
+// tells which. Throws Error(EINVAL) where `peer` is no address, Error(ENETUNREACH) that lists what
+// there is where no device will do.
+[[nodiscard]] WEFT_API Context open_device_towards(std::string_view peer,
+                                                   Backend backend = default_backend());
+
 }  // namespace weft::verbs

@@ -23,7 +23,8 @@ struct DomainState;
 struct SharedReceiveQueueState;
 }  // namespace detail
 
-// Every setting and its default. What does not belong to the type of queue pair is not used.
+// Every setting and its default; ibv_create_qp(3) and ibv_modify_qp(3) say what they mean. What
+// does not belong to the type of queue pair is not used.
 struct QueuePairSettings {
   ibv_qp_cap capacity{.max_send_wr = 1,
                       .max_recv_wr = 1,
@@ -34,20 +35,20 @@ struct QueuePairSettings {
   std::uint8_t service_level = 0;
   std::optional<std::uint8_t> gid_index;  // unset: by LID; Ethernet needs one, and gets row 0
   std::uint8_t traffic_class = 0;
-  std::uint8_t min_rnr_timer = 16;  // a code: 2.56 ms
-  std::uint8_t timeout = 4;         // 4.096 us * 2^code; 0: for ever
-  std::uint8_t retry_count = 6;
-  std::uint8_t rnr_retry = 6;                // 7: for ever
+  std::uint8_t min_rnr_timer = 16;           // a code: 2.56 ms
+  std::uint8_t timeout = 4;                  // 4.096 us * 2^code; 0: for ever
+  std::uint8_t retry_count = 6;              // of requests that the peer does not acknowledge
+  std::uint8_t rnr_retry = 6;                // of messages that find no receive; 7: for ever
   std::uint8_t max_rd_atomic = 1;            // reads and atomics under way, ours
   std::uint8_t max_dest_rd_atomic = 1;       // and the peer's
   std::optional<ibv_mtu> path_mtu;           // unset: the port's active MTU
   std::optional<std::uint32_t> send_psn;     // unset: random
   std::optional<std::uint32_t> receive_psn;  // unset: what the peer's endpoint says
-  void* user_context = nullptr;
-  bool signal_all = false;
+  void* user_context = nullptr;              // ibv_qp's qp_context
+  bool signal_all = false;                   // every request completes, also SendFlags::none
 };
 
-// A queue pair that is not connected yet.
+// A queue pair that is not connected yet. For one thread at a time. It keeps what it was made from.
 class PreparedQueuePair {
  public:
   PreparedQueuePair(PreparedQueuePair&&) noexcept = default;
@@ -80,7 +81,8 @@ class PreparedQueuePair {
   std::uint32_t send_psn_;
 };
 
-// ProtectionDomain::queue_pair() makes one. Each setter returns the builder; what is out of range
+// ProtectionDomain::queue_pair() makes one. For one thread at a time; it keeps the domain and the
+// queues. Each setter returns the builder; what is out of range
 // throws std::invalid_argument that says what is allowed.
 class WEFT_API QueuePairBuilder {
  public:

@@ -42,9 +42,10 @@ struct Address {
 
 // How a connection is asked for and accepted: rdma_connect(3), rdma_accept(3).
 struct ConnectionParameters {
-  std::span<const std::byte> private_data{};  // read during the call
-  std::uint8_t responder_resources = 1;       // the peer's reads and atomics under way
-  std::uint8_t initiator_depth = 1;           // ours
+  // Read during the call. EINVAL where there is more than the transport takes.
+  std::span<const std::byte> private_data{};
+  std::uint8_t responder_resources = 1;  // the peer's reads and atomics under way
+  std::uint8_t initiator_depth = 1;      // ours
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry_count = 7;
 };
