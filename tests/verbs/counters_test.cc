@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "support/device.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -154,7 +155,7 @@ class CountersOfNumbered : public ::testing::Test {
     return got[0].status();
   }
 
-  Context context = open_device();
+  Context context = test::open_device();
   ProtectionDomain domain = context.create_domain();
   CompletionQueue queue = context.create_completion_queue(64);
   TypedRegion<std::uint8_t> region = domain.allocate<std::uint8_t>(4 << 20, Access::all);
@@ -203,6 +204,18 @@ TEST_F(CountersOfNumbered, QueuesCountWhatFindsNoPlace) {
   EXPECT_EQ(event->type(), IBV_EVENT_CQ_ERR) << event->name();
   EXPECT_GE(small.counters().lost, 1U);
   EXPECT_EQ(small.counters().polled, 0U);
+}
+
+// Otherwise the objects that the first one names could not be destroyed.
+TEST_F(CountersOfNumbered, AnEventThatIsAssignedToIsAcknowledged) {
+  const auto small = context.create_completion_queue(1);
+  connect(small);
+  overrun(small);
+  auto event = context.next_event(patience);
+  ASSERT_TRUE(event);
+  event = context.next_event(patience);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->type(), IBV_EVENT_QP_FATAL) << event->name();
 }
 
 TEST_F(CountersOfNumbered, AsynchronousEventsGoToACallback) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "support/device.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -37,7 +38,7 @@ class Datagram : public ::testing::Test {
     return std::span<const std::uint8_t, grh_bytes>(target.elements().first(grh_bytes));
   }
 
-  Context context = open_device();
+  Context context = test::open_device();
   ProtectionDomain domain = context.create_domain();
   CompletionQueue queue = context.create_completion_queue(16);
   TypedRegion<std::uint8_t> source = domain.allocate<std::uint8_t>(64);

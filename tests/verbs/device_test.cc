@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string>
+#include <utility>
 
+#include "support/device.h"
 #include "verbs/state.h"
 #include "weft/verbs.hpp"
 
@@ -12,6 +15,7 @@ namespace weft::verbs {
 namespace {
 
 TEST(Devices, AreListedByNameAndBackend) {
+  if (!test::own_device()) GTEST_SKIP() << "another device is tested";
   const auto all = devices();
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].name(), "weft0");
@@ -26,7 +30,8 @@ TEST(Devices, TheWrongNameIsAnErrorThatNamesTheOthers) {
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ENODEV);
     EXPECT_NE(std::string(error.what()).find("mlx5_7"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("weft0"), std::string::npos);
+    const std::string there = test::open_device().device_name();
+    EXPECT_NE(std::string(error.what()).find(there), std::string::npos);
   }
 }
 
@@ -40,8 +45,8 @@ TEST(Backend, ComesFromTheEnvironment) {
 }
 
 TEST(Context, query_device_and_port) {
-  const Context context = open_device();
-  EXPECT_EQ(context.device_name(), "weft0");
+  const Context context = test::open_device();
+  EXPECT_EQ(context.device_name(), test::variable("WEFT_TEST_DEVICE", "weft0"));
   EXPECT_GT(context.query().max_qp, 0);
   const auto extended = context.query_extended();
   EXPECT_EQ(extended.orig_attr.max_qp, context.query().max_qp);
@@ -54,7 +59,7 @@ TEST(Context, query_device_and_port) {
 }
 
 TEST(Context, gid_table) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto rows = context.gids();
   ASSERT_FALSE(rows.empty());
   for (const auto& row : rows) {
@@ -66,7 +71,7 @@ TEST(Context, gid_table) {
 }
 
 TEST(Context, BestGidSaysWhy) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto choice = context.best_gid("127.0.0.1");
   EXPECT_TRUE(choice.entry.gid.is_ipv4_mapped());
   EXPECT_NE(choice.reason.find(choice.entry.gid.to_string()), std::string::npos);
@@ -78,13 +83,31 @@ TEST(Context, BestGidSaysWhy) {
   }
 }
 
+TEST(Devices, TheOneTowardsAPeerIsOpened) {
+  const Context context = open_device_towards(test::host());
+  EXPECT_EQ(context.device_name(), test::variable("WEFT_TEST_DEVICE", "weft0"));
+  const auto error_of = [](const char* peer) {
+    try {
+      (void)open_device_towards(peer);
+    } catch (const Error& error) {
+      return std::pair(error.error_number(), std::string(error.what()));
+    }
+    return std::pair(0, std::string());
+  };
+  EXPECT_EQ(error_of("somewhere").first, EINVAL);
+  if (!test::own_device()) return;  // it has IPv4 addresses only
+  const auto [number, what] = error_of("2001:db8::1");
+  EXPECT_EQ(number, ENETUNREACH);
+  EXPECT_NE(what.find("weft0"), std::string::npos) << what;
+}
+
 TEST(Context, NoAsynchronousEventWaits) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   EXPECT_FALSE(context.next_event(Deadline::now()));
 }
 
 TEST(Memory, register_from_raw) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   std::vector<std::uint32_t> words(16, 7);
   const auto region = domain.register_memory(std::span(words), Access::remote_read_write);
@@ -98,7 +121,7 @@ TEST(Memory, register_from_raw) {
 }
 
 TEST(Memory, advise_mr) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto region = domain.allocate<char>(8192, Access::local | Access::on_demand);
   const std::array parts{region.slice(0, 4096), region.slice(4096, 4096)};
@@ -109,7 +132,7 @@ TEST(Memory, advise_mr) {
 }
 
 TEST(Devices, gid_and_device_introspection) {
-  if (open_device().backend() != Backend::embedded) {
+  if (!test::own_device() || test::open_device().backend() != Backend::embedded) {
     GTEST_SKIP() << "these are the embedded device's";
   }
   const auto device = devices().front();
@@ -126,7 +149,7 @@ TEST(Devices, gid_and_device_introspection) {
 }
 
 TEST(Context, query_device_extended) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto extended = context.query_extended();
   EXPECT_EQ(extended.orig_attr.max_qp, context.query().max_qp);
   EXPECT_EQ(extended.orig_attr.phys_port_cnt, 1);
@@ -135,7 +158,7 @@ TEST(Context, query_device_extended) {
 }
 
 TEST(QueuePair, queue_pair_on_explicit_port) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   auto prepared = domain.queue_pair(queue, queue, IBV_QPT_RC, 1).build();
@@ -148,25 +171,27 @@ TEST(QueuePair, queue_pair_on_explicit_port) {
 
 // Rather than the words for the errno alone.
 template <typename Call>
-void expect_unsupported_by_weft0(Call call) {
+void expect_unsupported(const Context& context, Call call) {
+  if (!test::own_device()) GTEST_SKIP() << "another device is tested, which may have it";
   try {
     call();
     FAIL() << "it is there";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EOPNOTSUPP) << error.what();
-    EXPECT_NE(std::string(error.what()).find("weft0"), std::string::npos) << error.what();
+    const std::string name = context.device_name();
+    EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
   }
 }
 
 TEST(Memory, ADmaBufIsRefusedByTheNameOfTheDevice) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
-  expect_unsupported_by_weft0([&] { (void)domain.register_dmabuf(0, 0, 4096, 0x10000); });
+  expect_unsupported(context, [&] { (void)domain.register_dmabuf(0, 0, 4096, 0x10000); });
 }
 
 TEST(Context, XrcIsRefusedByTheNameOfTheDevice) {
-  const Context context = open_device();
-  expect_unsupported_by_weft0([&] { (void)context.open_xrc_domain(); });
+  const Context context = test::open_device();
+  expect_unsupported(context, [&] { (void)context.open_xrc_domain(); });
 }
 
 // As a device that can makes it: with an offset where others have an address.
@@ -192,7 +217,7 @@ TEST(Memory, RequestsNameADmaBufByItsIova) {
 }
 
 TEST(CompletionQueue, GrowsAndRefuses) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto queue = context.create_completion_queue(8);
   EXPECT_GE(queue.capacity(), 8);
   queue.resize(100);
@@ -204,7 +229,7 @@ TEST(CompletionQueue, GrowsAndRefuses) {
 }
 
 TEST(SharedReceiveQueue, IsQueriedAndChanged) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = domain.create_shared_receive_queue({.receives = 8, .slices = 2});
   EXPECT_GE(queue.query().max_wr, 8U);
@@ -215,7 +240,7 @@ TEST(SharedReceiveQueue, IsQueriedAndChanged) {
 }
 
 TEST(QueuePairBuilder, HasTheDefaultsItPromises) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   const auto builder = domain.queue_pair(queue, queue);
@@ -242,7 +267,7 @@ TEST(QueuePairBuilder, HasTheDefaultsItPromises) {
 }
 
 TEST(QueuePairBuilder, RefusesWhatIsOutOfRange) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   auto builder = domain.queue_pair(queue, queue);
@@ -252,11 +277,14 @@ TEST(QueuePairBuilder, RefusesWhatIsOutOfRange) {
   EXPECT_THROW(builder.min_rnr_timer(32), std::invalid_argument);
   EXPECT_THROW(builder.service_level(16), std::invalid_argument);
   EXPECT_THROW(builder.send_psn(1 << 24), std::invalid_argument);
+  EXPECT_THROW(builder.receive_psn(1 << 24), std::invalid_argument);
+  EXPECT_THROW(builder.path_mtu(static_cast<ibv_mtu>(0)), std::invalid_argument);
+  EXPECT_THROW(builder.path_mtu(static_cast<ibv_mtu>(6)), std::invalid_argument);
   EXPECT_THROW((void)builder.max_send_requests(1 << 30).build(), Error);
 }
 
 TEST(QueuePair, EndpointHasARandomPsn) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   const auto builder = domain.queue_pair(queue, queue);
@@ -283,7 +311,7 @@ std::string what_modify_says(const QueuePair& queue_pair, ibv_qp_state state, in
 }
 
 TEST(QueuePair, IllegalTransitionsAreExplained) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   const auto queue_pair = domain.queue_pair(queue, queue).build().release();

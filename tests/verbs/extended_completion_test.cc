@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "support/device.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -50,7 +51,7 @@ class ExtendedCompletion : public ::testing::Test {
     EXPECT_EQ(count, 0) << "no completion";
   }
 
-  Context context = open_device();
+  Context context = test::open_device();
   ProtectionDomain domain = context.create_domain();
   TypedRegion<std::uint8_t> region = domain.allocate<std::uint8_t>(64, Access::all);
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "support/device.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
@@ -28,7 +29,7 @@ std::vector<Completion> await(const CompletionQueue& queue, std::size_t count) {
 // The example that rust-ibverbs's users start from: a queue pair connected to itself moves one part
 // of a region to another.
 TEST(Handshake, loopback) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(16);
   auto region = domain.allocate<std::uint8_t>(16);
@@ -50,7 +51,7 @@ TEST(Handshake, loopback) {
 }
 
 TEST(Handshake, TwoQueuePairsBySentEndpoints) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   auto region = domain.allocate<std::uint8_t>(4096, Access::all);
@@ -82,8 +83,71 @@ TEST(Handshake, TwoQueuePairsBySentEndpoints) {
   EXPECT_TRUE(std::ranges::equal(region.elements().first(64), region.elements().subspan(2048, 64)));
 }
 
+TEST(QueuePairBuilder, EverySettingReachesTheQueuePair) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(64);
+  int mark = 0;
+  auto prepared = domain.queue_pair(queue, queue)
+                      .max_send_requests(11)
+                      .max_receive_requests(12)
+                      .max_send_slices(3)
+                      .max_receive_slices(2)
+                      .max_inline_bytes(48)
+                      .access(Access::remote_read)
+                      .service_level(5)
+                      .gid_index(0)
+                      .traffic_class(0x20)
+                      .min_rnr_timer(9)
+                      .timeout(17)
+                      .retry_count(3)
+                      .rnr_retry(2)
+                      .max_rd_atomic(4)
+                      .max_dest_rd_atomic(6)
+                      .path_mtu(IBV_MTU_2048)
+                      .send_psn(0x123456)
+                      .receive_psn(0x123456)
+                      .user_context(&mark)
+                      .signal_all()
+                      .build();
+  const Endpoint endpoint = prepared.endpoint();
+  EXPECT_EQ(endpoint.psn, 0x123456U);
+  EXPECT_EQ(endpoint.mtu, IBV_MTU_2048);
+  const QueuePair queue_pair = std::move(prepared).handshake(endpoint);
+
+  const auto [current, initial] = queue_pair.query(
+      IBV_QP_CAP | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER |
+      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_SQ_PSN | IBV_QP_RQ_PSN);
+  EXPECT_GE(initial.cap.max_send_wr, 11U);
+  EXPECT_GE(initial.cap.max_recv_wr, 12U);
+  EXPECT_GE(initial.cap.max_send_sge, 3U);
+  EXPECT_GE(initial.cap.max_recv_sge, 2U);
+  EXPECT_GE(initial.cap.max_inline_data, 48U);
+  EXPECT_EQ(current.qp_access_flags, static_cast<unsigned>(Access::remote_read));
+  EXPECT_EQ(current.ah_attr.sl, 5);
+  EXPECT_EQ(current.ah_attr.grh.sgid_index, 0);
+  EXPECT_EQ(current.ah_attr.grh.traffic_class, 0x20);
+  EXPECT_EQ(current.min_rnr_timer, 9);
+  EXPECT_EQ(current.timeout, 17);
+  EXPECT_EQ(current.retry_cnt, 3);
+  EXPECT_EQ(current.rnr_retry, 2);
+  EXPECT_EQ(current.max_rd_atomic, 4);
+  EXPECT_EQ(current.max_dest_rd_atomic, 6);
+  EXPECT_EQ(current.path_mtu, IBV_MTU_2048);
+  EXPECT_EQ(current.sq_psn, 0x123456U);
+  EXPECT_EQ(current.rq_psn, 0x123456U);
+  EXPECT_EQ(queue_pair.raw()->qp_context, &mark);
+  EXPECT_EQ(initial.sq_sig_all, 1);
+  // And so a request that does not ask for a completion has one.
+  const auto region = domain.allocate<char>(8);
+  ASSERT_EQ(queue_pair.post_receive(region.slice(), 1), 0);
+  ASSERT_EQ(queue_pair.post_send(region.slice(), 2, SendFlags::none), 0);
+  EXPECT_EQ(await(queue, 2).size(), 2U);
+}
+
 TEST(Handshake, shared_receive_queue) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto shared = domain.create_shared_receive_queue({.receives = 8});
@@ -99,7 +163,7 @@ TEST(Handshake, shared_receive_queue) {
 }
 
 TEST(Handshake, manual_bringup_via_modify) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto queue_pair = domain.queue_pair(queue, queue).build().release();
@@ -128,7 +192,7 @@ TEST(Handshake, manual_bringup_via_modify) {
 }
 
 TEST(Handshake, APeerThatIsNotThereEndsInRetryExceeded) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(64);
   const auto region = domain.allocate<char>(8);

@@ -1,68 +1,16 @@
 // Objects may be destroyed in any order, and used by several threads at once.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <thread>
 #include <vector>
 
+#include "support/device.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
 namespace {
-
-// One of everything, each of which can be let go of.
-struct Everything {
-  Everything()
-      : context(std::make_unique<Context>(open_device())),
-        domain(std::make_unique<ProtectionDomain>(context->create_domain())),
-        channel(std::make_unique<CompletionChannel>(context->create_channel())),
-        queue(std::make_unique<CompletionQueue>(
-            context->create_completion_queue(4, {.channel = channel.get()}))),
-        shared(std::make_unique<SharedReceiveQueue>(
-            domain->create_shared_receive_queue({.receives = 4}))),
-        region(std::make_unique<TypedRegion<int>>(domain->allocate<int>(4))),
-        queue_pair(std::make_unique<QueuePair>(
-            domain->queue_pair(*queue, *queue).shared_receive_queue(*shared).build().release())) {}
-
-  void let_go(int which) {
-    switch (which) {
-      case 0:
-        return context.reset();
-      case 1:
-        return domain.reset();
-      case 2:
-        return channel.reset();
-      case 3:
-        return queue.reset();
-      case 4:
-        return shared.reset();
-      case 5:
-        return region.reset();
-      default:
-        return queue_pair.reset();
-    }
-  }
-
-  std::unique_ptr<Context> context;
-  std::unique_ptr<ProtectionDomain> domain;
-  std::unique_ptr<CompletionChannel> channel;
-  std::unique_ptr<CompletionQueue> queue;
-  std::unique_ptr<SharedReceiveQueue> shared;
-  std::unique_ptr<TypedRegion<int>> region;
-  std::unique_ptr<QueuePair> queue_pair;
-};
-
-TEST(Lifetime, AnyOrderOfDestructionIsSafe) {
-  std::array<int, 7> order{0, 1, 2, 3, 4, 5, 6};
-  do {
-    Everything everything;
-    for (const int which : order) everything.let_go(which);
-  } while (std::ranges::next_permutation(order).found);
-}
 
 TEST(Lifetime, AConnectionMayGoInAnyOrder) {
   for (int first = 0; first < 4; ++first) {
@@ -133,7 +81,7 @@ class Worker {
 };
 
 TEST(Lifetime, ThreadsPostPollAndDestroyAtOnce) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto shared = context.create_completion_queue(1024);
   constexpr int each = 25;
@@ -161,7 +109,7 @@ TEST(Lifetime, ThreadsPostPollAndDestroyAtOnce) {
   });
   threads.emplace_back([&] {
     while (busy > 0) {
-      const auto own = open_device();
+      const auto own = test::open_device();
       const auto other = own.create_domain();
       const auto receives = other.create_shared_receive_queue({.receives = 4});
       const auto window = domain.allocate_window();

@@ -1,4 +1,5 @@
 #include "verbs/pair.h"
+#include "support/device.h"
 
 #include <array>
 #include <stdexcept>
@@ -39,11 +40,11 @@ ConnectionEvent expect(const EventChannel& events, rdma_cm_event_type type) {
 
 Pair::Pair(const EndSettings& settings) {
   const Id listener(events);
-  listener.bind({"127.0.0.1", 0});
+  listener.bind({test::host(), 0});
   listener.listen();
 
   Id caller(events);
-  caller.resolve_address({"127.0.0.1", listener.local_port()}, patience);
+  caller.resolve_address({test::host(), listener.local_port()}, patience);
   (void)expect(events, RDMA_CM_EVENT_ADDR_RESOLVED);
   caller.resolve_route(patience);
   (void)expect(events, RDMA_CM_EVENT_ROUTE_RESOLVED);

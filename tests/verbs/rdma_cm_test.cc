@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "support/device.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -20,7 +21,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 Id resolved(const EventChannel& events, std::uint16_t port) {
   Id id(events);
-  id.resolve_address({"127.0.0.1", port}, patience);
+  id.resolve_address({test::host(), port}, patience);
   (void)expect(events, RDMA_CM_EVENT_ADDR_RESOLVED);
   id.resolve_route(patience);
   (void)expect(events, RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -30,7 +31,7 @@ Id resolved(const EventChannel& events, std::uint16_t port) {
 TEST(RdmaCm, PrivateDataOfBothSidesArrives) {
   const EventChannel events;
   const Id listener(events);
-  listener.bind({"127.0.0.1", 0});
+  listener.bind({test::host(), 0});
   listener.listen();
   End a(resolved(events, listener.local_port()), {});
   a.id.connect({.private_data = bytes_of("who is there")});
@@ -67,7 +68,7 @@ TEST(RdmaCm, two_connections) {
 TEST(RdmaCm, ARejectionSaysWhy) {
   const EventChannel events;
   const Id listener(events);
-  listener.bind({"127.0.0.1", 0});
+  listener.bind({test::host(), 0});
   listener.listen();
   End a(resolved(events, listener.local_port()), {});
   a.id.connect();
@@ -82,7 +83,7 @@ TEST(RdmaCm, ARejectionSaysWhy) {
 TEST(RdmaCm, ARequestThatNobodyTakesIsRejected) {
   const EventChannel events;
   const Id listener(events);
-  listener.bind({"127.0.0.1", 0});
+  listener.bind({test::host(), 0});
   listener.listen();
   End a(resolved(events, listener.local_port()), {});
   a.id.connect();
@@ -110,11 +111,11 @@ TEST(RdmaCm, AnIdMovesToAnotherChannel) {
 TEST(RdmaCm, ErrorsNameTheAddress) {
   const EventChannel events;
   const Id listener(events);
-  listener.bind({"127.0.0.1", 0});
+  listener.bind({test::host(), 0});
   listener.listen();
   const Id second(events);
   try {
-    second.bind({"127.0.0.1", listener.local_port()});
+    second.bind({test::host(), listener.local_port()});
     second.listen();
     FAIL() << "two listeners on one port";
   } catch (const Error& error) {

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <set>
 
+#include "support/device.h"
 #include "verbs/pair.h"
 
 namespace weft::verbs::testing {
@@ -249,7 +251,7 @@ TEST(Transfer, debug_formatting) {
 }
 
 TEST(Transfer, NoReceiveEndsAfterTheRetriesThatWereAllowed) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(16);
   const auto region = domain.allocate<char>(16);
@@ -298,7 +300,7 @@ TEST(Transfer, event_driven_completion) {
 }
 
 TEST(Transfer, shared_completion_channel) {
-  const Context context = open_device();
+  const Context context = test::open_device();
   const auto channel = context.create_channel();
   int first = 0;
   int second = 0;
@@ -334,6 +336,31 @@ TEST(Transfer, modify_and_query_queue_pair) {
   EXPECT_EQ(flushed.status(), IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(flushed.id(), 77U);
   EXPECT_EQ(flushed.status_name(), "Work Request Flushed Error");
+}
+
+TEST(Transfer, InTheErrorStateEverythingIsFlushedOnce) {
+  Pair pair;
+  constexpr std::uint64_t each = 5;
+  std::map<std::uint64_t, int> wanted;
+  for (std::uint64_t id = 0; id < each; ++id) {
+    // The peer has no receive, and so the sends stay under way.
+    ASSERT_EQ(pair.a->queue_pair.post_send(pair.a->region.slice(0, 8), id), 0);
+    ASSERT_EQ(pair.a->queue_pair.post_receive(pair.a->region.slice(8, 8), 100 + id), 0);
+    wanted[id] = wanted[100 + id] = 1;
+  }
+  pair.a->queue_pair.fail();
+  std::map<std::uint64_t, int> flushed;
+  for (std::uint64_t i = 0; i < 2 * each; ++i) {
+    const Completion completion = pair.a->await();
+    EXPECT_EQ(completion.status(), IBV_WC_WR_FLUSH_ERR) << completion.status_name();
+    ++flushed[completion.id()];
+  }
+  EXPECT_EQ(flushed, wanted);
+  // What is posted now joins them, and nothing comes twice.
+  ASSERT_EQ(pair.a->queue_pair.post_send(pair.a->region.slice(0, 8), 999), 0);
+  EXPECT_EQ(pair.a->await().id(), 999U);
+  std::array<Completion, 4> more;
+  EXPECT_TRUE(pair.a->queue.poll(more).empty());
 }
 
 TEST(Transfer, raw_handles) {
