@@ -107,6 +107,10 @@ class Manager {
   int establish(rdma_cm_id* id);
   int listen(rdma_cm_id* id, int backlog);
   int get_request(rdma_cm_id* listener, rdma_cm_id** id);
+  // Hands a fresh id, or one that does this already, a TCP connection that somebody else has
+  // accepted. It listens for what comes this way, and has no address. Takes the descriptor in any
+  // case.
+  int adopt(rdma_cm_id* listener, int connection);
   int accept(rdma_cm_id* id, rdma_conn_param* parameters);
   int reject(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);
   int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);

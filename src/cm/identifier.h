@@ -73,6 +73,8 @@ class Identifier final : public device::ConnectionObserver,
   int qp_attributes(ibv_qp_attr& attributes, int& mask);
 
   int listen(int backlog);
+  // A listener without an address: its connections come from whoever has accepted them.
+  int adopt(device::sys::Descriptor connection);
   void on_request(const std::shared_ptr<device::Greeting>& greeting);
 
   int connect(ConnectWishes wishes);

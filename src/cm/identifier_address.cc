@@ -198,6 +198,22 @@ int Identifier::listen(int backlog) {
   return listener_->start();
 }
 
+int Identifier::adopt(device::sys::Descriptor connection) {
+  device::Context* const context = registry_->context();
+  if (!context) return ENODEV;
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_datagram() || (stage_ != Stage::idle && stage_ != Stage::listening)) return EINVAL;
+    if (stage_ == Stage::idle) {
+      listener_ = make_listener(context->device(), SIZE_MAX);
+      stage_ = Stage::listening;
+    }
+    listener = listener_;
+  }
+  return listener->adopt(std::move(connection));
+}
+
 std::shared_ptr<device::Listener> Identifier::make_listener(device::Device& device,
                                                             std::size_t requests) {
   device::Listener::Plan plan;

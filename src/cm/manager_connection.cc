@@ -103,6 +103,11 @@ int Manager::listen(rdma_cm_id* id, int backlog) {
   return answer(Identifier::of(id)->listen(backlog));
 }
 
+int Manager::adopt(rdma_cm_id* listener, int connection) {
+  device::sys::Descriptor owned(connection);
+  return answer(Identifier::of(listener)->adopt(std::move(owned)));
+}
+
 int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
   ConnectWishes wishes = identifier.requested_wishes();

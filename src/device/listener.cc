@@ -22,7 +22,7 @@ Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move
 int Listener::start() {
   const std::lock_guard lock(mutex_);
   watch();
-  return token_ == 0 ? ENOMEM : 0;
+  return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
 }
 
 void Listener::stop() {
@@ -86,7 +86,25 @@ std::shared_ptr<Greeting> Listener::accept_one() {
     }
     return nullptr;
   }
-  sys::Descriptor fd(accepted);
+  return greet(sys::Descriptor(accepted), peer);
+}
+
+int Listener::adopt(sys::Descriptor connection) {
+  sockaddr_storage peer{};
+  if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
+  if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
+  std::shared_ptr<Greeting> greeting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_room()) return ENOBUFS;
+    greeting = greet(std::move(connection), peer);
+  }
+  greeting->start(plan_.handshake_timeout_ns);
+  return 0;
+}
+
+// With the lock.
+std::shared_ptr<Greeting> Listener::greet(sys::Descriptor fd, const sockaddr_storage& peer) {
   sockaddr_storage local{};
   sys::local_address(fd.get(), &local);
   tune(fd.get(), same_host_address(local, peer));

@@ -16,7 +16,7 @@ namespace weft::device {
 class Listener final : public Pollable, public std::enable_shared_from_this<Listener> {
  public:
   struct Plan {
-    sys::Descriptor socket;  // listening already
+    sys::Descriptor socket;  // listening already; none: connections only come by adopt()
     int tos = -1;            // for every connection; negative: the system's
     // Requests that were told of and not fetched yet; more wait in the kernel's queue.
     std::size_t max_requests = SIZE_MAX;
@@ -30,6 +30,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
 
   // 0 or ENOMEM.
   int start();
+  // A connection that somebody else has accepted. 0 or ENOBUFS, where too many are half open.
+  int adopt(sys::Descriptor connection);
   // Closes the socket and every connection that is not a request yet.
   void stop();
   // Somebody took care of a request: there is room for another.
@@ -41,6 +43,7 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
 
  private:
   [[nodiscard]] std::shared_ptr<Greeting> accept_one();
+  [[nodiscard]] std::shared_ptr<Greeting> greet(sys::Descriptor fd, const sockaddr_storage& peer);
   [[nodiscard]] std::shared_ptr<Greeting> make_greeting(sys::Descriptor fd);
   [[nodiscard]] bool has_room() const;
   void watch();

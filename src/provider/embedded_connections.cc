@@ -67,6 +67,7 @@ void parts::connections(Table& table) {
   table.establish = forward<&Manager::establish>;
   table.listen = forward<&Manager::listen>;
   table.get_request = forward<&Manager::get_request>;
+  table.adopt = forward<&Manager::adopt>;
   table.accept = forward<&Manager::accept>;
   table.reject = forward<&Manager::reject>;
   table.reject_ece = forward<&Manager::reject_ece>;

@@ -1,6 +1,7 @@
 #include "provider/system.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <type_traits>
@@ -149,6 +150,13 @@ void take_cm(void* library, Table& table) {
   function("rdma_get_remote_ece", table.get_remote_ece);
 }
 
+// A real adapter has connections of its own making only.
+int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
+  close(connection);
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
 std::string place_of(void* symbol) {
   Dl_info info{};
   return dladdr(symbol, &info) != 0 && info.dli_fname ? info.dli_fname : "?";
@@ -200,6 +208,7 @@ const System& system_provider() {
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
     table.wait = ppoll;
+    table.adopt = refuse_connection;
     made.table = &table;
     return made;
   }();

@@ -157,6 +157,9 @@ struct Table {
   int (*leave_multicast)(rdma_cm_id* id, sockaddr* address);
   int (*set_local_ece)(rdma_cm_id* id, ibv_ece* ece);
   int (*get_remote_ece)(rdma_cm_id* id, ibv_ece* ece);
+  // What the C library has no function for: the id, fresh or used so before, listens for TCP
+  // connections that somebody else has accepted. -1 and errno; takes the descriptor in any case.
+  int (*adopt)(rdma_cm_id* listener, int connection);
 };
 
 }  // namespace weft::provider

@@ -16,12 +16,14 @@ namespace weft::stream::detail {
 class Door final : public Attendant, public std::enable_shared_from_this<Door> {
  public:
   Door(const Address& address, const Options& options);
+  explicit Door(const Options& options);  // for adopt() only
   ~Door() override;
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
   void listen(int backlog);
   void need_listening();
+  void adopt(int connection);
   // The next request that can be answered; those that cannot are refused on the way.
   [[nodiscard]] std::optional<Request> take();
   void attach(std::shared_ptr<Events> queue, std::uint64_t cookie);

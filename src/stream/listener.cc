@@ -13,6 +13,12 @@ Door::Door(const Address& address, const Options& options)
   id_.bind(address);
 }
 
+Door::Door(const Options& options)
+    : options_((check(options), options)),
+      events_(options.backend),
+      id_(events_),
+      listening_(true) {}
+
 Door::~Door() {
   if (token_) Pump::instance().remove(*token_, {events_.fd()});
 }
@@ -29,6 +35,10 @@ void Door::need_listening() {
   if (listening_) return;
   id_.listen(0);
   listening_ = true;
+}
+
+void Door::adopt(int connection) {
+  id_.adopt(connection);
 }
 
 std::optional<Reason> Door::objection(const Greeting& greeting) const {
@@ -156,12 +166,21 @@ void Request::reject(std::span<const std::byte> private_data) && {
 
 Listener::Listener(const Address& address, const Options& options)
     : door_(std::make_shared<detail::Door>(address, options)) {}
+Listener::Listener(std::shared_ptr<detail::Door> door) : door_(std::move(door)) {}
 Listener::Listener(Listener&&) noexcept = default;
 Listener& Listener::operator=(Listener&&) noexcept = default;
 Listener::~Listener() = default;
 
 void Listener::listen(int backlog) {
   door_->listen(backlog);
+}
+
+Listener Listener::for_connections(const Options& options) {
+  return Listener(std::make_shared<detail::Door>(options));
+}
+
+void Listener::adopt(int connection) {
+  door_->adopt(connection);
 }
 
 std::uint16_t Listener::port() const {

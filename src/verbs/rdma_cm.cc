@@ -145,6 +145,11 @@ void Id::listen(int backlog) const {
   }
 }
 
+void Id::adopt(int connection) const {
+  check_minus_one(state_->channel->table.adopt(raw_, connection),
+                  "cannot take over a TCP connection");
+}
+
 void Id::resolve_address(const Address& peer, std::chrono::milliseconds timeout) const {
   const Resolved resolved(state_->channel->table, peer, 0);
   if (state_->channel->table.resolve_addr(raw_, nullptr, resolved.destination(),

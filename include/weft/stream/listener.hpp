@@ -56,6 +56,13 @@ class Listener {
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
+  // Has no address: requests come by adopt(). Embedded backend only.
+  WEFT_API static Listener for_connections(const Options& options = {});
+  // A TCP connection of a Stream's that somebody else has accepted (inetd, another process, a
+  // server that looks at the first bytes), and of which nothing was read. Takes the descriptor,
+  // also where it throws Error: EINVAL for a listener with an address.
+  WEFT_API void adopt(int connection);
+
   // The calls below do so with backlog 0, the device's own, where it was not done before.
   WEFT_API void listen(int backlog = 0);
   [[nodiscard]] WEFT_API std::uint16_t port() const;
@@ -73,6 +80,8 @@ class Listener {
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:
+  explicit Listener(std::shared_ptr<detail::Door> door);
+
   std::shared_ptr<detail::Door> door_;
 };
 

@@ -117,6 +117,10 @@ class Id {
   WEFT_API void set_ipv6_only(bool only) const;
   WEFT_API void bind(const Address& address) const;
   WEFT_API void listen(int backlog = 0) const;
+  // Instead of bind() and listen(): requests come by TCP connections that somebody else has
+  // accepted, of which nothing was read. Takes the descriptor, also where it throws. Embedded
+  // backend only; else Error(EOPNOTSUPP).
+  WEFT_API void adopt(int connection) const;
   // RDMA_CM_EVENT_ADDR_RESOLVED follows, RDMA_CM_EVENT_ROUTE_RESOLVED after the second.
   WEFT_API void resolve_address(const Address& peer, std::chrono::milliseconds timeout) const;
   WEFT_API void resolve_route(std::chrono::milliseconds timeout) const;

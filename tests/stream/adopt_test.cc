@@ -1,0 +1,86 @@
+// Streams over TCP connections that the program has accepted itself.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "stream/sides.h"
+
+namespace weft::stream {
+namespace {
+
+// The kernel's, as a server has it before it knows what its clients speak.
+struct PlainListener {
+  PlainListener() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(fd, 8), 0);
+    socklen_t bytes = sizeof address;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
+  }
+  ~PlainListener() { close(fd); }
+  PlainListener(const PlainListener&) = delete;
+  PlainListener& operator=(const PlainListener&) = delete;
+  [[nodiscard]] Address name() const { return {"127.0.0.1", ntohs(address.sin_port)}; }
+
+  int fd;
+  sockaddr_in address{};
+};
+
+TEST(Adopting, AStreamComesOfAConnectionThatWasAccepted) {
+  const PlainListener plain;
+  Listener listener = Listener::for_connections();
+  std::vector<Stream> active(2);
+  std::vector<Stream> passive;
+  for (Stream& stream : active) {
+    stream.start_connecting(plain.name(), bytes_of("hello"));
+    listener.adopt(accept(plain.fd, nullptr, nullptr));
+    auto request = listener.next(patience);
+    ASSERT_TRUE(request);
+    EXPECT_EQ(text_of(request->private_data()), "hello");
+    passive.push_back(std::move(*request).accept());
+    ASSERT_TRUE(stream.await_connected(patience));
+    EXPECT_EQ(stream.local_address(), passive.back().peer_address());
+    EXPECT_EQ(stream.peer_address(), passive.back().local_address());
+  }
+  EXPECT_TRUE(active[0].send(bytes_of("first")).ok());
+  EXPECT_TRUE(passive[1].send(bytes_of("second")).ok());
+  EXPECT_EQ(text_of(receive_all(passive[0], 5)), "first");
+  EXPECT_EQ(text_of(receive_all(active[1], 6)), "second");
+}
+
+TEST(Adopting, WhoDoesNotSpeakStreamsIsHungUpOn) {
+  const PlainListener plain;
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&plain.address), sizeof(sockaddr_in)),
+            0);
+  Listener listener = Listener::for_connections();
+  listener.adopt(accept(plain.fd, nullptr, nullptr));
+  constexpr std::string_view said = "GET /index.html HTTP/1.0\r\n\r\n";
+  ASSERT_EQ(send(client, said.data(), said.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(said.size()));
+  char byte = 0;
+  EXPECT_LE(recv(client, &byte, 1, 0), 0);
+  EXPECT_FALSE(listener.next(Deadline::now()));
+  close(client);
+}
+
+TEST(Adopting, AListenerWithAnAddressTakesNone) {
+  Listener listener({"127.0.0.1", 0});
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  try {
+    listener.adopt(ends[0]);
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+  }
+  char byte = 0;
+  EXPECT_EQ(recv(ends[1], &byte, 1, 0), 0) << "the descriptor was not closed";
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace weft::stream
