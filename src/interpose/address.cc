@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "interpose/next.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -55,6 +56,13 @@ sockaddr_storage ipv4(const in_addr& host, std::uint16_t port, int family) {
   return made;
 }
 
+// Port 0 stays: it means any.
+void move_port(sockaddr_storage& address, int by) {
+  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return;
+  auto& port = reinterpret_cast<sockaddr_in&>(address).sin_port;
+  if (port != 0) port = htons(static_cast<std::uint16_t>(ntohs(port) + by));
+}
+
 }  // namespace
 
 stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connecting) {
@@ -97,6 +105,31 @@ sockaddr_storage from_text(const std::string& text, int family) {
   address.sin6_port = htons(port);
   if (inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return no_address(family);
   return made;
+}
+
+std::uint16_t port_offset() {
+  const char* offset = std::getenv("WEFT_PORT_OFFSET");
+  return offset ? static_cast<std::uint16_t>(std::atoi(offset)) : 0;
+}
+
+// Both families have it at the same place.
+std::uint16_t port_of(const sockaddr_storage& address) {
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+KernelName for_kernel(const sockaddr* address, socklen_t bytes) {
+  KernelName name{.bytes = std::min<socklen_t>(bytes, sizeof(sockaddr_storage))};
+  if (address) std::memcpy(&name.address, address, name.bytes);
+  move_port(name.address, port_offset());
+  return name;
+}
+
+sockaddr_storage name_of(int kernel) {
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof name;
+  next::getsockname(kernel, reinterpret_cast<sockaddr*>(&name), &bytes);
+  move_port(name, -port_offset());
+  return name;
 }
 
 socklen_t size_of(const sockaddr_storage& address) {

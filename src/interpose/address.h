@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <string>
 
 #include "weft/stream/options.hpp"
@@ -18,6 +19,17 @@ namespace weft::interpose {
 [[nodiscard]] sockaddr_storage no_address(int family);
 // As much as there is room for; `bytes` becomes what it would need.
 void give(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
+// WEFT_PORT_OFFSET: the ports of the kernel's sockets are so much higher than the program's.
+[[nodiscard]] std::uint16_t port_offset();
+// For the kernel: the program's address with another port.
+struct KernelName {
+  sockaddr_storage address{};
+  socklen_t bytes = 0;
+};
+[[nodiscard]] KernelName for_kernel(const sockaddr* address, socklen_t bytes);
+// As the program knows it: getsockname(2) of the kernel's socket.
+[[nodiscard]] sockaddr_storage name_of(int kernel);
+[[nodiscard]] std::uint16_t port_of(const sockaddr_storage& address);
 [[nodiscard]] socklen_t size_of(const sockaddr_storage& address);
 
 }  // namespace weft::interpose

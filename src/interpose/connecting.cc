@@ -22,9 +22,22 @@ std::string text_of(const stream::Address& address) {
   return (six ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
-stream::Address address_of(const std::string& text) {
-  const auto name = from_text(text, text.starts_with("[") ? AF_INET6 : AF_INET);
-  return to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false);
+// A port that only lingers in TIME_WAIT may be had again, one that somebody has bound may not.
+int bind_kernel(int fd, const KernelName& name) {
+  const auto bind = [&] {
+    return next::bind(fd, reinterpret_cast<const sockaddr*>(&name.address), name.bytes);
+  };
+  int reuse = 0;
+  socklen_t bytes = sizeof reuse;
+  next::getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, &bytes);
+  if (bind() == 0) return 0;
+  if (errno != EADDRINUSE || reuse != 0) return -1;
+  for (const int value : {1, 0}) {
+    next::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, sizeof value);
+    if (value == 1) reuse = bind();
+  }
+  if (reuse != 0) errno = EADDRINUSE;
+  return reuse;
 }
 
 // A TCP connection, or none.
@@ -57,22 +70,29 @@ bool may_be_plain(int error) {
 
 }  // namespace
 
-void Socket::bind(const stream::Address& address) {
+void Socket::bind(const sockaddr* address, socklen_t bytes) {
+  const int fd = kernel();
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::fresh) throw Error(EINVAL, "the socket has an address already");
-  bound_.emplace(address, stream_options());
+  if (fd < 0 || bind_kernel(fd, for_kernel(address, bytes)) != 0) {
+    throw Error(errno, "cannot have the address");
+  }
   phase_ = Phase::bound;
 }
 
 void Socket::listen(int backlog) {
+  const int fd = kernel();
   const std::lock_guard lock(mutex_);
+  const bool may = phase_ == Phase::fresh || phase_ == Phase::bound || phase_ == Phase::listening;
+  if (!may) throw Error(EINVAL, "cannot listen");
+  // Only if the connections have it from here, their TIME_WAIT does not keep the next listener from
+  // the port.
+  constexpr int reuse = 1;
+  next::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+  if (fd < 0 || next::listen(fd, backlog) != 0) throw Error(errno, "cannot listen");
   if (phase_ == Phase::listening) return;
-  if (phase_ != Phase::fresh && phase_ != Phase::bound) throw Error(EINVAL, "cannot listen");
-  if (!bound_) {
-    bound_.emplace(stream::Address{family_ == AF_INET6 ? "::" : "0.0.0.0", 0}, stream_options());
-  }
-  listening_ = Listening::start(std::move(*bound_), backlog, weak_from_this());
-  bound_.reset();
+  set_blocking(fd, false);
+  listening_ = Listening::start(fd, backlog, options_of(manner_), weak_from_this());
   phase_ = Phase::listening;
 }
 
@@ -98,15 +118,16 @@ int Socket::connect(const stream::Address& peer) {
 }
 
 void Socket::start(const stream::Address& peer) {
-  const auto stream = std::make_shared<stream::Stream>(stream_options());
+  const auto stream = std::make_shared<stream::Stream>(options_of(manner()));
   {
     const std::lock_guard lock(mutex_);
-    if (bound_) {
-      const auto local = address_of(bound_->local_address());
-      bound_.reset();  // the address is the stream's now
-      stream->bind(local);
+    if (phase_ == Phase::bound) {
+      const auto name = name_of(kernel_.get());
+      kernel_.reset();  // the address is the stream's now
+      stream->bind(to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false));
     }
   }
+  Listening::before_connecting(peer.port);
   stream->start_connecting(peer);
   awaited_ = !nonblocking_;
   {

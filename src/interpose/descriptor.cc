@@ -34,4 +34,10 @@ Descriptor copy_of(int fd) {
   return Descriptor(high);
 }
 
+void set_blocking(int fd, bool blocks) {
+  const int flags = next::fcntl(fd, F_GETFL, nullptr);
+  const std::intptr_t wanted = blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+  next::fcntl(fd, F_SETFL, reinterpret_cast<void*>(wanted));
+}
+
 }  // namespace weft::interpose

@@ -39,5 +39,7 @@ class Descriptor {
 [[nodiscard]] Descriptor out_of_the_way(Descriptor low);
 // A second one for the same file, out of the way. Throws Error.
 [[nodiscard]] Descriptor copy_of(int fd);
+// O_NONBLOCK, for all who have the file.
+void set_blocking(int fd, bool blocks);
 
 }  // namespace weft::interpose

@@ -48,7 +48,6 @@ inline constinit Function<int(int, int, int)> socket{"socket"};
 inline constinit Function<int(int, const sockaddr*, socklen_t)> bind{"bind"};
 inline constinit Function<int(int, int)> listen{"listen"};
 inline constinit Function<int(int, sockaddr*, socklen_t*, int)> accept4{"accept4"};
-inline constinit Function<int(int, sockaddr*, socklen_t*)> accept{"accept"};
 inline constinit Function<int(int, const sockaddr*, socklen_t)> connect{"connect"};
 inline constinit Function<int(int, int)> shutdown{"shutdown"};
 inline constinit Function<int(int, sockaddr*, socklen_t*)> getsockname{"getsockname"};

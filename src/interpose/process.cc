@@ -1,4 +1,5 @@
 // What belongs to the process: threads, its end, and fork(2).
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "interpose/export.h"
+#include "interpose/listening.h"
 #include "interpose/relay.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
@@ -73,14 +75,17 @@ void close_all() {
 // --- fork(2) -------------------------------------------------------------------------------------
 
 // Connections go over to both processes: the kernel carries their bytes, to a relay in the parent.
+// What listens is the kernel's anyway, and the child gets it.
 void before_fork() {
   lock_table();
-  for (const auto& socket : all_sockets()) socket->become_pipe();
+  for (const auto& socket : all_sockets()) socket->share();
 }
 
 void after_fork_in_child() {
   current = nullptr;
-  for (const auto& socket : all_sockets()) socket->leave_to_parent();
+  const auto sockets = all_sockets();
+  for (const auto& [fd, socket] : take_listening()) socket->become_kernel(fd);
+  for (const auto& socket : sockets) socket->leave_to_parent();
   unlock_table();
 }
 
@@ -171,15 +176,42 @@ bool Socket::become_pipe() {
   return true;
 }
 
+void Socket::share() {
+  become_pipe();
+  if (phase_ != Phase::listening) return;
+  listening()->share();
+  keep_silent_back(kernel());
+  set_blocking(kernel(), !nonblocking_);  // as the child expects it
+}
+
+void Socket::set_nonblocking(bool nonblocking) {
+  nonblocking_ = nonblocking;
+  const auto listening = this->listening();
+  if (listening && listening->is_shared()) set_blocking(kernel(), !nonblocking);
+}
+
+void Socket::become_kernel(int fd) const {
+  const bool closes = (next::fcntl(fd, F_GETFD, nullptr) & FD_CLOEXEC) != 0;
+  next::dup3(kernel_.get(), fd, closes ? O_CLOEXEC : 0);
+}
+
+// What is the parent's is not to be ended here.
 void Socket::leave_to_parent() {
-  new std::shared_ptr<stream::Stream>(std::move(stream_));  // the parent's: not to be ended here
+  new std::shared_ptr<stream::Stream>(std::move(stream_));
   new std::shared_ptr<Listening>(std::move(listening_));
-  new std::optional<stream::Listener>(std::move(bound_));
-  bound_.reset();
-  if (phase_ == Phase::piped) {
-    next::close(pipe_fd_);
-  } else if (phase_ != Phase::fresh) {
-    phase_ = Phase::lost;
+  switch (phase_) {
+    case Phase::piped:
+      next::close(pipe_fd_);
+      return;
+    case Phase::listening:
+      kernel_.reset();
+      shadow_.release();
+      return;
+    case Phase::connecting:
+      phase_ = Phase::lost;
+      return;
+    default:
+      return;
   }
 }
 

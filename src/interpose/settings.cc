@@ -5,8 +5,10 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "interpose/listening.h"
 #include "interpose/socket.h"
@@ -49,6 +51,13 @@ int fail_with(int error) {
   return -1;
 }
 
+const Setting* setting(const Manner& manner, int level, int name) {
+  const auto found = std::find_if(
+      manner.settings.begin(), manner.settings.end(),
+      [&](const Setting& known) { return known.level == level && known.name == name; });
+  return found == manner.settings.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 int Socket::kernel() {
@@ -56,7 +65,7 @@ int Socket::kernel() {
   if (kernel_.valid()) return kernel_.get();
   Descriptor made(next::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!made.valid()) return -1;
-  for (const Setting& setting : settings_) {
+  for (const Setting& setting : manner_.settings) {
     next::setsockopt(made.get(), setting.level, setting.name, setting.value.data(),
                      static_cast<socklen_t>(setting.value.size()));
   }
@@ -64,28 +73,42 @@ int Socket::kernel() {
   return kernel_.get();
 }
 
-// With the lock.
-const Socket::Setting* Socket::setting(int level, int name) const {
-  const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& known) {
-    return known.level == level && known.name == name;
-  });
-  return found == settings_.end() ? nullptr : &*found;
+Manner Socket::manner() const {
+  const std::lock_guard lock(mutex_);
+  return manner_;
 }
 
-int Socket::number(int level, int name, int standard) const {
-  const Setting* known = setting(level, name);
-  return known ? to_int(known->value, standard) : standard;
+Manner manner_of(int kernel) {
+  static constexpr std::array<std::pair<int, int>, 7> known = {
+      std::pair(SOL_SOCKET, SO_KEEPALIVE),   std::pair(IPPROTO_TCP, TCP_KEEPIDLE),
+      std::pair(IPPROTO_TCP, TCP_KEEPINTVL), std::pair(IPPROTO_TCP, TCP_KEEPCNT),
+      std::pair(SOL_SOCKET, SO_LINGER),      std::pair(SOL_SOCKET, SO_RCVTIMEO),
+      std::pair(SOL_SOCKET, SO_SNDTIMEO)};
+  Manner found;
+  socklen_t bytes = sizeof found.family;
+  next::getsockopt(kernel, SOL_SOCKET, SO_DOMAIN, &found.family, &bytes);
+  for (const auto& [level, name] : known) {
+    std::vector<std::byte> value(sizeof(timeval));
+    bytes = static_cast<socklen_t>(value.size());
+    if (next::getsockopt(kernel, level, name, value.data(), &bytes) != 0) continue;
+    value.resize(bytes);
+    found.settings.push_back({level, name, std::move(value)});
+  }
+  return found;
 }
 
-stream::Options Socket::stream_options() const {
-  const auto buffer = [this](int name) {
+stream::Options options_of(const Manner& manner) {
+  const auto number = [&](int level, int name, int standard) {
+    const Setting* known = setting(manner, level, name);
+    return known ? to_int(known->value, standard) : standard;
+  };
+  const auto buffer = [&](int name) {
     const auto wanted = static_cast<std::uint32_t>(std::max(number(SOL_SOCKET, name, 0), 0));
     return std::clamp(wanted, standard_buffer_bytes, stream::max_buffer_bytes);
   };
   stream::Options options;
   options.send_buffer_bytes = buffer(SO_SNDBUF);
   options.receive_buffer_bytes = buffer(SO_RCVBUF);
-  options.ipv6_only = family_ == AF_INET6 && number(IPPROTO_IPV6, IPV6_V6ONLY, 0) != 0;
   if (number(SOL_SOCKET, SO_KEEPALIVE, 0) != 0) {
     using std::chrono::seconds;
     options.keepalive =
@@ -98,7 +121,7 @@ stream::Options Socket::stream_options() const {
 
 bool Socket::resets_at_close() const {
   const std::lock_guard lock(mutex_);
-  const Setting* known = setting(SOL_SOCKET, SO_LINGER);
+  const Setting* known = setting(manner_, SOL_SOCKET, SO_LINGER);
   linger lingering{};
   if (!known || known->value.size() < sizeof lingering) return false;
   std::memcpy(&lingering, known->value.data(), sizeof lingering);
@@ -124,12 +147,12 @@ int Socket::set_option(int level, int name, const void* value, socklen_t bytes) 
   stream::Options options;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(settings_,
+    std::erase_if(manner_.settings,
                   [&](const Setting& known) { return known.level == level && known.name == name; });
-    settings_.push_back(made);
+    manner_.settings.push_back(made);
     if (phase_ != Phase::piped) apply(made);
     stream = stream_;
-    options = stream_options();
+    options = options_of(manner_);
   }
   if (stream && is_keepalive(level, name)) {
     auto changed = stream->options();
@@ -156,7 +179,6 @@ int Socket::get_option(int level, int name, void* value, socklen_t* bytes) {
     }
     put(error);
   }
-  if (level == SOL_SOCKET && name == SO_ACCEPTCONN) put(int{phase_ == Phase::listening});
   // What the kernel's socket counts is nothing; that it is connected is true.
   if (level == IPPROTO_TCP && name == TCP_INFO && phase_ == Phase::connected && *bytes > 0) {
     static_cast<unsigned char*>(value)[0] = TCP_ESTABLISHED;

@@ -14,6 +14,7 @@ namespace weft::interpose {
 Socket::Socket(int family, int type, int& visible)
     : family_(family),
       nonblocking_((type & SOCK_NONBLOCK) != 0),
+      manner_{family, {}},
       shadow_(type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
 
 // The kernel says what may be a socket.
@@ -27,15 +28,12 @@ std::shared_ptr<Socket> Socket::make(int family, int type, int protocol, int& vi
   return made;
 }
 
-std::shared_ptr<Socket> Socket::accepted(const Socket& listener, stream::Stream stream, int type,
+std::shared_ptr<Socket> Socket::accepted(Manner manner, stream::Stream stream, int type,
                                          int& visible) {
-  auto made = std::make_shared<Socket>(listener.family_, type, visible);
-  {
-    const std::scoped_lock lock(listener.mutex_, made->mutex_);
-    made->settings_ = listener.settings_;
-    made->stream_ = std::make_shared<stream::Stream>(std::move(stream));
-    for (const Setting& setting : made->settings_) made->apply(setting);
-  }
+  auto made = std::make_shared<Socket>(manner.family, type, visible);
+  made->manner_ = std::move(manner);
+  made->stream_ = std::make_shared<stream::Stream>(std::move(stream));
+  for (const Setting& setting : made->manner_.settings) made->apply(setting);
   made->peer_name_ = from_text(made->stream_->peer_address(), made->family_);
   made->phase_ = Phase::connected;
   made->success_told_ = true;
@@ -100,9 +98,7 @@ sockaddr_storage Socket::local_name() const {
   const std::lock_guard lock(mutex_);
   if (local_name_) return *local_name_;
   if (stream_) return from_text(stream_->local_address(), family_);
-  if (listening_) return from_text(listening_->address(), family_);
-  if (bound_) return from_text(bound_->local_address(), family_);
-  return no_address(family_);
+  return kernel_.valid() ? name_of(kernel_.get()) : no_address(family_);
 }
 
 sockaddr_storage Socket::peer_name() const {
@@ -116,7 +112,11 @@ sockaddr_storage Socket::peer_name() const {
 
 void Socket::shut_down(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) throw Error(EINVAL, "shut down what?");
-  if (phase_ == Phase::listening) return listening()->close();
+  if (phase_ == Phase::listening) {
+    listening()->close();
+    if (next::shutdown(kernel(), how) != 0) throw Error(errno, "cannot shut the listener down");
+    return;
+  }
   const auto stream = this->stream();
   if (!stream || phase_ != Phase::connected) throw Error(ENOTCONN, "not connected");
   if (how != SHUT_RD && !write_shut_.exchange(true)) stream->finish();
@@ -140,7 +140,6 @@ void Socket::let_go() {
     listening->close();
   }
   const std::scoped_lock lock(mutex_, levels_);
-  bound_.reset();
   listening_.reset();
   shadow_.release();
 }

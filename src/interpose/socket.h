@@ -18,12 +18,28 @@
 #include <vector>
 
 #include "interpose/descriptor.h"
+#include "interpose/newcomer.h"
 #include "interpose/shadow.h"
 #include "weft/stream.hpp"
 
 namespace weft::interpose {
 
 class Listening;
+
+// setsockopt(2)
+struct Setting {
+  int level;
+  int name;
+  std::vector<std::byte> value;
+};
+// What a socket that is accepted has of the one that listens.
+struct Manner {
+  int family = 0;
+  std::vector<Setting> settings;
+};
+// Of a socket of the kernel's.
+[[nodiscard]] Manner manner_of(int kernel);
+[[nodiscard]] stream::Options options_of(const Manner& manner);
 
 class Socket final : public stream::Stream::Watcher, public std::enable_shared_from_this<Socket> {
  public:
@@ -34,12 +50,12 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     connecting,
     connected,
     piped,  // the kernel carries the bytes
-    lost,   // of the parent's, in a child that cannot have it
+    lost,   // was about to connect in the parent of this process, which is a child
   };
 
   // Both with the program's descriptor in `visible`; `type` as socket(2) has it. Throw Error.
   static std::shared_ptr<Socket> make(int family, int type, int protocol, int& visible);
-  static std::shared_ptr<Socket> accepted(const Socket& listener, stream::Stream stream, int type,
+  static std::shared_ptr<Socket> accepted(Manner manner, stream::Stream stream, int type,
                                           int& visible);
   Socket(int family, int type, int& visible);
   ~Socket() override = default;
@@ -47,7 +63,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] int family() const { return family_; }
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool nonblocking() const { return nonblocking_; }
-  void set_nonblocking(bool nonblocking) { nonblocking_ = nonblocking; }
+  void set_nonblocking(bool nonblocking);
   // Null where it is not connected, nor about to be.
   [[nodiscard]] std::shared_ptr<stream::Stream> stream() const;
   [[nodiscard]] std::shared_ptr<Listening> listening() const;
@@ -56,7 +72,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void show_requests(bool any, bool another);
 
   // --- Life (connecting.cc, listening.cc). All throw Error, or answer 0.
-  void bind(const stream::Address& address);
+  void bind(const sockaddr* address, socklen_t bytes);
   void listen(int backlog);
   int connect(const stream::Address& peer);
   // Whether receiving, sending or both is over; throws Error(ENOTCONN).
@@ -75,8 +91,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // 0, or -1 with errno, as the kernel has it.
   int set_option(int level, int name, const void* value, socklen_t bytes);
   int get_option(int level, int name, void* value, socklen_t* bytes);
-  // The kernel's socket, which knows them; -1 with errno.
+  // The kernel's socket, which knows them, and listens; -1 with errno.
   [[nodiscard]] int kernel();
+  [[nodiscard]] Manner manner() const;
   [[nodiscard]] int take_error() { return error_.exchange(0); }
   // Says a loss of the connection once; after that, sending is a broken pipe.
   [[nodiscard]] bool tell_loss() { return !loss_told_.exchange(true); }
@@ -85,21 +102,17 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
 
   // --- The kernel carries the bytes (relay.cc). False where it cannot: nothing is connected.
   bool become_pipe();
-  // In the child after fork(2).
+  // Around fork(2): before it; in the child; for each descriptor of the child's. The child gets the
+  // kernel's socket instead of one that listens.
+  void share();
   void leave_to_parent();
+  void become_kernel(int fd) const;
 
   void changed(const stream::Stream::Readiness& now) noexcept override;
 
  private:
   void show(const stream::Stream::Readiness& now);
-  struct Setting {
-    int level;
-    int name;
-    std::vector<std::byte> value;
-  };
-  [[nodiscard]] const Setting* setting(int level, int name) const;
-  [[nodiscard]] int number(int level, int name, int standard) const;
-  [[nodiscard]] stream::Options stream_options() const;
+  [[nodiscard]] std::string kernel_address() const;
   void apply(const Setting& setting);
   [[nodiscard]] bool resets_at_close() const;
   void start(const stream::Address& peer);
@@ -109,7 +122,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   void could_not_connect(int error);
   bool fall_back(const stream::Address& peer, Descriptor plain);
 
-  const int family_;
+  const int family_;  // manner_.family
   std::atomic<Phase> phase_{Phase::fresh};
   std::atomic<bool> nonblocking_;
   std::atomic<bool> read_shut_{false};
@@ -124,11 +137,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
 
   mutable std::mutex mutex_;  // of what follows; never held while a stream is called
   Descriptor kernel_;
-  std::vector<Setting> settings_;  // what the program has set
+  Manner manner_;  // what the program has set
   stream::Address peer_;
   std::optional<sockaddr_storage> local_name_;  // where they are known for good
   std::optional<sockaddr_storage> peer_name_;
-  std::optional<stream::Listener> bound_;
   std::shared_ptr<Listening> listening_;
   std::shared_ptr<stream::Stream> stream_;
 

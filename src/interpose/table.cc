@@ -114,6 +114,18 @@ std::vector<int> piped_descriptors() {
   return found;
 }
 
+std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listening() {
+  std::vector<std::pair<int, std::shared_ptr<Socket>>> taken;
+  for (const auto& [fd, socket] : table().sockets) {
+    if (socket->phase() == Socket::Phase::listening) taken.emplace_back(fd, socket);
+  }
+  for (const auto& [fd, socket] : taken) {
+    table().sockets.erase(fd);
+    set_flag(fd, false);
+  }
+  return taken;
+}
+
 void lock_table() {
   table().mutex.lock();
 }

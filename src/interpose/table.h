@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "interpose/socket.h"
@@ -25,6 +26,8 @@ void forget_range(unsigned first, unsigned last);
 [[nodiscard]] std::vector<std::shared_ptr<Socket>> all_sockets();
 // Those whose bytes the kernel carries. With the table locked.
 [[nodiscard]] std::vector<int> piped_descriptors();
+// Those that listen, which are forgotten; for the child after fork(2). With the table locked.
+[[nodiscard]] std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listening();
 // For fork(2).
 void lock_table();
 void unlock_table();

@@ -11,7 +11,7 @@ namespace {
 const Table* table_of_the_drop_in() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_2");
+  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_3");
   dlclose(library);  // stays: it cannot be unloaded
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();

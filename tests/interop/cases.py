@@ -17,7 +17,7 @@ PACKAGES = {
     "pyverbs": "python3-pyverbs", "udaddy": "rdmacm-utils", "mckey": "rdmacm-utils",
     "fi_info": "libfabric-bin", "libfabric": "libfabric1",
     "nc": "netcat-openbsd", "iperf3": "iperf3", "redis": "redis-server",
-    "memcached": "memcached",
+    "memcached": "memcached", "nginx": "nginx-light", "socat": "socat",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
 }
 

@@ -29,6 +29,7 @@ import libfabric  # noqa: F401
 import lossy  # noqa: F401
 import perftest  # noqa: F401
 import pingpong  # noqa: F401
+import prefork  # noqa: F401
 import pyverbs  # noqa: F401
 import rdmacm_utils  # noqa: F401
 import refusals  # noqa: F401
