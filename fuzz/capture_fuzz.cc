@@ -22,7 +22,7 @@
 namespace weft::fuzz {
 namespace {
 
-struct Sink final : capture::RpcSink, capture::OperationSink {
+struct Sink final : capture::RpcSink, capture::OperationSink, capture::TrafficSink {
   void on_rpc(const capture::Rpc& rpc) override {
     require(rpc.call.has_value() || rpc.reply.has_value());
     require(!capture::describe(rpc).empty());
@@ -37,13 +37,22 @@ struct Sink final : capture::RpcSink, capture::OperationSink {
     page->operation(operation, *analysis);
   }
 
+  void on_forget(capture::ConnectionId id) override {
+    page->forgotten(analysis->connections()[id], {*analysis, *statistics, *rpcs, *upper});
+  }
+
   capture::HtmlReport* page = nullptr;
   const capture::Analysis* analysis = nullptr;
+  const capture::Statistics* statistics = nullptr;
+  const capture::RpcTracker* rpcs = nullptr;
+  const capture::UpperProtocols* upper = nullptr;
 };
 
 // The smallest limits, so that short inputs reach them.
 capture::Analysis::Limits limits() {
   capture::Analysis::Limits limits;
+  limits.connections = 4;
+  limits.operations = {.waiting = 8, .waiting_in_all = 16};
   limits.infiniband.connection.requests.held_packets = 8;
   limits.infiniband.connection.answers.open_requests = 4;
   limits.infiniband.connection.answers.early_packets = 4;
@@ -72,7 +81,7 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
   constexpr std::size_t record_bytes = 3;
   capture::Analysis analysis(limits());
   Sink sink;
-  capture::RpcTracker rpcs(sink);
+  capture::RpcTracker rpcs(sink, {.open_calls_in_all = 8, .answered_in_all = 8});
   capture::Statistics statistics;
   capture::TrafficFindings findings(analysis.connections(), sink);
   capture::CreditFindings credits(analysis.connections(), sink);
@@ -82,6 +91,10 @@ void analyse(std::uint32_t link_type, bool repairs, Bytes input) {
                            [&](std::string_view text) { page_bytes += text.size(); });
   sink.page = &page;
   sink.analysis = &analysis;
+  sink.statistics = &statistics;
+  sink.rpcs = &rpcs;
+  sink.upper = &upper;
+  analysis.add_sink(sink);
   analysis.add_sink(upper);
   analysis.add_sink(page);
   analysis.add_sink(rpcs);

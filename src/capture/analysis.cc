@@ -1,22 +1,38 @@
 #include "weft/capture/analysis.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "capture/traffic_fan.h"
 #include "weft/capture/operation_tracker.hpp"
 #include "weft/capture/transports.hpp"
 
 namespace weft::capture {
+namespace {
+
+bool is_over(const Connection& connection) {
+  using End = Connection::End;
+  return connection.end == End::closed || connection.end == End::reset ||
+         connection.end == End::terminated || connection.end == End::rejected;
+}
+
+}  // namespace
 
 struct Analysis::Work {
   explicit Work(const Limits& limits)
-      : tracker(connections, operations),
+      : connections_limit(limits.connections),
+        tracker(connections, operations, limits.operations),
         iwarp({limits.tcp, limits.search_bytes}, connections, traffic),
         infiniband(limits.infiniband, connections, traffic),
         decoder(iwarp.segments(), infiniband.packets()) {
     traffic.add(tracker);
   }
 
+  void forget_some();
+  void forget(Connection& connection);
+
+  std::size_t connections_limit;
   ConnectionTable connections;
   TrafficFan traffic;
   OperationFan operations;
@@ -26,6 +42,32 @@ struct Analysis::Work {
   PacketDecoder decoder;
   Totals totals;
 };
+
+void Analysis::Work::forget_some() {
+  std::vector<std::pair<std::uint64_t, ConnectionId>> order;  // who is to go first stands first
+  order.reserve(connections.known());
+  for (const Connection& one : connections) {
+    order.emplace_back(is_over(one) ? 0 : one.last.frame, one.id);
+  }
+  // More than are too many, so that the whole table is looked through now and then only.
+  const std::size_t count = connections.known() - connections_limit + connections_limit / 8;
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
+  std::partial_sort(order.begin(), end, order.end());
+  for (auto one = order.begin(); one != end; ++one) forget(connections[one->second]);
+}
+
+void Analysis::Work::forget(Connection& connection) {
+  const ConnectionId id = connection.id;
+  if (connection.transport == Transport::iwarp) {
+    iwarp.forget(id);
+  } else {
+    infiniband.forget(id);
+  }
+  if (connection.end == Connection::End::open) connection.end = Connection::End::forgotten;
+  traffic.on_close(id);
+  traffic.on_forget(id);
+  connections.forget(id);
+}
 
 Analysis::Analysis(const Limits& limits) : work_(std::make_unique<Work>(limits)) {}
 Analysis::~Analysis() = default;
@@ -46,6 +88,7 @@ void Analysis::add(const RawPacket& packet) {
   totals.captured_bytes += packet.bytes.size();
   if (packet.bytes.size() < packet.wire_bytes) ++totals.truncated_frames;
   work_->decoder.decode(packet, {.frame = totals.frames, .time_ns = packet.time_ns});
+  if (work_->connections.known() > work_->connections_limit) work_->forget_some();
 }
 
 void Analysis::finish() {

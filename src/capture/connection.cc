@@ -40,6 +40,8 @@ const char* to_string(Connection::End end) {
       return "rejected";
     case Connection::End::unanswered:
       return "unanswered";
+    case Connection::End::forgotten:
+      return "forgotten";
   }
   return "?";
 }

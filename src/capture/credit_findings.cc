@@ -5,10 +5,10 @@
 #include <array>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "capture/credit_accounts.h"
 #include "capture/units.h"
+#include "weft/capture/connection_map.hpp"
 
 namespace weft::capture {
 namespace {
@@ -54,6 +54,8 @@ class CreditFindings::Work {
                       bool takes_receive);
   static void frame(State& state, const Origin& origin, Bytes bytes);
   static void word(State& state, const Origin& origin, std::uint32_t word);
+  void tell_all(ConnectionId id);
+  void forget(ConnectionId id) { states_.erase(id); }
   void finish();
 
  private:
@@ -61,14 +63,12 @@ class CreditFindings::Work {
 
   const ConnectionTable& connections_;
   FindingSink& sink_;
-  std::vector<std::unique_ptr<State>> states_;  // by connection
+  ConnectionMap<State> states_;
 };
 
 CreditFindings::Work::State& CreditFindings::Work::state(ConnectionId id) {
-  if (states_.size() <= id) states_.resize(id + 1);
-  if (states_[id]) return *states_[id];
-  states_[id] = std::make_unique<State>();
-  State& state = *states_[id];
+  if (State* known = states_.find(id)) return *known;
+  State& state = states_.get(id);
   const Connection& connection = connections_[id];
   state.protocol = ToldCredits::protocol_of(connection);
   if (state.protocol == Protocol::none) return state;
@@ -122,18 +122,20 @@ void CreditFindings::Work::tell(ConnectionId id, Side side, const CreditWatch& w
        waits.stamps});
 }
 
-void CreditFindings::Work::finish() {
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    if (!states_[i]) continue;
-    const auto id = static_cast<ConnectionId>(i);
-    for (const Side side : {Side::a, Side::b}) {
-      const Sender& sender = states_[i]->of(side);
-      if (sender.end_to_end) tell(id, side, sender.end_to_end->watch(), "end-to-end credits");
-      tell(id, side, sender.told.watch(),
-           states_[i]->protocol == Protocol::stream ? "room in the ring or receives"
-                                                    : "credits for messages");
-    }
+void CreditFindings::Work::tell_all(ConnectionId id) {
+  State* const state = states_.find(id);
+  if (state == nullptr) return;
+  for (const Side side : {Side::a, Side::b}) {
+    const Sender& sender = state->of(side);
+    if (sender.end_to_end) tell(id, side, sender.end_to_end->watch(), "end-to-end credits");
+    tell(id, side, sender.told.watch(),
+         state->protocol == Protocol::stream ? "room in the ring or receives"
+                                             : "credits for messages");
   }
+}
+
+void CreditFindings::Work::finish() {
+  for (const auto& [id, state] : states_) tell_all(id);
   states_.clear();
 }
 
@@ -187,6 +189,14 @@ void CreditFindings::on_credits(const Origin& origin, const CreditUpdate& update
 
 void CreditFindings::on_gap(const Origin& origin, const Gap&) {
   work_->state(origin.connection).lost = true;
+}
+
+void CreditFindings::on_close(ConnectionId connection) {
+  work_->tell_all(connection);
+}
+
+void CreditFindings::on_forget(ConnectionId connection) {
+  work_->forget(connection);
 }
 
 void CreditFindings::finish() {

@@ -106,6 +106,10 @@ void ExtractionDirectory::rename(const std::string& from, const std::string& to)
   std::filesystem::rename(absolute(from), absolute(to));
 }
 
+bool ExtractionDirectory::contains(const std::string& relative) const {
+  return std::filesystem::exists(std::filesystem::symlink_status(absolute(relative)));
+}
+
 void ExtractionDirectory::resize(const std::string& relative, std::uint64_t bytes) {
   write_at(relative, 0, {});
   std::filesystem::resize_file(absolute(relative), bytes);
@@ -121,12 +125,20 @@ JsonLine ExtractionDirectory::begin_entry(const std::string& relative, std::stri
 
 void ExtractionDirectory::end_entry(JsonLine& line) {
   line.close();
+  constexpr std::size_t full_bytes = 64 * 1024;
+  if (index_.size() >= full_bytes) write_index();
+}
+
+void ExtractionDirectory::write_index() {
+  write_at("index.json", index_bytes_, std::as_bytes(std::span(index_.data(), index_.size())));
+  index_bytes_ += index_.size();
+  index_.clear();
 }
 
 void ExtractionDirectory::finish() {
   const std::string_view end = files_ == 0 ? "[]\n" : "\n]\n";
   index_.append(end.data(), end.data() + end.size());
-  write("index.json", std::as_bytes(std::span(index_.data(), index_.size())));
+  write_index();
 }
 
 }  // namespace weft::capture

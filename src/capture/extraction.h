@@ -31,12 +31,13 @@ class ExtractionDirectory {
   void read_at(const std::string& relative, std::uint64_t offset, MutableBytes out) const;
   void copy(const std::string& from, const std::string& to);
   void rename(const std::string& from, const std::string& to);
+  [[nodiscard]] bool contains(const std::string& relative) const;
   void resize(const std::string& relative, std::uint64_t bytes);
 
   // Begins the object of one file; add to it, and end it with end_entry().
   JsonLine begin_entry(const std::string& relative, std::string_view type);
   void end_entry(JsonLine& line);
-  // Writes index.json.
+  // Writes the rest of index.json.
   void finish();
   [[nodiscard]] std::uint64_t files() const { return files_; }
 
@@ -46,8 +47,11 @@ class ExtractionDirectory {
   }
   void make_parents(const std::string& relative) const;
 
+  void write_index();
+
   std::string path_;
-  fmt::memory_buffer index_;
+  fmt::memory_buffer index_;       // its part that is not written yet
+  std::uint64_t index_bytes_ = 0;  // that are
   std::uint64_t files_ = 0;
 };
 

@@ -111,7 +111,25 @@ void IbAnalysis::finish() {
     if (flow.connection || flow.undecided.empty()) continue;
     give_up_joining(key, flow, flow.undecided.front().get());
   }
-  for (IbConnection& connection : connections_) connection.finish();
+  for (auto& [id, connected] : connections_) connected.connection.finish();
+}
+
+void IbAnalysis::forget(ConnectionId id) {
+  if (const DatagramKey* key = datagram_keys_.find(id)) {
+    datagrams_.erase(*key);
+    datagram_keys_.erase(id);
+  }
+  Connected* const connected = connections_.find(id);
+  if (connected == nullptr) return;
+  IbConnection& connection = connected->connection;
+  connection.finish();
+  for (const FlowKey& key : connected->flows) {
+    const auto flow = flows_.find(key);
+    if (flow != flows_.end() && flow->second.connection == &connection) flows_.erase(flow);
+  }
+  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  manager_.forget(connection);
+  connections_.erase(id);
 }
 
 // --- Datagrams -----------------------------------------------------------------------------------
@@ -153,18 +171,23 @@ Connection& IbAnalysis::datagrams(const DatagramKey& key, Side& side) {
     side = Side::b;
     return table_[known->second];
   }
-  const bool told = services_.contains({key.to_b.destination, key.to_b.queue_pair});
+  const bool told = std::ranges::find(services_, std::pair(key.to_b.destination,
+                                                           key.to_b.queue_pair)) != services_.end();
   Connection& connection = table_.add(
       {.transport = Transport::ud,
        .a = {.address = key.to_b.source, .number = key.queue_pair_a},
        .b = {.address = key.to_b.destination, .number = key.to_b.queue_pair},
        .beginning = told ? Connection::Beginning::handshake : Connection::Beginning::traffic});
   datagrams_.emplace(key, connection.id);
+  datagram_keys_.get(connection.id, key);
   return connection;
 }
 
 void IbAnalysis::on_service(const HostAddress& host, std::uint32_t queue_pair) {
-  services_.emplace(host, queue_pair);
+  const std::pair service(host, queue_pair);
+  if (std::ranges::find(services_, service) != services_.end()) return;
+  if (services_.size() == limits_.services) services_.pop_front();
+  services_.push_back(service);
 }
 
 }  // namespace weft::capture

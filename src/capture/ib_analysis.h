@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "capture/ib_connection.h"
 #include "capture/ib_manager.h"
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/limits.hpp"
 
@@ -27,6 +27,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
 
   void on_packet(const IbPacket& packet) override;
   void finish() override;
+  // Gives out what is open of the connection, and lets go of its entry in the table.
+  void forget(ConnectionId id);
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
@@ -46,6 +48,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     Side side = Side::a;  // who sends
     // While it is not known which connection it is part of.
     std::vector<HeldIbSegment> undecided{};
+  };
+  struct Connected {
+    Connected(IbConnection::Shared& shared, Connection& entry) : connection(shared, entry) {}
+
+    IbConnection connection;
+    std::vector<FlowKey> flows{};  // that are, or were, its directions
   };
   // A connection of which one direction only is known, and who sends in it.
   struct Alone {
@@ -78,6 +86,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   // The other way round: an answer in a connection decides about undecided requests.
   void decide_others(const FlowKey& key, IbConnection& connection, Side side,
                      const IbSegment& answer);
+  // Makes the flow a direction of the connection.
+  void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
   // False: there is no room for more that wait.
@@ -85,6 +95,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void lack_peer(const Alone& alone);
   void pass_on_undecided(Flow& flow);
+  // They belong to nothing that will be known.
+  void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
 
@@ -98,12 +110,13 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   TrafficSink& sink_;
   IbConnection::Shared shared_;
   IbManager manager_;
-  std::deque<IbConnection> connections_;
+  ConnectionMap<Connected> connections_;
   std::unordered_map<FlowKey, Flow, HashFlowKey> flows_;
   std::deque<Alone> alone_;  // oldest first
   std::vector<FlowKey> undecided_;
   std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
-  std::set<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR
+  ConnectionMap<DatagramKey> datagram_keys_;
+  std::deque<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR, oldest first
   bool good_checksum_seen_ = false;
   Counts counts_;
 };

@@ -25,11 +25,21 @@ std::optional<std::uint64_t> IbPath::packets_of(std::uint64_t bytes) const {
 
 IbAnswers::~IbAnswers() {
   for (const Early& early : early_) budget_.give_back(early.segment.bytes());
+  while (!open_.empty()) pop_first();
+}
+
+void IbAnswers::pop_first() {
+  budget_.give_back(open_.front().budgeted);
+  open_.pop_front();
 }
 
 void IbAnswers::expect(const Origin& origin, const Request& request) {
   if (open_.size() == limits_.open_requests) give_up_first(origin);
-  open_.push_back({.request = request});
+  while (!budget_.take(sizeof(Open))) {
+    if (open_.empty()) return;  // its answer is one to a request that is not known
+    give_up_first(origin);
+  }
+  open_.push_back({.request = request, .budgeted = sizeof(Open)});
   open_.back().packets = request.atomic ? 1 : path_.packets_of(request.length).value_or(0);
   if (!early_.empty()) retry_early(false);
 }
@@ -98,7 +108,7 @@ void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open
                                        .found = offset + size,
                                        .expected = open.request.length});
   }
-  if (open.have.size() <= index) open.have.resize(index + 1);
+  if (!extend(open, index)) return unknown(origin, segment);
   if (open.have[index]) return repeat(origin, segment);
   open.have[index] = true;
   open.complete = ++open.have_packets == open.packets;
@@ -111,9 +121,20 @@ void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open
                               .missing_bytes = segment.missing_bytes(),
                               .last = closes});
   if (closes) {
-    open_.pop_front();
+    pop_first();
     close_complete(origin);
   }
+}
+
+bool IbAnswers::extend(Open& open, std::size_t index) {
+  if (open.have.size() > index) return true;
+  constexpr std::size_t packets_at_once = 64;
+  const std::size_t packets = (index / packets_at_once + 1) * packets_at_once;
+  const std::size_t more_bytes = (packets - open.have.size()) / 8;
+  if (!budget_.take(more_bytes)) return false;
+  open.budgeted += more_bytes;
+  open.have.resize(packets);
+  return true;
 }
 
 void IbAnswers::place_atomic(const Origin& origin, const IbSegment& segment, Open& open) {
@@ -129,7 +150,7 @@ void IbAnswers::close_complete(const Origin& origin) {
   blocked_since_ = 0;
   while (!open_.empty() && open_.front().complete) {
     close(origin, open_.front());
-    open_.pop_front();
+    pop_first();
   }
 }
 
@@ -152,7 +173,7 @@ void IbAnswers::close(const Origin& origin, const Open& open) {
 
 void IbAnswers::give_up_first(const Origin& origin) {
   close(origin, open_.front());
-  open_.pop_front();
+  pop_first();
   close_complete(origin);
 }
 
@@ -189,8 +210,7 @@ void IbAnswers::watch(const Origin& origin) {
 
 void IbAnswers::finish(const Origin& origin) {
   retry_early(true);
-  for (const Open& open : open_) close(origin, open);
-  open_.clear();
+  for (; !open_.empty(); pop_first()) close(origin, open_.front());
 }
 
 }  // namespace weft::capture

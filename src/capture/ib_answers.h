@@ -61,6 +61,7 @@ class IbAnswers {
     std::uint64_t packets = 0;  // 0: not known yet
     std::vector<bool> have{};   // by packet
     std::uint64_t have_packets = 0;
+    std::size_t budgeted = 0;  // bytes of the budget
     bool complete = false;
     Stamp completed{};
     std::uint64_t original = 0;
@@ -72,6 +73,9 @@ class IbAnswers {
   };
 
   [[nodiscard]] Open* find(std::uint32_t psn);
+  // Makes room for the account of one more packet. False: there is none.
+  [[nodiscard]] bool extend(Open& open, std::size_t index);
+  void pop_first();
   void place(const Origin& origin, const IbSegment& segment, Open& open);
   void place_atomic(const Origin& origin, const IbSegment& segment, Open& open);
   void repeat(const Origin& origin, const IbSegment& segment);

@@ -42,7 +42,8 @@ Connection::Offer offer_of(const Message& message, Bytes private_data) {
 
 IbConnection& IbAnalysis::add_connection(Connection connection) {
   connection.crc = true;
-  return connections_.emplace_back(shared_, table_.add(std::move(connection)));
+  Connection& entry = table_.add(std::move(connection));
+  return connections_.get(entry.id, shared_, entry).connection;
 }
 
 void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
@@ -123,9 +124,14 @@ void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Sid
   pass_on_undecided(flow);
 }
 
-void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
+void IbAnalysis::bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
   flow.connection = &connection;
   flow.side = side;
+  connections_.find(connection.connection().id)->flows.push_back(key);
+}
+
+void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
+  bind(key, flow, connection, side);
   std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
   // A packet to the other side names its queue pair.
@@ -142,8 +148,7 @@ void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
                       .a = {.address = key.source, .known = false},
                       .b = {.address = key.destination, .number = key.queue_pair},
                       .beginning = Connection::Beginning::traffic});
-  flow.connection = &connection;
-  flow.side = Side::a;
+  bind(key, flow, connection, Side::a);
   std::erase(undecided_, key);
   lack_peer({key, &connection, Side::a});
 }
@@ -178,6 +183,12 @@ void IbAnalysis::pass_on_undecided(Flow& flow) {
   }
 }
 
+void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow) {
+  for (const HeldIbSegment& one : flow.undecided) shared_.budget.give_back(one.bytes());
+  flow.undecided.clear();
+  std::erase(undecided_, key);
+}
+
 // --- The connection manager ----------------------------------------------------------------------
 
 IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
@@ -193,7 +204,9 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   connection.count(request.envelope.stamp);
   connection.begin(Side::b, request.message.starting_psn);
   const FlowKey key{passive, active, request.message.local_qp};
-  flows_[key] = {.connection = &connection, .side = Side::b};
+  Flow& flow = flows_[key];
+  drop_undecided(key, flow);  // it was sent before anybody asked for this connection
+  bind(key, flow, connection, Side::b);
   lack_peer({key, &connection, Side::b});
   return connection;
 }

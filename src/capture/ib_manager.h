@@ -45,6 +45,10 @@ class IbManager {
 
   // The payload of a datagram to queue pair 1.
   void on_datagram(const Envelope& envelope, Bytes payload);
+  // Messages about the connection are nobody's from here on.
+  void forget(const IbConnection& connection) {
+    std::erase_if(known_, [&](const Known& known) { return known.connection == &connection; });
+  }
   // Whether a request from `from` to `to` has had no answer yet.
   [[nodiscard]] bool awaits_reply(const HostAddress& from, const HostAddress& to) const;
 

@@ -20,6 +20,10 @@ IwarpConnection::IwarpConnection(Shared& shared, const TcpEndpoints& endpoints)
       a_(*this, Side::a, shared.search_budget),
       b_(*this, Side::b, shared.search_budget) {}
 
+IwarpConnection::~IwarpConnection() {
+  if (connection_) shared_.established.erase(connection_->id);
+}
+
 bool IwarpConnection::begins_anew(Bytes payload) {
   return payload.size() >= wire::MpaFrame::header_bytes &&
          std::memcmp(payload.data(), request_key.data(), request_key.size()) == 0;
@@ -77,6 +81,7 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
                                 .first = first_,
                                 .last = last_,
                                 .frames = frames_});
+  shared_.established.emplace(connection_->id, this);
   decoder_.emplace(connection_->id, shared_.sink);
   return *connection_;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <unordered_map>
 
 #include "capture/mpa_reader.h"
 #include "capture/rdmap_decoder.h"
@@ -19,10 +20,16 @@ class IwarpConnection final : public TcpReader {
     ConnectionTable& connections;
     TrafficSink& sink;
     Budget search_budget;  // for streams that may turn out to be MPA
+    // Those that have an entry in `connections`.
+    std::unordered_map<ConnectionId, const IwarpConnection*> established;
   };
 
   IwarpConnection(Shared& shared, const TcpEndpoints& endpoints);
+  IwarpConnection(const IwarpConnection&) = delete;
+  IwarpConnection& operator=(const IwarpConnection&) = delete;
+  ~IwarpConnection() override;
 
+  [[nodiscard]] const TcpEndpoints& endpoints() const { return endpoints_; }
   void on_start(Side side, bool from_the_start) override;
   void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) override;
   void on_hole(Side side, const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) override;

@@ -53,17 +53,20 @@ void MessageExtraction::end_others(const Key& key) {
 }
 
 void MessageExtraction::on_send(const Origin& origin, const SendPart& part) {
-  if (!wanted_(origin.connection)) return;
+  if (!wanted_.connection(origin.connection)) return;
   const Key key{origin.connection, origin.side, Kind::send, part.message};
   end_others(key);
   Open& message = open(key, origin.stamp);
   place(message, part.offset, part.bytes, part.missing_bytes);
   message.ended = part.last;
-  if (part.last) end(key);
+  if (!part.last) return;
+  if (part.has_immediate) message.immediate = part.immediate;
+  message.invalidated_key = part.invalidated_key;
+  end(key);
 }
 
 void MessageExtraction::on_write(const Origin& origin, const WritePart& part) {
-  if (!wanted_(origin.connection)) return;
+  if (!wanted_.connection(origin.connection)) return;
   const Key key{origin.connection, origin.side, Kind::write, part.message};
   end_others(key);
   Open& message = open(key, origin.stamp);
@@ -73,11 +76,25 @@ void MessageExtraction::on_write(const Origin& origin, const WritePart& part) {
     place(message, part.address - message.address, part.bytes, part.missing_bytes);
   }
   message.ended = part.last;
+  if (part.has_immediate) message.immediate = part.immediate;
   if (part.last) end(key);
 }
 
+// RFC 7306 §7: a message of its own, behind the Write that it is about, if it is about one.
+void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessage& message) {
+  if (!wanted_.connection(origin.connection)) return;
+  const Key key{origin.connection, origin.side, Kind::immediate, message.message};
+  Open& whole = open(key, origin.stamp);
+  place(whole, 0, message.bytes, 0);
+  whole.ended = true;
+  if (message.bytes.size() >= sizeof(std::uint32_t)) {
+    whole.immediate = load_be<std::uint32_t>(message.bytes.data());
+  }
+  end(key);
+}
+
 void MessageExtraction::on_read_request(const Origin& origin, const ReadRequest& request) {
-  if (request.repeated || !wanted_(origin.connection)) return;
+  if (request.repeated || !wanted_.connection(origin.connection)) return;
   Open& message = open({origin.connection, origin.side, Kind::read, request.request}, origin.stamp);
   message.key = request.key;
   message.address = request.address;
@@ -101,12 +118,25 @@ void MessageExtraction::on_read_part(const Origin& origin, const ReadPart& part)
 void MessageExtraction::end(const Key& key) {
   const auto known = open_.find(key);
   if (known == open_.end()) return;
-  write(key, known->second);
+  if (wanted(key, known->second)) write(key, known->second);
   open_.erase(known);
 }
 
+bool MessageExtraction::wanted(const Key& key, const Open& open) const {
+  constexpr Operation::Kind kinds[] = {Operation::Kind::send, Operation::Kind::write,
+                                       Operation::Kind::read, Operation::Kind::immediate};
+  Operation message;
+  message.connection = std::get<ConnectionId>(key);
+  message.side = std::get<Side>(key);
+  message.kind = kinds[static_cast<std::size_t>(std::get<Kind>(key))];
+  message.start = open.first;
+  message.key = open.key;
+  message.invalidated_key = open.invalidated_key;
+  return wanted_.message(message);
+}
+
 void MessageExtraction::write(const Key& key, const Open& open) {
-  constexpr const char* names[] = {"send", "write", "read"};
+  constexpr const char* names[] = {"send", "write", "read", "immediate"};
   const auto& [connection, side, kind, message] = key;
   const char* const name = names[static_cast<std::size_t>(kind)];
   const auto number = std::uint64_t{connection} + 1;
@@ -118,9 +148,21 @@ void MessageExtraction::write(const Key& key, const Open& open) {
   JsonLine line = directory_.begin_entry(path, name);
   line.number("connection", number).text("side", name_of(side)).number("message", message);
   line.number("first_frame", open.first.frame).number("last_frame", open.last.frame);
-  if (kind != Kind::send) line.hex("key", open.key).hex("address", open.address);
+  if (kind == Kind::write || kind == Kind::read) {
+    line.hex("key", open.key).hex("address", open.address);
+  }
+  if (open.immediate) line.number("immediate", *open.immediate);
+  if (open.invalidated_key != 0) line.hex("invalidated_key", open.invalidated_key);
   add_flaws(line, bytes);
   directory_.end_entry(line);
+}
+
+void MessageExtraction::on_close(ConnectionId connection) {
+  for (;;) {
+    const auto first = open_.lower_bound({connection, Side::a, Kind::send, 0});
+    if (first == open_.end() || std::get<ConnectionId>(first->first) != connection) return;
+    end(Key(first->first));
+  }
 }
 
 void MessageExtraction::finish() {

@@ -1,14 +1,16 @@
-// Writes Sends, Writes and the answers to Reads to files, whole, as they end.
+// Writes Sends, Writes, the answers to Reads and Immediate Data to files, whole, as they end.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "capture/extraction.h"
 #include "weft/capture/budget.hpp"
 #include "weft/capture/byte_map.hpp"
+#include "weft/capture/operation.hpp"
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/traffic.hpp"
 
@@ -16,10 +18,14 @@ namespace weft::capture {
 
 class MessageExtraction final : public TrafficSink {
  public:
-  // Whether a connection is to be extracted.
-  using Wanted = std::function<bool(ConnectionId)>;
+  // What is to be extracted.
+  struct Wanted {
+    std::function<bool(ConnectionId)> connection;
+    // A message that has ended: its connection, side, kind, beginning and keys are set.
+    std::function<bool(const Operation&)> message;
+  };
 
-  // Must outlive this. Messages are messages/<connection>/<side>-<kind>-<number>.
+  // Must outlive this. Messages are messages/<connection>/<number>-<side>-<kind>.
   MessageExtraction(ExtractionDirectory& directory, Wanted wanted)
       : directory_(directory), wanted_(std::move(wanted)), budget_(budget_bytes) {}
 
@@ -27,6 +33,8 @@ class MessageExtraction final : public TrafficSink {
   void on_write(const Origin& origin, const WritePart& part) override;
   void on_read_request(const Origin& origin, const ReadRequest& request) override;
   void on_read_part(const Origin& origin, const ReadPart& part) override;
+  void on_immediate(const Origin& origin, const ImmediateMessage& message) override;
+  void on_close(ConnectionId connection) override;
   void finish();
 
  private:
@@ -34,7 +42,7 @@ class MessageExtraction final : public TrafficSink {
   static constexpr std::size_t budget_bytes = 512 * 1024 * 1024;
   static constexpr std::size_t max_open = 65'536;
 
-  enum class Kind : std::uint8_t { send, write, read };
+  enum class Kind : std::uint8_t { send, write, read, immediate };
   using Key = std::tuple<ConnectionId, Side, Kind, std::uint64_t>;
   struct Open {
     explicit Open(Budget& budget) : bytes(budget) {}
@@ -42,6 +50,8 @@ class MessageExtraction final : public TrafficSink {
     std::uint64_t size = 0;
     std::uint32_t key = 0;
     std::uint64_t address = 0;
+    std::optional<std::uint32_t> immediate;
+    std::uint32_t invalidated_key = 0;
     bool ended = false;
     Stamp first;
     Stamp last;
@@ -52,6 +62,7 @@ class MessageExtraction final : public TrafficSink {
   // Messages of one side come one after the other: a new one ends the one before.
   void end_others(const Key& key);
   void end(const Key& key);
+  [[nodiscard]] bool wanted(const Key& key, const Open& open) const;
   void write(const Key& key, const Open& open);
 
   ExtractionDirectory& directory_;

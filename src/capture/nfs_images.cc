@@ -58,9 +58,11 @@ void NfsImages::add(const Rpc& rpc) {
 void NfsImages::learn(ConnectionId connection, const FileHandle& directory, const std::string& name,
                       const FileHandle& handle) {
   if (handle.empty() || name.empty()) return;
+  if (entries_.size() == max_entries) entries_.clear();
   entries_[{{connection, directory}, name}] = handle;
-  auto& names = files_[{connection, handle}].names;
-  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  auto& names = file_of({connection, handle}).names;
+  if (names.size() == max_names || std::ranges::find(names, name) != names.end()) return;
+  names.push_back(name);
 }
 
 void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operation) {
@@ -92,6 +94,40 @@ void NfsImages::rename(ConnectionId connection, const NfsOperation& operation) {
   learn(connection, operation.target_directory, operation.target, handle);
 }
 
+// --- Files ---------------------------------------------------------------------------------------
+
+NfsImages::File& NfsImages::file_of(const FileKey& key) {
+  auto found = files_.find(key);
+  if (found == files_.end()) {
+    if (files_.size() == max_files) close_oldest();
+    found = files_.try_emplace(key).first;
+  }
+  found->second.used = ++uses_;
+  return found->second;
+}
+
+void NfsImages::close_oldest() {
+  std::vector<std::uint64_t> uses;
+  for (const auto& [key, file] : files_) uses.push_back(file.used);
+  const auto last = uses.begin() + max_files / 8;
+  std::ranges::nth_element(uses, last);
+  for (auto at = files_.begin(); at != files_.end();) {
+    if (at->second.used >= *last) {
+      ++at;
+      continue;
+    }
+    close(at->first, at->second);
+    at = files_.erase(at);
+  }
+}
+
+bool NfsImages::taken(const std::string& stem) const {
+  constexpr const char* first_images[] = {".written.1", ".read.1", ".written.1.incomplete",
+                                          ".read.1.incomplete"};
+  return std::ranges::any_of(first_images,
+                             [&](const char* image) { return directory_.contains(stem + image); });
+}
+
 // --- Bytes ---------------------------------------------------------------------------------------
 
 void NfsImages::operation(const Rpc& rpc, const NfsOperation& operation) {
@@ -111,9 +147,7 @@ void NfsImages::begin(const FileKey& key, File& file, Direction direction, std::
     const std::string wanted =
         fmt::format("nfs/{}/{}", std::uint64_t{key.first} + 1, safe_file_name(name));
     file.stem = wanted;
-    for (unsigned i = 2; !stems_.insert(file.stem).second; ++i) {
-      file.stem = fmt::format("{}~{}", wanted, i);
-    }
+    for (unsigned i = 2; taken(file.stem); ++i) file.stem = fmt::format("{}~{}", wanted, i);
   }
   Image& one = image(file, direction);
   one.number = 1;
@@ -133,7 +167,7 @@ void NfsImages::begin_next(const FileKey& key, File& file, Direction direction) 
 }
 
 void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
-  File& file = files_[key];
+  File& file = file_of(key);
   if (!file.written.path.empty()) return;
   begin(key, file, Direction::written, frame);
   file.written.last_frame = frame;
@@ -155,7 +189,7 @@ void NfsImages::place(const FileKey& key, Direction direction, const NfsOperatio
   const Assembled& bulk = operation.bulk;
   const std::uint64_t end = operation.offset + bulk.size();
   if (end < operation.offset || end > max_file_bytes) return;
-  File& file = files_[key];
+  File& file = file_of(key);
   Image& one = image(file, direction);
   if (one.path.empty()) begin(key, file, direction, frame);
   const auto ranges = sound_ranges(bulk);
@@ -224,13 +258,24 @@ void NfsImages::close(const FileKey& key, const File& file, Direction direction,
   directory_.end_entry(line);
 }
 
-void NfsImages::finish() {
-  for (auto& [key, file] : files_) {
-    for (const Direction direction : {Direction::written, Direction::read}) {
-      Image& one = image(file, direction);
-      if (!one.path.empty()) close(key, file, direction, one);
-    }
+void NfsImages::close(const FileKey& key, File& file) {
+  for (const Direction direction : {Direction::written, Direction::read}) {
+    Image& one = image(file, direction);
+    if (!one.path.empty()) close(key, file, direction, one);
   }
+}
+
+void NfsImages::forget(ConnectionId connection) {
+  const FileKey begin{connection, {}};
+  const FileKey end{connection + 1, {}};
+  const auto files_end = files_.lower_bound(end);
+  for (auto at = files_.lower_bound(begin); at != files_end; ++at) close(at->first, at->second);
+  files_.erase(files_.lower_bound(begin), files_end);
+  entries_.erase(entries_.lower_bound({begin, {}}), entries_.lower_bound({end, {}}));
+}
+
+void NfsImages::finish() {
+  for (auto& [key, file] : files_) close(key, file);
   files_.clear();
 }
 

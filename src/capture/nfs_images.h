@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +22,20 @@ class NfsImages {
   explicit NfsImages(ExtractionDirectory& directory) : directory_(directory) {}
 
   void add(const Rpc& rpc);
+  // Closes its files.
+  void forget(ConnectionId connection);
   void finish();
 
  private:
   // No NFS server has longer ones; and a hostile capture cannot make us write further.
   static constexpr std::uint64_t max_file_bytes = 1ULL << 50;
+  // Files that are open at a time; of more an eighth is closed, those used longest ago. If they
+  // come again, they are other files.
+  static constexpr std::size_t max_files = 65'536;
+  // Names in directories, of all connections: of more all are forgotten, and renames of them are
+  // not followed.
+  static constexpr std::size_t max_entries = 262'144;
+  static constexpr std::size_t max_names = 64;  // of one file
 
   struct Image {
     std::string path;  // empty: there is none yet
@@ -44,6 +52,7 @@ class NfsImages {
     std::vector<std::string> names;
     Image written;
     Image read;
+    std::uint64_t used = 0;  // in the order of use
   };
   using FileKey = std::pair<ConnectionId, FileHandle>;
   using EntryKey = std::pair<FileKey, std::string>;  // in a directory
@@ -59,6 +68,11 @@ class NfsImages {
   // Where the file is new and empty, there is something to show before anything is written.
   void begin_empty(const FileKey& key, std::uint64_t frame);
 
+  // The file of this handle, which is the one used last from here on.
+  File& file_of(const FileKey& key);
+  void close_oldest();
+  [[nodiscard]] bool taken(const std::string& stem) const;
+
   Image& image(File& file, Direction direction) {
     return direction == Direction::written ? file.written : file.read;
   }
@@ -66,11 +80,12 @@ class NfsImages {
   void begin_next(const FileKey& key, File& file, Direction direction);
   [[nodiscard]] bool changes(const Image& image, std::uint64_t offset, Bytes bytes) const;
   void close(const FileKey& key, const File& file, Direction direction, Image& image);
+  void close(const FileKey& key, File& file);
 
   ExtractionDirectory& directory_;
   std::map<FileKey, File> files_;
   std::map<EntryKey, FileHandle> entries_;
-  std::set<std::string> stems_;
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace weft::capture

@@ -57,8 +57,7 @@ const char* to_string(Operation::Outcome outcome) {
 }
 
 OperationTracker::Half& OperationTracker::half(const Origin& origin) {
-  while (pairs_.size() <= origin.connection) pairs_.emplace_back();
-  Pair& pair = pairs_[origin.connection];
+  Pair& pair = pairs_.get(origin.connection);
   return origin.side == Side::a ? pair.a : pair.b;
 }
 
@@ -175,11 +174,34 @@ void OperationTracker::await_confirmation(Half& own, const Operation& operation,
     confirmed.confirmation = own.confirmed_at;
     return give_out(confirmed);
   }
-  if (own.unconfirmed.size() == limits_.waiting) {
-    give_out(own.unconfirmed.front().operation);
-    own.unconfirmed.pop_front();
-  }
+  if (own.unconfirmed.size() == limits_.waiting) give_out_unconfirmed(own);
   own.unconfirmed.push_back({operation, position});
+  count_waiting();
+}
+
+void OperationTracker::give_out_unconfirmed(Half& own) {
+  give_out(own.unconfirmed.front().operation);
+  own.unconfirmed.pop_front();
+  --waiting_;
+}
+
+void OperationTracker::give_out_unanswered(Half& own) {
+  own.requests.front().outcome = Operation::Outcome::unanswered;
+  give_out(own.requests.front());
+  own.requests.pop_front();
+  --waiting_;
+}
+
+void OperationTracker::count_waiting() {
+  if (++waiting_ <= limits_.waiting_in_all) return;
+  for (auto& [connection, pair] : pairs_) {
+    for (Half* own : {&pair.a, &pair.b}) {
+      // Of a single one that waits, too: there may be many such sides.
+      for (std::size_t i = (own->unconfirmed.size() + 1) / 2; i > 0; --i)
+        give_out_unconfirmed(*own);
+      for (std::size_t i = (own->requests.size() + 1) / 2; i > 0; --i) give_out_unanswered(*own);
+    }
+  }
 }
 
 template <typename Confirms>
@@ -188,8 +210,7 @@ void OperationTracker::confirm(Half& own, const Stamp& stamp, Confirms confirms)
     Operation& operation = own.unconfirmed.front().operation;
     operation.confirmed = true;
     operation.confirmation = stamp;
-    give_out(operation);
-    own.unconfirmed.pop_front();
+    give_out_unconfirmed(own);
   }
 }
 
@@ -215,12 +236,9 @@ void OperationTracker::on_acknowledge(const Origin& origin, std::uint32_t psn) {
 // --- Reads and atomics ---------------------------------------------------------------------------
 
 void OperationTracker::add_request(Half& own, const Operation& operation) {
-  if (own.requests.size() == limits_.waiting) {
-    own.requests.front().outcome = Operation::Outcome::unanswered;
-    give_out(own.requests.front());
-    own.requests.pop_front();
-  }
+  if (own.requests.size() == limits_.waiting) give_out_unanswered(own);
   own.requests.push_back(operation);
+  count_waiting();
 }
 
 void OperationTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
@@ -287,12 +305,12 @@ bool OperationTracker::take_request(Half& requester, std::uint64_t message, Oper
       requests, [&](const Operation& known) { return known.message == message; });
   if (found == requests.end()) return false;
   // Answers come in order: whoever was passed over has lost his.
-  for (auto passed = requests.begin(); passed != found; ++passed) {
-    passed->outcome = Operation::Outcome::unanswered;
-    give_out(*passed);
+  for (auto passed = found - requests.begin(); passed > 0; --passed) {
+    give_out_unanswered(requester);
   }
-  operation = *found;
-  requests.erase(requests.begin(), found + 1);
+  operation = requests.front();
+  requests.pop_front();
+  --waiting_;
   return true;
 }
 
@@ -343,7 +361,15 @@ void OperationTracker::on_end(const Origin& origin, bool /*reset*/) {
   give_out_all(peer(origin));
 }
 
+void OperationTracker::on_close(ConnectionId connection) {
+  Pair* const pair = pairs_.find(connection);
+  if (pair == nullptr) return;
+  give_out_all(pair->a);
+  give_out_all(pair->b);
+}
+
 void OperationTracker::give_out_all(Half& own) {
+  waiting_ -= own.unconfirmed.size() + own.requests.size();
   for (Open* open : {&own.send, &own.write}) {
     if (!open->active) continue;
     if (open->operation.outcome != Operation::Outcome::refused) {
@@ -368,7 +394,7 @@ void OperationTracker::give_out_all(Half& own) {
 }
 
 void OperationTracker::finish() {
-  for (Pair& pair : pairs_) {
+  for (auto& [connection, pair] : pairs_) {
     give_out_all(pair.a);
     give_out_all(pair.b);
   }

@@ -16,6 +16,7 @@ constexpr std::size_t recent_operations = 4096;
 // Operations are told when they are confirmed, and so may come behind the RPC that they are part
 // of; after so many more of any connection they are not waited for.
 constexpr std::uint64_t patience = 512;
+constexpr std::size_t max_pending = 1024;
 // Of an operation, on either side.
 constexpr std::size_t neighbours = 3;
 
@@ -127,6 +128,11 @@ void PageExchanges::add(const Rpc& rpc) {
   pending.done_ns = rpc.reply ? rpc.reply->last.time_ns : exchange.start.time_ns;
   pending.due = seen_ + patience;
   pending_.push_back(std::move(pending));
+  // Where operations are not selected, none comes.
+  if (pending_.size() > max_pending) {
+    settle(pending_.front());
+    pending_.pop_front();
+  }
 }
 
 void PageExchanges::finish() {

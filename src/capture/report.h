@@ -20,21 +20,25 @@
 
 namespace weft::capture {
 
-// Selects what is shown; never what is reassembled.
+// Selects what is shown; never what is reassembled. docs/dissect.md has a table.
 struct Selection {
   std::optional<std::uint32_t> connection;  // numbered from 1
   std::optional<std::uint32_t> queue_pair;  // of either side
-  std::optional<std::uint32_t> key;         // of operations, and in the chunk lists of RPCs
-  std::optional<Operation::Kind> kind;
-  std::optional<std::uint32_t> xid;  // of RPCs
-  // Since the first frame; an operation or an RPC is in it when it began in it.
+  // Of operations, in the chunk lists of RPCs, and of findings about one of both.
+  std::optional<std::uint32_t> key;
+  std::optional<Operation::Kind> kind;  // of operations
+  std::optional<std::uint32_t> xid;     // of RPCs, and of findings about them
+  // Since the first frame. An operation or an RPC is in it when it began in it, a finding when one
+  // of its frames is.
   std::optional<std::int64_t> from_ns;
   std::optional<std::int64_t> to_ns;
 
+  // By number and queue pair.
   [[nodiscard]] bool takes(const Connection& connection) const;
+  // And had frames at that time.
+  [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
-  // By its connection.
   [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
 
  private:
@@ -74,6 +78,8 @@ class Report {
   virtual void operation(const Operation& operation, const Analysis& analysis) = 0;
   virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
   virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
+  // One that is selected, and forgotten before the end.
+  virtual void forgotten(const Connection& connection, const Results& results) = 0;
   // At the end. `selection` is about which connections to show.
   virtual void finish(const Results& results, const Selection& selection) = 0;
   // Hands over what was written so far.

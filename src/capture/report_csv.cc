@@ -28,6 +28,11 @@ class CsvReport final : public Report {
           "reply_frame,reply_ns,latency_ns,retransmissions\r\n");
     }
     if (options().findings) print("connection,kind,frame,sentence,ns\r\n");
+    if (of_connections()) {
+      print(
+          "connection,transport,address_a,number_a,address_b,number_b,end,frames,first_ns,last_ns,"
+          "operations_a,bytes_a,operations_b,bytes_b,repeated_bytes,lost_bytes,violations\r\n");
+    }
     if (!options().operations) return;
     print(
         "operation,connection,side,kind,outcome,bytes,missing_bytes,start_frame,start_ns,"
@@ -79,21 +84,26 @@ class CsvReport final : public Report {
     print(",{},", quoted(finding.sentence));
     if (!finding.stamps.empty()) print("{}", finding.stamps.front().time_ns);
     print("\r\n");
+    flush_if_full();
+  }
+
+  void forgotten(const Connection& one, const Results& results) override {
+    if (of_connections()) connection(one, results.statistics.of(one.id));
   }
 
   void finish(const Results& results, const Selection& selection) override {
-    if (!options().operations && !options().rpcs && !options().findings) {
-      print(
-          "connection,transport,address_a,number_a,address_b,number_b,end,frames,first_ns,last_ns,"
-          "operations_a,bytes_a,operations_b,bytes_b,repeated_bytes,lost_bytes,violations\r\n");
+    if (of_connections()) {
       for (const Connection& one : results.analysis.connections()) {
-        if (selection.takes(one)) connection(one, results.statistics.of(one.id));
+        if (selection.shows(one, results.analysis)) connection(one, results.statistics.of(one.id));
       }
     }
     flush();
   }
 
  private:
+  [[nodiscard]] bool of_connections() const {
+    return !options().operations && !options().rpcs && !options().findings;
+  }
   void connection(const Connection& one, const ConnectionStatistics& statistics) {
     print("{},{},{},{},{},{},{},{},{},{}", shown_number(one.id), to_string(one.transport),
           to_string(one.a.address), one.a.number, to_string(one.b.address), one.b.number,
@@ -110,6 +120,7 @@ class CsvReport final : public Report {
     print(",{},{},{}\r\n", statistics.a.repeated_bytes + statistics.b.repeated_bytes,
           statistics.a.lost_bytes + statistics.b.lost_bytes,
           statistics.a.all_violations() + statistics.b.all_violations());
+    flush_if_full();
   }
 };
 

@@ -30,6 +30,13 @@ std::uint64_t count_of(const ConnectionStatistics& statistics) {
   return count;
 }
 
+// Without the end of the line.
+std::string connection_row(const Connection& connection, const Results& results) {
+  fmt::memory_buffer made;
+  write_connection_json(made, connection, results);
+  return {made.data(), made.size() - 1};
+}
+
 int number_of(Side side) {
   return side == Side::a ? 0 : 1;
 }
@@ -123,7 +130,35 @@ void HtmlReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
 }
 
 void HtmlReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
-  if (findings_.size() < max_findings) findings_.push_back(finding);
+  if (findings_.size() == max_findings) return;
+  findings_.push_back(finding);
+  findings_.back().keys = {};
+}
+
+void HtmlReport::forgotten(const Connection& connection, const Results& results) {
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
+  Forgotten& kept = forgotten_[connection.id];
+  kept.bytes = bytes_of(statistics);
+  kept.row = connection_row(connection, results);
+  if (details_.contains(connection.id)) {
+    kept.statistics = std::make_unique<ConnectionStatistics>(statistics);
+  }
+  if (forgotten_.size() > 2 * max_rows) keep_largest_forgotten();
+}
+
+void HtmlReport::keep_largest_forgotten() {
+  std::vector<std::pair<std::uint64_t, ConnectionId>> order;
+  for (const auto& [id, kept] : forgotten_) order.emplace_back(kept.bytes, id);
+  const auto end = order.end() - static_cast<std::ptrdiff_t>(max_rows);
+  std::nth_element(order.begin(), end, order.end());
+  for (auto one = order.begin(); one != end; ++one) forgotten_.erase(one->second);
+}
+
+const ConnectionStatistics& HtmlReport::statistics_of(ConnectionId id,
+                                                      const Results& results) const {
+  const auto kept = forgotten_.find(id);
+  if (kept != forgotten_.end() && kept->second.statistics) return *kept->second.statistics;
+  return results.statistics.of(id);
 }
 
 void HtmlReport::finish(const Results& results, const Selection& selection) {
@@ -148,14 +183,18 @@ void HtmlReport::finish(const Results& results, const Selection& selection) {
 
 std::vector<ConnectionId> HtmlReport::choose_rows(const Results& results,
                                                   const Selection& selection) const {
-  std::vector<ConnectionId> rows;
+  std::vector<std::pair<std::uint64_t, ConnectionId>> sized;
+  for (const auto& [id, kept] : forgotten_) sized.emplace_back(kept.bytes, id);
   for (const Connection& one : results.analysis.connections()) {
-    if (selection.takes(one)) rows.push_back(one.id);
+    if (selection.shows(one, results.analysis))
+      sized.emplace_back(bytes_of(results.statistics.of(one.id)), one.id);
   }
-  if (rows.size() <= max_rows) return rows;
-  std::ranges::stable_sort(rows, std::greater{},
-                           [&](ConnectionId id) { return bytes_of(results.statistics.of(id)); });
-  rows.resize(max_rows);
+  if (sized.size() > max_rows) {
+    std::ranges::stable_sort(sized, std::greater{}, [](const auto& one) { return one.first; });
+    sized.resize(max_rows);
+  }
+  std::vector<ConnectionId> rows;
+  for (const auto& [bytes, id] : sized) rows.push_back(id);
   std::ranges::sort(rows);
   return rows;
 }
@@ -179,19 +218,15 @@ std::size_t HtmlReport::operations_of_each(const std::vector<ConnectionId>& rows
 void HtmlReport::write_data(JsonLine& line, const Results& results,
                             const Selection& selection) const {
   fmt::memory_buffer made;
-  const auto take = [&] {  // without the end of the line
-    const std::string_view text(made.data(), made.size());
-    line.made(text.substr(0, text.size() - 1));
-    made.clear();
-  };
-  line.array("trace");
   write_trace_json(made, printable(options().name), results);
-  take();
+  line.array("trace").made({made.data(), made.size() - 1});  // without the end of the line
   line.close(']').array("connections");
   const std::vector<ConnectionId> rows = choose_rows(results, selection);
   for (const ConnectionId id : rows) {
-    write_connection_json(made, results.analysis.connections()[id], results);
-    take();
+    const auto kept = forgotten_.find(id);
+    line.made(kept != forgotten_.end()
+                  ? kept->second.row
+                  : connection_row(results.analysis.connections()[id], results));
   }
   line.close(']').array("percents");
   for (const double percent : percents) line.made(fmt::format("{}", percent));
@@ -221,7 +256,7 @@ void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& re
   line.number("bucket_ns", a.width_ns());
   write_series(line, "a", a);
   write_series(line, "b", b);
-  const ConnectionStatistics& statistics = results.statistics.of(id);
+  const ConnectionStatistics& statistics = statistics_of(id, results);
   write_latencies(line, statistics);
   line.number("count", count_of(statistics)).array("operations");
   write_operations(line, detail.operations.items(), operations, origin_ns);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +46,7 @@ class HtmlReport final : public Report, public TrafficSink {
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
+  void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
  private:
@@ -57,8 +58,18 @@ class HtmlReport final : public Report, public TrafficSink {
     ThinnedList<PageOperation> failed{operations_of_one / 8};
   };
 
+  // What the page shows of a connection that is forgotten.
+  struct Forgotten {
+    std::uint64_t bytes = 0;
+    std::string row;
+    std::unique_ptr<ConnectionStatistics> statistics;  // where there are details
+  };
+
   [[nodiscard]] Detail* detail(ConnectionId connection);
   void carried(const Origin& origin, std::uint64_t bytes);
+  void keep_largest_forgotten();
+  [[nodiscard]] const ConnectionStatistics& statistics_of(ConnectionId id,
+                                                          const Results& results) const;
   // The connections that become rows, those with the most bytes where there are too many.
   [[nodiscard]] std::vector<ConnectionId> choose_rows(const Results& results,
                                                       const Selection& selection) const;
@@ -73,6 +84,7 @@ class HtmlReport final : public Report, public TrafficSink {
   std::unordered_map<ConnectionId, std::unique_ptr<Detail>> details_;
   PageExchanges exchanges_;
   std::vector<Finding> findings_;
+  std::map<ConnectionId, Forgotten> forgotten_;
 };
 
 }  // namespace weft::capture

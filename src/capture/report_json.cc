@@ -152,6 +152,7 @@ void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Re
   line.number("wire_bytes", totals.wire_bytes).number("captured_bytes", totals.captured_bytes);
   line.number("first_ns", totals.first_ns).number("last_ns", totals.last_ns);
   line.number("connections", analysis.connections().size());
+  line.number("connections_forgotten", analysis.connections().forgotten());
   line.number("operations", results.statistics.operations());
   add_counts(line, results.rpcs.counts());
   line.number("findings", results.findings);
@@ -180,6 +181,7 @@ class JsonReport final : public Report {
   void operation(const Operation& operation, const Analysis& /*analysis*/) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
+  void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
  private:
@@ -229,6 +231,7 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   JsonLine line(out());
   line.text("type", "finding").text("kind", finding.kind);
   line.number("connection", shown_number(finding.connection));
+  if (finding.xid) line.hex("xid", *finding.xid);
   line.text("sentence", finding.sentence).array("frames");
   for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);
   line.close(']').array("times_ns");
@@ -237,10 +240,16 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   flush_if_full();
 }
 
+void JsonReport::forgotten(const Connection& connection, const Results& results) {
+  if (!options().connections && !options().summary) return;
+  write_connection_json(out(), connection, results);
+  flush_if_full();
+}
+
 void JsonReport::finish(const Results& results, const Selection& selection) {
   if (options().connections || options().summary) {
     for (const Connection& one : results.analysis.connections()) {
-      if (!selection.takes(one)) continue;
+      if (!selection.shows(one, results.analysis)) continue;
       write_connection_json(out(), one, results);
       flush_if_full();
     }

@@ -42,6 +42,7 @@ class TextReport final : public Report {
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
   void finding(const Finding& finding, const Analysis& analysis) override;
+  void forgotten(const Connection& connection, const Results& results) override;
   void finish(const Results& results, const Selection& selection) override;
 
  private:
@@ -147,7 +148,7 @@ void TextReport::title(const Analysis& analysis) {
 void TextReport::packets(const Analysis& analysis) {
   const auto& totals = analysis.totals();
   const auto& counts = analysis.packet_counts();
-  std::uint64_t of_rdma = 0;
+  std::uint64_t of_rdma = analysis.connections().forgotten_frames();
   for (const Connection& one : analysis.connections()) of_rdma += one.frames;
   print("{} of {}", count_text(of_rdma, "frame"),
         count_text(analysis.connections().size(), "RDMA connection"));
@@ -169,6 +170,10 @@ void TextReport::packets(const Analysis& analysis) {
   tell(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
   tell(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
   tell(infiniband.congestion_notifications, "that notify of congestion");
+  if (const std::size_t forgotten = analysis.connections().forgotten(); forgotten > 0) {
+    print("{} {} told of above, before the end: too many at a time\n",
+          count_text(forgotten, "RDMA connection"), forgotten == 1 ? "is" : "are");
+  }
   if (analysis.tcp_forgotten() > 0) {
     print("{} forgotten before the end: too many at a time\n",
           count_text(analysis.tcp_forgotten(), "TCP connection"));
@@ -301,6 +306,11 @@ void TextReport::connection(const Connection& connection, const Results& results
   troubles(Side::b, statistics.b, analysis);
 }
 
+void TextReport::forgotten(const Connection& one, const Results& results) {
+  if (options().connections || options().summary) connection(one, results);
+  flush_if_full();
+}
+
 void TextReport::finish(const Results& results, const Selection& selection) {
   if (options().summary) {
     title(results.analysis);
@@ -308,7 +318,8 @@ void TextReport::finish(const Results& results, const Selection& selection) {
   }
   if (options().connections || options().summary) {
     for (const Connection& one : results.analysis.connections()) {
-      if (selection.takes(one)) connection(one, results);
+      if (selection.shows(one, results.analysis)) connection(one, results);
+      flush_if_full();
     }
   }
   if (options().summary && results.findings > 0) {

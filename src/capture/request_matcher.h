@@ -14,8 +14,9 @@ namespace weft::capture {
 
 class RequestMatcher {
  public:
-  // Requests without an answer that are remembered. RFC 6581 §5.1: IRD has 14 bits.
-  static constexpr std::size_t max_requests = 16'384;
+  // Requests without an answer that are remembered: 64 KiB of them. RFC 6581 §5.1 allows more (IRD
+  // has 14 bits), adapters do not.
+  static constexpr std::size_t max_requests = 1024;
 
   struct Request {
     std::uint32_t msn = 0;

@@ -22,11 +22,11 @@ class FindingReport {
   // `sink` must outlive this.
   explicit FindingReport(FindingSink& sink) : sink_(&sink) {}
 
-  void add(std::string_view kind, ConnectionId connection, std::vector<Stamp> stamps,
-           std::string sentence);
+  void add(Finding finding);
   // About one RPC: its frames, and a sentence that begins with what it is.
   void add(std::string_view kind, const Rpc& rpc, std::string_view sentence);
-  // Says of which kinds there were more.
+  // Says of which kinds there were more, and forgets the connection.
+  void close(ConnectionId connection);
   void finish();
 
  private:
@@ -34,8 +34,12 @@ class FindingReport {
     std::size_t findings = 0;
     Stamp last;
   };
+  using Counts = std::map<std::pair<ConnectionId, std::string_view>, Count>;
+
+  void tell_rest(Counts::const_iterator begin, Counts::const_iterator end);
+
   FindingSink* sink_;
-  std::map<std::pair<ConnectionId, std::string_view>, Count> counts_;
+  Counts counts_;
 };
 
 }  // namespace weft::capture

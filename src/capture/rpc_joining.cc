@@ -51,11 +51,15 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   if (const auto open = caller.open.find(xid); open != caller.open.end()) {
     if (open->second.hash == hash) return retransmitted(state, open->second, message, origin.side);
     report_.add(
-        finding::xid_reused, origin.connection, {open->second.rpc.call->first, message.first},
-        fmt::format("XID 0x{:08x} is used for another call while the first has no reply.", xid));
+        {finding::xid_reused,
+         origin.connection,
+         fmt::format("XID 0x{:08x} is used for another call while the first has no reply.", xid),
+         {open->second.rpc.call->first, message.first},
+         xid});
     give_up(state, caller, xid);
   }
   Call& call = caller.open[xid];
+  ++open_calls_;
   call.number = next_call_++;
   call.hash = hash;
   call.inline_bytes = body.size();
@@ -80,7 +84,9 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   check_credits(call.rpc, caller);
   if (!state.lost) caller.waits.sent(call.rpc.call->first, none_left(caller));
   memory.process_call(call.rpc.call->lists, call.number);
+  charge(call, call.rpc.call->lists);
   bound(state, caller);
+  bound_all();
 }
 
 // RFC 8166 §3.3.1. The grant may shrink while calls are under way, so the largest one counts.
@@ -96,27 +102,33 @@ void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
 void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Caller& caller) {
   const CreditWatch::Waits& waits = caller.waits.waits();
   if (waits.count == 0) return;
-  report_.add(finding::rpc_credit_stall, connection, waits.stamps,
-              fmt::format("The caller on side {} had as many calls under way as it was granted "
-                          "credits ({} at last), {}, and sent the next one when a reply had come: "
-                          "it waited up to {} in all, up to {} at a time.",
-                          side == Side::a ? "a" : "b", caller.grant,
-                          waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
-                          duration_text(waits.total_ns), duration_text(waits.longest_ns)));
+  report_.add(
+      {finding::rpc_credit_stall, connection,
+       fmt::format("The caller on side {} had as many calls under way as it was granted credits "
+                   "({} at last), {}, and sent the next one when a reply had come: it waited up to "
+                   "{} in all, up to {} at a time.",
+                   side == Side::a ? "a" : "b", caller.grant,
+                   waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                   duration_text(waits.total_ns), duration_text(waits.longest_ns)),
+       waits.stamps});
 }
 
 void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
   constexpr std::size_t most_attempts = 8;
   count(state, &RpcCounts::retransmissions);
   ++call.rpc.retransmissions;
-  report_.add(finding::retransmitted, call.rpc.connection, {call.rpc.call->first, message.first},
-              fmt::format("{} (XID 0x{:08x}) was sent again {} ms after the first time.",
-                          describe(call.rpc), call.rpc.xid,
-                          (message.first.time_ns - call.rpc.call->first.time_ns) / 1'000'000));
+  report_.add({finding::retransmitted,
+               call.rpc.connection,
+               fmt::format("{} (XID 0x{:08x}) was sent again {} ms after the first time.",
+                           describe(call.rpc), call.rpc.xid,
+                           (message.first.time_ns - call.rpc.call->first.time_ns) / 1'000'000),
+               {call.rpc.call->first, message.first},
+               call.rpc.xid});
   if (std::ranges::find(call.attempts, message.lists) != call.attempts.end()) return;
   if (call.attempts.size() == most_attempts) return;
   memory_.memory_of(call.rpc.connection, side).process_call(message.lists, call.number);
   call.attempts.push_back(message.lists);
+  charge(call, message.lists);
 }
 
 void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage message,
@@ -142,9 +154,12 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   const bool again = caller.answered.contains(reply.xid);
   // A capture that begins in the middle sees replies to calls that it has not seen.
   if (caller.matched) {
-    report_.add(finding::without_call, origin.connection, {message.first},
-                fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
-                            reply.xid, again ? " since its first reply" : ""));
+    report_.add({finding::without_call,
+                 origin.connection,
+                 fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
+                             reply.xid, again ? " since its first reply" : ""),
+                 {message.first},
+                 reply.xid});
   }
   if (again) return;
   reply.reply = std::move(message);
@@ -216,9 +231,62 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
   caller.matched = true;
   if (caller.answered.insert_or_assign(rpc.xid, call.hash).second) {
     caller.answered_order.push_back(rpc.xid);
+    ++answered_;
   }
-  caller.open.erase(rpc.xid);
+  close(caller, rpc.xid);
   bound(state, caller);
+  bound_all();
+}
+
+void RpcTracker::Work::charge(Call& call, const ChunkLists& lists) {
+  std::size_t segments = lists.reads.size() + (lists.reply ? lists.reply->size() : 0);
+  for (const Chunk& chunk : lists.writes) segments += chunk.size();
+  // With the places where their bytes will be.
+  constexpr std::size_t segment_bytes = 512;
+  const std::size_t bytes = call.inline_bytes + segments * segment_bytes;
+  call.charged_bytes += bytes;
+  charged_bytes_ += bytes;
+}
+
+void RpcTracker::Work::close(Caller& caller, std::uint32_t xid) {
+  const auto found = caller.open.find(xid);
+  charged_bytes_ -= found->second.charged_bytes;
+  --open_calls_;
+  caller.open.erase(found);
+}
+
+// Of each connection the older half.
+void RpcTracker::Work::bound_all() {
+  while (open_calls_ > limits_.open_calls_in_all || charged_bytes_ > limits_.call_bytes) {
+    for (auto& [connection, state] : connections_) {
+      for (Caller& caller : state.callers) {
+        for (std::size_t left = caller.open.size() / 2; caller.open.size() > left;) {
+          give_up_oldest(state, caller);
+        }
+      }
+    }
+  }
+  if (answered_ <= limits_.answered_in_all) return;
+  for (auto& [connection, state] : connections_) {
+    for (Caller& caller : state.callers) {
+      for (std::size_t left = caller.answered.size() / 2; caller.answered.size() > left;) {
+        forget_answered(caller);
+      }
+    }
+  }
+}
+
+void RpcTracker::Work::give_up_oldest(State& state, Caller& caller) {
+  const auto [xid, number] = caller.order.front();
+  caller.order.pop_front();
+  const auto open = caller.open.find(xid);
+  if (open != caller.open.end() && open->second.number == number) give_up(state, caller, xid);
+}
+
+void RpcTracker::Work::forget_answered(Caller& caller) {
+  caller.answered.erase(caller.answered_order.front());
+  caller.answered_order.pop_front();
+  --answered_;
 }
 
 void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) {
@@ -232,14 +300,11 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
   }
   sink_->on_rpc(call.rpc);
   memory_.memory_of(state.id, call.rpc.caller).remove_call(call.number);
-  caller.open.erase(found);
+  close(caller, xid);
 }
 
 void RpcTracker::Work::bound(State& state, Caller& caller) {
-  while (caller.answered_order.size() > limits_.answered_calls) {
-    caller.answered.erase(caller.answered_order.front());
-    caller.answered_order.pop_front();
-  }
+  while (caller.answered_order.size() > limits_.answered_calls) forget_answered(caller);
   while (!caller.order.empty()) {
     const auto [xid, number] = caller.order.front();
     const auto open = caller.open.find(xid);

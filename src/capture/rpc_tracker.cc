@@ -47,6 +47,14 @@ void RpcTracker::on_end(const Origin& origin, bool reset) {
   work_->on_end(origin, reset);
 }
 
+void RpcTracker::on_close(ConnectionId connection) {
+  work_->close(connection);
+}
+
+void RpcTracker::on_forget(ConnectionId connection) {
+  work_->forget(connection);
+}
+
 void RpcTracker::finish() {
   work_->finish();
 }
@@ -71,19 +79,17 @@ RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits)
       send_budget_(open_send_bytes) {}
 
 RpcTracker::Work::State& RpcTracker::Work::state(ConnectionId connection) {
-  auto& state = connections_[connection];
-  if (!state) state = std::make_unique<State>(connection, send_budget_);
-  return *state;
+  return connections_.get(connection, connection, send_budget_);
 }
 
 bool RpcTracker::Work::recognised(ConnectionId connection) const {
-  const auto found = connections_.find(connection);
-  return found != connections_.end() && found->second->recognised;
+  const State* known = connections_.find(connection);
+  return known != nullptr && known->recognised;
 }
 
 RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
-  const auto found = connections_.find(connection);
-  return found == connections_.end() ? RpcCounts{} : found->second->counts;
+  const State* known = connections_.find(connection);
+  return known == nullptr ? RpcCounts{} : known->counts;
 }
 
 // --- Traffic -------------------------------------------------------------------------------------
@@ -107,10 +113,14 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   }
   if (outcome.segment == nullptr ? bytes != 0 && memory.find(part.key) != nullptr
                                  : outcome.placed.outside != 0) {
-    report_.add(finding::outside_segment, origin.connection, {origin.stamp},
-                fmt::format("RDMA Write of {} bytes to handle 0x{:08x} at 0x{:x} leaves the "
-                            "segment that the call has opened.",
-                            bytes, part.key, part.address));
+    report_.add({finding::outside_segment,
+                 origin.connection,
+                 fmt::format("RDMA Write of {} bytes to handle 0x{:08x} at 0x{:x} leaves the "
+                             "segment that the call has opened.",
+                             bytes, part.key, part.address),
+                 {origin.stamp},
+                 {},
+                 {part.key}});
   }
   if (outcome.segment == nullptr) return;
   SegmentTraffic& traffic = outcome.segment->traffic();
@@ -129,10 +139,14 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
   const std::uint64_t offset = segment == nullptr ? 0 : request.address - segment->address();
   if (segment == nullptr ? memory.find(request.key) != nullptr
                          : request.length > segment->length() - offset) {
-    report_.add(finding::outside_segment, origin.connection, {origin.stamp},
-                fmt::format("RDMA Read of {} bytes from handle 0x{:08x} at 0x{:x} leaves the "
-                            "segment that the call has opened.",
-                            request.length, request.key, request.address));
+    report_.add({finding::outside_segment,
+                 origin.connection,
+                 fmt::format("RDMA Read of {} bytes from handle 0x{:08x} at 0x{:x} leaves the "
+                             "segment that the call has opened.",
+                             request.length, request.key, request.address),
+                 {origin.stamp},
+                 {},
+                 {request.key}});
   }
   if (segment == nullptr) return;
   SegmentTraffic& traffic = segment->traffic();
@@ -159,15 +173,20 @@ void RpcTracker::Work::on_gap(const Origin& origin) {
 }
 
 void RpcTracker::Work::on_end(const Origin& origin, bool reset) {
-  const auto found = connections_.find(origin.connection);
-  if (found == connections_.end()) return;
-  State& state = *found->second;
+  State* const known = connections_.find(origin.connection);
+  if (known == nullptr) return;
+  State& state = *known;
   state.ended[index_of(origin.side)] = true;
   if (reset || state.ended[index_of(other(origin.side))]) end(origin.connection, state);
 }
 
+void RpcTracker::Work::close(ConnectionId connection) {
+  if (State* known = connections_.find(connection)) end(connection, *known);
+  report_.close(connection);
+}
+
 void RpcTracker::Work::finish() {
-  for (auto& [connection, state] : connections_) end(connection, *state);
+  for (auto& [connection, state] : connections_) end(connection, state);
   report_.finish();
 }
 
@@ -180,15 +199,13 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
         [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
   }
   for (Caller& caller : state.callers) {
-    while (!caller.order.empty()) {
-      const auto [xid, number] = caller.order.front();
-      caller.order.pop_front();
-      const auto open = caller.open.find(xid);
-      if (open != caller.open.end() && open->second.number == number) give_up(state, caller, xid);
-    }
+    while (!caller.order.empty()) give_up_oldest(state, caller);
   }
   for (const Side side : {Side::a, Side::b}) tell_waits(connection, side, state.caller(side));
-  for (Caller& caller : state.callers) caller = {};
+  for (Caller& caller : state.callers) {
+    answered_ -= caller.answered.size();
+    caller = {};
+  }
   memory_.reset(connection);
 }
 
@@ -206,11 +223,13 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     return;
   }
   count(state, &RpcCounts::malformed);
-  report_.add(finding::malformed_header, origin.connection, {message.first, message.last},
-              fmt::format("A Send of {} bytes on a connection that carries RPCs has no "
-                          "RPC-over-RDMA header: {}.",
-                          message.bytes.size(),
-                          view ? "bytes of it are missing" : wire::describe(view.error())));
+  report_.add({finding::malformed_header,
+               origin.connection,
+               fmt::format("A Send of {} bytes on a connection that carries RPCs has no "
+                           "RPC-over-RDMA header: {}.",
+                           message.bytes.size(),
+                           view ? "bytes of it are missing" : wire::describe(view.error())),
+               {message.first, message.last}});
 }
 
 // Whether an inline RPC message is a call or a reply; nothing where nobody can tell.
@@ -223,16 +242,22 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
   }
   if (!start || !body.whole(0, rpc_start_bytes)) {
     count(state, &RpcCounts::malformed);
-    report_.add(finding::malformed_header, origin.connection, {message.first},
-                fmt::format("{} with XID 0x{:08x} is followed by no RPC message.",
-                            wire::describe(message.procedure), xid));
+    report_.add({finding::malformed_header,
+                 origin.connection,
+                 fmt::format("{} with XID 0x{:08x} is followed by no RPC message.",
+                             wire::describe(message.procedure), xid),
+                 {message.first},
+                 xid});
     return {};
   }
   if (start->xid != xid) {
-    report_.add(finding::xid_differs, origin.connection, {message.first},
-                fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message behind it "
-                            "0x{:08x}.",
-                            xid, start->xid));
+    report_.add({finding::xid_differs,
+                 origin.connection,
+                 fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message behind it "
+                             "0x{:08x}.",
+                             xid, start->xid),
+                 {message.first},
+                 xid});
   }
   return start->kind;
 }

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "capture/credit_watch.h"
 #include "capture/rpc_findings.h"
 #include "capture/send_assembly.h"
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "wire/rpc.h"
 #include "wire/rpc_rdma.h"
@@ -31,6 +30,8 @@ class RpcTracker::Work {
   void on_read_part(const Origin& origin, const ReadPart& part);
   void on_gap(const Origin& origin);
   void on_end(const Origin& origin, bool reset);
+  void close(ConnectionId connection);
+  void forget(ConnectionId connection) { connections_.erase(connection); }
   void finish();
   [[nodiscard]] bool recognised(ConnectionId connection) const;
   [[nodiscard]] const RpcCounts& counts() const { return counts_; }
@@ -42,6 +43,7 @@ class RpcTracker::Work {
     CallNumber number = 0;
     std::uint64_t hash = 0;  // of the message and the shape of its lists
     std::size_t inline_bytes = 0;
+    std::size_t charged_bytes = 0;     // to RpcLimits::call_bytes
     std::vector<ChunkLists> attempts;  // lists of retransmissions
     bool answered_before = false;      // the same call had its reply already
   };
@@ -78,7 +80,12 @@ class RpcTracker::Work {
     return caller.grant != 0 && caller.open.size() >= caller.grant;
   }
   void tell_waits(ConnectionId connection, Side side, const Caller& caller);
+  void charge(Call& call, const ChunkLists& lists);
+  void close(Caller& caller, std::uint32_t xid);
+  void give_up_oldest(State& state, Caller& caller);
+  void forget_answered(Caller& caller);
   void bound(State& state, Caller& caller);
+  void bound_all();
   void end(ConnectionId connection, State& state);
   template <typename Count>
   void count(State& state, Count which);
@@ -88,8 +95,11 @@ class RpcTracker::Work {
   FindingReport report_;
   Reassembly memory_;
   Budget send_budget_;
-  std::map<ConnectionId, std::unique_ptr<State>> connections_;
+  ConnectionMap<State> connections_;
   CallNumber next_call_ = 1;
+  std::size_t open_calls_ = 0;  // of all callers, as those below
+  std::size_t charged_bytes_ = 0;
+  std::size_t answered_ = 0;
   RpcCounts counts_;
 };
 

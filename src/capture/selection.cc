@@ -22,6 +22,12 @@ bool Selection::takes(const Connection& candidate) const {
          (candidate.a.number == *queue_pair || candidate.b.number == *queue_pair);
 }
 
+bool Selection::shows(const Connection& candidate, const Analysis& analysis) const {
+  const std::int64_t origin_ns = analysis.totals().first_ns;
+  return takes(candidate) && (!from_ns || candidate.last.time_ns - origin_ns >= *from_ns) &&
+         (!to_ns || candidate.first.time_ns - origin_ns <= *to_ns);
+}
+
 bool Selection::takes_time(std::int64_t time_ns, const Analysis& analysis) const {
   const std::int64_t since_ns = time_ns - analysis.totals().first_ns;
   return (!from_ns || since_ns >= *from_ns) && (!to_ns || since_ns <= *to_ns);
@@ -39,6 +45,11 @@ bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
 }
 
 bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
+  if (xid && finding.xid != *xid) return false;
+  if (key && std::ranges::find(finding.keys, *key) == finding.keys.end()) return false;
+  const bool then = std::ranges::any_of(
+      finding.stamps, [&](const Stamp& stamp) { return takes_time(stamp.time_ns, analysis); });
+  if ((from_ns || to_ns) && !then) return false;
   if (!connection && !queue_pair) return true;
   return takes(analysis.connections()[finding.connection]);
 }

@@ -9,13 +9,13 @@ std::uint64_t SideStatistics::all_violations() const {
 }
 
 SideStatistics& Statistics::side(ConnectionId connection, Side side) {
-  while (connections_.size() <= connection) connections_.emplace_back();
-  return connections_[connection].of(side);
+  return connections_.get(connection).of(side);
 }
 
 const ConnectionStatistics& Statistics::of(ConnectionId connection) const {
   static const ConnectionStatistics none;
-  return connection < connections_.size() ? connections_[connection] : none;
+  const ConnectionStatistics* known = connections_.find(connection);
+  return known == nullptr ? none : *known;
 }
 
 void Statistics::on_operation(const Operation& operation) {

@@ -1,5 +1,6 @@
 #include "weft/capture/tcp_flows.hpp"
 
+#include <iterator>
 #include <utility>
 
 #include "capture/tcp_flow.h"
@@ -21,12 +22,15 @@ std::size_t TcpFlows::KeyHash::operator()(const Key& key) const {
 }
 
 TcpFlows::Key TcpFlows::key_of(const TcpSegment& segment) {
-  const auto& header = segment.header;
-  if (std::pair(segment.source, header.source_port) <
-      std::pair(segment.destination, header.destination_port)) {
-    return {segment.source, segment.destination, header.source_port, header.destination_port};
+  return key_of({segment.source, segment.destination, segment.header.source_port,
+                 segment.header.destination_port});
+}
+
+TcpFlows::Key TcpFlows::key_of(const TcpEndpoints& ends) {
+  if (std::pair(ends.address_a, ends.port_a) < std::pair(ends.address_b, ends.port_b)) {
+    return {ends.address_a, ends.address_b, ends.port_a, ends.port_b};
   }
-  return {segment.destination, segment.source, header.destination_port, header.source_port};
+  return {ends.address_b, ends.address_a, ends.port_b, ends.port_a};
 }
 
 TcpFlows::Entries::iterator TcpFlows::find(const Key& key) {
@@ -48,7 +52,10 @@ void TcpFlows::on_segment(const TcpSegment& segment) {
   const Key key = key_of(segment);
   auto entry = find(key);
   if (entry == entries_.end()) {
-    if (entries_.size() == limits_.flows) forget_oldest();
+    if (entries_.size() == limits_.flows) {
+      forget(std::prev(entries_.end()));
+      ++forgotten_;
+    }
     entries_.push_front({key, make_flow(segment)});
     entry = entries_.begin();
     index_.emplace(key, entry);
@@ -59,20 +66,20 @@ void TcpFlows::on_segment(const TcpSegment& segment) {
   entry->flow->on_segment(segment);
 }
 
-void TcpFlows::forget_oldest() {
-  entries_.back().flow->finish(now_);
-  index_.erase(entries_.back().key);
-  entries_.pop_back();
-  ++forgotten_;
+void TcpFlows::forget(Entries::iterator entry) {
+  entry->flow->finish(now_);
+  index_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+void TcpFlows::forget(const TcpEndpoints& endpoints) {
+  const auto found = index_.find(key_of(endpoints));
+  if (found != index_.end()) forget(found->second);
 }
 
 void TcpFlows::finish() {
   // In the order in which they were used last.
-  while (!entries_.empty()) {
-    entries_.back().flow->finish(now_);
-    index_.erase(entries_.back().key);
-    entries_.pop_back();
-  }
+  while (!entries_.empty()) forget(std::prev(entries_.end()));
 }
 
 }  // namespace weft::capture

@@ -77,11 +77,11 @@ void TcpStream::hold_piece(const Segment& segment, std::uint64_t begin, std::uin
   if (from < captured) {
     const auto bytes =
         segment.bytes.subspan(to_size(from - begin), to_size(std::min(to, captured) - from));
-    // What does not fit into the budget is as good as not captured: it becomes a hole.
-    if (!budget_.take(bytes.size())) return;
-    held_bytes_ += bytes.size();
     held.bytes.assign(bytes.begin(), bytes.end());
   }
+  // What does not fit into the budget is as good as not captured: it becomes a hole.
+  if (!budget_.take(held.cost())) return;
+  held_bytes_ += held.cost();
   held.missing_bytes = to - from - held.bytes.size();
   held_.emplace(from, std::move(held));
 }
@@ -100,8 +100,8 @@ bool TcpStream::deliver(const TcpStream& other, StreamReader& reader) {
 void TcpStream::pass_on_first(StreamReader& reader) {
   auto node = held_.extract(held_.begin());
   Held& held = node.mapped();
-  held_bytes_ -= held.bytes.size();
-  budget_.give_back(held.bytes.size());
+  held_bytes_ -= held.cost();
+  budget_.give_back(held.cost());
   const std::uint64_t end = node.key() + held.size();
   if (end <= next_) return;
   // It may begin before `next_` where a late SYN or a skipped hole has moved that on.

@@ -61,6 +61,12 @@ class TrafficFan final : public TrafficSink {
   void on_end(const Origin& origin, bool reset) override {
     for (auto* sink : sinks_) sink->on_end(origin, reset);
   }
+  void on_close(ConnectionId connection) override {
+    for (auto* sink : sinks_) sink->on_close(connection);
+  }
+  void on_forget(ConnectionId connection) override {
+    for (auto* sink : sinks_) sink->on_forget(connection);
+  }
 
  private:
   std::vector<TrafficSink*> sinks_;

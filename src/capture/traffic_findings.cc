@@ -40,8 +40,7 @@ std::string times_text(std::uint64_t count) {
 }  // namespace
 
 TrafficFindings::Half& TrafficFindings::half(ConnectionId connection, Side side) {
-  while (pairs_.size() <= connection) pairs_.emplace_back();
-  Pair& pair = pairs_[connection];
+  Pair& pair = pairs_.get(connection);
   return side == Side::a ? pair.a : pair.b;
 }
 
@@ -69,13 +68,19 @@ void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
     train.last = origin.stamp;
     return train.naks.add(origin.stamp, refusal.timer_ns);
   }
-  tell(finding::refused, origin.connection, {origin.stamp},
-       fmt::format("{} refused: {}.", who(origin.connection, origin.side), refusal_text(refusal)));
+  Finding finding{
+      finding::refused,
+      origin.connection,
+      fmt::format("{} refused: {}.", who(origin.connection, origin.side), refusal_text(refusal)),
+      {origin.stamp}};
+  if (refusal.has_key) finding.keys.push_back(refusal.key);
+  sink_.on_finding(finding);
 }
 
 void TrafficFindings::on_acknowledge(const Origin& origin, std::uint32_t psn) {
-  if (pairs_.size() <= origin.connection) return;
-  Train& train = half(origin.connection, origin.side).train;
+  Pair* const pair = pairs_.find(origin.connection);
+  if (pair == nullptr) return;
+  Train& train = (origin.side == Side::a ? pair->a : pair->b).train;
   if (train.naks.count == 0 || wire::psn_distance(train.psn, psn) < 0) return;
   end_train(origin.connection, origin.side, train, &origin.stamp);
 }
@@ -126,14 +131,16 @@ void TrafficFindings::on_operation(const Operation& operation) {
 // --- At the end ----------------------------------------------------------------------------------
 
 void TrafficFindings::finish() {
-  for (const Connection& connection : connections_) {
-    if (connection.id < pairs_.size()) {
-      tell_half(connection.id, Side::a, pairs_[connection.id].a);
-      tell_half(connection.id, Side::b, pairs_[connection.id].b);
-    }
-    tell_connection(connection);
-  }
+  for (const Connection& connection : connections_) tell_all(connection);
   pairs_.clear();
+}
+
+void TrafficFindings::tell_all(const Connection& connection) {
+  if (Pair* pair = pairs_.find(connection.id)) {
+    tell_half(connection.id, Side::a, pair->a);
+    tell_half(connection.id, Side::b, pair->b);
+  }
+  tell_connection(connection);
 }
 
 void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) {

@@ -7,7 +7,7 @@ namespace weft::capture {
 
 struct IwarpTransport::Work {
   Work(const Limits& limits, ConnectionTable& connections, TrafficSink& sink)
-      : shared{connections, sink, Budget(limits.search_bytes)},
+      : shared{connections, sink, Budget(limits.search_bytes), {}},
         flows(
             limits.tcp,
             [this](const TcpEndpoints& endpoints) {
@@ -28,6 +28,12 @@ TcpFlows& IwarpTransport::segments() {
   return work_->flows;
 }
 
+void IwarpTransport::forget(ConnectionId connection) {
+  const auto found = work_->shared.established.find(connection);
+  if (found == work_->shared.established.end()) return;
+  work_->flows.forget(found->second->endpoints());
+}
+
 struct InfinibandTransport::Work {
   Work(const InfinibandLimits& limits, ConnectionTable& connections, TrafficSink& sink)
       : analysis(limits, connections, sink) {}
@@ -46,6 +52,10 @@ InfinibandPackets& InfinibandTransport::packets() {
 
 const InfinibandCounts& InfinibandTransport::counts() const {
   return work_->analysis.counts();
+}
+
+void InfinibandTransport::forget(ConnectionId connection) {
+  work_->analysis.forget(connection);
 }
 
 }  // namespace weft::capture

@@ -218,15 +218,15 @@ void UpperProtocols::count(State& state, const Origin& origin, const SendPart& p
 
 void UpperProtocols::on_send(const Origin& origin, const SendPart& part) {
   if (part.offset != 0) return;
-  State& state = states_[origin.connection];
+  State& state = states_.get(origin.connection);
   if (state.given_up) return;
   if (!state.recognised) recognise(state, origin, part);
   if (state.recognised) count(state, origin, part);
 }
 
 const UpperTraffic* UpperProtocols::of(ConnectionId connection) const {
-  const auto found = states_.find(connection);
-  return found == states_.end() || !found->second.recognised ? nullptr : &found->second.traffic;
+  const State* known = states_.find(connection);
+  return known == nullptr || !known->recognised ? nullptr : &known->traffic;
 }
 
 }  // namespace weft::capture

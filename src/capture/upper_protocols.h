@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
-#include <unordered_map>
 
 #include "base/bytes.h"
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/traffic.hpp"
 
 namespace weft::capture {
@@ -28,6 +28,7 @@ struct UpperTraffic {
 class UpperProtocols final : public TrafficSink {
  public:
   void on_send(const Origin& origin, const SendPart& part) override;
+  void on_forget(ConnectionId connection) override { states_.erase(connection); }
 
   // nullptr: neither was recognised.
   [[nodiscard]] const UpperTraffic* of(ConnectionId connection) const;
@@ -55,7 +56,7 @@ class UpperProtocols final : public TrafficSink {
   static bool recognise_nvme(State& state, const Origin& origin, const SendPart& part);
   static void count(State& state, const Origin& origin, const SendPart& part);
 
-  std::unordered_map<ConnectionId, State> states_;
+  ConnectionMap<State> states_;
 };
 
 }  // namespace weft::capture

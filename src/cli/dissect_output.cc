@@ -13,6 +13,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       rpcs_(*this),
       traffic_findings_(analysis.connections(), *this),
       credit_findings_(analysis.connections(), *this) {
+  analysis.add_sink(*this);  // before those that forget what it shows
   analysis.add_sink(statistics_);
   analysis.add_sink(rpcs_);
   analysis.add_sink(upper_);
@@ -24,10 +25,14 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
 
 DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutput& output)
     : directory(path),
-      messages(directory,
-               [&output](capture::ConnectionId id) {
-                 return output.selection_.takes(output.analysis_.connections()[id]);
-               }),
+      messages(directory, {.connection =
+                               [&output](capture::ConnectionId id) {
+                                 return output.selection_.takes(output.analysis_.connections()[id]);
+                               },
+                           .message =
+                               [&output](const capture::Operation& message) {
+                                 return output.selection_.takes(message, output.analysis_);
+                               }}),
       rpcs(directory),
       images(directory) {}
 
@@ -64,6 +69,14 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (html_) html_->finding(finding, analysis_);
 }
 
+void DissectOutput::on_forget(capture::ConnectionId id) {
+  const capture::Connection& connection = analysis_.connections()[id];
+  if (extraction_) extraction_->images.forget(id);
+  if (!selection_.shows(connection, analysis_)) return;
+  report_.forgotten(connection, results());
+  if (html_) html_->forgotten(connection, results());
+}
+
 void DissectOutput::finish() {
   rpcs_.finish();
   traffic_findings_.finish();
@@ -73,9 +86,8 @@ void DissectOutput::finish() {
     extraction_->images.finish();
     extraction_->directory.finish();
   }
-  const capture::Results results{analysis_, statistics_, rpcs_, upper_, findings_};
-  report_.finish(results, selection_);
-  if (html_) html_->finish(results, selection_);
+  report_.finish(results(), selection_);
+  if (html_) html_->finish(results(), selection_);
 }
 
 }  // namespace weft::cli

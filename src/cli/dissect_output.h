@@ -18,7 +18,9 @@
 
 namespace weft::cli {
 
-class DissectOutput final : private capture::OperationSink, private capture::RpcSink {
+class DissectOutput final : private capture::OperationSink,
+                            private capture::RpcSink,
+                            private capture::TrafficSink {
  public:
   // All must outlive this. To be made before the first packet.
   DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
@@ -45,6 +47,10 @@ class DissectOutput final : private capture::OperationSink, private capture::Rpc
   void on_operation(const capture::Operation& operation) override;
   void on_rpc(const capture::Rpc& rpc) override;
   void on_finding(const capture::Finding& finding) override;
+  void on_forget(capture::ConnectionId connection) override;
+  [[nodiscard]] capture::Results results() const {
+    return {analysis_, statistics_, rpcs_, upper_, findings_};
+  }
 
   capture::Analysis& analysis_;
   const capture::Selection& selection_;

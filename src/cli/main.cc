@@ -108,17 +108,23 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       ->type_name("NUMBER");
   dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")
       ->type_name("NUMBER");
-  dissect->add_option("--rkey", options.key, "Only operations and RPCs on this memory")
+  dissect
+      ->add_option("--rkey", options.key,
+                   "Only operations and RPCs on this memory, and findings about them")
       ->type_name("KEY");
   dissect
       ->add_option("--time", options.time,
-                   "Only operations and RPCs begun then, in seconds: 1.5..2")
+                   "Only operations and RPCs begun then, in seconds since the first frame: 1.5..2; "
+                   "findings with a frame of then; connections with one")
       ->type_name("FROM..TO");
   dissect
-      ->add_option("--opcode", options.opcode,
-                   "Only send, write, read, fetch_add, compare_swap, atomic or immediate")
+      ->add_option(
+          "--opcode", options.opcode,
+          "Only operations of this kind: send, write, read, fetch_add, compare_swap, atomic "
+          "or immediate")
       ->type_name("KIND");
-  dissect->add_option("--xid", options.xid, "Only RPCs with this XID")->type_name("NUMBER");
+  dissect->add_option("--xid", options.xid, "Only RPCs with this XID, and findings about them")
+      ->type_name("NUMBER");
   dissect->footer(
       "Options select what is shown, never what is put together. Numbers are decimal, or "
       "hexadecimal behind 0x.\n"

@@ -224,6 +224,20 @@ TEST_F(NfsImagesTest, WhatFailedLeavesNothing) {
   EXPECT_EQ(index, nlohmann::json::array());
 }
 
+TEST_F(NfsImagesTest, FilesOfAForgottenConnectionAreDoneWith) {
+  const Buffer content = pattern(10);
+  const Buffer later = pattern(20, 3);
+  lookup("name", file);
+  write(0, content);
+  images.forget(0);
+  lookup("name", file);
+  write(0, later);
+  const auto files = finish();
+  EXPECT_EQ(files.at("nfs/1/name.written.1"), content);
+  EXPECT_EQ(files.at("nfs/1/name~2.written.1"), later);
+  EXPECT_EQ(index.size(), 2U);
+}
+
 TEST_F(NfsImagesTest, OffsetsThatNoFileHasAreIgnored) {
   move("WRITE", ~std::uint64_t{0} - 5, Assembled(pattern(10)));
   move("WRITE", 1ULL << 62, Assembled(pattern(10)));

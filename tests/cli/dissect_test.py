@@ -260,6 +260,73 @@ class Selection(unittest.TestCase):
         self.assertEqual(self.lines("--operations", "--qp", "0x18", "rxe_sizes.pcap.zst"),
                          self.lines("--operations", "--qp", "24", "rxe_sizes.pcap.zst"))
 
+    def halves(self, option, capture, cut_ns):
+        """Up to a time, and from it on."""
+        cut = f"{cut_ns // 10 ** 9}.{cut_ns % 10 ** 9:09}"
+        return [self.lines(option, "--time", time, capture) for time in (f"..{cut}", f"{cut}..")]
+
+    def test_findings_by_time(self):
+        capture = "rxe_errors.pcap.zst"
+        first_ns = self.lines(capture)[-1]["first_ns"]
+        every = self.lines("--findings", capture)
+        times = sorted(ns for one in every for ns in one["times_ns"])
+        cut_ns = times[len(times) // 2]
+        before, after = self.halves("--findings", capture, cut_ns - first_ns)
+        self.assertEqual(before, [one for one in every if min(one["times_ns"]) <= cut_ns])
+        self.assertEqual(after, [one for one in every if max(one["times_ns"]) >= cut_ns])
+        self.assertTrue(before and after and before != every and after != every)
+
+    def test_connections_by_time(self):
+        capture = "rxe_errors.pcap.zst"
+        every = self.lines("--connections", capture)
+        first_ns = min(one["first_ns"] for one in every)
+        origin_ns = self.lines(capture)[-1]["first_ns"]
+        cut_ns = (first_ns + max(one["last_ns"] for one in every)) // 2
+        before, after = self.halves("--connections", capture, cut_ns - origin_ns)
+
+        def numbers(connections):
+            return [one["connection"] for one in connections]
+        self.assertEqual(numbers(before),
+                         numbers(one for one in every if one["first_ns"] <= cut_ns))
+        self.assertEqual(numbers(after),
+                         numbers(one for one in every if one["last_ns"] >= cut_ns))
+        self.assertTrue(before and after and len(before) < len(every) > len(after))
+
+    def test_findings_by_key(self):
+        capture = "siw_errors.pcap.zst"
+        written = next(one for one in self.lines("--operations", "--opcode", "write", capture)
+                       if one["outcome"] == "refused")
+        found = self.lines("--findings", "--rkey", written["key"], capture)
+        self.assertEqual([(one["kind"], one["connection"]) for one in found],
+                         [("refused", written["connection"])])
+        # The exit status is about what is selected.
+        self.assertEqual(dissect("--rkey", "0x12345", capture).returncode, 0)
+
+    def test_findings_by_xid(self):
+        self.assertEqual(self.lines("--findings", "--xid", "0x478b190c", "nfs3_rxe.pcap.zst"), [])
+
+    def extracted(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            done = dissect("--extract", out, *arguments)
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+            return json.loads((out / "index.json").read_text())
+
+    def test_extracted_messages(self):
+        capture = "rxe_sizes.pcap.zst"
+        fields = ("connection", "side", "message")
+        for options in (("--opcode", "write"), ("--connection", "2"), ("--time", "1.."),
+                        ("--rkey", next(one["key"] for one in self.lines(
+                            "--operations", "--opcode", "write", capture)))):
+            with self.subTest(options=options):
+                operations = self.lines("--operations", *options, capture)
+                found = self.extracted(*options, capture)
+                self.assertTrue(found)
+                self.assertEqual(sorted([one["type"], *(one[name] for name in fields)]
+                                        for one in found),
+                                 sorted([one["kind"], *(one[name] for name in fields)]
+                                        for one in operations))
+
     def test_says_nothing_about_what_is_put_together(self):
         """Selected or not, an operation or RPC is the same."""
         every = {one["rpc"]: one for one in self.lines("--rpc", "nfs3_rxe.pcap.zst")}

@@ -8,6 +8,7 @@
 #include "weft/capture/connection.hpp"
 #include "weft/capture/limits.hpp"
 #include "weft/capture/operation.hpp"
+#include "weft/capture/operation_tracker.hpp"
 #include "weft/capture/packet_decoder.hpp"
 #include "weft/capture/packet_source.hpp"
 #include "weft/capture/tcp_flows.hpp"
@@ -22,6 +23,10 @@ class WEFT_API Analysis {
     TcpFlows::Limits tcp;
     InfinibandLimits infiniband;
     std::size_t search_bytes = 64 * 1024 * 1024;  // of streams that may turn out to be MPA
+    OperationTracker::Limits operations;
+    // Known at a time. Where there are more, an eighth is forgotten (TrafficSink::on_close): those
+    // that are over, or else those that have been silent for longest.
+    std::size_t connections = 16'384;
   };
   struct Totals {
     std::uint64_t frames = 0;
@@ -49,7 +54,7 @@ class WEFT_API Analysis {
   // sinks that have one.
   void finish();
 
-  // Live as long as the analysis, and grow while packets are added.
+  // Live as long as the analysis, and change while packets are added.
   [[nodiscard]] const ConnectionTable& connections() const;
   [[nodiscard]] const Totals& totals() const;
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const;

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/host_address.hpp"
 #include "weft/capture/traffic.hpp"
 #include "weft/export.hpp"
@@ -36,6 +37,7 @@ struct Connection {
     terminated,  // by a Terminate message or a fatal NAK
     rejected,    // the request was answered with a refusal
     unanswered,  // a request without an answer
+    forgotten,   // too many others came: it may be open still
   };
   // What one side said when the connection was made.
   struct Offer {
@@ -73,22 +75,68 @@ struct Connection {
 // "NAK: remote access error"
 [[nodiscard]] WEFT_API std::string refusal_text(const Refusal& refusal);
 
-// All connections of a trace. References stay good until the end of the trace.
+// The connections of a trace. References stay good until the connection is forgotten, which an
+// analysis does when there are too many (Analysis::Limits::connections).
 class ConnectionTable {
  public:
+  // Over the connections that are known, in the order of their numbers.
+  class Iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = Connection;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Connection*;
+    using reference = const Connection&;
+
+    Iterator() = default;
+    reference operator*() const { return at_->second; }
+    pointer operator->() const { return &at_->second; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator& other) const { return at_ == other.at_; }
+
+   private:
+    friend ConnectionTable;
+    using Position = decltype(std::declval<const ConnectionMap<Connection>&>().begin());
+    explicit Iterator(Position at) : at_(at) {}
+    Position at_{};
+  };
+
   // The caller fills in the rest; `id` is set here.
   Connection& add(Connection connection) {
-    connection.id = static_cast<ConnectionId>(connections_.size());
-    return connections_.emplace_back(std::move(connection));
+    const ConnectionId id = next_++;
+    connection.id = id;
+    return connections_.get(id, std::move(connection));
   }
-  [[nodiscard]] Connection& operator[](ConnectionId id) { return connections_[id]; }
-  [[nodiscard]] const Connection& operator[](ConnectionId id) const { return connections_[id]; }
-  [[nodiscard]] std::size_t size() const { return connections_.size(); }
-  [[nodiscard]] auto begin() const { return connections_.begin(); }
-  [[nodiscard]] auto end() const { return connections_.end(); }
+  // It must be known.
+  [[nodiscard]] Connection& operator[](ConnectionId id) { return *connections_.find(id); }
+  [[nodiscard]] const Connection& operator[](ConnectionId id) const {
+    return *connections_.find(id);
+  }
+  // nullptr: it is forgotten.
+  [[nodiscard]] const Connection* find(ConnectionId id) const { return connections_.find(id); }
+  void forget(ConnectionId id) {
+    const Connection* known = find(id);
+    if (known == nullptr) return;
+    forgotten_frames_ += known->frames;
+    connections_.erase(id);
+  }
+  // Of the whole trace, forgotten or not.
+  [[nodiscard]] std::size_t size() const { return next_; }
+  [[nodiscard]] std::size_t known() const { return connections_.size(); }
+  [[nodiscard]] std::size_t forgotten() const { return size() - known(); }
+  // Frames of those that are forgotten.
+  [[nodiscard]] std::uint64_t forgotten_frames() const { return forgotten_frames_; }
+  [[nodiscard]] Iterator begin() const { return Iterator(connections_.begin()); }
+  [[nodiscard]] Iterator end() const { return Iterator(connections_.end()); }
 
  private:
-  std::deque<Connection> connections_;
+  ConnectionMap<Connection> connections_;
+  ConnectionId next_ = 0;
+  std::uint64_t forgotten_frames_ = 0;
 };
 
 }  // namespace weft::capture

@@ -39,6 +39,8 @@ class WEFT_API CreditFindings final : public TrafficSink {
   void on_atomic_request(const Origin& origin, const AtomicRequest& request) override;
   void on_credits(const Origin& origin, const CreditUpdate& update) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
+  void on_close(ConnectionId connection) override;
+  void on_forget(ConnectionId connection) override;
   // The trace is at its end: one finding for each side that waited.
   void finish();
 

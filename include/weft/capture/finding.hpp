@@ -1,7 +1,9 @@
 // Something in the traffic that its protocol forbids, or that costs time: one sentence, and where.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,12 @@ struct Finding {
   std::string sentence;
   // Where: frames as Wireshark numbers them, and their times; ascending by frame.
   std::vector<Stamp> stamps;
+  // Of the RPC, where it is about one.
+  std::optional<std::uint32_t> xid{};
+  // Memory that it is about: of that RPC, or where a request was refused. The first max_keys.
+  std::vector<std::uint32_t> keys{};
+
+  static constexpr std::size_t max_keys = 256;
 };
 
 class FindingSink {

@@ -21,7 +21,7 @@ class WEFT_API Histogram {
   [[nodiscard]] std::int64_t percentile(double percent) const;
 
  private:
-  std::vector<std::uint32_t> buckets_;
+  std::vector<std::uint64_t> buckets_;
   std::uint64_t count_ = 0;
   std::int64_t min_ = 0;
   std::int64_t max_ = 0;

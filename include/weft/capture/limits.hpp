@@ -33,6 +33,8 @@ struct InfinibandLimits {
   std::size_t undecided_packets = 256;
   std::size_t undecided_flows = 1024;
   std::size_t alone = 1024;
+  // Queue pairs of datagrams that the connection manager has told.
+  std::size_t services = 4096;
 };
 
 // What became of the packets of InfiniBand.

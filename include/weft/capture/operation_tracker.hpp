@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/capture/connection.hpp"
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/traffic.hpp"
 #include "weft/export.hpp"
@@ -18,11 +19,15 @@ class WEFT_API OperationTracker final : public TrafficSink {
     // Of one side, that wait for a confirmation or an answer. Beyond them the oldest is given out
     // as it is: where a capture holds one direction only, nothing is ever confirmed.
     std::size_t waiting = 16'384;
+    // Of all sides. Beyond them each gives out the older half of its own.
+    std::size_t waiting_in_all = 262'144;
   };
 
   // Both must outlive this.
   OperationTracker(const ConnectionTable& connections, OperationSink& sink)
-      : connections_(connections), sink_(sink) {}
+      : OperationTracker(connections, sink, Limits{}) {}
+  OperationTracker(const ConnectionTable& connections, OperationSink& sink, const Limits& limits)
+      : connections_(connections), sink_(sink), limits_(limits) {}
 
   void on_send(const Origin& origin, const SendPart& part) override;
   void on_write(const Origin& origin, const WritePart& part) override;
@@ -35,6 +40,8 @@ class WEFT_API OperationTracker final : public TrafficSink {
   void on_received(const Origin& origin, std::uint64_t position) override;
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_end(const Origin& origin, bool reset) override;
+  void on_close(ConnectionId connection) override;
+  void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
 
   // The trace is at its end: gives out what is still open. No events may follow.
   void finish();
@@ -77,11 +84,17 @@ class WEFT_API OperationTracker final : public TrafficSink {
   static void not_ready(Half& requester, std::uint32_t psn);
   void give_out(Operation operation);
   void give_out_all(Half& half);
+  // The oldest that waits, as it is.
+  void give_out_unconfirmed(Half& half);
+  void give_out_unanswered(Half& half);
+  // One more waits: gives out others where that is too many.
+  void count_waiting();
 
   const ConnectionTable& connections_;
   OperationSink& sink_;
   Limits limits_;
-  std::deque<Pair> pairs_;  // by connection
+  ConnectionMap<Pair> pairs_;
+  std::size_t waiting_ = 0;  // of all sides
   std::uint64_t numbered_ = 0;
 };
 

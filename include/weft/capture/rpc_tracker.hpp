@@ -23,6 +23,12 @@ struct RpcLimits {
   std::size_t open_calls = 4096;
   // XIDs that were answered, remembered to tell a retransmission from a new call.
   std::size_t answered_calls = 4096;
+  // Of all connections. Beyond them the older half of each connection's calls is given up, or of
+  // its XIDs forgotten. call_bytes: what open calls have inline, and 512 for each segment of
+  // theirs.
+  std::size_t open_calls_in_all = 65'536;
+  std::size_t call_bytes = 128U << 20;
+  std::size_t answered_in_all = 262'144;
 };
 
 // Sums over a trace or a connection.
@@ -50,12 +56,14 @@ class WEFT_API RpcTracker final : public TrafficSink {
   void on_read_part(const Origin& origin, const ReadPart& part) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
   void on_end(const Origin& origin, bool reset) override;
+  void on_close(ConnectionId connection) override;
+  void on_forget(ConnectionId connection) override;
   // The trace is at its end: calls without a reply are told.
   void finish();
 
   // Whether RPC-over-RDMA was recognised on the connection.
   [[nodiscard]] bool recognised(ConnectionId connection) const;
-  // Of the trace so far, and of one connection.
+  // Of the trace so far, and of one connection that is not forgotten.
   [[nodiscard]] const RpcCounts& counts() const;
   [[nodiscard]] RpcCounts counts(ConnectionId connection) const;
 

@@ -3,8 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/histogram.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/traffic.hpp"
@@ -59,6 +59,8 @@ class WEFT_API Statistics final : public TrafficSink, public OperationSink {
   void on_gap(const Origin& origin, const Gap& gap) override;
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
+  // Whoever wants its sums asks for them in on_forget, as a sink that stands before this one.
+  void on_forget(ConnectionId connection) override { connections_.erase(connection); }
 
   // All zero where nothing was counted. Valid until the next event.
   [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;
@@ -67,7 +69,7 @@ class WEFT_API Statistics final : public TrafficSink, public OperationSink {
  private:
   [[nodiscard]] SideStatistics& side(ConnectionId connection, Side side);
 
-  std::deque<ConnectionStatistics> connections_;
+  ConnectionMap<ConnectionStatistics> connections_;
   std::uint64_t operations_ = 0;
 };
 

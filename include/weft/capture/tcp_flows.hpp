@@ -68,6 +68,8 @@ class WEFT_API TcpFlows final : public TcpSegments {
 
   void on_segment(const TcpSegment& segment) override;
   void finish() override;
+  // As if nothing more came of this connection; a later segment begins another one.
+  void forget(const TcpEndpoints& endpoints);
 
   // Seen in all, and of those forgotten because of Limits::flows.
   [[nodiscard]] std::uint64_t connections() const { return connections_; }
@@ -93,9 +95,10 @@ class WEFT_API TcpFlows final : public TcpSegments {
   using Entries = std::list<Entry>;
 
   static Key key_of(const TcpSegment& segment);
+  static Key key_of(const TcpEndpoints& endpoints);
   Entries::iterator find(const Key& key);
   [[nodiscard]] std::unique_ptr<Flow> make_flow(const TcpSegment& segment);
-  void forget_oldest();
+  void forget(Entries::iterator entry);
 
   Limits limits_;
   Budget budget_;

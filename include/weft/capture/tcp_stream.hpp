@@ -31,7 +31,7 @@ class WEFT_API TcpStream {
  public:
   struct Limits {
     std::size_t held_segments = 4096;          // that wait for a hole to be filled
-    std::size_t held_bytes = 8 * 1024 * 1024;  // of them
+    std::size_t held_bytes = 8 * 1024 * 1024;  // of memory for them
     std::uint64_t window_bytes = 1ULL << 30;   // RFC 7323 §2.3: no window is larger
     std::uint64_t gather_packets = 16;         // without a SYN: to find the first of shuffled ones
     std::uint64_t patience_packets = 64;       // until acknowledged bytes count as not captured
@@ -98,6 +98,8 @@ class WEFT_API TcpStream {
     std::uint64_t needs = 0;
 
     [[nodiscard]] std::uint64_t size() const { return bytes.size() + missing_bytes; }
+    // In memory, with its place in the map. Small ones cost most.
+    [[nodiscard]] std::size_t cost() const { return bytes.size() + 2 * sizeof(Held); }
   };
 
   // Positions begin where this sequence number is seen, whatever it belongs to.

@@ -20,7 +20,7 @@ struct Stamp {
 };
 
 // A connection: an MPA stream, or two queue pairs that exchange datagrams or are connected by RC,
-// UC or XRC. Never reused within a trace; connection.h describes it.
+// UC or XRC. Never reused within a trace; connection.hpp describes it.
 using ConnectionId = std::uint32_t;
 
 // Who sent: the side whose connection request or packet was seen first is `a`.
@@ -207,6 +207,10 @@ class TrafficSink {
   virtual void on_violation(const Origin&, const Violation&) {}
   virtual void on_congestion(const Origin&, Congestion) {}
   virtual void on_end(const Origin&, bool /*reset*/) {}
+  // Before the trace is at its end a connection is dropped, as too many are known. First all sinks
+  // are asked to give out what is open of it, then to forget it; it is in the table until then.
+  virtual void on_close(ConnectionId) {}
+  virtual void on_forget(ConnectionId) {}
 };
 
 }  // namespace weft::capture

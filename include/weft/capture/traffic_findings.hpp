@@ -4,12 +4,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "weft/capture/connection.hpp"
+#include "weft/capture/connection_map.hpp"
 #include "weft/capture/finding.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/statistics.hpp"
@@ -58,6 +58,8 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
   void on_operation(const Operation& operation) override;
+  void on_close(ConnectionId connection) override { tell_all(connections_[connection]); }
+  void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
   // The trace is at its end: tells what has come together.
   void finish();
 
@@ -106,10 +108,11 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
   void tell_half(ConnectionId connection, Side side, Half& half);
   void tell_connection(const Connection& connection);
+  void tell_all(const Connection& connection);
 
   const ConnectionTable& connections_;
   FindingSink& sink_;
-  std::deque<Pair> pairs_;  // by connection
+  ConnectionMap<Pair> pairs_;
 };
 
 }  // namespace weft::capture

@@ -32,6 +32,9 @@ class WEFT_API IwarpTransport {
 
   // Where segments go in; lives as long as this. Its finish() gives out what is still open.
   [[nodiscard]] TcpFlows& segments();
+  // Gives out what is open of the connection, and lets go of its entry in `connections`. If it goes
+  // on, it is another one.
+  void forget(ConnectionId connection);
 
  private:
   struct Work;
@@ -51,6 +54,8 @@ class WEFT_API InfinibandTransport {
   // Where packets go in; lives as long as this. Its finish() gives out what is still open.
   [[nodiscard]] InfinibandPackets& packets();
   [[nodiscard]] const InfinibandCounts& counts() const;
+  // As above.
+  void forget(ConnectionId connection);
 
  private:
   struct Work;
