@@ -27,19 +27,20 @@ std::size_t bytes_in_use = 0;
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Where they are inlined, the compiler takes free() for the wrong partner of operator new.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   void* const made = std::malloc(size);
   if (made == nullptr) throw std::bad_alloc();
   bytes_in_use += malloc_usable_size(made);
   return made;
 }
 
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   if (memory != nullptr) bytes_in_use -= malloc_usable_size(memory);
   std::free(memory);
 }
 
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   operator delete(memory);
 }
 

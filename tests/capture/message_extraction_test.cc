@@ -83,9 +83,13 @@ TEST_F(MessageExtractionTest, ImmediatesOfInfinibandBelongToTheirMessage) {
   extraction->on_send(
       {},
       {.message = 5, .bytes = sent, .last = true, .has_immediate = true, .immediate = 0xAABBCCDD});
-  extraction->on_write(
-      {},
-      {.message = 6, .key = 7, .first = true, .last = true, .has_immediate = true, .immediate = 1});
+  extraction->on_write({}, {.message = 6,
+                            .key = 7,
+                            .bytes = {},
+                            .first = true,
+                            .last = true,
+                            .has_immediate = true,
+                            .immediate = 1});
   const nlohmann::json index = finish();
   ASSERT_EQ(index.size(), 2U);
   EXPECT_EQ(index[0]["immediate"], 0xAABBCCDD);
