@@ -86,7 +86,8 @@ iwarp::WorkRequest request(std::uint64_t wr_id, Operation operation, const Regio
 class ToItself : public ::testing::TestWithParam<std::size_t> {};
 
 // What was asked for before is done, also the reads whose answers were on their way; the request at
-// fault gets the blame; nothing behind it happens.
+// fault gets the blame. Behind a Write nothing happens; a Write behind a Read or an atomic, which
+// has to wait for its turn, may pass it (RFC 5040 §5.5).
 TEST_P(ToItself, TheRequestAtFaultIsBlamed) {
   for (const Operation operation : {Operation::write, Operation::read, Operation::fetch_add}) {
     Loop loop;
@@ -100,7 +101,9 @@ TEST_P(ToItself, TheRequestAtFaultIsBlamed) {
     loop.drive(GetParam());
     const std::vector wanted{Status::success, Status::remote_access, Status::flushed};
     EXPECT_EQ(loop.statuses(), wanted) << static_cast<int>(operation);
-    EXPECT_EQ(behind.copy(), text("before"));
+    if (operation == Operation::write) {
+      EXPECT_EQ(behind.copy(), text("before"));
+    }
     EXPECT_EQ(loop.host.end_reason, EndReason::terminated);
     EXPECT_EQ(loop.host.end_calls, 1);
   }
