@@ -23,6 +23,22 @@ std::shared_ptr<Channel> Channel::create() {
   return nullptr;
 }
 
+Channel::Reading::Reading(Channel& channel) : channel_(channel.shared_from_this()) {
+  channel.last_reader_ = device::sys::thread_id();
+  ++channel.readers_;
+}
+
+void Channel::await_reader() const {
+  constexpr unsigned looks = 500;
+  constexpr unsigned pause_us = 100;
+  const int reader = last_reader_;
+  if (reader == 0 || reader == device::sys::thread_id()) return;
+  if (device::sys::nonblocking(handle_.channel.fd)) return;
+  for (unsigned i = 0; i < looks && readers_ == 0 && device::sys::is_alive(reader); ++i) {
+    device::sys::sleep_us(pause_us);
+  }
+}
+
 std::unique_ptr<Event> Channel::take() {
   std::unique_ptr<Event> taken;
   events_.take(taken, [](const std::unique_ptr<Event>& event) { event->owner->count_delivered(); });

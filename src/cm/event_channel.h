@@ -4,6 +4,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 
@@ -47,6 +48,23 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes back what is not delivered yet, in order.
   [[nodiscard]] std::vector<std::unique_ptr<Event>> withdraw(const Identifier* owner);
 
+  // While a thread is in rdma_get_cm_event(3). The channel outlives that, also where it is
+  // destroyed meanwhile: then the thread waits for ever, as with a kernel device.
+  class Reading {
+   public:
+    explicit Reading(Channel& channel);
+    ~Reading() { --channel_->readers_; }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+   private:
+    const std::shared_ptr<Channel> channel_;
+  };
+  // Before it is destroyed. A thread that has acknowledged its last event is on its way back to
+  // rdma_get_cm_event(3), and programs (rping) destroy the channel without waiting for that: it
+  // shall find the channel. Waits a moment for it, where it lives.
+  void await_reader() const;
+
   void abandon_after_fork() { events_.abandon_after_fork(); }
 
  private:
@@ -55,6 +73,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
     Channel* owner = nullptr;
   };
 
+  std::atomic<int> readers_{0};
+  std::atomic<int> last_reader_{0};  // its thread id
   Handle handle_{.channel = {}, .owner = this};
   device::EventQueue<std::unique_ptr<Event>> events_;
 };

@@ -68,11 +68,13 @@ rdma_event_channel* Manager::create_event_channel() {
 }
 
 void Manager::destroy_event_channel(rdma_event_channel* channel) {
+  Channel::of(channel)->await_reader();
   registry_->remove(Channel::of(channel));
 }
 
 int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (!channel || !event) return answer(EINVAL);
+  const Channel::Reading reading(*Channel::of(channel));
   while (true) {
     device::Context* const context = registry_->opened();
     if (context) prepare_to_wait(context->engine(), channel->fd);

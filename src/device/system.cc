@@ -225,6 +225,19 @@ void yield() {
   call(SYS_sched_yield);
 }
 
+void sleep_us(unsigned us) {
+  const timespec length{0, us * 1000L};
+  call(SYS_nanosleep, &length, nullptr);
+}
+
+int thread_id() {
+  return static_cast<int>(call(SYS_gettid));
+}
+
+bool is_alive(int thread_id) {
+  return call(SYS_tgkill, call(SYS_getpid), thread_id, 0) == 0;
+}
+
 std::uint64_t now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

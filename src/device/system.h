@@ -54,6 +54,9 @@ int poll_readable(int fd, int timeout_ms);
 // ppoll(2), until that time of now_ns() where there is one.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
 void yield();
+void sleep_us(unsigned us);
+int thread_id();
+bool is_alive(int thread_id);  // a thread of this process
 
 // CLOCK_MONOTONIC.
 std::uint64_t now_ns();

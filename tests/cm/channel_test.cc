@@ -1,6 +1,8 @@
 // Event channels: waiting, order, acknowledgement, migration.
 #include <fcntl.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -45,6 +47,35 @@ TEST_F(EventChannel, BlockingWaits) {
   resolve(id);
   waiter.join();
   destroy(id);
+}
+
+// rping's thread for events acknowledges the last one while the program is about to end.
+TEST_F(EventChannel, ToDestroyItWaitsForWhoIsOnTheWayBackToIt) {
+  for (int round = 0; round < 20; ++round) {
+    rdma_event_channel* const channel = manager_->create_event_channel();
+    rdma_cm_id* const id = make_id(channel);
+    std::promise<void> acknowledged;
+    std::atomic<bool> destroying = false;
+    std::atomic<bool> back = false;
+    std::thread reader([&] {
+      rdma_cm_event* event = nullptr;
+      ASSERT_EQ(manager_->get_cm_event(channel, &event), 0);
+      manager_->ack_cm_event(event);
+      acknowledged.set_value();
+      while (!destroying) std::this_thread::yield();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      back = true;
+      manager_->get_cm_event(channel, &event);
+    });
+    resolve(id);
+    acknowledged.get_future().wait();
+    destroy(id);
+    destroying = true;
+    manager_->destroy_event_channel(channel);
+    EXPECT_TRUE(back);
+    pthread_cancel(reader.native_handle());  // there will be no event
+    reader.join();
+  }
 }
 
 TEST_F(EventChannel, SeveralThreadsShareTheEvents) {
