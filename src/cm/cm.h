@@ -126,6 +126,8 @@ class Manager {
   int get_remote_ece(rdma_cm_id* id, ibv_ece* ece);
 
  private:
+  int await_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
+
   int complete(rdma_cm_id* id);
   int passive_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
                        const ibv_qp_init_attr* attributes);

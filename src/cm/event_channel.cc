@@ -23,9 +23,13 @@ std::shared_ptr<Channel> Channel::create() {
   return nullptr;
 }
 
-Channel::Reading::Reading(Channel& channel) : channel_(channel.shared_from_this()) {
-  channel.last_reader_ = device::sys::thread_id();
-  ++channel.readers_;
+void Channel::begin_reading() {
+  last_reader_ = device::sys::thread_id();
+  ++readers_;
+}
+
+bool Channel::is_being_read() const {
+  return readers_ > 0 && device::sys::is_alive(last_reader_);
 }
 
 void Channel::await_reader() const {

@@ -48,18 +48,13 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes back what is not delivered yet, in order.
   [[nodiscard]] std::vector<std::unique_ptr<Event>> withdraw(const Identifier* owner);
 
-  // While a thread is in rdma_get_cm_event(3). The channel outlives that, also where it is
-  // destroyed meanwhile: then the thread waits for ever, as with a kernel device.
-  class Reading {
-   public:
-    explicit Reading(Channel& channel);
-    ~Reading() { --channel_->readers_; }
-    Reading(const Reading&) = delete;
-    Reading& operator=(const Reading&) = delete;
-
-   private:
-    const std::shared_ptr<Channel> channel_;
-  };
+  // Around rdma_get_cm_event(3). A thread that is cancelled in it does not come to the end: no
+  // destructor may stand there.
+  void begin_reading();
+  void end_reading() { --readers_; }
+  // So long it has to live, also where it was destroyed meanwhile: then the thread waits for ever,
+  // as with a kernel device, and the descriptor becomes nobody else's under it.
+  [[nodiscard]] bool is_being_read() const;
   // Before it is destroyed. A thread that has acknowledged its last event is on its way back to
   // rdma_get_cm_event(3), and programs (rping) destroy the channel without waiting for that: it
   // shall find the channel. Waits a moment for it, where it lives.

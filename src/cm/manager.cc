@@ -74,11 +74,19 @@ void Manager::destroy_event_channel(rdma_event_channel* channel) {
 
 int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (!channel || !event) return answer(EINVAL);
-  const Channel::Reading reading(*Channel::of(channel));
+  Channel& read = *Channel::of(channel);
+  read.begin_reading();
+  const int failed = await_cm_event(channel, event);
+  read.end_reading();
+  return failed == 0 ? 0 : answer(failed);
+}
+
+// 0 or an errno value.
+int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   while (true) {
     device::Context* const context = registry_->opened();
     if (context) prepare_to_wait(context->engine(), channel->fd);
-    if (const int failed = device::sys::await_token(channel->fd)) return answer(failed);
+    if (const int failed = device::sys::await_token(channel->fd)) return failed;
     if (take_cm_event(channel, event)) return 0;
   }
 }

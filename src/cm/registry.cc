@@ -1,5 +1,6 @@
 #include "cm/registry.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <new>
@@ -67,12 +68,17 @@ void Registry::add(const std::shared_ptr<Channel>& channel) {
 }
 
 void Registry::remove(Channel* channel) {
-  std::shared_ptr<Channel> last;  // its events may hold ids: they go after the lock
+  std::vector<std::shared_ptr<Channel>> last;  // their events may hold ids: they go after the lock
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return;
-  last = std::move(found->second);
+  last.swap(still_read_);
+  last.push_back(std::move(found->second));
   channels_.erase(found);
+  const auto read =
+      std::ranges::partition(last, [](const auto& it) { return !it->is_being_read(); });
+  still_read_.assign(read.begin(), read.end());
+  last.erase(read.begin(), read.end());
 }
 
 void Registry::add(const std::shared_ptr<Identifier>& identifier) {

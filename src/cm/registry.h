@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "cm/cm.h"
 #include "cm/event_channel.h"
@@ -67,6 +68,7 @@ class Registry {
   device::Context* context_ = nullptr;
   std::unique_ptr<device::ProtectionDomain> domain_;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
+  std::vector<std::shared_ptr<Channel>> still_read_;  // and destroyed
   std::unordered_map<Identifier*, std::shared_ptr<Identifier>> identifiers_;
 };
 
