@@ -54,6 +54,12 @@ bool is_zero(const timespec* timeout) {
   return timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
 }
 
+// Who finds something does not wait, and must not count as somebody who does: the pump's thread
+// would leave it to a thread that never looks.
+int look_first(int epoll, epoll_event* events, int most) {
+  return next::epoll_wait(epoll, events, most, 0);
+}
+
 // Another thread may take the events before us.
 int lead_epoll(Pump& attending, int epoll, epoll_event* events, int most, Until until,
                const sigset_t* mask) {
@@ -80,6 +86,7 @@ int wait_by(const Lead& lead, const Kernel& kernel) {
 WEFT_INTERPOSED int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
   const auto kernel = [&] { return next::epoll_wait(epoll, events, most, timeout_ms); };
   if (timeout_ms == 0) return kernel();
+  if (const int found = look_first(epoll, events, most)) return found;
   return wait_by(
       [&](Pump& attending) {
         return lead_epoll(attending, epoll, events, most, Until(timeout_ms), nullptr);
@@ -91,6 +98,7 @@ WEFT_INTERPOSED int epoll_pwait(int epoll, epoll_event* events, int most, int ti
                                 const sigset_t* mask) {
   const auto kernel = [&] { return next::epoll_pwait(epoll, events, most, timeout_ms, mask); };
   if (timeout_ms == 0) return kernel();
+  if (const int found = look_first(epoll, events, most)) return found;
   return wait_by(
       [&](Pump& attending) {
         return lead_epoll(attending, epoll, events, most, Until(timeout_ms), mask);
@@ -102,6 +110,7 @@ WEFT_INTERPOSED int epoll_pwait2(int epoll, epoll_event* events, int most, const
                                  const sigset_t* mask) {
   const auto kernel = [&] { return next::epoll_pwait2(epoll, events, most, timeout, mask); };
   if (is_zero(timeout)) return kernel();
+  if (const int found = look_first(epoll, events, most)) return found;
   return wait_by(
       [&](Pump& attending) {
         return lead_epoll(attending, epoll, events, most, Until(timeout), mask);
