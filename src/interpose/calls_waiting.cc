@@ -50,91 +50,72 @@ class Until {
   timespec left_{};
 };
 
-bool is_zero(const timespec* timeout) {
-  return timeout && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
-}
-
-// Who finds something does not wait, and must not count as somebody who does: the pump's thread
-// would leave it to a thread that never looks.
-int look_first(int epoll, epoll_event* events, int most) {
-  return next::epoll_wait(epoll, events, most, 0);
-}
-
-// Another thread may take the events before us.
-int lead_epoll(Pump& attending, int epoll, epoll_event* events, int most, Until until,
-               const sigset_t* mask) {
-  while (true) {
-    const int found = next::epoll_wait(epoll, events, most, 0);
-    if (found != 0) return found;
-    if (until.passed()) return 0;
-    pollfd entry{epoll, POLLIN, 0};
-    if (attending.lead({&entry, 1}, until.left(), mask) < 0) return -1;
-  }
-}
-
 // `kernel` waits as the C library has it: where nobody leads, or another thread does.
 template <typename Lead, typename Kernel>
-int wait_by(const Lead& lead, const Kernel& kernel) {
-  Pump* const attending = table_is_ours() ? Pump::existing() : nullptr;
+int wait_by(Pump& attending, const Lead& lead, const Kernel& kernel) {
+  const weft::Lookout::Waiter waiter(attending.lookout());
+  return waiter.leads() ? guarded(lead) : kernel();
+}
+
+Pump* pump() {
+  return table_is_ours() ? Pump::existing() : nullptr;
+}
+
+// All calls of epoll. Who finds something at once does not wait, and must not count as somebody who
+// does: the pump's thread would leave everything to a thread that never looks.
+template <typename Kernel>
+int wait_epoll(int epoll, epoll_event* events, int most, Until until, const sigset_t* mask,
+               const Kernel& kernel) {
+  Pump* const attending = until.passed() ? nullptr : pump();
   if (!attending) return kernel();
-  const weft::Lookout::Waiter waiter(attending->lookout());
-  return waiter.leads() ? guarded([&] { return lead(*attending); }) : kernel();
+  if (const int found = next::epoll_wait(epoll, events, most, 0)) return found;
+  const auto lead = [&] {
+    while (true) {
+      pollfd entry{epoll, POLLIN, 0};
+      if (attending->lead({&entry, 1}, until.left(), mask) < 0) return -1;
+      // Another thread may have taken them before us.
+      const int found = next::epoll_wait(epoll, events, most, 0);
+      if (found != 0 || until.passed()) return found;
+    }
+  };
+  return wait_by(*attending, lead, kernel);
+}
+
+template <typename Kernel>
+int wait_poll(pollfd* entries, nfds_t count, Until until, const sigset_t* mask,
+              const Kernel& kernel) {
+  Pump* const attending = until.passed() ? nullptr : pump();
+  if (!attending) return kernel();
+  const auto lead = [&] { return attending->lead({entries, count}, until.left(), mask); };
+  return wait_by(*attending, lead, kernel);
 }
 
 }  // namespace
 
 WEFT_INTERPOSED int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
-  const auto kernel = [&] { return next::epoll_wait(epoll, events, most, timeout_ms); };
-  if (timeout_ms == 0) return kernel();
-  if (const int found = look_first(epoll, events, most)) return found;
-  return wait_by(
-      [&](Pump& attending) {
-        return lead_epoll(attending, epoll, events, most, Until(timeout_ms), nullptr);
-      },
-      kernel);
+  return wait_epoll(epoll, events, most, Until(timeout_ms), nullptr,
+                    [&] { return next::epoll_wait(epoll, events, most, timeout_ms); });
 }
 
 WEFT_INTERPOSED int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms,
                                 const sigset_t* mask) {
-  const auto kernel = [&] { return next::epoll_pwait(epoll, events, most, timeout_ms, mask); };
-  if (timeout_ms == 0) return kernel();
-  if (const int found = look_first(epoll, events, most)) return found;
-  return wait_by(
-      [&](Pump& attending) {
-        return lead_epoll(attending, epoll, events, most, Until(timeout_ms), mask);
-      },
-      kernel);
+  return wait_epoll(epoll, events, most, Until(timeout_ms), mask,
+                    [&] { return next::epoll_pwait(epoll, events, most, timeout_ms, mask); });
 }
 
 WEFT_INTERPOSED int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                                  const sigset_t* mask) {
-  const auto kernel = [&] { return next::epoll_pwait2(epoll, events, most, timeout, mask); };
-  if (is_zero(timeout)) return kernel();
-  if (const int found = look_first(epoll, events, most)) return found;
-  return wait_by(
-      [&](Pump& attending) {
-        return lead_epoll(attending, epoll, events, most, Until(timeout), mask);
-      },
-      kernel);
+  return wait_epoll(epoll, events, most, Until(timeout), mask,
+                    [&] { return next::epoll_pwait2(epoll, events, most, timeout, mask); });
 }
 
 WEFT_INTERPOSED int poll(pollfd* entries, nfds_t count, int timeout_ms) {
-  const auto kernel = [&] { return next::poll(entries, count, timeout_ms); };
-  if (timeout_ms == 0) return kernel();
-  return wait_by(
-      [&](Pump& attending) {
-        return attending.lead({entries, count}, Until(timeout_ms).left(), nullptr);
-      },
-      kernel);
+  return wait_poll(entries, count, Until(timeout_ms), nullptr,
+                   [&] { return next::poll(entries, count, timeout_ms); });
 }
 
 WEFT_INTERPOSED int ppoll(pollfd* entries, nfds_t count, const timespec* timeout,
                           const sigset_t* mask) {
-  const auto kernel = [&] { return next::ppoll(entries, count, timeout, mask); };
-  if (is_zero(timeout)) return kernel();
-  return wait_by(
-      [&](Pump& attending) {
-        return attending.lead({entries, count}, timeout, mask);
-      },
-      kernel);
+  return wait_poll(entries, count, Until(timeout), mask,
+                   [&] { return next::ppoll(entries, count, timeout, mask); });
 }

@@ -28,7 +28,6 @@ class Greeter {
  private:
   Greeter();
   void run();
-  void look_again();
   [[nodiscard]] std::shared_ptr<Listening> find(std::uint64_t cookie);
 
   const Descriptor epoll_;

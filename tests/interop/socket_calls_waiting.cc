@@ -1,6 +1,8 @@
 // Connecting, and waiting by poll, select and epoll.
 #include "interop/socket_calls.h"
 
+#include <chrono>
+
 namespace {
 
 void connecting() {
@@ -95,6 +97,68 @@ struct Epoll {
   int fd;
 };
 
+// Sends when it is told to: a process of its own, whose sending moves nothing on this side.
+class Sender {
+ public:
+  Sender() {
+    sockaddr_in address{};
+    const int listener = listen_anywhere(address);
+    need(pipe(orders_.data()) == 0, "pipe");
+    child_ = fork();
+    if (child_ == 0) {
+      close(orders_[1]);
+      obey(connect_to(address));
+      _exit(0);
+    }
+    close(orders_[0]);
+    there = accept(listener, nullptr, nullptr);
+    close(listener);
+  }
+  ~Sender() {
+    close(orders_[1]);
+    waitpid(child_, nullptr, 0);
+    close(there);
+  }
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+
+  void order() const { need(write(orders_[1], "x", 1) == 1, "an order"); }
+
+  int there = -1;
+
+ private:
+  void obey(int here) const {
+    char order = 0;
+    while (read(orders_[0], &order, 1) == 1) say(here, "x");
+  }
+
+  std::array<int, 2> orders_{};
+  pid_t child_ = -1;
+};
+
+// Whoever finds something each time never sleeps, and yet other things must arrive.
+void epoll_beside_what_is_always_ready() {
+  const Sender sender;
+  const Epoll epoll;
+  epoll.control(EPOLL_CTL_ADD, sender.there, EPOLLIN);
+  for (int i = 0; i < 20; ++i) {
+    sender.order();
+    need(epoll.wait(-1) == names_of(EPOLLIN), "what another process has sent");
+    tell("alone", receive_text(sender.there));
+  }
+  std::array<int, 2> ends{};
+  need(pipe(ends.data()) == 0, "pipe");
+  epoll.control(EPOLL_CTL_ADD, ends[0], EPOLLIN);
+  need(write(ends[1], "x", 1) == 1, "write");
+  sender.order();
+  const std::string both = names_of(EPOLLIN) + names_of(EPOLLIN);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::string found;
+  while (found != both && std::chrono::steady_clock::now() < end) found = epoll.wait(-1);
+  tell("beside a pipe that is always ready", found);
+  for (const int fd : ends) close(fd);
+}
+
 void epoll_levels() {
   const Pair pair;
   const Epoll epoll;
@@ -166,6 +230,7 @@ void epoll_edges() {
 void wait_for_sockets() {
   connecting();
   polling();
+  epoll_beside_what_is_always_ready();
   epoll_levels();
   epoll_edges();
 }
