@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <tuple>
 
 #include "device/system.h"
@@ -42,10 +44,12 @@ LocalAddress describe(const ifaddrs& entry) {
 
 }  // namespace
 
-std::vector<LocalAddress> local_addresses() {
+Result<std::vector<LocalAddress>, std::string> local_addresses() {
   std::vector<LocalAddress> found;
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return found;
+  if (getifaddrs(&all) != 0) {
+    return "cannot list the network interfaces: " + std::generic_category().message(errno);
+  }
   for (const ifaddrs* entry = all; entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const int family = entry->ifa_addr->sa_family;

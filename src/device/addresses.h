@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace weft::device {
 
 struct LocalAddress {
@@ -18,8 +20,9 @@ struct LocalAddress {
   std::uint32_t mtu_bytes = 1500;
 };
 
-// All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6.
-[[nodiscard]] std::vector<LocalAddress> local_addresses();
+// All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6. Or
+// why they cannot be listed.
+[[nodiscard]] Result<std::vector<LocalAddress>, std::string> local_addresses();
 
 // IPv4 addresses are mapped (::ffff:a.b.c.d).
 [[nodiscard]] ibv_gid gid_of(const sockaddr_storage& address);

@@ -41,35 +41,43 @@ void choose_gids(const Settings& settings, std::vector<LocalAddress>& addresses)
   addresses = {*chosen};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& settings) {
-  std::vector<LocalAddress> addresses = local_addresses();
+// What the device can be reached by, and at least one.
+Result<std::vector<LocalAddress>, std::string> own_addresses(const Settings& settings) {
+  auto addresses = local_addresses();
+  if (!addresses) return addresses;
   if (!settings.address.empty()) {
     sockaddr_storage wanted{};
     if (!parse_address(settings.address, wanted)) {
       return "WEFT_ADDR=" + settings.address +
              ": not a numeric IP address; give one of this host's, for example 127.0.0.1";
     }
-    std::erase_if(addresses, [&](const LocalAddress& local) {
+    std::erase_if(*addresses, [&](const LocalAddress& local) {
       return !same_host_address(local.address, wanted);
     });
-    if (addresses.empty()) {
+    if (addresses->empty()) {
       return "WEFT_ADDR=" + settings.address +
              ": not an address of this host; `ip -brief address` lists them";
     }
   }
-  if (addresses.empty()) {
+  if (addresses->empty()) {
     return std::string("no network interface with an address is up; try `ip link set lo up`");
   }
-  choose_gids(settings, addresses);
+  return addresses;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& settings) {
+  auto addresses = own_addresses(settings);
+  if (!addresses) return addresses.error();
+  choose_gids(settings, *addresses);
   std::shared_ptr<CaptureFile> capture;
   if (!settings.capture_path.empty()) {
     auto opened = CaptureFile::open(settings.capture_path);
     if (!opened) return opened.error();
     capture = *opened;
   }
-  return std::unique_ptr<Device>(new Device(settings, std::move(addresses), std::move(capture)));
+  return std::unique_ptr<Device>(new Device(settings, std::move(*addresses), std::move(capture)));
 }
 
 Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,

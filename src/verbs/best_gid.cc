@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "verbs/device_search.h"
 #include "verbs/failure.h"
 #include "verbs/waiting.h"
 #include "weft/verbs/context.hpp"
@@ -125,18 +126,17 @@ GidChoice Context::best_gid(std::string_view peer) const {
 
 Context open_device_towards(std::string_view peer, Backend backend) {
   const Gid target = parse_peer(peer);
+  detail::DeviceSearch search;
   std::optional<Context> second_best;
-  std::string names;
   for (const Device& device : devices(backend)) {
-    names += (names.empty() ? "" : ", ") + device.name();
-    Context context = device.open();
-    const auto [source, similar] = candidates(usable_rows(context), target);
-    if (source) return context;
+    std::optional<Context> context = search.open(device);
+    if (!context) continue;
+    const auto [source, similar] = candidates(usable_rows(*context), target);
+    if (source) return *std::move(context);
     if (similar && !second_best) second_best = std::move(context);
   }
   if (second_best) return *std::move(second_best);
-  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
-  detail::fail(ENETUNREACH, fmt::format("none of the devices can reach {}: {}", peer, names));
+  search.fail(ENETUNREACH, fmt::format("none of the devices can reach {}", peer));
 }
 
 }  // namespace weft::verbs

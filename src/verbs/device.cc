@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <fmt/format.h>
 
+#include "verbs/device_search.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "verbs/tables.h"
@@ -55,20 +56,29 @@ bool has_usable_port(const Context& context) {
   return false;
 }
 
+Context open_any(Backend backend) {
+  detail::DeviceSearch search;
+  for (const Device& device : devices(backend)) {
+    std::optional<Context> context = search.open(device);
+    if (context && has_usable_port(*context)) return *std::move(context);
+  }
+  search.fail(ENODEV, "none of the devices has an active port");
+}
+
+Context open_named(std::string_view name, Backend backend) {
+  std::string names;
+  for (const Device& device : devices(backend)) {
+    if (device.name() == name) return device.open();
+    names += (names.empty() ? "" : ", ") + device.name();
+  }
+  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
+  detail::fail(ENODEV, fmt::format("no device is called {}; there are: {}", name, names));
+}
+
 }  // namespace
 
 Context open_device(std::string_view name, Backend backend) {
-  std::string names;
-  for (const Device& device : devices(backend)) {
-    names += (names.empty() ? "" : ", ") + device.name();
-    if (!name.empty() && device.name() != name) continue;
-    Context context = device.open();
-    if (!name.empty() || has_usable_port(context)) return context;
-  }
-  if (names.empty()) detail::fail(ENODEV, "there is no RDMA device");
-  detail::fail(ENODEV, name.empty()
-                           ? fmt::format("none of the devices has an active port: {}", names)
-                           : fmt::format("no device is called {}; there are: {}", name, names));
+  return name.empty() ? open_any(backend) : open_named(name, backend);
 }
 
 }  // namespace weft::verbs

@@ -18,7 +18,8 @@ class Address : public CmTest {
 };
 
 TEST_F(Address, BindingToALocalAddressFindsTheDevice) {
-  for (const auto& local : device::local_addresses()) {
+  const auto locals = device::local_addresses();
+  for (const auto& local : *locals) {
     rdma_cm_id* id = make_id(active_);
     EXPECT_EQ(id->verbs, nullptr);
     auto address = local.address;
@@ -276,7 +277,8 @@ class OneAddress : public Address {
 };
 
 TEST_F(OneAddress, OthersOfThisHostHaveNoDevice) {
-  for (const auto& local : device::local_addresses()) {
+  const auto locals = device::local_addresses();
+  for (const auto& local : *locals) {
     rdma_cm_id* id = make_id(active_);
     auto address = local.address;
     const int result = bind(id, address);

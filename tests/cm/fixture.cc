@@ -27,7 +27,8 @@ sockaddr_in6 ipv6(const char* text, std::uint16_t port) {
 }
 
 bool has_ipv6_loopback() {
-  for (const auto& local : device::local_addresses()) {
+  const auto locals = device::local_addresses();
+  for (const auto& local : *locals) {
     if (local.loopback && local.address.ss_family == AF_INET6) return true;
   }
   return false;

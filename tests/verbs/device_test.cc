@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "support/device.h"
+#include "verbs/device_search.h"
 #include "verbs/state.h"
 #include "weft/verbs.hpp"
 
@@ -99,6 +100,26 @@ TEST(Devices, TheOneTowardsAPeerIsOpened) {
   const auto [number, what] = error_of("2001:db8::1");
   EXPECT_EQ(number, ENETUNREACH);
   EXPECT_NE(what.find("weft0"), std::string::npos) << what;
+}
+
+TEST(Devices, OneThatCannotBeOpenedIsPassedOver) {
+  const auto refuse = []() -> Context { throw Error(EACCES, "it is not yours"); };
+  const auto error_of = [](const detail::DeviceSearch& search) {
+    try {
+      search.fail(ENODEV, "none will do");
+    } catch (const Error& error) {
+      return std::pair(error.error_number(), std::string(error.what()));
+    }
+  };
+  detail::DeviceSearch search;
+  EXPECT_EQ(error_of(search).first, ENODEV);
+  EXPECT_FALSE(search.open("first", refuse));
+  EXPECT_EQ(error_of(search).first, EACCES);
+  EXPECT_TRUE(search.open(devices().front()));
+  const auto [number, what] = error_of(search);
+  EXPECT_EQ(number, ENODEV);
+  EXPECT_THAT(what, ::testing::HasSubstr("none will do: first (it is not yours: "));
+  EXPECT_THAT(what, ::testing::HasSubstr("), " + devices().front().name()));
 }
 
 TEST(Context, NoAsynchronousEventWaits) {

@@ -50,8 +50,8 @@ class Device {
 // Thread-safe, as everything in this header. Throws Error.
 [[nodiscard]] WEFT_API std::vector<Device> devices(Backend backend = default_backend());
 
-// The device of that name; the first one with an active port where `name` is empty. Throws
-// Error(ENODEV) that lists what there is.
+// The device of that name; the first one that can be opened and has an active port where `name` is
+// empty. Throws Error(ENODEV) that lists what there is; where no device can be opened, why not.
 [[nodiscard]] WEFT_API Context open_device(std::string_view name = {},
                                            Backend backend = default_backend());
 
