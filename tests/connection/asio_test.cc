@@ -9,6 +9,7 @@
 #include <asio/use_future.hpp>
 #include <thread>
 
+#include "support/host.h"
 #include "weft/asio.hpp"
 #include "weft/connection.hpp"
 
@@ -30,7 +31,7 @@ Task<> fails() {
 asio::awaitable<bool> greet(AsioExecutor& executor, std::uint16_t port) {
   const Async async(executor);
   auto peer =
-      co_await executor.run(async.connect({"127.0.0.1", port}, patience), asio::use_awaitable);
+      co_await executor.run(async.connect({test::host(), port}, patience), asio::use_awaitable);
   const auto text = peer->allocate(8);
   const auto sent =
       co_await executor.run(async.send(*peer, text.slice(), patience), asio::use_awaitable);
@@ -40,7 +41,7 @@ asio::awaitable<bool> greet(AsioExecutor& executor, std::uint16_t port) {
 TEST(AsioConnection, AnAwaitableOfAsioAwaitsOurs) {
   asio::io_context context;
   AsioExecutor executor(context.get_executor());
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   std::thread passive([&] {
     auto request = listener.next(patience);
     const auto into = request->allocate(8);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "connection/loops.h"
+#include "support/host.h"
 
 namespace weft::connection::testing {
 namespace {
@@ -30,12 +31,12 @@ class AsyncConnection : public ::testing::Test {
   void connect_sides(const Options& options = {}) {
     run(
         [](auto& self, Options wanted) -> Task<> {
-          self.listener.emplace(Address{"127.0.0.1", 0}, wanted);
+          self.listener.emplace(Address{test::host(), 0}, wanted);
           self.passive.emplace(co_await self.async.accept(*self.listener, patience));
         }(*this, options),
         [](auto& self, Options wanted) -> Task<> {
           const std::uint16_t port = self.listener->port();
-          self.active.emplace(co_await self.async.connect({"127.0.0.1", port}, patience, wanted));
+          self.active.emplace(co_await self.async.connect({test::host(), port}, patience, wanted));
         }(*this, options));
   }
 
@@ -155,11 +156,11 @@ Task<int> error_of(Task<Connection> attempt) {
 }
 
 Task<> wait_for_nothing(Async async, Connection& active, Connection& passive) {
-  Listener nobody({"127.0.0.1", 0});
+  Listener nobody({test::host(), 0});
   EXPECT_FALSE(co_await async.next(nobody, 1ms));
   EXPECT_FALSE(co_await async.next(nobody, Deadline::now()));
   EXPECT_EQ(co_await error_of(async.accept(nobody, 1ms)), ETIMEDOUT);
-  const Address address{"127.0.0.1", nobody.port()};
+  const Address address{test::host(), nobody.port()};
   EXPECT_EQ(co_await error_of(async.connect(address, 5ms)), ETIMEDOUT);
   EXPECT_TRUE((co_await async.await(active, Queue::receive, 1, 1ms)).empty());
   EXPECT_FALSE(co_await async.await_advertisement(active, 5ms));
@@ -198,11 +199,11 @@ TYPED_TEST(AsyncConnection, EveryWaitCanBeStoppedFromAnyThread) {
   Options options;
   options.advertisements = true;
   this->connect_sides(options);
-  Listener silent({"127.0.0.1", 0});
+  Listener silent({test::host(), 0});
   std::stop_source source;
   int ended = 0;
   for (const auto which : {Wait::advertisement, Wait::outcome, Wait::end, Wait::connection}) {
-    this->loop.start(wait_until_stopped(this->async, *this->active, {"127.0.0.1", silent.port()},
+    this->loop.start(wait_until_stopped(this->async, *this->active, {test::host(), silent.port()},
                                         which, source.get_token(), ended));
   }
   // One that says that the others wait: it began after them.
@@ -263,8 +264,8 @@ Task<> go_wrong(Async async, Connection& active, Connection& passive) {
   const auto refused = co_await async.write(active, own.slice(0, 8), wrong, 0, patience);
   EXPECT_EQ(refused.value_or(Outcome{}).status, IBV_WC_REM_ACCESS_ERR);
   std::uint16_t port = 0;
-  { port = Listener({"127.0.0.1", 0}).port(); }
-  const Address closed{"127.0.0.1", port};
+  { port = Listener({test::host(), 0}).port(); }
+  const Address closed{test::host(), port};
   EXPECT_EQ(co_await error_of(async.connect(closed, patience)), ECONNREFUSED);
 }
 
@@ -274,7 +275,7 @@ TYPED_TEST(AsyncConnection, ErrorsComeOutOfTheAwait) {
 }
 
 TYPED_TEST(AsyncConnection, ARequestIsLookedAtAndRefused) {
-  Listener polite({"127.0.0.1", 0});
+  Listener polite({test::host(), 0});
   this->run(
       [](auto& self, Listener& at) -> Task<> {
         auto request = co_await self.async.next(at, patience);
@@ -282,7 +283,7 @@ TYPED_TEST(AsyncConnection, ARequestIsLookedAtAndRefused) {
         if (request) std::move(*request).reject(std::as_bytes(std::span("no", 2)));
       }(*this, polite),
       [](auto& self, std::uint16_t port) -> Task<> {
-        auto prepared = co_await self.async.prepare({"127.0.0.1", port}, patience);
+        auto prepared = co_await self.async.prepare({test::host(), port}, patience);
         const auto buffer = prepared.allocate(8);
         EXPECT_EQ(prepared.post_receive(buffer.slice(), 1), 0);
         try {

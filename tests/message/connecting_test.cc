@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 
 struct Attempt {
   explicit Attempt(EventLoop& loop, std::uint16_t port, const Options& options = {},
-                   const std::string& host = "127.0.0.1")
+                   const std::string& host = test::host())
       : connection(loop.connect({host, port}, log.handlers(), options)) {
     until(loop, [&] { return log.established > 0 || !log.errors.empty(); });
     while (loop.step(10ms) > 0) continue;
@@ -26,7 +27,7 @@ struct Attempt {
 
 TEST(Connecting, WithoutARequestHandlerIsRejected) {
   EventLoop loop;
-  auto listener = loop.listen({"127.0.0.1", 0}, nullptr);
+  auto listener = loop.listen({test::host(), 0}, nullptr);
   const Attempt attempt(loop, listener.port());
   EXPECT_EQ(attempt.log.rejected, RejectReason::no_handler);
   EXPECT_EQ(attempt.log.error_numbers, std::vector<int>{ECONNREFUSED});
@@ -40,7 +41,7 @@ TEST(Connecting, WithoutARequestHandlerIsRejected) {
 TEST(Connecting, ARefusalCarriesWhatTheApplicationSays) {
   EventLoop loop;
   std::string asked;
-  auto listener = loop.listen({"127.0.0.1", 0}, [&](Request request) {
+  auto listener = loop.listen({test::host(), 0}, [&](Request request) {
     asked = text_of(request.private_data());
     request.reject(bytes_of("not today"));
     EXPECT_THROW(request.reject(), Error);
@@ -56,13 +57,13 @@ TEST(Connecting, ARefusalCarriesWhatTheApplicationSays) {
 
 TEST(Connecting, AnUndecidedRequestIsRefused) {
   EventLoop loop;
-  auto listener = loop.listen({"127.0.0.1", 0}, [](Request) {});
+  auto listener = loop.listen({test::host(), 0}, [](Request) {});
   EXPECT_EQ(Attempt(loop, listener.port()).log.rejected, RejectReason::refused);
 }
 
 TEST(Connecting, NobodyListens) {
   EventLoop loop;
-  const std::uint16_t port = loop.listen({"127.0.0.1", 0}, nullptr).port();
+  const std::uint16_t port = loop.listen({test::host(), 0}, nullptr).port();
   const Attempt attempt(loop, port);
   EXPECT_EQ(attempt.log.rejected, RejectReason::nobody_listens);
 }
@@ -104,7 +105,7 @@ TEST(Connecting, TooMuchPrivateDataIsRefusedWithTheLimit) {
   Options options;
   options.private_data = much;
   try {
-    loop.connect({"127.0.0.1", 1}, {}, options);
+    loop.connect({test::host(), 1}, {}, options);
     FAIL() << "it was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EINVAL);
@@ -118,7 +119,7 @@ TEST(Connecting, BeyondMaxConnectionsTheReasonIsStated) {
   limits.max_connections = 2;
   EventLoop loop(limits);
   std::vector<Connection> accepted;
-  auto listener = loop.listen({"127.0.0.1", 0},
+  auto listener = loop.listen({test::host(), 0},
                               [&](Request request) { accepted.push_back(request.accept({})); });
   Attempt first(loop, listener.port());
   Attempt second(loop, listener.port());
@@ -134,7 +135,7 @@ TEST(Connecting, BeyondMaxConnectionsTheReasonIsStated) {
 
 TEST(Connecting, AnotherProtocolIsRejectedWithAReason) {
   EventLoop loop;
-  auto listener = loop.listen({"127.0.0.1", 0}, [](Request request) { request.accept({}); });
+  auto listener = loop.listen({test::host(), 0}, [](Request request) { request.accept({}); });
   const auto say = [&](std::string_view said) {
     verbs::EventChannel events;
     verbs::Id id(events);
@@ -146,7 +147,7 @@ TEST(Connecting, AnotherProtocolIsRejectedWithAReason) {
       });
       return std::move(got.at(0));
     };
-    id.resolve_address({"127.0.0.1", listener.port()}, 10s);
+    id.resolve_address({test::host(), listener.port()}, 10s);
     EXPECT_EQ(next().type(), RDMA_CM_EVENT_ADDR_RESOLVED);
     id.resolve_route(10s);
     EXPECT_EQ(next().type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -177,13 +178,13 @@ TEST(Connecting, AnotherProtocolIsRejectedWithAReason) {
 TEST(Connecting, ARequestMayBeDecidedOnLater) {
   EventLoop loop;
   std::vector<Request> requests;
-  auto listener = loop.listen({"127.0.0.1", 0},
+  auto listener = loop.listen({test::host(), 0},
                               [&](Request request) { requests.push_back(std::move(request)); });
   Log a;
   Log b;
   Log c;
-  loop.connect({"127.0.0.1", listener.port()}, a.handlers());
-  loop.connect({"127.0.0.1", listener.port()}, c.handlers());
+  loop.connect({test::host(), listener.port()}, a.handlers());
+  loop.connect({test::host(), listener.port()}, c.handlers());
   until(loop, [&] { return requests.size() == 2; });
   EXPECT_EQ(listener.connections(), 2U);
   EXPECT_EQ(a.established, 0);
@@ -203,7 +204,7 @@ TEST(Connecting, PrivateDataGoesBothWays) {
   there.private_data = bytes_of("");
   Connection accepted;
   auto listener =
-      loop.listen({"127.0.0.1", 0}, [&](Request request) { accepted = request.accept({}, here); });
+      loop.listen({test::host(), 0}, [&](Request request) { accepted = request.accept({}, here); });
   there.private_data = bytes_of("from there");
   Attempt attempt(loop, listener.port(), there);
   EXPECT_EQ(text_of(attempt.connection.peer_private_data()), "from here");
@@ -213,7 +214,7 @@ TEST(Connecting, PrivateDataGoesBothWays) {
 TEST(Connecting, SixtyFourClientsOnOneListener) {
   EventLoop loop;
   std::vector<std::string> seen;
-  std::optional<Listener> listener(loop.listen({"127.0.0.1", 0}, [&](Request request) {
+  std::optional<Listener> listener(loop.listen({test::host(), 0}, [&](Request request) {
     request.accept({.message = [&](Connection& from, Received& got) {
       seen.push_back(text_of(got.bytes()));
       from.send(got.bytes());
@@ -221,7 +222,7 @@ TEST(Connecting, SixtyFourClientsOnOneListener) {
   }));
   std::vector<Log> clients(64);
   for (Log& client : clients) {
-    loop.connect({"127.0.0.1", listener->port()}, client.handlers());
+    loop.connect({test::host(), listener->port()}, client.handlers());
   }
   until(loop, [&] {
     return std::ranges::all_of(clients, [](const Log& client) { return client.established == 1; });
@@ -246,7 +247,7 @@ TEST(Connecting, SeveralLoopsShareAListener) {
   EventLoop back;
   Log b;
   std::thread::id answered_by;
-  auto listener = front.listen({"127.0.0.1", 0}, [&](Request request) {
+  auto listener = front.listen({test::host(), 0}, [&](Request request) {
     Handlers handlers = b.handlers();
     handlers.message = [&](Connection& from, Received& got) {
       answered_by = std::this_thread::get_id();
@@ -256,7 +257,7 @@ TEST(Connecting, SeveralLoopsShareAListener) {
   });
   std::jthread worker([&] { back.run(); });
   Log a;
-  front.connect({"127.0.0.1", listener.port()}, a.handlers());
+  front.connect({test::host(), listener.port()}, a.handlers());
   until(front, [&] { return a.established == 1; });
   a.connection.send("who are you?");
   until(front, [&] { return a.texts.size() == 1; });
@@ -276,8 +277,8 @@ TEST(Ending, DisconnectFailsWhatIsNotSentOnceEach) {
   Log from;
   Log to;
   auto listener =
-      receiving.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(to.handlers()); });
-  sending.connect({"127.0.0.1", listener.port()}, from.handlers());
+      receiving.listen({test::host(), 0}, [&](Request request) { request.accept(to.handlers()); });
+  sending.connect({test::host(), listener.port()}, from.handlers());
   until(sending, receiving, [&] { return from.established && to.established; });
   from.connection.send("one", {.tag = 1000});
   until(sending, [&] { return from.sent.size() == 1; });
@@ -364,9 +365,9 @@ TEST(Ending, WhatHasComeCanBeTakenAfterwards) {
 
 TEST(Ending, DisconnectBeforeThereIsAConnection) {
   EventLoop loop;
-  auto listener = loop.listen({"127.0.0.1", 0}, nullptr);
+  auto listener = loop.listen({test::host(), 0}, nullptr);
   Log log;
-  auto connection = loop.connect({"127.0.0.1", listener.port()}, log.handlers());
+  auto connection = loop.connect({test::host(), listener.port()}, log.handlers());
   connection.disconnect();
   until(loop, [&] { return log.errors.size() == 1; });
   EXPECT_EQ(log.error_numbers[0], ECANCELED);
@@ -485,9 +486,9 @@ TEST(Ending, APendingRequestMayOutliveItsLoop) {
   Log log;
   {
     EventLoop loop;
-    auto listener = loop.listen({"127.0.0.1", 0},
+    auto listener = loop.listen({test::host(), 0},
                                 [&](Request request) { requests.push_back(std::move(request)); });
-    loop.connect({"127.0.0.1", listener.port()}, log.handlers());
+    loop.connect({test::host(), listener.port()}, log.handlers());
     until(loop, [&] { return requests.size() == 1; });
   }
   EXPECT_THROW(requests[0].accept({}), Error);

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -26,7 +27,7 @@ Task<int> ask(Connection server, int number) {
 }
 
 Task<> talk(EventLoop& loop, std::uint16_t port, int& right) {
-  Connection server = loop.connect({"127.0.0.1", port}, {});
+  Connection server = loop.connect({test::host(), port}, {});
   co_await server.established(30s);
   for (int i = 0; i < 100; ++i) right += co_await ask(server, i) == i;
   server.disconnect_after_sending();
@@ -35,7 +36,7 @@ Task<> talk(EventLoop& loop, std::uint16_t port, int& right) {
 
 TEST(Coroutines, TwoOfThemTalk) {
   EventLoop loop;
-  Acceptor acceptor(loop, {"127.0.0.1", 0});
+  Acceptor acceptor(loop, {test::host(), 0});
   int right = 0;
   loop.spawn(serve_one(loop, acceptor));
   loop.spawn(talk(loop, acceptor.port(), right));
@@ -44,7 +45,7 @@ TEST(Coroutines, TwoOfThemTalk) {
 
 TEST(Coroutines, ManyAtOnceOnOneThread) {
   EventLoop loop;
-  Acceptor acceptor(loop, {"127.0.0.1", 0});
+  Acceptor acceptor(loop, {test::host(), 0});
   int right = 0;
   for (int i = 0; i < 20; ++i) {
     loop.spawn(serve_one(loop, acceptor));
@@ -55,7 +56,7 @@ TEST(Coroutines, ManyAtOnceOnOneThread) {
 
 TEST(Coroutines, EveryWaitHasADeadline) {
   Sides sides({}, {}, [](Handlers& handlers) { handlers.message = nullptr; });
-  Acceptor acceptor(*sides.loop, {"127.0.0.1", 0});
+  Acceptor acceptor(*sides.loop, {test::host(), 0});
   bool done = false;
   const auto test = [](Sides& all, Acceptor& nobody, bool& over) -> Task<> {
     EXPECT_FALSE(co_await nobody.next(1ms));
@@ -66,7 +67,7 @@ TEST(Coroutines, EveryWaitHasADeadline) {
     EXPECT_TRUE(co_await all.b.next());
     EXPECT_EQ(co_await waiting, Status::delivered);
     EXPECT_TRUE(co_await all.loop->sleep(1ms));
-    Connection unanswered = all.loop->connect({"127.0.0.1", nobody.port()}, {});
+    Connection unanswered = all.loop->connect({test::host(), nobody.port()}, {});
     try {
       co_await unanswered.established(1ms);
       ADD_FAILURE() << "established";
@@ -81,7 +82,7 @@ TEST(Coroutines, EveryWaitHasADeadline) {
 
 TEST(Coroutines, EveryWaitCanBeStoppedFromAnyThread) {
   Sides sides({}, {}, [](Handlers& handlers) { handlers.message = nullptr; });
-  Acceptor acceptor(*sides.loop, {"127.0.0.1", 0});
+  Acceptor acceptor(*sides.loop, {test::host(), 0});
   std::stop_source source;
   int ended = 0;
   const auto accept = [](Acceptor& from, std::stop_token stop, int& count) -> Task<> {
@@ -108,10 +109,10 @@ TEST(Coroutines, EveryWaitCanBeStoppedFromAnyThread) {
 
 TEST(Coroutines, AConnectionThatFailsThrowsWhy) {
   EventLoop loop;
-  const auto listener = loop.listen({"127.0.0.1", 0}, nullptr);
+  const auto listener = loop.listen({test::host(), 0}, nullptr);
   bool done = false;
   const auto test = [](EventLoop& from, std::uint16_t port, bool& over) -> Task<> {
-    Connection connection = from.connect({"127.0.0.1", port}, {});
+    Connection connection = from.connect({test::host(), port}, {});
     try {
       co_await connection.established();
       ADD_FAILURE() << "established";
@@ -160,7 +161,7 @@ TEST(Coroutines, WhatWaitsWhenTheLoopEndsIsDestroyed) {
   const auto witness = std::make_shared<int>(0);
   {
     auto loop = std::make_unique<EventLoop>();
-    Acceptor acceptor(*loop, {"127.0.0.1", 0});
+    Acceptor acceptor(*loop, {test::host(), 0});
     const auto forever = [](Acceptor& from, std::shared_ptr<int>) -> Task<> {
       (void)co_await from.next();
     };

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -116,7 +117,7 @@ void cut_at(EventLoop& loop, Proxy& proxy, std::optional<Log>& accepted, int way
     ++log.established;
     talk(connection, messages[0]);
   };
-  Connection connection = loop.connect({"127.0.0.1", proxy.port()}, handlers, options);
+  Connection connection = loop.connect({test::host(), proxy.port()}, handlers, options);
   bool talked = false;
   const auto over = [&] {
     if (accepted && accepted->established && !talked) {
@@ -153,7 +154,7 @@ TEST(Cut, AtEachByteOfAConversationBothSidesAreTold) {
   limits.credits = 3;
   EventLoop loop(limits);
   std::optional<Log> accepted;
-  const auto listener = loop.listen({"127.0.0.1", 0}, [&](Request request) {
+  const auto listener = loop.listen({test::host(), 0}, [&](Request request) {
     accepted.emplace();
     request.accept(accepted->handlers());
   });

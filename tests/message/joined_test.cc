@@ -4,6 +4,7 @@
 #include "message/frame.h"
 #include "message/scripted_peer.h"
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -158,7 +159,7 @@ Outcome outcome_of(const std::vector<std::byte>& frame) {
   EventLoop loop;
   Log log;
   const auto listener =
-      loop.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(log.handlers()); });
+      loop.listen({test::host(), 0}, [&](Request request) { request.accept(log.handlers()); });
   ScriptedPeer peer([&] { loop.step(1ms); });
   peer.connect(listener.port());
   until(loop, [&] { return log.established == 1; });

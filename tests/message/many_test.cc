@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "message/processes.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -48,7 +49,7 @@ void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
   Options options;
   options.connect_timeout = 60s;
   for (std::size_t i = 0; i < count; ++i) {
-    connections.push_back(loop.connect({"127.0.0.1", port}, handlers, options));
+    connections.push_back(loop.connect({test::host(), port}, handlers, options));
     // As many at once as a listener's queue holds.
     if (i % 64 == 63) until(loop, [&] { return established == i + 1; });
   }

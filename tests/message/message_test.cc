@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -115,8 +116,8 @@ TEST(Message, TooLongIsRefusedAtOnceByTheLimitOfEitherSide) {
   Log small_log;
   Log big_log;
   auto listener =
-      big.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(big_log.handlers()); });
-  small.connect({"127.0.0.1", listener.port()}, small_log.handlers());
+      big.listen({test::host(), 0}, [&](Request request) { request.accept(big_log.handlers()); });
+  small.connect({test::host(), listener.port()}, small_log.handlers());
   until(small, big, [&] { return small_log.established && big_log.established; });
   EXPECT_EQ(big_log.connection.max_message_bytes(), 1000U);
   const std::vector<std::byte> bytes(1001);
@@ -214,8 +215,8 @@ TEST(Message, AStalledReceiverStallsItsSenderAndNothingIsLost) {
   Log from;
   Log to;
   auto listener =
-      receiving.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(to.handlers()); });
-  sending.connect({"127.0.0.1", listener.port()}, from.handlers());
+      receiving.listen({test::host(), 0}, [&](Request request) { request.accept(to.handlers()); });
+  sending.connect({test::host(), listener.port()}, from.handlers());
   until(sending, receiving, [&] { return from.established && to.established; });
   std::uint64_t taken = 0;
   // The receiver's loop is not stepped from here on.

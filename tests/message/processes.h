@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "message/sides.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 
@@ -60,7 +61,7 @@ class Child {
 // A server that sends everything back, until it is killed.
 inline void echo(int out) {
   EventLoop loop;
-  const auto listener = loop.listen({"127.0.0.1", 0}, [&](Request request) {
+  const auto listener = loop.listen({test::host(), 0}, [&](Request request) {
     Handlers handlers;
     handlers.message = [](Connection& from, Received& got) {
       from.send(got.bytes(), {.type = got.type(), .tag = got.tag()});

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include "message/processes.h"
+#include "support/host.h"
 
 namespace weft::message::testing {
 namespace {
@@ -10,7 +11,7 @@ TEST(Processes, MessagesOfAllSizesComeBack) {
   in_two_processes(echo, [](Child& server) {
     EventLoop loop;
     Log log;
-    loop.connect({"127.0.0.1", server.read<std::uint16_t>()}, log.handlers());
+    loop.connect({test::host(), server.read<std::uint16_t>()}, log.handlers());
     until(loop, [&] { return log.established == 1; });
     std::vector<std::string> sent;
     for (const std::size_t bytes : {0, 1, 4096, 8192, 8193, 1'000'000, 33'554'433}) {
@@ -30,7 +31,7 @@ TEST(Processes, AKilledPeerIsNoticedAndEverythingOpenFails) {
   in_two_processes(echo, [](Child& server) {
     EventLoop loop;
     Log log;
-    loop.connect({"127.0.0.1", server.read<std::uint16_t>()}, log.handlers());
+    loop.connect({test::host(), server.read<std::uint16_t>()}, log.handlers());
     until(loop, [&] { return log.established == 1; });
     server.signal(SIGSTOP);
     std::size_t taken = 0;
@@ -48,7 +49,7 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
     EventLoop loop;
     Log first;
     const auto port = server.read<std::uint16_t>();
-    loop.connect({"127.0.0.1", port}, first.handlers());
+    loop.connect({test::host(), port}, first.handlers());
     until(loop, [&] { return first.established == 1; });
     // As many as there are.
     const int next = dup(0);
@@ -58,7 +59,7 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
     setrlimit(RLIMIT_NOFILE, &limit);
     Log second;
     try {
-      loop.connect({"127.0.0.1", port}, second.handlers());
+      loop.connect({test::host(), port}, second.handlers());
       until(loop, [&] { return second.errors.size() + second.established == 1; });
     } catch (const Error& error) {
       second.errors.emplace_back(error.what());
@@ -77,7 +78,7 @@ TEST(Processes, KeepaliveFindsAVanishedPeer) {
     Log log;
     Options options;
     options.keepalive = 100ms;
-    loop.connect({"127.0.0.1", server.read<std::uint16_t>()}, log.handlers(), options);
+    loop.connect({test::host(), server.read<std::uint16_t>()}, log.handlers(), options);
     until(loop, [&] { return log.established == 1; });
     // An idle peer that is alive stays.
     const Deadline longer = 500ms;

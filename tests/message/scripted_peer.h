@@ -9,6 +9,7 @@
 
 #include "message/greeting.h"
 #include "message/sides.h"
+#include "support/host.h"
 #include "weft/verbs.hpp"
 
 namespace weft::message::testing {
@@ -20,7 +21,7 @@ class ScriptedPeer {
 
   void connect(std::uint16_t port) {
     id_.emplace(events_);
-    id_->resolve_address({"127.0.0.1", port}, 10s);
+    id_->resolve_address({test::host(), port}, 10s);
     expect(RDMA_CM_EVENT_ADDR_RESOLVED);
     id_->resolve_route(10s);
     expect(RDMA_CM_EVENT_ROUTE_RESOLVED);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/host.h"
 #include "support/random.h"
 #include "weft/message.hpp"
 
@@ -94,14 +95,14 @@ struct Sides {
   Sides(const Limits& limits, std::function<void(Handlers&)> change_a,
         std::function<void(Handlers&)> change_b, const Options& options = {})
       : loop(std::make_unique<EventLoop>(limits)) {
-    listener.emplace(loop->listen({"127.0.0.1", 0}, [&, change_b](Request request) {
+    listener.emplace(loop->listen({test::host(), 0}, [&, change_b](Request request) {
       Handlers handlers = b_log.handlers();
       if (change_b) change_b(handlers);
       b = request.accept(std::move(handlers), options);
     }));
     Handlers handlers = a_log.handlers();
     if (change_a) change_a(handlers);
-    a = loop->connect({"127.0.0.1", listener->port()}, std::move(handlers), options);
+    a = loop->connect({test::host(), listener->port()}, std::move(handlers), options);
     wait([&] { return a_log.established == 1 && b_log.established == 1; });
   }
   void wait(const std::function<bool()>& done) { until(*loop, done); }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "stream/sides.h"
+#include "support/host.h"
 
 namespace weft::stream {
 namespace {
@@ -23,7 +24,7 @@ struct PlainListener {
   ~PlainListener() { close(fd); }
   PlainListener(const PlainListener&) = delete;
   PlainListener& operator=(const PlainListener&) = delete;
-  [[nodiscard]] Address name() const { return {"127.0.0.1", ntohs(address.sin_port)}; }
+  [[nodiscard]] Address name() const { return {test::host(), ntohs(address.sin_port)}; }
 
   int fd;
   sockaddr_in address{};
@@ -68,7 +69,7 @@ TEST(Adopting, WhoDoesNotSpeakStreamsIsHungUpOn) {
 }
 
 TEST(Adopting, AListenerWithAnAddressTakesNone) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   try {

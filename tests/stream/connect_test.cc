@@ -3,12 +3,13 @@
 
 #include "stream/greeting.h"
 #include "stream/sides.h"
+#include "support/host.h"
 
 namespace weft::stream {
 namespace {
 
 std::uint16_t closed_port() {
-  const Listener gone({"127.0.0.1", 0});
+  const Listener gone({test::host(), 0});
   return gone.port();
 }
 
@@ -16,7 +17,7 @@ std::uint16_t closed_port() {
 int error_of_connecting(const Listener& listener, const Options& options = {}) {
   try {
     Stream stream(options);
-    stream.connect({"127.0.0.1", listener.port()}, patience);
+    stream.connect({test::host(), listener.port()}, patience);
   } catch (const Error& error) {
     return error.error_number();
   }
@@ -24,20 +25,20 @@ int error_of_connecting(const Listener& listener, const Options& options = {}) {
 }
 
 TEST(Connecting, PrivateDataGoesBothWays) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   Stream active;
   const std::string longest(max_private_data_bytes(), 'p');
-  active.start_connecting({"127.0.0.1", listener.port()}, bytes_of(longest));
+  active.start_connecting({test::host(), listener.port()}, bytes_of(longest));
   auto request = listener.next(patience);
   ASSERT_TRUE(request);
   EXPECT_EQ(text_of(request->private_data()), longest);
-  EXPECT_EQ(request->peer_address().substr(0, 10), "127.0.0.1:");
+  EXPECT_EQ(request->peer_address().substr(0, test::host().size() + 1), test::host() + ":");
   auto passive = std::move(*request).accept(bytes_of("welcome"));
   ASSERT_TRUE(active.await_connected(patience));
   EXPECT_EQ(text_of(active.peer_private_data()), "welcome");
   EXPECT_EQ(text_of(passive.peer_private_data()), longest);
-  EXPECT_EQ(active.peer_address(), "127.0.0.1:" + std::to_string(listener.port()));
+  EXPECT_EQ(active.peer_address(), test::host() + ":" + std::to_string(listener.port()));
   EXPECT_EQ(active.local_address(), passive.peer_address());
 }
 
@@ -45,7 +46,7 @@ TEST(Connecting, TooMuchPrivateDataIsRefusedWithTheLimit) {
   const std::vector<std::byte> much(max_private_data_bytes() + 1);
   Stream stream;
   try {
-    stream.start_connecting({"127.0.0.1", 1}, much);
+    stream.start_connecting({test::host(), 1}, much);
     FAIL() << "taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EINVAL);
@@ -55,10 +56,10 @@ TEST(Connecting, TooMuchPrivateDataIsRefusedWithTheLimit) {
 }
 
 TEST(Connecting, ARejectionBringsItsPrivateData) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   Stream active;
-  active.start_connecting({"127.0.0.1", listener.port()});
+  active.start_connecting({test::host(), listener.port()});
   auto request = listener.next(patience);
   ASSERT_TRUE(request);
   std::move(*request).reject(bytes_of("not today"));
@@ -74,10 +75,10 @@ TEST(Connecting, ARejectionBringsItsPrivateData) {
 }
 
 TEST(Connecting, ARequestThatIsDroppedIsRejected) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   Stream active;
-  active.start_connecting({"127.0.0.1", listener.port()});
+  active.start_connecting({test::host(), listener.port()});
   EXPECT_TRUE(listener.next(patience));
   EXPECT_THROW((void)active.await_connected(patience), Refused);
 }
@@ -85,7 +86,7 @@ TEST(Connecting, ARequestThatIsDroppedIsRejected) {
 TEST(Connecting, NobodyListensThere) {
   Stream stream;
   try {
-    stream.connect({"127.0.0.1", closed_port()}, patience);
+    stream.connect({test::host(), closed_port()}, patience);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ECONNREFUSED);
@@ -93,11 +94,11 @@ TEST(Connecting, NobodyListensThere) {
 }
 
 TEST(Connecting, AnAttemptEndsAtItsDeadline) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();  // and nobody answers
   Stream stream;
   try {
-    stream.connect({"127.0.0.1", listener.port()}, 1ms);
+    stream.connect({test::host(), listener.port()}, 1ms);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ETIMEDOUT);
@@ -106,11 +107,11 @@ TEST(Connecting, AnAttemptEndsAtItsDeadline) {
 }
 
 TEST(Connecting, ALocalAddressCanBeChosen) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   Stream active;
   active.bind({"127.0.0.2", 0});
-  active.start_connecting({"127.0.0.1", listener.port()});
+  active.start_connecting({test::host(), listener.port()});
   auto passive = listener.accept(patience);
   ASSERT_TRUE(active.await_connected(patience));
   EXPECT_EQ(passive.peer_address().substr(0, 10), "127.0.0.2:");
@@ -121,7 +122,7 @@ TEST(Connecting, WithoutACommonVariantTheReasonIsSaid) {
   immediate.variant = Variant::immediate;
   Options plain;
   plain.variant = Variant::write_and_send;
-  Listener listener({"127.0.0.1", 0}, immediate);
+  Listener listener({test::host(), 0}, immediate);
   listener.listen();
   auto serving =
       std::async(std::launch::async, [&] { return listener.next(patience).has_value(); });
@@ -148,7 +149,7 @@ std::pair<rdma_cm_event_type, std::vector<std::byte>> ask(std::uint16_t port,
                                                           std::span<const std::byte> said) {
   const verbs::EventChannel events;
   const verbs::Id id(events);
-  id.resolve_address({"127.0.0.1", port}, 10s);
+  id.resolve_address({test::host(), port}, 10s);
   EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ADDR_RESOLVED);
   id.resolve_route(10s);
   EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -192,7 +193,7 @@ TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
       {changed(20, 255), Reason::malformed},  // a ring beyond all measure
       {changed(27, 200), Reason::malformed},  // private data that is not there
   };
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   auto serving = std::async(std::launch::async, [&] { return listener.next(patience); });
   for (const auto& [said, reason] : cases) {
@@ -205,17 +206,17 @@ TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
   }
   EXPECT_EQ(listener.refused(), cases.size());
   Stream welcome;
-  welcome.start_connecting({"127.0.0.1", listener.port()});
+  welcome.start_connecting({test::host(), listener.port()});
   EXPECT_TRUE(serving.get());
 }
 
 TEST(Connecting, AnAcceptanceThatIsNoneIsAnError) {
   const verbs::EventChannel events;
   const verbs::Id door(events);
-  door.bind({"127.0.0.1", 0});
+  door.bind({test::host(), 0});
   door.listen();
   Stream stream;
-  stream.start_connecting({"127.0.0.1", door.local_port()});
+  stream.start_connecting({test::host(), door.local_port()});
   auto event = events.next(patience);
   ASSERT_EQ(event->type(), RDMA_CM_EVENT_CONNECT_REQUEST);
   const verbs::Id id = event->take_request();
@@ -272,13 +273,13 @@ TEST(StreamOptions, OutOfRangeIsRefusedByName) {
 }
 
 TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {
-  Listener listener({"127.0.0.1", 0});
+  Listener listener({test::host(), 0});
   listener.listen();
   Options options;
   options.receive_queue = max_queue;
   Stream stream(options);
   try {
-    stream.connect({"127.0.0.1", listener.port()}, patience);
+    stream.connect({test::host(), listener.port()}, patience);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EINVAL);
@@ -287,10 +288,10 @@ TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {
   // The other side: whoever asked is told that it cannot be.
   Options many;
   many.send_queue = max_queue;
-  Listener greedy({"127.0.0.1", 0}, many);
+  Listener greedy({test::host(), 0}, many);
   greedy.listen();
   Stream asking;
-  asking.start_connecting({"127.0.0.1", greedy.port()});
+  asking.start_connecting({test::host(), greedy.port()});
   auto request = greedy.next(patience);
   ASSERT_TRUE(request);
   EXPECT_THROW((void)std::move(*request).accept(), Error);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "stream/sides.h"
+#include "support/host.h"
 
 namespace weft::stream {
 namespace {
@@ -116,7 +117,7 @@ bool converse(Stream& stream, int own, int other) {
 
 // How many of the two sides have heard everything.
 int conversation(const Options& options, bool towards_server, std::size_t cut_after) {
-  Listener listener({"127.0.0.1", 0}, options);
+  Listener listener({test::host(), 0}, options);
   listener.listen();
   const Cutter cutter(listener.port(), towards_server, cut_after);
   std::atomic<bool> given_up{false};
@@ -136,7 +137,7 @@ int conversation(const Options& options, bool towards_server, std::size_t cut_af
   });
   try {
     Stream stream(options);
-    stream.connect({"127.0.0.1", cutter.port()}, patience);
+    stream.connect({test::host(), cutter.port()}, patience);
     content += converse(stream, 1, 2);
   } catch (const Error&) {
     // Cut before there was a stream.

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/host.h"
 #include "support/random.h"
 #include "weft/stream.hpp"
 
@@ -47,7 +48,7 @@ void read_slowly(Stream& stream, std::size_t total) {
 
 int main(int count, char** words) {
   const std::string_view what = count > 1 ? words[1] : "";
-  weft::stream::Listener listener({"127.0.0.1", 0});
+  weft::stream::Listener listener({weft::test::host(), 0});
   listener.listen();
   std::printf("%u\n", listener.port());
   std::fflush(stdout);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "stream/sides.h"
+#include "support/host.h"
 #include "support/program.h"
 
 namespace weft::stream {
@@ -19,7 +20,7 @@ class Peer : public test::Program {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  [[nodiscard]] Address address() const { return {"127.0.0.1", port_}; }
+  [[nodiscard]] Address address() const { return {test::host(), port_}; }
 
  private:
   std::uint16_t port_;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/host.h"
 #include "support/random.h"
 #include "weft/stream.hpp"
 
@@ -29,9 +30,9 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 struct Sides {
   explicit Sides(const Options& options = {}) : Sides(options, options) {}
   Sides(const Options& of_active, const Options& of_passive)
-      : listener({"127.0.0.1", 0}, of_passive), active(of_active) {
+      : listener({test::host(), 0}, of_passive), active(of_active) {
     listener.listen();
-    active.start_connecting({"127.0.0.1", listener.port()});
+    active.start_connecting({test::host(), listener.port()});
     passive.emplace(listener.accept(patience));
     EXPECT_TRUE(active.await_connected(patience));
   }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "stream/sides.h"
+#include "support/host.h"
 
 namespace weft::stream {
 namespace {
@@ -66,12 +67,12 @@ TEST_P(Waiting, TheDescriptorTellsOfAReset) {
 }
 
 TEST_P(Waiting, ConnectingIsToldByTheDescriptor) {
-  Listener listener({"127.0.0.1", 0}, options());
+  Listener listener({test::host(), 0}, options());
   listener.listen();
   Stream active(options());
   const int fd = active.fd();
   EXPECT_FALSE(is_readable(fd));
-  active.start_connecting({"127.0.0.1", listener.port()});
+  active.start_connecting({test::host(), listener.port()});
   ASSERT_TRUE(becomes_readable(listener.fd()));
   auto passive = listener.accept(patience);
   EXPECT_TRUE(becomes_readable(fd));
@@ -107,14 +108,14 @@ TEST_P(Waiting, OneQueueServesManyStreams) {
   constexpr std::uint64_t many = 100;
   constexpr std::uint64_t door = 1000;
   EventQueue queue;
-  Listener listener({"127.0.0.1", 0}, options());
+  Listener listener({test::host(), 0}, options());
   listener.attach(&queue, door);
   std::vector<Stream> active;
   for (std::uint64_t i = 0; i < many; ++i) {
     active.emplace_back(options());
     active.back().attach(&queue, i);
     const std::string name = std::to_string(i);
-    active.back().start_connecting({"127.0.0.1", listener.port()}, bytes_of(name));
+    active.back().start_connecting({test::host(), listener.port()}, bytes_of(name));
   }
   std::map<std::string, Stream> passive;
   std::vector<bool> connected(many);
@@ -155,12 +156,12 @@ TEST(EventQueue, TellsOfAttemptsThatFail) {
   EventQueue queue;
   std::uint16_t port;
   {
-    const Listener gone({"127.0.0.1", 0});
+    const Listener gone({test::host(), 0});
     port = gone.port();
   }
   Stream stream;
   stream.attach(&queue, 5);
-  stream.start_connecting({"127.0.0.1", port});
+  stream.start_connecting({test::host(), port});
   const auto event = queue.next(patience);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->type, EventType::failed);

@@ -1,20 +1,12 @@
-// What the tests of the C++ layers run on: the device that WEFT_TEST_DEVICE names, which finds
-// itself under the address WEFT_TEST_ADDRESS. Without them the device that a program gets by
-// default, and loopback.
+// What the tests of the C++ layers run on: the device that WEFT_TEST_DEVICE names, else the device
+// that a program gets by default.
 #pragma once
 
-#include <cstdlib>
-#include <string>
-
+#include "support/host.h"
 #include "weft/verbs/context.hpp"
 #include "weft/verbs/device.hpp"
 
 namespace weft::test {
-
-inline std::string variable(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value ? value : otherwise;
-}
 
 [[nodiscard]] inline verbs::Context open_device() {
   return verbs::open_device(variable("WEFT_TEST_DEVICE", ""));
@@ -23,10 +15,6 @@ inline std::string variable(const char* name, const char* otherwise) {
 // Weft's own, or what stands in for it: then tests know what it has and what it is called.
 [[nodiscard]] inline bool own_device() {
   return variable("WEFT_TEST_DEVICE", "weft0") == "weft0";
-}
-
-[[nodiscard]] inline std::string host() {
-  return variable("WEFT_TEST_ADDRESS", "127.0.0.1");
 }
 
 }  // namespace weft::test
