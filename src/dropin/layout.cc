@@ -1,5 +1,6 @@
 // Programs were compiled against these layouts, of rdma-core 13 to 64; they hold on 64-bit Linux.
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 
 #include <cstddef>
@@ -8,20 +9,23 @@
 #if UINTPTR_MAX > UINT32_MAX
 namespace {
 
+// It depends on the processor: 40 bytes on most, 48 on arm64.
+constexpr std::size_t mutex_bytes = sizeof(pthread_mutex_t);
+
 static_assert(sizeof(ibv_device) == 664);
 static_assert(offsetof(ibv_device, name) == 24);
 static_assert(offsetof(ibv_device, dev_name) == 88);
 static_assert(offsetof(ibv_device, dev_path) == 152);
 static_assert(offsetof(ibv_device, ibdev_path) == 408);
 
-static_assert(sizeof(ibv_context) == 328);
+static_assert(sizeof(ibv_context) == 288 + mutex_bytes);
 static_assert(offsetof(ibv_context, ops) == 8);
 static_assert(sizeof(ibv_context_ops) == 256);
 static_assert(offsetof(ibv_context, cmd_fd) == 264);
 static_assert(offsetof(ibv_context, async_fd) == 268);
 static_assert(offsetof(ibv_context, num_comp_vectors) == 272);
 static_assert(offsetof(ibv_context, mutex) == 280);
-static_assert(offsetof(ibv_context, abi_compat) == 320);
+static_assert(offsetof(ibv_context, abi_compat) == 280 + mutex_bytes);
 // What is before the context grows; programs look backwards from it.
 static_assert(offsetof(verbs_context, sz) + sizeof(std::size_t) ==
               offsetof(verbs_context, context));
@@ -32,9 +36,9 @@ static_assert(sizeof(ibv_mr) == 48);
 static_assert(sizeof(ibv_mw) == 32);
 static_assert(sizeof(ibv_ah) == 24);
 static_assert(sizeof(ibv_comp_channel) == 16);
-static_assert(sizeof(ibv_cq) == 128);
-static_assert(sizeof(ibv_srq) == 128);
-static_assert(sizeof(ibv_qp) == 160);
+static_assert(sizeof(ibv_cq) == 88 + mutex_bytes);
+static_assert(sizeof(ibv_srq) == 88 + mutex_bytes);
+static_assert(sizeof(ibv_qp) == 120 + mutex_bytes);
 static_assert(sizeof(ibv_wc) == 48);
 static_assert(sizeof(ibv_send_wr) == 128);
 static_assert(sizeof(ibv_device_attr) == 232);
