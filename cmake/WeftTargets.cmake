@@ -1,6 +1,6 @@
 # weft_library(NAME SOURCES... [DEPS...]): one static library per layer, include root src/.
-# weft_test(NAME SOURCES... [DEPS...] [PORTABLE]): one GoogleTest program, its cases listed to
-# CTest. A portable one needs nothing of the machine but a processor, which may be emulated.
+# weft_test(NAME SOURCES... [DEPS...] [PORTABLE] [TIMEOUT_S N]): one GoogleTest program, its cases
+# listed to CTest. A portable one needs nothing of the machine but a processor, which may be emulated.
 
 function(weft_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
@@ -10,12 +10,15 @@ function(weft_library name)
 endfunction()
 
 function(weft_test name)
-  cmake_parse_arguments(ARG "PORTABLE" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PORTABLE" "TIMEOUT_S" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
                                         weft_options weft_test_options)
-  set(properties TIMEOUT 120)
+  if(NOT ARG_TIMEOUT_S)
+    set(ARG_TIMEOUT_S 120)
+  endif()
+  set(properties TIMEOUT ${ARG_TIMEOUT_S})
   if(CMAKE_CROSSCOMPILING)
     set(properties TIMEOUT 1800)  # emulated
   endif()

@@ -53,9 +53,10 @@ void serve(const char* name) {
   std::fflush(stdout);
   auto request = listener.next(60s);
   if (!request) throw std::runtime_error("nobody came");
-  std::uint64_t size = 0;  // comes with the request; one machine's byte order will do here
-  if (request->private_data().size() < sizeof size) throw std::runtime_error("no size was said");
-  std::memcpy(&size, request->private_data().data(), sizeof size);
+  std::uint64_t told = 0;  // comes with the request; one machine's byte order will do here
+  if (request->private_data().size() < sizeof told) throw std::runtime_error("no size was told");
+  std::memcpy(&told, request->private_data().data(), sizeof told);
+  const auto size = static_cast<std::size_t>(told);
   const auto content = request->allocate(std::max<std::size_t>(size, 1), Access::remote_write);
   const auto sum = request->allocate(sizeof(std::uint64_t));
   (void)request->post_receive(sum.slice(), 1);  // before accepting: it is there in time
@@ -68,16 +69,17 @@ void serve(const char* name) {
   std::ofstream file(name, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (!file.flush()) throw std::runtime_error("the file cannot be written");
-  std::printf("%llu bytes, verified\n", static_cast<unsigned long long>(size));
+  std::printf("%zu bytes, verified\n", size);
 }
 
 void send(const char* host, std::uint16_t port, const char* name) {
   std::ifstream file(name, std::ios::binary);
   if (!file) throw std::runtime_error("the file cannot be read");
   const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
-  const std::uint64_t size = text.size();
+  const std::size_t size = text.size();
+  const std::uint64_t tell = size;
   auto peer =
-      connect({host, port}, 10s, options(), {.private_data = std::as_bytes(std::span(&size, 1))});
+      connect({host, port}, 10s, options(), {.private_data = std::as_bytes(std::span(&tell, 1))});
   const auto told = peer.await_advertisement(10s);
   if (!told) throw std::runtime_error("the receiver has told of no memory");
   const auto content = peer.allocate(std::max<std::size_t>(size, 1));
@@ -96,7 +98,7 @@ void send(const char* host, std::uint16_t port, const char* name) {
       posted += part;
       ++under_way;
     }
-    done = next(peer, Queue::send).id;
+    done = static_cast<std::size_t>(next(peer, Queue::send).id);
     --under_way;
     show_progress(done, size);
   }

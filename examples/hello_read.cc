@@ -36,7 +36,7 @@ void read_from(const char* host, std::uint16_t port) {
   auto peer = connect({host, port}, 10s, options());
   const auto told = peer.await_advertisement(10s);
   if (!told) throw std::runtime_error("the peer has told of no memory");
-  const auto into = peer.allocate(told->buffer.size_bytes());
+  const auto into = peer.allocate(static_cast<std::size_t>(told->buffer.size_bytes()));
   if (peer.post_read(into.slice(), told->buffer, 0, /*id=*/1) != 0) {
     throw std::runtime_error("cannot post the read");
   }

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 constexpr auto patience = 500ms;  // what takes less needs no bar
 constexpr auto interval = 100ms;
-constexpr std::uint64_t columns = 40;
+constexpr std::size_t columns = 40;
 
 }  // namespace
 
@@ -32,7 +32,8 @@ void Progress::show(std::uint64_t done, std::uint64_t all) {
   const double seconds = std::chrono::duration<double>(now - begun_).count();
   std::string bar;
   if (all > 0) {
-    const std::uint64_t full = std::min(columns, done * columns / all);
+    const auto full =
+        static_cast<std::size_t>(std::min<std::uint64_t>(columns, done * columns / all));
     bar = fmt::format("[{}{}] {:3} % ", std::string(full, '#'), std::string(columns - full, ' '),
                       std::min<std::uint64_t>(100, done * 100 / all));
   }

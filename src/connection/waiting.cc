@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/duration.h"
 #include "provider/shared.h"
 #include "weft/error.hpp"
 
@@ -38,9 +39,8 @@ void Timer::set(std::chrono::nanoseconds from_now) {
     if (fd_ < 0) fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (fd_ < 0) throw Error(errno, "cannot make a timer");
   }
-  constexpr long ns_per_s = 1'000'000'000;
-  const long ns = std::max<long>(from_now.count(), 1);  // 0 would stop it
-  const itimerspec when{{}, {ns / ns_per_s, ns % ns_per_s}};
+  constexpr std::chrono::nanoseconds at_once{1};  // 0 would stop it
+  const itimerspec when{{}, timespec_of(std::max(from_now, at_once))};
   timerfd_settime(fd_, 0, &when, nullptr);
 }
 

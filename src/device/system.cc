@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+
+#include "base/duration.h"
 
 namespace weft::device::sys {
 namespace {
@@ -203,19 +206,17 @@ int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms) {
 
 int poll_readable(int fd, int timeout_ms) {
   pollfd entry{fd, POLLIN, 0};
-  timespec limit{timeout_ms / 1000, (timeout_ms % 1000) * 1'000'000L};
+  const timespec limit = timespec_of(std::chrono::milliseconds(timeout_ms));
   return static_cast<int>(
       call(SYS_ppoll, &entry, 1, timeout_ms < 0 ? nullptr : &limit, nullptr, 8));
 }
 
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask) {
   constexpr std::size_t mask_bytes = 8;
-  constexpr std::uint64_t ns_per_s = 1'000'000'000;
   timespec limit{};
   if (until_ns) {
     const std::uint64_t now = now_ns();
-    const std::uint64_t left = *until_ns > now ? *until_ns - now : 0;
-    limit = {static_cast<time_t>(left / ns_per_s), static_cast<long>(left % ns_per_s)};
+    limit = timespec_of(std::chrono::nanoseconds(*until_ns > now ? *until_ns - now : 0));
   }
   return static_cast<int>(call(SYS_ppoll, entries.data(), entries.size(),
                                until_ns ? &limit : nullptr, mask, mask_bytes));
@@ -226,7 +227,7 @@ void yield() {
 }
 
 void sleep_us(unsigned us) {
-  const timespec length{0, us * 1000L};
+  const timespec length = timespec_of(std::chrono::microseconds(us));
   call(SYS_nanosleep, &length, nullptr);
 }
 

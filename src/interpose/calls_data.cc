@@ -156,13 +156,13 @@ WEFT_INTERPOSED ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t a
 
 namespace {
 
-ssize_t send_file(Socket& socket, int from, off_t* at, size_t bytes) {
+ssize_t send_file(Socket& socket, int from, off64_t* at, size_t bytes) {
   std::array<char, 65536> piece;
   size_t done = 0;
   while (done < bytes) {
     const size_t most = std::min(piece.size(), bytes - done);
-    const off_t here = at ? *at + static_cast<off_t>(done) : lseek(from, 0, SEEK_CUR);
-    const ssize_t got = here < 0 ? -1 : pread(from, piece.data(), most, here);
+    const off64_t here = at ? *at + static_cast<off64_t>(done) : lseek64(from, 0, SEEK_CUR);
+    const ssize_t got = here < 0 ? -1 : pread64(from, piece.data(), most, here);
     if (got <= 0) {
       if (got < 0 && done == 0) return -1;
       break;
@@ -173,19 +173,26 @@ ssize_t send_file(Socket& socket, int from, off_t* at, size_t bytes) {
       break;
     }
     done += static_cast<size_t>(sent);
-    if (!at) lseek(from, here + sent, SEEK_SET);
+    if (!at) lseek64(from, here + sent, SEEK_SET);
     if (sent < got) break;
   }
-  if (at) *at += static_cast<off_t>(done);
+  if (at) *at += static_cast<off64_t>(done);
   return static_cast<ssize_t>(done);
 }
 
 }  // namespace
 
-WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
+WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
   return either(
       to, [&](Socket& socket) { return send_file(socket, from, at, bytes); },
-      [&] { return next::sendfile(to, from, at, bytes); });
+      [&] { return next::sendfile64(to, from, at, bytes); });
+}
+WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
+  if (!at) return sendfile64(to, from, nullptr, bytes);
+  off64_t place = *at;
+  const ssize_t done = sendfile64(to, from, &place, bytes);
+  *at = static_cast<off_t>(place);
+  return done;
 }
 
 // The kernel moves these bytes without asking anybody, so it has to have them.
@@ -202,9 +209,6 @@ WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_a
 
 // --- Other names, of programs compiled with checks or for large files ----------------------------
 
-WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
-  return sendfile(to, from, at, bytes);
-}
 WEFT_INTERPOSED ssize_t __read_chk(int fd, void* into, size_t bytes, size_t room) {
   if (bytes > room) std::abort();
   return read(fd, into, bytes);

@@ -6,10 +6,10 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 
+#include "base/duration.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
 #include "interpose/next.h"
@@ -39,9 +39,7 @@ class Until {
   // Null for ever; valid until the next call.
   const timespec* left() {
     if (!at_) return nullptr;
-    constexpr long ns_per_s = 1'000'000'000;
-    const auto ns = std::max(std::chrono::nanoseconds(*at_ - Clock::now()).count(), 0L);
-    left_ = {ns / ns_per_s, ns % ns_per_s};
+    left_ = weft::timespec_of(*at_ - Clock::now());
     return &left_;
   }
 

@@ -70,7 +70,7 @@ inline constinit Function<ssize_t(int, const void*, size_t, int, const sockaddr*
     sendto{"sendto"};
 inline constinit Function<ssize_t(int, const msghdr*, int)> sendmsg{"sendmsg"};
 inline constinit Function<int(int, mmsghdr*, unsigned, int)> sendmmsg{"sendmmsg"};
-inline constinit Function<ssize_t(int, int, off_t*, size_t)> sendfile{"sendfile"};
+inline constinit Function<ssize_t(int, int, off64_t*, size_t)> sendfile64{"sendfile64"};
 inline constinit Function<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)> splice{"splice"};
 inline constinit Function<int(int)> close{"close"};
 inline constinit Function<int(unsigned, unsigned, int)> close_range{"close_range"};

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/duration.h"
 #include "provider/embedded.h"
 
 namespace weft::provider {
@@ -28,7 +29,7 @@ const Table& shared_embedded() {
 }
 
 int wait(std::span<pollfd> entries, int timeout_ms) {
-  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
   return shared_embedded().wait(entries.data(), entries.size(), timeout_ms < 0 ? nullptr : &timeout,
                                 nullptr);
 }

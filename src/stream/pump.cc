@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/duration.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
@@ -192,9 +193,7 @@ int Pump::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigs
   timespec left{};
   if (until) {
     const Time now = time_of(Clock::now());
-    const Time ns = *until > now ? *until - now : 0;
-    constexpr Time ns_per_s = 1'000'000'000;
-    left = {static_cast<time_t>(ns / ns_per_s), static_cast<long>(ns % ns_per_s)};
+    left = timespec_of(std::chrono::nanoseconds(*until > now ? *until - now : 0));
   }
   const int ready = provider::shared_embedded().wait(entries.data(), entries.size(),
                                                      until ? &left : nullptr, mask);
@@ -206,7 +205,7 @@ int wait(std::span<pollfd> entries, int timeout_ms) {
   if (!pump) return provider::wait(entries, timeout_ms);
   const Lookout::Waiter waiter(pump->lookout());
   if (!waiter.leads()) return provider::wait(entries, timeout_ms);
-  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
   return pump->lead(entries, timeout_ms < 0 ? nullptr : &timeout, nullptr);
 }
 

@@ -1,0 +1,20 @@
+// Lengths of time as the C library takes them.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace weft {
+
+// None at all where the length is negative.
+[[nodiscard]] inline timespec timespec_of(std::chrono::nanoseconds length) {
+  const auto whole = std::max(length, std::chrono::nanoseconds(0));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(whole);
+  timespec made{};
+  made.tv_sec = static_cast<decltype(made.tv_sec)>(seconds.count());
+  made.tv_nsec = static_cast<decltype(made.tv_nsec)>((whole - seconds).count());
+  return made;
+}
+
+}  // namespace weft
