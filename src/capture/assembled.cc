@@ -35,7 +35,8 @@ Assembled Assembled::part(std::uint64_t begin, std::uint64_t end) const {
   Assembled part(Bytes(bytes_).subspan(to_size(begin), to_size(end - begin)));
   for (const FlawedRange& range : flaws_) {
     const auto from = std::max(range.begin, begin);
-    const auto to = std::min(range.end, end);
+    // Behind the last byte stands what is too long to be held.
+    const auto to = to_the_end ? range.end : std::min(range.end, end);
     if (from < to) part.mark({from - begin, to - begin, range.flaw});
   }
   part.open_end_ = open_end_ && to_the_end;

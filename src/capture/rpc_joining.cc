@@ -42,6 +42,16 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
+constexpr CallNumber nobodys_call = 0;  // its chunks are missing as a whole
+
+void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
+  ReplyChunks chunks = memory.reply_chunks(reply.lists, call);
+  reply.chunks = std::move(chunks.writes);
+  if (reply.procedure == RpcRdmaProcedure::nomsg && chunks.reply) {
+    reply.message = std::move(*chunks.reply);
+  }
+}
+
 }  // namespace
 
 void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage message,
@@ -164,9 +174,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   if (again) return;
   reply.reply = std::move(message);
   reply.reply->message = body;
-  if (reply.reply->lists.reply && reply.reply->procedure == RpcRdmaProcedure::nomsg) {
-    reply.reply->message.mark({0, length_of(*reply.reply->lists.reply), Flaw::missing});
-  }
+  take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), nobodys_call);
   decode_exchange(reply);
   sink_->on_rpc(reply);
 }
@@ -205,10 +213,8 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
   rpc.latency_ns = message.first.time_ns - rpc.call->first.time_ns;
   rpc.reply = std::move(message);
   RpcMessage& reply = *rpc.reply;
-  ReplyChunks chunks = memory.reply_chunks(reply.lists, call.number);
-  reply.chunks = std::move(chunks.writes);
-  reply.message =
-      reply.procedure == RpcRdmaProcedure::nomsg && chunks.reply ? std::move(*chunks.reply) : body;
+  reply.message = body;
+  take_chunks(reply, memory, call.number);
   const ExchangeFaults faults = decode_exchange(rpc);
   if (rpc.error) {
     report_.add(finding::rdma_error, rpc,

@@ -157,7 +157,8 @@ std::vector<ReadChunk> SegmentTable::read_chunks(const ChunkLists& lists, CallNu
       chunk = std::prev(chunks.end());
     }
     if (total > max_message_bytes) {
-      chunk->bytes = too_long(segment.target.length);
+      const auto& before = chunk->bytes.flaws();
+      chunk->bytes = too_long((before.empty() ? 0 : before[0].end) + segment.target.length);
     } else {
       chunk->bytes.append(take(segment.target, call));
     }

@@ -120,6 +120,16 @@ TEST(Assembled, CarriesFlawsThroughPartsAndJoins) {
   EXPECT_EQ(joined.part(30, 40).size(), 0U);
 }
 
+// What was too long to be held has a flaw and no bytes.
+TEST(Assembled, KeepsFlawsBehindItsBytes) {
+  Assembled long_one;
+  long_one.mark({0, 1'000, Flaw::dropped});
+  EXPECT_EQ(long_one.part(0, 0).flaws(), long_one.flaws());
+  Assembled all;
+  all.append(long_one.part(0, long_one.size()));
+  EXPECT_FALSE(all.whole());
+}
+
 TEST(Assembled, IsDescribed) {
   Assembled bytes(pattern(4));
   EXPECT_EQ(describe_flaws(bytes), "whole");

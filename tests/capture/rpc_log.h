@@ -1,12 +1,15 @@
 // Keeps what an RpcTracker tells.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "capture/traffic_script.h"
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 
@@ -31,6 +34,23 @@ struct RpcLog final : RpcSink {
   std::vector<Rpc> rpcs;
   std::vector<Finding> findings;
 };
+
+// Where something is missing, it is said where; the rest is as it was sent.
+inline void expect_never_silently_wrong(const Assembled& found, const Buffer& sent) {
+  if (found.whole()) {
+    EXPECT_EQ(found, Assembled(sent));
+    return;
+  }
+  ASSERT_TRUE(found.size() == sent.size() || found.open_end())
+      << describe_flaws(found) << " " << found.size() << " " << sent.size();
+  // What stands behind an end that is not the end stands elsewhere in truth.
+  if (found.open_end()) return;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (found.whole(i, i + 1)) {
+      ASSERT_EQ(found.bytes()[i], sent[i]) << "byte " << i;
+    }
+  }
+}
 
 // What the tracker makes of a script.
 inline RpcLog followed(const TrafficScript& script, const RpcLimits& limits = {}) {

@@ -127,23 +127,6 @@ TEST_P(ReadChunks, GiveTheCallBack) {
   }
 }
 
-// Where something is missing, it is said where; the rest is as it was sent.
-void expect_never_silently_wrong(const Assembled& found, const Buffer& sent) {
-  if (found.whole()) {
-    EXPECT_EQ(found, Assembled(sent));
-    return;
-  }
-  ASSERT_TRUE(found.size() == sent.size() || found.open_end())
-      << describe_flaws(found) << " " << found.size() << " " << sent.size();
-  // What stands behind an end that is not the end stands elsewhere in truth.
-  if (found.open_end()) return;
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    if (found.whole(i, i + 1)) {
-      ASSERT_EQ(found.bytes()[i], sent[i]) << "byte " << i;
-    }
-  }
-}
-
 TEST_P(ReadChunks, AreNeverSilentlyWrong) {
   const Chunked made = chunked_call(GetParam(), 30);
   for (std::size_t drop = 0; drop < made.script.events.size(); ++drop) {
@@ -208,6 +191,44 @@ TEST(RpcTracker, PutsLongCallsTogether) {
   EXPECT_EQ(log.rpcs[0].call->message, Assembled(whole));
   EXPECT_EQ(log.rpcs[0].program, program);
   EXPECT_EQ(log.findings.size(), 0U) << log.all();
+}
+
+// More than is put together, in a chunk that nobody has read either.
+TEST(RpcTracker, TooLongACallIsNotWhole) {
+  RdmaHeader header{.xid = xid, .procedure = RpcRdmaProcedure::nomsg};
+  header.lists.reads = {{0, {1, 0x4000'0000, 0}}, {0, {2, 0x4000'0000, 0}}};
+  TrafficScript script;
+  script.send(client, rdma_message({.xid = 1}, rpc_call(1, program, 1, 7)))
+      .send(server, rdma_message({.xid = 1}, rpc_reply(1)))
+      .send(client, rdma_message(header))
+      .send(server, rdma_message({.xid = xid}, rpc_reply(xid)));
+  const RpcLog log = followed(script);
+  ASSERT_EQ(log.rpcs.size(), 2U);
+  EXPECT_EQ(log.rpcs[1].call->message.flaws(),
+            (std::vector<FlawedRange>{{0, 0x8000'0000, Flaw::dropped}}));
+  EXPECT_EQ(log.count(finding::incomplete), 1U) << log.all();
+}
+
+// Its chunks were never registered: they are missing, as long as it says.
+TEST(RpcTracker, RepliesWithoutTheirCallLackTheirChunks) {
+  TrafficScript script;
+  RdmaHeader tells{.xid = 2};
+  tells.lists.writes = {{{7, 50, 0x1000}}};
+  RdmaHeader says{.xid = 3, .procedure = RpcRdmaProcedure::nomsg};
+  says.lists.reply = Chunk{{8, 60, 0x2000}};
+  script.send(client, rdma_message({.xid = 1}, rpc_call(1, program, 1, 7)))
+      .send(server, rdma_message({.xid = 1}, rpc_reply(1)))
+      .send(server, rdma_message(tells, rpc_reply(2)))
+      .send(server, rdma_message(says));
+  const RpcLog log = followed(script);
+  ASSERT_EQ(log.rpcs.size(), 3U);
+  const auto missing = [](std::uint64_t bytes) {
+    Assembled out;
+    out.append_flawed(bytes, Flaw::missing);
+    return out;
+  };
+  EXPECT_EQ(log.rpcs[1].reply->chunks, std::vector{missing(50)});
+  EXPECT_EQ(log.rpcs[2].reply->message, missing(60));
 }
 
 struct LongReply : testing::Test {

@@ -44,7 +44,8 @@ class WEFT_API Assembled {
   [[nodiscard]] const std::vector<FlawedRange>& flaws() const { return flaws_; }
   // Whether all of [begin, end) is as it was sent.
   [[nodiscard]] bool whole(std::uint64_t begin, std::uint64_t end) const;
-  // [begin, end), with the flaws in it, counted from `begin`. Beyond the end there is nothing.
+  // [begin, end), with the flaws in it, counted from `begin`. Beyond the last byte there is nothing
+  // but the flaws of what was too long to be held, which belong to a part that reaches the end.
   [[nodiscard]] Assembled part(std::uint64_t begin, std::uint64_t end) const;
 
   void append(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
