@@ -30,6 +30,7 @@ bool IwarpConnection::begins_anew(Bytes payload) {
 }
 
 void IwarpConnection::on_start(Side side, bool from_the_start) {
+  direction(side).from_the_start = from_the_start;
   direction(side).reader.start(from_the_start);
 }
 
@@ -83,6 +84,10 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
                                 .frames = frames_});
   shared_.established.emplace(connection_->id, this);
   decoder_.emplace(connection_->id, shared_.sink);
+  for (const Side side : {Side::a, Side::b}) {
+    const std::uint64_t lost = direction(side).lost_before;
+    if (lost > 0) decoder_->on_lost(side, first_, lost);
+  }
   return *connection_;
 }
 
@@ -136,7 +141,10 @@ void IwarpConnection::settle_depths() {
 
 void IwarpConnection::on_found(Side side, bool crc_good) {
   establish(Connection::Beginning::traffic);
-  decoder_->begin_in_mid_stream(side);
+  if (direction(side).from_the_start)
+    decoder_->begin_late(side);
+  else
+    decoder_->begin_in_mid_stream(side);
   if (!crc_good) return;
   connection_->crc = true;
   a_.reader.set_crc(MpaReader::Crc::on);

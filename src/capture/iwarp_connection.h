@@ -57,7 +57,10 @@ class IwarpConnection final : public TcpReader {
     void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
     void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
     void on_lost(const Stamp& stamp, std::uint64_t bytes) override {
-      if (connection_.decoder_) connection_.decoder_->on_lost(side_, stamp, bytes);
+      if (connection_.decoder_)
+        connection_.decoder_->on_lost(side_, stamp, bytes);
+      else
+        lost_before += bytes;
     }
     void on_violation(const Stamp& stamp, const Violation& violation) override {
       connection_.decoder_->on_violation(side_, stamp, violation);
@@ -67,6 +70,8 @@ class IwarpConnection final : public TcpReader {
     }
 
     MpaReader reader;
+    bool from_the_start = false;
+    std::uint64_t lost_before = 0;  // before the connection was known to be MPA
 
    private:
     IwarpConnection& connection_;

@@ -57,7 +57,7 @@ void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) 
 void MpaReader::drop_window(std::size_t bytes) {
   if (bytes == 0) return;
   const Stamp stamp = marks_.empty() ? Stamp{} : marks_.front().stamp;
-  if (ever_found_) events_.on_lost(stamp, bytes);
+  events_.on_lost(stamp, bytes);
   searched_in_vain_ += bytes;
   search_.skip(bytes);
   searched_bytes_ -= std::min(searched_bytes_, bytes);
@@ -88,13 +88,15 @@ void MpaReader::try_search(Occasion occasion) {
 std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
   if (settings_.markers == Markers::on && has_base_) return find_by_marker();
   FpduExpectation expected = events_.expectation();
-  if (settings_.markers == Markers::unknown) {
+  if (settings_.markers != Markers::off) {
     if (const auto marked = find_marked_fpdu(buffer_, expected)) {
       settings_.markers = Markers::on;
       has_base_ = true;
       base_ = buffer_position_ + marked->marker;
       return marked->start;
     }
+    // Where the next one stands nobody knows: taken for data, it would shift what is behind it.
+    if (settings_.markers == Markers::on) return std::nullopt;
     // Two small FPDUs look alike with markers and without.
     if (occasion != Occasion::end) expected.least_bytes = wire::marker_interval_bytes;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "wire/mpa.h"
 #include "wire/rdmap.h"
 #include "wire/terminate.h"
 
@@ -49,6 +50,13 @@ void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::si
   }
 }
 
+// Of the whole FPDU: so much of the stream says nothing.
+std::uint64_t present_bytes(const Fpdu& fpdu) {
+  std::uint64_t bytes = wire::fpdu_bytes(fpdu.ulpdu.size());
+  for (const MissingRange& range : fpdu.missing) bytes -= range.end - range.begin;
+  return bytes;
+}
+
 // RFC 5040 §4.1, RFC 7306 §4.
 std::uint32_t queue_of(RdmapOpcode opcode) {
   switch (opcode) {
@@ -71,8 +79,10 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
   const Bytes ulpdu = fpdu.ulpdu;
   const std::size_t header_end = wire::ddp_is_tagged(ulpdu[0]) ? wire::DdpTagged::header_bytes
                                                                : wire::DdpUntagged::header_bytes;
-  // Without its header, which was not captured, nothing can be said of it.
-  if (!fpdu.missing.empty() && fpdu.missing.front().begin < header_end) return;
+  // Without its header, which was not captured, nothing can be said of the rest either.
+  if (!fpdu.missing.empty() && fpdu.missing.front().begin < header_end) {
+    return on_lost(side, fpdu.stamp, present_bytes(fpdu));
+  }
   const auto control = std::to_integer<std::uint8_t>(ulpdu[1]);
   Segment segment{.origin = {.connection = connection_,
                              .side = side,
@@ -247,13 +257,14 @@ void RdmapDecoder::add_request(const Segment& segment, const RequestMatcher::Req
 
 void RdmapDecoder::unreadable_request(const Segment& segment, const wire::UntaggedView& view) {
   if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
-  add_request(segment, {.msn = view.msn(), .seen = false});
+  add_request(segment, {.frame = segment.origin.stamp.frame, .msn = view.msn(), .seen = false});
 }
 
 void RdmapDecoder::read_request(const Segment& segment, const wire::UntaggedView& view) {
   const auto request = wire::ReadRequest::parse(segment.payload);
   if (!request || !segment.whole()) return unreadable_request(segment, view);
-  add_request(segment, {.msn = view.msn(),
+  add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .msn = view.msn(),
                         .sink_stag = request->sink_stag,
                         .sink_offset = request->sink_offset,
                         .length_bytes = request->size_bytes,
@@ -274,7 +285,10 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
   AtomicKind kind = AtomicKind::other;
   if (request->opcode == wire::AtomicOpcode::fetch_add) kind = AtomicKind::fetch_add;
   if (request->opcode == wire::AtomicOpcode::compare_swap) kind = AtomicKind::compare_swap;
-  add_request(segment, {.msn = view.msn(), .atomic = true, .atomic_id = request->request_id});
+  add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .msn = view.msn(),
+                        .atomic = true,
+                        .atomic_id = request->request_id});
   sink_.on_atomic_request(segment.origin, {.request = view.msn(),
                                            .kind = kind,
                                            .key = request->stag,
@@ -286,7 +300,8 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
 // --- Answers -------------------------------------------------------------------------------------
 
 void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
-  const auto match = segment.peer.requests.match({.sink_stag = view.stag(),
+  const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
+                                                  .sink_stag = view.stag(),
                                                   .sink_offset = view.tagged_offset(),
                                                   .bytes = segment.payload.size(),
                                                   .last = segment.last});
@@ -314,7 +329,8 @@ void RdmapDecoder::atomic_answer(const Segment& segment) {
     if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
     return segment.peer.requests.on_answers_lost(segment.payload.size());
   }
-  const auto match = segment.peer.requests.match({.atomic = true, .atomic_id = answer->request_id});
+  const auto match = segment.peer.requests.match(
+      {.frame = segment.origin.stamp.frame, .atomic = true, .atomic_id = answer->request_id});
   if (match.unexpected) {
     report(segment, Violation::Kind::answer_without_request, answer->request_id);
   }

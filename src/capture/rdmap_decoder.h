@@ -24,7 +24,12 @@ class RdmapDecoder {
   // What the side has sent before is unknown.
   void begin_in_mid_stream(Side side) {
     half(side).requests.begin_in_mid_stream();
-    half(other(side)).requests.on_answers_lost(unknown_bytes);
+    half(other(side)).requests.begin_with_answers_unknown();
+  }
+  // FPDUs were found late in a stream that was seen from its start.
+  void begin_late(Side side) {
+    half(side).requests.begin_late();
+    half(other(side)).requests.begin_with_answers_late();
   }
   // How many requests of this side may be under way at a time.
   void set_depth(Side side, std::size_t depth) { half(side).requests.set_depth(depth); }
@@ -85,9 +90,6 @@ class RdmapDecoder {
               std::uint64_t expected = 0) {
     sink_.on_violation(segment.origin, {.kind = kind, .found = found, .expected = expected});
   }
-
-  // More than any stream has.
-  static constexpr std::uint64_t unknown_bytes = 1ULL << 62;
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
   [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }

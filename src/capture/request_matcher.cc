@@ -30,13 +30,19 @@ bool RequestMatcher::requests_may_be_missing() const {
 }
 
 bool RequestMatcher::on_request(const Request& request) {
-  const std::uint32_t skipped = last_msn_ != 0 ? request.msn - last_msn_ - 1 : 0;
+  // RFC 5041 §5.3: the first one is 1.
+  std::uint32_t skipped = request.msn - last_msn_ - 1;
+  const bool explained = skipped <= lost_requests_bytes_ / request_fpdu_bytes;
+  if (mid_stream_ && last_msn_ == 0 && !explained) skipped = 0;  // they came before the capture
   bool in_order = true;
-  if (skipped > lost_requests_bytes_ / request_fpdu_bytes) {
+  if (skipped > 0 && !explained) {
     in_order = lost_requests_bytes_ != 0;
     uncertain_ = true;
   } else {
-    for (std::uint64_t i = answered_unseen_; i < skipped; ++i) remember({.seen = false});
+    const std::uint64_t unanswered = skipped - std::min<std::uint64_t>(answered_unseen_, skipped);
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(unanswered, max_requests); ++i) {
+      remember({.seen = false});
+    }
   }
   answered_unseen_ = 0;
   lost_requests_bytes_ = 0;
@@ -102,8 +108,9 @@ RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& un
   Request& oldest = requests_.front();
   const bool next = !oldest.seen || oldest.atomic || oldest.length_bytes == 0 ||
                     answer.sink_offset - oldest.sink_offset == oldest.answered_bytes;
-  if (next && fits(oldest, answer)) return &oldest;
-  unexpected = !mid_stream_;
+  const bool young = too_young(oldest, answer);
+  if (next && fits(oldest, answer) && !young) return &oldest;
+  unexpected = !mid_stream_ && !young;
   uncertain_ = true;  // or one wrong answer would make all later ones wrong
   return nullptr;
 }
@@ -122,7 +129,7 @@ RequestMatcher::Request* RequestMatcher::after_loss(const Answer& answer) {
     skipped += unanswered_bytes(*request);
     if (!was_uncertain && skipped > lost_answers_bytes_) break;
   }
-  if (found == requests_.end()) return nullptr;
+  if (found == requests_.end() || too_young(*found, answer)) return nullptr;
   uncertain_ = false;
   requests_.erase(requests_.begin(), found);
   return &requests_.front();

@@ -6,7 +6,6 @@
 // the same sink again and again.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 
@@ -19,6 +18,7 @@ class RequestMatcher {
   static constexpr std::size_t max_requests = 1024;
 
   struct Request {
+    std::uint64_t frame = 0;
     std::uint32_t msn = 0;
     bool seen = true;  // false: a gap in the numbers says that there was one, and no more
     bool atomic = false;
@@ -31,6 +31,7 @@ class RequestMatcher {
     std::uint64_t answered_bytes = 0;
   };
   struct Answer {
+    std::uint64_t frame = 0;
     bool atomic = false;
     std::uint32_t atomic_id = 0;
     std::uint32_t sink_stag = 0;
@@ -44,8 +45,20 @@ class RequestMatcher {
     Request request;
   };
 
+  // The stream was seen from its start, but its FPDUs from somewhere in it on.
+  void begin_late() {
+    out_of_step_ = true;
+    lost_requests_bytes_ = unknown_bytes;
+  }
+  void begin_with_answers_late() { out_of_step_ = true; }
   // Earlier requests may be under way, of which nothing is known.
-  void begin_in_mid_stream() { mid_stream_ = true; }
+  void begin_in_mid_stream() { mid_stream_ = out_of_step_ = true; }
+  // What the other side has sent before is unknown. Until FPDUs are found in a stream it waits, and
+  // the other one goes on: an answer may be told behind requests that are younger.
+  void begin_with_answers_unknown() {
+    out_of_step_ = true;
+    lost_answers_bytes_ = unknown_bytes;
+  }
   // How many requests may be under way at a time, by the handshake; 0: unknown.
   void set_depth(std::size_t depth) { depth_ = depth; }
 
@@ -53,9 +66,7 @@ class RequestMatcher {
   bool on_request(const Request& request);
   // Bytes of the requester's stream, and of the other side's, that were not captured.
   void on_requests_lost(std::uint64_t bytes) { lost_requests_bytes_ += bytes; }
-  void on_answers_lost(std::uint64_t bytes) {
-    lost_answers_bytes_ = std::max(lost_answers_bytes_, lost_answers_bytes_ + bytes);
-  }
+  void on_answers_lost(std::uint64_t bytes) { lost_answers_bytes_ += bytes; }
 
   [[nodiscard]] Match match(const Answer& answer);
   [[nodiscard]] std::uint32_t last_msn() const { return last_msn_; }
@@ -63,7 +74,14 @@ class RequestMatcher {
   [[nodiscard]] bool uncertain() const { return uncertain_; }
 
  private:
+  // More than any stream has.
+  static constexpr std::uint64_t unknown_bytes = 1ULL << 62;
+
   [[nodiscard]] static bool fits(const Request& request, const Answer& answer);
+  // Then nobody knows whether the capture is out of order, or an earlier request is meant.
+  [[nodiscard]] bool too_young(const Request& request, const Answer& answer) const {
+    return out_of_step_ && request.seen && answer.frame < request.frame;
+  }
   [[nodiscard]] bool requests_may_be_missing() const;
   void remember(const Request& request);
   void look_for_shared_sinks(const Request& request);
@@ -78,6 +96,7 @@ class RequestMatcher {
   std::size_t depth_ = 0;
   bool uncertain_ = false;
   bool mid_stream_ = false;
+  bool out_of_step_ = false;
   bool sinks_shared_ = false;  // by requests that were under way together, with other sources
 };
 

@@ -3,78 +3,14 @@
 // doubled and shuffled.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <utility>
 #include <vector>
 
+#include "capture/iwarp_messages.h"
 #include "capture/made_capture.h"
 #include "capture/nfs_exchanges.h"
 
 namespace weft::capture::test {
 namespace {
-
-// Messages of both sides on a connection, in parts of `part_bytes`.
-class IwarpMessages {
- public:
-  IwarpMessages(IwarpTalk& talk, std::size_t part_bytes) : talk_(talk), part_bytes_(part_bytes) {}
-
-  void send(Side side, Bytes message) {
-    const std::uint32_t msn = ++of(side).sends;
-    parts(message, [&](std::size_t at, Bytes part, bool last) {
-      talk_.fpdu(side, weft::test::send(msn, part, {static_cast<std::uint32_t>(at), last}));
-    });
-    talk_.flush(side);
-  }
-  void write(Side side, std::uint32_t key, std::uint64_t address, Bytes bytes) {
-    parts(bytes, [&](std::size_t at, Bytes part, bool last) {
-      talk_.fpdu(side, weft::test::write(key, address + at, part, last));
-    });
-  }
-  // By two requests, which are both under way before the first is answered.
-  void read(Side side, std::uint32_t key, std::uint64_t address, Bytes bytes) {
-    const std::size_t half = bytes.size() / 2;
-    const std::array pieces{std::pair{std::size_t{0}, bytes.first(half)},
-                            std::pair{half, bytes.subspan(half)}};
-    for (const auto& [offset, piece] : pieces) {
-      talk_.fpdu(side,
-                 weft::test::read_request(++of(side).requests,
-                                          {.sink_stag = sink,
-                                           .sink_offset = sink_offset + offset,
-                                           .size_bytes = static_cast<std::uint32_t>(piece.size()),
-                                           .source_stag = key,
-                                           .source_offset = address + offset}));
-    }
-    talk_.flush(side);
-    for (const auto& [offset, piece] : pieces) {
-      parts(piece, [&, base = sink_offset + offset](std::size_t at, Bytes part, bool last) {
-        talk_.fpdu(other(side), weft::test::read_response(sink, base + at, part, last));
-      });
-    }
-    talk_.flush(other(side));
-  }
-
- private:
-  // The same for all Reads: one after the other they place their answers there.
-  static constexpr std::uint32_t sink = 0xA0B0C0D0;
-  static constexpr std::uint64_t sink_offset = 0x7000;
-  struct Numbers {
-    std::uint32_t sends = 0;
-    std::uint32_t requests = 0;
-  };
-  [[nodiscard]] Numbers& of(Side side) { return numbers_[side == Side::a ? 0 : 1]; }
-
-  void parts(Bytes bytes, const auto& tell) const {
-    for (std::size_t at = 0; at < bytes.size(); at += part_bytes_) {
-      const std::size_t size = std::min(part_bytes_, bytes.size() - at);
-      tell(at, bytes.subspan(at, size), at + size == bytes.size());
-    }
-  }
-
-  IwarpTalk& talk_;
-  std::size_t part_bytes_;
-  std::array<Numbers, 2> numbers_;
-};
 
 struct Form {
   MpaOptions mpa;
