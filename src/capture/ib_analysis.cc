@@ -150,6 +150,7 @@ void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
   const Origin origin{
       .connection = connection.id, .side = side, .stamp = segment.stamp, .position = segment.psn()};
   if (packet.ecn == congestion_experienced) sink_.on_congestion(origin, Congestion::marked);
+  if (const auto broken = broken_form(segment)) sink_.on_violation(origin, *broken);
   sink_.on_send(origin,
                 {.message = segment.psn(),
                  .kind = segment.headers.bth.solicited ? SendKind::solicited : SendKind::plain,

@@ -1,11 +1,13 @@
 #include "capture/ib_answers.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace weft::capture {
 namespace {
 
 constexpr std::uint64_t smallest_mtu_bytes = 256;
+constexpr std::uint64_t largest_mtu_bytes = 4096;
 // More packets than the longest message has with the smallest MTU cannot be; nor does it make sense
 // to keep an account of so many.
 constexpr std::uint64_t most_packets = (1ULL << 31) / smallest_mtu_bytes;
@@ -15,7 +17,22 @@ bool is_last(wire::IbOperation operation) {
          operation == wire::IbOperation::read_response_only;
 }
 
+bool is_first(wire::IbOperation operation) {
+  return operation == wire::IbOperation::read_response_first ||
+         operation == wire::IbOperation::read_response_only;
+}
+
 }  // namespace
+
+// §9.7.5.1.1 and §11.2.1: the MTUs that there are.
+bool IbPath::is_mtu(std::uint64_t bytes) {
+  return std::has_single_bit(bytes) && bytes >= smallest_mtu_bytes && bytes <= largest_mtu_bytes;
+}
+
+std::uint64_t IbPath::full_bytes(std::uint64_t found) const {
+  if (mtu_bytes != 0) return mtu_bytes;
+  return std::bit_ceil(std::clamp(found, smallest_mtu_bytes, largest_mtu_bytes));
+}
 
 std::optional<std::uint64_t> IbPath::packets_of(std::uint64_t bytes) const {
   if (bytes <= smallest_mtu_bytes) return 1;
@@ -59,8 +76,9 @@ IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
 }
 
 std::optional<std::uint32_t> IbAnswers::asked_again(std::uint32_t psn) {
-  const Open* open = find(psn);
+  Open* open = find(psn);
   if (!open) return {};
+  open->asked_again = true;
   blocked_since_ = 0;  // it will come again
   return open->request.psn;
 }
@@ -100,14 +118,10 @@ void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open
   const std::uint64_t size = segment.payload_wire_bytes;
   const bool last = is_last(segment.operation());
   if (last && open.packets == 0) open.packets = index + 1;
-  std::uint64_t offset = size * index;
-  if (last) offset = open.request.length - std::min(open.request.length, size);
-  const bool beyond = offset + size > open.request.length;
-  if (beyond || (last && index + 1 != open.packets)) {
-    return sink_.on_violation(origin, {.kind = Violation::Kind::answer_beyond_request,
-                                       .found = offset + size,
-                                       .expected = open.request.length});
+  if (const auto broken = broken_rule(segment, open, index)) {
+    return sink_.on_violation(origin, *broken);
   }
+  const std::uint64_t offset = last ? open.request.length - size : size * index;
   if (!extend(open, index)) return unknown(origin, segment);
   if (open.have[index]) return repeat(origin, segment);
   open.have[index] = true;
@@ -124,6 +138,28 @@ void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open
     pop_first();
     close_complete(origin);
   }
+}
+
+// §9.7.5.1.1: First, Middles and Last, or Only; all but the last as long as the path allows. Who
+// breaks that has bytes of which nobody knows where they belong.
+std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const Open& open,
+                                                std::uint64_t index) const {
+  const std::uint64_t size = segment.payload_wire_bytes;
+  const std::uint64_t length = open.request.length;
+  const bool first = is_first(segment.operation());
+  const bool last = is_last(segment.operation());
+  const std::uint64_t behind = last ? size : size * (index + 1);
+  if (behind > length) return Violation{Violation::Kind::answer_beyond_request, behind, length};
+  const bool may_begin_here = open.asked_again || requests_lost_;
+  const bool is_end = open.packets != 0 && index + 1 == open.packets;
+  if ((index == 0 ? !first : first && !may_begin_here) || (open.packets != 0 && last != is_end)) {
+    return Violation{Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0};
+  }
+  const std::uint64_t full = path_.full_bytes(size);
+  if (last && index != 0 && path_.mtu_bytes == 0) return {};  // how long the others are is unknown
+  const std::uint64_t expected = last ? length - std::min(length, index * full) : full;
+  if (size == expected) return {};
+  return Violation{Violation::Kind::wrong_length, size, expected};
 }
 
 bool IbAnswers::extend(Open& open, std::size_t index) {

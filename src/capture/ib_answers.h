@@ -20,8 +20,13 @@ struct IbPath {
 
   // The payload of a packet that is not the last one of its message.
   void learn(std::uint64_t full_packet_bytes) {
-    if (mtu_bytes == 0) mtu_bytes = static_cast<std::uint32_t>(full_packet_bytes);
+    if (mtu_bytes == 0 && is_mtu(full_packet_bytes)) {
+      mtu_bytes = static_cast<std::uint32_t>(full_packet_bytes);
+    }
   }
+  // What a packet should have had that is neither the last of its message nor as long as others.
+  [[nodiscard]] std::uint64_t full_bytes(std::uint64_t found) const;
+  [[nodiscard]] static bool is_mtu(std::uint64_t bytes);
   // How many packets so many bytes take; nothing where that is not known.
   [[nodiscard]] std::optional<std::uint64_t> packets_of(std::uint64_t bytes) const;
 };
@@ -51,6 +56,7 @@ class IbAnswers {
   // `may_come`: the request may not have been passed on yet. `was_passed`: requests up to there
   // were passed on, and none was lost.
   void add(const Origin& origin, const IbSegment& segment, bool may_come, bool was_passed);
+  void on_requests_lost() { requests_lost_ = true; }
   // To be called for each packet of the connection.
   void watch(const Origin& origin);
   void finish(const Origin& origin);
@@ -63,6 +69,7 @@ class IbAnswers {
     std::uint64_t have_packets = 0;
     std::size_t budgeted = 0;  // bytes of the budget
     bool complete = false;
+    bool asked_again = false;  // the rest of it: its answer has a First packet of its own
     Stamp completed{};
     std::uint64_t original = 0;
   };
@@ -77,6 +84,8 @@ class IbAnswers {
   [[nodiscard]] bool extend(Open& open, std::size_t index);
   void pop_first();
   void place(const Origin& origin, const IbSegment& segment, Open& open);
+  [[nodiscard]] std::optional<Violation> broken_rule(const IbSegment& segment, const Open& open,
+                                                     std::uint64_t index) const;
   void place_atomic(const Origin& origin, const IbSegment& segment, Open& open);
   void repeat(const Origin& origin, const IbSegment& segment);
   void unknown(const Origin& origin, const IbSegment& segment);
@@ -91,6 +100,7 @@ class IbAnswers {
   IbPath& path_;
   std::deque<Open> open_;
   std::deque<Early> early_;
+  bool requests_lost_ = false;       // one that asked again may be among them
   std::uint64_t now_ = 0;            // packets of the connection
   std::uint64_t blocked_since_ = 0;  // the first is not complete, a later one is; 0: not so
 };

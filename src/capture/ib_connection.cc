@@ -131,6 +131,7 @@ void IbConnection::process(Side side, const IbSegment& segment) {
                                      .found = segment.headers.bth.version,
                                      .expected = 0});
   }
+  if (const auto broken = broken_form(segment)) shared_.sink.on_violation(from, *broken);
   if (segment.is_answer())
     on_answer(from, segment);
   else

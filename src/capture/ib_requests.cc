@@ -81,6 +81,7 @@ void IbRequests::on_repeat(const IbSegment& segment) {
 
 void IbRequests::on_lost(const IbSegment& behind, std::uint64_t packets) {
   lost_any_ = true;
+  answers_.on_requests_lost();
   lost_before_ = packets;
   sink_.on_gap(origin(behind), {.packets = static_cast<std::uint32_t>(packets)});
 }
@@ -116,7 +117,8 @@ void IbRequests::check_full(const IbSegment& segment) {
   if (is_last(segment.operation())) return;
   path_.learn(segment.payload_wire_bytes);
   if (segment.payload_wire_bytes == path_.mtu_bytes) return;
-  violation(segment, Violation::Kind::wrong_length, segment.payload_wire_bytes, path_.mtu_bytes);
+  violation(segment, Violation::Kind::wrong_length, segment.payload_wire_bytes,
+            path_.full_bytes(segment.payload_wire_bytes));
 }
 
 // One lost packet before a Middle or a Last can only be of the same message: either a Middle, or

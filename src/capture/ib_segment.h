@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/bytes.h"
@@ -19,12 +20,31 @@ struct IbSegment {
   [[nodiscard]] std::uint32_t psn() const { return headers.bth.psn; }
   [[nodiscard]] wire::IbOperation operation() const { return headers.bth.opcode.operation; }
   [[nodiscard]] std::uint64_t missing_bytes() const { return payload_wire_bytes - payload.size(); }
+  [[nodiscard]] bool may_have_payload() const {
+    const auto kind = operation();
+    return kind != wire::IbOperation::read_request && kind != wire::IbOperation::acknowledge &&
+           kind != wire::IbOperation::atomic_acknowledge &&
+           kind != wire::IbOperation::compare_swap && kind != wire::IbOperation::fetch_add;
+  }
   // Sent by a responder: acknowledgements, and what was read.
   [[nodiscard]] bool is_answer() const {
     return operation() >= wire::IbOperation::read_response_first &&
            operation() <= wire::IbOperation::atomic_acknowledge;
   }
 };
+
+// §9.2.1, §9.4: whole words with the pad, and a payload only where the opcode has one.
+[[nodiscard]] inline std::optional<Violation> broken_form(const IbSegment& segment) {
+  constexpr std::uint64_t word_bytes = 4;
+  const std::uint64_t bytes = segment.payload_wire_bytes;
+  const std::uint64_t padded = bytes + segment.headers.bth.pad_bytes;
+  if (bytes > 0 && !segment.may_have_payload()) {
+    return Violation{Violation::Kind::wrong_length, bytes, 0};
+  }
+  if (padded % word_bytes == 0) return {};
+  return Violation{Violation::Kind::wrong_length, padded,
+                   (padded + word_bytes - 1) / word_bytes * word_bytes};
+}
 
 // Owns its payload.
 class HeldIbSegment {

@@ -165,6 +165,12 @@ void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& mem
   } else if (told.reply) {
     check.chunk("reply chunk", *asked.reply, *told.reply);
   }
+  // RFC 8166 §3.5.2: the reply is inline, and so the chunk was not used.
+  if (told.reply && rpc.reply->procedure != RpcRdmaProcedure::nomsg && length_of(*told.reply) > 0) {
+    report.add(
+        finding::reply_chunk_in_msg, rpc,
+        fmt::format("comes inline, but returns a reply chunk of {} bytes", length_of(*told.reply)));
+  }
 }
 
 void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,

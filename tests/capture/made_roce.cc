@@ -134,7 +134,8 @@ void RoceTalk::packet(Side side, wire::IbHeaders headers, Bytes payload) {
   if (headers.bth.destination_qp == 0) {
     headers.bth.destination_qp = side == Side::a ? options_.qp_b : options_.qp_a;
   }
-  headers.bth.pad_bytes = static_cast<std::uint8_t>((4 - payload.size() % 4) % 4);
+  const auto needed = static_cast<std::uint8_t>((4 - payload.size() % 4) % 4);
+  headers.bth.pad_bytes = pad_bytes_.value_or(needed);
   Content transport(headers.size());
   headers.emit(transport);
   transport.insert(transport.end(), payload.begin(), payload.end());

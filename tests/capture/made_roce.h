@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "capture/made_capture.h"
 #include "weft/capture/ib_packet.hpp"
@@ -53,6 +54,8 @@ class RoceTalk {
 
   // One packet, with all that its opcode needs in `headers`; queue pair, pad and ICRC are set here.
   void packet(Side side, wire::IbHeaders headers, Bytes payload = {});
+  // What the next packets have as their pad, whatever their payload needs.
+  void set_pad(std::uint8_t bytes) { pad_bytes_ = bytes; }
   // What the next packets have in the IP header: 3 is congestion experienced.
   void set_ecn(std::uint8_t ecn) { ecn_ = ecn; }
   [[nodiscard]] std::uint32_t next_psn(Side side) const { return side == Side::a ? a_ : b_; }
@@ -71,6 +74,7 @@ class RoceTalk {
   std::uint32_t b_;
   std::uint32_t datagrams_ = 0;
   std::uint8_t ecn_ = 0;
+  std::optional<std::uint8_t> pad_bytes_;
   bool acknowledges_ = true;
 };
 

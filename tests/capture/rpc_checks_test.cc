@@ -142,6 +142,12 @@ TEST_F(RpcChecks, NothingFollowsNomsg) {
   expect_only(finding::nomsg_with_message, {3, 5});
 }
 
+TEST_F(RpcChecks, MsgIsFollowedByAMessage) {
+  call.clear();
+  ask();
+  expect_only(finding::malformed_header, {3});
+}
+
 TEST_F(RpcChecks, PositionsAreMultiplesOfFour) {
   give_read_chunk({{1, 8, 0x1000}}, 2);
   call = joined(call, Buffer(4));
@@ -287,6 +293,13 @@ TEST_F(ReplyChecks, SegmentsHaveTheSameOffset) {
   (*tells.lists.reply)[0].offset = 0x3001;
   tell();
   expect_only(finding::segment_differs, {3, 4});
+}
+
+TEST_F(ReplyChecks, ReplyChunksOfMsgAreEmpty) {
+  (*tells.lists.reply)[0].length = 100;
+  script.write(server, 3, 0x3000, pattern(100));
+  tell();
+  expect_only(finding::reply_chunk_in_msg, {3, 5});
 }
 
 TEST_F(ReplyChecks, SegmentsAreNotLonger) {

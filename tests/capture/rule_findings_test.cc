@@ -7,6 +7,8 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "capture/made_capture.h"
@@ -131,6 +133,21 @@ void write(RoceTalk& talk, IbOperation operation, std::uint32_t psn, std::uint32
   talk.packet(Side::a, out, Content(bytes));
 }
 
+// The PSN of the request.
+std::uint32_t ask(RoceTalk& talk, std::uint32_t bytes, const Content& payload = {}) {
+  wire::IbHeaders asked = headers(IbOperation::read_request, talk.next_psn(Side::a));
+  asked.reth = {.address = 0x1000, .key = 7, .length_bytes = bytes};
+  talk.packet(Side::a, asked, payload);
+  return asked.bth.psn;
+}
+
+void answer(RoceTalk& talk, std::uint32_t psn,
+            const std::vector<std::pair<IbOperation, std::size_t>>& packets) {
+  for (const auto& [operation, bytes] : packets) {
+    talk.packet(Side::b, headers(operation, psn++), Content(bytes));
+  }
+}
+
 // The path MTU of the conversations here is 256.
 const Broken broken_roce[] = {
     {"DmaLengthOfOnly", "wrong-length", roce([](RoceTalk& talk) {
@@ -162,11 +179,66 @@ const Broken broken_roce[] = {
        write(talk, IbOperation::write_last, psn + 2, 600, 88);
      })},
     {"AnswerTooLong", "answer-beyond-request", roce([](RoceTalk& talk) {
-       wire::IbHeaders asked = headers(IbOperation::read_request, talk.next_psn(Side::a));
-       asked.reth = {.address = 0x1000, .key = 7, .length_bytes = 50};
-       talk.packet(Side::a, asked);
-       talk.packet(Side::b, headers(IbOperation::read_response_only, asked.bth.psn), Content(60));
+       answer(talk, ask(talk, 50), {{IbOperation::read_response_only, 60}});
      })},
+    {"AnswerTooShort", "wrong-length", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 50), {{IbOperation::read_response_only, 40}});
+     })},
+    {"AnswerWithAShortMiddle", "wrong-length", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 600),
+              {{IbOperation::read_response_first, 256},
+               {IbOperation::read_response_middle, 100},
+               {IbOperation::read_response_last, 88}});
+     })},
+    {"AnswerWithAShortLast", "wrong-length", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 600),
+              {{IbOperation::read_response_first, 256},
+               {IbOperation::read_response_middle, 256},
+               {IbOperation::read_response_last, 80}});
+     })},
+    {"AnswerWithoutFirst", "bad-header", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 512),
+              {{IbOperation::read_response_middle, 256}, {IbOperation::read_response_last, 256}});
+     })},
+    {"AnswerWithoutLast", "bad-header", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 512),
+              {{IbOperation::read_response_first, 256}, {IbOperation::read_response_middle, 256}});
+     })},
+    {"AnswerWithTwoFirsts", "bad-header", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 600),
+              {{IbOperation::read_response_first, 256},
+               {IbOperation::read_response_first, 256},
+               {IbOperation::read_response_last, 88}});
+     })},
+    {"AnswerThatEndsEarly", "bad-header", roce([](RoceTalk& talk) {
+       answer(talk, ask(talk, 600),
+              {{IbOperation::read_response_first, 256}, {IbOperation::read_response_last, 256}});
+     })},
+    {"RequestWithPayload", "wrong-length",
+     roce([](RoceTalk& talk) { (void)ask(talk, 50, Content(20)); })},
+    {"ShortFirstOfSend", "wrong-length", roce([](RoceTalk& talk) {
+       const std::uint32_t psn = talk.next_psn(Side::a);
+       talk.packet(Side::a, headers(IbOperation::send_first, psn), Content(254));
+       talk.packet(Side::a, headers(IbOperation::send_last, psn + 1), Content(20));
+     })},
+    {"SendFirstTwice", "bad-header", roce([](RoceTalk& talk) {
+       const std::uint32_t psn = talk.next_psn(Side::a);
+       talk.packet(Side::a, headers(IbOperation::send_first, psn), Content(256));
+       talk.packet(Side::a, headers(IbOperation::send_first, psn + 1), Content(256));
+     })},
+    {"Pad", "wrong-length", roce([](RoceTalk& talk) {
+       talk.set_pad(0);
+       talk.packet(Side::a, headers(IbOperation::send_only, talk.next_psn(Side::a)), Content(50));
+     })},
+    {"PadOfDatagram", "wrong-length",
+     [](MadeCapture& capture) {
+       RoceTalk talk(capture, {.transport = IbTransport::ud});
+       talk.set_pad(1);
+       wire::IbHeaders datagram;
+       datagram.bth.opcode = {IbTransport::ud, IbOperation::send_only};
+       datagram.deth = {.queue_key = 1, .source_qp = 0x11};
+       talk.packet(Side::a, datagram, Content(50));
+     }},
 };
 
 // --- All of them ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ inline constexpr std::string_view chunk_count = "rpc-reply-chunk-count";
 inline constexpr std::string_view segment_count = "rpc-reply-segment-count";
 inline constexpr std::string_view segment_differs = "rpc-reply-segment-differs";
 inline constexpr std::string_view segment_longer = "rpc-reply-segment-longer";
+inline constexpr std::string_view reply_chunk_in_msg = "rpc-reply-chunk-in-msg";
 inline constexpr std::string_view unused_chunk_written = "rpc-unused-chunk-written";
 inline constexpr std::string_view length_mismatch = "rpc-opaque-length";
 // Traffic to and from the memory of chunks
