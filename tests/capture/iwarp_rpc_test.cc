@@ -7,6 +7,7 @@
 
 #include "capture/iwarp_messages.h"
 #include "capture/made_capture.h"
+#include "capture/made_rpcs.h"
 #include "capture/nfs_exchanges.h"
 
 namespace weft::capture::test {

@@ -232,13 +232,23 @@ void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, std::si
   read(side, key, address, memory_bytes(key, address, bytes));
 }
 
-void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, Bytes rest) {
-  const std::uint64_t packets = packets_of(rest.size(), options_.mtu_bytes);
-  std::uint32_t psn = take_psns(side, packets);
+void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, Bytes answer) {
+  const auto bytes = static_cast<std::uint32_t>(answer.size());
+  const std::uint32_t psn = read_request(side, key, address, bytes);
+  read_answer(other(side), psn, answer);
+}
+
+std::uint32_t RoceTalk::read_request(Side side, std::uint32_t key, std::uint64_t address,
+                                     std::uint32_t bytes) {
+  const std::uint32_t psn = take_psns(side, packets_of(bytes, options_.mtu_bytes));
   auto request = headers(Operation::read_request, psn);
-  request.reth = {
-      .address = address, .key = key, .length_bytes = static_cast<std::uint32_t>(rest.size())};
+  request.reth = {.address = address, .key = key, .length_bytes = bytes};
   packet(side, request);
+  return psn;
+}
+
+void RoceTalk::read_answer(Side side, std::uint32_t psn, Bytes rest) {
+  const std::uint64_t packets = packets_of(rest.size(), options_.mtu_bytes);
   for (std::uint64_t i = 0; i < packets; ++i, psn = wire::psn_plus(psn, 1)) {
     const Operation operation = packets == 1       ? Operation::read_response_only
                                 : i == 0           ? Operation::read_response_first
@@ -247,7 +257,7 @@ void RoceTalk::read(Side side, std::uint32_t key, std::uint64_t address, Bytes r
     auto answer = headers(operation, psn);
     answer.aeth = wire::Aeth::ack(0);
     const std::size_t size = std::min(rest.size(), options_.mtu_bytes);
-    packet(other(side), answer, rest.first(size));
+    packet(side, answer, rest.first(size));
     rest = rest.subspan(size);
   }
 }

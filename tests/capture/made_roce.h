@@ -45,6 +45,10 @@ class RoceTalk {
   // The request and the other side's answer.
   void read(Side side, std::uint32_t key, std::uint64_t address, std::size_t bytes);
   void read(Side side, std::uint32_t key, std::uint64_t address, Bytes answer);
+  // Each for itself; the PSN names the request.
+  std::uint32_t read_request(Side side, std::uint32_t key, std::uint64_t address,
+                             std::uint32_t bytes);
+  void read_answer(Side side, std::uint32_t psn, Bytes answer);
   void fetch_add(Side side, std::uint32_t key, std::uint64_t address, std::uint64_t add,
                  std::uint64_t original);
   // Whether each request is followed by its acknowledgement, as it is at first.

@@ -97,13 +97,4 @@ class NfsExchanges {
   Buffer read = weft::test::pattern(read_bytes, 2);
 };
 
-// What an RpcTracker makes of a capture.
-inline RpcLog followed(const MadeCapture& capture) {
-  RpcLog log;
-  RpcTracker tracker(log);
-  analyse(capture, &tracker);
-  tracker.finish();
-  return log;
-}
-
 }  // namespace weft::capture::test

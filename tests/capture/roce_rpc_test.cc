@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "capture/made_roce.h"
+#include "capture/made_rpcs.h"
 #include "capture/nfs_exchanges.h"
 
 namespace weft::capture::test {

@@ -10,7 +10,9 @@
 
 #include "capture/iwarp_messages.h"
 #include "capture/made_roce.h"
-#include "capture/nfs_exchanges.h"
+#include "capture/made_rpcs.h"
+#include "capture/rpc_builder.h"
+#include "support/random.h"
 
 namespace weft::capture::test {
 namespace {
