@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -90,6 +91,9 @@ capture::Selection selection_of(const DissectOptions& options) {
   }
   selection.from_ns = parse_seconds(time.substr(0, dots));
   selection.to_ns = parse_seconds(time.substr(dots + 2));
+  if (selection.from_ns && selection.to_ns && *selection.to_ns < *selection.from_ns) {
+    throw WrongOption(fmt::format("--time: '{}' ends before it begins", time));
+  }
   return selection;
 }
 
@@ -97,6 +101,9 @@ void check_combination(const DissectOptions& options) {
   if (options.files.empty() && options.live.empty()) throw WrongOption("which file?");
   if (!options.files.empty() && !options.live.empty()) {
     throw WrongOption("--live and files exclude each other");
+  }
+  if (options.separate && !options.live.empty()) {
+    throw WrongOption("--live is one trace: not with --separate");
   }
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
@@ -150,8 +157,13 @@ class OutputClosed : public std::runtime_error {
   OutputClosed() : std::runtime_error("standard output is closed") {}
 };
 
+[[noreturn]] void fail_output() {
+  if (errno == EPIPE) throw OutputClosed();
+  throw std::system_error(errno, std::system_category(), "cannot write standard output");
+}
+
 void write_out(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw OutputClosed();
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
 }
 
 std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
@@ -180,7 +192,7 @@ void read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
     }
     if (!endless || !source.problem().empty()) return;
     report.flush();
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) fail_output();
     wait_for(source);
   }
 }
@@ -254,7 +266,7 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   analysis.finish();
   output.finish();
   if (html) html->close();
-  if (std::fflush(stdout) != 0) throw OutputClosed();
+  if (std::fflush(stdout) != 0) fail_output();
   if (!source->leftover().empty()) say(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {
     say_error(fmt::format("{}: {}", name, source->problem()));
@@ -271,31 +283,40 @@ void keep_memory() {
   mallopt(M_TRIM_THRESHOLD, 4 * large_bytes);
 }
 
-}  // namespace
-
-int dissect(const DissectOptions& options) {
+// Says what went wrong, and returns the exit status.
+int guarded(const std::function<int()>& work) {
   try {
-    keep_memory();
-    check_combination(options);
-    const capture::Selection selection = selection_of(options);
-    const StopOnSignal stop_on_signal;
-    std::signal(SIGPIPE, SIG_IGN);
-    if (!options.separate) return dissect_one(options, selection, options.files);
-    int worst = all_well;
-    for (const std::string& file : options.files) {
-      if (stop_asked) break;
-      worst = std::max(worst, dissect_one(options, selection, {file}));
-    }
-    return worst;
+    return work();
   } catch (const OutputClosed&) {
+    stop_asked = true;  // nobody wants to know of the other files either
     return all_well;
   } catch (const WrongOption& error) {
     say_error(fmt::format("dissect: {}", error.what()));
-    return unusable;
   } catch (const std::exception& error) {
     say_error(error.what());
-    return unusable;
   }
+  return unusable;
+}
+
+int dissect_all(const DissectOptions& options) {
+  keep_memory();
+  check_combination(options);
+  const capture::Selection selection = selection_of(options);
+  const StopOnSignal stop_on_signal;
+  std::signal(SIGPIPE, SIG_IGN);
+  if (!options.separate) return dissect_one(options, selection, options.files);
+  int worst = all_well;
+  for (const std::string& file : options.files) {
+    if (stop_asked) break;
+    worst = std::max(worst, guarded([&] { return dissect_one(options, selection, {file}); }));
+  }
+  return worst;
+}
+
+}  // namespace
+
+int dissect(const DissectOptions& options) {
+  return guarded([&options] { return dissect_all(options); });
 }
 
 }  // namespace weft::cli

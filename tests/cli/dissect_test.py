@@ -6,6 +6,7 @@ stored beside them, and the NFS files that it extracts with what the programs wr
 stores what it prints now: read the difference, then commit.
 """
 
+import contextlib
 import csv
 import difflib
 import gzip
@@ -110,6 +111,29 @@ class ExitStatus(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("not empty", done.stderr)
 
+    def test_is_2_where_options_contradict_one_another(self):
+        for options in (("--time", "5..1", "rxe_rping.pcap.zst"), ("--live", "lo", "--separate")):
+            done = dissect(*options)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertIn(options[0], done.stderr)
+
+    def test_is_2_where_the_output_cannot_be_written(self):
+        for options in ((), ("--json", "--operations")):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([libraries.WEFT, "dissect", *options, "rxe_rping.pcap.zst"],
+                                      stdout=full, stderr=subprocess.PIPE, cwd=CAPTURES, timeout=60,
+                                      check=False)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertIn(b"No space left", done.stderr)
+
+    def test_who_has_read_enough_is_no_failure(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "wb") as closed:
+            done = subprocess.run([libraries.WEFT, "dissect", "rxe_rping.pcap.zst"], stdout=closed,
+                                  stderr=subprocess.PIPE, cwd=CAPTURES, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
 
 class Files(unittest.TestCase):
     """What may be given, and what comes of it."""
@@ -161,6 +185,32 @@ class Files(unittest.TestCase):
         name = self.folder / "x.pcap"
         name.write_bytes(self.whole)
         self.assertEqual(self.operations("--separate", name, name), 2 * self.wanted)
+
+    def test_one_that_cannot_be_read_does_not_keep_the_others(self):
+        name = self.folder / "x.pcap"
+        name.write_bytes(self.whole)
+        done = dissect("--json", "--operations", "--separate", "no-such-file", name)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, self.wanted)
+        self.assertIn("no-such-file", done.stderr)
+
+    def test_a_bar_shows_how_far_a_long_file_is(self):
+        """On a terminal, where it takes longer than a moment: as much as comes until it is shown."""
+        terminal, stderr = os.openpty()
+        with subprocess.Popen([libraries.WEFT, "dissect", "-"], stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=stderr) as weft:
+            os.close(stderr)
+            os.set_blocking(terminal, False)
+            shown = b""
+            weft.stdin.write(self.whole)
+            while b"MB/s" not in shown:
+                weft.stdin.write(self.whole[24:])
+                with contextlib.suppress(BlockingIOError):
+                    shown += os.read(terminal, 4096)
+            weft.stdin.close()
+            weft.wait()
+        os.close(terminal)
+        self.assertRegex(shown, rb"\d+ MB, \d+ MB/s")
 
     def test_what_is_cut_is_said(self):
         name = self.folder / "cut.pcap"
