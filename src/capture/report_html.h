@@ -15,7 +15,6 @@
 #include "capture/page_exchanges.h"
 #include "capture/report.h"
 #include "capture/thinned_list.h"
-#include "capture/time_series.h"
 
 namespace weft::capture {
 

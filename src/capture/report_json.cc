@@ -1,5 +1,6 @@
 // JSON lines: docs/dissect.md describes them, and they stay as they are; what is new is added.
 #include <string>
+#include <utility>
 
 #include "capture/json_line.h"
 #include "capture/report.h"
@@ -81,6 +82,7 @@ void add_kind(JsonLine& line, Side side, Operation::Kind kind, const KindStatist
 
 void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.object(name).number("repeated_bytes", side.repeated_bytes).number("repeats", side.repeats);
+  line.number("repeated_ns", side.repeating.lost_ns());
   line.number("lost_bytes", side.lost_bytes).number("lost_packets", side.lost_packets);
   line.number("gaps", side.gaps).number("refusals", side.refusals);
   line.number("receiver_not_ready", side.receiver_not_ready);
@@ -92,6 +94,23 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
     if (side.violations[i] > 0) line.number(violation_names[i], side.violations[i]);
   }
   line.close().close();
+}
+
+// Both sides on the same intervals.
+void add_throughput(JsonLine& line, const ConnectionStatistics& statistics) {
+  if (!statistics.carried_from_ns) return;
+  auto a = statistics.a.carried;
+  auto b = statistics.b.carried;
+  a.widen_to(b.width_ns());
+  b.widen_to(a.width_ns());
+  line.object("throughput").number("from_ns", *statistics.carried_from_ns);
+  line.number("interval_ns", a.width_ns());
+  for (const auto& [name, series] : {std::pair{"a_bytes", &a}, std::pair{"b_bytes", &b}}) {
+    line.array(name);
+    for (std::size_t i = 0; i < series->size(); ++i) line.item((*series)[i]);
+    line.close(']');
+  }
+  line.close();
 }
 
 void add_counts(JsonLine& line, const RpcCounts& counts) {
@@ -130,6 +149,7 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
     }
   }
   line.close(']');
+  add_throughput(line, statistics);
   add_side(line, "side_a", statistics.a);
   add_side(line, "side_b", statistics.b);
   if (results.rpcs.recognised(connection.id)) {

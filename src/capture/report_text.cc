@@ -53,6 +53,7 @@ class TextReport final : public Report {
   void rpcs(const RpcCounts& counts);
   void handshake(const Connection& connection);
   void kinds(const ConnectionStatistics& statistics);
+  void throughput(Side side, const SideStatistics& statistics);
   void troubles(Side side, const SideStatistics& statistics, const Analysis& analysis);
   [[nodiscard]] std::string bold(std::string_view text) const {
     return options().colours ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
@@ -229,11 +230,32 @@ void TextReport::kinds(const ConnectionStatistics& statistics) {
   }
 }
 
+void TextReport::throughput(Side side, const SideStatistics& statistics) {
+  const auto& series = statistics.carried;
+  std::uint64_t bytes = 0;
+  std::uint64_t most_bytes = 0;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    bytes += series[i];
+    most_bytes = std::max(most_bytes, series[i]);
+  }
+  if (bytes == 0 || series.size() < 2) return;
+  const auto per_second = [](std::uint64_t amount, std::uint64_t time_ns) {
+    constexpr double second_ns = 1e9;
+    const double rate = static_cast<double>(amount) * second_ns / static_cast<double>(time_ns);
+    return bytes_text(static_cast<std::uint64_t>(rate));
+  };
+  print("    {} {}/s on average, {}/s in the best {}\n", arrow_of(side),
+        per_second(bytes, series.width_ns() * series.size()),
+        per_second(most_bytes, series.width_ns()),
+        duration_text(static_cast<std::int64_t>(series.width_ns())));
+}
+
 void TextReport::troubles(Side side, const SideStatistics& statistics, const Analysis& analysis) {
   const char* arrow = arrow_of(side);
   if (statistics.repeats > 0) {
-    print("    {} {} sent again, in {}\n", arrow, bytes_text(statistics.repeated_bytes),
-          count_text(statistics.repeats, "packet"));
+    print("    {} {} sent again, in {}, {} lost at most\n", arrow,
+          bytes_text(statistics.repeated_bytes), count_text(statistics.repeats, "packet"),
+          duration_text(static_cast<std::int64_t>(statistics.repeating.lost_ns())));
   }
   if (statistics.lost_bytes > 0) {
     print("    {} {} not captured, or not to be understood without it, in {}\n", arrow,
@@ -292,6 +314,7 @@ void TextReport::connection(const Connection& connection, const Results& results
         seconds_text(connection.last.time_ns - origin));
   handshake(connection);
   kinds(statistics);
+  for (const Side side : {Side::a, Side::b}) throughput(side, statistics.of(side));
   if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
   if (const UpperTraffic* upper = results.upper.of(connection.id)) {
     print("    {}:", to_string(upper->protocol));

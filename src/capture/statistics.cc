@@ -28,6 +28,16 @@ void Statistics::on_operation(const Operation& operation) {
   if (const std::int64_t latency = operation.latency_ns(); latency >= 0) kind.latency.add(latency);
 }
 
+void Statistics::carried(const Origin& origin, std::uint64_t bytes) {
+  ConnectionStatistics& connection = connections_.get(origin.connection);
+  SideStatistics& own = connection.of(origin.side);
+  const std::int64_t time_ns = origin.stamp.time_ns;
+  own.repeating.something_new(time_ns);
+  if (bytes == 0) return;
+  if (!connection.carried_from_ns) connection.carried_from_ns = time_ns;
+  own.carried.add(time_ns - *connection.carried_from_ns, bytes);
+}
+
 void Statistics::on_refusal(const Origin& origin, const Refusal& refusal) {
   auto& own = side(origin.connection, origin.side);
   if (refusal.kind == Refusal::Kind::receiver_not_ready) {
@@ -48,6 +58,7 @@ void Statistics::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
   auto& own = side(origin.connection, origin.side);
   ++own.repeats;
   own.repeated_bytes += wire_bytes;
+  own.repeating.repeat(origin.stamp.time_ns);
 }
 
 void Statistics::on_gap(const Origin& origin, const Gap& gap) {

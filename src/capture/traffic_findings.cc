@@ -102,7 +102,9 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
 // --- Counted -------------------------------------------------------------------------------------
 
 void TrafficFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
-  half(origin.connection, origin.side).repeats.add(origin.stamp, wire_bytes);
+  Half& own = half(origin.connection, origin.side);
+  own.repeats.add(origin.stamp, wire_bytes);
+  own.repeating.repeat(origin.stamp.time_ns);
 }
 
 void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
@@ -148,8 +150,9 @@ void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) 
   if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
   if (half.repeats.count > 0) {
     tell(finding::repeated, connection, half.repeats.stamps,
-         fmt::format("{} sent {} again, in {}.", name, bytes_text(half.repeats.amount),
-                     count_text(half.repeats.count, "packet")));
+         fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
+                     bytes_text(half.repeats.amount), count_text(half.repeats.count, "packet"),
+                     duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))));
   }
   if (half.gaps.count > 0) {
     tell(finding::not_captured, connection, half.gaps.stamps,

@@ -85,7 +85,11 @@ TEST_F(TrafficFindingsTest, NotReadyTellsTimersAndWhatTheyCost) {
 TEST_F(TrafficFindingsTest, Repeated) {
   talk.send(Side::a, 10);
   again(last_frame() - 1);
+  capture.back().time_ns += 5'000'000;
   expect_only(finding::repeated, {last_frame()});
+  EXPECT_NE(only().sentence.find("10 B again, in 1 packet, which cost 5.00 ms at most"),
+            std::string::npos)
+      << only().sentence;
 }
 
 TEST_F(TrafficFindingsTest, SequenceError) {

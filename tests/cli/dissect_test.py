@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import struct
@@ -65,6 +66,18 @@ def store(path, text):
     path.write_bytes(gzip.compress(data, 9, mtime=0) if path.suffix == ".gz" else data)
 
 
+def fields_of(value):
+    """The names in a JSON value: but not those that are counted, of which there are many."""
+    if isinstance(value, list):
+        for one in value:
+            yield from fields_of(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield name
+            if name not in ("violations", "messages"):
+                yield from fields_of(one)
+
+
 class Golden(unittest.TestCase):
     maxDiff = None
 
@@ -86,6 +99,13 @@ class Golden(unittest.TestCase):
         lines = list(difflib.unified_diff(before.splitlines(), done.stdout.splitlines(),
                                           str(path.name), "now", lineterm="", n=0))
         self.fail("\n".join(lines[:40]))
+
+    def test_every_field_is_documented(self):
+        page = (TESTS.parent / "docs" / "dissect.md").read_text()
+        documented = set(re.findall(r"`([a-z0-9_]+)`", page))
+        for path in sorted(GOLDEN.glob("*.json*")):
+            for line in stored(path).splitlines():
+                self.assertLessEqual(set(fields_of(json.loads(line))), documented, path.name)
 
     def test_json_is_json_with_a_type_in_each_line(self):
         for capture in captures():

@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/histogram.hpp"
 #include "weft/capture/operation.hpp"
+#include "weft/capture/repeat_clock.hpp"
+#include "weft/capture/time_series.hpp"
 #include "weft/capture/traffic.hpp"
 #include "weft/export.hpp"
 
@@ -27,6 +30,8 @@ struct WEFT_API SideStatistics {
   std::array<KindStatistics, operation_kinds> kinds;
   std::uint64_t repeated_bytes = 0;  // on the wire
   std::uint64_t repeats = 0;
+  RepeatClock repeating;           // what they cost
+  TimeSeriesOf<64> carried;        // bytes of messages that it sent, from carried_from_ns on
   std::uint64_t lost_bytes = 0;    // not captured, or not to be understood because of that
   std::uint64_t lost_packets = 0;  // InfiniBand
   std::uint64_t gaps = 0;
@@ -46,6 +51,7 @@ struct WEFT_API SideStatistics {
 struct ConnectionStatistics {
   SideStatistics a;
   SideStatistics b;
+  std::optional<std::int64_t> carried_from_ns;  // when the first message began
 
   [[nodiscard]] SideStatistics& of(Side side) { return side == Side::a ? a : b; }
   [[nodiscard]] const SideStatistics& of(Side side) const { return side == Side::a ? a : b; }
@@ -54,6 +60,21 @@ struct ConnectionStatistics {
 class WEFT_API Statistics final : public TrafficSink, public OperationSink {
  public:
   void on_operation(const Operation& operation) override;
+  void on_send(const Origin& origin, const SendPart& part) override {
+    carried(origin, part.bytes.size() + part.missing_bytes);
+  }
+  void on_write(const Origin& origin, const WritePart& part) override {
+    carried(origin, part.bytes.size() + part.missing_bytes);
+  }
+  void on_read_part(const Origin& origin, const ReadPart& part) override {
+    carried(origin, part.bytes.size() + part.missing_bytes);
+  }
+  void on_read_request(const Origin& origin, const ReadRequest& request) override {
+    if (!request.repeated) carried(origin, 0);
+  }
+  void on_atomic_request(const Origin& origin, const AtomicRequest& /*request*/) override {
+    carried(origin, 0);
+  }
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
@@ -67,6 +88,7 @@ class WEFT_API Statistics final : public TrafficSink, public OperationSink {
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
 
  private:
+  void carried(const Origin& origin, std::uint64_t bytes);
   [[nodiscard]] SideStatistics& side(ConnectionId connection, Side side);
 
   ConnectionMap<ConnectionStatistics> connections_;

@@ -7,9 +7,10 @@
 
 namespace weft::capture {
 
-class TimeSeries {
+template <std::size_t Buckets>
+class TimeSeriesOf {
  public:
-  static constexpr std::size_t max_buckets = 256;
+  static constexpr std::size_t max_buckets = Buckets;
 
   // `time_ns`: since the beginning of the series; what is earlier counts for the beginning.
   void add(std::int64_t time_ns, std::uint64_t amount) {
@@ -41,5 +42,7 @@ class TimeSeries {
   std::size_t size_ = 0;  // buckets up to the last one in use
   std::uint64_t width_ns_ = 1024;
 };
+
+using TimeSeries = TimeSeriesOf<256>;
 
 }  // namespace weft::capture

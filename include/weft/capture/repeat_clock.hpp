@@ -1,0 +1,28 @@
+// The time that repeating costs a sender.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace weft::capture {
+
+// Who sends again has not been told that it arrived: from the last packet with something new to the
+// last one that only repeats, nothing came forward.
+class RepeatClock {
+ public:
+  void something_new(std::int64_t time_ns) { last_ns_ = time_ns; }
+  void repeat(std::int64_t time_ns) {
+    if (last_ns_)
+      lost_ns_ += static_cast<std::uint64_t>(std::max<std::int64_t>(time_ns - *last_ns_, 0));
+    last_ns_ = last_ns_ ? std::max(*last_ns_, time_ns) : time_ns;
+  }
+  // In all.
+  [[nodiscard]] std::uint64_t lost_ns() const { return lost_ns_; }
+
+ private:
+  std::optional<std::int64_t> last_ns_;
+  std::uint64_t lost_ns_ = 0;
+};
+
+}  // namespace weft::capture
