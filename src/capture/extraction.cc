@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
+#include <vector>
 
 namespace weft::capture {
 namespace {
@@ -44,6 +47,19 @@ class File {
       out = out.subspan(static_cast<std::size_t>(read));
       offset += static_cast<std::uint64_t>(read);
     }
+  }
+
+  struct Stretch {
+    std::uint64_t begin;
+    std::uint64_t end;
+  };
+  // The first one from `offset` on that is no hole.
+  [[nodiscard]] std::optional<Stretch> next_data(std::uint64_t offset) const {
+    const off_t begin = ::lseek(descriptor_, static_cast<off_t>(offset), SEEK_DATA);
+    if (begin < 0 && errno == ENXIO) return {};
+    const off_t end = begin < 0 ? begin : ::lseek(descriptor_, begin, SEEK_HOLE);
+    if (end < 0) fail(path_);
+    return Stretch{static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)};
   }
 
  private:
@@ -98,8 +114,22 @@ void ExtractionDirectory::read_at(const std::string& relative, std::uint64_t off
   File(absolute(relative), O_RDONLY).read_at(offset, out);
 }
 
+// Without its holes: images of files that were hardly written may be as long as they like.
 void ExtractionDirectory::copy(const std::string& from, const std::string& to) {
-  std::filesystem::copy_file(absolute(from), absolute(to));
+  const File source(absolute(from), O_RDONLY);
+  const File copy(absolute(to), O_WRONLY | O_CREAT | O_EXCL);
+  constexpr std::uint64_t piece_bytes = 1024 * 1024;
+  std::vector<std::byte> piece(piece_bytes);
+  std::uint64_t at = 0;
+  while (const auto data = source.next_data(at)) {
+    for (at = data->begin; at < data->end;) {
+      const auto bytes = MutableBytes(piece).first(std::min(data->end - at, piece_bytes));
+      source.read_at(at, bytes);
+      copy.write_at(at, bytes);
+      at += bytes.size();
+    }
+  }
+  std::filesystem::resize_file(absolute(to), std::filesystem::file_size(absolute(from)));
 }
 
 void ExtractionDirectory::rename(const std::string& from, const std::string& to) {

@@ -27,8 +27,8 @@ class NfsImages {
   void finish();
 
  private:
-  // No NFS server has longer ones; and a hostile capture cannot make us write further.
-  static constexpr std::uint64_t max_file_bytes = 1ULL << 50;
+  // Half of what common filesystems hold in a file; what is beyond that is left out.
+  static constexpr std::uint64_t max_file_bytes = 1ULL << 43;
   // Files that are open at a time; of more an eighth is closed, those used longest ago. If they
   // come again, they are other files.
   static constexpr std::size_t max_files = 65'536;

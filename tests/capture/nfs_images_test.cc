@@ -2,6 +2,7 @@
 #include "capture/nfs_images.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -153,6 +154,27 @@ TEST_F(NfsImagesTest, SizesAreSet) {
   EXPECT_EQ(files.size(), 3U);
 }
 
+// Nobody has written what is between, and a copy does not either.
+TEST_F(NfsImagesTest, TheNextImageOfALargeFileWithHolesHasThemToo) {
+  constexpr std::uint64_t large = 1ULL << 42;
+  write(0, pattern(10, 1));
+  write(large, pattern(10, 2));
+  write(0, pattern(10, 3));
+  images.finish();
+  for (const char* name : {"02.written.1.incomplete", "02.written.2.incomplete"}) {
+    const auto path = parent.path() / "out" / "nfs" / "1" / name;
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0) << name;
+    EXPECT_EQ(static_cast<std::uint64_t>(status.st_size), large + 10);
+    EXPECT_LT(status.st_blocks, 1'000) << name;
+  }
+  Buffer end(10);
+  directory.read_at("nfs/1/02.written.2.incomplete", large, end);
+  EXPECT_EQ(end, pattern(10, 2));
+  directory.read_at("nfs/1/02.written.2.incomplete", 0, end);
+  EXPECT_EQ(end, pattern(10, 3));
+}
+
 TEST_F(NfsImagesTest, HolesAreSaidToBeThere) {
   const Buffer content = pattern(1000);
   lookup("name", file);
@@ -241,6 +263,7 @@ TEST_F(NfsImagesTest, FilesOfAForgottenConnectionAreDoneWith) {
 TEST_F(NfsImagesTest, OffsetsThatNoFileHasAreIgnored) {
   move("WRITE", ~std::uint64_t{0} - 5, Assembled(pattern(10)));
   move("WRITE", 1ULL << 62, Assembled(pattern(10)));
+  move("WRITE", 1ULL << 44, Assembled(pattern(10)));
   set_size(~std::uint64_t{0});
   EXPECT_TRUE(finish().empty());
 }
