@@ -215,7 +215,7 @@ class Files(unittest.TestCase):
         self.assertIn("no-such-file", done.stderr)
 
     def test_a_bar_shows_how_far_a_long_file_is(self):
-        """On a terminal, where it takes longer than a moment: as much as comes until it is shown."""
+        """On a terminal, where it takes longer than a moment: here until it is shown."""
         terminal, stderr = os.openpty()
         with subprocess.Popen([libraries.WEFT, "dissect", "-"], stdin=subprocess.PIPE,
                               stdout=subprocess.DEVNULL, stderr=stderr) as weft:
