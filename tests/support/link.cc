@@ -145,7 +145,7 @@ NodePtr cut(std::uint64_t offset) {
 std::size_t Link::room() const {
   if (closed_ || ended_) return SIZE_MAX;  // nobody reads it any more
   const std::uint64_t under_way = sent_bytes_ - delivered_bytes_;
-  return under_way < window_bytes_ ? window_bytes_ - under_way : 0;
+  return under_way < window_bytes_ ? static_cast<std::size_t>(window_bytes_ - under_way) : 0;
 }
 
 std::size_t Link::send(std::uint64_t now_ns, Bytes bytes) {

@@ -21,7 +21,7 @@ void Random::fill(MutableBytes out) {
 
 std::vector<std::uint64_t> seeds(std::uint64_t count) {
   if (const char* chosen = std::getenv("WEFT_SEED")) return {std::strtoull(chosen, nullptr, 0)};
-  std::vector<std::uint64_t> all(count);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 1);
   return all;
 }
