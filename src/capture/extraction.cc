@@ -123,7 +123,8 @@ void ExtractionDirectory::copy(const std::string& from, const std::string& to) {
   std::uint64_t at = 0;
   while (const auto data = source.next_data(at)) {
     for (at = data->begin; at < data->end;) {
-      const auto bytes = MutableBytes(piece).first(std::min(data->end - at, piece_bytes));
+      const auto size = static_cast<std::size_t>(std::min(data->end - at, piece_bytes));
+      const auto bytes = MutableBytes(piece).first(size);
       source.read_at(at, bytes);
       copy.write_at(at, bytes);
       at += bytes.size();
