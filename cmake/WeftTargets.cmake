@@ -1,6 +1,7 @@
 # weft_library(NAME SOURCES... [DEPS...]): one static library per layer, include root src/.
 # weft_test(NAME SOURCES... [DEPS...] [PORTABLE] [TIMEOUT_S N]): one GoogleTest program, its cases
-# listed to CTest. A portable one needs nothing of the machine but a processor, which may be emulated.
+# listed to CTest. A portable one needs nothing of the machine but a processor, which may be
+# emulated.
 
 function(weft_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
