@@ -26,6 +26,14 @@ an analyzer for captures of RDMA traffic.")
 # What the programs and libraries are linked to. Those of this package need each other.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib/weft)
+# And what others that are linked to its libraries will need. Not CPack's own list, which would name
+# libibverbs.so.1 and librdmacm.so.1: those of this package are in a folder of theirs.
+set(weft_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shlibs @ONLY CONTENT
+"libweft @weft_soversion@ weft (>= @weft_soversion@)
+libweft-capture @weft_soversion@ weft (>= @weft_soversion@)
+")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/shlibs)
 # Only those who compile against the C++ library need the headers; libraries are found at run time.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libibverbs-dev, librdmacm-dev")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "ibverbs-utils, perftest, rdmacm-utils, tshark")

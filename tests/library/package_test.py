@@ -142,6 +142,13 @@ class DebianPackage(unittest.TestCase):
                          {"libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1",
                           "libweft-sockets.so", "selftest"})
 
+    def test_others_that_are_linked_to_it_will_need_it(self):
+        said = run("dpkg-deb", "--info", self.package, "shlibs")
+        named = re.findall(r"^(\S+) (\S+) weft \(>= \2\)$", said, re.MULTILINE)
+        self.assertEqual({f"{name}.so.{version}" for name, version in named},
+                         {path.name for path in libraries(self.root).glob("lib*.so.*")
+                          if path.is_symlink()})
+
     def test_manuals_and_licence(self):
         manuals = self.root / "usr/share/man/man1"
         self.assertEqual(sorted(path.name for path in manuals.iterdir()), MANUALS)
