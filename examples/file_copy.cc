@@ -83,7 +83,7 @@ void send(const char* host, std::uint16_t port, const char* name) {
   const auto told = peer.await_advertisement(10s);
   if (!told) throw std::runtime_error("the receiver has told of no memory");
   const auto content = peer.allocate(std::max<std::size_t>(size, 1));
-  std::memcpy(content.bytes().data(), text.data(), size);
+  std::ranges::copy(std::as_bytes(std::span(text)), content.bytes().begin());
 
   std::size_t posted = 0;
   std::size_t done = 0;

@@ -28,10 +28,15 @@ std::size_t bytes_in_use = 0;
 }  // namespace
 
 // Where they are inlined, the compiler takes free() for the wrong partner of operator new.
-[[gnu::noinline]] void* operator new(std::size_t size) {
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   void* const made = std::malloc(size);
+  if (made != nullptr) bytes_in_use += malloc_usable_size(made);
+  return made;
+}
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  void* const made = operator new(size, std::nothrow);
   if (made == nullptr) throw std::bad_alloc();
-  bytes_in_use += malloc_usable_size(made);
   return made;
 }
 

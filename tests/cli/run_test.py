@@ -67,6 +67,7 @@ class Run(unittest.TestCase):
                          "weft: weft0 (embedded iWARP device, seen as RoCE) serves sh\n")
 
     def test_sockets_are_preloaded(self):
+        libraries.needs_plain_libraries()
         library = f"{libraries.FOLDER}/libweft-sockets.so"
         self.assertTrue(os.path.exists(library))
         done = weft("run", "--sockets", "--", "env")

@@ -52,6 +52,9 @@ TEST_F(EventChannel, BlockingWaits) {
 
 // rping's thread for events acknowledges the last one while the program is about to end.
 TEST_F(EventChannel, ToDestroyItWaitsForWhoIsOnTheWayBackToIt) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers do not follow the stack of a cancelled thread";
+#endif
   constexpr std::chrono::milliseconds patience{50};
   for (int round = 0; round < 20; ++round) {
     rdma_event_channel* const channel = manager_->create_event_channel();
