@@ -7,6 +7,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#ifdef __SANITIZE_ADDRESS__
+// Libraries that libfabric loads have thread-local memory of which this GCC's LeakSanitizer takes
+// something else for the place.
+extern "C" [[gnu::visibility("default")]] const char* __asan_default_options();
+extern "C" const char* __asan_default_options() {
+  return "intercept_tls_get_addr=0";
+}
+#endif
+
 namespace weft::fabric {
 namespace {
 
