@@ -64,7 +64,7 @@ def copy_by_nc(stage, port, sender_options, receiver_options, **how):
     need(digest(source) == digest(copy), "the copy differs")
 
 
-@cases.case("nc.file")
+@cases.case("nc.file", sanitized=True)
 def nc_file(stage):
     """The bytes arrive, and they went by RDMA writes."""
     capture = stage.scratch("nc.pcapng")
@@ -145,12 +145,12 @@ def _iperf3(*options):
 
 
 # -n: an amount, so that it takes what it takes.
-cases.add("iperf3.forth", _iperf3("-n", "64M"))
+cases.add("iperf3.forth", _iperf3("-n", "64M"), sanitized=True)
 cases.add("iperf3.back", _iperf3("-n", "64M", "-R"))
 cases.add("iperf3.parallel", _iperf3("-n", "64M", "-P", "4"))
 
 
-@cases.case("redis.benchmark")
+@cases.case("redis.benchmark", sanitized=True)
 def redis_benchmark(stage):
     port = harness.free_port()
     server = stage.start("server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save",
@@ -218,7 +218,7 @@ def vfork(stage):
     program.finish()
 
 
-@cases.case("memcached.values")
+@cases.case("memcached.values", sanitized=True)
 def memcached_values(stage):
     """Several threads, each with an epoll of its own; the client is Python's socket module."""
     port = harness.free_port()
