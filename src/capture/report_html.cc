@@ -109,7 +109,8 @@ HtmlReport::Detail* HtmlReport::detail(ConnectionId connection) {
   return details_.emplace(connection, std::make_unique<Detail>()).first->second.get();
 }
 
-void HtmlReport::carried(const Origin& origin, std::uint64_t bytes) {
+void HtmlReport::on_progress(const Origin& origin, std::uint64_t bytes) {
+  if (bytes == 0) return;
   Detail* detail = this->detail(origin.connection);
   if (detail == nullptr) return;
   TimeSeries& series = origin.side == Side::a ? detail->carried_a : detail->carried_b;

@@ -15,10 +15,11 @@
 #include "capture/page_exchanges.h"
 #include "capture/report.h"
 #include "capture/thinned_list.h"
+#include "weft/capture/progress_sink.hpp"
 
 namespace weft::capture {
 
-class HtmlReport final : public Report, public TrafficSink {
+class HtmlReport final : public Report, public ProgressSink {
  public:
   // Of connections beyond the first so many only a row in the table is kept.
   static constexpr std::size_t max_detailed = 256;
@@ -31,16 +32,6 @@ class HtmlReport final : public Report, public TrafficSink {
 
   // `analysis` must outlive it.
   HtmlReport(const ReportOptions& options, const Analysis& analysis, Write write);
-
-  void on_send(const Origin& origin, const SendPart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
-  void on_write(const Origin& origin, const WritePart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
-  void on_read_part(const Origin& origin, const ReadPart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
 
   void operation(const Operation& operation, const Analysis& analysis) override;
   void rpc(const Rpc& rpc, const Analysis& analysis) override;
@@ -65,7 +56,7 @@ class HtmlReport final : public Report, public TrafficSink {
   };
 
   [[nodiscard]] Detail* detail(ConnectionId connection);
-  void carried(const Origin& origin, std::uint64_t bytes);
+  void on_progress(const Origin& origin, std::uint64_t bytes) override;
   void keep_largest_forgotten();
   [[nodiscard]] const ConnectionStatistics& statistics_of(ConnectionId id,
                                                           const Results& results) const;

@@ -28,7 +28,7 @@ void Statistics::on_operation(const Operation& operation) {
   if (const std::int64_t latency = operation.latency_ns(); latency >= 0) kind.latency.add(latency);
 }
 
-void Statistics::carried(const Origin& origin, std::uint64_t bytes) {
+void Statistics::on_progress(const Origin& origin, std::uint64_t bytes) {
   ConnectionStatistics& connection = connections_.get(origin.connection);
   SideStatistics& own = connection.of(origin.side);
   const std::int64_t time_ns = origin.stamp.time_ns;

@@ -8,6 +8,7 @@
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/histogram.hpp"
 #include "weft/capture/operation.hpp"
+#include "weft/capture/progress_sink.hpp"
 #include "weft/capture/repeat_clock.hpp"
 #include "weft/capture/time_series.hpp"
 #include "weft/capture/traffic.hpp"
@@ -57,24 +58,9 @@ struct ConnectionStatistics {
   [[nodiscard]] const SideStatistics& of(Side side) const { return side == Side::a ? a : b; }
 };
 
-class WEFT_API Statistics final : public TrafficSink, public OperationSink {
+class WEFT_API Statistics final : public ProgressSink, public OperationSink {
  public:
   void on_operation(const Operation& operation) override;
-  void on_send(const Origin& origin, const SendPart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
-  void on_write(const Origin& origin, const WritePart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
-  void on_read_part(const Origin& origin, const ReadPart& part) override {
-    carried(origin, part.bytes.size() + part.missing_bytes);
-  }
-  void on_read_request(const Origin& origin, const ReadRequest& request) override {
-    if (!request.repeated) carried(origin, 0);
-  }
-  void on_atomic_request(const Origin& origin, const AtomicRequest& /*request*/) override {
-    carried(origin, 0);
-  }
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
@@ -88,7 +74,7 @@ class WEFT_API Statistics final : public TrafficSink, public OperationSink {
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
 
  private:
-  void carried(const Origin& origin, std::uint64_t bytes);
+  void on_progress(const Origin& origin, std::uint64_t bytes) override;
   [[nodiscard]] SideStatistics& side(ConnectionId connection, Side side);
 
   ConnectionMap<ConnectionStatistics> connections_;

@@ -12,6 +12,7 @@
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/finding.hpp"
 #include "weft/capture/operation.hpp"
+#include "weft/capture/progress_sink.hpp"
 #include "weft/capture/repeat_clock.hpp"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/traffic.hpp"
@@ -43,7 +44,7 @@ inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-c
                                                                           "wrong-length"};
 }  // namespace finding
 
-class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink {
+class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink {
  public:
   // Frames that a finding names; of more it says how often.
   static constexpr std::size_t max_frames = 16;
@@ -52,17 +53,6 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
   TrafficFindings(const ConnectionTable& connections, FindingSink& sink)
       : connections_(connections), sink_(sink) {}
 
-  void on_send(const Origin& origin, const SendPart& /*part*/) override { something_new(origin); }
-  void on_write(const Origin& origin, const WritePart& /*part*/) override { something_new(origin); }
-  void on_read_part(const Origin& origin, const ReadPart& /*part*/) override {
-    something_new(origin);
-  }
-  void on_read_request(const Origin& origin, const ReadRequest& request) override {
-    if (!request.repeated) something_new(origin);
-  }
-  void on_atomic_request(const Origin& origin, const AtomicRequest& /*request*/) override {
-    something_new(origin);
-  }
   void on_refusal(const Origin& origin, const Refusal& refusal) override;
   void on_acknowledge(const Origin& origin, std::uint32_t psn) override;
   void on_repeat(const Origin& origin, std::uint64_t wire_bytes) override;
@@ -114,7 +104,7 @@ class WEFT_API TrafficFindings final : public TrafficSink, public OperationSink 
     Half b;
   };
 
-  void something_new(const Origin& origin) {
+  void on_progress(const Origin& origin, std::uint64_t /*bytes*/) override {
     half(origin.connection, origin.side).repeating.something_new(origin.stamp.time_ns);
   }
   [[nodiscard]] Half& half(ConnectionId connection, Side side);
