@@ -30,7 +30,9 @@ class Until {
     if (timeout_ms >= 0) at_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
   }
   explicit Until(const timespec* timeout) {
-    if (!timeout) return;
+    // What no clock can say is for ever, too.
+    constexpr time_t longest_s = 1'000'000'000;
+    if (!timeout || timeout->tv_sec > longest_s) return;
     at_ = Clock::now() + std::chrono::seconds(timeout->tv_sec) +
           std::chrono::nanoseconds(timeout->tv_nsec);
   }

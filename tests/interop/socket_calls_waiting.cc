@@ -78,6 +78,19 @@ void polling() {
   tell("both ended", names_of(await(pair.there, all) & ~POLLRDHUP));
 }
 
+// As 64 bits of nanoseconds it would be a third of a second.
+void polling_for_ages() {
+  const Pair pair;
+  constexpr timespec ages{static_cast<time_t>(18'446'744'074LL), 0};
+  std::thread later([&] {
+    poll(nullptr, 0, 600);
+    say(pair.here, "late");
+  });
+  pollfd entry{pair.there, POLLIN, 0};
+  tell("after ages", ppoll(&entry, 1, &ages, nullptr));
+  later.join();
+}
+
 struct Epoll {
   Epoll() : fd(epoll_create1(EPOLL_CLOEXEC)) {}
   ~Epoll() { close(fd); }
@@ -230,6 +243,7 @@ void epoll_edges() {
 void wait_for_sockets() {
   connecting();
   polling();
+  polling_for_ages();
   epoll_beside_what_is_always_ready();
   epoll_levels();
   epoll_edges();
