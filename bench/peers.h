@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/device.h"
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 #include "device/system.h"
 
 namespace weft::bench {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "capture/byte_window.h"
+#include "capture/tcp/byte_window.h"
 #include "fuzz/fuzz.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/byte_stream.hpp"

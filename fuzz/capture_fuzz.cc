@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/report_html.h"
-#include "capture/upper_protocols.h"
+#include "capture/findings/upper_protocols.h"
+#include "capture/report/report_html.h"
 #include "fuzz/fuzz.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/credit_findings.hpp"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "capture/report.h"
+#include "capture/report/report.h"
 
 namespace weft::capture {
 namespace {

@@ -1,7 +1,7 @@
 #include "weft/capture/transports.hpp"
 
-#include "capture/ib_analysis.h"
-#include "capture/iwarp_connection.h"
+#include "capture/infiniband/ib_analysis.h"
+#include "capture/iwarp/iwarp_connection.h"
 
 namespace weft::capture {
 

@@ -19,7 +19,7 @@
 #include <system_error>
 #include <utility>
 
-#include "capture/report.h"
+#include "capture/report/report.h"
 #include "cli/dissect_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"

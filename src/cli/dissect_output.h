@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "capture/message_extraction.h"
-#include "capture/nfs_images.h"
-#include "capture/report.h"
-#include "capture/report_html.h"
-#include "capture/upper_protocols.h"
+#include "capture/findings/upper_protocols.h"
+#include "capture/report/report.h"
+#include "capture/report/report_html.h"
+#include "capture/rpc/message_extraction.h"
+#include "capture/rpc/nfs_images.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"

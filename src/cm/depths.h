@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 #include "iwarp/handshake.h"
 
 namespace weft::cm {

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "base/bytes.h"
-#include "device/event_queue.h"
+#include "device/completion/event_queue.h"
 
 namespace weft::cm {
 

@@ -20,10 +20,10 @@
 #include "cm/registry.h"
 #include "cm/reservation.h"
 #include "cm/service_port.h"
-#include "device/dialer.h"
-#include "device/greeting.h"
-#include "device/listener.h"
-#include "device/queue_pair.h"
+#include "device/connect/dialer.h"
+#include "device/connect/greeting.h"
+#include "device/connect/listener.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::cm {
 

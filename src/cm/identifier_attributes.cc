@@ -7,9 +7,9 @@
 
 #include "cm/identifier.h"
 #include "device/addresses.h"
+#include "device/connect/slots.h"
 #include "device/limits.h"
 #include "device/query.h"
-#include "device/slots.h"
 
 namespace weft::cm {
 namespace {

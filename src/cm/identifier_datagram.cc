@@ -7,7 +7,7 @@
 #include "cm/identifier.h"
 #include "cm/ports.h"
 #include "device/addresses.h"
-#include "device/datagrams.h"
+#include "device/datagram/datagrams.h"
 #include "device/limits.h"
 
 namespace weft::cm {

@@ -7,10 +7,10 @@
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/limits.h"
-#include "device/queue_pair.h"
-#include "device/shared_receive_queue.h"
+#include "device/queue_pair/queue_pair.h"
+#include "device/queue_pair/shared_receive_queue.h"
 
 namespace weft::cm {
 namespace {

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "device/datagram_socket.h"
+#include "device/datagram/datagram_socket.h"
 #include "device/device.h"
 #include "wire/service_query.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/size.h"
 #include "device/limits.h"
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 namespace {

@@ -10,11 +10,11 @@
 #include <mutex>
 #include <vector>
 
+#include "device/completion/event_queue.h"
 #include "device/device.h"
-#include "device/event_queue.h"
-#include "device/memory.h"
-#include "device/memory_window.h"
-#include "device/special_memory.h"
+#include "device/memory/memory.h"
+#include "device/memory/memory_window.h"
+#include "device/memory/special_memory.h"
 
 namespace weft::device {
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <random>
 
+#include "device/connect/pairing.h"
+#include "device/connect/slots.h"
 #include "device/context.h"
-#include "device/datagrams.h"
-#include "device/pairing.h"
-#include "device/slots.h"
+#include "device/datagram/datagrams.h"
 
 namespace weft::device {
 namespace {

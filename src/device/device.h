@@ -14,10 +14,10 @@
 
 #include "base/result.h"
 #include "device/addresses.h"
-#include "device/capture_tap.h"
 #include "device/engine.h"
 #include "device/ledger.h"
 #include "device/settings.h"
+#include "device/tap/capture_tap.h"
 
 namespace weft::device {
 

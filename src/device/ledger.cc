@@ -5,9 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#include "device/completion_queue.h"
-#include "device/memory.h"
-#include "device/queue_pair.h"
+#include "device/completion/completion_queue.h"
+#include "device/memory/memory.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 namespace {

@@ -3,16 +3,16 @@
 #include <cerrno>
 #include <new>
 
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
+#include "device/completion/extended_completion_queue.h"
 #include "device/context.h"
-#include "device/domains.h"
-#include "device/extended_completion_queue.h"
-#include "device/on_demand.h"
+#include "device/memory/domains.h"
+#include "device/memory/on_demand.h"
+#include "device/memory/special_memory.h"
 #include "device/query.h"
-#include "device/queue_pair.h"
-#include "device/send_batch.h"
-#include "device/shared_receive_queue.h"
-#include "device/special_memory.h"
+#include "device/queue_pair/queue_pair.h"
+#include "device/queue_pair/send_batch.h"
+#include "device/queue_pair/shared_receive_queue.h"
 
 namespace weft::device {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "device/context.h"
-#include "device/datagrams.h"
+#include "device/datagram/datagrams.h"
 #include "device/limits.h"
 
 namespace weft::device {

@@ -1,8 +1,8 @@
 // Address handles and multicast: what unreliable datagrams need. Where the device looks like an
 // iWARP adapter there are none.
-#include "device/address_handle.h"
-#include "device/datagrams.h"
-#include "device/queue_pair.h"
+#include "device/datagram/address_handle.h"
+#include "device/datagram/datagrams.h"
+#include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"

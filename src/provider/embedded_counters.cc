@@ -1,7 +1,7 @@
 // What the device has counted.
-#include "device/completion_queue.h"
-#include "device/memory.h"
-#include "device/queue_pair.h"
+#include "device/completion/completion_queue.h"
+#include "device/memory/memory.h"
+#include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"

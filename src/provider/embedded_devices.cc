@@ -7,7 +7,7 @@
 
 #include "device/limits.h"
 #include "device/query.h"
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 #include "device/sysfs.h"
 #include "provider/embedded.h"
 #include "provider/embedded_parts.h"

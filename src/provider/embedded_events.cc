@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/system.h"
 #include "provider/embedded_parts.h"

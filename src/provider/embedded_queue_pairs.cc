@@ -1,6 +1,6 @@
 // Queue pairs.
 #include "device/context.h"
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"

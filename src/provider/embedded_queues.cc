@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/limits.h"
-#include "device/shared_receive_queue.h"
+#include "device/queue_pair/shared_receive_queue.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/credit_watch.h"
 #include "capture/finding_frames.h"
+#include "capture/findings/credit_watch.h"
 #include "capture/made_roce.h"
 
 namespace weft::capture::test {

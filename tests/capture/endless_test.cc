@@ -10,12 +10,12 @@
 #include <new>
 #include <string_view>
 
+#include "capture/findings/upper_protocols.h"
 #include "capture/made_capture.h"
 #include "capture/made_roce.h"
-#include "capture/report.h"
-#include "capture/report_html.h"
+#include "capture/report/report.h"
+#include "capture/report/report_html.h"
 #include "capture/rpc_builder.h"
-#include "capture/upper_protocols.h"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/traffic_findings.hpp"

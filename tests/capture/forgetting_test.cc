@@ -7,7 +7,7 @@
 
 #include "capture/made_capture.h"
 #include "capture/made_roce.h"
-#include "capture/report.h"
+#include "capture/report/report.h"
 #include "capture/traffic_log.h"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/traffic_findings.hpp"

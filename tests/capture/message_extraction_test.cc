@@ -1,5 +1,5 @@
 // What --extract makes of messages.
-#include "capture/message_extraction.h"
+#include "capture/rpc/message_extraction.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Files put together from NFS traffic, and where they are written.
-#include "capture/nfs_images.h"
+#include "capture/rpc/nfs_images.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

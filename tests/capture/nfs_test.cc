@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "capture/nfs4_table.h"
+#include "capture/rpc/nfs4_table.h"
 #include "capture/rpc_builder.h"
 #include "capture/rpc_log.h"
 #include "support/random.h"

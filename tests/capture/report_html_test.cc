@@ -1,5 +1,5 @@
 // What a page holds, and that it stays small.
-#include "capture/report_html.h"
+#include "capture/report/report_html.h"
 
 #include <gtest/gtest.h>
 

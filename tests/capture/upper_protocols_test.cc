@@ -1,5 +1,5 @@
 // SMB Direct and NVMe over RDMA: recognised by what their messages must look like, and counted.
-#include "capture/upper_protocols.h"
+#include "capture/findings/upper_protocols.h"
 
 #include <gtest/gtest.h>
 

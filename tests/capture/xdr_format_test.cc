@@ -1,8 +1,8 @@
-#include "capture/xdr_format.h"
+#include "capture/rpc/xdr_format.h"
 
 #include <gtest/gtest.h>
 
-#include "capture/nfs4_table.h"
+#include "capture/rpc/nfs4_table.h"
 #include "capture/rpc_builder.h"
 #include "wire/xdr.h"
 

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "cm/fixture.h"
-#include "device/queue_pair.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::cm {
 namespace {

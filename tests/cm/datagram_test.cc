@@ -3,10 +3,10 @@
 #include <thread>
 
 #include "cm/fixture.h"
-#include "device/address_handle.h"
 #include "device/addresses.h"
-#include "device/datagrams.h"
-#include "device/queue_pair.h"
+#include "device/datagram/address_handle.h"
+#include "device/datagram/datagrams.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::cm {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cm/cm.h"
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/device.h"
 

@@ -13,7 +13,7 @@
 
 #include "capture_reader.h"
 #include "capture_support.h"
-#include "device/capture_tap.h"
+#include "device/tap/capture_tap.h"
 
 namespace weft::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/capture_loop.h"
+#include "device/tap/capture_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

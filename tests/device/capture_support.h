@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "device/capture_tap.h"
+#include "device/tap/capture_tap.h"
 
 namespace weft::device {
 

@@ -1,4 +1,4 @@
-#include "device/capture_tap.h"
+#include "device/tap/capture_tap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

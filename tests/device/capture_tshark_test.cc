@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "capture_support.h"
-#include "device/capture_tap.h"
+#include "device/tap/capture_tap.h"
 
 namespace weft::device {
 namespace {

@@ -1,7 +1,7 @@
 // A queue pair for datagrams, ready to send, and addresses of others like it.
 #pragma once
 
-#include "device/address_handle.h"
+#include "device/datagram/address_handle.h"
 #include "device/raw_end.h"
 
 namespace weft::device {

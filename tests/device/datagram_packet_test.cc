@@ -1,4 +1,4 @@
-#include "device/datagram_packet.h"
+#include "device/datagram/datagram_packet.h"
 
 #include <gtest/gtest.h>
 

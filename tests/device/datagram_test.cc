@@ -1,15 +1,15 @@
 // Unreliable datagrams between queue pairs: what arrives, with what in front of it, and what does
 // not.
-#include "device/datagrams.h"
+#include "device/datagram/datagrams.h"
 
 #include <arpa/inet.h>
 
 #include <cstring>
 
 #include "device/addresses.h"
+#include "device/connect/slots.h"
 #include "device/datagram_end.h"
 #include "device/query.h"
-#include "device/slots.h"
 
 namespace weft::device {
 namespace {

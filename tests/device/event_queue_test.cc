@@ -1,5 +1,5 @@
 // The queue behind the event descriptors: who waits, who takes, who withdraws.
-#include "device/event_queue.h"
+#include "device/completion/event_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "device/addresses.h"
+#include "device/datagram/datagrams.h"
 #include "device/datagram_end.h"
-#include "device/datagrams.h"
 
 namespace weft::device {
 namespace {

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "device/completion_queue.h"
+#include "device/completion/completion_queue.h"
 #include "device/context.h"
 #include "device/device.h"
-#include "device/queue_pair.h"
-#include "device/shared_receive_queue.h"
+#include "device/queue_pair/queue_pair.h"
+#include "device/queue_pair/shared_receive_queue.h"
 
 namespace weft::device {
 

@@ -1,5 +1,5 @@
 // What a queue pair without rdma_cm does where its peer is not there, or goes.
-#include "device/pairing.h"
+#include "device/connect/pairing.h"
 #include "device/raw_end.h"
 
 namespace weft::device {

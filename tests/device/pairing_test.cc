@@ -1,10 +1,10 @@
 // Queue pairs that find each other by GID and number.
 #include <thread>
 
-#include "device/dialer.h"
+#include "device/connect/dialer.h"
+#include "device/connect/slots.h"
 #include "device/limits.h"
 #include "device/raw_end.h"
-#include "device/slots.h"
 #include "wire/hello.h"
 
 namespace weft::device {

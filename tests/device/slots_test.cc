@@ -1,4 +1,4 @@
-#include "device/slots.h"
+#include "device/connect/slots.h"
 
 #include <set>
 

@@ -1,0 +1,95 @@
+#include "capture/findings/credit_accounts.h"
+
+#include <algorithm>
+#include <array>
+
+#include "wire/ib_transport.h"
+
+namespace weft::capture {
+namespace {
+
+// Where both greetings have what their sender gives; the end of a greeting may be missing where it
+// is zero.
+constexpr std::size_t greeting_bytes = 28;
+constexpr std::size_t receives_at = 6;
+constexpr std::size_t ring_bytes_at = 20;
+constexpr std::uint32_t message_magic = 0x5745464D;  // "WEFM"
+constexpr std::uint32_t stream_magic = 0x57454653;   // "WEFS"
+constexpr std::uint8_t version = 1;
+
+using Greeting = std::array<std::byte, greeting_bytes>;
+
+Greeting greeting_of(Bytes private_data) {
+  Greeting greeting{};
+  std::ranges::copy(private_data.first(std::min(private_data.size(), greeting_bytes)),
+                    greeting.begin());
+  return greeting;
+}
+
+ToldCredits::Protocol protocol_of(Bytes private_data) {
+  using Protocol = ToldCredits::Protocol;
+  const Greeting greeting = greeting_of(private_data);
+  if (std::to_integer<std::uint8_t>(greeting[4]) != version) return Protocol::none;
+  const auto magic = load_be<std::uint32_t>(greeting.data());
+  if (magic == message_magic) return Protocol::message;
+  return magic == stream_magic ? Protocol::stream : Protocol::none;
+}
+
+}  // namespace
+
+// --- End to end ----------------------------------------------------------------------------------
+
+void EndToEndCredits::sent(const Stamp& stamp, std::uint32_t psn, bool first, bool last,
+                           bool takes_receive) {
+  if (first) {
+    if (open_.size() == most_open) open_.pop_front();
+    open_.push_back({psn, last});
+  } else if (!open_.empty()) {
+    open_.back() = {psn, last};
+  }
+  if (takes_receive)
+    watch_.sent(stamp, none_left());
+  else
+    watch_.given(stamp, none_left());
+}
+
+void EndToEndCredits::given(const Stamp& stamp, const CreditUpdate& update) {
+  if (acknowledged_ && wire::psn_distance(*acknowledged_, update.psn) < 0) return;
+  acknowledged_ = update.psn;
+  credits_ = update.credits;
+  while (!open_.empty() && open_.front().whole &&
+         wire::psn_distance(open_.front().psn, update.psn) >= 0) {
+    open_.pop_front();
+  }
+  watch_.given(stamp, none_left());
+}
+
+// --- Told in advance -----------------------------------------------------------------------------
+
+ToldCredits::Protocol ToldCredits::protocol_of(const Connection& connection) {
+  if (!connection.offer_a.seen || !connection.offer_b.seen) return Protocol::none;
+  const Protocol asked = capture::protocol_of(connection.offer_a.private_data);
+  return asked == capture::protocol_of(connection.offer_b.private_data) ? asked : Protocol::none;
+}
+
+ToldCredits::ToldCredits(Protocol protocol, Bytes peer) : stream_(protocol == Protocol::stream) {
+  const Greeting greeting = greeting_of(peer);
+  receives_ = load_be<std::uint16_t>(&greeting[receives_at]);
+  bytes_ = load_be<std::uint32_t>(&greeting[ring_bytes_at]);
+}
+
+bool ToldCredits::sent(const Stamp& stamp, std::uint32_t bytes) {
+  if (receives_ == 0 || (stream_ && bytes > bytes_)) return false;
+  --receives_;
+  if (stream_) bytes_ -= bytes;
+  watch_.sent(stamp, none_left());
+  return true;
+}
+
+void ToldCredits::given(const Stamp& stamp, std::uint32_t receives, std::uint32_t bytes) {
+  receives_ += receives;
+  bytes_ += bytes;
+  watch_.given(stamp, none_left());
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,206 @@
+#include "weft/capture/credit_findings.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "capture/findings/credit_accounts.h"
+#include "capture/text/units.h"
+#include "weft/capture/connection_map.hpp"
+
+namespace weft::capture {
+namespace {
+
+using Protocol = ToldCredits::Protocol;
+
+// docs/message-protocol.md, Frames
+constexpr std::size_t frame_start_bytes = 4;
+constexpr std::uint8_t frame_update = 3;
+
+// docs/stream-protocol.md, Messages
+constexpr std::size_t word_bytes = 4;
+constexpr std::uint32_t word_update = 1U << 31;
+constexpr unsigned word_kind_shift = 28;
+constexpr std::uint32_t word_data = 0;
+constexpr std::uint32_t word_map = 2;
+constexpr std::uint32_t word_length_mask = (1U << word_kind_shift) - 1;
+constexpr unsigned word_receives_shift = 21;
+constexpr std::uint32_t word_receives_mask = 0xFF;
+constexpr std::uint32_t word_bytes_mask = (1U << word_receives_shift) - 1;
+
+}  // namespace
+
+class CreditFindings::Work {
+ public:
+  Work(const ConnectionTable& connections, FindingSink& sink)
+      : connections_(connections), sink_(sink) {}
+
+  struct Sender {
+    std::unique_ptr<EndToEndCredits> end_to_end;  // where acknowledgements have any
+    ToldCredits told;
+  };
+  struct State {
+    Protocol protocol = Protocol::none;
+    bool lost = false;  // what is left is not known any more
+    std::array<Sender, 2> senders;
+
+    [[nodiscard]] Sender& of(Side side) { return senders[side == Side::a ? 0 : 1]; }
+  };
+
+  State& state(ConnectionId id);
+  static void request(State& state, const Origin& origin, bool first, bool last,
+                      bool takes_receive);
+  static void frame(State& state, const Origin& origin, Bytes bytes);
+  static void word(State& state, const Origin& origin, std::uint32_t word);
+  void tell_all(ConnectionId id);
+  void forget(ConnectionId id) { states_.erase(id); }
+  void finish();
+
+ private:
+  void tell(ConnectionId id, Side side, const CreditWatch& watch, std::string_view what);
+
+  const ConnectionTable& connections_;
+  FindingSink& sink_;
+  ConnectionMap<State> states_;
+};
+
+CreditFindings::Work::State& CreditFindings::Work::state(ConnectionId id) {
+  if (State* known = states_.find(id)) return *known;
+  State& state = states_.get(id);
+  const Connection& connection = connections_[id];
+  state.protocol = ToldCredits::protocol_of(connection);
+  if (state.protocol == Protocol::none) return state;
+  state.of(Side::a).told = ToldCredits(state.protocol, connection.offer_b.private_data);
+  state.of(Side::b).told = ToldCredits(state.protocol, connection.offer_a.private_data);
+  return state;
+}
+
+void CreditFindings::Work::request(State& state, const Origin& origin, bool first, bool last,
+                                   bool takes_receive) {
+  const auto& account = state.of(origin.side).end_to_end;
+  if (!account || state.lost) return;
+  account->sent(origin.stamp, static_cast<std::uint32_t>(origin.position), first, last,
+                takes_receive);
+}
+
+void CreditFindings::Work::frame(State& state, const Origin& origin, Bytes bytes) {
+  if (state.lost || bytes.size() < frame_start_bytes) return;
+  const auto kind = load_be<std::uint8_t>(bytes.data());
+  if (kind != frame_update && !state.of(origin.side).told.sent(origin.stamp, 0)) state.lost = true;
+  const auto granted = load_be<std::uint16_t>(bytes.data() + 2);
+  state.of(other(origin.side)).told.given(origin.stamp, granted, 0);
+}
+
+void CreditFindings::Work::word(State& state, const Origin& origin, std::uint32_t word) {
+  if (state.lost) return;
+  if ((word & word_update) != 0) {
+    const std::uint32_t receives = word >> word_receives_shift & word_receives_mask;
+    state.of(other(origin.side)).told.given(origin.stamp, receives, word & word_bytes_mask);
+    return;
+  }
+  const std::uint32_t kind = word >> word_kind_shift;
+  if (kind != word_data && kind != word_map) return;
+  const std::uint32_t bytes = kind == word_data ? word & word_length_mask : 0;
+  if (!state.of(origin.side).told.sent(origin.stamp, bytes)) state.lost = true;
+}
+
+void CreditFindings::Work::tell(ConnectionId id, Side side, const CreditWatch& watch,
+                                std::string_view what) {
+  const CreditWatch::Waits& waits = watch.waits();
+  if (waits.count == 0) return;
+  const Connection& connection = connections_[id];
+  sink_.on_finding(
+      {finding::credit_stall, id,
+       fmt::format("{} had no {} left, {}, and went on when {} had given some back: it waited up "
+                   "to {} in all, up to {} at a time.",
+                   endpoint_text(connection, side), what,
+                   waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                   endpoint_text(connection, other(side)), duration_text(waits.total_ns),
+                   duration_text(waits.longest_ns)),
+       waits.stamps});
+}
+
+void CreditFindings::Work::tell_all(ConnectionId id) {
+  State* const state = states_.find(id);
+  if (state == nullptr) return;
+  for (const Side side : {Side::a, Side::b}) {
+    const Sender& sender = state->of(side);
+    if (sender.end_to_end) tell(id, side, sender.end_to_end->watch(), "end-to-end credits");
+    tell(id, side, sender.told.watch(),
+         state->protocol == Protocol::stream ? "room in the ring or receives"
+                                             : "credits for messages");
+  }
+}
+
+void CreditFindings::Work::finish() {
+  for (const auto& [id, state] : states_) tell_all(id);
+  states_.clear();
+}
+
+// --- Events --------------------------------------------------------------------------------------
+
+CreditFindings::CreditFindings(const ConnectionTable& connections, FindingSink& sink)
+    : work_(std::make_unique<Work>(connections, sink)) {}
+CreditFindings::~CreditFindings() = default;
+
+void CreditFindings::on_send(const Origin& origin, const SendPart& part) {
+  auto& state = work_->state(origin.connection);
+  const bool first = part.offset == 0;
+  Work::request(state, origin, first, part.last, first);
+  if (!first) return;
+  if (state.protocol == Protocol::message) Work::frame(state, origin, part.bytes);
+  if (state.protocol == Protocol::stream && part.last && part.bytes.size() == word_bytes) {
+    Work::word(state, origin, load_be<std::uint32_t>(part.bytes.data()));
+  }
+}
+
+void CreditFindings::on_write(const Origin& origin, const WritePart& part) {
+  auto& state = work_->state(origin.connection);
+  const bool takes_receive = part.last && part.has_immediate;
+  Work::request(state, origin, part.first, part.last, takes_receive);
+  if (takes_receive && state.protocol == Protocol::stream) {
+    Work::word(state, origin, part.immediate);
+  }
+}
+
+void CreditFindings::on_read_request(const Origin& origin, const ReadRequest& request) {
+  if (!request.repeated) Work::request(work_->state(origin.connection), origin, true, true, false);
+}
+
+void CreditFindings::on_atomic_request(const Origin& origin, const AtomicRequest&) {
+  Work::request(work_->state(origin.connection), origin, true, true, false);
+}
+
+void CreditFindings::on_immediate(const Origin& origin, const ImmediateMessage& message) {
+  auto& state = work_->state(origin.connection);
+  if (state.protocol != Protocol::stream || message.bytes.size() < word_bytes) return;
+  Work::word(state, origin, load_be<std::uint32_t>(message.bytes.data()));
+}
+
+void CreditFindings::on_credits(const Origin& origin, const CreditUpdate& update) {
+  auto& state = work_->state(origin.connection);
+  auto& account = state.of(other(origin.side)).end_to_end;
+  if (state.lost) return;
+  if (!account) account = std::make_unique<EndToEndCredits>();
+  account->given(origin.stamp, update);
+}
+
+void CreditFindings::on_gap(const Origin& origin, const Gap&) {
+  work_->state(origin.connection).lost = true;
+}
+
+void CreditFindings::on_close(ConnectionId connection) {
+  work_->tell_all(connection);
+}
+
+void CreditFindings::on_forget(ConnectionId connection) {
+  work_->forget(connection);
+}
+
+void CreditFindings::finish() {
+  work_->finish();
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,227 @@
+#include "capture/findings/rpc_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "wire/rpc.h"
+#include "wire/xdr.h"
+
+namespace weft::capture {
+namespace {
+
+using wire::RdmaSegment;
+using wire::RpcRdmaProcedure;
+
+std::vector<RdmaSegment> segments_of(const ChunkLists& lists) {
+  std::vector<RdmaSegment> all;
+  for (const auto& segment : lists.reads) all.push_back(segment.target);
+  for (const Chunk& chunk : lists.writes) all.insert(all.end(), chunk.begin(), chunk.end());
+  if (lists.reply) all.insert(all.end(), lists.reply->begin(), lists.reply->end());
+  return all;
+}
+
+void check_positions(FindingReport& report, const Rpc& rpc, const RpcMessage& message) {
+  for (const auto& segment : message.lists.reads) {
+    if (segment.position == 0 && message.procedure != RpcRdmaProcedure::nomsg) {
+      report.add(finding::position_zero_in_msg, rpc,
+                 "has a read chunk at position 0 in a message that is not RDMA_NOMSG");
+    }
+    if (segment.position % wire::xdr_unit_bytes != 0) {
+      report.add(finding::position_unaligned, rpc,
+                 fmt::format("has a read chunk at position {}, which is no multiple of four",
+                             segment.position));
+    }
+  }
+}
+
+}  // namespace
+
+void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& message, bool is_call,
+                  std::size_t inline_bytes) {
+  if (message.credits == 0) {
+    report.add(finding::zero_credits, rpc,
+               is_call ? "asks for no credit" : "grants no credit: nothing may be sent any more");
+  }
+  if (message.procedure == RpcRdmaProcedure::nomsg) {
+    if (inline_bytes != 0) {
+      report.add(finding::nomsg_with_message, rpc,
+                 fmt::format("is RDMA_NOMSG, but {} bytes follow its header", inline_bytes));
+    }
+    if (is_call && !message.lists.has_position_zero()) {
+      report.add(finding::nomsg_without_chunk, rpc,
+                 "is RDMA_NOMSG without a read chunk at position 0");
+    }
+    if (!is_call && !message.lists.reply) {
+      report.add(finding::nomsg_without_chunk, rpc, "is RDMA_NOMSG without a reply chunk");
+    }
+  }
+  if (inline_bytes % wire::xdr_unit_bytes != 0) {
+    report.add(finding::unaligned_message, rpc,
+               fmt::format("has {} bytes inline, which is no multiple of four: padding is missing",
+                           inline_bytes));
+  }
+  check_positions(report, rpc, message);
+}
+
+void check_call_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory) {
+  const std::vector<RdmaSegment> segments = segments_of(rpc.call->lists);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const RdmaSegment& segment = segments[i];
+    const auto before = segments.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find_if(segments.begin(), before, [&](const RdmaSegment& other) {
+          return other.handle == segment.handle;
+        }) != before) {
+      report.add(finding::duplicate_handle, rpc,
+                 fmt::format("names handle 0x{:08x} in two segments", segment.handle));
+    } else if (memory.find(segment.handle) != nullptr) {
+      report.add(finding::duplicate_handle, rpc,
+                 fmt::format("names handle 0x{:08x}, which a call that is still open has named",
+                             segment.handle));
+    }
+    if (std::find_if(segments.begin(), before, [&](const RdmaSegment& other) {
+          return other.offset == segment.offset && other.length != 0 && segment.length != 0 &&
+                 segment.offset != 0;  // memory may be registered to begin at 0
+        }) != before) {
+      report.add(finding::duplicate_address, rpc,
+                 fmt::format("names address 0x{:x} in two segments", segment.offset));
+    }
+    if (segment.length == 0) {
+      report.add(finding::empty_segment, rpc,
+                 fmt::format("has a segment without bytes, handle 0x{:08x}", segment.handle));
+    }
+  }
+}
+
+namespace {
+
+struct ReplyCheck {
+  FindingReport& report;
+  const Rpc& rpc;
+  SegmentTable& memory;
+  CallNumber call;
+
+  void segment(const char* name, const RdmaSegment& asked, const RdmaSegment& told) const {
+    if (asked.handle != told.handle || asked.offset != told.offset) {
+      report.add(finding::segment_differs, rpc,
+                 fmt::format("returns a {} with handle 0x{:08x} at 0x{:x}; the call's has handle "
+                             "0x{:08x} at 0x{:x}",
+                             name, told.handle, told.offset, asked.handle, asked.offset));
+      return;
+    }
+    if (told.length > asked.length) {
+      report.add(finding::segment_longer, rpc,
+                 fmt::format("returns a {} of {} bytes where the call gave {}", name, told.length,
+                             asked.length));
+    }
+    const Segment* there = memory.find(asked, call);
+    if (there != nullptr && there->end() > told.length) {
+      report.add(told.length == 0 ? finding::unused_chunk_written : finding::written_beyond_reply,
+                 rpc,
+                 fmt::format("says that {} bytes of a {} were written, but RDMA Writes reached "
+                             "byte {}",
+                             told.length, name, there->end()));
+    }
+    if (there != nullptr && there->traffic().writes_discontinuous &&
+        there->take(told.length).whole()) {
+      report.add(finding::write_discontinuous, rpc,
+                 fmt::format("has a {} whose RDMA Writes do not follow one another", name));
+    }
+  }
+
+  void chunk(const char* name, const Chunk& asked, const Chunk& told) const {
+    if (asked.size() != told.size()) {
+      report.add(finding::segment_count, rpc,
+                 fmt::format("returns a {} of {} segments where the call gave {}", name,
+                             told.size(), asked.size()));
+    }
+    for (std::size_t i = 0; i < std::min(asked.size(), told.size()); ++i) {
+      segment(name, asked[i], told[i]);
+    }
+  }
+};
+
+}  // namespace
+
+void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
+                        CallNumber call) {
+  const ChunkLists& asked = rpc.call->lists;
+  const ChunkLists& told = rpc.reply->lists;
+  const ReplyCheck check{report, rpc, memory, call};
+  if (!told.reads.empty()) {
+    report.add(finding::chunk_count, rpc, "returns a read list, which only calls have");
+  }
+  if (told.writes.size() != asked.writes.size()) {
+    report.add(finding::chunk_count, rpc,
+               fmt::format("returns {} write chunks where the call gave {}", told.writes.size(),
+                           asked.writes.size()));
+  }
+  for (std::size_t i = 0; i < std::min(asked.writes.size(), told.writes.size()); ++i) {
+    check.chunk("write chunk", asked.writes[i], told.writes[i]);
+  }
+  if (told.reply && !asked.reply) {
+    report.add(finding::chunk_count, rpc, "returns a reply chunk that the call did not give");
+  } else if (told.reply) {
+    check.chunk("reply chunk", *asked.reply, *told.reply);
+  }
+  // RFC 8166 §3.5.2: the reply is inline, and so the chunk was not used.
+  if (told.reply && rpc.reply->procedure != RpcRdmaProcedure::nomsg && length_of(*told.reply) > 0) {
+    report.add(
+        finding::reply_chunk_in_msg, rpc,
+        fmt::format("comes inline, but returns a reply chunk of {} bytes", length_of(*told.reply)));
+  }
+}
+
+void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
+                        CallNumber call) {
+  for (const auto& read : rpc.call->lists.reads) {
+    const Segment* segment = memory.find(read.target, call);
+    if (segment == nullptr) continue;
+    const SegmentTraffic& traffic = segment->traffic();
+    // Where something is missing, the capture and not the responder may have left it out.
+    if (traffic.reads_discontinuous && segment->complete()) {
+      report.add(finding::read_discontinuous, rpc,
+                 fmt::format("has a read chunk (handle 0x{:08x}) whose read requests do not follow "
+                             "one another",
+                             segment->handle()));
+    }
+    if (traffic.read_bytes != 0 && traffic.read_bytes != segment->length()) {
+      report.add(finding::read_length, rpc,
+                 fmt::format("has a read chunk of {} bytes (handle 0x{:08x}) of which {} were "
+                             "asked for",
+                             segment->length(), segment->handle(), traffic.read_bytes));
+    }
+  }
+}
+
+void check_messages(FindingReport& report, const Rpc& rpc) {
+  const auto told = [&](const char* what, const Assembled& bytes) {
+    if (bytes.whole()) return;
+    report.add(finding::incomplete, rpc,
+               fmt::format("is incomplete: of the {}, {}", what, describe_flaws(bytes)));
+  };
+  if (rpc.call) told("call", rpc.call->message);
+  if (!rpc.reply) return;
+  told("reply", rpc.reply->message);
+  for (const Assembled& chunk : rpc.reply->chunks) told("write chunk", chunk);
+}
+
+void check_exchange(FindingReport& report, const Rpc& rpc, const ExchangeFaults& faults) {
+  for (const LengthMismatch& mismatch : faults.lengths) {
+    report.add(finding::length_mismatch, rpc,
+               fmt::format("returns an item of {} bytes, but the write chunk that holds it has {}",
+                           mismatch.said, mismatch.in_chunk));
+  }
+  if (faults.unused_chunks != 0) {
+    report.add(finding::unused_chunk_written, rpc,
+               fmt::format("returns bytes in {} write chunks that no result has a use for",
+                           faults.unused_chunks));
+  }
+  if (rpc.status && *rpc.status != wire::RpcStatus::success) {
+    report.add(finding::rejected, rpc,
+               fmt::format("was rejected: {}", wire::describe(*rpc.status)));
+  }
+}
+
+}  // namespace weft::capture

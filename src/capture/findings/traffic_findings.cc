@@ -1,0 +1,215 @@
+#include "weft/capture/traffic_findings.hpp"
+
+#include <fmt/format.h>
+
+#include "capture/text/units.h"
+#include "wire/ib_transport.h"
+
+namespace weft::capture {
+namespace {
+
+std::string violation_text(Violation::Kind kind, const Violation& first) {
+  switch (kind) {
+    case Violation::Kind::bad_checksum:
+      return fmt::format("a wrong checksum ({:#010x} where {:#010x} fits)", first.found,
+                         first.expected);
+    case Violation::Kind::bad_marker:
+      return "a marker that does not point to the start of its FPDU";
+    case Violation::Kind::bad_version:
+      return fmt::format("protocol version {}", first.found);
+    case Violation::Kind::bad_header:
+      return "a header that cannot stand there";
+    case Violation::Kind::unexpected_message:
+      return fmt::format("message number {} where {} was due", first.found, first.expected);
+    case Violation::Kind::unexpected_offset:
+      return fmt::format("message offset {} where {} was due", first.found, first.expected);
+    case Violation::Kind::answer_without_request:
+      return fmt::format("an answer that nobody has asked for (to {:#010x})", first.found);
+    case Violation::Kind::answer_beyond_request:
+      return fmt::format("an answer of {} bytes to a request for {}", first.found, first.expected);
+    case Violation::Kind::wrong_length:
+      return fmt::format("a length of {} bytes where {} are due", first.found, first.expected);
+  }
+  return "something wrong";
+}
+
+std::string times_text(std::uint64_t count) {
+  return count == 1 ? "once" : fmt::format("{} times", count);
+}
+
+}  // namespace
+
+TrafficFindings::Half& TrafficFindings::half(ConnectionId connection, Side side) {
+  Pair& pair = pairs_.get(connection);
+  return side == Side::a ? pair.a : pair.b;
+}
+
+std::string TrafficFindings::who(ConnectionId connection, Side side) const {
+  return endpoint_text(connections_[connection], side);
+}
+
+void TrafficFindings::tell(std::string_view kind, ConnectionId connection,
+                           const std::vector<Stamp>& stamps, std::string sentence) {
+  sink_.on_finding({kind, connection, std::move(sentence), stamps});
+}
+
+// --- At once -------------------------------------------------------------------------------------
+
+void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
+  Half& own = half(origin.connection, origin.side);
+  if (refusal.kind == Refusal::Kind::sequence_error) return own.sequence_errors.add(origin.stamp);
+  if (refusal.kind == Refusal::Kind::receiver_not_ready) {
+    Train& train = own.train;
+    if (train.naks.count > 0 && train.psn != refusal.psn) {
+      end_train(origin.connection, origin.side, train, nullptr);
+    }
+    if (train.naks.count == 0) train.begin = origin.stamp;
+    train.psn = refusal.psn;
+    train.last = origin.stamp;
+    return train.naks.add(origin.stamp, refusal.timer_ns);
+  }
+  Finding finding{
+      finding::refused,
+      origin.connection,
+      fmt::format("{} refused: {}.", who(origin.connection, origin.side), refusal_text(refusal)),
+      {origin.stamp}};
+  if (refusal.has_key) finding.keys.push_back(refusal.key);
+  sink_.on_finding(finding);
+}
+
+void TrafficFindings::on_acknowledge(const Origin& origin, std::uint32_t psn) {
+  Pair* const pair = pairs_.find(origin.connection);
+  if (pair == nullptr) return;
+  Train& train = (origin.side == Side::a ? pair->a : pair->b).train;
+  if (train.naks.count == 0 || wire::psn_distance(train.psn, psn) < 0) return;
+  end_train(origin.connection, origin.side, train, &origin.stamp);
+}
+
+void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train,
+                                const Stamp* acknowledged) {
+  const std::string wait = duration_text(static_cast<std::int64_t>(train.naks.amount));
+  const std::string end =
+      acknowledged
+          ? fmt::format("which cost {}", duration_text(acknowledged->time_ns - train.begin.time_ns))
+          : fmt::format("and never was, in {}",
+                        duration_text(train.last.time_ns - train.begin.time_ns));
+  tell(finding::not_ready, connection, train.naks.stamps,
+       fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
+                   who(connection, side), count_text(train.naks.count, "RNR NAK"), wait, end));
+  train = {};
+}
+
+// --- Counted -------------------------------------------------------------------------------------
+
+void TrafficFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
+  Half& own = half(origin.connection, origin.side);
+  own.repeats.add(origin.stamp, wire_bytes);
+  own.repeating.repeat(origin.stamp.time_ns);
+}
+
+void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
+  Half& own = half(origin.connection, origin.side);
+  own.gaps.add(origin.stamp, gap.wire_bytes);
+  own.gap_packets += gap.packets;
+}
+
+void TrafficFindings::on_violation(const Origin& origin, const Violation& violation) {
+  Half& own = half(origin.connection, origin.side);
+  const auto kind = static_cast<std::size_t>(violation.kind);
+  if (own.violations[kind].count == 0) own.first_violation[kind] = violation;
+  own.violations[kind].add(origin.stamp);
+}
+
+void TrafficFindings::on_congestion(const Origin& origin, Congestion congestion) {
+  Half& own = half(origin.connection, origin.side);
+  (congestion == Congestion::marked ? own.marked : own.notified).add(origin.stamp);
+}
+
+void TrafficFindings::on_operation(const Operation& operation) {
+  if (operation.outcome != Operation::Outcome::unanswered) return;
+  half(operation.connection, operation.side).unanswered.add(operation.start);
+}
+
+// --- At the end ----------------------------------------------------------------------------------
+
+void TrafficFindings::finish() {
+  for (const Connection& connection : connections_) tell_all(connection);
+  pairs_.clear();
+}
+
+void TrafficFindings::tell_all(const Connection& connection) {
+  if (Pair* pair = pairs_.find(connection.id)) {
+    tell_half(connection.id, Side::a, pair->a);
+    tell_half(connection.id, Side::b, pair->b);
+  }
+  tell_connection(connection);
+}
+
+void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) {
+  const std::string name = who(connection, side);
+  if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
+  if (half.repeats.count > 0) {
+    tell(finding::repeated, connection, half.repeats.stamps,
+         fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
+                     bytes_text(half.repeats.amount), count_text(half.repeats.count, "packet"),
+                     duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))));
+  }
+  if (half.gaps.count > 0) {
+    tell(finding::not_captured, connection, half.gaps.stamps,
+         fmt::format("Of what {} sent, {} and {} are not in the capture, or cannot be understood "
+                     "without what is missing.",
+                     name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
+  }
+  if (half.sequence_errors.count > 0) {
+    tell(finding::sequence_error, connection, half.sequence_errors.stamps,
+         fmt::format("{} missed packets, and asked for them again {}.", name,
+                     times_text(half.sequence_errors.count)));
+  }
+  if (half.unanswered.count > 0) {
+    tell(finding::unanswered_request, connection, half.unanswered.stamps,
+         fmt::format("{} of {} had no answer.", count_text(half.unanswered.count, "Read or atomic"),
+                     name));
+  }
+  if (half.marked.count + half.notified.count > 0) {
+    tell(finding::congestion, connection,
+         half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
+         fmt::format("{} from {} met congestion, and it sent {} of it.",
+                     count_text(half.marked.count, "packet"), name,
+                     count_text(half.notified.count, "notification")));
+  }
+  for (std::size_t kind = 0; kind < violation_kinds; ++kind) {
+    const Tally& tally = half.violations[kind];
+    if (tally.count == 0) continue;
+    tell(finding::violations[kind], connection, tally.stamps,
+         fmt::format("{} sent {}, {}.", name,
+                     violation_text(static_cast<Violation::Kind>(kind), half.first_violation[kind]),
+                     times_text(tally.count)));
+  }
+}
+
+void TrafficFindings::tell_connection(const Connection& connection) {
+  const auto both = [&] {
+    return fmt::format("{} and {}", who(connection.id, Side::a), who(connection.id, Side::b));
+  };
+  const std::vector<Stamp> last{connection.last};
+  switch (connection.end) {
+    case Connection::End::reset:
+      return tell(finding::reset, connection.id, last,
+                  fmt::format("The connection of {} was reset.", both()));
+    case Connection::End::half_open:
+      return tell(finding::half_open, connection.id, last,
+                  fmt::format("Of {} only one has closed the connection.", both()));
+    case Connection::End::rejected:
+      return tell(finding::rejected_connection, connection.id, last,
+                  fmt::format("{} rejected the connection that {} asked for.",
+                              who(connection.id, Side::b), who(connection.id, Side::a)));
+    case Connection::End::unanswered:
+      return tell(finding::unanswered_connection, connection.id, last,
+                  fmt::format("{} asked for a connection, and {} never answered.",
+                              who(connection.id, Side::a), who(connection.id, Side::b)));
+    default:
+      return;
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,194 @@
+#include "capture/infiniband/ib_analysis.h"
+
+#include <algorithm>
+
+#include "wire/icrc.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint8_t congestion_experienced = 3;
+
+std::size_t mixed(std::size_t seed, std::size_t value) {
+  const std::uint64_t mixed = (seed ^ value) * std::uint64_t{0x9E3779B97F4A7C15} + (seed >> 29);
+  return static_cast<std::size_t>(mixed);
+}
+
+bool is_connected(wire::IbTransport transport) {
+  return transport == wire::IbTransport::rc || transport == wire::IbTransport::uc ||
+         transport == wire::IbTransport::xrc;
+}
+
+std::uint32_t icrc_of(const IbPacket& packet, Bytes covered) {
+  switch (packet.carrier) {
+    case IbPacket::Carrier::native:
+      return wire::Icrc::native(packet.network, covered).value();
+    case IbPacket::Carrier::roce_v1:
+      return wire::Icrc::roce_v1(packet.network, covered).value();
+    case IbPacket::Carrier::roce_v2:
+      break;
+  }
+  return wire::Icrc::roce_v2(packet.network, covered).value();
+}
+
+}  // namespace
+
+std::size_t IbAnalysis::HashFlowKey::operator()(const FlowKey& key) const {
+  return mixed(mixed(key.source.hash(), key.destination.hash()), key.queue_pair);
+}
+
+std::size_t IbAnalysis::HashDatagramKey::operator()(const DatagramKey& key) const {
+  return mixed(HashFlowKey{}(key.to_b), key.queue_pair_a);
+}
+
+IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, TrafficSink& sink)
+    : limits_(limits),
+      table_(connections),
+      sink_(sink),
+      shared_{connections, sink, limits.connection, Budget(limits.held_bytes)},
+      manager_(*this) {}
+
+// --- Packets -------------------------------------------------------------------------------------
+
+void IbAnalysis::on_packet(const IbPacket& packet) {
+  ++counts_.packets;
+  const auto view = wire::IbPacketView::check(packet.transport, packet.wire_bytes);
+  if (!view) {
+    ++(view.error() == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
+    return;
+  }
+  if (!checksum_fits(packet, *view)) return;
+  const wire::Bth& bth = view->bth();
+  note_congestion(packet, bth);
+  const IbSegment segment{.stamp = packet.stamp,
+                          .headers = view->headers(),
+                          .payload = view->payload(),
+                          .payload_wire_bytes = view->payload_wire_bytes()};
+  if (bth.opcode == wire::congestion_notification) return;
+  if (view->layout().known && bth.opcode.transport == wire::IbTransport::ud) {
+    return on_datagram(packet, segment);
+  }
+  if (!view->layout().known || !is_connected(bth.opcode.transport)) {
+    ++counts_.unknown;
+    return;
+  }
+  on_connected({packet.source, packet.destination, bth.destination_qp}, segment);
+}
+
+// Who receives a packet with a wrong ICRC drops it, so it counts for nothing here either; unless
+// the capture was taken where it is not there yet, so that no packet has a good one.
+bool IbAnalysis::checksum_fits(const IbPacket& packet, const wire::IbPacketView& view) {
+  if (!view.icrc() || packet.from_fragments) return true;
+  const std::uint32_t expected = icrc_of(packet, view.covered());
+  if (*view.icrc() == expected) {
+    good_checksum_seen_ = true;
+    return true;
+  }
+  ++counts_.bad_checksum;
+  const auto flow = flows_.find({packet.source, packet.destination, view.bth().destination_qp});
+  if (flow != flows_.end() && flow->second.connection) {
+    sink_.on_violation(
+        flow->second.connection->origin(flow->second.side, packet.stamp),
+        {.kind = Violation::Kind::bad_checksum, .found = *view.icrc(), .expected = expected});
+  }
+  return !good_checksum_seen_;
+}
+
+void IbAnalysis::note_congestion(const IbPacket& packet, const wire::Bth& bth) {
+  const bool notified = bth.opcode == wire::congestion_notification;
+  if (notified) ++counts_.congestion_notifications;
+  if (!notified && packet.ecn != congestion_experienced) return;
+  const auto flow = flows_.find({packet.source, packet.destination, bth.destination_qp});
+  if (flow == flows_.end() || !flow->second.connection) return;
+  const IbConnection& connection = *flow->second.connection;
+  sink_.on_congestion(connection.origin(flow->second.side, packet.stamp),
+                      notified ? Congestion::notified : Congestion::marked);
+}
+
+void IbAnalysis::finish() {
+  for (const FlowKey& key : std::vector<FlowKey>(std::move(undecided_))) {
+    Flow& flow = flows_[key];
+    if (flow.connection || flow.undecided.empty()) continue;
+    give_up_joining(key, flow, flow.undecided.front().get());
+  }
+  for (auto& [id, connected] : connections_) connected.connection.finish();
+}
+
+void IbAnalysis::forget(ConnectionId id) {
+  if (const DatagramKey* key = datagram_keys_.find(id)) {
+    datagrams_.erase(*key);
+    datagram_keys_.erase(id);
+  }
+  Connected* const connected = connections_.find(id);
+  if (connected == nullptr) return;
+  IbConnection& connection = connected->connection;
+  connection.finish();
+  for (const FlowKey& key : connected->flows) {
+    const auto flow = flows_.find(key);
+    if (flow != flows_.end() && flow->second.connection == &connection) flows_.erase(flow);
+  }
+  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  manager_.forget(connection);
+  connections_.erase(id);
+}
+
+// --- Datagrams -----------------------------------------------------------------------------------
+
+void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
+  const std::uint32_t receiver = segment.headers.bth.destination_qp;
+  const std::uint32_t sender = segment.headers.deth.source_qp;
+  if (receiver <= wire::general_services_qp) {
+    ++counts_.management;
+    if (receiver != wire::general_services_qp) return;
+    return manager_.on_datagram({segment.stamp, packet.source, packet.destination},
+                                segment.payload);
+  }
+  Side side = Side::a;
+  Connection& connection = datagrams({{packet.source, packet.destination, receiver}, sender}, side);
+  if (connection.frames++ == 0) connection.first = segment.stamp;
+  connection.last = segment.stamp;
+  const Origin origin{
+      .connection = connection.id, .side = side, .stamp = segment.stamp, .position = segment.psn()};
+  if (packet.ecn == congestion_experienced) sink_.on_congestion(origin, Congestion::marked);
+  if (const auto broken = broken_form(segment)) sink_.on_violation(origin, *broken);
+  sink_.on_send(origin,
+                {.message = segment.psn(),
+                 .kind = segment.headers.bth.solicited ? SendKind::solicited : SendKind::plain,
+                 .bytes = segment.payload,
+                 .missing_bytes = segment.missing_bytes(),
+                 .last = true,
+                 .has_immediate = segment.headers.layout().immediate,
+                 .immediate = segment.headers.immediate});
+}
+
+Connection& IbAnalysis::datagrams(const DatagramKey& key, Side& side) {
+  side = Side::a;
+  if (const auto known = datagrams_.find(key); known != datagrams_.end()) {
+    return table_[known->second];
+  }
+  const DatagramKey turned{{key.to_b.destination, key.to_b.source, key.queue_pair_a},
+                           key.to_b.queue_pair};
+  if (const auto known = datagrams_.find(turned); known != datagrams_.end()) {
+    side = Side::b;
+    return table_[known->second];
+  }
+  const bool told = std::ranges::find(services_, std::pair(key.to_b.destination,
+                                                           key.to_b.queue_pair)) != services_.end();
+  Connection& connection = table_.add(
+      {.transport = Transport::ud,
+       .a = {.address = key.to_b.source, .number = key.queue_pair_a},
+       .b = {.address = key.to_b.destination, .number = key.to_b.queue_pair},
+       .beginning = told ? Connection::Beginning::handshake : Connection::Beginning::traffic});
+  datagrams_.emplace(key, connection.id);
+  datagram_keys_.get(connection.id, key);
+  return connection;
+}
+
+void IbAnalysis::on_service(const HostAddress& host, std::uint32_t queue_pair) {
+  const std::pair service(host, queue_pair);
+  if (std::ranges::find(services_, service) != services_.end()) return;
+  if (services_.size() == limits_.services) services_.pop_front();
+  services_.push_back(service);
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,252 @@
+#include "capture/infiniband/ib_answers.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint64_t smallest_mtu_bytes = 256;
+constexpr std::uint64_t largest_mtu_bytes = 4096;
+// More packets than the longest message has with the smallest MTU cannot be; nor does it make sense
+// to keep an account of so many.
+constexpr std::uint64_t most_packets = (1ULL << 31) / smallest_mtu_bytes;
+
+bool is_last(wire::IbOperation operation) {
+  return operation == wire::IbOperation::read_response_last ||
+         operation == wire::IbOperation::read_response_only;
+}
+
+bool is_first(wire::IbOperation operation) {
+  return operation == wire::IbOperation::read_response_first ||
+         operation == wire::IbOperation::read_response_only;
+}
+
+}  // namespace
+
+// §9.7.5.1.1 and §11.2.1: the MTUs that there are.
+bool IbPath::is_mtu(std::uint64_t bytes) {
+  return std::has_single_bit(bytes) && bytes >= smallest_mtu_bytes && bytes <= largest_mtu_bytes;
+}
+
+std::uint64_t IbPath::full_bytes(std::uint64_t found) const {
+  if (mtu_bytes != 0) return mtu_bytes;
+  return std::bit_ceil(std::clamp(found, smallest_mtu_bytes, largest_mtu_bytes));
+}
+
+std::optional<std::uint64_t> IbPath::packets_of(std::uint64_t bytes) const {
+  if (bytes <= smallest_mtu_bytes) return 1;
+  if (mtu_bytes == 0) return {};
+  return (bytes + mtu_bytes - 1) / mtu_bytes;
+}
+
+IbAnswers::~IbAnswers() {
+  for (const Early& early : early_) budget_.give_back(early.segment.bytes());
+  while (!open_.empty()) pop_first();
+}
+
+void IbAnswers::pop_first() {
+  budget_.give_back(open_.front().budgeted);
+  open_.pop_front();
+}
+
+void IbAnswers::expect(const Origin& origin, const Request& request) {
+  if (open_.size() == limits_.open_requests) give_up_first(origin);
+  while (!budget_.take(sizeof(Open))) {
+    if (open_.empty()) return;  // its answer is one to a request that is not known
+    give_up_first(origin);
+  }
+  open_.push_back({.request = request, .budgeted = sizeof(Open)});
+  open_.back().packets = request.atomic ? 1 : path_.packets_of(request.length).value_or(0);
+  if (!early_.empty()) retry_early(false);
+}
+
+IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
+  for (Open& open : open_) {
+    const std::int32_t distance = wire::psn_distance(open.request.psn, psn);
+    if (distance < 0) continue;
+    if (open.packets == 0 && !open.request.atomic) {
+      open.packets = path_.packets_of(open.request.length).value_or(0);
+    }
+    const std::uint64_t most =
+        open.packets != 0 ? open.packets : open.request.length / smallest_mtu_bytes + 1;
+    if (static_cast<std::uint64_t>(distance) < std::min(most, most_packets)) return &open;
+  }
+  return nullptr;
+}
+
+std::optional<std::uint32_t> IbAnswers::asked_again(std::uint32_t psn) {
+  Open* open = find(psn);
+  if (!open) return {};
+  open->asked_again = true;
+  blocked_since_ = 0;  // it will come again
+  return open->request.psn;
+}
+
+void IbAnswers::add(const Origin& origin, const IbSegment& segment, bool may_come,
+                    bool was_passed) {
+  const auto operation = segment.operation();
+  if (operation == wire::IbOperation::read_response_first ||
+      operation == wire::IbOperation::read_response_middle) {
+    path_.learn(segment.payload_wire_bytes);
+  }
+  if (Open* open = find(segment.psn())) return place(origin, segment, *open);
+  if (was_passed) return repeat(origin, segment);
+  HeldIbSegment held(segment);
+  if (!may_come || early_.size() == limits_.early_packets || !budget_.take(held.bytes())) {
+    return unknown(origin, segment);
+  }
+  early_.push_back({origin, std::move(held), now_});
+}
+
+void IbAnswers::repeat(const Origin& origin, const IbSegment& segment) {
+  sink_.on_repeat(origin, segment.payload_wire_bytes);
+}
+
+void IbAnswers::unknown(const Origin& origin, const IbSegment& segment) {
+  if (segment.operation() == wire::IbOperation::atomic_acknowledge) return;
+  sink_.on_read_part(origin, {.request = segment.psn(),
+                              .known = false,
+                              .bytes = segment.payload,
+                              .missing_bytes = segment.missing_bytes(),
+                              .last = is_last(segment.operation())});
+}
+
+void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open) {
+  if (open.request.atomic) return place_atomic(origin, segment, open);
+  const auto index = static_cast<std::size_t>(wire::psn_distance(open.request.psn, segment.psn()));
+  const std::uint64_t size = segment.payload_wire_bytes;
+  const bool last = is_last(segment.operation());
+  if (last && open.packets == 0) open.packets = index + 1;
+  if (const auto broken = broken_rule(segment, open, index)) {
+    return sink_.on_violation(origin, *broken);
+  }
+  const std::uint64_t offset = last ? open.request.length - size : size * index;
+  if (!extend(open, index)) return unknown(origin, segment);
+  if (open.have[index]) return repeat(origin, segment);
+  open.have[index] = true;
+  open.complete = ++open.have_packets == open.packets;
+  open.completed = origin.stamp;
+  const bool closes = open.complete && &open == &open_.front();
+  sink_.on_read_part(origin, {.request = open.request.psn,
+                              .key = open.request.key,
+                              .address = open.request.address + offset,
+                              .bytes = segment.payload,
+                              .missing_bytes = segment.missing_bytes(),
+                              .last = closes});
+  if (closes) {
+    pop_first();
+    close_complete(origin);
+  }
+}
+
+// §9.7.5.1.1: First, Middles and Last, or Only; all but the last as long as the path allows. Who
+// breaks that has bytes of which nobody knows where they belong.
+std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const Open& open,
+                                                std::uint64_t index) const {
+  const std::uint64_t size = segment.payload_wire_bytes;
+  const std::uint64_t length = open.request.length;
+  const bool first = is_first(segment.operation());
+  const bool last = is_last(segment.operation());
+  const std::uint64_t behind = last ? size : size * (index + 1);
+  if (behind > length) return Violation{Violation::Kind::answer_beyond_request, behind, length};
+  const bool may_begin_here = open.asked_again || requests_lost_;
+  const bool is_end = open.packets != 0 && index + 1 == open.packets;
+  if ((index == 0 ? !first : first && !may_begin_here) || (open.packets != 0 && last != is_end)) {
+    return Violation{Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0};
+  }
+  const std::uint64_t full = path_.full_bytes(size);
+  if (last && index != 0 && path_.mtu_bytes == 0) return {};  // how long the others are is unknown
+  const std::uint64_t expected = last ? length - std::min(length, index * full) : full;
+  if (size == expected) return {};
+  return Violation{Violation::Kind::wrong_length, size, expected};
+}
+
+bool IbAnswers::extend(Open& open, std::size_t index) {
+  if (open.have.size() > index) return true;
+  constexpr std::size_t packets_at_once = 64;
+  const std::size_t packets = (index / packets_at_once + 1) * packets_at_once;
+  const std::size_t more_bytes = (packets - open.have.size()) / 8;
+  if (!budget_.take(more_bytes)) return false;
+  open.budgeted += more_bytes;
+  open.have.resize(packets);
+  return true;
+}
+
+void IbAnswers::place_atomic(const Origin& origin, const IbSegment& segment, Open& open) {
+  if (open.complete) return repeat(origin, segment);
+  open.complete = true;
+  open.completed = origin.stamp;
+  open.original = segment.headers.atomic_original;
+  close_complete(origin);
+}
+
+// Those behind one that has just ended.
+void IbAnswers::close_complete(const Origin& origin) {
+  blocked_since_ = 0;
+  while (!open_.empty() && open_.front().complete) {
+    close(origin, open_.front());
+    pop_first();
+  }
+}
+
+void IbAnswers::close(const Origin& origin, const Open& open) {
+  Origin at = origin;
+  if (open.complete) at.stamp = open.completed;
+  if (open.request.atomic) {
+    if (open.complete) {
+      sink_.on_atomic_answer(at, {.request = open.request.psn, .original = open.original});
+    }
+    return;
+  }
+  if (open.have_packets == 0) return;
+  sink_.on_read_part(at, {.request = open.request.psn,
+                          .key = open.request.key,
+                          .address = open.request.address + open.request.length,
+                          .bytes = {},
+                          .last = true});
+}
+
+void IbAnswers::give_up_first(const Origin& origin) {
+  close(origin, open_.front());
+  pop_first();
+  close_complete(origin);
+}
+
+void IbAnswers::retry_early(bool give_up) {
+  std::deque<Early> waiting;
+  waiting.swap(early_);
+  for (Early& early : waiting) {
+    const IbSegment segment = early.segment.get();
+    Open* open = find(segment.psn());
+    if (!open && !give_up && now_ - early.since < limits_.patience_packets) {
+      early_.push_back(std::move(early));
+      continue;
+    }
+    budget_.give_back(early.segment.bytes());
+    if (open)
+      place(early.origin, segment, *open);
+    else
+      unknown(early.origin, segment);
+  }
+}
+
+void IbAnswers::watch(const Origin& origin) {
+  ++now_;
+  if (!early_.empty() && now_ - early_.front().since >= limits_.patience_packets) {
+    retry_early(false);
+  }
+  if (open_.size() < 2 || open_.front().complete) return;
+  const bool blocked =
+      std::any_of(open_.begin() + 1, open_.end(), [](const Open& open) { return open.complete; });
+  if (!blocked) return;
+  if (blocked_since_ == 0) blocked_since_ = now_;
+  if (now_ - blocked_since_ >= limits_.patience_packets) give_up_first(origin);
+}
+
+void IbAnswers::finish(const Origin& origin) {
+  retry_early(true);
+  for (; !open_.empty(); pop_first()) close(origin, open_.front());
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,209 @@
+#include "capture/infiniband/ib_connection.h"
+
+namespace weft::capture {
+namespace {
+
+Refusal::Kind kind_of(wire::Aeth::Nak code) {
+  switch (code) {
+    case wire::Aeth::Nak::psn_sequence_error:
+      return Refusal::Kind::sequence_error;
+    case wire::Aeth::Nak::remote_access_error:
+      return Refusal::Kind::access_error;
+    case wire::Aeth::Nak::remote_operational_error:
+      return Refusal::Kind::operational_error;
+    case wire::Aeth::Nak::invalid_rd_request:
+      return Refusal::Kind::invalid_rd_request;
+    case wire::Aeth::Nak::invalid_request:
+    default:
+      return Refusal::Kind::invalid_request;
+  }
+}
+
+bool refuses(const IbSegment& segment) {
+  const bool has_aeth = segment.operation() != wire::IbOperation::read_response_middle;
+  const auto kind = segment.headers.aeth.kind();
+  return has_aeth && (kind == wire::Aeth::Kind::nak || kind == wire::Aeth::Kind::rnr_nak);
+}
+
+// §9.7.5.1.2: an answer acknowledges everything before it, and an ACK its own PSN too; a NAK or an
+// RNR NAK is about its own.
+std::uint32_t acknowledged_by(const IbSegment& segment) {
+  return refuses(segment) ? wire::psn_plus(segment.psn(), wire::psn_mask) : segment.psn();
+}
+
+bool asks_again(const IbSegment& segment) {
+  const wire::Aeth& aeth = segment.headers.aeth;
+  return refuses(segment) && (aeth.kind() == wire::Aeth::Kind::rnr_nak ||
+                              aeth.nak_code() == wire::Aeth::Nak::psn_sequence_error);
+}
+
+}  // namespace
+
+IbConnection::IbConnection(Shared& shared, Connection& connection)
+    : shared_(shared),
+      connection_(connection),
+      path_{connection.mtu_bytes},
+      a_(shared, origin(Side::a, {}), path_),
+      b_(shared, origin(Side::b, {}), path_) {
+  if (connection.transport != Transport::uc) return;
+  a_.order.set_unreliable();
+  b_.order.set_unreliable();
+}
+
+IbConnection::~IbConnection() {
+  for (const Half* one : {&a_, &b_}) {
+    for (const HeldIbSegment& segment : one->delayed) shared_.budget.give_back(segment.bytes());
+  }
+}
+
+void IbConnection::count(const Stamp& stamp) {
+  if (connection_.frames++ == 0) connection_.first = stamp;
+  connection_.last = stamp;
+}
+
+bool IbConnection::plausible(Side side, const IbSegment& segment) const {
+  const Half& requester = half(segment.is_answer() ? other(side) : side);
+  return requester.order.near(segment.psn());
+}
+
+void IbConnection::on_packet(Side side, const IbSegment& segment) {
+  count(segment.stamp);
+  if (!delay(side, segment)) process(side, segment);
+  catch_up();
+  watch(segment.stamp);
+  if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
+}
+
+bool IbConnection::delay(Side side, const IbSegment& segment) {
+  Half& own = half(side);
+  Half& peer = half(other(side));
+  if (own.delayed.empty() && !peer.order.blocked()) return false;
+  HeldIbSegment held(segment);
+  if (!shared_.budget.take(held.bytes())) return false;
+  own.delayed.push_back(std::move(held));
+  // Only so much at once, for it says whether what is missing will come.
+  if (segment.is_answer()) peer.order.acknowledge(acknowledged_by(segment));
+  if (segment.is_answer() && asks_again(segment)) peer.order.asked_again(segment.psn());
+  return true;
+}
+
+bool IbConnection::pass_on_earliest() {
+  std::uint64_t earliest = ~std::uint64_t{0};
+  Half* chosen = nullptr;
+  Side sender = Side::a;
+  bool delayed = false;
+  for (const Side side : {Side::a, Side::b}) {
+    Half& own = half(side);
+    const auto take = [&](std::uint64_t frame, bool is_delayed) {
+      if (frame > earliest) return;
+      earliest = frame;
+      chosen = &own;
+      sender = side;
+      delayed = is_delayed;
+    };
+    if (const auto frame = own.order.ready()) take(*frame, false);
+    if (!own.delayed.empty() && !half(other(side)).order.blocked()) {
+      take(own.delayed.front().get().stamp.frame, true);
+    }
+  }
+  if (!chosen) return false;
+  if (!delayed) {
+    chosen->order.pass_on_ready();
+    return true;
+  }
+  const HeldIbSegment segment = std::move(chosen->delayed.front());
+  chosen->delayed.pop_front();
+  shared_.budget.give_back(segment.bytes());
+  process(sender, segment.get());
+  return true;
+}
+
+void IbConnection::catch_up() {
+  while (pass_on_earliest()) {
+  }
+}
+
+void IbConnection::process(Side side, const IbSegment& segment) {
+  Origin from = origin(side, segment.stamp);
+  from.position = segment.psn();
+  if (segment.headers.bth.version != 0) {
+    shared_.sink.on_violation(from, {.kind = Violation::Kind::bad_version,
+                                     .found = segment.headers.bth.version,
+                                     .expected = 0});
+  }
+  if (const auto broken = broken_form(segment)) shared_.sink.on_violation(from, *broken);
+  if (segment.is_answer())
+    on_answer(from, segment);
+  else
+    half(side).order.add(segment);
+}
+
+void IbConnection::on_answer(const Origin& origin, const IbSegment& segment) {
+  Half& requester = half(other(origin.side));
+  if (segment.operation() != wire::IbOperation::acknowledge) {
+    const std::uint32_t psn = segment.psn();
+    const bool seen_all = !requester.requests.lost_any() && requester.order.covers(psn) &&
+                          requester.order.passed(psn);
+    const bool may_come = !requester.order.begun() || requester.order.waiting() ||
+                          (!requester.order.passed(psn) && requester.order.near(psn));
+    requester.answers.add(origin, segment, may_come, seen_all);
+  }
+  on_acknowledge(origin, segment);
+}
+
+void IbConnection::on_acknowledge(const Origin& origin, const IbSegment& segment) {
+  Half& requester = half(other(origin.side));
+  const wire::Aeth& aeth = segment.headers.aeth;
+  requester.order.acknowledge(acknowledged_by(segment));
+  shared_.sink.on_acknowledge(origin, acknowledged_by(segment));
+  if (segment.operation() == wire::IbOperation::acknowledge && aeth.credits()) {
+    shared_.sink.on_credits(origin, {.psn = segment.psn(), .credits = *aeth.credits()});
+  }
+  if (!refuses(segment)) return;
+  Refusal refusal{.psn = segment.psn()};
+  if (aeth.kind() == wire::Aeth::Kind::rnr_nak) {
+    refusal.kind = Refusal::Kind::receiver_not_ready;
+    refusal.timer_ns = std::uint64_t{wire::rnr_timer_us(aeth.value())} * 1'000;
+  } else {
+    refusal.kind = kind_of(aeth.nak_code());
+  }
+  if (asks_again(segment))
+    requester.order.asked_again(segment.psn());
+  else
+    connection_.end = Connection::End::terminated;
+  shared_.sink.on_refusal(origin, refusal);
+}
+
+void IbConnection::watch(const Stamp& stamp) {
+  for (const Side side : {Side::a, Side::b}) {
+    Half& requester = half(side);
+    requester.order.watch();
+    catch_up();
+    requester.answers.watch(origin(other(side), stamp));
+  }
+}
+
+void IbConnection::end(const Stamp& stamp, Connection::End end) {
+  if (ended_) return;
+  ended_ = true;
+  if (connection_.end != Connection::End::terminated) connection_.end = end;
+  finish();
+  shared_.sink.on_end(origin(Side::a, stamp), false);
+  shared_.sink.on_end(origin(Side::b, stamp), false);
+}
+
+void IbConnection::finish() {
+  // Whoever waits gives up; what comes of that may make the other one wait.
+  catch_up();
+  while (a_.order.blocked() || b_.order.blocked()) {
+    (a_.order.blocked() ? a_ : b_).order.give_up();
+    catch_up();
+  }
+  for (const Side side : {Side::a, Side::b}) {
+    Half& requester = half(side);
+    requester.order.finish();
+    requester.answers.finish(origin(other(side), connection_.last));
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,224 @@
+// IbAnalysis: which packets make a connection.
+#include <algorithm>
+
+#include "capture/infiniband/ib_analysis.h"
+
+namespace weft::capture {
+namespace {
+
+Transport transport_of(const IbSegment& segment) {
+  switch (segment.headers.bth.opcode.transport) {
+    case wire::IbTransport::uc:
+      return Transport::uc;
+    case wire::IbTransport::xrc:
+      return Transport::xrc;
+    default:
+      return Transport::rc;
+  }
+}
+
+Transport transport_of(const wire::CmRequest& request) {
+  if (request.transport_code == 1) return Transport::uc;
+  if (request.transport_code == 3 && request.extended_transport_code == 1) return Transport::xrc;
+  return Transport::rc;
+}
+
+// The room for private data is fixed: zeros at its end say nothing.
+std::vector<std::byte> without_trailing_zeros(Bytes bytes) {
+  while (!bytes.empty() && bytes.back() == std::byte{0}) bytes = bytes.first(bytes.size() - 1);
+  return {bytes.begin(), bytes.end()};
+}
+
+template <typename Message>
+Connection::Offer offer_of(const Message& message, Bytes private_data) {
+  return {.seen = true,
+          .has_depths = true,
+          .ird = message.responder_resources,
+          .ord = message.initiator_depth,
+          .private_data = without_trailing_zeros(private_data)};
+}
+
+}  // namespace
+
+IbConnection& IbAnalysis::add_connection(Connection connection) {
+  connection.crc = true;
+  Connection& entry = table_.add(std::move(connection));
+  return connections_.get(entry.id, shared_, entry).connection;
+}
+
+void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
+  Flow& flow = flows_[key];
+  if (flow.connection && !flow.connection->plausible(flow.side, segment)) {
+    flow = {};  // another queue pair has been given the same number
+  }
+  if (!flow.connection && !join(key, flow, segment)) {
+    if (hold(key, flow, segment)) return;
+    give_up_joining(key, flow, segment);
+  }
+  if (segment.is_answer()) decide_others(key, *flow.connection, flow.side, segment);
+  flow.connection->on_packet(flow.side, segment);
+}
+
+bool IbAnalysis::awaits_reply(const FlowKey& key) const {
+  return manager_.awaits_reply(key.source, key.destination) ||
+         manager_.awaits_reply(key.destination, key.source);
+}
+
+bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  if (const Alone* found = match(key, flow, segment)) {
+    attach(key, flow, *found->connection, other(found->side));
+    return true;
+  }
+  // Whoever might be the other direction may still answer, and so tell.
+  const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
+  const bool candidates = std::ranges::any_of(alone_, [&](const auto& one) {
+    return one.key.source == key.destination && one.key.destination == key.source;
+  });
+  if (segment.is_answer() || (candidates && !unreliable) || awaits_reply(key)) return false;
+  begin_alone(key, flow, segment);
+  return true;
+}
+
+// The only connection in the opposite direction that has asked for what this flow answers, now or
+// with what waits.
+const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
+                                           const IbSegment& segment) const {
+  const Alone* found = nullptr;
+  for (const Alone& one : alone_) {
+    if (one.key.source != key.destination || one.key.destination != key.source) continue;
+    const auto answers = [&](const IbSegment& packet) {
+      return packet.is_answer() && one.connection->has_requested(one.side, packet.psn());
+    };
+    const bool any =
+        answers(segment) || std::ranges::any_of(flow.undecided, [&](const HeldIbSegment& packet) {
+          return answers(packet.get());
+        });
+    if (!any) continue;
+    if (found) return nullptr;
+    found = &one;
+  }
+  return found;
+}
+
+void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Side side,
+                               const IbSegment& answer) {
+  if (undecided_.empty()) return;
+  const bool lacks_peer =
+      std::ranges::any_of(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  if (!lacks_peer) return;
+  const FlowKey* found = nullptr;
+  for (const FlowKey& candidate : undecided_) {
+    if (candidate.source != key.destination || candidate.destination != key.source) continue;
+    const auto& waiting = flows_[candidate].undecided;
+    const bool asked = std::ranges::any_of(waiting, [&](const HeldIbSegment& one) {
+      return !one.get().is_answer() && one.get().psn() == answer.psn();
+    });
+    if (!asked) continue;
+    if (found) return;
+    found = &candidate;
+  }
+  if (!found) return;
+  const FlowKey other_key = *found;
+  Flow& flow = flows_[other_key];
+  attach(other_key, flow, connection, other(side));
+  pass_on_undecided(flow);
+}
+
+void IbAnalysis::bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
+  flow.connection = &connection;
+  flow.side = side;
+  connections_.find(connection.connection().id)->flows.push_back(key);
+}
+
+void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
+  bind(key, flow, connection, side);
+  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  std::erase(undecided_, key);
+  // A packet to the other side names its queue pair.
+  Connection& known = connection.connection();
+  Endpoint& receiver = side == Side::a ? known.b : known.a;
+  receiver = {.address = key.destination, .number = key.queue_pair};
+  // The reply was not captured, but it must have come.
+  if (known.end == Connection::End::unanswered) known.end = Connection::End::open;
+}
+
+void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  IbConnection& connection =
+      add_connection({.transport = transport_of(segment),
+                      .a = {.address = key.source, .known = false},
+                      .b = {.address = key.destination, .number = key.queue_pair},
+                      .beginning = Connection::Beginning::traffic});
+  bind(key, flow, connection, Side::a);
+  std::erase(undecided_, key);
+  lack_peer({key, &connection, Side::a});
+}
+
+bool IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  HeldIbSegment held(segment);
+  const bool first = flow.undecided.empty();
+  if (first && undecided_.size() == limits_.undecided_flows) return false;
+  if (flow.undecided.size() == limits_.undecided_packets) return false;
+  if (!shared_.budget.take(held.bytes())) return false;
+  if (first) undecided_.push_back(key);
+  flow.undecided.push_back(std::move(held));
+  return true;
+}
+
+void IbAnalysis::give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+  begin_alone(key, flow, flow.undecided.empty() ? segment : flow.undecided.front().get());
+  pass_on_undecided(flow);
+}
+
+void IbAnalysis::lack_peer(const Alone& alone) {
+  if (alone_.size() == limits_.alone) alone_.pop_front();
+  alone_.push_back(alone);
+}
+
+void IbAnalysis::pass_on_undecided(Flow& flow) {
+  const std::vector<HeldIbSegment> waiting(std::move(flow.undecided));
+  flow.undecided.clear();
+  for (const HeldIbSegment& one : waiting) {
+    shared_.budget.give_back(one.bytes());
+    flow.connection->on_packet(flow.side, one.get());
+  }
+}
+
+void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow) {
+  for (const HeldIbSegment& one : flow.undecided) shared_.budget.give_back(one.bytes());
+  flow.undecided.clear();
+  std::erase(undecided_, key);
+}
+
+// --- The connection manager ----------------------------------------------------------------------
+
+IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
+  const HostAddress& active = request.envelope.source;
+  const HostAddress& passive = request.envelope.destination;
+  IbConnection& connection =
+      add_connection({.transport = transport_of(request.message),
+                      .a = {.address = active, .number = request.message.local_qp},
+                      .b = {.address = passive, .known = false},
+                      .end = Connection::End::unanswered,
+                      .offer_a = offer_of(request.message, request.private_data),
+                      .mtu_bytes = request.message.path_mtu_bytes()});
+  connection.count(request.envelope.stamp);
+  connection.begin(Side::b, request.message.starting_psn);
+  const FlowKey key{passive, active, request.message.local_qp};
+  Flow& flow = flows_[key];
+  drop_undecided(key, flow);  // it was sent before anybody asked for this connection
+  bind(key, flow, connection, Side::b);
+  lack_peer({key, &connection, Side::b});
+  return connection;
+}
+
+void IbAnalysis::on_established(IbConnection& connection, const IbManager::Reply& reply) {
+  Connection& known = connection.connection();
+  known.offer_b = offer_of(reply.message, reply.private_data);
+  connection.begin(Side::a, reply.message.starting_psn);
+  const FlowKey key{known.a.address, known.b.address, reply.message.local_qp};
+  Flow& flow = flows_[key];
+  attach(key, flow, connection, Side::a);
+  pass_on_undecided(flow);
+}
+
+}  // namespace weft::capture

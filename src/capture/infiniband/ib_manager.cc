@@ -1,0 +1,124 @@
+#include "capture/infiniband/ib_manager.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+template <typename Message>
+Bytes private_data_of(Bytes message, std::size_t skipped = 0) {
+  message = message.subspan(Message::header_bytes);
+  message = message.first(std::min(message.size(), Message::private_bytes));
+  return message.subspan(std::min(message.size(), skipped));
+}
+
+}  // namespace
+
+void IbManager::on_datagram(const Envelope& envelope, Bytes payload) {
+  const auto mad = wire::MadHeader::parse(payload);
+  if (!mad || mad->management_class != wire::connection_management_class) return;
+  const Bytes message = payload.subspan(wire::MadHeader::header_bytes);
+  switch (mad->attribute) {
+    case wire::CmAttribute::request:
+      return on_request(envelope, message);
+    case wire::CmAttribute::reply:
+      return on_reply(envelope, message);
+    case wire::CmAttribute::reject:
+      return on_reject(envelope, message);
+    case wire::CmAttribute::ready_to_use:
+    case wire::CmAttribute::disconnect_request:
+    case wire::CmAttribute::disconnect_reply:
+      return on_pair(envelope, message, mad->attribute);
+    case wire::CmAttribute::service_id_reply:
+      return on_service_reply(envelope, message);
+    default:
+      return;
+  }
+}
+
+bool IbManager::awaits_reply(const HostAddress& from, const HostAddress& to) const {
+  return std::ranges::any_of(known_, [&](const Known& known) {
+    return !known.replied && !known.ended && known.active == from && known.passive == to;
+  });
+}
+
+IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_id,
+                                  std::uint32_t remote_id) {
+  // The latest: ids are used again.
+  for (auto known = known_.rbegin(); known != known_.rend(); ++known) {
+    const bool from_active = envelope.source == known->active &&
+                             envelope.destination == known->passive &&
+                             local_id == known->active_id && remote_id == known->passive_id;
+    const bool from_passive =
+        envelope.source == known->passive && envelope.destination == known->active &&
+        remote_id == known->active_id && (!known->replied || local_id == known->passive_id);
+    if (from_active || from_passive) return &*known;
+  }
+  return nullptr;
+}
+
+void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
+  const auto message = wire::CmRequest::parse(bytes);
+  if (!message) return;
+  const auto repeated = std::ranges::find_if(known_, [&](const Known& known) {
+    return !known.ended && known.active == envelope.source &&
+           known.passive == envelope.destination && known.active_id == message->local_id;
+  });
+  if (repeated != known_.end()) return repeated->connection->count(envelope.stamp);
+  if (known_.size() == most_known) known_.pop_front();
+  const std::size_t skipped =
+      wire::CmIpHeader::belongs_to(message->service) ? wire::CmIpHeader::header_bytes : 0;
+  IbConnection& connection =
+      events_.on_request({envelope, *message, private_data_of<wire::CmRequest>(bytes, skipped)});
+  known_.push_back({.active = envelope.source,
+                    .passive = envelope.destination,
+                    .active_id = message->local_id,
+                    .connection = &connection});
+}
+
+void IbManager::on_reply(const Envelope& envelope, Bytes bytes) {
+  const auto message = wire::CmReply::parse(bytes);
+  if (!message) return;
+  Known* known = find(envelope, message->local_id, message->remote_id);
+  if (!known) return;
+  known->connection->count(envelope.stamp);
+  if (known->replied) return;
+  known->replied = true;
+  known->passive_id = message->local_id;
+  events_.on_established(*known->connection,
+                         {envelope, *message, private_data_of<wire::CmReply>(bytes)});
+}
+
+void IbManager::on_reject(const Envelope& envelope, Bytes bytes) {
+  const auto message = wire::CmReject::parse(bytes);
+  if (!message) return;
+  Known* known = find(envelope, message->local_id, message->remote_id);
+  if (!known || known->ended) return;
+  known->ended = true;
+  known->connection->count(envelope.stamp);
+  known->connection->end(envelope.stamp, Connection::End::rejected);
+}
+
+void IbManager::on_pair(const Envelope& envelope, Bytes bytes, wire::CmAttribute attribute) {
+  const auto message = wire::CmPair::parse(bytes);
+  if (!message) return;
+  Known* known = find(envelope, message->local_id, message->remote_id);
+  if (!known) return;
+  known->connection->count(envelope.stamp);
+  if (attribute == wire::CmAttribute::disconnect_request) {
+    Connection& connection = known->connection->connection();
+    if (connection.end == Connection::End::open) connection.end = Connection::End::half_open;
+  }
+  if (attribute == wire::CmAttribute::disconnect_reply && !known->ended) {
+    known->ended = true;
+    known->connection->end(envelope.stamp, Connection::End::closed);
+  }
+}
+
+void IbManager::on_service_reply(const Envelope& envelope, Bytes bytes) {
+  const auto message = wire::CmServiceReply::parse(bytes);
+  if (!message || message->status != 0) return;
+  events_.on_service(envelope.source, message->queue_pair);
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,126 @@
+#include "capture/infiniband/ib_order.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+// So many packets lost at once, or so far back repeated, are more than a queue pair can have under
+// way: then it is another connection.
+constexpr std::int64_t most_distant = 1 << 16;
+// Beyond the low 24 bits, so that positions before the first one exist.
+constexpr std::uint64_t position_base = 1ULL << 32;
+
+}  // namespace
+
+void IbOrder::begin(std::uint32_t psn) {
+  if (begun()) return;
+  first_ = next_ = position_base + psn;
+}
+
+bool IbOrder::near(std::uint32_t psn) const {
+  if (!begun()) return true;
+  const auto distance = static_cast<std::int64_t>(position_of(psn) - next_);
+  return distance > -most_distant && distance < most_distant;
+}
+
+bool IbOrder::covers(std::uint32_t psn) const {
+  if (!begun()) return false;
+  const std::uint64_t position = position_of(psn);
+  return (position >= first_ && position < next_ && near(psn)) || held_.contains(position);
+}
+
+void IbOrder::settle(std::uint64_t position) {
+  if (!uncertain_ || position < next_) return;
+  uncertain_ = false;
+  next_ = next_ - 1 + std::max<std::uint64_t>(reader_.settle_width(position - (next_ - 1)), 1);
+}
+
+void IbOrder::add(const IbSegment& segment) {
+  begin(segment.psn());
+  settle(position_of(segment.psn()));
+  const std::uint64_t position = position_of(segment.psn());
+  if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
+  if (position > next_) return hold(segment, position);
+  pass_on(segment, position);
+}
+
+void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
+  if (position > next_) reader_.on_lost(segment, position - next_);
+  const auto width = reader_.on_next(segment);
+  uncertain_ = !width;
+  next_ = position + std::max<std::uint64_t>(width.value_or(1), 1);
+  if (asked_again_ && *asked_again_ < next_) asked_again_.reset();
+}
+
+std::optional<std::uint64_t> IbOrder::ready() {
+  if (held_.empty()) return {};
+  const auto& [position, segment] = *held_.begin();
+  settle(position);
+  if (position > next_) return {};
+  return segment.get().stamp.frame;
+}
+
+void IbOrder::pass_on_first() {
+  const auto first = held_.begin();
+  const std::uint64_t position = first->first;
+  const HeldIbSegment segment = std::move(first->second);
+  held_bytes_ -= segment.bytes();
+  budget_.give_back(segment.bytes());
+  held_.erase(first);
+  waited_packets_ = 0;
+  if (position < next_)
+    reader_.on_repeat(segment.get());
+  else
+    pass_on(segment.get(), position);
+}
+
+void IbOrder::pass_on_ready() {
+  if (ready()) pass_on_first();
+}
+
+void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
+  HeldIbSegment held(segment);
+  while (held_.size() >= limits_.held_packets || !budget_.take(held.bytes())) {
+    // It is on its way again, so this copy is not needed; or else there is too much of it.
+    if (asked_again_ || held_.empty()) return;
+    give_up();
+    while (ready()) pass_on_first();
+    if (position == next_) return pass_on(segment, position);
+  }
+  if (held_.empty()) waited_packets_ = 0;
+  held_bytes_ += held.bytes();
+  held_.emplace(position, std::move(held));
+}
+
+void IbOrder::acknowledge(std::uint32_t psn) {
+  if (!begun()) return;
+  const std::uint64_t behind = position_of(psn) + 1;
+  if (behind > acknowledged_ && near(psn)) acknowledged_ = behind;
+  if (asked_again_ && *asked_again_ < acknowledged_) asked_again_.reset();
+}
+
+void IbOrder::asked_again(std::uint32_t psn) {
+  if (begun() && near(psn)) asked_again_ = position_of(psn);
+}
+
+void IbOrder::watch() {
+  if (!blocked()) return;
+  ++waited_packets_;
+  const bool received = unreliable_ || acknowledged_ > next_;
+  if (waited_packets_ >= (received ? limits_.patience_packets : limits_.long_patience_packets)) {
+    give_up();
+  }
+}
+
+void IbOrder::give_up() {
+  if (!held_.empty()) pass_on_first();
+}
+
+void IbOrder::finish() {
+  if (!begun() || uncertain_ || acknowledged_ <= next_) return;
+  reader_.on_end_lost(acknowledged_ - next_);
+  next_ = acknowledged_;
+}
+
+}  // namespace weft::capture

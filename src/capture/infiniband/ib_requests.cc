@@ -1,0 +1,245 @@
+#include "capture/infiniband/ib_requests.h"
+
+#include <algorithm>
+
+namespace weft::capture {
+namespace {
+
+using Operation = wire::IbOperation;
+
+constexpr std::uint64_t smallest_mtu_bytes = 256;
+constexpr std::uint64_t largest_mtu_bytes = 4096;
+
+bool begins(Operation operation) {
+  return operation == Operation::send_first || operation == Operation::write_first ||
+         operation == Operation::send_only || operation == Operation::send_only_immediate ||
+         operation == Operation::send_only_invalidate || operation == Operation::write_only ||
+         operation == Operation::write_only_immediate;
+}
+
+bool is_last(Operation operation) {
+  return operation != Operation::send_first && operation != Operation::send_middle &&
+         operation != Operation::write_first && operation != Operation::write_middle;
+}
+
+bool is_send(Operation operation) {
+  return operation <= Operation::send_only_immediate ||
+         operation == Operation::send_last_invalidate ||
+         operation == Operation::send_only_invalidate;
+}
+
+SendKind kind_of(const IbSegment& segment) {
+  const bool invalidates = wire::IbLayout::of(segment.headers.bth.opcode).invalidate;
+  if (segment.headers.bth.solicited) {
+    return invalidates ? SendKind::solicited_invalidate : SendKind::solicited;
+  }
+  return invalidates ? SendKind::invalidate : SendKind::plain;
+}
+
+}  // namespace
+
+Origin IbRequests::origin(const IbSegment& segment) const {
+  Origin origin = origin_;
+  origin.stamp = segment.stamp;
+  origin.position = segment.psn();
+  return origin;
+}
+
+Origin IbRequests::responder(const IbSegment& segment) const {
+  Origin turned = origin(segment);
+  turned.side = other(turned.side);
+  return turned;
+}
+
+std::optional<std::uint64_t> IbRequests::on_next(const IbSegment& segment) {
+  last_ = segment.stamp;
+  std::optional<std::uint64_t> width = 1;
+  const Operation operation = segment.operation();
+  if (is_send(operation))
+    send(segment);
+  else if (operation <= Operation::write_only_immediate)
+    write(segment);
+  else if (operation == Operation::read_request)
+    width = read(segment);
+  else if (operation == Operation::compare_swap || operation == Operation::fetch_add)
+    atomic(segment);
+  lost_before_ = 0;
+  return width;
+}
+
+void IbRequests::on_repeat(const IbSegment& segment) {
+  sink_.on_repeat(origin(segment), segment.payload_wire_bytes);
+  if (segment.operation() != Operation::read_request) return;
+  // Where its answer was seen already, it goes by its own number.
+  const auto request = answers_.asked_again(segment.psn());
+  sink_.on_read_request(origin(segment), {.request = request.value_or(segment.psn()),
+                                          .key = segment.headers.reth.key,
+                                          .address = segment.headers.reth.address,
+                                          .length = segment.headers.reth.length_bytes,
+                                          .repeated = true});
+}
+
+void IbRequests::on_lost(const IbSegment& behind, std::uint64_t packets) {
+  lost_any_ = true;
+  answers_.on_requests_lost();
+  lost_before_ = packets;
+  sink_.on_gap(origin(behind), {.packets = static_cast<std::uint32_t>(packets)});
+}
+
+void IbRequests::on_end_lost(std::uint64_t packets) {
+  Origin origin = origin_;
+  origin.stamp = last_;
+  sink_.on_gap(origin, {.packets = static_cast<std::uint32_t>(packets)});
+}
+
+void IbRequests::not_understood(const IbSegment& segment) {
+  open_ = Open::none;
+  sink_.on_gap(origin(segment), {.wire_bytes = segment.payload_wire_bytes});
+}
+
+// A message may be without its end only where something was lost.
+void IbRequests::end_open(const IbSegment& segment) {
+  if (open_ != Open::none && lost_before_ == 0) {
+    violation(segment, Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0);
+  }
+  open_ = Open::none;
+}
+
+void IbRequests::begin(Open what, const IbSegment& segment) {
+  end_open(segment);
+  open_ = what;
+  first_psn_ = segment.psn();
+  offset_ = 0;
+}
+
+// §9.5.2: all but the last packet of a message are as long as the path allows.
+void IbRequests::check_full(const IbSegment& segment) {
+  if (is_last(segment.operation())) return;
+  path_.learn(segment.payload_wire_bytes);
+  if (segment.payload_wire_bytes == path_.mtu_bytes) return;
+  violation(segment, Violation::Kind::wrong_length, segment.payload_wire_bytes,
+            path_.full_bytes(segment.payload_wire_bytes));
+}
+
+// One lost packet before a Middle or a Last can only be of the same message: either a Middle, or
+// the First. Where more are lost, a Last and a First may be among them, and nobody knows.
+bool IbRequests::continues_send(const IbSegment& segment, bool last) {
+  if (open_ == Open::send && lost_before_ == 0) return true;
+  const std::uint64_t full = last ? path_.mtu_bytes : segment.payload_wire_bytes;
+  if (lost_before_ != 1 || full == 0 || open_ == Open::write) return false;
+  if (open_ == Open::none) {
+    begin(Open::send, segment);
+    first_psn_ = wire::psn_plus(segment.psn(), wire::psn_mask);
+  }
+  offset_ += full;
+  return true;
+}
+
+void IbRequests::send(const IbSegment& segment) {
+  const Operation operation = segment.operation();
+  const bool last = is_last(operation);
+  check_full(segment);
+  if (begins(operation)) {
+    begin(Open::send, segment);
+  } else if (!continues_send(segment, last)) {
+    return not_understood(segment);
+  }
+  sink_.on_send(origin(segment),
+                {.message = first_psn_,
+                 .kind = kind_of(segment),
+                 .offset = offset_,
+                 .bytes = segment.payload,
+                 .missing_bytes = segment.missing_bytes(),
+                 .last = last,
+                 .has_immediate = wire::IbLayout::of(segment.headers.bth.opcode).immediate,
+                 .immediate = segment.headers.immediate,
+                 .invalidated_key = segment.headers.invalidated_key});
+  offset_ += segment.payload_wire_bytes;
+  if (last) open_ = Open::none;
+}
+
+bool IbRequests::continues_write(const IbSegment& segment) {
+  if (open_ != Open::write) return false;
+  const auto packets = path_.packets_of(length_);
+  const auto index = static_cast<std::uint64_t>(wire::psn_distance(first_psn_, segment.psn()));
+  if (lost_before_ != 0) {
+    if (!packets || index >= *packets) return false;
+    offset_ = index * path_.mtu_bytes;
+  }
+  return true;
+}
+
+void IbRequests::write(const IbSegment& segment) {
+  const Operation operation = segment.operation();
+  const bool first = begins(operation);
+  const bool last = is_last(operation);
+  check_full(segment);
+  if (first) {
+    begin(Open::write, segment);
+    key_ = segment.headers.reth.key;
+    address_ = segment.headers.reth.address;
+    length_ = segment.headers.reth.length_bytes;
+  } else if (!continues_write(segment)) {
+    return not_understood(segment);
+  }
+  const std::uint64_t behind = offset_ + segment.payload_wire_bytes;
+  if (last ? behind != length_ : behind >= length_) {
+    violation(segment, Violation::Kind::wrong_length, behind, length_);
+  }
+  sink_.on_write(origin(segment),
+                 {.message = first_psn_,
+                  .key = key_,
+                  .address = address_ + offset_,
+                  .bytes = segment.payload,
+                  .missing_bytes = segment.missing_bytes(),
+                  .first = first,
+                  .last = last,
+                  .message_bytes = length_,
+                  .has_immediate = wire::IbLayout::of(segment.headers.bth.opcode).immediate,
+                  .immediate = segment.headers.immediate});
+  offset_ = behind;
+  if (last) open_ = Open::none;
+}
+
+std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
+  end_open(segment);
+  const wire::Reth& reth = segment.headers.reth;
+  read_bytes_ = reth.length_bytes;
+  sink_.on_read_request(
+      origin(segment),
+      {.request = segment.psn(), .key = reth.key, .address = reth.address, .length = read_bytes_});
+  answers_.expect(
+      responder(segment),
+      {.psn = segment.psn(), .key = reth.key, .address = reth.address, .length = read_bytes_});
+  return path_.packets_of(read_bytes_);
+}
+
+void IbRequests::atomic(const IbSegment& segment) {
+  end_open(segment);
+  const wire::AtomicEth& atomic = segment.headers.atomic;
+  const bool adds = segment.operation() == Operation::fetch_add;
+  sink_.on_atomic_request(origin(segment),
+                          {.request = segment.psn(),
+                           .kind = adds ? AtomicKind::fetch_add : AtomicKind::compare_swap,
+                           .key = atomic.key,
+                           .address = atomic.address,
+                           .swap_or_add = atomic.swap_or_add,
+                           .compare = atomic.compare});
+  answers_.expect(responder(segment), {.psn = segment.psn(),
+                                       .atomic = true,
+                                       .key = atomic.key,
+                                       .address = atomic.address,
+                                       .length = sizeof(std::uint64_t)});
+}
+
+std::uint64_t IbRequests::settle_width(std::uint64_t distance) {
+  const auto packets_with = [&](std::uint64_t mtu) { return (read_bytes_ + mtu - 1) / mtu; };
+  for (std::uint64_t mtu = smallest_mtu_bytes; path_.mtu_bytes == 0 && mtu <= largest_mtu_bytes;
+       mtu *= 2) {
+    if (packets_with(mtu) == distance) path_.learn(mtu);
+  }
+  // Where nothing fits, the fewest: what is between counts as lost.
+  return packets_with(path_.mtu_bytes == 0 ? largest_mtu_bytes : path_.mtu_bytes);
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,195 @@
+#include "capture/iwarp/iwarp_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::string_view request_key = "MPA ID Req Frame";
+// A trace that ends sooner after one side has closed does not say that the other did not. A program
+// that captures itself ends right after it has closed.
+constexpr std::int64_t time_to_close_ns = 100'000'000;
+
+}  // namespace
+
+IwarpConnection::IwarpConnection(Shared& shared, const TcpEndpoints& endpoints)
+    : shared_(shared),
+      endpoints_(endpoints),
+      a_(*this, Side::a, shared.search_budget),
+      b_(*this, Side::b, shared.search_budget) {}
+
+IwarpConnection::~IwarpConnection() {
+  if (connection_) shared_.established.erase(connection_->id);
+}
+
+bool IwarpConnection::begins_anew(Bytes payload) {
+  return payload.size() >= wire::MpaFrame::header_bytes &&
+         std::memcmp(payload.data(), request_key.data(), request_key.size()) == 0;
+}
+
+void IwarpConnection::on_start(Side side, bool from_the_start) {
+  direction(side).from_the_start = from_the_start;
+  direction(side).reader.start(from_the_start);
+}
+
+void IwarpConnection::on_packet(const Stamp& stamp) {
+  if (frames_++ == 0) first_ = stamp;
+  last_ = stamp;
+  if (connection_) {
+    connection_->frames = frames_;
+    connection_->last = stamp;
+  }
+}
+
+void IwarpConnection::on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  direction(side).reader.on_bytes(stamp, position, bytes);
+  check_interest();
+}
+
+void IwarpConnection::on_hole(Side side, const Stamp& stamp, std::uint64_t /*position*/,
+                              std::uint64_t bytes) {
+  direction(side).reader.on_hole(stamp, bytes);
+  check_interest();
+}
+
+void IwarpConnection::check_interest() {
+  if (!connection_ && (a_.reader.gave_up() || b_.reader.gave_up())) {
+    a_.reader.give_up();
+    b_.reader.give_up();
+    indifferent_ = true;
+  }
+}
+
+void IwarpConnection::on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) {
+  if (connection_) shared_.sink.on_repeat(origin(side, stamp), bytes);
+}
+
+void IwarpConnection::on_received(Side side, const Stamp& stamp, std::uint64_t position) {
+  if (connection_) shared_.sink.on_received(origin(side, stamp), position);
+}
+
+// --- How it begins -------------------------------------------------------------------------------
+
+Connection& IwarpConnection::establish(Connection::Beginning beginning) {
+  if (connection_) return *connection_;
+  connection_ =
+      &shared_.connections.add({.transport = Transport::iwarp,
+                                .a = {.address = endpoints_.address_a, .number = endpoints_.port_a},
+                                .b = {.address = endpoints_.address_b, .number = endpoints_.port_b},
+                                .beginning = beginning,
+                                .first = first_,
+                                .last = last_,
+                                .frames = frames_});
+  shared_.established.emplace(connection_->id, this);
+  decoder_.emplace(connection_->id, shared_.sink);
+  for (const Side side : {Side::a, Side::b}) {
+    const std::uint64_t lost = direction(side).lost_before;
+    if (lost > 0) decoder_->on_lost(side, first_, lost);
+  }
+  return *connection_;
+}
+
+void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::MpaFrameView& view) {
+  Connection& connection = establish(Connection::Beginning::handshake);
+  const wire::MpaFrame& frame = view.frame();
+  Connection::Offer& offer = connection.offer(side);
+  offer.seen = true;
+  offer.markers = frame.markers;
+  offer.crc = frame.crc;
+  offer.revision = frame.revision;
+  if (const auto enhanced = view.enhanced()) {
+    offer.has_depths = true;
+    offer.ird = enhanced->ird;
+    offer.ord = enhanced->ord;
+  }
+  offer.private_data.assign(view.user_data().begin(), view.user_data().end());
+  if (frame.reject) connection.end = Connection::End::rejected;
+  settle_framing();
+}
+
+// RFC 5044 §7.1: CRCs are on if either side wants them; each side's wish for markers is about what
+// it receives.
+void IwarpConnection::settle_framing() {
+  const auto& offer_a = connection_->offer_a;
+  const auto& offer_b = connection_->offer_b;
+  using Markers = MpaReader::Markers;
+  if (offer_a.seen) b_.reader.set_markers(offer_a.markers ? Markers::on : Markers::off);
+  if (offer_b.seen) a_.reader.set_markers(offer_b.markers ? Markers::on : Markers::off);
+  connection_->crc = offer_a.crc || offer_b.crc;
+  settle_depths();
+  if (!connection_->crc && !(offer_a.seen && offer_b.seen)) return;
+  const auto crc = connection_->crc ? MpaReader::Crc::on : MpaReader::Crc::off;
+  a_.reader.set_crc(crc);
+  b_.reader.set_crc(crc);
+}
+
+// RFC 6581 §9.1: a side has no more requests under way than the other one takes.
+void IwarpConnection::settle_depths() {
+  const auto& offer_a = connection_->offer_a;
+  const auto& offer_b = connection_->offer_b;
+  if (!offer_a.has_depths || !offer_b.has_depths) return;
+  const auto depth = [](std::uint16_t ord, std::uint16_t ird) -> std::size_t {
+    const bool negotiated =
+        ord != wire::MpaEnhanced::no_negotiation && ird != wire::MpaEnhanced::no_negotiation;
+    return negotiated ? std::min(ord, ird) : 0;
+  };
+  decoder_->set_depth(Side::a, depth(offer_a.ord, offer_b.ird));
+  decoder_->set_depth(Side::b, depth(offer_b.ord, offer_a.ird));
+}
+
+void IwarpConnection::on_found(Side side, bool crc_good) {
+  establish(Connection::Beginning::traffic);
+  if (direction(side).from_the_start)
+    decoder_->begin_late(side);
+  else
+    decoder_->begin_in_mid_stream(side);
+  if (!crc_good) return;
+  connection_->crc = true;
+  a_.reader.set_crc(MpaReader::Crc::on);
+  b_.reader.set_crc(MpaReader::Crc::on);
+}
+
+// --- How it ends ---------------------------------------------------------------------------------
+
+void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
+  if (!finished_a_ && !finished_b_) finished_ns_ = stamp.time_ns;
+  (side == Side::a ? finished_a_ : finished_b_) = true;
+  direction(side).reader.finish(stamp);
+  if (!connection_ || over_ || !finished_a_ || !finished_b_) return;
+  over_ = true;
+  if (connection_->end == Connection::End::open) connection_->end = Connection::End::closed;
+  if (decoder_->terminated()) connection_->end = Connection::End::terminated;
+  shared_.sink.on_end(origin(side, stamp), false);
+}
+
+void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
+  a_.reader.finish(stamp);
+  b_.reader.finish(stamp);
+  if (!connection_ || over_) return;
+  over_ = true;
+  connection_->end = decoder_->terminated() ? Connection::End::terminated : Connection::End::reset;
+  shared_.sink.on_end(origin(side, stamp), true);
+}
+
+void IwarpConnection::on_end(const Stamp& stamp) {
+  if (indifferent_) return;
+  a_.reader.finish(stamp);
+  b_.reader.finish(stamp);
+  if (!connection_ || over_) return;
+  over_ = true;
+  Connection::End& end = connection_->end;
+  if (end != Connection::End::open) return;
+  const bool asked = connection_->offer_a.seen || connection_->offer_b.seen;
+  const bool answered = connection_->offer_a.seen && connection_->offer_b.seen;
+  if (decoder_->terminated()) {
+    end = Connection::End::terminated;
+  } else if (asked && !answered && !decoder_->saw_fpdus()) {
+    end = Connection::End::unanswered;
+  } else if ((finished_a_ || finished_b_) && stamp.time_ns >= finished_ns_ + time_to_close_ns) {
+    end = Connection::End::half_open;
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,108 @@
+// One TCP connection that may be MPA: joins its two directions.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+
+#include "capture/iwarp/mpa_reader.h"
+#include "capture/iwarp/rdmap_decoder.h"
+#include "weft/capture/budget.hpp"
+#include "weft/capture/connection.hpp"
+#include "weft/capture/tcp_flows.hpp"
+#include "weft/capture/traffic.hpp"
+
+namespace weft::capture {
+
+class IwarpConnection final : public TcpReader {
+ public:
+  // What all connections of a trace share; outlives them.
+  struct Shared {
+    ConnectionTable& connections;
+    TrafficSink& sink;
+    Budget search_budget;  // for streams that may turn out to be MPA
+    // Those that have an entry in `connections`.
+    std::unordered_map<ConnectionId, const IwarpConnection*> established;
+  };
+
+  IwarpConnection(Shared& shared, const TcpEndpoints& endpoints);
+  IwarpConnection(const IwarpConnection&) = delete;
+  IwarpConnection& operator=(const IwarpConnection&) = delete;
+  ~IwarpConnection() override;
+
+  [[nodiscard]] const TcpEndpoints& endpoints() const { return endpoints_; }
+  void on_start(Side side, bool from_the_start) override;
+  void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) override;
+  void on_hole(Side side, const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) override;
+  void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) override;
+  void on_received(Side side, const Stamp& stamp, std::uint64_t position) override;
+  void on_packet(const Stamp& stamp) override;
+  void on_finished(Side side, const Stamp& stamp) override;
+  void on_reset(Side side, const Stamp& stamp) override;
+  void on_end(const Stamp& stamp) override;
+  [[nodiscard]] bool indifferent() const override { return indifferent_; }
+
+  // Whether a segment begins as an MPA request does.
+  [[nodiscard]] static bool begins_anew(Bytes payload);
+
+ private:
+  class Direction final : public MpaEvents {
+   public:
+    Direction(IwarpConnection& connection, Side side, Budget& budget)
+        : reader(*this, budget), connection_(connection), side_(side) {}
+
+    void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame) override {
+      connection_.on_frame(side_, stamp, frame);
+    }
+    bool on_stranger() override { return connection_.decoder_.has_value(); }
+    void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
+    void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
+    void on_lost(const Stamp& stamp, std::uint64_t bytes) override {
+      if (connection_.decoder_)
+        connection_.decoder_->on_lost(side_, stamp, bytes);
+      else
+        lost_before += bytes;
+    }
+    void on_violation(const Stamp& stamp, const Violation& violation) override {
+      connection_.decoder_->on_violation(side_, stamp, violation);
+    }
+    [[nodiscard]] FpduExpectation expectation() const override {
+      return connection_.decoder_ ? connection_.decoder_->expectation(side_) : FpduExpectation{};
+    }
+
+    MpaReader reader;
+    bool from_the_start = false;
+    std::uint64_t lost_before = 0;  // before the connection was known to be MPA
+
+   private:
+    IwarpConnection& connection_;
+    Side side_;
+  };
+
+  [[nodiscard]] Direction& direction(Side side) { return side == Side::a ? a_ : b_; }
+  void on_frame(Side side, const Stamp& stamp, const wire::MpaFrameView& frame);
+  void on_found(Side side, bool crc_good);
+  void settle_framing();
+  void settle_depths();
+  Connection& establish(Connection::Beginning beginning);
+  void check_interest();
+  [[nodiscard]] Origin origin(Side side, const Stamp& stamp) const {
+    return {.connection = connection_->id, .side = side, .stamp = stamp};
+  }
+
+  Shared& shared_;
+  TcpEndpoints endpoints_;
+  Direction a_;
+  Direction b_;
+  Connection* connection_ = nullptr;  // once it is known to be MPA
+  std::optional<RdmapDecoder> decoder_;
+  std::uint64_t frames_ = 0;
+  Stamp first_;
+  Stamp last_;
+  bool finished_a_ = false;
+  bool finished_b_ = false;
+  std::int64_t finished_ns_ = 0;  // when the first of them had
+  bool over_ = false;
+  bool indifferent_ = false;
+};
+
+}  // namespace weft::capture

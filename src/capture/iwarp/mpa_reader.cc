@@ -1,0 +1,291 @@
+#include "capture/iwarp/mpa_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "wire/ddp.h"
+#include "wire/markers.h"
+
+namespace weft::capture {
+namespace {
+
+// RFC 5044 §4.2: the shortest DDP segment, a tagged header without payload.
+constexpr std::size_t min_ulpdu_bytes = wire::DdpTagged::header_bytes;
+
+// A length field, and a marker before it.
+constexpr std::size_t length_field_end = wire::marker_bytes + wire::fpdu_length_bytes;
+
+// With so many FPDUs whose CRC field does not fit, and none where it does, there are no CRCs.
+constexpr unsigned bad_crcs_mean_none = 2;
+
+// RFC 5044 §4.4: if CRCs are not used, the field holds anything; many senders leave zeros.
+bool is_prefix_of_frame(Bytes bytes) {
+  constexpr std::string_view common = "MPA ID Re";
+  const std::size_t length = std::min(bytes.size(), common.size());
+  if (std::memcmp(bytes.data(), common.data(), length) != 0) return false;
+  if (bytes.size() <= common.size()) return true;
+  const auto letter = std::to_integer<char>(bytes[common.size()]);
+  return letter == 'q' || letter == 'p';
+}
+
+bool covers_any(std::span<const MissingRange> missing, std::size_t begin, std::size_t end) {
+  return std::ranges::any_of(
+      missing, [&](const MissingRange& range) { return range.begin < end && range.end > begin; });
+}
+
+// What is missing in `bytes` bytes from `from` on, which come to stand at `to`.
+void add_shifted(std::span<const MissingRange> missing, std::size_t from, std::size_t bytes,
+                 std::size_t to, std::vector<MissingRange>& out) {
+  for (const MissingRange& range : missing) {
+    const std::size_t begin = std::max(range.begin, from);
+    const std::size_t end = std::min(range.end, from + bytes);
+    if (begin < end) out.push_back({to + begin - from, to + end - from});
+  }
+}
+
+}  // namespace
+
+void MpaReader::start(bool from_the_start) {
+  from_the_start_ = from_the_start;
+}
+
+void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  switch (mode_) {
+    case Mode::fpdus:
+      return read_fpdus(stamp, position, bytes);
+    case Mode::greeting:
+      return greet(stamp, position, bytes);
+    case Mode::searching:
+      return search(stamp, position, bytes);
+    case Mode::stranger:
+      return;
+  }
+}
+
+void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
+  if (mode_ == Mode::searching) try_search(Occasion::hole);
+  if (mode_ == Mode::stranger) return;
+  if (mode_ == Mode::searching) drop_window(buffer_.size());
+  const std::size_t wanted = mode_ == Mode::fpdus ? wanted_bytes() : 0;
+  // Inside an FPDU whose length is known, the hole has its place; else nobody knows where the next
+  // one begins.
+  std::uint64_t filled = 0;
+  if (wanted > length_field_end && !buffer_.empty()) {
+    filled = std::min<std::uint64_t>(wanted - buffer_.size(), bytes);
+    events_.on_lost(stamp, filled);
+    fill_missing(stamp, static_cast<std::size_t>(filled));
+    if (buffer_.size() == wanted) complete();
+  }
+  if (filled == bytes) return;
+  events_.on_lost(stamp, bytes - filled);
+  if (mode_ != Mode::searching) begin_search();
+}
+
+void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
+  missing_.push_back({buffer_.size(), buffer_.size() + bytes});
+  buffer_.resize(buffer_.size() + bytes);
+  if (stamp.frame > buffer_stamp_.frame) buffer_stamp_ = stamp;
+}
+
+void MpaReader::finish(const Stamp& stamp) {
+  if (mode_ == Mode::searching) try_search(Occasion::end);
+  if (mode_ == Mode::stranger || !ever_found_) return release();
+  if (!buffer_.empty()) events_.on_lost(stamp, buffer_.size());
+  release();
+}
+
+void MpaReader::give_up() {
+  mode_ = Mode::stranger;
+  release();
+}
+
+void MpaReader::release() {
+  buffer_ = {};
+  missing_ = {};
+  marks_ = {};
+  plain_ = {};
+  budget_.give_back(budgeted_);
+  budgeted_ = 0;
+}
+
+// --- The beginning -------------------------------------------------------------------------------
+
+void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  if (buffer_.empty()) buffer_position_ = position;
+  const std::size_t had = buffer_.size();
+  const std::size_t room = wire::MpaFrame::header_bytes + wire::MpaFrame::max_private_data_bytes;
+  const Bytes part = bytes.first(std::min(bytes.size(), room - had));
+  buffer_.insert(buffer_.end(), part.begin(), part.end());
+
+  const auto frame = wire::MpaFrameView::check(buffer_);
+  if (frame) {
+    ever_found_ = true;
+    mode_ = Mode::fpdus;
+    const std::size_t taken = frame->size() - had;
+    has_base_ = true;
+    base_ = position + taken;
+    events_.on_frame(stamp, *frame);
+    buffer_.clear();
+    if (mode_ == Mode::fpdus && taken < bytes.size()) {
+      read_fpdus(stamp, position + taken, bytes.subspan(taken));
+    }
+    return;
+  }
+  if (frame.error() == wire::WireError::truncated && is_prefix_of_frame(buffer_)) return;
+  if (from_the_start_ && !events_.on_stranger()) return give_up();
+  begin_search();
+  search(stamp, position, bytes);
+}
+
+// --- FPDUs ---------------------------------------------------------------------------------------
+
+void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  // The frame that would have told was not captured.
+  if (settings_.markers == Markers::unknown) begin_search();
+  while (!bytes.empty()) {
+    if (mode_ != Mode::fpdus) return on_bytes(stamp, position, bytes);
+    std::size_t taken = 0;
+    // The common case: it is whole, and stays where it is.
+    if (buffer_.empty() && settings_.markers == Markers::off &&
+        bytes.size() >= wire::fpdu_length_bytes) {
+      const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
+      if (size <= bytes.size()) {
+        taken = size;
+        take(stamp, position + size, bytes.first(size), {});
+      }
+    }
+    if (taken == 0) taken = collect(stamp, position, bytes);
+    position += taken;
+    bytes = bytes.subspan(taken);
+  }
+}
+
+std::size_t MpaReader::wanted_bytes() const {
+  std::size_t skip = 0;
+  if (settings_.markers == Markers::on && wire::bytes_to_marker(buffer_position_ - base_) == 0) {
+    skip = wire::marker_bytes;
+  }
+  if (buffer_.size() < skip + wire::fpdu_length_bytes) return skip + wire::fpdu_length_bytes;
+  const std::size_t plain = wire::fpdu_bytes(load_be<std::uint16_t>(&buffer_[skip]));
+  if (settings_.markers == Markers::off) return plain;
+  return wire::marked_bytes(buffer_position_ - base_, plain);
+}
+
+std::size_t MpaReader::collect(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+  if (buffer_.empty()) {
+    buffer_position_ = position;
+    buffer_stamp_ = stamp;
+  }
+  if (stamp.frame > buffer_stamp_.frame) buffer_stamp_ = stamp;
+  std::size_t taken = 0;
+  while (taken < bytes.size()) {
+    const std::size_t wanted = wanted_bytes();
+    const std::size_t part = std::min(wanted - buffer_.size(), bytes.size() - taken);
+    const Bytes piece = bytes.subspan(taken, part);
+    buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+    taken += part;
+    if (buffer_.size() == wanted && wanted_bytes() == wanted) {
+      complete();
+      break;
+    }
+  }
+  return taken;
+}
+
+void MpaReader::complete() {
+  // Whatever happens next may use the buffer again.
+  std::vector<std::byte> raw = std::move(buffer_);
+  std::vector<MissingRange> missing = std::move(missing_);
+  const std::uint64_t end = buffer_position_ + raw.size();
+  buffer_.clear();
+  missing_.clear();
+  take(buffer_stamp_, end, raw, missing);
+  if (buffer_.empty() && mode_ == Mode::fpdus) {
+    raw.clear();
+    missing.clear();
+    buffer_ = std::move(raw);  // keep the memory
+    missing_ = std::move(missing);
+  }
+}
+
+void MpaReader::take(const Stamp& stamp, std::uint64_t position, Bytes raw,
+                     std::span<const MissingRange> missing) {
+  if (settings_.markers == Markers::on) return take_marked(stamp, position, raw, missing);
+  const bool check = missing.empty() && settings_.crc != Crc::off;
+  take_plain(stamp, position, raw, missing, check && wire::fpdu_crc_good(raw));
+}
+
+void MpaReader::take_marked(const Stamp& stamp, std::uint64_t position, Bytes raw,
+                            std::span<const MissingRange> missing) {
+  const std::uint64_t begin = position - raw.size() - base_;
+  const std::size_t skip = wire::bytes_to_marker(begin) == 0 ? wire::marker_bytes : 0;
+  plain_.resize(wire::fpdu_bytes(load_be<std::uint16_t>(&raw[skip])));
+  std::vector<MissingRange> plain_missing;
+  wire::MarkedPieces pieces(begin, plain_.size());
+  std::size_t at = 0;
+  while (const auto piece = pieces.next()) {
+    if (piece->has_marker) {
+      const auto marker = wire::Marker::parse(raw.subspan(at));
+      const bool there = !covers_any(missing, at, at + wire::marker_bytes);
+      if (there && *marker != piece->marker) {
+        events_.on_violation(stamp, {.kind = Violation::Kind::bad_marker,
+                                     .found = marker->fpdu_pointer,
+                                     .expected = piece->marker.fpdu_pointer});
+      }
+      at += wire::marker_bytes;
+    }
+    std::ranges::copy(raw.subspan(at, piece->plain_bytes),
+                      plain_.begin() + static_cast<std::ptrdiff_t>(piece->plain_offset));
+    add_shifted(missing, at, piece->plain_bytes, piece->plain_offset, plain_missing);
+    at += piece->plain_bytes;
+  }
+  const bool check = missing.empty() && settings_.crc != Crc::off;
+  take_plain(stamp, position, plain_, plain_missing, check && wire::fpdu_crc_good(raw));
+}
+
+bool MpaReader::checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good) {
+  if (crc_good) {
+    settings_.crc = Crc::on;
+    return true;
+  }
+  if (settings_.crc == Crc::unknown) {
+    if (++bad_crcs_ >= bad_crcs_mean_none) settings_.crc = Crc::off;
+    return true;
+  }
+  if (settings_.crc == Crc::off) return true;
+  const auto covered = plain.first(plain.size() - wire::fpdu_crc_bytes);
+  events_.on_violation(stamp, {.kind = Violation::Kind::bad_checksum,
+                               .found = wire::load_fpdu_crc(&plain[covered.size()]),
+                               .expected = crc32c(covered)});
+  return false;
+}
+
+void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes plain,
+                           std::span<const MissingRange> missing, bool crc_good) {
+  // RFC 5044 §4.4: what has a wrong CRC must not be used.
+  if (missing.empty() && !checksum_fits(stamp, plain, crc_good)) {
+    return events_.on_lost(stamp, plain.size());
+  }
+  const auto ulpdu_bytes = load_be<std::uint16_t>(plain.data());
+  if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: a ready-to-receive message without content
+  const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;
+  const bool possible =
+      ulpdu_bytes >= min_ulpdu_bytes &&
+      (!header_there || wire::ddp_version_of(plain[wire::fpdu_length_bytes]) == wire::ddp_version);
+  if (!possible && !crc_good) {
+    events_.on_violation(stamp, {.kind = Violation::Kind::bad_version,
+                                 .found = wire::ddp_version_of(plain[wire::fpdu_length_bytes])});
+    events_.on_lost(stamp, plain.size());
+    return begin_search();
+  }
+  std::vector<MissingRange> of_ulpdu;
+  add_shifted(missing, wire::fpdu_length_bytes, ulpdu_bytes, 0, of_ulpdu);
+  events_.on_fpdu({.stamp = stamp,
+                   .position = position,
+                   .ulpdu = plain.subspan(wire::fpdu_length_bytes, ulpdu_bytes),
+                   .missing = of_ulpdu});
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,368 @@
+#include "capture/iwarp/rdmap_decoder.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "wire/mpa.h"
+#include "wire/rdmap.h"
+#include "wire/terminate.h"
+
+namespace weft::capture {
+namespace {
+
+using wire::RdmapOpcode;
+
+SendKind kind_of(RdmapOpcode opcode) {
+  switch (opcode) {
+    case RdmapOpcode::send_invalidate:
+      return SendKind::invalidate;
+    case RdmapOpcode::send_solicited:
+      return SendKind::solicited;
+    case RdmapOpcode::send_solicited_invalidate:
+      return SendKind::solicited_invalidate;
+    default:
+      return SendKind::plain;
+  }
+}
+
+bool invalidates(SendKind kind) {
+  return kind == SendKind::invalidate || kind == SendKind::solicited_invalidate;
+}
+
+// Calls `emit(offset, bytes, missing_bytes, is_end)` for each captured stretch of `payload` with
+// the hole behind it. `header_bytes`: what `missing` counts before the payload.
+template <typename Emit>
+void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::size_t header_bytes,
+                   Emit emit) {
+  if (missing.empty()) return emit(std::size_t{0}, payload, std::size_t{0}, true);
+  std::size_t at = 0;
+  for (const MissingRange& range : missing) {
+    const std::size_t begin =
+        std::min(std::max(range.begin, header_bytes) - header_bytes, payload.size());
+    const std::size_t end =
+        std::min(std::max(range.end, header_bytes) - header_bytes, payload.size());
+    if (begin >= end) continue;
+    emit(at, payload.subspan(at, begin - at), end - begin, end == payload.size());
+    at = end;
+  }
+  if (at < payload.size() || payload.empty()) {
+    emit(at, payload.subspan(at), std::size_t{0}, true);
+  }
+}
+
+// Of the whole FPDU: so much of the stream says nothing.
+std::uint64_t present_bytes(const Fpdu& fpdu) {
+  std::uint64_t bytes = wire::fpdu_bytes(fpdu.ulpdu.size());
+  for (const MissingRange& range : fpdu.missing) bytes -= range.end - range.begin;
+  return bytes;
+}
+
+// RFC 5040 §4.1, RFC 7306 §4.
+std::uint32_t queue_of(RdmapOpcode opcode) {
+  switch (opcode) {
+    case RdmapOpcode::read_request:
+    case RdmapOpcode::atomic_request:
+      return wire::queue::request;
+    case RdmapOpcode::terminate:
+      return wire::queue::terminate;
+    case RdmapOpcode::atomic_response:
+      return wire::queue::atomic_response;
+    default:
+      return wire::queue::send;
+  }
+}
+
+}  // namespace
+
+void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
+  saw_fpdus_ = true;
+  const Bytes ulpdu = fpdu.ulpdu;
+  const std::size_t header_end = wire::ddp_is_tagged(ulpdu[0]) ? wire::DdpTagged::header_bytes
+                                                               : wire::DdpUntagged::header_bytes;
+  // Without its header, which was not captured, nothing can be said of the rest either.
+  if (!fpdu.missing.empty() && fpdu.missing.front().begin < header_end) {
+    return on_lost(side, fpdu.stamp, present_bytes(fpdu));
+  }
+  const auto control = std::to_integer<std::uint8_t>(ulpdu[1]);
+  Segment segment{.origin = {.connection = connection_,
+                             .side = side,
+                             .stamp = fpdu.stamp,
+                             .position = fpdu.position},
+                  .own = half(side),
+                  .peer = half(other(side)),
+                  .opcode = wire::rdmap_opcode(control),
+                  .last = wire::ddp_is_last(ulpdu[0]),
+                  .payload = {},
+                  .missing = fpdu.missing,
+                  .header_bytes = header_end};
+  // RFC 5040 §4.1: version 1. Some early implementations of version 0 look the same.
+  if (wire::rdmap_version_of(control) > wire::rdmap_version) {
+    return report(segment, Violation::Kind::bad_version, wire::rdmap_version_of(control),
+                  wire::rdmap_version);
+  }
+  if (const auto view = wire::TaggedView::check(ulpdu)) {
+    segment.payload = view->payload();
+    return tagged(segment, *view);
+  }
+  const auto view = wire::UntaggedView::check(ulpdu);
+  if (!view && view.error() == wire::WireError::bad_version) {
+    return report(segment, Violation::Kind::bad_version, wire::ddp_version_of(ulpdu[0]),
+                  wire::ddp_version);
+  }
+  if (!view) return report(segment, Violation::Kind::bad_header, ulpdu.size());
+  segment.payload = view->payload();
+  untagged(segment, *view);
+}
+
+void RdmapDecoder::on_lost(Side side, const Stamp& stamp, std::uint64_t bytes) {
+  Half& own = half(side);
+  own.lost_since_send += bytes;
+  own.lost_since_write += bytes;
+  own.requests.on_requests_lost(bytes);
+  half(other(side)).requests.on_answers_lost(bytes);
+  sink_.on_gap({.connection = connection_, .side = side, .stamp = stamp}, {.wire_bytes = bytes});
+}
+
+FpduExpectation RdmapDecoder::expectation(Side side) const {
+  const Half& own = half(side);
+  FpduExpectation expected;
+  expected.send_msn = own.send_msn;
+  expected.request_msn = own.requests.last_msn();
+  expected.stags = own.stags;
+  return expected;
+}
+
+void RdmapDecoder::tagged(Segment segment, const wire::TaggedView& view) {
+  Half& own = segment.own;
+  if (own.stags[own.next_stag] != view.stag()) {
+    own.next_stag = (own.next_stag + 1) % own.stags.size();
+    own.stags[own.next_stag] = view.stag();
+  }
+  if (segment.opcode == RdmapOpcode::write) return write(segment, view);
+  if (segment.opcode == RdmapOpcode::read_response) return answer(segment, view);
+  report(segment, Violation::Kind::bad_header, static_cast<std::uint64_t>(segment.opcode));
+}
+
+void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
+  if (view.queue() != queue_of(segment.opcode)) {
+    return report(segment, Violation::Kind::bad_header, view.queue(), queue_of(segment.opcode));
+  }
+  switch (segment.opcode) {
+    case RdmapOpcode::send:
+    case RdmapOpcode::send_invalidate:
+    case RdmapOpcode::send_solicited:
+    case RdmapOpcode::send_solicited_invalidate:
+      return send(segment, view);
+    case RdmapOpcode::immediate_data:
+    case RdmapOpcode::immediate_data_solicited:
+      return immediate(segment, view);
+    case RdmapOpcode::read_request:
+      return read_request(segment, view);
+    case RdmapOpcode::atomic_request:
+      return atomic_request(segment, view);
+    case RdmapOpcode::atomic_response:
+      return atomic_answer(segment);
+    case RdmapOpcode::terminate:
+      return terminate(segment);
+    default:
+      report(segment, Violation::Kind::bad_header, static_cast<std::uint64_t>(segment.opcode));
+  }
+}
+
+// --- Writes --------------------------------------------------------------------------------------
+
+void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
+  Half& own = segment.own;
+  // After a loss this may be another message: unless what was lost explains the distance.
+  const std::uint64_t ahead = view.tagged_offset() - own.write_offset;
+  const bool continues =
+      own.write_open && (own.lost_since_write == 0 ||
+                         (view.stag() == own.write_stag && ahead <= own.lost_since_write));
+  if (!continues) ++own.write_message;
+  bool first = !continues;
+  for_each_part(segment.payload, segment.missing, segment.header_bytes,
+                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
+                  sink_.on_write(segment.origin, {.message = own.write_message,
+                                                  .key = view.stag(),
+                                                  .address = view.tagged_offset() + offset,
+                                                  .bytes = bytes,
+                                                  .missing_bytes = missing_bytes,
+                                                  .first = first,
+                                                  .last = is_end && segment.last});
+                  first = false;
+                });
+  own.write_open = !segment.last;
+  own.write_stag = view.stag();
+  own.write_offset = view.tagged_offset() + segment.payload.size();
+  own.lost_since_write = 0;
+}
+
+// --- Sends ---------------------------------------------------------------------------------------
+
+void RdmapDecoder::check_send_order(const Segment& segment, const wire::UntaggedView& view) {
+  Half& own = segment.own;
+  if (own.send_msn != 0 && own.lost_since_send == 0) {
+    const std::uint32_t expected = own.send_open ? own.send_msn : own.send_msn + 1;
+    if (view.msn() != expected) {
+      report(segment, Violation::Kind::unexpected_message, view.msn(), expected);
+    } else if (view.message_offset() != own.send_offset) {
+      report(segment, Violation::Kind::unexpected_offset, view.message_offset(), own.send_offset);
+    }
+  }
+  own.send_msn = view.msn();
+  own.send_open = !segment.last;
+  own.send_offset =
+      segment.last ? 0 : view.message_offset() + static_cast<std::uint32_t>(segment.payload.size());
+  own.lost_since_send = 0;
+}
+
+void RdmapDecoder::send(const Segment& segment, const wire::UntaggedView& view) {
+  check_send_order(segment, view);
+  const SendKind kind = kind_of(segment.opcode);
+  for_each_part(segment.payload, segment.missing, segment.header_bytes,
+                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
+                  const bool last = is_end && segment.last;
+                  sink_.on_send(
+                      segment.origin,
+                      {.message = view.msn(),
+                       .kind = kind,
+                       .offset = view.message_offset() + std::uint64_t{offset},
+                       .bytes = bytes,
+                       .missing_bytes = missing_bytes,
+                       .last = last,
+                       .invalidated_key = last && invalidates(kind) ? view.invalidate_stag() : 0});
+                });
+}
+
+void RdmapDecoder::immediate(const Segment& segment, const wire::UntaggedView& view) {
+  check_send_order(segment, view);
+  if (!segment.whole()) return;
+  if (segment.payload.size() != wire::ImmediateData::header_bytes) {
+    return report(segment, Violation::Kind::bad_header, segment.payload.size());
+  }
+  sink_.on_immediate(segment.origin,
+                     {.message = view.msn(),
+                      .solicited = segment.opcode == RdmapOpcode::immediate_data_solicited,
+                      .bytes = segment.payload});
+}
+
+// --- Requests ------------------------------------------------------------------------------------
+
+void RdmapDecoder::add_request(const Segment& segment, const RequestMatcher::Request& request) {
+  const std::uint32_t expected = segment.own.requests.last_msn() + 1;
+  if (!segment.own.requests.on_request(request)) {
+    report(segment, Violation::Kind::unexpected_message, request.msn, expected);
+  }
+}
+
+void RdmapDecoder::unreadable_request(const Segment& segment, const wire::UntaggedView& view) {
+  if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+  add_request(segment, {.frame = segment.origin.stamp.frame, .msn = view.msn(), .seen = false});
+}
+
+void RdmapDecoder::read_request(const Segment& segment, const wire::UntaggedView& view) {
+  const auto request = wire::ReadRequest::parse(segment.payload);
+  if (!request || !segment.whole()) return unreadable_request(segment, view);
+  add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .msn = view.msn(),
+                        .sink_stag = request->sink_stag,
+                        .sink_offset = request->sink_offset,
+                        .length_bytes = request->size_bytes,
+                        .source_stag = request->source_stag,
+                        .source_offset = request->source_offset});
+  sink_.on_read_request(segment.origin, {.request = view.msn(),
+                                         .key = request->source_stag,
+                                         .address = request->source_offset,
+                                         .length = request->size_bytes,
+                                         .has_sink = true,
+                                         .sink_key = request->sink_stag,
+                                         .sink_address = request->sink_offset});
+}
+
+void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedView& view) {
+  const auto request = wire::AtomicRequest::parse(segment.payload);
+  if (!request || !segment.whole()) return unreadable_request(segment, view);
+  AtomicKind kind = AtomicKind::other;
+  if (request->opcode == wire::AtomicOpcode::fetch_add) kind = AtomicKind::fetch_add;
+  if (request->opcode == wire::AtomicOpcode::compare_swap) kind = AtomicKind::compare_swap;
+  add_request(segment, {.frame = segment.origin.stamp.frame,
+                        .msn = view.msn(),
+                        .atomic = true,
+                        .atomic_id = request->request_id});
+  sink_.on_atomic_request(segment.origin, {.request = view.msn(),
+                                           .kind = kind,
+                                           .key = request->stag,
+                                           .address = request->tagged_offset,
+                                           .swap_or_add = request->add_or_swap,
+                                           .compare = request->compare});
+}
+
+// --- Answers -------------------------------------------------------------------------------------
+
+void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
+  const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
+                                                  .sink_stag = view.stag(),
+                                                  .sink_offset = view.tagged_offset(),
+                                                  .bytes = segment.payload.size(),
+                                                  .last = segment.last});
+  if (match.unexpected) report(segment, Violation::Kind::answer_without_request, view.stag());
+  const auto& request = match.request;
+  const std::uint64_t address =
+      match.known ? request.source_offset + (view.tagged_offset() - request.sink_offset)
+                  : view.tagged_offset();
+  for_each_part(segment.payload, segment.missing, segment.header_bytes,
+                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
+                  sink_.on_read_part(segment.origin,
+                                     {.request = match.known ? request.msn : 0,
+                                      .known = match.known,
+                                      .key = match.known ? request.source_stag : view.stag(),
+                                      .address = address + offset,
+                                      .bytes = bytes,
+                                      .missing_bytes = missing_bytes,
+                                      .last = is_end && segment.last});
+                });
+}
+
+void RdmapDecoder::atomic_answer(const Segment& segment) {
+  const auto answer = wire::AtomicResponse::parse(segment.payload);
+  if (!answer || !segment.whole()) {
+    if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+    return segment.peer.requests.on_answers_lost(segment.payload.size());
+  }
+  const auto match = segment.peer.requests.match(
+      {.frame = segment.origin.stamp.frame, .atomic = true, .atomic_id = answer->request_id});
+  if (match.unexpected) {
+    report(segment, Violation::Kind::answer_without_request, answer->request_id);
+  }
+  if (!match.known) return;
+  sink_.on_atomic_answer(segment.origin,
+                         {.request = match.request.msn, .original = answer->original_value});
+}
+
+void RdmapDecoder::terminate(const Segment& segment) {
+  terminated_ = true;
+  Refusal refusal{.kind = Refusal::Kind::terminate};
+  const auto message = segment.whole()
+                           ? wire::Terminate::parse(segment.payload)
+                           : Result<wire::Terminate, wire::WireError>(wire::WireError::truncated);
+  if (!message) {
+    report(segment, Violation::Kind::bad_header, segment.payload.size());
+    return sink_.on_refusal(segment.origin, refusal);
+  }
+  refusal.layer = message->code.layer;
+  refusal.type = message->code.type;
+  refusal.code = message->code.code;
+  const Bytes quoted = Bytes(message->ddp_header).first(message->ddp_header_bytes);
+  if (message->has_read_request) {
+    refusal.has_key = true;
+    refusal.key = message->read_request.source_stag;
+    refusal.address = message->read_request.source_offset;
+  } else if (const auto view = wire::TaggedView::check(quoted)) {
+    refusal.has_key = true;
+    refusal.key = view->stag();
+    refusal.address = view->tagged_offset();
+  }
+  sink_.on_refusal(segment.origin, refusal);
+}
+
+}  // namespace weft::capture

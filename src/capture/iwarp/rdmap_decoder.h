@@ -1,0 +1,105 @@
+// From DDP segments (RFC 5041) and RDMAP messages (RFC 5040, RFC 7306) to the traffic of a
+// connection: read requests are matched to responses, sinks translated to sources.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "capture/iwarp/fpdu_search.h"
+#include "capture/iwarp/mpa_reader.h"
+#include "capture/request_matcher.h"
+#include "weft/capture/traffic.hpp"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+
+namespace weft::capture {
+
+class RdmapDecoder {
+ public:
+  RdmapDecoder(ConnectionId connection, TrafficSink& sink) : connection_(connection), sink_(sink) {}
+
+  void on_fpdu(Side side, const Fpdu& fpdu);
+  // Bytes of the side's stream are missing: what was to follow may have been among them.
+  void on_lost(Side side, const Stamp& stamp, std::uint64_t bytes);
+  // What the side has sent before is unknown.
+  void begin_in_mid_stream(Side side) {
+    half(side).requests.begin_in_mid_stream();
+    half(other(side)).requests.begin_with_answers_unknown();
+  }
+  // FPDUs were found late in a stream that was seen from its start.
+  void begin_late(Side side) {
+    half(side).requests.begin_late();
+    half(other(side)).requests.begin_with_answers_late();
+  }
+  // How many requests of this side may be under way at a time.
+  void set_depth(Side side, std::size_t depth) { half(side).requests.set_depth(depth); }
+  void on_violation(Side side, const Stamp& stamp, const Violation& violation) {
+    sink_.on_violation({.connection = connection_, .side = side, .stamp = stamp}, violation);
+  }
+  [[nodiscard]] FpduExpectation expectation(Side side) const;
+  [[nodiscard]] bool terminated() const { return terminated_; }
+  [[nodiscard]] bool saw_fpdus() const { return saw_fpdus_; }
+
+ private:
+  // Of what one side sends.
+  struct Half {
+    std::uint32_t send_msn = 0;  // of the message under way or the last one; 0: none yet
+    bool send_open = false;
+    std::uint32_t send_offset = 0;  // expected next
+    bool write_open = false;
+    std::uint64_t write_message = 0;
+    std::uint32_t write_stag = 0;
+    std::uint64_t write_offset = 0;  // expected next
+    RequestMatcher requests;
+    std::uint64_t lost_since_send = 0;  // bytes of the stream since the last segment of this kind
+    std::uint64_t lost_since_write = 0;
+    std::array<std::uint32_t, 4> stags{};
+    std::size_t next_stag = 0;
+  };
+
+  // A segment and where it stands.
+  struct Segment {
+    Origin origin;
+    Half& own;
+    Half& peer;
+    wire::RdmapOpcode opcode;
+    bool last;
+    Bytes payload;
+    std::span<const MissingRange> missing;  // in the ULPDU: shifted by `header_bytes`
+    std::size_t header_bytes;
+
+    [[nodiscard]] bool whole() const { return missing.empty(); }
+  };
+
+  void tagged(Segment segment, const wire::TaggedView& view);
+  void untagged(Segment segment, const wire::UntaggedView& view);
+  void write(const Segment& segment, const wire::TaggedView& view);
+  void answer(const Segment& segment, const wire::TaggedView& view);
+  void send(const Segment& segment, const wire::UntaggedView& view);
+  void immediate(const Segment& segment, const wire::UntaggedView& view);
+  void read_request(const Segment& segment, const wire::UntaggedView& view);
+  void atomic_request(const Segment& segment, const wire::UntaggedView& view);
+  void atomic_answer(const Segment& segment);
+  void terminate(const Segment& segment);
+
+  void check_send_order(const Segment& segment, const wire::UntaggedView& view);
+  // The request is there, but its content is not.
+  void unreadable_request(const Segment& segment, const wire::UntaggedView& view);
+  void add_request(const Segment& segment, const RequestMatcher::Request& request);
+  void report(const Segment& segment, Violation::Kind kind, std::uint64_t found = 0,
+              std::uint64_t expected = 0) {
+    sink_.on_violation(segment.origin, {.kind = kind, .found = found, .expected = expected});
+  }
+
+  [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
+  [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
+
+  ConnectionId connection_;
+  TrafficSink& sink_;
+  Half a_;
+  Half b_;
+  bool terminated_ = false;
+  bool saw_fpdus_ = false;
+};
+
+}  // namespace weft::capture

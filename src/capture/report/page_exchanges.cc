@@ -1,0 +1,232 @@
+#include "capture/report/page_exchanges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "capture/text/units.h"
+#include "weft/capture/rpc_text.hpp"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::size_t recent_operations = 4096;
+// Operations are told when they are confirmed, and so may come behind the RPC that they are part
+// of; after so many more of any connection they are not waited for.
+constexpr std::uint64_t patience = 512;
+constexpr std::size_t max_pending = 1024;
+// Of an operation, on either side.
+constexpr std::size_t neighbours = 3;
+
+std::vector<std::uint32_t> keys_of(const Rpc& rpc) {
+  std::vector<std::uint32_t> keys;
+  if (!rpc.call) return keys;
+  const ChunkLists& lists = rpc.call->lists;
+  for (const auto& read : lists.reads) keys.push_back(read.target.handle);
+  for (const Chunk& chunk : lists.writes) {
+    for (const auto& segment : chunk) keys.push_back(segment.handle);
+  }
+  if (lists.reply) {
+    for (const auto& segment : *lists.reply) keys.push_back(segment.handle);
+  }
+  return keys;
+}
+
+bool by_first_frame(const PageOperation& left, const PageOperation& right) {
+  return left.start.frame < right.start.frame;
+}
+
+}  // namespace
+
+PageOperation::PageOperation(const Operation& operation)
+    : start(operation.start),
+      end(operation.end),
+      bytes(operation.kind == Operation::Kind::read ? operation.requested_bytes : operation.bytes),
+      key(operation.key),
+      connection(operation.connection),
+      kind(operation.kind),
+      outcome(operation.outcome),
+      side(operation.side) {
+  if (operation.confirmed) confirmation = operation.confirmation;
+}
+
+bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::int64_t latency_ns,
+                           Reason& reason) {
+  auto found = connections_.find(connection);
+  if (found == connections_.end()) {
+    if (connections_.size() == max_connections) return false;
+    found = connections_.try_emplace(connection).first;
+  }
+  // Where there are RPCs, operations for themselves are not shown.
+  if (!rpc && found->second.rpcs.count[static_cast<std::size_t>(Reason::first)] > 0) return false;
+  Choice& choice = found->second.of(rpc);
+  const auto take = [&](Reason why) {
+    reason = why;
+    ++choice.count[static_cast<std::size_t>(why)];
+    return true;
+  };
+  const auto has_room = [&](Reason why) {
+    return choice.count[static_cast<std::size_t>(why)] < of_a_kind;
+  };
+  if (!good && has_room(Reason::failed)) return take(Reason::failed);
+  if (has_room(Reason::first)) return take(Reason::first);
+  if (latency_ns >= 0 && (has_room(Reason::slow) || latency_ns > choice.floor_ns)) {
+    return take(Reason::slow);
+  }
+  return false;
+}
+
+void PageExchanges::add(const Operation& operation) {
+  ++seen_;
+  recent_.emplace_back(operation);
+  if (recent_.size() > recent_operations) recent_.pop_front();
+  const PageOperation& own = recent_.back();
+  Pending pending;
+  if (choose(own.connection, false, own.good(), operation.latency_ns(), pending.reason)) {
+    PageExchange& exchange = pending.exchange;
+    exchange.connection = own.connection;
+    exchange.side = own.side;
+    exchange.title = to_string(own.kind);
+    exchange.detail = bytes_text(own.bytes);
+    exchange.outcome = to_string(own.outcome);
+    exchange.good = own.good();
+    exchange.start = own.start;
+    exchange.latency_ns = operation.latency_ns();
+    pending.first_frame = own.start.frame;
+    pending.done_ns = own.done_ns();
+    pending.due = seen_ + patience;
+    pending_.push_back(std::move(pending));
+  }
+  while (!pending_.empty() && pending_.front().due <= seen_) {
+    settle(pending_.front());
+    pending_.pop_front();
+  }
+}
+
+void PageExchanges::add(const Rpc& rpc) {
+  const bool good = succeeded(rpc) && rpc.retransmissions == 0;
+  const std::int64_t latency_ns = rpc.call && rpc.reply ? rpc.latency_ns : -1;
+  Pending pending;
+  if (!choose(rpc.connection, true, good, latency_ns, pending.reason)) return;
+  PageExchange& exchange = pending.exchange;
+  exchange.connection = rpc.connection;
+  exchange.side = rpc.caller;
+  exchange.title = describe(rpc);
+  exchange.detail = detail_text(rpc);
+  exchange.outcome =
+      fmt::format("{}{}", outcome_text(rpc), rpc.retransmissions > 0 ? ", sent again" : "");
+  exchange.good = good;
+  exchange.rpc = true;
+  exchange.start = rpc.call ? rpc.call->first : rpc.reply->first;
+  exchange.latency_ns = latency_ns;
+  pending.keys = keys_of(rpc);
+  pending.first_frame = exchange.start.frame;
+  if (rpc.call) pending.call_frame = rpc.call->first.frame;
+  if (rpc.reply) pending.reply_frame = rpc.reply->first.frame;
+  pending.done_ns = rpc.reply ? rpc.reply->last.time_ns : exchange.start.time_ns;
+  pending.due = seen_ + patience;
+  pending_.push_back(std::move(pending));
+  // Where operations are not selected, none comes.
+  if (pending_.size() > max_pending) {
+    settle(pending_.front());
+    pending_.pop_front();
+  }
+}
+
+void PageExchanges::finish() {
+  for (Pending& pending : pending_) settle(pending);
+  pending_.clear();
+}
+
+void PageExchanges::settle(Pending& pending) {
+  if (pending.exchange.rpc) {
+    collect(pending);
+  } else {
+    collect_neighbours(pending);
+  }
+  keep(pending);
+}
+
+// The Sends of call and reply, and what happened to the memory of the call's chunks between them.
+void PageExchanges::collect(Pending& pending) const {
+  const PageExchange& exchange = pending.exchange;
+  const auto belongs = [&](const PageOperation& operation) {
+    if (operation.connection != exchange.connection) return false;
+    if (operation.kind == Operation::Kind::send) {
+      const bool call = operation.side == exchange.side;
+      const std::uint64_t frame = call ? pending.call_frame : pending.reply_frame;
+      return frame != 0 && operation.start.frame == frame;
+    }
+    return operation.side != exchange.side && operation.start.frame >= pending.first_frame &&
+           operation.start.time_ns <= pending.done_ns &&
+           std::ranges::find(pending.keys, operation.key) != pending.keys.end();
+  };
+  auto& out = pending.exchange.operations;
+  std::ranges::copy_if(recent_, std::back_inserter(out), belongs);
+  std::ranges::stable_sort(out, by_first_frame);
+  // The reply, which is last, is what everybody waits for.
+  if (out.size() > max_operations) {
+    out.erase(out.begin() + max_operations - 1, out.end() - 1);
+  }
+}
+
+void PageExchanges::collect_neighbours(Pending& pending) const {
+  std::vector<PageOperation> all;
+  std::ranges::copy_if(recent_, std::back_inserter(all), [&](const PageOperation& operation) {
+    return operation.connection == pending.exchange.connection;
+  });
+  std::ranges::stable_sort(all, by_first_frame);
+  const auto own = std::ranges::find_if(all, [&](const PageOperation& operation) {
+    return operation.start.frame >= pending.first_frame;
+  });
+  const auto behind = std::ranges::find_if(own, all.end(), [&](const PageOperation& operation) {
+    return operation.start.time_ns > pending.done_ns;
+  });
+  const auto begin = own - std::min<std::ptrdiff_t>(neighbours, own - all.begin());
+  const auto end = behind + std::min<std::ptrdiff_t>(neighbours, all.end() - behind);
+  constexpr std::ptrdiff_t most = 16;
+  pending.exchange.operations.assign(begin, begin + std::min(most, end - begin));
+}
+
+void PageExchanges::keep(Pending& pending) {
+  Choice& choice = connections_[pending.exchange.connection].of(pending.exchange.rpc);
+  choice.chosen.push_back({std::move(pending.exchange), pending.reason});
+  if (pending.reason != Reason::slow) return;
+  // Only the slowest stay.
+  auto& chosen = choice.chosen;
+  const auto speed = [](const Chosen& one) {
+    return one.reason == Reason::slow ? one.exchange.latency_ns
+                                      : std::numeric_limits<std::int64_t>::max();
+  };
+  const auto slow = std::ranges::count(chosen, Reason::slow, &Chosen::reason);
+  if (static_cast<std::size_t>(slow) < of_a_kind) return;
+  if (static_cast<std::size_t>(slow) > of_a_kind) {
+    chosen.erase(std::ranges::min_element(chosen, {}, speed));
+  }
+  choice.floor_ns = speed(*std::ranges::min_element(chosen, {}, speed));
+}
+
+std::vector<const PageExchange*> PageExchanges::of(ConnectionId connection,
+                                                   std::size_t limit) const {
+  std::vector<const PageExchange*> out;
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return out;
+  const PerConnection& own = found->second;
+  const auto& chosen = (own.rpcs.chosen.empty() ? own.operations : own.rpcs).chosen;
+  // A third of the room for each reason, as the limit may be low.
+  for (const Reason reason : {Reason::failed, Reason::slow, Reason::first}) {
+    std::size_t room = std::max<std::size_t>(1, limit / 3);
+    for (const Chosen& one : chosen) {
+      if (one.reason == reason && room > 0) {
+        out.push_back(&one.exchange);
+        --room;
+      }
+    }
+  }
+  std::ranges::stable_sort(out, {}, [](const PageExchange* one) { return one->start.frame; });
+  return out;
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,121 @@
+// What `weft dissect` prints: for people, as JSON lines, or as CSV.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "capture/findings/upper_protocols.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/finding.hpp"
+#include "weft/capture/operation.hpp"
+#include "weft/capture/rpc.hpp"
+#include "weft/capture/rpc_tracker.hpp"
+#include "weft/capture/statistics.hpp"
+
+namespace weft::capture {
+
+// Selects what is shown; never what is reassembled. docs/dissect.md has a table.
+struct Selection {
+  std::optional<std::uint32_t> connection;  // numbered from 1
+  std::optional<std::uint32_t> queue_pair;  // of either side
+  // Of operations, in the chunk lists of RPCs, and of findings about one of both.
+  std::optional<std::uint32_t> key;
+  std::optional<Operation::Kind> kind;  // of operations
+  std::optional<std::uint32_t> xid;     // of RPCs, and of findings about them
+  // Since the first frame. An operation or an RPC is in it when it began in it, a finding when one
+  // of its frames is.
+  std::optional<std::int64_t> from_ns;
+  std::optional<std::int64_t> to_ns;
+
+  // By number and queue pair.
+  [[nodiscard]] bool takes(const Connection& connection) const;
+  // And had frames at that time.
+  [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
+  [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
+
+ private:
+  [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
+};
+
+// What else a report tells at the end.
+struct Results {
+  const Analysis& analysis;
+  const Statistics& statistics;
+  const RpcTracker& rpcs;
+  const UpperProtocols& upper;
+  std::uint64_t findings = 0;  // that are selected
+};
+
+struct ReportOptions {
+  bool operations = false;  // one line for each
+  bool connections = false;
+  bool rpcs = false;
+  bool findings = false;
+  bool summary = true;
+  bool colours = false;
+  std::string name;  // of what is read
+};
+
+class Report {
+ public:
+  // Takes text in pieces of any size.
+  using Write = std::function<void(std::string_view)>;
+
+  Report(const ReportOptions& options, Write write) : options_(options), write_(std::move(write)) {}
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+  virtual ~Report() = default;
+
+  virtual void begin() {}
+  virtual void operation(const Operation& operation, const Analysis& analysis) = 0;
+  virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
+  virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
+  // One that is selected, and forgotten before the end.
+  virtual void forgotten(const Connection& connection, const Results& results) = 0;
+  // At the end. `selection` is about which connections to show.
+  virtual void finish(const Results& results, const Selection& selection) = 0;
+  // Hands over what was written so far.
+  void flush() {
+    if (out_.size() == 0) return;
+    write_({out_.data(), out_.size()});
+    out_.clear();
+  }
+
+ protected:
+  void flush_if_full() {
+    constexpr std::size_t full_bytes = 64 * 1024;
+    if (out_.size() >= full_bytes) flush();
+  }
+  [[nodiscard]] const ReportOptions& options() const { return options_; }
+  [[nodiscard]] fmt::memory_buffer& out() { return out_; }
+  template <typename... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+
+ private:
+  ReportOptions options_;
+  Write write_;
+  fmt::memory_buffer out_;
+};
+
+[[nodiscard]] std::unique_ptr<Report> text_report(const ReportOptions& options,
+                                                  Report::Write write);
+[[nodiscard]] std::unique_ptr<Report> json_report(const ReportOptions& options,
+                                                  Report::Write write);
+[[nodiscard]] std::unique_ptr<Report> csv_report(const ReportOptions& options, Report::Write write);
+
+// Connections are shown with numbers from 1.
+[[nodiscard]] inline std::uint64_t shown_number(ConnectionId id) {
+  return std::uint64_t{id} + 1;
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,287 @@
+#include "capture/report/report_html.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "capture/page/page.h"
+#include "capture/report/report_json.h"
+#include "capture/text/units.h"
+
+namespace weft::capture {
+namespace {
+
+// Where the curves of latencies have their points.
+constexpr double percents[] = {0,  1,  2,  5,  10, 15, 20, 25,   30, 35, 40,   45,   50,    55, 60,
+                               65, 70, 75, 80, 85, 90, 95, 97.5, 98, 99, 99.5, 99.9, 99.99, 100};
+
+std::uint64_t bytes_of(const ConnectionStatistics& statistics) {
+  std::uint64_t bytes = 0;
+  for (const Side side : {Side::a, Side::b}) {
+    for (const KindStatistics& kind : statistics.of(side).kinds) bytes += kind.bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t count_of(const ConnectionStatistics& statistics) {
+  std::uint64_t count = 0;
+  for (const Side side : {Side::a, Side::b}) {
+    for (const KindStatistics& kind : statistics.of(side).kinds) count += kind.count;
+  }
+  return count;
+}
+
+// Without the end of the line.
+std::string connection_row(const Connection& connection, const Results& results) {
+  fmt::memory_buffer made;
+  write_connection_json(made, connection, results);
+  return {made.data(), made.size() - 1};
+}
+
+int number_of(Side side) {
+  return side == Side::a ? 0 : 1;
+}
+
+// Names are looked up in the page: `kinds` and `outcomes` there.
+void write_operation(JsonLine& line, const PageOperation& operation, std::int64_t origin_ns) {
+  line.row().item(static_cast<int>(operation.kind)).item(number_of(operation.side));
+  line.item(static_cast<int>(operation.outcome)).item(operation.bytes);
+  line.item(operation.start.time_ns - origin_ns).item(operation.end.time_ns - origin_ns);
+  line.item(operation.confirmation.frame == 0 ? -1 : operation.confirmation.time_ns - origin_ns);
+  line.item(operation.start.frame).item(operation.end.frame).item(operation.confirmation.frame);
+  line.item(operation.key).close(']');
+}
+
+void write_exchange(JsonLine& line, const PageExchange& exchange, std::int64_t origin_ns) {
+  constexpr std::size_t most_characters = 200;
+  line.element().text("title", exchange.title.substr(0, most_characters));
+  line.text("detail", printable(exchange.detail.substr(0, most_characters)));
+  line.text("outcome", exchange.outcome).boolean("good", exchange.good);
+  line.boolean("rpc", exchange.rpc).number("side", number_of(exchange.side));
+  line.number("frame", exchange.start.frame).number("start", exchange.start.time_ns - origin_ns);
+  line.number("latency", exchange.latency_ns).array("operations");
+  for (const PageOperation& operation : exchange.operations) {
+    write_operation(line, operation, origin_ns);
+  }
+  line.close(']').close();
+}
+
+void write_series(JsonLine& line, const char* name, const TimeSeries& series) {
+  line.array(name);
+  for (std::size_t i = 0; i < series.size(); ++i) line.item(series[i]);
+  line.close(']');
+}
+
+void write_latencies(JsonLine& line, const ConnectionStatistics& statistics) {
+  line.array("latencies");
+  for (const Side side : {Side::a, Side::b}) {
+    const auto& kinds = statistics.of(side).kinds;
+    for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
+      const Histogram& latency = kinds[kind].latency;
+      if (latency.count() == 0) continue;
+      line.element().number("kind", kind).number("side", number_of(side));
+      line.number("count", latency.count()).array("ns");
+      for (const double percent : percents) line.item(latency.percentile(percent));
+      line.close(']').close();
+    }
+  }
+  line.close(']');
+}
+
+// Every so many that at most `limit` are left.
+void write_operations(JsonLine& line, const std::vector<PageOperation>& operations,
+                      std::size_t limit, std::int64_t origin_ns) {
+  const std::size_t stride = limit == 0 ? 1 : (operations.size() + limit - 1) / limit;
+  for (std::size_t i = 0; limit > 0 && i < operations.size();
+       i += std::max<std::size_t>(1, stride)) {
+    write_operation(line, operations[i], origin_ns);
+  }
+}
+
+}  // namespace
+
+HtmlReport::HtmlReport(const ReportOptions& options, const Analysis& analysis, Write write)
+    : Report(options, std::move(write)), analysis_(analysis) {}
+
+HtmlReport::Detail* HtmlReport::detail(ConnectionId connection) {
+  const auto found = details_.find(connection);
+  if (found != details_.end()) return found->second.get();
+  if (details_.size() == max_detailed) return nullptr;
+  return details_.emplace(connection, std::make_unique<Detail>()).first->second.get();
+}
+
+void HtmlReport::on_progress(const Origin& origin, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  Detail* detail = this->detail(origin.connection);
+  if (detail == nullptr) return;
+  TimeSeries& series = origin.side == Side::a ? detail->carried_a : detail->carried_b;
+  if (!detail->first_ns) detail->first_ns = origin.stamp.time_ns;
+  series.add(origin.stamp.time_ns - *detail->first_ns, bytes);
+}
+
+void HtmlReport::operation(const Operation& operation, const Analysis& /*analysis*/) {
+  Detail* detail = this->detail(operation.connection);
+  if (detail == nullptr) return;
+  const PageOperation kept(operation);
+  (kept.good() ? detail->operations : detail->failed).add(kept);
+  exchanges_.add(operation);
+}
+
+void HtmlReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
+  exchanges_.add(rpc);
+}
+
+void HtmlReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  if (findings_.size() == max_findings) return;
+  findings_.push_back(finding);
+  findings_.back().keys = {};
+}
+
+void HtmlReport::forgotten(const Connection& connection, const Results& results) {
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
+  Forgotten& kept = forgotten_[connection.id];
+  kept.bytes = bytes_of(statistics);
+  kept.row = connection_row(connection, results);
+  if (details_.contains(connection.id)) {
+    kept.statistics = std::make_unique<ConnectionStatistics>(statistics);
+  }
+  if (forgotten_.size() > 2 * max_rows) keep_largest_forgotten();
+}
+
+void HtmlReport::keep_largest_forgotten() {
+  std::vector<std::pair<std::uint64_t, ConnectionId>> order;
+  for (const auto& [id, kept] : forgotten_) order.emplace_back(kept.bytes, id);
+  const auto end = order.end() - static_cast<std::ptrdiff_t>(max_rows);
+  std::nth_element(order.begin(), end, order.end());
+  for (auto one = order.begin(); one != end; ++one) forgotten_.erase(one->second);
+}
+
+const ConnectionStatistics& HtmlReport::statistics_of(ConnectionId id,
+                                                      const Results& results) const {
+  const auto kept = forgotten_.find(id);
+  if (kept != forgotten_.end() && kept->second.statistics) return *kept->second.statistics;
+  return results.statistics.of(id);
+}
+
+void HtmlReport::finish(const Results& results, const Selection& selection) {
+  exchanges_.finish();
+  fmt::memory_buffer data;
+  JsonLine line(data);
+  write_data(line, results, selection);
+  line.end();
+  print("{}", page::before_data);
+  // Within a script element nothing may look like a tag; outside strings JSON has no "<".
+  for (const char character : std::string_view(data.data(), data.size())) {
+    if (character == '<') {
+      print("\\u003c");
+    } else {
+      out().push_back(character);
+    }
+    flush_if_full();
+  }
+  print("{}", page::behind_data);
+  flush();
+}
+
+std::vector<ConnectionId> HtmlReport::choose_rows(const Results& results,
+                                                  const Selection& selection) const {
+  std::vector<std::pair<std::uint64_t, ConnectionId>> sized;
+  for (const auto& [id, kept] : forgotten_) sized.emplace_back(kept.bytes, id);
+  for (const Connection& one : results.analysis.connections()) {
+    if (selection.shows(one, results.analysis))
+      sized.emplace_back(bytes_of(results.statistics.of(one.id)), one.id);
+  }
+  if (sized.size() > max_rows) {
+    std::ranges::stable_sort(sized, std::greater{}, [](const auto& one) { return one.first; });
+    sized.resize(max_rows);
+  }
+  std::vector<ConnectionId> rows;
+  for (const auto& [bytes, id] : sized) rows.push_back(id);
+  std::ranges::sort(rows);
+  return rows;
+}
+
+std::size_t HtmlReport::operations_of_each(const std::vector<ConnectionId>& rows) const {
+  std::vector<std::size_t> counts;
+  for (const ConnectionId id : rows) {
+    const auto found = details_.find(id);
+    if (found != details_.end()) counts.push_back(found->second->operations.items().size());
+  }
+  std::ranges::sort(counts);
+  std::size_t room = operations_of_all;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const std::size_t share = room / (counts.size() - i);
+    if (counts[i] > share) return share;
+    room -= counts[i];
+  }
+  return operations_of_one;
+}
+
+void HtmlReport::write_data(JsonLine& line, const Results& results,
+                            const Selection& selection) const {
+  fmt::memory_buffer made;
+  write_trace_json(made, printable(options().name), results);
+  line.array("trace").made({made.data(), made.size() - 1});  // without the end of the line
+  line.close(']').array("connections");
+  const std::vector<ConnectionId> rows = choose_rows(results, selection);
+  for (const ConnectionId id : rows) {
+    const auto kept = forgotten_.find(id);
+    line.made(kept != forgotten_.end()
+                  ? kept->second.row
+                  : connection_row(results.analysis.connections()[id], results));
+  }
+  line.close(']').array("percents");
+  for (const double percent : percents) line.made(fmt::format("{}", percent));
+  line.close(']').array("details");
+  const std::size_t operations = operations_of_each(rows);
+  const std::size_t detailed = std::max<std::size_t>(1, std::min(rows.size(), details_.size()));
+  const std::size_t exchanges =
+      std::clamp<std::size_t>(exchanges_of_all / detailed, 1, 3 * PageExchanges::of_a_kind);
+  for (const ConnectionId id : rows) {
+    if (details_.contains(id)) write_detail(line, id, results, operations, exchanges);
+  }
+  line.close(']');
+  write_findings(line);
+}
+
+void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& results,
+                              std::size_t operations, std::size_t exchanges) const {
+  const Detail& detail = *details_.at(id);
+  const std::int64_t origin_ns = analysis_.totals().first_ns;
+  // Both on the same buckets.
+  TimeSeries a = detail.carried_a;
+  TimeSeries b = detail.carried_b;
+  a.widen_to(b.width_ns());
+  b.widen_to(a.width_ns());
+  line.element().number("connection", shown_number(id));
+  line.number("from", detail.first_ns.value_or(origin_ns) - origin_ns);
+  line.number("bucket_ns", a.width_ns());
+  write_series(line, "a", a);
+  write_series(line, "b", b);
+  const ConnectionStatistics& statistics = statistics_of(id, results);
+  write_latencies(line, statistics);
+  line.number("count", count_of(statistics)).array("operations");
+  write_operations(line, detail.operations.items(), operations, origin_ns);
+  write_operations(line, detail.failed.items(), operations, origin_ns);
+  line.close(']').array("exchanges");
+  for (const PageExchange* exchange : exchanges_.of(id, exchanges)) {
+    write_exchange(line, *exchange, origin_ns);
+  }
+  line.close(']').close();
+}
+
+void HtmlReport::write_findings(JsonLine& line) const {
+  const std::int64_t origin_ns = analysis_.totals().first_ns;
+  line.array("findings");
+  for (const Finding& finding : findings_) {
+    line.element().text("kind", finding.kind);
+    line.number("connection", shown_number(finding.connection));
+    line.text("sentence", finding.sentence).array("frames");
+    for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);
+    line.close(']').array("times");
+    for (const Stamp& stamp : finding.stamps) line.item(stamp.time_ns - origin_ns);
+    line.close(']').close();
+  }
+  line.close(']');
+}
+
+}  // namespace weft::capture

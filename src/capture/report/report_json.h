@@ -1,0 +1,17 @@
+// Lines of the JSON report that other reports carry too.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "capture/report/report.h"
+
+namespace weft::capture {
+
+void write_connection_json(fmt::memory_buffer& out, const Connection& connection,
+                           const Results& results);
+// `name`: of what was read.
+void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Results& results);
+
+}  // namespace weft::capture

@@ -1,0 +1,360 @@
+// The report for people: a summary, and lists where they are asked for.
+#include <string>
+
+#include "capture/report/report.h"
+#include "capture/text/units.h"
+#include "weft/capture/rpc_text.hpp"
+
+namespace weft::capture {
+namespace {
+
+const char* arrow_of(Side side) {
+  return side == Side::a ? "→" : "←";
+}
+
+constexpr const char* violation_words[violation_kinds] = {
+    "wrong checksum",           "marker that points elsewhere",   "wrong version",
+    "impossible header",        "message number out of order",    "message offset out of order",
+    "answer without a request", "answer longer than its request", "wrong length"};
+
+std::string framing_text(const Connection& connection) {
+  std::string text = connection.crc ? "CRC" : "no CRC";
+  for (const Side side : {Side::a, Side::b}) {
+    // Who wants markers receives them.
+    const auto& wish = side == Side::a ? connection.offer_b : connection.offer_a;
+    if (wish.markers) text += fmt::format(", markers {}", arrow_of(side));
+  }
+  return text;
+}
+
+std::string depths_text(const Connection::Offer& offer) {
+  return fmt::format("IRD {} ORD {}", offer.ird, offer.ord);
+}
+
+// Who of the two asked for it, and what it cost.
+constexpr const char* operation_line = "    {} {:<12} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}\n";
+
+class TextReport final : public Report {
+ public:
+  using Report::Report;
+
+  void begin() override;
+  void operation(const Operation& operation, const Analysis& analysis) override;
+  void rpc(const Rpc& rpc, const Analysis& analysis) override;
+  void finding(const Finding& finding, const Analysis& analysis) override;
+  void forgotten(const Connection& connection, const Results& results) override;
+  void finish(const Results& results, const Selection& selection) override;
+
+ private:
+  void title(const Analysis& analysis);
+  void packets(const Analysis& analysis);
+  void heading(const Connection& connection);
+  void connection(const Connection& connection, const Results& results);
+  void rpcs(const RpcCounts& counts);
+  void handshake(const Connection& connection);
+  void kinds(const ConnectionStatistics& statistics);
+  void throughput(Side side, const SideStatistics& statistics);
+  void troubles(Side side, const SideStatistics& statistics, const Analysis& analysis);
+  [[nodiscard]] std::string bold(std::string_view text) const {
+    return options().colours ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
+  }
+};
+
+void TextReport::begin() {
+  if (options().rpcs) {
+    print("{:>5} {} {:<10} {:>14} {:>15} {:>9}  {}\n", "conn.", " ", "XID", "start s", "frames",
+          "latency", "what");
+  }
+  if (!options().operations) return;
+  print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", "number", "conn.", " ", "kind",
+        "bytes", "start s", "frames", "latency", "what");
+}
+
+void TextReport::operation(const Operation& operation, const Analysis& analysis) {
+  std::string what;
+  const auto add = [&what](const std::string& words) {
+    if (!what.empty()) what += ", ";
+    what += words;
+  };
+  if (operation.is_request() || operation.kind == Operation::Kind::write) {
+    add(fmt::format("{:#010x} at {:#x}", operation.key, operation.address));
+  }
+  if (operation.send_kind == SendKind::solicited ||
+      operation.send_kind == SendKind::solicited_invalidate) {
+    add("solicited");
+  }
+  if (operation.invalidated_key != 0) {
+    add(fmt::format("invalidates {:#010x}", operation.invalidated_key));
+  }
+  if (operation.has_immediate) add(fmt::format("immediate {:#010x}", operation.immediate));
+  if (operation.repeated) add("asked again");
+  if (operation.not_ready > 0) {
+    add(fmt::format("met {}", count_text(operation.not_ready, "RNR NAK")));
+  }
+  if (operation.outcome != Operation::Outcome::complete) add(to_string(operation.outcome));
+  if (operation.missing_bytes > 0) add(fmt::format("{} B missing", operation.missing_bytes));
+  const std::int64_t latency = operation.latency_ns();
+  const std::uint64_t bytes = operation.kind == Operation::Kind::read && operation.bytes == 0
+                                  ? operation.requested_bytes
+                                  : operation.bytes;
+  print("{:>8} {:>5} {} {:<12} {:>10} {:>14} {:>17} {:>9}  {}\n", operation.number,
+        shown_number(operation.connection), arrow_of(operation.side), to_string(operation.kind),
+        bytes, seconds_text(operation.start.time_ns - analysis.totals().first_ns),
+        operation.start.frame == operation.end.frame
+            ? fmt::format("{}", operation.start.frame)
+            : fmt::format("{}–{}", operation.start.frame, operation.end.frame),
+        latency >= 0 ? duration_text(latency) : "", what);
+  flush_if_full();
+}
+
+void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
+  const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
+  const bool both = rpc.call && rpc.reply;
+  std::string what = describe(rpc);
+  if (const std::string detail = detail_text(rpc); !detail.empty()) what += ": " + detail;
+  if (rpc.retransmissions > 0) {
+    what += fmt::format(", {}", count_text(rpc.retransmissions, "retransmission"));
+  }
+  print("{:>5} {} {:#010x} {:>14} {:>15} {:>9}  {} → {}\n", shown_number(rpc.connection),
+        arrow_of(rpc.caller), rpc.xid,
+        seconds_text(first.first.time_ns - analysis.totals().first_ns),
+        both ? fmt::format("{}–{}", first.first.frame, rpc.reply->first.frame)
+             : fmt::format("{}", first.first.frame),
+        both ? duration_text(rpc.latency_ns) : "", what, outcome_text(rpc));
+  flush_if_full();
+}
+
+void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
+  print("{} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))), finding.kind,
+        finding.sentence);
+  const char* before = finding.stamps.size() == 1 ? " (frame " : " (frames ";
+  for (const Stamp& stamp : finding.stamps) {
+    print("{}{}", before, stamp.frame);
+    before = ", ";
+  }
+  print("{}\n", finding.stamps.empty() ? "" : ")");
+  flush_if_full();
+}
+
+void TextReport::title(const Analysis& analysis) {
+  const auto& totals = analysis.totals();
+  print("{}: {}", bold(options().name), count_text(totals.frames, "frame"));
+  if (totals.frames > 0) {
+    print(", {} in {} from {}", bytes_text(totals.wire_bytes),
+          duration_text(totals.last_ns - totals.first_ns), date_text(totals.first_ns));
+  }
+  print("\n");
+}
+
+void TextReport::packets(const Analysis& analysis) {
+  const auto& totals = analysis.totals();
+  const auto& counts = analysis.packet_counts();
+  std::uint64_t of_rdma = analysis.connections().forgotten_frames();
+  for (const Connection& one : analysis.connections()) of_rdma += one.frames;
+  print("{} of {}", count_text(of_rdma, "frame"),
+        count_text(analysis.connections().size(), "RDMA connection"));
+  const auto& infiniband = analysis.infiniband();
+  if (infiniband.packets > 0) {
+    print(", {} of InfiniBand or RoCE", count_text(infiniband.packets, "frame"));
+  }
+  print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
+        analysis.tcp_connections() == 1 ? "connection" : "connections");
+  const auto tell = [&](std::uint64_t count, const char* what) {
+    if (count > 0) print("{} {}\n", count_text(count, "frame"), what);
+  };
+  tell(totals.truncated_frames, "cut by the snap length: what is missing is counted as lost");
+  tell(counts.cut_short, "cut so short that their headers are missing");
+  tell(counts.malformed, "with headers that contradict themselves");
+  tell(counts.unknown_link, "of a link layer that is not understood");
+  tell(infiniband.malformed, "of InfiniBand too short for their own headers");
+  tell(infiniband.cut_short, "of InfiniBand cut so short that their headers are missing");
+  tell(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
+  tell(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
+  tell(infiniband.congestion_notifications, "that notify of congestion");
+  if (const std::size_t forgotten = analysis.connections().forgotten(); forgotten > 0) {
+    print("{} {} told of above, before the end: too many at a time\n",
+          count_text(forgotten, "RDMA connection"), forgotten == 1 ? "is" : "are");
+  }
+  if (analysis.tcp_forgotten() > 0) {
+    print("{} forgotten before the end: too many at a time\n",
+          count_text(analysis.tcp_forgotten(), "TCP connection"));
+  }
+}
+
+void TextReport::heading(const Connection& connection) {
+  print("{} {} {} {} {}  {}\n", bold(fmt::format("[{}]", shown_number(connection.id))),
+        to_string(connection.transport), endpoint_text(connection, Side::a), "⇄",
+        endpoint_text(connection, Side::b), to_string(connection.end));
+}
+
+void TextReport::handshake(const Connection& connection) {
+  const auto& a = connection.offer_a;
+  const auto& b = connection.offer_b;
+  const bool iwarp = connection.transport == Transport::iwarp;
+  if (!a.seen && !b.seen) {
+    if (iwarp) print("    recognised in mid-stream, {}\n", framing_text(connection));
+    return;
+  }
+  const auto& any = a.seen ? a : b;
+  if (iwarp)
+    print("    MPA revision {}, {}", any.revision, framing_text(connection));
+  else
+    print("    connection manager, MTU {}", connection.mtu_bytes);
+  if (a.has_depths) print("; → asks for {}", depths_text(a));
+  if (b.has_depths) print("; ← answers {}", depths_text(b));
+  print("\n");
+  for (const Side side : {Side::a, Side::b}) {
+    const auto& offer = side == Side::a ? a : b;
+    if (offer.private_data.empty()) continue;
+    print("    {} {} of private data\n", arrow_of(side), bytes_text(offer.private_data.size()));
+  }
+}
+
+void TextReport::kinds(const ConnectionStatistics& statistics) {
+  bool first = true;
+  for (const Side side : {Side::a, Side::b}) {
+    for (std::size_t i = 0; i < operation_kinds; ++i) {
+      const KindStatistics& kind = statistics.of(side).kinds[i];
+      if (kind.count == 0) continue;
+      if (first) {
+        print(operation_line, " ", "", "count", "bytes", "p50", "p90", "p99", "max");
+        first = false;
+      }
+      const auto time = [&](double percent) {
+        return kind.latency.count() > 0 ? duration_text(kind.latency.percentile(percent)) : "";
+      };
+      print(operation_line, arrow_of(side), to_string(static_cast<Operation::Kind>(i)), kind.count,
+            bytes_text(kind.bytes), time(50), time(90), time(99), time(100));
+      if (kind.not_complete > 0) print("        {} of them not complete\n", kind.not_complete);
+    }
+  }
+}
+
+void TextReport::throughput(Side side, const SideStatistics& statistics) {
+  const auto& series = statistics.carried;
+  std::uint64_t bytes = 0;
+  std::uint64_t most_bytes = 0;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    bytes += series[i];
+    most_bytes = std::max(most_bytes, series[i]);
+  }
+  if (bytes == 0 || series.size() < 2) return;
+  const auto per_second = [](std::uint64_t amount, std::uint64_t time_ns) {
+    constexpr double second_ns = 1e9;
+    const double rate = static_cast<double>(amount) * second_ns / static_cast<double>(time_ns);
+    return bytes_text(static_cast<std::uint64_t>(rate));
+  };
+  print("    {} {}/s on average, {}/s in the best {}\n", arrow_of(side),
+        per_second(bytes, series.width_ns() * series.size()),
+        per_second(most_bytes, series.width_ns()),
+        duration_text(static_cast<std::int64_t>(series.width_ns())));
+}
+
+void TextReport::troubles(Side side, const SideStatistics& statistics, const Analysis& analysis) {
+  const char* arrow = arrow_of(side);
+  if (statistics.repeats > 0) {
+    print("    {} {} sent again, in {}, {} lost at most\n", arrow,
+          bytes_text(statistics.repeated_bytes), count_text(statistics.repeats, "packet"),
+          duration_text(static_cast<std::int64_t>(statistics.repeating.lost_ns())));
+  }
+  if (statistics.lost_bytes > 0) {
+    print("    {} {} not captured, or not to be understood without it, in {}\n", arrow,
+          bytes_text(statistics.lost_bytes), count_text(statistics.gaps, "gap"));
+  }
+  if (statistics.lost_packets > 0) {
+    print("    {} {} not captured\n", arrow, count_text(statistics.lost_packets, "packet"));
+  }
+  for (std::size_t i = 0; i < violation_kinds; ++i) {
+    if (statistics.violations[i] > 0) {
+      print("    {} {}: {}\n", arrow, violation_words[i], statistics.violations[i]);
+    }
+  }
+  if (statistics.receiver_not_ready > 0) {
+    print("    {} not ready to receive: {}, {} to wait\n", arrow,
+          count_text(statistics.receiver_not_ready, "RNR NAK"),
+          duration_text(static_cast<std::int64_t>(statistics.receiver_not_ready_ns)));
+  }
+  if (statistics.sequence_errors > 0) {
+    print("    {} asked for repetition: {}\n", arrow,
+          count_text(statistics.sequence_errors, "NAK"));
+  }
+  if (statistics.congestion_marked + statistics.congestion_notified > 0) {
+    print("    {} {} met congestion, {} of it\n", arrow,
+          count_text(statistics.congestion_marked, "packet"),
+          count_text(statistics.congestion_notified, "notification"));
+  }
+  if (statistics.refusals > 0) {
+    print("    {} {} (frame {}, at {} s)\n", arrow, refusal_text(statistics.last_refusal),
+          statistics.last_refusal_at.frame,
+          seconds_text(statistics.last_refusal_at.time_ns - analysis.totals().first_ns));
+  }
+}
+
+void TextReport::rpcs(const RpcCounts& counts) {
+  print("    {}", count_text(counts.calls, "RPC"));
+  const auto tell = [&](std::uint64_t count, const char* what) {
+    if (count > 0) print(", {} {}", count, what);
+  };
+  tell(counts.retransmissions, "sent again");
+  tell(counts.unanswered, "unanswered");
+  tell(counts.replies_without_call, "replies without a call");
+  tell(counts.errors, "answered by RDMA_ERROR");
+  tell(counts.malformed, "malformed");
+  print("\n");
+}
+
+void TextReport::connection(const Connection& connection, const Results& results) {
+  const Analysis& analysis = results.analysis;
+  const ConnectionStatistics& statistics = results.statistics.of(connection.id);
+  const std::int64_t origin = analysis.totals().first_ns;
+  print("\n");
+  heading(connection);
+  print("    frames {}–{}, {}, from {} to {} s\n", connection.first.frame, connection.last.frame,
+        count_text(connection.frames, "frame"), seconds_text(connection.first.time_ns - origin),
+        seconds_text(connection.last.time_ns - origin));
+  handshake(connection);
+  kinds(statistics);
+  for (const Side side : {Side::a, Side::b}) throughput(side, statistics.of(side));
+  if (results.rpcs.recognised(connection.id)) rpcs(results.rpcs.counts(connection.id));
+  if (const UpperTraffic* upper = results.upper.of(connection.id)) {
+    print("    {}:", to_string(upper->protocol));
+    const char* separator = "";
+    for (const auto& [name, count] : upper->messages) {
+      print("{} {} {}", separator, count, name);
+      separator = ",";
+    }
+    print("\n");
+  }
+  troubles(Side::a, statistics.a, analysis);
+  troubles(Side::b, statistics.b, analysis);
+}
+
+void TextReport::forgotten(const Connection& one, const Results& results) {
+  if (options().connections || options().summary) connection(one, results);
+  flush_if_full();
+}
+
+void TextReport::finish(const Results& results, const Selection& selection) {
+  if (options().summary) {
+    title(results.analysis);
+    packets(results.analysis);
+  }
+  if (options().connections || options().summary) {
+    for (const Connection& one : results.analysis.connections()) {
+      if (selection.shows(one, results.analysis)) connection(one, results);
+      flush_if_full();
+    }
+  }
+  if (options().summary && results.findings > 0) {
+    print("\n{}: --findings lists them\n", count_text(results.findings, "finding"));
+  }
+  flush();
+}
+
+}  // namespace
+
+std::unique_ptr<Report> text_report(const ReportOptions& options, Report::Write write) {
+  return std::make_unique<TextReport>(options, std::move(write));
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,152 @@
+#include "capture/rpc/rpc_exchange.h"
+
+#include <optional>
+
+#include "capture/rpc/nfs_decode.h"
+#include "wire/rpc.h"
+#include "wire/xdr.h"
+
+namespace weft::capture {
+namespace {
+
+// Where servers call clients back: numbers that RFC 5531 §13.1 leaves to be chosen at run time.
+constexpr std::uint32_t first_transient_program = 0x40000000;
+constexpr std::uint32_t last_transient_program = 0x5FFFFFFF;
+constexpr std::uint32_t callback_version = 1;
+constexpr std::uint32_t compound = 1;
+
+bool is_callback(const Rpc& rpc) {
+  return rpc.program >= first_transient_program && rpc.program <= last_transient_program &&
+         rpc.version == callback_version && rpc.procedure <= compound;
+}
+
+bool is_nfs(const Rpc& rpc) {
+  return is_callback(rpc) || (rpc.program == nfs_program && (rpc.version == 3 || rpc.version == 4));
+}
+
+struct Gss {
+  bool present = false;
+  wire::GssCredential credential;
+};
+
+// Where arguments or results begin behind a header of `header_bytes`; nothing where they are
+// encrypted or tokens of the security mechanism. RFC 2203 §5.3.2.2.
+std::optional<std::size_t> body_begin(const Assembled& message, std::size_t header_bytes,
+                                      const Gss& gss) {
+  if (!gss.present) return header_bytes;
+  if (gss.credential.procedure != wire::GssProcedure::data) return {};
+  if (gss.credential.service == wire::GssService::none) return header_bytes;
+  if (gss.credential.service != wire::GssService::integrity) return {};
+  // The length of what is protected, and the sequence number again.
+  if (message.size() < header_bytes + 8) return {};
+  return header_bytes + 8;
+}
+
+void read_credential(Rpc& rpc, const wire::RpcAuth& auth, Gss& gss) {
+  rpc.flavor = auth.flavor;
+  if (auth.flavor == wire::AuthFlavor::sys) {
+    if (const auto sys = wire::AuthSys::parse(auth.body)) {
+      rpc.uid = sys->uid;
+      rpc.gid = sys->gid;
+    }
+  }
+  if (auth.flavor != wire::AuthFlavor::gss) return;
+  const auto credential = wire::GssCredential::parse(auth.body);
+  if (!credential) return;
+  gss = {true, *credential};
+  if (credential->service == wire::GssService::integrity) rpc.gss = GssProtection::integrity;
+  if (credential->service == wire::GssService::privacy) rpc.gss = GssProtection::privacy;
+}
+
+// The size of the header; 0 where there is none.
+std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
+  const Assembled& message = rpc.call->message;
+  const auto call = wire::RpcCall::parse(message.bytes());
+  if (!call || !message.whole(0, call->size())) return 0;
+  rpc.has_header = true;
+  rpc.program = call->program;
+  rpc.version = call->version;
+  rpc.procedure = call->procedure;
+  read_credential(rpc, call->credential, gss);
+  return call->size();
+}
+
+void decode_call(Rpc& rpc, Gss& gss) {
+  const Assembled& message = rpc.call->message;
+  const std::size_t header_bytes = decode_call_header(rpc, gss);
+  if (header_bytes == 0 || !is_nfs(rpc)) return;
+  const auto begin = body_begin(message, header_bytes, gss);
+  rpc.nfs.emplace();
+  rpc.nfs->version = is_callback(rpc) ? 4 : rpc.version;
+  rpc.nfs->callback = is_callback(rpc);
+  if (!begin) return;
+  const std::vector<Assembled> no_chunks;
+  MessageReader in(message, *begin, no_chunks);
+  if (rpc.nfs->version == 3) {
+    decode_nfs3_call(in, rpc.procedure, *rpc.nfs);
+  } else if (rpc.procedure == compound) {
+    decode_nfs4_call(in, *rpc.nfs);
+  } else {
+    rpc.nfs->call_decoded = true;
+  }
+}
+
+// The reply as it was before it was reduced.
+Assembled put_together(const RpcMessage& reply,
+                       const std::vector<MessageReader::Placement>& placements) {
+  std::vector<ReadChunk> chunks;
+  std::uint64_t inserted = 0;
+  for (const auto& placement : placements) {
+    const auto position = static_cast<std::uint32_t>(placement.position + inserted);
+    chunks.push_back({position, reply.chunks[placement.chunk]});
+    inserted += wire::xdr_padded(reply.chunks[placement.chunk].size());
+  }
+  return splice(reply.message, chunks).message;
+}
+
+void decode_results(Rpc& rpc, std::size_t begin, ExchangeFaults& faults) {
+  RpcMessage& reply = *rpc.reply;
+  MessageReader in(reply.message, begin, reply.chunks);
+  if (rpc.nfs->version == 3) {
+    decode_nfs3_reply(in, rpc.procedure, *rpc.nfs);
+  } else if (rpc.procedure == compound) {
+    decode_nfs4_reply(in, *rpc.nfs);
+  } else {
+    rpc.nfs->reply_decoded = true;
+  }
+  faults.lengths = in.mismatches();
+  if (!rpc.nfs->reply_decoded) return;
+  reply.whole = put_together(reply, in.placements());
+  for (std::size_t i = reply.chunks.size() - in.chunks_left(); i < reply.chunks.size(); ++i) {
+    if (reply.chunks[i].size() != 0 || !reply.chunks[i].whole()) ++faults.unused_chunks;
+  }
+}
+
+void decode_reply(Rpc& rpc, const Gss& gss, ExchangeFaults& faults) {
+  const Assembled& message = rpc.reply->message;
+  const auto reply = wire::RpcReply::parse(message.bytes());
+  if (!reply || !message.whole(0, reply->size())) return;
+  rpc.status = reply->status;
+  if (rpc.reply->chunks.empty()) rpc.reply->whole = message;
+  if (!rpc.nfs || reply->status != wire::RpcStatus::success) return;
+  if (const auto begin = body_begin(message, reply->size(), gss)) {
+    decode_results(rpc, *begin, faults);
+  }
+}
+
+}  // namespace
+
+void decode_header(Rpc& rpc) {
+  Gss gss;
+  if (rpc.call) decode_call_header(rpc, gss);
+}
+
+ExchangeFaults decode_exchange(Rpc& rpc) {
+  ExchangeFaults faults;
+  Gss gss;
+  if (rpc.call) decode_call(rpc, gss);
+  if (rpc.reply && !rpc.error) decode_reply(rpc, gss, faults);
+  return faults;
+}
+
+}  // namespace weft::capture

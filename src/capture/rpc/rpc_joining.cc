@@ -1,0 +1,330 @@
+// RpcTracker: how calls meet their replies.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "capture/findings/rpc_checks.h"
+#include "capture/rpc/rpc_exchange.h"
+#include "capture/rpc/rpc_tracker_work.h"
+#include "capture/text/units.h"
+#include "wire/rpc_rdma.h"
+
+namespace weft::capture {
+namespace {
+
+using wire::RpcRdmaProcedure;
+
+// FNV-1a
+class Hash {
+ public:
+  void add(Bytes bytes) {
+    for (const std::byte byte : bytes) add_byte(static_cast<std::uint8_t>(byte));
+  }
+  void add(std::uint32_t value) {
+    for (int shift = 0; shift < 32; shift += 8) add_byte(static_cast<std::uint8_t>(value >> shift));
+  }
+  [[nodiscard]] std::uint64_t value() const { return value_; }
+
+ private:
+  void add_byte(std::uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001B3U; }
+  std::uint64_t value_ = 0xCBF29CE484222325U;
+};
+
+// Equal for a call and its retransmission, although that may name other memory.
+std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
+  Hash hash;
+  hash.add(body.bytes());
+  for (const auto& segment : lists.reads) {
+    hash.add(segment.position);
+    hash.add(segment.target.length);
+  }
+  return hash.value();
+}
+
+constexpr CallNumber nobodys_call = 0;  // its chunks are missing as a whole
+
+void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
+  ReplyChunks chunks = memory.reply_chunks(reply.lists, call);
+  reply.chunks = std::move(chunks.writes);
+  if (reply.procedure == RpcRdmaProcedure::nomsg && chunks.reply) {
+    reply.message = std::move(*chunks.reply);
+  }
+}
+
+}  // namespace
+
+void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage message,
+                               std::uint32_t xid, const Assembled& body) {
+  Caller& caller = state.caller(origin.side);
+  const std::uint64_t hash = hash_of(body, message.lists);
+  if (const auto open = caller.open.find(xid); open != caller.open.end()) {
+    if (open->second.hash == hash) return retransmitted(state, open->second, message, origin.side);
+    report_.add(
+        {finding::xid_reused,
+         origin.connection,
+         fmt::format("XID 0x{:08x} is used for another call while the first has no reply.", xid),
+         {open->second.rpc.call->first, message.first},
+         xid});
+    give_up(state, caller, xid);
+  }
+  Call& call = caller.open[xid];
+  ++open_calls_;
+  call.number = next_call_++;
+  call.hash = hash;
+  call.inline_bytes = body.size();
+  const auto answered = caller.answered.find(xid);
+  call.answered_before = answered != caller.answered.end() && answered->second == hash;
+  call.attempts.push_back(message.lists);
+  call.rpc.connection = origin.connection;
+  call.rpc.caller = origin.side;
+  call.rpc.xid = xid;
+  call.rpc.call = std::move(message);
+  call.rpc.call->message = body;
+  decode_header(call.rpc);
+  caller.order.emplace_back(xid, call.number);
+  count(state, call.answered_before ? &RpcCounts::retransmissions : &RpcCounts::calls);
+  if (call.answered_before) {
+    report_.add(finding::retransmitted, call.rpc, "was sent again although its reply was sent");
+  }
+
+  SegmentTable& memory = memory_.memory_of(origin.connection, origin.side);
+  check_header(report_, call.rpc, *call.rpc.call, true, call.inline_bytes);
+  check_call_chunks(report_, call.rpc, memory);
+  check_credits(call.rpc, caller);
+  if (!state.lost) caller.waits.sent(call.rpc.call->first, none_left(caller));
+  memory.process_call(call.rpc.call->lists, call.number);
+  charge(call, call.rpc.call->lists);
+  bound(state, caller);
+  bound_all();
+}
+
+// RFC 8166 §3.3.1. The grant may shrink while calls are under way, so the largest one counts.
+void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
+  if (caller.largest_grant == 0 || caller.open.size() <= caller.largest_grant) return;
+  report_.add(finding::credits_exceeded, rpc,
+              fmt::format("is the {}th call without a reply, but no reply has granted more than {} "
+                          "credits",
+                          caller.open.size(), caller.largest_grant));
+}
+
+// A caller that uses all it was granted may have waited (RFC 8166 §3.3): see CreditWatch.
+void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Caller& caller) {
+  const CreditWatch::Waits& waits = caller.waits.waits();
+  if (waits.count == 0) return;
+  report_.add(
+      {finding::rpc_credit_stall, connection,
+       fmt::format("The caller on side {} had as many calls under way as it was granted credits "
+                   "({} at last), {}, and sent the next one when a reply had come: it waited up to "
+                   "{} in all, up to {} at a time.",
+                   side == Side::a ? "a" : "b", caller.grant,
+                   waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                   duration_text(waits.total_ns), duration_text(waits.longest_ns)),
+       waits.stamps});
+}
+
+void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
+  constexpr std::size_t most_attempts = 8;
+  count(state, &RpcCounts::retransmissions);
+  ++call.rpc.retransmissions;
+  report_.add({finding::retransmitted,
+               call.rpc.connection,
+               fmt::format("{} (XID 0x{:08x}) was sent again {} ms after the first time.",
+                           describe(call.rpc), call.rpc.xid,
+                           (message.first.time_ns - call.rpc.call->first.time_ns) / 1'000'000),
+               {call.rpc.call->first, message.first},
+               call.rpc.xid});
+  if (std::ranges::find(call.attempts, message.lists) != call.attempts.end()) return;
+  if (call.attempts.size() == most_attempts) return;
+  memory_.memory_of(call.rpc.connection, side).process_call(message.lists, call.number);
+  call.attempts.push_back(message.lists);
+  charge(call, message.lists);
+}
+
+void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage message,
+                                const wire::RpcRdmaView& view, const Assembled& body) {
+  Rpc reply;
+  reply.connection = origin.connection;
+  reply.caller = other(origin.side);
+  reply.xid = view.xid();
+  if (view.procedure() == RpcRdmaProcedure::error) reply.error = view.error();
+  Caller& caller = state.caller(reply.caller);
+  caller.largest_grant = std::max(caller.largest_grant, message.credits);
+  caller.grant = std::max(message.credits, 1U);  // none would be for ever
+  if (reply.error) count(state, &RpcCounts::errors);
+  const auto open = caller.open.find(reply.xid);
+  if (open != caller.open.end()) {
+    const Stamp replied = message.first;
+    open->second.rpc.error = reply.error;
+    answer(state, caller, open->second, std::move(message), body);
+    if (!state.lost) caller.waits.given(replied, none_left(caller));
+    return;
+  }
+  count(state, &RpcCounts::replies_without_call);
+  const bool again = caller.answered.contains(reply.xid);
+  // A capture that begins in the middle sees replies to calls that it has not seen.
+  if (caller.matched) {
+    report_.add({finding::without_call,
+                 origin.connection,
+                 fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
+                             reply.xid, again ? " since its first reply" : ""),
+                 {message.first},
+                 reply.xid});
+  }
+  if (again) return;
+  reply.reply = std::move(message);
+  reply.reply->message = body;
+  take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), nobodys_call);
+  decode_exchange(reply);
+  sink_->on_rpc(reply);
+}
+
+// The bytes of the call: what was inline, and the read chunks of the attempt that was read.
+void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
+  if (call.attempts.back().reads.empty()) return;
+  SegmentTable& memory = memory_.memory_of(state.id, owner);
+  const Assembled body = call.rpc.call->message;
+  for (const ChunkLists& attempt : call.attempts) {
+    std::vector<ReadChunk> chunks = memory.read_chunks(attempt, call.number);
+    Assembled base = body;
+    if (!chunks.empty() && chunks.front().position == 0) {
+      base = std::move(chunks.front().bytes);
+      chunks.erase(chunks.begin());
+    }
+    Spliced spliced = splice(base, chunks);
+    if (spliced.fault != SpliceFault::none) {
+      report_.add(finding::position_beyond_message, call.rpc,
+                  fmt::format("has a read chunk at position {}, {}", spliced.position,
+                              spliced.fault == SpliceFault::position_beyond_end
+                                  ? "where the message has no byte any more"
+                                  : "which is inside of the chunk before it"));
+    }
+    call.rpc.call->message = std::move(spliced.message);
+    call.rpc.call->lists = attempt;
+    if (call.rpc.call->message.whole()) return;
+  }
+}
+
+void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessage message,
+                              const Assembled& body) {
+  SegmentTable& memory = memory_.memory_of(state.id, call.rpc.caller);
+  complete_call(state, call, call.rpc.caller);
+  Rpc& rpc = call.rpc;
+  rpc.latency_ns = message.first.time_ns - rpc.call->first.time_ns;
+  rpc.reply = std::move(message);
+  RpcMessage& reply = *rpc.reply;
+  reply.message = body;
+  take_chunks(reply, memory, call.number);
+  const ExchangeFaults faults = decode_exchange(rpc);
+  if (rpc.error) {
+    report_.add(finding::rdma_error, rpc,
+                rpc.error->code == wire::RpcRdmaErrorCode::version
+                    ? fmt::format("was refused: the responder speaks versions {} to {} of "
+                                  "RPC-over-RDMA",
+                                  rpc.error->version_low, rpc.error->version_high)
+                    : std::string("was refused: its chunks or header could not be used"));
+  } else {
+    check_header(report_, rpc, reply, false, body.size());
+    check_reply_chunks(report_, rpc, memory, call.number);
+  }
+  check_read_traffic(report_, rpc, memory, call.number);
+  check_messages(report_, rpc);
+  check_exchange(report_, rpc, faults);
+  count(state, &RpcCounts::replies);
+  sink_->on_rpc(rpc);
+
+  memory.remove_call(call.number);
+  caller.matched = true;
+  if (caller.answered.insert_or_assign(rpc.xid, call.hash).second) {
+    caller.answered_order.push_back(rpc.xid);
+    ++answered_;
+  }
+  close(caller, rpc.xid);
+  bound(state, caller);
+  bound_all();
+}
+
+void RpcTracker::Work::charge(Call& call, const ChunkLists& lists) {
+  std::size_t segments = lists.reads.size() + (lists.reply ? lists.reply->size() : 0);
+  for (const Chunk& chunk : lists.writes) segments += chunk.size();
+  // With the places where their bytes will be.
+  constexpr std::size_t segment_bytes = 512;
+  const std::size_t bytes = call.inline_bytes + segments * segment_bytes;
+  call.charged_bytes += bytes;
+  charged_bytes_ += bytes;
+}
+
+void RpcTracker::Work::close(Caller& caller, std::uint32_t xid) {
+  const auto found = caller.open.find(xid);
+  charged_bytes_ -= found->second.charged_bytes;
+  --open_calls_;
+  caller.open.erase(found);
+}
+
+// Of each connection the older half.
+void RpcTracker::Work::bound_all() {
+  while (open_calls_ > limits_.open_calls_in_all || charged_bytes_ > limits_.call_bytes) {
+    for (auto& [connection, state] : connections_) {
+      for (Caller& caller : state.callers) {
+        for (std::size_t left = caller.open.size() / 2; caller.open.size() > left;) {
+          give_up_oldest(state, caller);
+        }
+      }
+    }
+  }
+  if (answered_ <= limits_.answered_in_all) return;
+  for (auto& [connection, state] : connections_) {
+    for (Caller& caller : state.callers) {
+      for (std::size_t left = caller.answered.size() / 2; caller.answered.size() > left;) {
+        forget_answered(caller);
+      }
+    }
+  }
+}
+
+void RpcTracker::Work::give_up_oldest(State& state, Caller& caller) {
+  const auto [xid, number] = caller.order.front();
+  caller.order.pop_front();
+  const auto open = caller.open.find(xid);
+  if (open != caller.open.end() && open->second.number == number) give_up(state, caller, xid);
+}
+
+void RpcTracker::Work::forget_answered(Caller& caller) {
+  caller.answered.erase(caller.answered_order.front());
+  caller.answered_order.pop_front();
+  --answered_;
+}
+
+void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) {
+  const auto found = caller.open.find(xid);
+  Call& call = found->second;
+  complete_call(state, call, call.rpc.caller);
+  decode_exchange(call.rpc);
+  if (!call.answered_before) {
+    count(state, &RpcCounts::unanswered);
+    report_.add(finding::unanswered, call.rpc, "has no reply");
+  }
+  sink_->on_rpc(call.rpc);
+  memory_.memory_of(state.id, call.rpc.caller).remove_call(call.number);
+  close(caller, xid);
+}
+
+void RpcTracker::Work::bound(State& state, Caller& caller) {
+  while (caller.answered_order.size() > limits_.answered_calls) forget_answered(caller);
+  while (!caller.order.empty()) {
+    const auto [xid, number] = caller.order.front();
+    const auto open = caller.open.find(xid);
+    const bool closed = open == caller.open.end() || open->second.number != number;
+    if (!closed && caller.open.size() <= limits_.open_calls) break;
+    caller.order.pop_front();
+    if (!closed) give_up(state, caller, xid);
+  }
+  // One call that stays open must not keep the names of all that came and went behind it.
+  if (caller.order.size() < 2 * limits_.open_calls) return;
+  std::erase_if(caller.order, [&](const auto& entry) {
+    const auto open = caller.open.find(entry.first);
+    return open == caller.open.end() || open->second.number != entry.second;
+  });
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,70 @@
+#include "capture/rpc/rpc_recognition.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "weft/capture/chunk_lists.hpp"
+#include "wire/rpc.h"
+#include "wire/rpc_rdma.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint32_t most_credits = 1U << 16;
+constexpr std::uint64_t shortest_rpc_bytes = 20;  // a denied call
+
+bool sensible(const wire::RdmaSegment& segment) {
+  // A segment does not wrap around the address space.
+  return segment.offset + segment.length >= segment.offset;
+}
+
+bool sensible(const ChunkLists& lists) {
+  for (const wire::ReadSegment& segment : lists.reads) {
+    if (segment.position % 4 != 0 || segment.target.length == 0 || !sensible(segment.target)) {
+      return false;
+    }
+  }
+  const auto good = [](const Chunk& chunk) {
+    return std::ranges::all_of(chunk, [](const auto& segment) { return sensible(segment); });
+  };
+  return std::ranges::all_of(lists.writes, good) && (!lists.reply || good(*lists.reply));
+}
+
+bool proves_inline(const wire::RpcRdmaView& view, const ChunkLists& lists) {
+  const auto start = wire::RpcStart::parse(view.body());
+  if (!start || start->xid != view.xid() || lists.has_position_zero()) return false;
+  if (start->kind == wire::RpcKind::call) return wire::RpcCall::parse(view.body()).ok();
+  return lists.reads.empty() && wire::RpcReply::parse(view.body()).ok();
+}
+
+bool proves_long(const wire::RpcRdmaView& view, const ChunkLists& lists) {
+  if (!view.body().empty()) return false;
+  if (lists.has_position_zero()) {
+    std::uint64_t length = 0;
+    for (const auto& segment : lists.reads) {
+      if (segment.position == 0) length += segment.target.length;
+    }
+    return length >= shortest_rpc_bytes;
+  }
+  return lists.reads.empty() && lists.reply && length_of(*lists.reply) >= shortest_rpc_bytes;
+}
+
+}  // namespace
+
+bool may_be_rpc_rdma(Bytes first_bytes) {
+  const auto word = [&](std::size_t at) { return load_be<std::uint32_t>(&first_bytes[at]); };
+  if (first_bytes.size() >= 8 && word(4) != wire::rpc_rdma_version) return false;
+  return first_bytes.size() < 16 ||
+         word(12) <= static_cast<std::uint32_t>(wire::RpcRdmaProcedure::error);
+}
+
+bool proves_rpc_rdma(const wire::RpcRdmaView& view) {
+  if (view.credits() == 0 || view.credits() > most_credits) return false;
+  const ChunkLists lists(view);
+  if (!sensible(lists)) return false;
+  if (view.procedure() == wire::RpcRdmaProcedure::msg) return proves_inline(view, lists);
+  if (view.procedure() == wire::RpcRdmaProcedure::nomsg) return proves_long(view, lists);
+  return false;
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,296 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "capture/rpc/rpc_recognition.h"
+#include "capture/rpc/rpc_tracker_work.h"
+#include "wire/rpc.h"
+#include "wire/rpc_rdma.h"
+
+namespace weft::capture {
+namespace {
+
+using wire::RpcRdmaProcedure;
+
+// Parts of Sends that are not whole yet: as much as a thousand connections can have.
+constexpr std::uint64_t open_send_bytes = 64U << 20;
+
+constexpr std::uint64_t rpc_start_bytes = 8;
+
+}  // namespace
+
+RpcTracker::RpcTracker(RpcSink& sink, const RpcLimits& limits)
+    : work_(std::make_unique<Work>(sink, limits)) {}
+RpcTracker::~RpcTracker() = default;
+
+void RpcTracker::on_send(const Origin& origin, const SendPart& part) {
+  work_->on_send(origin, part);
+}
+
+void RpcTracker::on_write(const Origin& origin, const WritePart& part) {
+  work_->on_write(origin, part);
+}
+
+void RpcTracker::on_read_request(const Origin& origin, const ReadRequest& request) {
+  work_->on_read_request(origin, request);
+}
+
+void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
+  work_->on_read_part(origin, part);
+}
+
+void RpcTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
+  work_->on_gap(origin);
+}
+
+void RpcTracker::on_end(const Origin& origin, bool reset) {
+  work_->on_end(origin, reset);
+}
+
+void RpcTracker::on_close(ConnectionId connection) {
+  work_->close(connection);
+}
+
+void RpcTracker::on_forget(ConnectionId connection) {
+  work_->forget(connection);
+}
+
+void RpcTracker::finish() {
+  work_->finish();
+}
+
+bool RpcTracker::recognised(ConnectionId connection) const {
+  return work_->recognised(connection);
+}
+
+const RpcCounts& RpcTracker::counts() const {
+  return work_->counts();
+}
+
+RpcCounts RpcTracker::counts(ConnectionId connection) const {
+  return work_->counts(connection);
+}
+
+RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits)
+    : sink_(&sink),
+      limits_(limits),
+      report_(sink),
+      memory_(limits.open_bytes),
+      send_budget_(open_send_bytes) {}
+
+RpcTracker::Work::State& RpcTracker::Work::state(ConnectionId connection) {
+  return connections_.get(connection, connection, send_budget_);
+}
+
+bool RpcTracker::Work::recognised(ConnectionId connection) const {
+  const State* known = connections_.find(connection);
+  return known != nullptr && known->recognised;
+}
+
+RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
+  const State* known = connections_.find(connection);
+  return known == nullptr ? RpcCounts{} : known->counts;
+}
+
+// --- Traffic -------------------------------------------------------------------------------------
+
+void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
+  State& state = this->state(origin.connection);
+  state.sends[index_of(origin.side)].add(
+      origin, part, [&](Bytes first) { return state.recognised || may_be_rpc_rdma(first); },
+      [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
+}
+
+void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
+  State& state = this->state(origin.connection);
+  if (!state.recognised) return;
+  SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
+  const auto outcome = memory.place(part.key, part.address, part.bytes, part.missing_bytes);
+  const std::uint64_t bytes = part.bytes.size() + part.missing_bytes;
+  if (outcome.segment == nullptr) {
+    counts_.without_segment += bytes;
+    state.counts.without_segment += bytes;
+  }
+  if (outcome.segment == nullptr ? bytes != 0 && memory.find(part.key) != nullptr
+                                 : outcome.placed.outside != 0) {
+    report_.add({finding::outside_segment,
+                 origin.connection,
+                 fmt::format("RDMA Write of {} bytes to handle 0x{:08x} at 0x{:x} leaves the "
+                             "segment that the call has opened.",
+                             bytes, part.key, part.address),
+                 {origin.stamp},
+                 {},
+                 {part.key}});
+  }
+  if (outcome.segment == nullptr) return;
+  SegmentTraffic& traffic = outcome.segment->traffic();
+  const std::uint64_t offset = part.address - outcome.segment->address();
+  if (part.first) ++traffic.writes;
+  if (offset != traffic.next_write) traffic.writes_discontinuous = true;
+  traffic.next_write = offset + bytes;
+  traffic.last_frame = origin.stamp.frame;
+}
+
+void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& request) {
+  State& state = this->state(origin.connection);
+  if (!state.recognised || request.repeated || request.length == 0) return;
+  SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
+  Segment* segment = memory.find(request.key, request.address);
+  const std::uint64_t offset = segment == nullptr ? 0 : request.address - segment->address();
+  if (segment == nullptr ? memory.find(request.key) != nullptr
+                         : request.length > segment->length() - offset) {
+    report_.add({finding::outside_segment,
+                 origin.connection,
+                 fmt::format("RDMA Read of {} bytes from handle 0x{:08x} at 0x{:x} leaves the "
+                             "segment that the call has opened.",
+                             request.length, request.key, request.address),
+                 {origin.stamp},
+                 {},
+                 {request.key}});
+  }
+  if (segment == nullptr) return;
+  SegmentTraffic& traffic = segment->traffic();
+  if (offset != traffic.next_read) traffic.reads_discontinuous = true;
+  traffic.next_read = offset + request.length;
+  traffic.read_bytes += request.length;
+}
+
+void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
+  State& state = this->state(origin.connection);
+  if (!state.recognised || !part.known) return;
+  const auto outcome = memory_.memory_of(origin.connection, origin.side)
+                           .place(part.key, part.address, part.bytes, part.missing_bytes);
+  if (outcome.segment != nullptr) {
+    outcome.segment->traffic().last_frame = origin.stamp.frame;
+    return;
+  }
+  counts_.without_segment += part.bytes.size();
+  state.counts.without_segment += part.bytes.size();
+}
+
+void RpcTracker::Work::on_gap(const Origin& origin) {
+  state(origin.connection).lost = true;
+}
+
+void RpcTracker::Work::on_end(const Origin& origin, bool reset) {
+  State* const known = connections_.find(origin.connection);
+  if (known == nullptr) return;
+  State& state = *known;
+  state.ended[index_of(origin.side)] = true;
+  if (reset || state.ended[index_of(other(origin.side))]) end(origin.connection, state);
+}
+
+void RpcTracker::Work::close(ConnectionId connection) {
+  if (State* known = connections_.find(connection)) end(connection, *known);
+  report_.close(connection);
+}
+
+void RpcTracker::Work::finish() {
+  for (auto& [connection, state] : connections_) end(connection, state);
+  report_.finish();
+}
+
+void RpcTracker::Work::end(ConnectionId connection, State& state) {
+  for (const Side side : {Side::a, Side::b}) {
+    Origin origin;
+    origin.connection = connection;
+    origin.side = side;
+    state.sends[index_of(side)].finish(
+        [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
+  }
+  for (Caller& caller : state.callers) {
+    while (!caller.order.empty()) give_up_oldest(state, caller);
+  }
+  for (const Side side : {Side::a, Side::b}) tell_waits(connection, side, state.caller(side));
+  for (Caller& caller : state.callers) {
+    answered_ -= caller.answered.size();
+    caller = {};
+  }
+  memory_.reset(connection);
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+void RpcTracker::Work::on_message(const Origin& origin, State& state,
+                                  const SendAssembly::Message& message) {
+  const auto view = wire::RpcRdmaView::check(message.bytes);
+  if (!state.recognised) {
+    if (!view || !message.whole || !proves_rpc_rdma(*view)) return;
+    state.recognised = true;
+  }
+  if (view && (message.assembled == nullptr || message.assembled->whole(0, view->size()))) {
+    on_header(origin, state, message, *view);
+    return;
+  }
+  count(state, &RpcCounts::malformed);
+  report_.add({finding::malformed_header,
+               origin.connection,
+               fmt::format("A Send of {} bytes on a connection that carries RPCs has no "
+                           "RPC-over-RDMA header: {}.",
+                           message.bytes.size(),
+                           view ? "bytes of it are missing" : wire::describe(view.error())),
+               {message.first, message.last}});
+}
+
+// Whether an inline RPC message is a call or a reply; nothing where nobody can tell.
+std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origin& origin,
+                                                       const RpcMessage& message, std::uint32_t xid,
+                                                       const Assembled& body) {
+  const auto start = wire::RpcStart::parse(body.bytes());
+  if (!body.whole(0, rpc_start_bytes) && state.caller(other(origin.side)).open.contains(xid)) {
+    return wire::RpcKind::reply;  // what it is cannot be read, but it is waited for
+  }
+  if (!start || !body.whole(0, rpc_start_bytes)) {
+    count(state, &RpcCounts::malformed);
+    report_.add({finding::malformed_header,
+                 origin.connection,
+                 fmt::format("{} with XID 0x{:08x} is followed by no RPC message.",
+                             wire::describe(message.procedure), xid),
+                 {message.first},
+                 xid});
+    return {};
+  }
+  if (start->xid != xid) {
+    report_.add({finding::xid_differs,
+                 origin.connection,
+                 fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message behind it "
+                             "0x{:08x}.",
+                             xid, start->xid),
+                 {message.first},
+                 xid});
+  }
+  return start->kind;
+}
+
+void RpcTracker::Work::on_header(const Origin& origin, State& state,
+                                 const SendAssembly::Message& whole,
+                                 const wire::RpcRdmaView& view) {
+  Assembled body = whole.assembled == nullptr
+                       ? Assembled(view.body())
+                       : whole.assembled->part(view.size(), whole.bytes.size());
+  if (whole.tail_missing) body.set_open_end();
+  RpcMessage message;
+  message.first = whole.first;
+  message.last = whole.last;
+  message.credits = view.credits();
+  message.procedure = view.procedure();
+  message.lists = ChunkLists(view);
+  const std::uint32_t xid = view.xid();
+  const bool waited_for = state.caller(other(origin.side)).open.contains(xid);
+  if (view.procedure() == RpcRdmaProcedure::done) return count(state, &RpcCounts::done);
+  std::optional<wire::RpcKind> kind = wire::RpcKind::reply;
+  if (view.procedure() == RpcRdmaProcedure::nomsg) {
+    // A call has chunks to be read, a reply a reply chunk: RFC 8166 §3.5.3.
+    const bool call = !message.lists.reads.empty() || (!message.lists.reply && !waited_for);
+    if (call) kind = wire::RpcKind::call;
+  } else if (view.procedure() != RpcRdmaProcedure::error) {
+    kind = kind_of(state, origin, message, xid, body);
+  }
+  if (kind == wire::RpcKind::call) {
+    on_call(origin, state, std::move(message), xid, body);
+  } else if (kind == wire::RpcKind::reply) {
+    on_reply(origin, state, std::move(message), view, body);
+  }
+}
+
+}  // namespace weft::capture

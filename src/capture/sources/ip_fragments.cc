@@ -1,0 +1,79 @@
+#include "capture/sources/ip_fragments.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::capture {
+
+bool IpFragments::Partial::whole() const {
+  return end_known && have.size() == 1 && have[0].begin == 0 && have[0].end >= end;
+}
+
+const IpFragments::Datagram* IpFragments::add(const IpFragment& fragment) {
+  expire(fragment.time_ns);
+  const std::uint64_t end = fragment.offset_bytes + std::uint64_t{fragment.payload.size()};
+  if (end > limits_.datagram_bytes) {
+    ++dropped_;
+    return nullptr;
+  }
+  const auto partial = find(fragment);
+  place(*partial, fragment);
+  if (!partial->whole()) return nullptr;
+  complete_ = std::move(partial->datagram);
+  complete_.payload.resize(partial->end);
+  partial_.erase(partial);
+  return &complete_;
+}
+
+std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fragment) {
+  const auto found = std::ranges::find_if(partial_, [&](const Partial& partial) {
+    return partial.id == fragment.id && partial.protocol == fragment.protocol &&
+           partial.source == fragment.source && partial.destination == fragment.destination;
+  });
+  if (found != partial_.end()) return found;
+  if (partial_.size() == limits_.datagrams) {
+    partial_.pop_front();
+    ++dropped_;
+  }
+  Partial& fresh = partial_.emplace_back();
+  fresh.source = fragment.source;
+  fresh.destination = fragment.destination;
+  fresh.id = fragment.id;
+  fresh.protocol = fragment.protocol;
+  fresh.begun_ns = fragment.time_ns;
+  return std::prev(partial_.end());
+}
+
+void IpFragments::expire(std::int64_t now_ns) {
+  while (!partial_.empty() && now_ns - partial_.front().begun_ns > limits_.lifetime_ns) {
+    partial_.pop_front();
+    ++dropped_;
+  }
+}
+
+void IpFragments::place(Partial& partial, const IpFragment& fragment) {
+  const std::uint32_t begin = fragment.offset_bytes;
+  const auto end = static_cast<std::uint32_t>(begin + fragment.payload.size());
+  auto& payload = partial.datagram.payload;
+  if (payload.size() < end) payload.resize(end);
+  if (begin < end) std::memcpy(&payload[begin], fragment.payload.data(), end - begin);
+  if (begin == 0) {
+    partial.datagram.headers.assign(fragment.headers.begin(), fragment.headers.end());
+  }
+  if (!fragment.more) {
+    partial.end_known = true;
+    partial.end = end;
+  }
+  // One range from all that overlap or touch the new one.
+  Range merged{begin, end};
+  std::erase_if(partial.have, [&](const Range& range) {
+    if (range.end < merged.begin || range.begin > merged.end) return false;
+    merged = {std::min(range.begin, merged.begin), std::max(range.end, merged.end)};
+    return true;
+  });
+  const auto at = std::ranges::find_if(
+      partial.have, [&](const Range& range) { return range.begin > merged.begin; });
+  partial.have.insert(at, merged);
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,335 @@
+#include "capture/sources/packet_decoder_work.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "wire/ib_link.h"
+#include "wire/ip.h"
+#include "wire/tcp.h"
+#include "wire/udp.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::uint16_t ethertype_roce_v1 = 0x8915;
+constexpr unsigned ecn_mask = 3;
+
+namespace extension {
+constexpr std::uint8_t hop_by_hop = 0;
+constexpr std::uint8_t routing = 43;
+constexpr std::uint8_t fragment = 44;
+constexpr std::uint8_t authentication = 51;
+constexpr std::uint8_t destination = 60;
+constexpr std::uint8_t mobility = 135;
+constexpr std::size_t min_bytes = 8;
+}  // namespace extension
+
+bool is_extension(std::uint8_t protocol) {
+  return protocol == extension::hop_by_hop || protocol == extension::routing ||
+         protocol == extension::authentication || protocol == extension::destination ||
+         protocol == extension::mobility;
+}
+
+// RFC 8200 §4: in units of 8 bytes beyond the first; RFC 4302 §2.2: in units of 4 bytes, less 2.
+std::size_t extension_bytes(std::uint8_t protocol, Bytes header) {
+  const auto length = std::to_integer<std::size_t>(header[1]);
+  return protocol == extension::authentication ? (length + 2) * 4 : (length + 1) * 8;
+}
+
+}  // namespace
+
+PacketDecoder::PacketDecoder(TcpSegments& tcp, InfinibandPackets& infiniband)
+    : work_(std::make_unique<Work>(tcp, infiniband)) {}
+PacketDecoder::~PacketDecoder() = default;
+
+void PacketDecoder::decode(const RawPacket& packet, const Stamp& stamp) {
+  work_->decode(packet, stamp);
+}
+
+const PacketDecoder::Counts& PacketDecoder::counts() const {
+  return work_->counts();
+}
+
+std::uint64_t PacketDecoder::dropped_fragments() const {
+  return work_->dropped_fragments();
+}
+
+void PacketDecoder::Work::decode(const RawPacket& packet, const Stamp& stamp) {
+  stamp_ = stamp;
+  switch (packet.link_type) {
+    case wire::link_type::ethernet:
+      return link(packet, wire::parse_ethernet_link(packet.bytes));
+    case wire::link_type::linux_cooked:
+      return link(packet, wire::parse_linux_cooked(packet.bytes));
+    case wire::link_type::linux_cooked_v2:
+      return link(packet, wire::parse_linux_cooked_v2(packet.bytes));
+    case wire::link_type::null:
+    case wire::link_type::loop:
+      return link(packet, wire::parse_loopback(packet.bytes));
+    case wire::link_type::raw:
+    case wire::link_type::raw_bsd:
+    case wire::link_type::raw_openbsd:
+    case wire::link_type::ipv4:
+    case wire::link_type::ipv6:
+      return link(packet, wire::parse_raw_ip(packet.bytes));
+    case wire::link_type::erf:
+      return erf(packet);
+    case wire::link_type::infiniband:
+      return native({packet.bytes, packet.wire_bytes});
+    default:
+      ++counts_.unknown_link;
+  }
+}
+
+void PacketDecoder::Work::problem(wire::WireError error) {
+  ++(error == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
+}
+
+void PacketDecoder::Work::link(const RawPacket& packet,
+                               Result<wire::LinkHeader, wire::WireError> header) {
+  if (!header) {
+    // Loopback of another family is no damage.
+    if (header.error() == wire::WireError::bad_key)
+      ++counts_.other;
+    else
+      problem(header.error());
+    return;
+  }
+  network(header->type, Layer{packet.bytes, packet.wire_bytes}.behind(header->size_bytes));
+}
+
+void PacketDecoder::Work::erf(const RawPacket& packet) {
+  const auto header = wire::ErfHeader::parse(packet.bytes);
+  if (!header) return problem(header.error());
+  Layer layer{.bytes = packet.bytes.subspan(header->size_bytes)};
+  layer.shorten(header->wire_bytes);
+  using Type = wire::ErfHeader::Type;
+  if (header->is_ethernet()) {
+    const auto ethernet = wire::parse_ethernet_link(layer.bytes);
+    if (!ethernet) return problem(ethernet.error());
+    return network(ethernet->type, layer.behind(ethernet->size_bytes));
+  }
+  switch (header->type) {
+    case Type::infiniband:
+      return native(layer);
+    case Type::ipv4:
+      return ipv4(layer);
+    case Type::ipv6:
+      return ipv6(layer);
+    default:
+      ++counts_.unknown_link;
+  }
+}
+
+void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
+  if (type == wire::EtherType::ipv4) return ipv4(layer);
+  if (type == wire::EtherType::ipv6) return ipv6(layer);
+  if (static_cast<std::uint16_t>(type) == ethertype_roce_v1) return roce_v1(layer);
+  ++counts_.other;
+}
+
+void PacketDecoder::Work::ipv4(Layer layer) {
+  const auto header = wire::Ipv4Header::parse(layer.bytes);
+  if (!header) return problem(header.error());
+  if (header->total_bytes != 0) layer.shorten(header->total_bytes);
+  IpPacket ip{.source = HostAddress::ipv4(header->source.data()),
+              .destination = HostAddress::ipv4(header->destination.data()),
+              .protocol = static_cast<std::uint8_t>(header->protocol),
+              .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
+              .begin = layer.bytes.data()};
+  const Bytes headers = layer.bytes.first(header->size());
+  layer = layer.behind(header->size());
+  if (!header->more_fragments && header->fragment_offset_bytes == 0) return transport(ip, layer);
+  fragment(ip,
+           {.id = header->id,
+            .offset_bytes = header->fragment_offset_bytes,
+            .more = header->more_fragments,
+            .headers = headers},
+           layer);
+}
+
+void PacketDecoder::Work::ipv6(Layer layer) {
+  const auto header = wire::Ipv6Header::parse(layer.bytes);
+  if (!header) return problem(header.error());
+  // 0: a jumbogram, or what offload leaves; both go to the end of the frame.
+  if (header->payload_bytes != 0) {
+    layer.shorten(wire::Ipv6Header::header_bytes + header->payload_bytes);
+  }
+  IpPacket ip{.source = HostAddress::ipv6(header->source.data()),
+              .destination = HostAddress::ipv6(header->destination.data()),
+              .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
+              .begin = layer.bytes.data()};
+  layer = layer.behind(wire::Ipv6Header::header_bytes);
+  if (ipv6_extensions(ip, layer, static_cast<std::uint8_t>(header->next_header))) {
+    transport(ip, layer);
+  }
+}
+
+bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next) {
+  ip.protocol = next;
+  while (is_extension(ip.protocol)) {
+    if (layer.bytes.size() < extension::min_bytes) {
+      problem(wire::WireError::truncated);
+      return false;
+    }
+    const std::size_t size = extension_bytes(ip.protocol, layer.bytes);
+    if (layer.bytes.size() < size) {
+      problem(wire::WireError::truncated);
+      return false;
+    }
+    ip.protocol = std::to_integer<std::uint8_t>(layer.bytes[0]);
+    layer = layer.behind(size);
+  }
+  if (ip.protocol != extension::fragment) return true;
+  // Fragments of fragments make no sense, and would let one packet keep us busy for long.
+  if (ip.from_fragments) {
+    problem(wire::WireError::bad_length);
+    return false;
+  }
+  return ipv6_fragment(ip, layer);
+}
+
+bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
+  if (layer.bytes.size() < extension::min_bytes) {
+    problem(wire::WireError::truncated);
+    return false;
+  }
+  const auto place = load_be<std::uint16_t>(&layer.bytes[2]);
+  IpPacket inner = ip;
+  inner.protocol = std::to_integer<std::uint8_t>(layer.bytes[0]);
+  const auto headers_bytes = static_cast<std::size_t>(layer.bytes.data() - ip.begin);
+  fragment(inner,
+           {.id = load_be<std::uint32_t>(&layer.bytes[4]),
+            .offset_bytes = place & 0xFFF8U,
+            .more = (place & 1) != 0,
+            .headers = Bytes{ip.begin, headers_bytes}},
+           layer.behind(extension::min_bytes));
+  return false;
+}
+
+void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const Layer& layer) {
+  ++counts_.fragments;
+  if (layer.bytes.size() < layer.wire_bytes) {
+    ++counts_.cut_short;
+    return;
+  }
+  piece.source = ip.source;
+  piece.destination = ip.destination;
+  piece.protocol = ip.protocol;
+  piece.payload = layer.bytes;
+  piece.time_ns = stamp_.time_ns;
+  const auto* whole = fragments_.add(piece);
+  if (!whole) return;
+  IpPacket joined = ip;
+  joined.begin = whole->headers.data();
+  joined.from_fragments = true;
+  // Extension headers may stand behind the fragment header; they are in the first fragment.
+  Layer inner{whole->payload, whole->payload.size()};
+  const bool is_ipv6 = ip.source.kind == HostAddress::Kind::ipv6;
+  if (!is_ipv6 || ipv6_extensions(joined, inner, ip.protocol)) {
+    transport(joined, inner);
+  }
+}
+
+void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
+  if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::tcp)) return tcp(ip, layer);
+  if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::udp)) return udp(ip, layer);
+  ++counts_.other;
+}
+
+void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
+  const auto header = wire::TcpHeader::parse(layer.bytes);
+  if (!header) return problem(header.error());
+  const Layer payload = layer.behind(header->size());
+  tcp_.on_segment({.stamp = stamp_,
+                   .source = ip.source,
+                   .destination = ip.destination,
+                   .header = *header,
+                   .payload = payload.bytes,
+                   .wire_bytes = payload.wire_bytes});
+}
+
+void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
+  const auto header = wire::UdpHeader::parse(layer.bytes);
+  if (!header) return problem(header.error());
+  if (header->destination_port != wire::roce_v2_port) {
+    ++counts_.other;
+    return;
+  }
+  Layer payload = layer;
+  if (header->length_bytes != 0) {
+    payload.shorten(std::min<std::size_t>(header->length_bytes, layer.wire_bytes));
+  }
+  payload = payload.behind(wire::UdpHeader::header_bytes);
+
+  // Behind one another in the frame; of fragments, the IP header stands elsewhere.
+  const std::byte* begin = ip.from_fragments ? layer.bytes.data() : ip.begin;
+  const auto network_bytes = static_cast<std::size_t>(payload.bytes.data() - begin);
+  infiniband_.on_packet({.stamp = stamp_,
+                         .carrier = IbPacket::Carrier::roce_v2,
+                         .source = ip.source,
+                         .destination = ip.destination,
+                         .network = {begin, network_bytes},
+                         .transport = payload.bytes,
+                         .wire_bytes = payload.wire_bytes,
+                         .ecn = ip.ecn,
+                         .from_fragments = ip.from_fragments});
+}
+
+void PacketDecoder::Work::roce_v1(Layer layer) {
+  const auto global = wire::GlobalRouteHeader::parse(layer.bytes);
+  if (!global) return problem(global.error());
+  if (!global->leads_to_transport()) {
+    ++counts_.other;
+    return;
+  }
+  layer.shorten(wire::GlobalRouteHeader::header_bytes + global->header.payload_bytes);
+  const Bytes network = layer.bytes.first(wire::GlobalRouteHeader::header_bytes);
+  layer = layer.behind(network.size());
+  infiniband_.on_packet(
+      {.stamp = stamp_,
+       .carrier = IbPacket::Carrier::roce_v1,
+       .source = HostAddress::gid(global->header.source.data()),
+       .destination = HostAddress::gid(global->header.destination.data()),
+       .network = network,
+       .transport = layer.bytes,
+       .wire_bytes = layer.wire_bytes,
+       .ecn = static_cast<std::uint8_t>(global->header.traffic_class & ecn_mask)});
+}
+
+void PacketDecoder::Work::native(Layer layer) {
+  using Next = wire::LocalRouteHeader::Next;
+  const auto local = wire::LocalRouteHeader::parse(layer.bytes);
+  if (!local) return problem(local.error());
+  std::size_t network_bytes = wire::LocalRouteHeader::header_bytes;
+  // From here to the end of the ICRC; a VCRC may follow.
+  const std::size_t length = std::size_t{local->packet_words} * 4;
+  if (length < network_bytes) return problem(wire::WireError::bad_length);
+  IbPacket packet{.stamp = stamp_,
+                  .carrier = IbPacket::Carrier::native,
+                  .source = HostAddress::lid(local->source_lid),
+                  .destination = HostAddress::lid(local->destination_lid)};
+  if (local->next == Next::global) {
+    const auto global = wire::GlobalRouteHeader::parse(layer.bytes.subspan(network_bytes));
+    if (!global) return problem(global.error());
+    network_bytes += wire::GlobalRouteHeader::header_bytes;
+    if (!global->leads_to_transport() || length < network_bytes) {
+      ++counts_.other;
+      return;
+    }
+    packet.source = HostAddress::gid(global->header.source.data());
+    packet.destination = HostAddress::gid(global->header.destination.data());
+    packet.ecn = static_cast<std::uint8_t>(global->header.traffic_class & ecn_mask);
+  } else if (local->next != Next::transport) {
+    ++counts_.other;
+    return;
+  }
+  layer.shorten(length);
+  packet.network = layer.bytes.first(network_bytes);
+  layer = layer.behind(network_bytes);
+  packet.transport = layer.bytes;
+  packet.wire_bytes = layer.wire_bytes;
+  infiniband_.on_packet(packet);
+}
+
+}  // namespace weft::capture

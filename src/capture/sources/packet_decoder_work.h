@@ -1,0 +1,71 @@
+// How packets are decoded; for packet_decoder.cc.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/result.h"
+#include "capture/sources/ip_fragments.h"
+#include "weft/capture/host_address.hpp"
+#include "weft/capture/packet_decoder.hpp"
+#include "wire/error.h"
+#include "wire/link.h"
+
+namespace weft::capture {
+
+class PacketDecoder::Work {
+ public:
+  Work(TcpSegments& tcp, InfinibandPackets& infiniband) : tcp_(tcp), infiniband_(infiniband) {}
+
+  void decode(const RawPacket& packet, const Stamp& stamp);
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+  [[nodiscard]] std::uint64_t dropped_fragments() const { return fragments_.dropped(); }
+
+ private:
+  // What is captured of a layer, and how long it was on the wire.
+  struct Layer {
+    Bytes bytes;
+    std::size_t wire_bytes = 0;
+
+    [[nodiscard]] Layer behind(std::size_t header_bytes) const {
+      return {bytes.subspan(header_bytes), wire_bytes - std::min(wire_bytes, header_bytes)};
+    }
+    // Takes off what the link added at the end.
+    void shorten(std::size_t length_bytes) {
+      wire_bytes = length_bytes;
+      if (bytes.size() > length_bytes) bytes = bytes.first(length_bytes);
+    }
+  };
+  struct IpPacket {
+    HostAddress source;
+    HostAddress destination;
+    std::uint8_t protocol = 0;
+    std::uint8_t ecn = 0;
+    const std::byte* begin = nullptr;  // of the IP header
+    bool from_fragments = false;
+  };
+
+  void link(const RawPacket& packet, Result<wire::LinkHeader, wire::WireError> header);
+  void erf(const RawPacket& packet);
+  void network(wire::EtherType type, Layer layer);
+  void ipv4(Layer layer);
+  void ipv6(Layer layer);
+  // The extension headers; false where that is all there is to this packet.
+  bool ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next);
+  bool ipv6_fragment(const IpPacket& ip, const Layer& layer);
+  void fragment(const IpPacket& ip, IpFragment piece, const Layer& layer);
+  void transport(const IpPacket& ip, const Layer& layer);
+  void tcp(const IpPacket& ip, const Layer& layer);
+  void udp(const IpPacket& ip, const Layer& layer);
+  void roce_v1(Layer layer);
+  void native(Layer layer);
+  void problem(wire::WireError error);
+
+  TcpSegments& tcp_;
+  InfinibandPackets& infiniband_;
+  Stamp stamp_;
+  IpFragments fragments_;
+  Counts counts_;
+};
+
+}  // namespace weft::capture

@@ -1,0 +1,94 @@
+// Files of the classic format, and which format a file has.
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "capture/tcp/byte_window.h"
+#include "wire/pcap.h"
+#include "wire/pcapng.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::int64_t second_ns = 1'000'000'000;
+constexpr std::int64_t microsecond_ns = 1'000;
+
+class PcapSource final : public PacketSource {
+ public:
+  PcapSource(ByteWindow window, const wire::PcapHeader& header)
+      : window_(std::move(window)), header_(header) {}
+
+  bool next(RawPacket& packet) override {
+    if (!problem_.empty()) return false;
+    const auto record =
+        wire::PcapRecord::parse(window_.peek(wire::PcapRecord::header_bytes), header_.order);
+    if (!record) return false;
+    if (record->captured_bytes > max_packet_bytes) {
+      problem_ =
+          fmt::format("damaged at byte {}: a packet of {} bytes cannot be; the rest is not read",
+                      window_.position(), record->captured_bytes);
+      return false;
+    }
+    const std::size_t whole = wire::PcapRecord::header_bytes + record->captured_bytes;
+    const Bytes bytes = window_.peek(whole);
+    if (bytes.size() < whole) return false;
+    packet.time_ns = std::int64_t{record->seconds} * second_ns +
+                     std::int64_t{record->fraction} * (header_.nanoseconds ? 1 : microsecond_ns);
+    packet.link_type = header_.link_type;
+    packet.bytes = bytes.subspan(wire::PcapRecord::header_bytes, record->captured_bytes);
+    // Some writers leave the length on the wire out.
+    packet.wire_bytes = std::max(record->original_bytes, record->captured_bytes);
+    window_.skip(whole);
+    return true;
+  }
+  [[nodiscard]] std::string problem() const override {
+    return problem_.empty() ? window_.stream().problem() : problem_;
+  }
+  [[nodiscard]] std::string leftover() const override {
+    if (!problem_.empty() || window_.buffered() == 0) return {};
+    return fmt::format("ends in the middle of a packet, at byte {}", window_.position());
+  }
+  [[nodiscard]] std::uint64_t bytes_read() const override {
+    return window_.stream().stored_bytes_read();
+  }
+  [[nodiscard]] std::uint64_t bytes_in_all() const override {
+    return window_.stream().stored_bytes();
+  }
+
+ private:
+  ByteWindow window_;
+  wire::PcapHeader header_;
+  std::string problem_;
+};
+
+}  // namespace
+
+std::unique_ptr<PacketSource> read_pcap(ByteWindow window) {
+  const auto header = wire::PcapHeader::parse(window.peek(wire::PcapHeader::header_bytes));
+  if (!header) return nullptr;
+  window.skip(wire::PcapHeader::header_bytes);
+  return std::make_unique<PcapSource>(std::move(window), *header);
+}
+
+std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
+                                           const std::string& name) {
+  ByteWindow window(std::move(bytes));
+  const Bytes first = window.peek(wire::PcapHeader::header_bytes);
+  if (first.empty()) throw std::runtime_error(name + " is empty");
+  if (wire::pcapng_section_order(first)) return read_pcapng(std::move(window));
+  const auto header = wire::PcapHeader::parse(first);
+  if (header) return read_pcap(std::move(window));
+  if (header.error() == wire::WireError::truncated) {
+    throw std::runtime_error(name + " is too short for a capture");
+  }
+  if (header.error() == wire::WireError::bad_version) {
+    throw std::runtime_error(name + " is a pcap file of a version other than 2");
+  }
+  throw std::runtime_error(name + " is neither pcap nor pcapng");
+}
+
+std::unique_ptr<PacketSource> open_capture(const std::string& path, const std::atomic<bool>* stop) {
+  return read_capture(open_bytes(path, stop), path == "-" ? "standard input" : path);
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,128 @@
+// gzip by zlib, zstd by libzstd.
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "capture/tcp/byte_window.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::size_t input_bytes = 128 * 1024;
+
+// What both unpackers need: packed bytes that have not been taken yet.
+class Unpacker : public ByteStream {
+ public:
+  explicit Unpacker(std::unique_ptr<ByteStream> packed)
+      : packed_(std::move(packed)), input_(input_bytes) {}
+
+  [[nodiscard]] std::string problem() const override {
+    return problem_.empty() ? packed_->problem() : problem_;
+  }
+  [[nodiscard]] std::uint64_t stored_bytes_read() const override {
+    return packed_->stored_bytes_read();
+  }
+  [[nodiscard]] std::uint64_t stored_bytes() const override { return packed_->stored_bytes(); }
+
+ protected:
+  // False where there is nothing now.
+  bool refill() {
+    if (next_ < filled_) return true;
+    next_ = 0;
+    filled_ = packed_->read(input_);
+    return filled_ > 0;
+  }
+  [[nodiscard]] MutableBytes input() {
+    return MutableBytes(input_).subspan(next_, filled_ - next_);
+  }
+  void take(std::size_t bytes) { next_ += bytes; }
+  void fail(std::string problem) { problem_ = std::move(problem); }
+  [[nodiscard]] bool failed() const { return !problem_.empty(); }
+
+ private:
+  std::unique_ptr<ByteStream> packed_;
+  std::vector<std::byte> input_;
+  std::size_t next_ = 0;
+  std::size_t filled_ = 0;
+  std::string problem_;
+};
+
+class Gzip final : public Unpacker {
+ public:
+  explicit Gzip(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
+    constexpr int gzip_wrapper = 16;
+    if (inflateInit2(&state_, MAX_WBITS + gzip_wrapper) != Z_OK) throw std::bad_alloc();
+  }
+  Gzip(const Gzip&) = delete;
+  Gzip& operator=(const Gzip&) = delete;
+  ~Gzip() override { inflateEnd(&state_); }
+
+  std::size_t read(MutableBytes out) override {
+    while (!failed() && refill()) {
+      state_.next_in = reinterpret_cast<Bytef*>(input().data());
+      state_.avail_in = static_cast<uInt>(input().size());
+      state_.next_out = reinterpret_cast<Bytef*>(out.data());
+      state_.avail_out = static_cast<uInt>(std::min<std::size_t>(out.size(), 1U << 30));
+      const uInt room = state_.avail_out;
+      const int status = inflate(&state_, Z_NO_FLUSH);
+      take(input().size() - state_.avail_in);
+      if (status == Z_STREAM_END) {
+        inflateReset(&state_);  // another member may follow
+      } else if (status != Z_OK && status != Z_BUF_ERROR) {
+        fail(std::string("the gzip data is damaged: ") +
+             (state_.msg ? state_.msg : "no reason given"));
+      }
+      if (room > state_.avail_out) return room - state_.avail_out;
+    }
+    return 0;
+  }
+
+ private:
+  z_stream state_{};
+};
+
+class Zstd final : public Unpacker {
+ public:
+  explicit Zstd(std::unique_ptr<ByteStream> packed)
+      : Unpacker(std::move(packed)), state_(ZSTD_createDCtx()) {
+    if (!state_) throw std::bad_alloc();
+  }
+  Zstd(const Zstd&) = delete;
+  Zstd& operator=(const Zstd&) = delete;
+  ~Zstd() override { ZSTD_freeDCtx(state_); }
+
+  std::size_t read(MutableBytes out) override {
+    // With all input taken, unpacked bytes may still be inside.
+    while (!failed() && (more_inside_ || refill())) {
+      ZSTD_inBuffer in{input().data(), input().size(), 0};
+      ZSTD_outBuffer unpacked{out.data(), out.size(), 0};
+      const std::size_t status = ZSTD_decompressStream(state_, &unpacked, &in);
+      take(in.pos);
+      if (ZSTD_isError(status)) {
+        fail(std::string("the zstd data is damaged: ") + ZSTD_getErrorName(status));
+      }
+      more_inside_ = unpacked.pos == unpacked.size;
+      if (unpacked.pos > 0) return unpacked.pos;
+    }
+    return 0;
+  }
+
+ private:
+  ZSTD_DCtx* state_;
+  bool more_inside_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> unpack_gzip(std::unique_ptr<ByteStream> packed) {
+  return std::make_unique<Gzip>(std::move(packed));
+}
+
+std::unique_ptr<ByteStream> unpack_zstd(std::unique_ptr<ByteStream> packed) {
+  return std::make_unique<Zstd>(std::move(packed));
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,204 @@
+#include "weft/capture/byte_stream.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/bytes.h"
+#include "base/size.h"
+#include "capture/tcp/byte_window.h"
+
+namespace weft::capture {
+namespace {
+
+constexpr std::size_t window_bytes = 256 * 1024;
+constexpr std::size_t magic_bytes = 4;
+
+class StoredBytes final : public ByteStream {
+ public:
+  StoredBytes(const std::string& path, const std::atomic<bool>* stop)
+      : path_(path), standard_input_(path == "-"), stop_(stop) {
+    descriptor_ = standard_input_ ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor_ < 0) throw_error("cannot open");
+    struct stat status {};
+    if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
+      regular_ = true;
+      size_ = static_cast<std::uint64_t>(status.st_size);
+      (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+    if (::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
+      errno = EISDIR;
+      throw_error("cannot read");
+    }
+  }
+  StoredBytes(const StoredBytes&) = delete;
+  StoredBytes& operator=(const StoredBytes&) = delete;
+  ~StoredBytes() override {
+    if (!standard_input_) ::close(descriptor_);
+  }
+
+  std::size_t read(MutableBytes out) override {
+    for (;;) {
+      if (!wait()) return 0;
+      const ssize_t count = ::read(descriptor_, out.data(), out.size());
+      if (count >= 0) {
+        read_ += static_cast<std::uint64_t>(count);
+        return static_cast<std::size_t>(count);
+      }
+      if (errno == EINTR && !(stop_ && stop_->load())) continue;
+      if (errno == EINTR || errno == EAGAIN) return 0;
+      throw_error("cannot read");
+    }
+  }
+  [[nodiscard]] std::uint64_t stored_bytes_read() const override { return read_; }
+  [[nodiscard]] std::uint64_t stored_bytes() const override { return size_; }
+
+ private:
+  // A pipe may keep silent for ever, and the signal that ends the waiting may come just before a
+  // read: so nobody waits in read() itself. False: asked to stop.
+  [[nodiscard]] bool wait() const {
+    constexpr int moment_ms = 100;
+    if (regular_ || stop_ == nullptr) return true;
+    pollfd readable{descriptor_, POLLIN, 0};
+    while (::poll(&readable, 1, moment_ms) <= 0) {
+      if (stop_->load()) return false;
+    }
+    return true;
+  }
+  [[noreturn]] void throw_error(const char* what) const {
+    throw std::system_error(
+        errno, std::generic_category(),
+        std::string(what) + " " + (standard_input_ ? std::string("standard input") : path_));
+  }
+
+  std::string path_;
+  bool standard_input_;
+  const std::atomic<bool>* stop_;
+  int descriptor_ = -1;
+  bool regular_ = false;
+  std::uint64_t read_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+// Gives what was read to find out what it is, then the rest.
+class Prefixed final : public ByteStream {
+ public:
+  Prefixed(std::vector<std::byte> prefix, std::unique_ptr<ByteStream> rest)
+      : prefix_(std::move(prefix)), rest_(std::move(rest)) {}
+
+  std::size_t read(MutableBytes out) override {
+    if (given_ == prefix_.size()) return rest_->read(out);
+    const std::size_t count = std::min(out.size(), prefix_.size() - given_);
+    std::memcpy(out.data(), prefix_.data() + given_, count);
+    given_ += count;
+    return count;
+  }
+  [[nodiscard]] std::string problem() const override { return rest_->problem(); }
+  [[nodiscard]] std::uint64_t stored_bytes_read() const override {
+    return rest_->stored_bytes_read();
+  }
+  [[nodiscard]] std::uint64_t stored_bytes() const override { return rest_->stored_bytes(); }
+
+ private:
+  std::vector<std::byte> prefix_;
+  std::size_t given_ = 0;
+  std::unique_ptr<ByteStream> rest_;
+};
+
+class InMemory final : public ByteStream {
+ public:
+  explicit InMemory(Bytes bytes) : bytes_(bytes) {}
+
+  std::size_t read(MutableBytes out) override {
+    const std::size_t count = std::min<std::size_t>(out.size(), bytes_.size() - read_);
+    if (count > 0) std::memcpy(out.data(), bytes_.data() + read_, count);
+    read_ += count;
+    return count;
+  }
+  [[nodiscard]] std::uint64_t stored_bytes_read() const override { return read_; }
+  [[nodiscard]] std::uint64_t stored_bytes() const override { return bytes_.size(); }
+
+ private:
+  Bytes bytes_;
+  std::size_t read_ = 0;
+};
+
+std::vector<std::byte> read_magic(ByteStream& stream) {
+  std::vector<std::byte> magic(magic_bytes);
+  std::size_t have = 0;
+  while (have < magic.size()) {
+    const std::size_t count = stream.read(MutableBytes(magic).subspan(have));
+    if (count == 0) break;
+    have += count;
+  }
+  magic.resize(have);
+  return magic;
+}
+
+bool is_gzip(Bytes magic) {
+  return magic.size() >= 2 && magic[0] == std::byte{0x1F} && magic[1] == std::byte{0x8B};
+}
+
+// RFC 8878 §3.1: a frame, or a frame to be skipped that some tools put first.
+bool is_zstd(Bytes magic) {
+  if (magic.size() < magic_bytes) return false;
+  const auto number = load_le<std::uint32_t>(magic.data());
+  return number == 0xFD2FB528 || (number & 0xFFFFFFF0) == 0x184D2A50;
+}
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_stored_bytes(const std::string& path,
+                                              const std::atomic<bool>* stop) {
+  return std::make_unique<StoredBytes>(path, stop);
+}
+
+std::unique_ptr<ByteStream> bytes_in_memory(Bytes bytes) {
+  return std::make_unique<InMemory>(bytes);
+}
+
+std::unique_ptr<ByteStream> open_bytes(const std::string& path, const std::atomic<bool>* stop) {
+  auto stored = open_stored_bytes(path, stop);
+  const auto magic = read_magic(*stored);
+  auto whole = std::make_unique<Prefixed>(magic, std::move(stored));
+  if (is_gzip(magic)) return unpack_gzip(std::move(whole));
+  if (is_zstd(magic)) return unpack_zstd(std::move(whole));
+  return whole;
+}
+
+ByteWindow::ByteWindow(std::unique_ptr<ByteStream> stream)
+    : stream_(std::move(stream)), buffer_(window_bytes) {}
+
+void ByteWindow::skip(std::uint64_t bytes) {
+  position_ += bytes;
+  const std::size_t here = to_size(std::min<std::uint64_t>(bytes, end_ - begin_));
+  begin_ += here;
+  to_skip_ += bytes - here;
+}
+
+void ByteWindow::fill(std::size_t bytes) {
+  if (buffer_.size() < bytes) buffer_.resize(bytes);
+  while (end_ - begin_ < bytes) {
+    if (begin_ > 0) {
+      std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    const std::size_t count = stream_->read(MutableBytes(buffer_).subspan(end_));
+    if (count == 0) return;
+    end_ += count;
+    // Something is left to be skipped only while the window is empty.
+    const std::size_t skipped = to_size(std::min<std::uint64_t>(to_skip_, count));
+    to_skip_ -= skipped;
+    begin_ += skipped;
+  }
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,153 @@
+#include "capture/tcp/tcp_flow.h"
+
+namespace weft::capture {
+namespace {
+
+using wire::tcp_flag::ack;
+using wire::tcp_flag::fin;
+using wire::tcp_flag::rst;
+using wire::tcp_flag::syn;
+
+// So many segments from nowhere are another connection whose SYN was not captured.
+constexpr std::uint64_t max_strangers = 8;
+
+// A SYN that belongs to this connection may come late in a shuffled capture; not later than this.
+constexpr std::uint64_t late_syn_packets = 200;
+constexpr std::uint64_t late_syn_bytes = 4 * 1024 * 1024;
+
+bool is_answer(const TcpSegment& segment) {
+  return segment.header.has(syn) && segment.header.has(ack);
+}
+
+TcpEndpoints endpoints_of(const TcpSegment& segment) {
+  // A SYN with ACK answers: the one who asked is its destination.
+  if (is_answer(segment)) {
+    return {segment.destination, segment.source, segment.header.destination_port,
+            segment.header.source_port};
+  }
+  return {segment.source, segment.destination, segment.header.source_port,
+          segment.header.destination_port};
+}
+
+}  // namespace
+
+TcpFlows::Flow::Flow(const TcpFlows& flows, Budget& budget, const TcpSegment& first)
+    : flows_(flows),
+      endpoints_(endpoints_of(first)),
+      reader_(flows.make_reader_(endpoints_)),
+      a_(*this, Side::a, flows.limits_.stream, budget),
+      b_(*this, Side::b, flows.limits_.stream, budget) {}
+
+Side TcpFlows::Flow::side_of(const TcpSegment& segment) const {
+  return segment.header.source_port == endpoints_.port_a && segment.source == endpoints_.address_a
+             ? Side::a
+             : Side::b;
+}
+
+bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
+  if (reader_->indifferent() && flows_.looks_new_(segment.payload)) return true;
+  const Half& own = half(side_of(segment));
+  if (own.strangers >= max_strangers) return true;
+  if (!segment.header.has(syn) || !own.stream.running()) return false;
+  const std::uint32_t sequence = segment.header.sequence + 1;
+  if (own.stream.from_the_start()) return *own.stream.first_sequence() != sequence;
+  if (over_) return true;
+  const std::uint64_t begin = own.stream.position_of(sequence);
+  return packets_ > late_syn_packets || begin > own.stream.position() ||
+         own.stream.position() - begin > late_syn_bytes;
+}
+
+void TcpFlows::Flow::announce(Side side) {
+  if (half(side).announced) return;
+  half(side).announced = true;
+  reader_->on_start(side, half(side).stream.from_the_start());
+}
+
+void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
+  if (reader_->indifferent()) return;
+  const Side side = side_of(segment);
+  Half& own = half(side);
+  Half& peer = half(other(side));
+  ++packets_;
+  reader_->on_packet(segment.stamp);
+  const auto& header = segment.header;
+  if (header.has(syn)) own.stream.begin(header.sequence + 1);
+  if (header.has(ack) && peer.stream.acknowledge(header.acknowledgement)) {
+    reader_->on_received(side, segment.stamp, peer.stream.acknowledged());
+  }
+  if (segment.wire_bytes > 0) take_payload(side, segment);
+  if (header.has(fin)) {
+    own.stream.finish_at(header.sequence + (header.has(syn) ? 1 : 0) +
+                         static_cast<std::uint32_t>(segment.wire_bytes));
+  }
+  if (!own.stream.settled() || !peer.stream.settled()) settle(segment.stamp);
+  if (header.has(rst) && !over_) {
+    give_up_all(segment.stamp);
+    over_ = true;
+    reader_->on_reset(side, segment.stamp);
+  }
+  check_finished(segment.stamp);
+}
+
+void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
+  Half& own = half(side);
+  const TcpStream& peer = half(other(side)).stream;
+  const std::uint64_t repeated_before = own.stream.repeated_bytes();
+  const auto& header = segment.header;
+  const bool taken =
+      own.stream.add({.stamp = segment.stamp,
+                      .sequence = header.sequence + (header.has(syn) ? 1 : 0),  // TCP Fast Open
+                      .bytes = segment.payload,
+                      .missing_bytes = segment.wire_bytes - segment.payload.size(),
+                      .needs = header.has(ack) ? peer.position_of(header.acknowledgement) : 0},
+                     peer, own.direction);
+  own.strangers = taken ? 0 : own.strangers + 1;
+  const std::uint64_t repeated = own.stream.repeated_bytes() - repeated_before;
+  if (repeated > 0) reader_->on_repeat(side, segment.stamp, repeated);
+}
+
+void TcpFlows::Flow::settle(const Stamp& stamp) {
+  bool watched = false;
+  for (;;) {
+    bool moved = a_.stream.deliver(b_.stream, a_.direction);
+    moved = b_.stream.deliver(a_.stream, b_.direction) || moved;
+    if (moved) continue;
+    if (watched) return;
+    watched = true;
+    moved = a_.stream.watch(packets_, stamp, a_.direction);
+    moved = b_.stream.watch(packets_, stamp, b_.direction) || moved;
+    if (!moved) return;
+  }
+}
+
+void TcpFlows::Flow::give_up_all(const Stamp& stamp) {
+  for (;;) {
+    bool moved = a_.stream.deliver(b_.stream, a_.direction);
+    moved = b_.stream.deliver(a_.stream, b_.direction) || moved;
+    if (moved) continue;
+    Half& first = a_.stream.gives_up_before(b_.stream) ? a_ : b_;
+    Half& second = &first == &a_ ? b_ : a_;
+    if (first.stream.give_up(stamp, first.direction)) continue;
+    if (!second.stream.give_up(stamp, second.direction)) return;
+  }
+}
+
+void TcpFlows::Flow::check_finished(const Stamp& stamp) {
+  for (const Side side : {Side::a, Side::b}) {
+    Half& one = half(side);
+    if (one.finished || !one.stream.at_end()) continue;
+    one.finished = true;
+    if (!over_) reader_->on_finished(side, stamp);
+  }
+  if (a_.finished && b_.finished) over_ = true;
+}
+
+void TcpFlows::Flow::finish(const Stamp& stamp) {
+  if (!reader_->indifferent()) {
+    give_up_all(stamp);
+    check_finished(stamp);
+  }
+  reader_->on_end(stamp);
+}
+
+}  // namespace weft::capture

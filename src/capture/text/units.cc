@@ -1,0 +1,96 @@
+#include "capture/text/units.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <array>
+
+namespace weft::capture {
+namespace {
+
+constexpr std::int64_t second_ns = 1'000'000'000;
+
+// Three digits and a unit, each a thousand of the one before.
+template <std::size_t count>
+std::string scaled(double value, const std::array<const char*, count>& units) {
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < count) {
+    value /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
+}  // namespace
+
+std::string bytes_text(std::uint64_t bytes) {
+  return scaled(static_cast<double>(bytes),
+                std::array<const char*, 6>{"B", "kB", "MB", "GB", "TB", "PB"});
+}
+
+std::string duration_text(std::int64_t ns) {
+  return scaled(static_cast<double>(ns), std::array<const char*, 4>{"ns", "µs", "ms", "s"});
+}
+
+std::string seconds_text(std::int64_t ns) {
+  const std::uint64_t size =
+      ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+  return fmt::format("{}{}.{:09}", ns < 0 ? "-" : "", size / second_ns, size % second_ns);
+}
+
+std::string date_text(std::int64_t ns) {
+  std::int64_t seconds = ns / second_ns;
+  std::int64_t rest = ns % second_ns;
+  if (rest < 0) {
+    rest += second_ns;
+    --seconds;
+  }
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:09} UTC",
+                     fmt::gmtime(static_cast<std::time_t>(seconds)), rest);
+}
+
+std::string count_text(std::uint64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+namespace {
+
+// Bytes of the well-formed UTF-8 sequence at the beginning (RFC 3629 §4); 0: there is none.
+std::size_t utf8_bytes(std::string_view text) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = at(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((at(i) & 0xC0) != 0x80) return 0;
+  }
+  const unsigned second = at(1);
+  const bool bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+                   (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ||
+                   (first == 0xC2 && second < 0xA0);  // the last: control characters
+  return bad ? 0 : size;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    std::size_t size = utf8_bytes(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (size == 0 || first < ' ' || first == 0x7F) {
+      out += fmt::format("\\x{:02x}", first);
+      size = 1;
+    } else if (first == '\\') {
+      out += "\\\\";
+    } else {
+      out += text.substr(0, size);
+    }
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
+}  // namespace weft::capture

@@ -1,0 +1,299 @@
+#include "device/completion/completion_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "device/context.h"
+#include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+namespace {
+
+std::uint64_t read_clock(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+CompletionStamp CompletionStamp::now() {
+  return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
+}
+
+CompletionChannel::CompletionChannel(ibv_context* context) {
+  channel_.context = context;
+  channel_.fd = events_.fd();
+}
+
+int CompletionChannel::next(CompletionQueue*& queue) {
+  while (true) {
+    if (const int failed = sys::await_token(events_.fd())) return failed;
+    if (take(queue)) return 0;
+  }
+}
+
+bool CompletionChannel::take(CompletionQueue*& queue) {
+  return events_.take(queue, [](CompletionQueue* taken) { taken->count_delivered(); });
+}
+
+CompletionQueue::CompletionQueue(Context& context, int entries, void* user_context,
+                                 CompletionChannel* channel)
+    : context_(context), channel_(channel), ring_(static_cast<std::size_t>(entries)) {
+  cq_.context = context.verbs();
+  cq_.channel = channel ? channel->verbs() : nullptr;
+  cq_.cq_context = user_context;
+  cq_.cqe = entries;
+  pthread_mutex_init(&cq_.mutex, nullptr);
+  pthread_cond_init(&cq_.cond, nullptr);
+  if (channel) ++std::atomic_ref(channel->channel_.refcnt);
+  if (Ledger* ledger = context.device().ledger()) ledger->add(*this);
+}
+
+CompletionQueue::~CompletionQueue() {
+  if (clock_) clock_->stop();
+  if (Ledger* ledger = context_.device().ledger()) ledger->remove(*this);
+  if (channel_) {
+    channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
+    wait_for_acknowledgements();
+    --std::atomic_ref(channel_->channel_.refcnt);
+  }
+  pthread_cond_destroy(&cq_.cond);
+  pthread_mutex_destroy(&cq_.mutex);
+}
+
+int CompletionQueue::take(int entries, ibv_wc* completions) {
+  const std::lock_guard lock(mutex_);
+  int taken = 0;
+  while (taken < entries && count_ > 0) {
+    completions[taken++] = pop().completion;
+  }
+  if (taken > 0) told_ = 0;
+  return taken;
+}
+
+// Under the lock: forget() shall not come between, for the queue's owner may go after it.
+Delivery& CompletionQueue::pop() {
+  Delivery& oldest = ring_[head_];
+  oldest.free_slots();
+  head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
+  --count_;
+  ++counters_.polled;
+  return oldest;
+}
+
+int CompletionQueue::poll(int entries, ibv_wc* completions) {
+  const int taken = take(entries, completions);
+  if (taken > 0 || context_.engine().mode() == ProgressMode::thread) return taken;
+  drive();
+  return take(entries, completions);
+}
+
+CompletionQueueCounters CompletionQueue::counters() {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void CompletionQueue::extend(const CompletionQueueExtras& extras) {
+  const std::lock_guard lock(mutex_);
+  extras_ = extras;
+  if (extras.stamps) stamps_.resize(ring_.size());
+}
+
+int CompletionQueue::start_poll() {
+  if (!extras_.single_threaded) poll_mutex_.lock();
+  const int failed = next_poll();
+  if (failed != 0) end_poll();
+  return failed;
+}
+
+int CompletionQueue::next_poll() {
+  if (take_current()) return 0;
+  if (context_.engine().mode() == ProgressMode::thread) return ENOENT;
+  drive();
+  return take_current() ? 0 : ENOENT;
+}
+
+void CompletionQueue::end_poll() {
+  if (!extras_.single_threaded) poll_mutex_.unlock();
+}
+
+bool CompletionQueue::take_current() {
+  const std::lock_guard lock(mutex_);
+  if (count_ == 0) return false;
+  if (!stamps_.empty()) current_stamp_ = stamps_[head_];
+  current_ = pop().completion;
+  told_ = 0;
+  extended_.wr_id = current_.wr_id;
+  extended_.status = current_.status;
+  return true;
+}
+
+// The polling thread does what the progress thread would do, at no hand-over. One driver at a time:
+// another poller of the same queue finds what this one brings in.
+void CompletionQueue::drive() {
+  const std::unique_lock lock(members_mutex_, std::try_to_lock);
+  if (!lock) return;
+  if (members_.size() > limits::directly_polled_queue_pairs) return context_.engine().poll();
+  for (const auto& member : members_) member->drive_inline();
+}
+
+bool CompletionQueue::push(const Delivery& delivery) {
+  bool notify = false;
+  bool lost = false;
+  bool first_lost = false;
+  std::uint64_t told_at_ns = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (count_ == ring_.size()) {
+      delivery.free_slots();
+      ++counters_.lost;
+      lost = !extras_.ignore_overrun;
+      first_lost = lost && !std::exchange(overrun_, true);
+    } else {
+      const std::size_t at = head_ + count_;
+      const std::size_t slot = at >= ring_.size() ? at - ring_.size() : at;
+      ring_[slot] = delivery;
+      if (!stamps_.empty()) stamps_[slot] = CompletionStamp::now();
+      ++count_;
+      ++counters_.completions[delivery.completion.status];
+      const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
+      notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
+      if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
+        notify = moderation_.add(sys::now_ns());
+        if (!notify && moderation_.held() == 1) told_at_ns = moderation_.deadline_ns();
+      }
+      if (notify) note_told();
+    }
+  }
+  if (first_lost) overrun();
+  if (notify) tell();
+  if (told_at_ns != 0) context_.engine().call_at(told_at_ns, clock_);
+  return !lost;
+}
+
+void CompletionQueue::tell() {
+  if (channel_) channel_->events_.push(this);
+}
+
+void CompletionQueue::overrun() {
+  ibv_async_event event{};
+  event.element.cq = &cq_;
+  event.event_type = IBV_EVENT_CQ_ERR;
+  context_.raise(event);
+}
+
+// The completion that the last event told of does not raise another one: programs (perftest's
+// latency tests) take an event, arm, and only then poll. More than that does: others (its bandwidth
+// tests) poll one batch per event and sleep although there is more.
+int CompletionQueue::request_notification(bool solicited_only) {
+  bool notify = false;
+  {
+    const std::lock_guard lock(mutex_);
+    // "Any" is the stronger wish and stays until an event comes of it.
+    if (armed_ != Armed::any) armed_ = solicited_only ? Armed::solicited : Armed::any;
+    notify = armed_ == Armed::any && told_before_ && count_ > told_;
+    if (notify) note_told();
+  }
+  if (notify) tell();
+  context_.engine().expect_sleep();
+  return 0;
+}
+
+void CompletionQueue::note_told() {
+  armed_ = Armed::no;
+  told_before_ = true;
+  told_ = moderation_.active() ? count_ : told_ + 1;
+  moderation_.told();
+  if (channel_) ++counters_.events;
+}
+
+// What other limits held back is told of now.
+void CompletionQueue::moderate(std::uint16_t count, std::uint16_t period_us) {
+  bool notify = false;
+  {
+    const std::lock_guard lock(mutex_);
+    notify = moderation_.held() > 0;
+    if (notify) note_told();
+    moderation_.set(count, period_us);
+    if (period_us > 0 && !clock_) {
+      clock_ = std::make_shared<ModerationClock>([this] { tell_when_due(); });
+    }
+  }
+  if (notify) tell();
+}
+
+// A clock may have been set for an event that came otherwise; the next one has its own.
+void CompletionQueue::tell_when_due() {
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t due_ns = moderation_.deadline_ns();
+    if (armed_ == Armed::no || due_ns == 0 || sys::now_ns() < due_ns) return;
+    note_told();
+  }
+  tell();
+}
+
+int CompletionQueue::resize(int entries) {
+  if (entries < 1 || entries > limits::max_completions) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  if (static_cast<std::size_t>(entries) < count_) return EINVAL;
+  std::vector<Delivery> larger(static_cast<std::size_t>(entries));
+  for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
+  if (!stamps_.empty()) {
+    std::vector<CompletionStamp> stamps(static_cast<std::size_t>(entries));
+    for (std::size_t i = 0; i < count_; ++i) stamps[i] = stamps_[(head_ + i) % ring_.size()];
+    stamps_ = std::move(stamps);
+  }
+  ring_ = std::move(larger);
+  head_ = 0;
+  cq_.cqe = entries;
+  return 0;
+}
+
+void CompletionQueue::forget(std::uint32_t queue_pair_number) {
+  const std::lock_guard lock(mutex_);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Delivery delivery = ring_[(head_ + i) % ring_.size()];
+    if (delivery.completion.qp_num == queue_pair_number) {
+      delivery.free_slots();
+      continue;
+    }
+    const std::size_t to = (head_ + kept++) % ring_.size();
+    ring_[to] = delivery;
+    if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
+  }
+  count_ = kept;
+}
+
+void CompletionQueue::attach(const std::shared_ptr<QueuePair>& queue_pair) {
+  const std::lock_guard lock(members_mutex_);
+  if (std::find(members_.begin(), members_.end(), queue_pair) == members_.end()) {
+    members_.push_back(queue_pair);
+  }
+}
+
+void CompletionQueue::detach(const QueuePair* queue_pair) {
+  const std::lock_guard lock(members_mutex_);
+  std::erase_if(members_, [&](const auto& member) { return member.get() == queue_pair; });
+}
+
+bool CompletionQueue::in_use() const {
+  const std::lock_guard lock(members_mutex_);
+  return !members_.empty();
+}
+
+void CompletionQueue::wait_for_acknowledgements() {
+  pthread_mutex_lock(&cq_.mutex);
+  while (cq_.comp_events_completed != delivered_events_) {
+    pthread_cond_wait(&cq_.cond, &cq_.mutex);
+  }
+  pthread_mutex_unlock(&cq_.mutex);
+}
+
+}  // namespace weft::device

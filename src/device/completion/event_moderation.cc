@@ -1,0 +1,28 @@
+#include "device/completion/event_moderation.h"
+
+namespace weft::device {
+
+void EventModeration::set(std::uint16_t count, std::uint16_t period_us) {
+  count_ = count;
+  period_ns_ = std::uint64_t{period_us} * 1000;
+}
+
+bool EventModeration::add(std::uint64_t now_ns) {
+  if (!active()) return true;
+  if (held_++ == 0) held_since_ns_ = now_ns;
+  const bool many = count_ > 0 && held_ >= count_;
+  const bool long_enough = period_ns_ > 0 && now_ns >= held_since_ns_ + period_ns_;
+  return many || long_enough;
+}
+
+void ModerationClock::stop() {
+  const std::lock_guard lock(mutex_);
+  tick_ = nullptr;
+}
+
+void ModerationClock::on_deadline() {
+  const std::lock_guard lock(mutex_);
+  if (tick_) tick_();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,127 @@
+#include "device/completion/extended_completion_queue.h"
+
+#include <cerrno>
+#include <memory>
+#include <new>
+
+#include "device/completion/completion_queue.h"
+#include "device/context.h"
+#include "device/limits.h"
+
+namespace weft::device {
+namespace {
+
+constexpr std::uint64_t stamps =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS | stamps;
+constexpr std::uint32_t offered_flags =
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
+CompletionQueue* queue_of(ibv_cq_ex* cq) {
+  return CompletionQueue::of(ibv_cq_ex_to_cq(cq));
+}
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
+  if (attributes && attributes->comp_mask != 0) return EINVAL;
+  return queue_of(cq)->start_poll();
+}
+
+int next_poll(ibv_cq_ex* cq) {
+  return queue_of(cq)->next_poll();
+}
+
+void end_poll(ibv_cq_ex* cq) {
+  queue_of(cq)->end_poll();
+}
+
+// One field of the completion that start_poll() or next_poll() has brought.
+template <auto field>
+auto read(ibv_cq_ex* cq) {
+  return queue_of(cq)->current().*field;
+}
+
+std::uint64_t read_timestamp(ibv_cq_ex* cq) {
+  return queue_of(cq)->current_stamp().raw_ns;
+}
+
+std::uint64_t read_wallclock(ibv_cq_ex* cq) {
+  return queue_of(cq)->current_stamp().wallclock_ns;
+}
+
+// A field that was not asked for keeps a null function, as with adapters.
+void set_readers(ibv_cq_ex& cq, std::uint64_t fields) {
+  const auto wanted = [fields](std::uint64_t field) { return (fields & field) != 0; };
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.read_opcode = read<&ibv_wc::opcode>;
+  cq.read_vendor_err = read<&ibv_wc::vendor_err>;
+  cq.read_wc_flags = read<&ibv_wc::wc_flags>;
+  if (wanted(IBV_WC_EX_WITH_BYTE_LEN)) cq.read_byte_len = read<&ibv_wc::byte_len>;
+  if (wanted(IBV_WC_EX_WITH_IMM)) cq.read_imm_data = read<&ibv_wc::imm_data>;
+  if (wanted(IBV_WC_EX_WITH_QP_NUM)) cq.read_qp_num = read<&ibv_wc::qp_num>;
+  if (wanted(IBV_WC_EX_WITH_SRC_QP)) cq.read_src_qp = read<&ibv_wc::src_qp>;
+  if (wanted(IBV_WC_EX_WITH_SLID)) {
+    cq.read_slid = [](ibv_cq_ex* of) -> std::uint32_t { return queue_of(of)->current().slid; };
+  }
+  if (wanted(IBV_WC_EX_WITH_SL)) cq.read_sl = read<&ibv_wc::sl>;
+  if (wanted(IBV_WC_EX_WITH_DLID_PATH_BITS)) {
+    cq.read_dlid_path_bits = read<&ibv_wc::dlid_path_bits>;
+  }
+  if (wanted(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)) cq.read_completion_ts = read_timestamp;
+  if (wanted(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) {
+    cq.read_completion_wallclock_ns = read_wallclock;
+  }
+}
+
+int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::uint32_t flags) {
+  if (wanted.cqe < 1 || wanted.cqe > static_cast<std::uint32_t>(limits::max_completions) ||
+      wanted.comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors) ||
+      (wanted.channel && wanted.channel->context != context)) {
+    return EINVAL;
+  }
+  if ((wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+    const bool parent = wanted.parent_domain && wanted.parent_domain->context == context &&
+                        ProtectionDomain::of(wanted.parent_domain)->holders[0];
+    if (!parent) return EINVAL;
+  }
+  constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  const bool unknown = (wanted.comp_mask & ~known) != 0 || (flags & ~offered_flags) != 0 ||
+                       (wanted.wc_flags & ~offered_fields) != 0;
+  return unknown ? EOPNOTSUPP : 0;
+}
+
+}  // namespace
+
+ibv_cq_ex* create_extended_completion_queue(ibv_context* verbs, ibv_cq_init_attr_ex* wanted) {
+  const std::uint32_t flags = (wanted->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) ? wanted->flags : 0;
+  if (const int failed = check(verbs, *wanted, flags)) {
+    errno = failed;
+    return nullptr;
+  }
+  try {
+    Context* context = Context::of(verbs);
+    CompletionChannel* channel = wanted->channel ? CompletionChannel::of(wanted->channel) : nullptr;
+    auto made = std::make_unique<CompletionQueue>(*context, static_cast<int>(wanted->cqe),
+                                                  wanted->cq_context, channel);
+    made->extend({.stamps = (wanted->wc_flags & stamps) != 0,
+                  .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+                  .ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0});
+    set_readers(*made->extended(), wanted->wc_flags);
+    ++context->objects;
+    return made.release()->extended();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+int query_real_time_values(ibv_context* /*context*/, ibv_values_ex* values) {
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  if (values->comp_mask != 0) {
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(CompletionStamp::now().raw_ns)};
+  }
+  return 0;
+}
+
+}  // namespace weft::device

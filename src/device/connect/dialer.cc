@@ -1,0 +1,262 @@
+#include "device/connect/dialer.h"
+
+#include <netinet/in.h>
+
+#include <array>
+#include <cerrno>
+
+#include "device/addresses.h"
+#include "device/connect/linger.h"
+#include "device/limits.h"
+
+namespace weft::device {
+
+using iwarp::HandshakeFailure;
+
+Dialer::Dialer(Device& device, Plan plan, std::function<void(Outcome)> done)
+    : device_(device), plan_(std::move(plan)), done_(std::move(done)) {}
+
+void Dialer::start() {
+  Result result;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::idle) result = dial();
+  }
+  report(std::move(result));
+}
+
+bool Dialer::local_address(sockaddr_storage& address) {
+  const std::lock_guard lock(mutex_);
+  const int fd = socket_.valid() ? socket_.fd() : fd_.get();
+  return fd >= 0 && sys::local_address(fd, &address) >= 0;
+}
+
+void Dialer::cancel() {
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::done;
+  drop();
+}
+
+bool Dialer::cancel_unless_asked() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::shaking || phase_ == Phase::done) return false;
+  phase_ = Phase::done;
+  drop();
+  return true;
+}
+
+void Dialer::abandon_after_fork() {
+  (void)fd_.release();
+  socket_.disown();
+  plan_.reserved.reset();
+  phase_ = Phase::done;
+}
+
+Dialer::Result Dialer::dial() {
+  if (const int failed = open()) return fail(failed);
+  return connect();
+}
+
+Dialer::Result Dialer::connect() {
+  const auto* to = reinterpret_cast<const sockaddr*>(&plan_.destination);
+  const socklen_t bytes = length_of(plan_.destination);
+  int result = sys::connect(fd_.get(), to, bytes);
+  // Linux ends a refused attempt with the next call only.
+  if (result == -ECONNABORTED) result = sys::connect(fd_.get(), to, bytes);
+  if (result == -ECONNREFUSED) return try_again_later();
+  if (result < 0 && result != -EINPROGRESS) return fail(-result);
+  phase_ = Phase::connecting;
+  set_deadline(plan_.connect_timeout_ns);
+  watch(EPOLLOUT);
+  return token_ == 0 ? fail(ENOMEM) : std::nullopt;
+}
+
+// With the same socket: it may be bound to a port that the application asked for.
+Dialer::Result Dialer::try_again_later() {
+  const std::uint64_t now = sys::now_ns();
+  if (refused_until_ns_ == 0) refused_until_ns_ = now + plan_.refused_ns;
+  if (now >= refused_until_ns_) return fail(ECONNREFUSED);
+  if (token_ != 0) device_.engine().unwatch(token_);
+  token_ = 0;
+  phase_ = Phase::refused;
+  set_deadline(limits::refused_pause_ns);
+  return std::nullopt;
+}
+
+int Dialer::open() {
+  if (plan_.reserved.valid()) {
+    fd_ = std::move(plan_.reserved);
+  } else {
+    const int family = plan_.destination.ss_family;
+    fd_.reset(sys::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+    if (!fd_.valid()) return -fd_.release();
+    if (plan_.source.ss_family != AF_UNSPEC) {
+      // The port is chosen by connect(), which knows which ones are free towards this peer.
+      constexpr int bind_address_no_port = 24;  // IP_BIND_ADDRESS_NO_PORT, for both families
+      sys::set_option(fd_.get(), IPPROTO_IP, bind_address_no_port, 1);
+      sys::set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+      const auto* from = reinterpret_cast<const sockaddr*>(&plan_.source);
+      const int bound = sys::bind(fd_.get(), from, length_of(plan_.source));
+      if (bound < 0) return -bound;
+    }
+  }
+  apply_tos(fd_.get(), plan_.destination.ss_family, plan_.tos);
+  tune(fd_.get(), is_loopback_address(plan_.destination) ||
+                      same_host_address(plan_.source, plan_.destination));
+  return 0;
+}
+
+void Dialer::watch(std::uint32_t events) {
+  const int fd = socket_.valid() ? socket_.fd() : fd_.get();
+  token_ = device_.engine().watch(fd, events, shared_from_this());
+}
+
+void Dialer::drop() {
+  if (token_ != 0) device_.engine().unwatch(token_);
+  token_ = 0;
+  socket_.close();
+  fd_.reset();
+}
+
+void Dialer::set_deadline(std::uint64_t timeout_ns) {
+  deadline_ns_ = sys::now_ns() + timeout_ns;
+  device_.engine().call_at(deadline_ns_, shared_from_this());
+}
+
+void Dialer::on_ready(std::uint32_t /*events*/) {
+  Result result;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::connecting) {
+      result = connected();
+    } else if (phase_ == Phase::shaking) {
+      result = shake();
+    }
+  }
+  report(std::move(result));
+}
+
+void Dialer::on_deadline() {
+  Result result;
+  {
+    const std::lock_guard lock(mutex_);
+    // An earlier phase may have left its alarm behind.
+    if (phase_ == Phase::done || phase_ == Phase::idle || sys::now_ns() < deadline_ns_) return;
+    result = phase_ == Phase::refused ? connect() : fail(ETIMEDOUT);
+  }
+  report(std::move(result));
+}
+
+Dialer::Result Dialer::connected() {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  sys::get_option(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error == ECONNREFUSED) return try_again_later();
+  if (error != 0) return fail(error);
+  sockaddr_storage peer{};
+  if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
+  socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
+  handshake_.emplace(plan_.handshake, plan_.private_data);
+  phase_ = Phase::shaking;
+  set_deadline(plan_.handshake_timeout_ns);
+  device_.engine().change(token_, EPOLLIN);
+  return shake();
+}
+
+Dialer::Result Dialer::shake() {
+  send_request();
+  receive_reply();
+  return settle();
+}
+
+void Dialer::send_request() {
+  while (!handshake_->output().empty()) {
+    const Bytes rest = handshake_->output();
+    const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
+    const auto sent = socket_.send({&piece, 1});
+    if (sent == -EINTR) continue;
+    if (sent == -EAGAIN) {
+      device_.engine().change(token_, EPOLLIN | EPOLLOUT);
+      return;
+    }
+    // The peer closed or reset; reading tells how far it got.
+    if (sent < 0) break;
+    handshake_->output_done(static_cast<std::size_t>(sent));
+    if (handshake_->output().empty()) device_.engine().change(token_, EPOLLIN);
+  }
+}
+
+void Dialer::receive_reply() {
+  std::array<std::byte, 1024> buffer;
+  while (const std::size_t wanted = handshake_->wanted_bytes()) {
+    const iovec piece{buffer.data(), std::min(wanted, buffer.size())};
+    const auto got = socket_.receive({&piece, 1});
+    if (got == -EINTR) continue;
+    if (got == -EAGAIN) return;
+    // A peer that does not know the revision may as well reset (RFC 6581 §10).
+    if (got <= 0) return handshake_->input_closed();
+    handshake_->input(Bytes(buffer).first(static_cast<std::size_t>(got)));
+  }
+}
+
+Dialer::Result Dialer::settle() {
+  if (handshake_->failed()) return failed_handshake();
+  if (!handshake_->accepted() && !handshake_->rejected()) return std::nullopt;
+  phase_ = Phase::done;
+  device_.engine().unwatch(token_);
+  token_ = 0;
+  Outcome outcome;
+  outcome.fell_back = fell_back_;
+  const Bytes data = handshake_->peer_private_data();
+  outcome.private_data.assign(data.begin(), data.end());
+  if (handshake_->rejected()) {
+    outcome.rejected = true;
+    outcome.status = -ECONNREFUSED;
+    Linger::start(device_.engine(), std::move(socket_), {});
+    socket_ = StreamSocket();
+    return outcome;
+  }
+  outcome.negotiated = handshake_->negotiated();
+  outcome.socket = std::move(socket_);
+  socket_ = StreamSocket();
+  return outcome;
+}
+
+Dialer::Result Dialer::failed_handshake() {
+  const HandshakeFailure failure = handshake_->failure();
+  if (failure == HandshakeFailure::retry_revision_1 && plan_.may_fall_back && !fell_back_) {
+    drop();
+    fell_back_ = true;
+    plan_.handshake.revision = 1;
+    return dial();
+  }
+  if (failure == HandshakeFailure::closed || failure == HandshakeFailure::retry_revision_1) {
+    return fail(ECONNRESET);
+  }
+  // The Terminate that says why, where the peer has already accepted (RFC 6581 §8).
+  const Bytes rest = handshake_->output();
+  if (!rest.empty()) {
+    device_.engine().unwatch(token_);
+    token_ = 0;
+    Linger::start(device_.engine(), std::move(socket_), {rest.begin(), rest.end()});
+    socket_ = StreamSocket();
+  }
+  Result result = fail(EPROTO);
+  result->protocol_error = true;
+  return result;
+}
+
+Dialer::Result Dialer::fail(int error) {
+  phase_ = Phase::done;
+  drop();
+  Outcome outcome;
+  outcome.status = -error;
+  outcome.fell_back = fell_back_;
+  return outcome;
+}
+
+void Dialer::report(Result result) {
+  if (result) done_(std::move(*result));
+}
+
+}  // namespace weft::device

@@ -1,0 +1,95 @@
+// The active side of one connection until its handshake is done: TCP, then MPA, where necessary
+// once more with revision 1.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/connect/stream_socket.h"
+#include "device/device.h"
+#include "device/engine.h"
+#include "iwarp/handshake.h"
+
+namespace weft::device {
+
+class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer> {
+ public:
+  struct Plan {
+    sockaddr_storage source{};  // as TCP knows it; AF_UNSPEC: any
+    sockaddr_storage destination{};
+    sys::Descriptor reserved;  // already bound to `source`, or none
+    int tos = -1;
+    iwarp::HandshakeOptions handshake{};
+    std::vector<std::byte> private_data{};
+    std::uint64_t connect_timeout_ns = 0;
+    std::uint64_t handshake_timeout_ns = 0;
+    std::uint64_t refused_ns = 0;  // how long a refused connection is tried again
+    bool may_fall_back = true;     // to MPA revision 1
+  };
+
+  struct Outcome {
+    // 0: accepted; otherwise a negative errno value, as in rdma_cm_event::status.
+    int status = 0;
+    bool rejected = false;        // by the peer's application
+    bool protocol_error = false;  // the peer speaks no MPA, or badly
+    bool fell_back = false;       // to revision 1
+    StreamSocket socket{};
+    iwarp::Negotiated negotiated{};
+    std::vector<std::byte> private_data{};
+  };
+
+  // `done` is called once, without any lock, unless cancel() comes first.
+  Dialer(Device& device, Plan plan, std::function<void(Outcome)> done);
+
+  void start();
+  // Of the attempt under way; false where there is none.
+  [[nodiscard]] bool local_address(sockaddr_storage& address);
+  void cancel();
+  // The same, unless the peer may have seen our MPA request already; true where it was in time.
+  [[nodiscard]] bool cancel_unless_asked();
+  // The engine has closed what it watched.
+  void abandon_after_fork();
+
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  enum class Phase : std::uint8_t { idle, connecting, refused, shaking, done };
+  using Result = std::optional<Outcome>;
+
+  Result dial();
+  int open();
+  Result connect();
+  Result try_again_later();
+  Result connected();
+  Result shake();
+  void send_request();
+  void receive_reply();
+  Result failed_handshake();
+  Result settle();
+  Result fail(int error);
+  void watch(std::uint32_t events);
+  void drop();
+  void set_deadline(std::uint64_t timeout_ns);
+  void report(Result result);
+
+  Device& device_;
+  Plan plan_;
+  std::function<void(Outcome)> done_;
+
+  std::mutex mutex_;
+  Phase phase_ = Phase::idle;
+  sys::Descriptor fd_;   // while connecting
+  StreamSocket socket_;  // afterwards
+  std::optional<iwarp::ActiveHandshake> handshake_;
+  std::uint64_t token_ = 0;
+  std::uint64_t deadline_ns_ = 0;
+  std::uint64_t refused_until_ns_ = 0;
+  bool fell_back_ = false;
+};
+
+}  // namespace weft::device

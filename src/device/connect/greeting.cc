@@ -1,0 +1,161 @@
+#include "device/connect/greeting.h"
+
+#include <array>
+#include <cerrno>
+
+#include "device/connect/linger.h"
+
+namespace weft::device {
+
+Greeting::Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
+                   Arrived requested, Arrived failed)
+    : device_(device),
+      socket_(std::move(socket)),
+      handshake_(options),
+      requested_(std::move(requested)),
+      failed_(std::move(failed)) {}
+
+void Greeting::start(std::uint64_t timeout_ns) {
+  Notice notice;
+  {
+    const std::lock_guard lock(mutex_);
+    device_.engine().call_at(sys::now_ns() + timeout_ns, shared_from_this());
+    token_ = device_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
+    if (token_ == 0) notice = give_up();
+  }
+  if (notice) notice();
+}
+
+void Greeting::cancel() {
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::done;
+  unwatch();
+  socket_.close();
+}
+
+void Greeting::abandon_after_fork() {
+  if (token_ != 0) socket_.disown();
+  socket_.close();
+  token_ = 0;
+  phase_ = Phase::done;
+}
+
+void Greeting::unwatch() {
+  if (token_ != 0) device_.engine().unwatch(token_);
+  token_ = 0;
+}
+
+void Greeting::on_ready(std::uint32_t /*events*/) {
+  Notice notice;
+  {
+    const std::lock_guard lock(mutex_);
+    notice = advance();
+  }
+  if (notice) notice();
+}
+
+void Greeting::on_deadline() {
+  Notice notice;
+  {
+    const std::lock_guard lock(mutex_);
+    // Once the request is there it is the application that takes its time.
+    if (phase_ == Phase::waiting) notice = give_up();
+  }
+  if (notice) notice();
+}
+
+Greeting::Notice Greeting::advance() {
+  if (phase_ == Phase::replying) return send_reply();
+  if (phase_ != Phase::waiting || !read_request()) return {};
+  if (!handshake_.requested()) return give_up();
+  // Nothing more may come before our reply; and the queue pair reads what comes after it.
+  unwatch();
+  phase_ = Phase::requested;
+  return [self = shared_from_this()] { self->requested_(self); };
+}
+
+// True once there is nothing more to wait for.
+bool Greeting::read_request() {
+  std::array<std::byte, 1024> buffer;
+  while (const std::size_t wanted = handshake_.wanted_bytes()) {
+    const iovec piece{buffer.data(), std::min(wanted, buffer.size())};
+    const auto got = socket_.receive({&piece, 1});
+    if (got == -EINTR) continue;
+    if (got == -EAGAIN) return false;
+    if (got <= 0) {
+      handshake_.input_closed();
+      return true;
+    }
+    handshake_.input(Bytes(buffer).first(static_cast<std::size_t>(got)));
+  }
+  return true;
+}
+
+Greeting::Notice Greeting::give_up() {
+  phase_ = Phase::done;
+  unwatch();
+  return [self = shared_from_this()] {
+    self->failed_(self);  // counted before the peer can see it
+    self->cancel();
+  };
+}
+
+int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
+                     std::function<void(StreamSocket)> sent) {
+  Notice notice;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::requested) return EINVAL;
+    // The kernel's drivers find out only here as well: no event tells of a request that was given
+    // up.
+    if (sys::peer_closed(socket_.fd())) {
+      phase_ = Phase::done;
+      socket_.close();
+      return ECONNRESET;
+    }
+    handshake_.accept(ird, ord, private_data);
+    sent_ = std::move(sent);
+    phase_ = Phase::replying;
+    notice = send_reply();
+  }
+  if (notice) notice();
+  return 0;
+}
+
+Greeting::Notice Greeting::send_reply() {
+  while (!handshake_.output().empty()) {
+    const Bytes rest = handshake_.output();
+    const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
+    const auto done = socket_.send({&piece, 1});
+    if (done == -EINTR) continue;
+    if (done == -EAGAIN) {
+      if (token_ == 0) {
+        token_ = device_.engine().watch(socket_.fd(), EPOLLOUT, shared_from_this());
+      }
+      return {};
+    }
+    if (done < 0) {
+      socket_.close();
+      break;
+    }
+    handshake_.output_done(static_cast<std::size_t>(done));
+  }
+  phase_ = Phase::done;
+  unwatch();
+  auto stream = std::make_shared<StreamSocket>(std::move(socket_));
+  socket_ = StreamSocket();
+  return [sent = std::move(sent_), stream] { sent(std::move(*stream)); };
+}
+
+int Greeting::reject(Bytes private_data) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::requested) return EINVAL;
+  phase_ = Phase::done;
+  handshake_.reject(private_data);
+  const Bytes reply = handshake_.output();
+  Linger::start(device_.engine(), std::move(socket_), {reply.begin(), reply.end()});
+  socket_ = StreamSocket();
+  return 0;
+}
+
+}  // namespace weft::device

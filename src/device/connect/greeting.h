@@ -1,0 +1,67 @@
+// The passive side of one connection: from accept(2) to an MPA request, and from the application's
+// answer to a stream.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "device/connect/stream_socket.h"
+#include "device/device.h"
+#include "device/engine.h"
+#include "iwarp/handshake.h"
+
+namespace weft::device {
+
+class Greeting final : public Pollable, public std::enable_shared_from_this<Greeting> {
+ public:
+  // Called without any lock, each at most once: the request is there; the connection came to
+  // nothing before that.
+  using Arrived = std::function<void(const std::shared_ptr<Greeting>&)>;
+
+  Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
+           Arrived requested, Arrived failed);
+
+  void start(std::uint64_t timeout_ns);
+  // Closes without an answer.
+  void cancel();
+  void abandon_after_fork();
+
+  // The rest only once the request is there.
+  [[nodiscard]] const iwarp::PassiveHandshake& handshake() const { return handshake_; }
+  [[nodiscard]] int fd() const { return socket_.fd(); }
+  // ECONNRESET where the peer has gone, EINVAL where this was answered before; otherwise `sent` is
+  // called, maybe at once, when TCP has the reply: with the stream, or with one that is not valid
+  // where the peer has gone meanwhile.
+  int accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
+             std::function<void(StreamSocket)> sent);
+  int reject(Bytes private_data);
+
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  enum class Phase : std::uint8_t { waiting, requested, replying, done };
+
+  [[nodiscard]] bool read_request();
+  // What to call when the lock is released.
+  using Notice = std::function<void()>;
+  Notice advance();
+  Notice send_reply();
+  Notice give_up();
+  void unwatch();
+
+  Device& device_;
+  std::mutex mutex_;
+  Phase phase_ = Phase::waiting;
+  StreamSocket socket_;
+  iwarp::PassiveHandshake handshake_;
+  Arrived requested_;
+  Arrived failed_;
+  std::function<void(StreamSocket)> sent_;
+  std::uint64_t token_ = 0;
+};
+
+}  // namespace weft::device

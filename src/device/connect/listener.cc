@@ -1,0 +1,154 @@
+#include "device/connect/listener.h"
+
+#include <cerrno>
+
+#include "device/addresses.h"
+#include "device/limits.h"
+
+namespace weft::device {
+namespace {
+
+// After the kernel has refused us a descriptor: no use in asking again at once.
+constexpr std::uint64_t out_of_descriptors_ns = 50'000'000;
+
+bool out_of_resources(int error) {
+  return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM;
+}
+
+}  // namespace
+
+Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move(plan)) {}
+
+int Listener::start() {
+  const std::lock_guard lock(mutex_);
+  watch();
+  return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
+}
+
+void Listener::stop() {
+  std::unordered_set<std::shared_ptr<Greeting>> unfinished;
+  {
+    const std::lock_guard lock(mutex_);
+    pause();
+    plan_.socket.reset();
+    unfinished.swap(greetings_);
+  }
+  for (const auto& greeting : unfinished) greeting->cancel();
+}
+
+void Listener::abandon_after_fork() {
+  // The engine has closed what it watched.
+  if (token_ != 0) (void)plan_.socket.release();
+  plan_.socket.reset();
+  token_ = 0;
+  for (const auto& greeting : greetings_) greeting->abandon_after_fork();
+}
+
+void Listener::watch() {
+  if (token_ != 0 || !plan_.socket.valid()) return;
+  token_ = device_.engine().watch(plan_.socket.get(), EPOLLIN, shared_from_this());
+}
+
+void Listener::pause() {
+  if (token_ != 0) device_.engine().unwatch(token_);
+  token_ = 0;
+}
+
+bool Listener::has_room() const {
+  return requests_ < plan_.max_requests && greetings_.size() < limits::max_half_open;
+}
+
+void Listener::on_ready(std::uint32_t /*events*/) {
+  while (const auto greeting = accept_one()) greeting->start(plan_.handshake_timeout_ns);
+}
+
+void Listener::on_deadline() {
+  const std::lock_guard lock(mutex_);
+  if (has_room()) watch();
+}
+
+std::shared_ptr<Greeting> Listener::accept_one() {
+  const std::lock_guard lock(mutex_);
+  if (!plan_.socket.valid()) return nullptr;
+  if (!has_room()) {
+    pause();
+    return nullptr;
+  }
+  sockaddr_storage peer{};
+  int accepted = sys::accept(plan_.socket.get(), &peer);
+  while (accepted == -EINTR || accepted == -ECONNABORTED) {
+    accepted = sys::accept(plan_.socket.get(), &peer);
+  }
+  if (accepted < 0) {
+    if (out_of_resources(accepted)) {
+      pause();
+      device_.engine().call_at(sys::now_ns() + out_of_descriptors_ns, shared_from_this());
+    }
+    return nullptr;
+  }
+  return greet(sys::Descriptor(accepted), peer);
+}
+
+int Listener::adopt(sys::Descriptor connection) {
+  sockaddr_storage peer{};
+  if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
+  if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
+  std::shared_ptr<Greeting> greeting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_room()) return ENOBUFS;
+    greeting = greet(std::move(connection), peer);
+  }
+  greeting->start(plan_.handshake_timeout_ns);
+  return 0;
+}
+
+// With the lock.
+std::shared_ptr<Greeting> Listener::greet(sys::Descriptor fd, const sockaddr_storage& peer) {
+  sockaddr_storage local{};
+  sys::local_address(fd.get(), &local);
+  tune(fd.get(), same_host_address(local, peer));
+  apply_tos(fd.get(), peer.ss_family, plan_.tos);
+  auto greeting = make_greeting(std::move(fd));
+  greetings_.insert(greeting);
+  return greeting;
+}
+
+// Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
+std::shared_ptr<Greeting> Listener::make_greeting(sys::Descriptor fd) {
+  const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
+                                        .max_ird = limits::max_wire_read_depth};
+  // NOLINTNEXTLINE(modernize-make-shared)
+  return std::shared_ptr<Greeting>(new Greeting(
+      device_, StreamSocket(std::move(fd), device_.capture(), false), options,
+      [weak = weak_from_this()](const auto& arrived) {
+        if (const auto self = weak.lock()) self->on_requested(arrived);
+      },
+      [weak = weak_from_this()](const auto& failed) {
+        if (const auto self = weak.lock()) self->on_failed(failed);
+      }));
+}
+
+void Listener::on_requested(const std::shared_ptr<Greeting>& greeting) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (greetings_.erase(greeting) == 0) return;  // stopped meanwhile
+    ++requests_;
+  }
+  plan_.requested(greeting);
+}
+
+void Listener::on_failed(const std::shared_ptr<Greeting>& greeting) {
+  if (plan_.dropped) plan_.dropped();
+  const std::lock_guard lock(mutex_);
+  greetings_.erase(greeting);
+  if (has_room()) watch();
+}
+
+void Listener::request_fetched() {
+  const std::lock_guard lock(mutex_);
+  --requests_;
+  if (has_room()) watch();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,63 @@
+// A listening socket: every connection gets a Greeting until its MPA request is there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+
+#include "device/connect/greeting.h"
+#include "device/device.h"
+#include "device/engine.h"
+
+namespace weft::device {
+
+class Listener final : public Pollable, public std::enable_shared_from_this<Listener> {
+ public:
+  struct Plan {
+    sys::Descriptor socket;  // listening already; none: connections only come by adopt()
+    int tos = -1;            // for every connection; negative: the system's
+    // Requests that were told of and not fetched yet; more wait in the kernel's queue.
+    std::size_t max_requests = SIZE_MAX;
+    std::uint64_t handshake_timeout_ns = 0;
+    // Both are called without any lock: a request is there; a connection came to nothing before.
+    std::function<void(const std::shared_ptr<Greeting>&)> requested{};
+    std::function<void()> dropped{};
+  };
+
+  Listener(Device& device, Plan plan);
+
+  // 0 or ENOMEM.
+  int start();
+  // A connection that somebody else has accepted. 0 or ENOBUFS, where too many are half open.
+  int adopt(sys::Descriptor connection);
+  // Closes the socket and every connection that is not a request yet.
+  void stop();
+  // Somebody took care of a request: there is room for another.
+  void request_fetched();
+  void abandon_after_fork();
+
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  [[nodiscard]] std::shared_ptr<Greeting> accept_one();
+  [[nodiscard]] std::shared_ptr<Greeting> greet(sys::Descriptor fd, const sockaddr_storage& peer);
+  [[nodiscard]] std::shared_ptr<Greeting> make_greeting(sys::Descriptor fd);
+  [[nodiscard]] bool has_room() const;
+  void watch();
+  void pause();
+  void on_requested(const std::shared_ptr<Greeting>& greeting);
+  void on_failed(const std::shared_ptr<Greeting>& greeting);
+
+  Device& device_;
+  Plan plan_;
+
+  std::mutex mutex_;
+  std::uint64_t token_ = 0;
+  std::unordered_set<std::shared_ptr<Greeting>> greetings_;
+  std::size_t requests_ = 0;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,365 @@
+#include "device/connect/pairing.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "device/addresses.h"
+#include "device/connect/slots.h"
+#include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+namespace {
+
+using wire::Hello;
+using wire::HelloAnswer;
+
+std::vector<std::byte> bytes_of(const Hello& hello) {
+  std::vector<std::byte> bytes(Hello::bytes);
+  hello.emit(bytes);
+  return bytes;
+}
+
+// Rises from one attempt of this host to the next, whichever process makes it.
+std::uint32_t next_generation() {
+  constexpr std::uint64_t unit_ns = 65'536;
+  return static_cast<std::uint32_t>(sys::now_ns() / unit_ns);
+}
+
+bool is_older(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
+
+StreamParameters parameters_of(const iwarp::Negotiated& negotiated, bool initiator,
+                               bool acknowledge) {
+  const int spare = acknowledge ? 1 : 0;
+  return {.initiator = initiator,
+          .crc = negotiated.crc,
+          .send_markers = negotiated.send_markers,
+          .acknowledge = acknowledge && negotiated.ord > 0,
+          .ird = negotiated.ird,
+          .wire_ord = negotiated.ord,
+          .ord = static_cast<std::uint16_t>(std::max(negotiated.ord - spare, 0)),
+          .rtr = negotiated.rtr};
+}
+
+// What both ends can do counts, and we can do everything that a hello may name.
+iwarp::PeerFeatures features_of(const Hello& hello) {
+  const auto can = [&hello](std::uint32_t capability) {
+    return (hello.capabilities & capability) != 0;
+  };
+  return {.send_immediate = can(Hello::can_send_immediate),
+          .control_stag = can(Hello::can_count_executed) ? hello.control_stag : 0,
+          .hold_bytes = can(Hello::can_hold_sends) ? hello.hold_capacity_bytes : 0};
+}
+
+// Waits a little longer each time, up to `longest`.
+std::uint64_t grow(std::uint64_t pause_ns, std::uint64_t shortest, std::uint64_t longest) {
+  return std::clamp(pause_ns * 2, shortest, longest);
+}
+
+}  // namespace
+
+// By number first: on one host they differ, though its ends may know each other by several
+// addresses.
+bool PairingEnd::operator<(const PairingEnd& other) const {
+  if (number != other.number) return number < other.number;
+  return std::memcmp(gid.raw, other.gid.raw, sizeof gid.raw) < 0;
+}
+
+bool PairingEnd::operator==(const PairingEnd& other) const {
+  return number == other.number && std::memcmp(gid.raw, other.gid.raw, sizeof gid.raw) == 0;
+}
+
+int Pairing::make_plan(Device& device, std::uint32_t number, const ibv_qp_attr& attributes,
+                       Plan& plan) {
+  const ibv_ah_attr& vector = attributes.ah_attr;
+  const auto& addresses = device.addresses();
+  if (!vector.is_global || vector.grh.sgid_index >= addresses.size()) return EINVAL;
+  plan.source = addresses[vector.grh.sgid_index].address;
+  set_port(plan.source, 0);
+  plan.local = {gid_of(plan.source), number};
+  plan.peer = {vector.grh.dgid, attributes.dest_qp_num};
+  plan.destination = address_of(vector.grh.dgid);
+  if (plan.destination.ss_family != plan.source.ss_family) return EINVAL;
+  if (is_any_address(plan.destination)) return EINVAL;
+  set_scope(plan.destination, addresses[vector.grh.sgid_index].interface_index);
+  set_port(plan.destination, slot::port_of(attributes.dest_qp_num));
+  plan.receive_psn = attributes.rq_psn;
+  return 0;
+}
+
+Pairing::Pairing(Device& device, std::weak_ptr<QueuePair> queue_pair, const Plan& plan)
+    : device_(device), queue_pair_(std::move(queue_pair)), plan_(plan) {}
+
+void Pairing::start() {
+  const std::lock_guard lock(mutex_);
+  try_again(0);
+}
+
+void Pairing::work_waits(std::uint64_t patience_ns) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_since_ns_ != 0 || phase_ == Phase::over) return;
+  waiting_since_ns_ = sys::now_ns();
+  patience_ns_ = patience_ns;
+  if (patience_ns != 0)
+    device_.engine().call_at(waiting_since_ns_ + patience_ns, shared_from_this());
+}
+
+void Pairing::lost(bool again) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::paired) return;
+  if (again) return try_again(0);
+  if (plan_.unreliable) {  // nobody waits for anything
+    phase_ = Phase::over;
+    return;
+  }
+  phase_ = Phase::lost;
+  waiting_since_ns_ = 0;
+}
+
+void Pairing::cancel() {
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::over;
+  if (dialer_) dialer_->cancel();
+  dialer_.reset();
+}
+
+void Pairing::abandon_after_fork() {
+  if (dialer_) dialer_->abandon_after_fork();
+}
+
+bool Pairing::over() {
+  const std::lock_guard lock(mutex_);
+  return phase_ == Phase::over;
+}
+
+// With the lock held.
+void Pairing::try_again(std::uint64_t pause_ns) {
+  phase_ = Phase::idle;
+  ++retries_;
+  dialer_.reset();
+  pause_ns_ = pause_ns;
+  next_attempt_ns_ = sys::now_ns() + pause_ns;
+  const std::uint64_t end_ns = end_of_patience_ns();
+  device_.engine().call_at(std::min(next_attempt_ns_, end_ns), shared_from_this());
+}
+
+std::uint64_t Pairing::end_of_patience_ns() const {
+  const bool bounded = waiting_since_ns_ != 0 && patience_ns_ != 0;
+  return bounded ? waiting_since_ns_ + patience_ns_ : UINT64_MAX;
+}
+
+void Pairing::on_deadline() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t now = sys::now_ns();
+  // An attempt that is under way may still succeed.
+  if (phase_ != Phase::idle && phase_ != Phase::lost) return;
+  if (now >= end_of_patience_ns()) {
+    phase_ = Phase::over;
+    waiting_since_ns_ = 0;
+    if (plan_.unreliable) try_again(limits::longest_redial_ns);  // for what is posted later
+    lock.unlock();
+    if (const auto queue_pair = queue_pair_.lock()) queue_pair->fail_pairing(*this);
+    return;
+  }
+  if (phase_ == Phase::lost || now < next_attempt_ns_) return;
+  if (to_itself()) {
+    phase_ = Phase::accepting;
+    lock.unlock();
+    return loop();
+  }
+  phase_ = Phase::dialing;
+  const auto dialer = dialer_ = make_dialer();
+  lock.unlock();
+  dialer->start();
+}
+
+std::shared_ptr<Dialer> Pairing::make_dialer() {
+  Dialer::Plan plan;
+  plan.source = plan_.source;
+  plan.destination = plan_.destination;
+  plan.handshake.crc = device_.settings().crc;
+  plan.handshake.ird = limits::max_wire_read_depth;
+  plan.handshake.ord = limits::max_wire_read_depth;
+  plan.private_data = bytes_of(hello(next_generation()));
+  plan.connect_timeout_ns = limits::pairing_connect_ns;
+  plan.handshake_timeout_ns = limits::handshake_ns;
+  plan.may_fall_back = false;
+  // Alarms of the engine remember it for long, and shall not keep its memory.
+  // NOLINTNEXTLINE(modernize-make-shared)
+  return std::shared_ptr<Dialer>(
+      new Dialer(device_, std::move(plan),
+                 [weak = weak_from_this(), attempt = ++attempt_](Dialer::Outcome outcome) {
+                   if (const auto self = weak.lock()) self->on_dialed(attempt, std::move(outcome));
+                 }));
+}
+
+void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
+  std::unique_lock lock(mutex_);
+  if (attempt != attempt_ || phase_ != Phase::dialing) return;
+  const auto reply = Hello::parse(outcome.private_data);
+  const bool agreed = outcome.status == 0 && reply && reply->source_qpn == plan_.peer.number &&
+                      reply->destination_qpn == plan_.local.number;
+  if (!agreed) return on_turned_down(reply ? reply->answer : HelloAnswer::refused);
+  phase_ = Phase::paired;
+  dialer_.reset();
+  lock.unlock();
+  hand_over(std::move(outcome.socket), outcome.negotiated, features_of(*reply), true);
+}
+
+// With the lock held.
+void Pairing::on_turned_down(HelloAnswer answer) {
+  if (answer == HelloAnswer::not_yet) {
+    const auto pause_ns = grow(pause_ns_, limits::shortest_not_yet_ns, limits::longest_not_yet_ns);
+    const bool more = waiting_since_ns_ != 0 && !plan_.unreliable;
+    if (more) waiting_since_ns_ = sys::now_ns() + pause_ns;
+    return try_again(pause_ns);
+  }
+  try_again(grow(pause_ns_, limits::shortest_redial_ns, limits::longest_redial_ns));
+}
+
+bool Pairing::to_itself() const {
+  return plan_.peer.number == plan_.local.number &&
+         (plan_.peer == plan_.local || is_loopback_address(plan_.destination));
+}
+
+// A socket that is connected to itself: what the queue pair sends is what it receives.
+void Pairing::loop() {
+  sys::Descriptor fd;
+  if (connect_to_itself(fd) != 0) {
+    const std::lock_guard lock(mutex_);
+    return try_again(limits::longest_redial_ns);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::accepting) return;
+    phase_ = Phase::paired;
+  }
+  const iwarp::Negotiated agreed{.crc = device_.settings().crc,
+                                 .ird = limits::max_wire_read_depth,
+                                 .ord = limits::max_wire_read_depth};
+  const LoopTap::Terms shown{.answering_port = slot::port_of(plan_.local.number),
+                             .crc = agreed.crc,
+                             .read_depth = agreed.ird};
+  hand_over(StreamSocket(std::move(fd), device_.capture(), shown), agreed, features_of(hello(0)),
+            true);
+}
+
+Hello Pairing::hello(std::uint32_t generation) const {
+  const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
+  return {.source_qpn = plan_.local.number,
+          .destination_qpn = plan_.peer.number,
+          .receive_psn = plan_.receive_psn,
+          .generation = generation,
+          .capabilities = Hello::can_send_immediate | Hello::can_count_executed | kind,
+          .control_stag = plan_.control_stag,
+          .hold_capacity_bytes = plan_.unreliable ? 0 : device_.hold_bytes()};
+}
+
+void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                        const iwarp::PeerFeatures& peer, bool initiator) {
+  const auto queue_pair = queue_pair_.lock();
+  if (!queue_pair) return;
+  const bool acknowledge = device_.settings().acknowledge && !plan_.unreliable;
+  auto parameters = parameters_of(negotiated, initiator, acknowledge);
+  parameters.hold_bytes = plan_.unreliable ? 0 : device_.hold_bytes();
+  parameters.unreliable = plan_.unreliable;
+  parameters.to_itself = to_itself();
+  parameters.peer = peer;
+  parameters.control_stag = plan_.control_stag;
+  if (queue_pair->attach_pair(std::move(stream), parameters, *this) != ENOMEM) return;
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::paired) try_again(limits::longest_redial_ns);
+}
+
+void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello& request) {
+  Hello reply = hello(request.generation);
+  reply.answer = judge(*greeting, request);
+  if (reply.answer != HelloAnswer::accepted) {
+    greeting->reject(bytes_of(reply));
+    return;
+  }
+  const int failed = greeting->accept(
+      limits::max_wire_read_depth, limits::max_wire_read_depth, bytes_of(reply),
+      [weak = weak_from_this(), weak_greeting = std::weak_ptr(greeting),
+       peer = features_of(request)](StreamSocket stream) {
+        const auto self = weak.lock();
+        const auto answered = weak_greeting.lock();
+        if (!self || !answered) return;
+        self->on_accepted(std::move(stream), answered->handshake().negotiated(), peer);
+      });
+  if (failed != 0) on_accepted(StreamSocket(), {}, {});
+}
+
+HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
+  sockaddr_storage from{};
+  sys::peer_address(greeting.fd(), &from);
+  const PairingEnd source{gid_of(from), hello.source_qpn};
+  const std::lock_guard lock(mutex_);
+  const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
+  const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
+  if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable) {
+    return HelloAnswer::refused;
+  }
+  if (peer_generation_ && is_older(hello.generation, *peer_generation_)) {
+    return HelloAnswer::refused;
+  }
+  peer_generation_ = hello.generation;
+  if (phase_ == Phase::paired || phase_ == Phase::accepting) return HelloAnswer::refused;
+  if (phase_ == Phase::dialing) {
+    // Of two requests that cross, the lower end's counts. It takes the other's all the same where
+    // its own has not left yet: perhaps it never will arrive.
+    const bool ours_counts = plan_.local < plan_.peer;
+    if (ours_counts && !dialer_->cancel_unless_asked()) return HelloAnswer::crossed;
+    if (!ours_counts) dialer_->cancel();
+  }
+  ++attempt_;
+  dialer_.reset();
+  phase_ = Phase::accepting;
+  return HelloAnswer::accepted;
+}
+
+void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiated,
+                          const iwarp::PeerFeatures& peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::accepting) return;
+    if (!stream.valid()) return try_again(limits::shortest_redial_ns);
+    phase_ = Phase::paired;
+  }
+  hand_over(std::move(stream), negotiated, peer, false);
+}
+
+void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting) {
+  const auto hello = Hello::parse(greeting->handshake().peer_private_data());
+  if (!hello) {
+    greeting->reject({});
+    return;
+  }
+  Hello reply{.answer = HelloAnswer::refused,
+              .source_qpn = hello->destination_qpn,
+              .destination_qpn = hello->source_qpn,
+              .generation = hello->generation};
+  if (hello->version != Hello::current_version) {
+    reply.answer = HelloAnswer::bad_version;
+  } else if (const auto queue_pair = device.find_queue_pair(hello->destination_qpn)) {
+    const auto [state, pairing] = queue_pair->pairing();
+    if (pairing) return pairing->on_request(greeting, *hello);
+    const bool not_yet = state == IBV_QPS_RESET || state == IBV_QPS_INIT;
+    if (not_yet) reply.answer = HelloAnswer::not_yet;
+  }
+  greeting->reject(bytes_of(reply));
+}
+
+// InfiniBand's own unit: 4.096 µs times a power of two, for each of 1 + retry_count attempts.
+std::uint64_t patience_ns(std::uint8_t timeout, std::uint8_t retry_count, std::uint64_t least_ns) {
+  if (timeout == 0) return 0;
+  constexpr std::uint64_t unit_ns = 4096;
+  const std::uint64_t attempts = retry_count + std::uint64_t{1};
+  return std::max((unit_ns << (timeout & 31U)) * attempts, least_ns);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,78 @@
+// Queue pair numbers that tell where their owner listens: ten bits name a slot, which is a TCP port
+// of the owner's host, and fourteen bits a queue pair of the process that holds the slot. So an
+// address and a number are enough to find a queue pair, with no daemon and no shared state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/connect/greeting.h"
+#include "device/connect/listener.h"
+
+namespace weft::device {
+
+namespace slot {
+
+inline constexpr unsigned count = 1U << 10;
+inline constexpr unsigned index_bits = 14;
+inline constexpr std::uint32_t indexes = 1U << index_bits;
+// Below Linux's ephemeral ports, and the same on every host.
+inline constexpr std::uint16_t first_port = 28672;
+
+// The port behind a queue pair number of 24 bits.
+[[nodiscard]] constexpr std::uint16_t port_of(std::uint32_t number) {
+  return static_cast<std::uint16_t>(first_port + (number >> index_bits));
+}
+
+// No queue pair has index 0, so that number 0 stays free, and so does this one: where a program
+// walks a queue pair of its own through the states, it stands for "the stream of rdma_cm".
+inline constexpr std::uint32_t stream_of_cm = (count - 1) << index_bits;
+// Numbers 1 and 0xFFFFFF mean something else on InfiniBand.
+inline constexpr std::uint32_t first_index = 2;
+inline constexpr std::uint32_t last_index = indexes - 2;
+
+// Binds the port of a slot and listens there, for IPv4 and IPv6. 0 or an errno value: EADDRINUSE
+// where somebody has it.
+int listen_at(unsigned number, sys::Descriptor& socket);
+
+}  // namespace slot
+
+// The slots of this process. A first one is claimed when a number is wanted, more of them when its
+// indexes run out. The system gives a slot back when the process ends, however it ends.
+class Slots {
+ public:
+  using Requested = std::function<void(const std::shared_ptr<Greeting>&)>;
+
+  // `requested`: an MPA request has arrived at one of the slots; called without any lock.
+  Slots(Device& device, Requested requested) : device_(device), requested_(std::move(requested)) {}
+
+  // 0 with errno set: ENOMEM where all slots of this host are taken, or what the system said.
+  [[nodiscard]] std::uint32_t take_number();
+  // An index comes back only after all others of its slot: a late reference to an old queue pair
+  // does not hit a new one.
+  void give_back(std::uint32_t number);
+
+  void abandon_after_fork();
+
+ private:
+  struct Slot {
+    unsigned number = 0;
+    std::shared_ptr<Listener> listener;
+    std::vector<bool> taken;
+    std::uint32_t next = 0;  // where the search for a free index begins
+    std::uint32_t in_use = 0;
+  };
+
+  [[nodiscard]] static std::uint32_t take_index(Slot& slot);
+  [[nodiscard]] Slot* claim();
+
+  Device& device_;
+  Requested requested_;
+  std::mutex mutex_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace weft::device

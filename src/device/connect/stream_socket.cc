@@ -1,0 +1,129 @@
+#include "device/connect/stream_socket.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "wire/mpa.h"
+
+namespace weft::device {
+
+StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+                           bool active)
+    : fd_(std::move(fd)), active_(active) {
+  if (!capture) return;
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+  sys::local_address(fd_.get(), &local);
+  sys::peer_address(fd_.get(), &remote);
+  tap_ = std::make_unique<ConnectionTap>(capture, local, remote, active);
+}
+
+StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+                           const LoopTap::Terms& terms)
+    : fd_(std::move(fd)), active_(true) {
+  if (!capture) return;
+  sockaddr_storage local{};
+  sys::local_address(fd_.get(), &local);
+  loop_tap_ = std::make_unique<LoopTap>(capture, local, terms);
+}
+
+std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
+  constexpr std::size_t most_pieces = 1024;  // IOV_MAX
+  const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  const auto sent = sys::send(fd_.get(), part);
+  if (sent <= 0) return sent;
+  written_ += static_cast<std::uint64_t>(sent);
+  if (tap_) tap_->sent(part, static_cast<std::size_t>(sent));
+  if (loop_tap_) loop_tap_->sent(part, static_cast<std::size_t>(sent));
+  return sent;
+}
+
+std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
+  const auto got = sys::receive(fd_.get(), pieces);
+  if (tap_ && got > 0) tap_->received(pieces, static_cast<std::size_t>(got));
+  if (tap_ && got == 0) tap_->peer_closed();
+  if (tap_ && got == -ECONNRESET) tap_->reset();
+  return got;
+}
+
+void StreamSocket::shutdown_write() {
+  if (write_shut_ || !fd_.valid()) return;
+  write_shut_ = true;
+  sys::shutdown(fd_.get(), SHUT_WR);
+  if (tap_) tap_->closed();
+  if (loop_tap_) loop_tap_->closed();
+}
+
+void StreamSocket::close() {
+  tap_.reset();
+  if (loop_tap_) loop_tap_->closed();
+  loop_tap_.reset();
+  fd_.reset();
+}
+
+void StreamSocket::abort() {
+  if (!fd_.valid()) return;
+  const linger now{.l_onoff = 1, .l_linger = 0};
+  ::syscall(SYS_setsockopt, fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  if (tap_) tap_->reset();
+  if (loop_tap_) loop_tap_->reset();
+  close();
+}
+
+std::uint64_t StreamSocket::acknowledged_bytes() const {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (sys::get_option(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return 0;
+  // Linux counts the SYN of the side that connected as a byte.
+  const std::uint64_t syn = active_ ? 1 : 0;
+  const std::uint64_t acknowledged = info.tcpi_bytes_acked;
+  return std::min(written_, acknowledged > syn ? acknowledged - syn : 0);
+}
+
+std::size_t StreamSocket::mulpdu_bytes(bool markers) const {
+  int segment = 0;
+  socklen_t bytes = sizeof segment;
+  if (sys::get_option(fd_.get(), IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) < 0) segment = 536;
+  return wire::mulpdu_bytes(static_cast<std::size_t>(std::max(segment, 0)), markers);
+}
+
+void tune(int fd, bool same_host) {
+  sys::set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (!same_host) return;
+  // Allowed to everybody; where it is not, TCP works all the same.
+  constexpr char reno[] = "reno";
+  ::syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
+}
+
+// TCP knows two sides that open a connection at the same time (RFC 9293 §3.5); they may be one.
+int connect_to_itself(sys::Descriptor& socket) {
+  sys::Descriptor made(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!made.valid()) return -made.release();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  int failed = -sys::bind(made.get(), generic, sizeof address);
+  if (failed != 0) return failed;
+  sockaddr_storage own{};
+  sys::local_address(made.get(), &own);
+  tune(made.get(), true);
+  failed = -sys::connect(made.get(), reinterpret_cast<const sockaddr*>(&own), sizeof address);
+  if (failed != 0) return failed;
+  sys::set_nonblocking(made.get());
+  socket = std::move(made);
+  return 0;
+}
+
+void apply_tos(int fd, int family, int tos) {
+  if (tos < 0) return;
+  sys::set_option(fd, IPPROTO_IP, IP_TOS, tos);
+  if (family == AF_INET6) sys::set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,62 @@
+// A connected TCP socket that carries MPA, with the capture tap around it.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "device/system.h"
+#include "device/tap/capture_loop.h"
+#include "device/tap/capture_tap.h"
+
+namespace weft::device {
+
+class StreamSocket {
+ public:
+  StreamSocket() = default;
+  // Takes a connected, non-blocking socket. `active`: this end connected.
+  StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture, bool active);
+  // Takes a socket that is connected to itself.
+  StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
+               const LoopTap::Terms& terms);
+  StreamSocket(StreamSocket&&) noexcept = default;
+  StreamSocket& operator=(StreamSocket&&) noexcept = default;
+
+  [[nodiscard]] bool valid() const { return fd_.valid(); }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+  // Bytes moved, 0 where the peer has closed (receive only), or -errno.
+  std::ptrdiff_t send(std::span<const iovec> pieces);
+  std::ptrdiff_t receive(std::span<const iovec> pieces);
+  void shutdown_write();
+  void close();
+  // Forgets the descriptor: somebody else has closed it.
+  void disown() { (void)fd_.release(); }
+  // Sends a reset instead of an orderly end: the peer sees the connection as lost.
+  void abort();
+
+  [[nodiscard]] std::uint64_t written_bytes() const { return written_; }
+  // How many of them the peer's TCP has acknowledged. Also right after a reset.
+  [[nodiscard]] std::uint64_t acknowledged_bytes() const;
+  [[nodiscard]] std::size_t mulpdu_bytes(bool markers) const;
+
+ private:
+  sys::Descriptor fd_;
+  std::unique_ptr<ConnectionTap> tap_;
+  std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
+  std::uint64_t written_ = 0;
+  bool active_ = false;
+  bool write_shut_ = false;
+};
+
+// What every connection of the device wants of its socket: no delay, and on one host a congestion
+// control that does not pace.
+void tune(int fd, bool same_host);
+// A connection whose two ends are one socket: what is sent there comes back. 0 or an errno value.
+int connect_to_itself(sys::Descriptor& socket);
+// Negative: left as the system has it.
+void apply_tos(int fd, int family, int tos);
+
+}  // namespace weft::device

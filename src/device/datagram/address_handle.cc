@@ -1,0 +1,130 @@
+#include "device/datagram/address_handle.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "device/addresses.h"
+#include "device/connect/slots.h"
+#include "device/device.h"
+
+namespace weft::device {
+namespace {
+
+// Where the application names none.
+constexpr std::uint8_t usual_hop_limit = 64;
+constexpr std::uint8_t usual_group_hop_limit = 1;  // RFC 1112 §6.1
+
+ibv_gid mapped(const wire::Ipv4Address& address) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xFF;
+  std::memcpy(gid.raw + 12, address.data(), address.size());
+  return gid;
+}
+
+ibv_gid gid_from(const wire::Ipv6Address& address) {
+  ibv_gid gid{};
+  std::memcpy(gid.raw, address.data(), address.size());
+  return gid;
+}
+
+// What a receive has in front of its message.
+struct Ends {
+  ibv_gid source{};
+  ibv_gid destination{};
+  std::uint8_t traffic_class = 0;
+};
+
+bool read_ends(Bytes grh, Ends& ends) {
+  const Bytes behind = grh.last(wire::Ipv4Header::min_header_bytes);
+  const auto ipv6 = wire::Ipv6Header::parse(grh);
+  const auto ipv4 = wire::Ipv4Header::parse(behind);
+  if (ipv6) {
+    ends = {gid_from(ipv6->source), gid_from(ipv6->destination), ipv6->traffic_class};
+  } else if (ipv4 && wire::ipv4_checksum_ok(behind)) {
+    ends = {mapped(ipv4->source), mapped(ipv4->destination), ipv4->traffic_class};
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// The address that the packet went to, or the first of its kind: it may have gone to a group.
+bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& index) {
+  const auto& addresses = device.addresses();
+  const sockaddr_storage wanted = address_of(destination);
+  auto found = std::find_if(addresses.begin(), addresses.end(), [&](const LocalAddress& local) {
+    return same_host_address(local.address, wanted);
+  });
+  if (found == addresses.end()) {
+    found = std::find_if(addresses.begin(), addresses.end(), [&](const LocalAddress& local) {
+      return local.address.ss_family == wanted.ss_family;
+    });
+  }
+  index = static_cast<std::uint8_t>(found - addresses.begin());
+  return found != addresses.end();
+}
+
+}  // namespace
+
+AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr& attributes) {
+  const Device& device = Context::of(domain.pd.context)->device();
+  if (!device.is_roce()) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  errno = EINVAL;
+  const auto& addresses = device.addresses();
+  const ibv_global_route& grh = attributes.grh;
+  // There are no LIDs: without a GID there is no address.
+  if (attributes.port_num != 1 || !attributes.is_global || grh.sgid_index >= addresses.size()) {
+    return nullptr;
+  }
+  const LocalAddress& local = addresses[grh.sgid_index];
+  const int family = local.address.ss_family;
+  std::unique_ptr<AddressHandle> made(new AddressHandle(domain));
+  made->group_ = is_multicast(grh.dgid);
+  DatagramRoute& route = made->route_;
+  route.source = local.address;
+  route.destination = made->group_ ? multicast_address(grh.dgid, family) : address_of(grh.dgid);
+  if (route.destination.ss_family != family || is_any_address(route.destination)) return nullptr;
+  const std::uint8_t usual = made->group_ ? usual_group_hop_limit : usual_hop_limit;
+  route.hop_limit = grh.hop_limit != 0 ? grh.hop_limit : usual;
+  route.traffic_class = grh.traffic_class;
+  made->interface_index_ = local.interface_index;
+  made->handle_ = {.context = domain.pd.context, .pd = &domain.pd, .handle = 0};
+  return made.release();
+}
+
+AddressHandle::~AddressHandle() {
+  --domain_.users;
+}
+
+DatagramRoute AddressHandle::route_to(std::uint32_t number) const {
+  DatagramRoute route = route_;
+  set_port(route.destination, group_ ? multicast_port : slot::port_of(number));
+  return route;
+}
+
+int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& completion,
+                      const ibv_grh* grh, ibv_ah_attr& attributes) {
+  attributes = {};
+  // A receive that says nothing of its sender's address cannot be answered where there are no LIDs.
+  if (port != 1 || !grh || (completion.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
+  Ends ends;
+  const auto* bytes = reinterpret_cast<const std::byte*>(grh);
+  if (!read_ends(Bytes(bytes, grh_bytes), ends)) return EINVAL;
+  std::uint8_t index = 0;
+  if (!find_gid(context.device(), ends.destination, index)) return EINVAL;
+  attributes.is_global = 1;
+  attributes.port_num = port;
+  attributes.sl = completion.sl;
+  attributes.grh.dgid = ends.source;
+  attributes.grh.sgid_index = index;
+  attributes.grh.hop_limit = 0xFF;
+  attributes.grh.traffic_class = ends.traffic_class;
+  return 0;
+}
+
+}  // namespace weft::device

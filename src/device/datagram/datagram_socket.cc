@@ -1,0 +1,272 @@
+#include "device/datagram/datagram_socket.h"
+
+#include <netinet/in.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "device/addresses.h"
+#include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+namespace {
+
+// What stands beside a datagram: addresses, type of service, time to live.
+constexpr std::size_t ancillary_bytes = 128;
+using Ancillary = std::array<std::byte, ancillary_bytes>;
+
+// An AF_INET6 socket gives and takes the same in other words.
+struct Names {
+  int level;
+  int packet_info;
+  int hop_limit;
+  int traffic_class;
+};
+constexpr Names ipv4_names{IPPROTO_IP, IP_PKTINFO, IP_TTL, IP_TOS};
+constexpr Names ipv6_names{IPPROTO_IPV6, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS};
+
+const Names& names_of(int family) {
+  return family == AF_INET ? ipv4_names : ipv6_names;
+}
+
+// RFC 8085 §3.2: nothing of ours may be fragmented, and the ICRC relies on that. An unconnected
+// socket numbers no packets then.
+int prepare(int fd, const DatagramSocket::Plan& plan) {
+  if (plan.shared) sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  sys::set_option(fd, SOL_SOCKET, SO_RCVBUF, limits::datagram_buffer_bytes);
+  sys::set_option(fd, SOL_SOCKET, SO_SNDBUF, limits::datagram_buffer_bytes);
+  if (plan.address.ss_family == AF_INET) {
+    sys::set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+    sys::set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
+    sys::set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+    sys::set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);  // only what this socket has joined
+    return sys::set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
+  }
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, plan.both_families ? 0 : 1);
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+#ifdef IPV6_MULTICAST_ALL
+  sys::set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+#endif
+  return sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+}
+
+void set_local_address(const cmsghdr& entry, sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    in_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(&entry), sizeof info);
+    reinterpret_cast<sockaddr_in&>(address).sin_addr = info.ipi_addr;
+  } else {
+    in6_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(&entry), sizeof info);
+    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = info.ipi6_addr;
+  }
+}
+
+// The kernel gives IPv4's type of service as one byte, everything else as an int.
+std::uint8_t small_number(const cmsghdr& entry) {
+  if (entry.cmsg_len == CMSG_LEN(1)) return *CMSG_DATA(&entry);
+  int value = 0;
+  std::memcpy(&value, CMSG_DATA(&entry), sizeof value);
+  return static_cast<std::uint8_t>(value);
+}
+
+void read_ancillary(msghdr& message, DatagramRoute& route) {
+  const Names& names = names_of(route.destination.ss_family);
+  for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry; entry = CMSG_NXTHDR(&message, entry)) {
+    if (entry->cmsg_level != names.level) continue;
+    if (entry->cmsg_type == names.packet_info) set_local_address(*entry, route.destination);
+    if (entry->cmsg_type == names.hop_limit) route.hop_limit = small_number(*entry);
+    if (entry->cmsg_type == names.traffic_class) route.traffic_class = small_number(*entry);
+  }
+}
+
+// Appends to the ancillary data of a message that is to go out.
+class AncillaryWriter {
+ public:
+  AncillaryWriter(msghdr& message, Ancillary& room) : message_(message) {
+    message.msg_control = room.data();
+    message.msg_controllen = room.size();
+    next_ = CMSG_FIRSTHDR(&message);
+  }
+  template <typename T>
+  void add(int level, int type, const T& value) {
+    next_->cmsg_level = level;
+    next_->cmsg_type = type;
+    next_->cmsg_len = CMSG_LEN(sizeof value);
+    std::memcpy(CMSG_DATA(next_), &value, sizeof value);
+    used_ += CMSG_SPACE(sizeof value);
+    next_ = CMSG_NXTHDR(&message_, next_);
+  }
+  void finish() { message_.msg_controllen = used_; }
+
+ private:
+  msghdr& message_;
+  cmsghdr* next_;
+  std::size_t used_ = 0;
+};
+
+void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& route,
+                     unsigned interface_index) {
+  const Names& names = names_of(route.destination.ss_family);
+  AncillaryWriter writer(message, room);
+  if (route.destination.ss_family == AF_INET) {
+    in_pktinfo info{};
+    info.ipi_ifindex = static_cast<int>(interface_index);
+    info.ipi_spec_dst = reinterpret_cast<const sockaddr_in&>(route.source).sin_addr;
+    writer.add(names.level, names.packet_info, info);
+  } else {
+    in6_pktinfo info{};
+    info.ipi6_ifindex = interface_index;
+    info.ipi6_addr = reinterpret_cast<const sockaddr_in6&>(route.source).sin6_addr;
+    writer.add(names.level, names.packet_info, info);
+  }
+  writer.add(names.level, names.hop_limit, int{route.hop_limit});
+  writer.add(names.level, names.traffic_class, int{route.traffic_class});
+  writer.finish();
+}
+
+}  // namespace
+
+DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
+                               sys::Descriptor fd)
+    : engine_(engine),
+      address_(address),
+      arrived_(plan.arrived),
+      fd_(std::move(fd)),
+      // One byte more than any packet of ours: what is longer is none.
+      buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
+
+int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<DatagramSocket>& made) {
+  sys::Descriptor fd(
+      sys::socket(plan.address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return -fd.release();
+  if (const int failed = prepare(fd.get(), plan)) return -failed;
+  sockaddr_storage address = plan.address;
+  const int failed =
+      sys::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length_of(address));
+  if (failed != 0) return -failed;
+  sys::local_address(fd.get(), &address);
+  std::shared_ptr<DatagramSocket> opened(new DatagramSocket(engine, plan, address, std::move(fd)));
+  opened->token_ = engine.watch(opened->fd_.get(), EPOLLIN, opened);
+  if (opened->token_ == 0) return ENOMEM;
+  made = std::move(opened);
+  return 0;
+}
+
+bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
+  iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
+  sockaddr_storage destination = route.destination;
+  set_scope(destination, interface_index);
+  msghdr message{};
+  message.msg_name = &destination;
+  message.msg_namelen = length_of(destination);
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) Ancillary room{};
+  const bool bound_to_interface = is_multicast(gid_of(destination));
+  write_ancillary(message, room, route, bound_to_interface ? interface_index : 0);
+  while (true) {
+    const auto sent = sys::send_message(fd_.get(), message);
+    if (sent != -EINTR) return sent != -EAGAIN && sent != -ENOBUFS;
+  }
+}
+
+void DatagramSocket::await_room(std::weak_ptr<QueuePair> waiting) {
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting_.push_back(std::move(waiting));
+  }
+  engine_.change(token_, EPOLLIN | EPOLLOUT);
+}
+
+void DatagramSocket::room_available() {
+  std::vector<std::weak_ptr<QueuePair>> waiting;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    if (waiting_.empty()) return;
+    waiting.swap(waiting_);
+    engine_.change(token_, EPOLLIN);
+  }
+  for (const auto& one : waiting) {
+    if (const auto queue_pair = one.lock()) queue_pair->datagram_room();
+  }
+}
+
+void DatagramSocket::on_ready(std::uint32_t events) {
+  if (events & EPOLLOUT) room_available();
+  const std::lock_guard lock(receiving_);
+  receive_available();
+}
+
+void DatagramSocket::drive_inline() {
+  const Attention attention(*this);
+  // Somebody else is at it: what they bring in will be there at the next poll.
+  const std::unique_lock lock(receiving_, std::try_to_lock);
+  if (lock.owns_lock()) receive_available();
+}
+
+void DatagramSocket::receive_available() {
+  for (int i = 0; i < limits::datagrams_per_turn; ++i) {
+    if (!receive_one()) return;
+  }
+}
+
+// False where there is none.
+bool DatagramSocket::receive_one() {
+  DatagramRoute route;
+  iovec piece{buffer_.data(), buffer_.size()};
+  alignas(cmsghdr) Ancillary room;
+  msghdr message{};
+  message.msg_name = &route.source;
+  message.msg_namelen = sizeof route.source;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  const auto got = sys::receive_message(fd_.get(), message);
+  if (got == -EINTR) return true;
+  if (got < 0) return false;
+  route.destination = address_;
+  read_ancillary(message, route);
+  arrived_(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
+  return true;
+}
+
+int DatagramSocket::join(const sockaddr_storage& group, unsigned interface_index) {
+  return change_membership(IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP, group, interface_index);
+}
+
+void DatagramSocket::leave(const sockaddr_storage& group, unsigned interface_index) {
+  change_membership(IP_DROP_MEMBERSHIP, IPV6_LEAVE_GROUP, group, interface_index);
+}
+
+int DatagramSocket::change_membership(int ipv4_option, int ipv6_option,
+                                      const sockaddr_storage& group, unsigned interface_index) {
+  if (address_.ss_family == AF_INET) {
+    ip_mreqn request{};
+    request.imr_multiaddr = reinterpret_cast<const sockaddr_in&>(group).sin_addr;
+    request.imr_ifindex = static_cast<int>(interface_index);
+    return -sys::set_option(fd_.get(), IPPROTO_IP, ipv4_option, &request, sizeof request);
+  }
+  ipv6_mreq request{};
+  request.ipv6mr_multiaddr = reinterpret_cast<const sockaddr_in6&>(group).sin6_addr;
+  request.ipv6mr_interface = interface_index;
+  return -sys::set_option(fd_.get(), IPPROTO_IPV6, ipv6_option, &request, sizeof request);
+}
+
+void DatagramSocket::close() {
+  engine_.unwatch(token_);
+  const std::lock_guard lock(receiving_);
+  fd_.reset();
+}
+
+// The engine has closed the descriptor already; the number may belong to somebody else by now.
+void DatagramSocket::abandon_after_fork() {
+  (void)fd_.release();
+}
+
+}  // namespace weft::device

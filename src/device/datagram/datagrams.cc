@@ -1,0 +1,226 @@
+#include "device/datagram/datagrams.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "device/connect/slots.h"
+#include "device/device.h"
+#include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+
+static_assert(multicast_port == slot::first_port + slot::count);
+
+Datagrams::Datagrams(Device& device) : device_(device), tap_(device.capture()) {}
+
+Datagrams::Address Datagrams::bytes_of(const ibv_gid& gid) {
+  return std::to_array(gid.raw);
+}
+
+std::vector<int> Datagrams::families() const {
+  std::vector<int> found;
+  for (const LocalAddress& local : device_.addresses()) {
+    const int family = local.address.ss_family;
+    if (std::find(found.begin(), found.end(), family) == found.end()) found.push_back(family);
+  }
+  return found;
+}
+
+// With the lock held.
+int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
+  auto& socket = sockets_[{family, port}];
+  if (socket) return 0;
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  set_port(any, port);
+  const DatagramSocket::Plan plan{
+      .address = any, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
+        arrived(route, packet);
+      }};
+  const int failed = DatagramSocket::open(device_.engine(), plan, socket);
+  if (failed == EADDRINUSE) {
+    std::fprintf(stderr,
+                 "weft: UDP port %d belongs to another program: no datagrams for queue pairs of "
+                 "this slot\n",
+                 port);
+  }
+  return failed;
+}
+
+int Datagrams::add(const std::shared_ptr<QueuePair>& queue_pair) {
+  const std::uint32_t number = queue_pair->verbs()->qp_num;
+  const std::lock_guard lock(mutex_);
+  for (const int family : families()) {
+    if (const int failed = open_socket(family, slot::port_of(number), false)) return failed;
+  }
+  queue_pairs_[number] = queue_pair;
+  return 0;
+}
+
+void Datagrams::remove(const QueuePair& queue_pair) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queue_pairs_, [&](const auto& entry) {
+    return entry.first == const_cast<QueuePair&>(queue_pair).verbs()->qp_num;
+  });
+  for (auto& [address, members] : groups_) {
+    const auto gone = std::erase_if(
+        members, [&](const Member& member) { return member.identity == &queue_pair; });
+    if (gone == 0 || !members.empty()) continue;
+    ibv_gid gid{};
+    std::copy(address.begin(), address.end(), gid.raw);
+    leave(address_of(gid));
+  }
+  std::erase_if(groups_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number, int family) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sockets_.find({family, slot::port_of(number)});
+  return found == sockets_.end() ? nullptr : found->second;
+}
+
+void Datagrams::drive_inline(std::uint32_t number) {
+  std::array<std::shared_ptr<DatagramSocket>, 4> sockets;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::uint16_t port : {slot::port_of(number), multicast_port}) {
+      for (const int family : {AF_INET, AF_INET6}) {
+        const auto found = sockets_.find({family, port});
+        if (found != sockets_.end()) sockets[count++] = found->second;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) sockets[i]->drive_inline();
+}
+
+// --- Inbound -------------------------------------------------------------------------------------
+
+std::vector<std::shared_ptr<QueuePair>> Datagrams::receivers(const DatagramRoute& route,
+                                                             std::uint32_t number) {
+  std::vector<std::shared_ptr<QueuePair>> found;
+  const ibv_gid destination = gid_of(route.destination);
+  const std::lock_guard lock(mutex_);
+  if (!is_multicast(destination)) {
+    // Not by way of the groups' port, nor of another slot's.
+    const bool here = port_of(route.destination) == slot::port_of(number);
+    const auto entry = here ? queue_pairs_.find(number) : queue_pairs_.end();
+    if (entry != queue_pairs_.end()) found.push_back(entry->second.lock());
+  } else if (number == multicast_queue_pair) {
+    const auto group = groups_.find(bytes_of(destination));
+    if (group == groups_.end()) return found;
+    for (const Member& member : group->second) found.push_back(member.queue_pair.lock());
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+  }
+  std::erase(found, nullptr);
+  return found;
+}
+
+void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
+  const auto view = wire::IbPacketView::check(packet);
+  const bool ours = view && view->layout().known && view->layout().deth &&
+                    view->bth().opcode.transport == wire::IbTransport::ud &&
+                    view->payload().size() <= limits::max_datagram_bytes;
+  if (!ours) {
+    ++counters_.malformed;
+    return;
+  }
+  capture(route, packet, wire::PcapngDirection::inbound);
+  if (!icrc_is_right(route, *view)) ++counters_.wrong_icrc;
+  Datagram datagram{.headers = view->headers(), .message = view->payload(), .grh = {}};
+  DatagramHeaders(route, packet.size()).emit_grh(datagram.grh);
+  const auto to = receivers(route, view->bth().destination_qp);
+  if (to.empty()) ++counters_.nobody;
+  for (const auto& queue_pair : to) queue_pair->take_datagram(datagram);
+}
+
+void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction) {
+  if (!tap_.wanted()) return;
+  const auto view = wire::IbPacketView::check(packet);
+  if (!view) return;
+  tap_.write(route, packet.first(packet.size() - wire::IbPacketView::icrc_bytes),
+             icrc_at_roce_port(route, *view), direction);
+}
+
+// --- Groups --------------------------------------------------------------------------------------
+
+int Datagrams::attach(const std::shared_ptr<QueuePair>& queue_pair, const ibv_gid& group) {
+  if (!is_multicast(group)) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  const Address name = bytes_of(group);
+  const Member member{queue_pair, queue_pair.get(), name};
+  for (const int family : families()) {
+    const sockaddr_storage address = multicast_address(group, family);
+    const auto [entry, fresh] = groups_.try_emplace(bytes_of(gid_of(address)));
+    auto& members = entry->second;
+    const bool known = std::any_of(members.begin(), members.end(), [&](const Member& other) {
+      return other.identity == member.identity && other.group == name;
+    });
+    if (known) continue;  // as the kernel has it: nothing more happens
+    int failed = members.size() >= limits::max_multicast_members ? ENOMEM : 0;
+    if (failed == 0 && fresh) failed = join(address);
+    if (failed != 0) {
+      if (fresh) groups_.erase(entry);
+      return failed;
+    }
+    members.push_back(member);
+  }
+  return 0;
+}
+
+int Datagrams::detach(const QueuePair& queue_pair, const ibv_gid& group) {
+  if (!is_multicast(group)) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  bool found = false;
+  for (const int family : families()) {
+    const sockaddr_storage address = multicast_address(group, family);
+    const auto entry = groups_.find(bytes_of(gid_of(address)));
+    if (entry == groups_.end()) continue;
+    const auto gone = std::erase_if(entry->second, [&](const Member& member) {
+      return member.identity == &queue_pair && member.group == bytes_of(group);
+    });
+    found |= gone != 0;
+    if (!entry->second.empty()) continue;
+    groups_.erase(entry);
+    leave(address);
+  }
+  return found ? 0 : EINVAL;
+}
+
+// With the lock held: on every interface that a GID belongs to.
+int Datagrams::join(const sockaddr_storage& group) {
+  const int family = group.ss_family;
+  if (groups_.size() > limits::max_multicast_groups) return ENOMEM;
+  if (const int failed = open_socket(family, multicast_port, true)) return failed;
+  DatagramSocket& socket = *sockets_[{family, multicast_port}];
+  for (const LocalAddress& local : device_.addresses()) {
+    if (local.address.ss_family != family) continue;
+    const int failed = socket.join(group, local.interface_index);
+    if (failed == EADDRINUSE) continue;  // an interface with several addresses
+    if (failed == 0) continue;
+    leave(group);
+    return failed == ENOBUFS ? ENOMEM : failed;
+  }
+  return 0;
+}
+
+void Datagrams::leave(const sockaddr_storage& group) {
+  const auto entry = sockets_.find({group.ss_family, multicast_port});
+  if (entry == sockets_.end() || !entry->second) return;
+  for (const LocalAddress& local : device_.addresses()) {
+    if (local.address.ss_family != group.ss_family) continue;
+    entry->second->leave(group, local.interface_index);
+  }
+}
+
+// Other threads' locks may be held for good here.
+void Datagrams::abandon_after_fork() {
+  for (const auto& [port, socket] : sockets_) {
+    if (socket) socket->abandon_after_fork();
+  }
+}
+
+}  // namespace weft::device

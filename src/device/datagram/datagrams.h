@@ -1,0 +1,93 @@
+// Unreliable datagrams of a process: its sockets, the queue pairs behind them, and the groups that
+// those have joined.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "device/datagram/datagram_socket.h"
+#include "device/tap/capture_datagram.h"
+
+namespace weft::device {
+
+class Device;
+class QueuePair;
+
+// What became of datagrams that reached nobody, and nobody is told.
+struct DatagramCounters {
+  std::atomic<std::uint64_t> malformed{0};        // no packet of this kind
+  std::atomic<std::uint64_t> nobody{0};           // no such queue pair, or not ready to receive
+  std::atomic<std::uint64_t> wrong_queue_key{0};  // the port's qkey_viol_cntr
+  std::atomic<std::uint64_t> no_receive{0};
+  // Of those that were taken all the same: a router that translates addresses changes what the ICRC
+  // covers, and UDP has a checksum of its own.
+  std::atomic<std::uint64_t> wrong_icrc{0};
+};
+
+// A message out of its packet, for a queue pair. The bytes are good until the call returns.
+struct Datagram {
+  const wire::IbHeaders& headers;
+  Bytes message;
+  std::array<std::byte, grh_bytes> grh;
+};
+
+class Datagrams {
+ public:
+  explicit Datagrams(Device& device);
+
+  // From now on the queue pair hears of its datagrams. 0 or an errno value: EADDRINUSE where
+  // somebody else has the slot's UDP port.
+  [[nodiscard]] int add(const std::shared_ptr<QueuePair>& queue_pair);
+  // Leaves its groups as well.
+  void remove(const QueuePair& queue_pair);
+
+  // The socket from which a queue pair sends; null where the host has no such addresses.
+  [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number, int family);
+  // Reads what is there for the queue pair, and for others.
+  void drive_inline(std::uint32_t number);
+
+  // 0 or an errno value: EINVAL for no group, or for one that the queue pair is not in; ENOMEM.
+  int attach(const std::shared_ptr<QueuePair>& queue_pair, const ibv_gid& group);
+  int detach(const QueuePair& queue_pair, const ibv_gid& group);
+
+  [[nodiscard]] DatagramCounters& counters() { return counters_; }
+  void capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction);
+  void abandon_after_fork();
+
+ private:
+  using Port = std::pair<int, std::uint16_t>;  // a family and a number
+  using Address = std::array<std::uint8_t, 16>;
+  struct Member {
+    std::weak_ptr<QueuePair> queue_pair;
+    const QueuePair* identity;
+    Address group;
+  };
+
+  [[nodiscard]] static Address bytes_of(const ibv_gid& gid);
+  int open_socket(int family, std::uint16_t port, bool shared);
+  [[nodiscard]] std::vector<int> families() const;
+  void arrived(const DatagramRoute& route, Bytes packet);
+  [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> receivers(const DatagramRoute& route,
+                                                                  std::uint32_t number);
+  int join(const sockaddr_storage& group);
+  void leave(const sockaddr_storage& group);
+
+  Device& device_;
+  DatagramCounters counters_;
+  DatagramTap tap_;
+  std::mutex mutex_;
+  std::map<Port, std::shared_ptr<DatagramSocket>> sockets_;
+  std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> queue_pairs_;
+  std::map<Address, std::vector<Member>> groups_;  // by the address that packets go to
+};
+
+}  // namespace weft::device

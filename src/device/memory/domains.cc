@@ -1,0 +1,51 @@
+#include "device/memory/domains.h"
+
+#include <cerrno>
+#include <memory>
+
+namespace weft::device {
+
+ibv_td* allocate_thread_domain(ibv_context* context, ibv_td_init_attr* attributes) {
+  if (attributes->comp_mask != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto made = std::make_unique<ThreadDomain>();
+  made->td.context = context;
+  ++Context::of(context)->objects;
+  return &made.release()->td;
+}
+
+int free_thread_domain(ibv_td* td) {
+  ThreadDomain* domain = ThreadDomain::of(td);
+  if (domain->users > 0) return EBUSY;
+  --Context::of(td->context)->objects;
+  delete domain;
+  return 0;
+}
+
+ibv_pd* allocate_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
+  constexpr std::uint32_t allocators = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+  constexpr std::uint32_t known = allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  const bool wrong = !attributes->pd || attributes->pd->context != context ||
+                     (attributes->td && attributes->td->context != context) ||
+                     (attributes->comp_mask & ~known) != 0;
+  if (wrong) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto made = std::make_unique<ProtectionDomain>();
+  ProtectionDomain* parent = ProtectionDomain::of(attributes->pd);
+  made->pd.context = context;
+  made->number = parent->number;
+  made->pd.handle = made->number;
+  made->holders = {&parent->users,
+                   attributes->td ? &ThreadDomain::of(attributes->td)->users : nullptr};
+  for (std::atomic<int>* users : made->holders) {
+    if (users) ++*users;
+  }
+  ++Context::of(context)->objects;
+  return &made.release()->pd;
+}
+
+}  // namespace weft::device

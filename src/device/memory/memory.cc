@@ -1,0 +1,231 @@
+#include "device/memory/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "device/limits.h"
+#include "device/memory/memory_window.h"
+#include "device/memory/on_demand.h"
+#include "device/memory/special_memory.h"
+
+namespace weft::device {
+
+// Open addressing with linear probing. A removed entry becomes a gravestone, so that a reader who
+// is walking past it loses nothing.
+struct MemoryTable::Table {
+  explicit Table(std::size_t entries) : slots(entries) {}
+  std::vector<std::atomic<Region*>> slots;
+
+  [[nodiscard]] std::size_t start(std::uint32_t stag) const {
+    return (stag >> 8) & (slots.size() - 1);  // the upper 24 bits are random already
+  }
+};
+
+namespace {
+
+constexpr std::size_t first_table_entries = 256;
+// From here on no region has its STag: one in 256 of them all.
+constexpr std::uint32_t control_stags = 0xFF000000;
+
+Region* gravestone() {
+  return reinterpret_cast<Region*>(std::uintptr_t{1});
+}
+
+bool is_region(const Region* entry) {
+  return reinterpret_cast<std::uintptr_t>(entry) > 1;
+}
+
+}  // namespace
+
+MemoryTable::MemoryTable() : random_(std::random_device{}()) {
+  tables_.push_back(std::make_unique<Table>(first_table_entries));
+  table_ = tables_.back().get();
+}
+
+MemoryTable::~MemoryTable() = default;
+
+bool MemoryTable::add(Region& region) {
+  const std::lock_guard lock(mutex_);
+  if (size_ >= limits::max_memory_regions) return false;
+  std::uint32_t stag = 0;
+  // The lowest eight bits are the consumer's key (ibv_inc_rkey), so uniqueness is by the others.
+  do {
+    stag = static_cast<std::uint32_t>(random_()) & 0xFFFFFF00;
+  } while (stag == 0 || stag >= control_stags || find(stag) != nullptr);
+  stag |= static_cast<std::uint32_t>(random_() & 0xFF);
+  region.mr.lkey = stag;
+  region.mr.rkey = stag;
+  region.stag = stag;
+  if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
+  insert(*table_, &region);
+  ++size_;
+  ++used_;
+  return true;
+}
+
+void MemoryTable::restore(Region& region) {
+  const std::lock_guard lock(mutex_);
+  if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
+  insert(*table_, &region);
+  ++size_;
+  ++used_;
+}
+
+std::uint32_t MemoryTable::random_control_stag() {
+  const std::lock_guard lock(mutex_);
+  return control_stags | static_cast<std::uint32_t>(random_() & ~control_stags);
+}
+
+void MemoryTable::insert(Table& table, Region* region) {
+  const std::size_t mask = table.slots.size() - 1;
+  std::size_t at = table.start(region->stag);
+  while (is_region(table.slots[at].load(std::memory_order_relaxed)) ||
+         table.slots[at].load(std::memory_order_relaxed) == gravestone()) {
+    at = (at + 1) & mask;
+  }
+  table.slots[at].store(region, std::memory_order_release);
+}
+
+void MemoryTable::grow() {
+  const Table& old = *table_.load();
+  std::size_t entries = first_table_entries;
+  while (entries < (size_ + 1) * 4) entries *= 2;
+  auto larger = std::make_unique<Table>(entries);
+  used_ = 0;
+  for (const auto& slot : old.slots) {
+    Region* region = slot.load(std::memory_order_relaxed);
+    if (!is_region(region)) continue;
+    insert(*larger, region);
+    ++used_;
+  }
+  table_.store(larger.get(), std::memory_order_release);
+  tables_.push_back(std::move(larger));  // the old one stays for readers: see reclaim()
+}
+
+std::uint64_t MemoryTable::remove(Region& region) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t growths = reclaimed_ + tables_.size() - 1;
+  Table& table = *table_.load();
+  const std::size_t mask = table.slots.size() - 1;
+  for (std::size_t at = table.start(region.stag);; at = (at + 1) & mask) {
+    const Region* entry = table.slots[at].load(std::memory_order_relaxed);
+    if (entry == nullptr) return growths;
+    if (entry != &region) continue;
+    table.slots[at].store(gravestone(), std::memory_order_release);
+    --size_;
+    return growths;
+  }
+}
+
+void MemoryTable::reclaim(std::uint64_t growths) {
+  const std::lock_guard lock(mutex_);
+  for (; reclaimed_ < growths; ++reclaimed_) tables_.erase(tables_.begin());
+}
+
+// Compares the index only: the consumer's eight bits are compared by the caller's rules.
+const Region* MemoryTable::find(std::uint32_t stag) const {
+  const Table& table = *table_.load(std::memory_order_acquire);
+  const std::size_t mask = table.slots.size() - 1;
+  for (std::size_t at = table.start(stag);; at = (at + 1) & mask) {
+    const Region* entry = table.slots[at].load(std::memory_order_acquire);
+    if (entry == nullptr) return nullptr;
+    if (is_region(entry) && (entry->stag.load(std::memory_order_relaxed) ^ stag) < 0x100)
+      return entry;
+  }
+}
+
+Region* MemoryTable::find(std::uint32_t stag) {
+  return const_cast<Region*>(static_cast<const MemoryTable*>(this)->find(stag));
+}
+
+namespace {
+
+std::uint32_t access_bit(iwarp::RemoteRight right) {
+  switch (right) {
+    case iwarp::RemoteRight::write:
+      return IBV_ACCESS_REMOTE_WRITE;
+    case iwarp::RemoteRight::read:
+      return IBV_ACCESS_REMOTE_READ;
+    case iwarp::RemoteRight::atomic:
+      return IBV_ACCESS_REMOTE_ATOMIC;
+  }
+  return 0;
+}
+
+}  // namespace
+
+iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
+                           const RemoteAccess& access) {
+  using iwarp::Fault;
+  if (!region) return {.fault = Fault::invalid_stag};
+  // Only a window's values change while it is known.
+  const auto lock = region->window ? region->window->lock() : std::unique_lock<std::mutex>();
+  if (region->stag.load(std::memory_order_relaxed) != access.stag ||
+      !region->remote_valid.load(std::memory_order_acquire)) {
+    return {.fault = Fault::invalid_stag};
+  }
+  if (region->domain != accessor.domain ||
+      (region->window && !region->window->serves(accessor.queue_pair))) {
+    return {.fault = Fault::foreign_domain};
+  }
+  const std::uint32_t needed = access_bit(access.right);
+  if ((region->access & needed) == 0 || (accessor.access & needed) == 0) {
+    return {.fault = Fault::access};
+  }
+  const std::uint64_t offset = access.offset;
+  if (offset + access.length_bytes < offset) return {.fault = Fault::wrap};
+  if (offset < region->iova || offset - region->iova > region->length_bytes ||
+      access.length_bytes > region->length_bytes - (offset - region->iova)) {
+    return {.fault = Fault::bounds};
+  }
+  std::byte* at = region->base + (offset - region->iova);
+  const bool writes = access.right != iwarp::RemoteRight::read;
+  if (region->on_demand() && !bring_in(at, access.length_bytes, writes)) {
+    return {.fault = Fault::bounds};
+  }
+  return {.at = at};
+}
+
+iwarp::Memory check_local(const Region* region, std::uint32_t domain,
+                          const iwarp::LocalSlice& slice, bool for_writing) {
+  using iwarp::Fault;
+  if (!region || region->window || region->mr.lkey != slice.lkey)
+    return {.fault = Fault::invalid_stag};
+  if (region->domain != domain) return {.fault = Fault::foreign_domain};
+  if (region->null) return {.at = for_writing ? region->null->sink() : region->null->zeros()};
+  if (for_writing && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    return {.fault = Fault::access};
+  }
+  const std::uint64_t offset = slice.address - region->iova;
+  if (slice.address < region->iova || offset > region->length_bytes ||
+      slice.length_bytes > region->length_bytes - offset) {
+    return {.fault = Fault::bounds};
+  }
+  std::byte* at = region->base + offset;
+  if (region->on_demand() && !bring_in(at, slice.length_bytes, for_writing)) {
+    return {.fault = Fault::bounds};
+  }
+  return {.at = at};
+}
+
+int check_mapped(const void* address, std::size_t length_bytes) {
+  if (length_bytes == 0) return 0;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto from = reinterpret_cast<std::uintptr_t>(address);
+  if (from + length_bytes < from) return EFAULT;
+  std::uintptr_t at = from & ~(page - 1);
+  const std::uintptr_t end = (from + length_bytes + page - 1) & ~(page - 1);
+  std::array<unsigned char, 4096> resident;  // one byte per page; only success counts
+  while (at < end) {
+    const std::size_t step = std::min<std::size_t>(end - at, resident.size() * page);
+    if (mincore(reinterpret_cast<void*>(at), step, resident.data()) != 0) return EFAULT;
+    at += step;
+  }
+  return 0;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,77 @@
+#include "device/memory/memory_window.h"
+
+namespace weft::device {
+namespace {
+
+constexpr unsigned remote_rights =
+    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned rights_to_change = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+}  // namespace
+
+MemoryWindow::MemoryWindow(ibv_pd* pd, std::uint32_t domain, ibv_mw_type type) {
+  mw_.context = pd->context;
+  mw_.pd = pd;
+  mw_.type = type;
+  region_.domain = domain;
+  region_.remote_valid = false;
+  region_.window = this;
+}
+
+bool MemoryWindow::acceptable(const Region* source, const Binding& binding) const {
+  if ((binding.rkey ^ region_.stag) > 0xFF) return false;  // another window's
+  if (binding.length_bytes == 0) return mw_.type == IBV_MW_TYPE_1;
+  if (mw_.type != IBV_MW_TYPE_1 && region_.remote_valid) return false;  // invalidate it first
+  if (!source || source->window || source->mr.lkey != binding.lkey) return false;
+  if (source->domain != region_.domain || (source->access & IBV_ACCESS_MW_BIND) == 0) return false;
+  if ((binding.access & rights_to_change) != 0 && (source->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    return false;
+  }
+  const std::uint64_t offset = binding.address - source->iova;
+  return binding.address >= source->iova && offset <= source->length_bytes &&
+         binding.length_bytes <= source->length_bytes - offset;
+}
+
+iwarp::Status MemoryWindow::bind(MemoryTable& table, std::uint32_t queue_pair,
+                                 const Binding& binding) {
+  const std::lock_guard lock(mutex_);
+  Region* source = table.find(binding.lkey);
+  if (!acceptable(source, binding)) return iwarp::Status::window_bind;
+  release();
+  region_.stag = binding.rkey;
+  if (binding.length_bytes == 0) return iwarp::Status::success;
+  ++source->windows;
+  source_ = source;
+  if (source->leaving) {  // after the count, as deregistration looks at them the other way round
+    release();
+    return iwarp::Status::window_bind;
+  }
+  queue_pair_ = queue_pair;
+  region_.access = binding.access & remote_rights;
+  region_.iova = (binding.access & IBV_ACCESS_ZERO_BASED) ? 0 : binding.address;
+  region_.base = source->base + (binding.address - source->iova);
+  region_.length_bytes = binding.length_bytes;
+  region_.remote_valid = true;
+  return iwarp::Status::success;
+}
+
+bool MemoryWindow::invalidate(std::uint32_t rkey, const Accessor& accessor) {
+  const std::lock_guard lock(mutex_);
+  const bool allowed = mw_.type != IBV_MW_TYPE_1 && region_.stag == rkey && region_.remote_valid &&
+                       region_.domain == accessor.domain && serves(accessor.queue_pair);
+  if (allowed) release();
+  return allowed;
+}
+
+void MemoryWindow::unbind() {
+  const std::lock_guard lock(mutex_);
+  release();
+}
+
+void MemoryWindow::release() {
+  region_.remote_valid = false;
+  if (source_) --source_->windows;
+  source_ = nullptr;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,100 @@
+#include "device/queue_pair/queue_pair_state.h"
+
+#include <array>
+#include <cerrno>
+#include <span>
+
+namespace weft::device {
+namespace {
+
+struct Transition {
+  ibv_qp_state from;
+  ibv_qp_state to;
+  int required;
+  int optional;
+};
+
+// As the InfiniBand specification and the man page have them.
+constexpr std::array reliable{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+               0},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
+               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR,
+               IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+               IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS,
+               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                   IBV_QP_MAX_QP_RD_ATOMIC,
+               IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+                   IBV_QP_PATH_MIG_STATE},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+                   IBV_QP_MIN_RNR_TIMER},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+                   IBV_QP_PATH_MIG_STATE},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, 0,
+               IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                   IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
+                   IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
+                   IBV_QP_PATH_MIG_STATE},
+};
+
+constexpr std::array unreliable{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+               0},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
+               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR,
+               IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+               IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+               IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, 0,
+               IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
+                   IBV_QP_PATH_MIG_STATE},
+};
+
+constexpr std::array datagram{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    Transition{IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+};
+
+std::span<const Transition> transitions_of(ibv_qp_type type) {
+  if (type == IBV_QPT_UD) return datagram;
+  if (type == IBV_QPT_UC) return unreliable;
+  return reliable;
+}
+
+}  // namespace
+
+int check_transition(ibv_qp_type type, ibv_qp_state current, ibv_qp_state next, int mask,
+                     bool complete) {
+  const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
+  // Every state may be left for these two, and nothing else may be said with it.
+  if (next == IBV_QPS_RESET || next == IBV_QPS_ERR) return given == 0 ? 0 : EINVAL;
+  for (const auto& transition : transitions_of(type)) {
+    if (transition.from != current || transition.to != next) continue;
+    if ((given & ~(transition.required | transition.optional)) != 0) return EINVAL;
+    if (complete && (given & transition.required) != transition.required) return EINVAL;
+    return 0;
+  }
+  return EINVAL;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,65 @@
+#include "device/queue_pair/receive_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace weft::device {
+
+ReceiveRing::ReceiveRing(std::uint32_t requests, std::uint32_t slices)
+    : slots_(requests),
+      slices_per_request_(slices),
+      entries_(requests),
+      slices_(std::size_t{requests} * slices) {}
+
+int ReceiveRing::post(const ibv_recv_wr& request) {
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > slices_per_request_) {
+    return EINVAL;
+  }
+  if (slots_.full()) return ENOMEM;
+  slots_.take();
+  const auto at = static_cast<std::size_t>(tail_ % entries_.size());
+  entries_[at] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge)};
+  for (int i = 0; i < request.num_sge; ++i) {
+    const ibv_sge& sge = request.sg_list[i];
+    slices_[at * slices_per_request_ + static_cast<std::size_t>(i)] = {sge.addr, sge.length,
+                                                                       sge.lkey};
+  }
+  ++tail_;
+  return 0;
+}
+
+bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
+  if (head_ == tail_) return false;
+  const auto at = static_cast<std::size_t>(head_ % entries_.size());
+  const auto first = slices_.begin() + static_cast<std::ptrdiff_t>(at * slices_per_request_);
+  request.wr_id = entries_[at].wr_id;
+  request.slices.assign(first, first + entries_[at].slice_count);
+  ++head_;
+  return true;
+}
+
+void ReceiveRing::clear() {
+  head_ = tail_;
+  slots_.clear();
+}
+
+int ReceiveRing::resize(std::uint32_t requests) {
+  if (requests < slots_.taken()) return EINVAL;
+  ReceiveRing other(requests, slices_per_request_);
+  for (std::uint64_t i = head_; i != tail_; ++i) {
+    const auto from = static_cast<std::size_t>(i % entries_.size());
+    const auto to = static_cast<std::size_t>(other.tail_++ % requests);
+    other.entries_[to] = entries_[from];
+    std::copy_n(slices_.begin() + static_cast<std::ptrdiff_t>(from * slices_per_request_),
+                slices_per_request_,
+                other.slices_.begin() + static_cast<std::ptrdiff_t>(to * slices_per_request_));
+  }
+  slots_.resize(requests);
+  entries_ = std::move(other.entries_);
+  slices_ = std::move(other.slices_);
+  head_ = other.head_;
+  tail_ = other.tail_;
+  return 0;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,45 @@
+// Posted receives: a queue pair's own ring, or a shared one.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "device/queue_pair/queue_slots.h"
+#include "iwarp/host.h"
+
+namespace weft::device {
+
+// A ring of receives. Not thread safe: its owner's lock covers it.
+class ReceiveRing {
+ public:
+  ReceiveRing(std::uint32_t requests, std::uint32_t slices);
+
+  // 0, ENOMEM where the ring is full, EINVAL for too many slices.
+  int post(const ibv_recv_wr& request);
+  // Its place is given back with its completion.
+  bool take(iwarp::ReceiveRequest& request);
+  void clear();
+
+  [[nodiscard]] QueueSlots& slots() { return slots_; }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  [[nodiscard]] std::uint32_t capacity() const { return slots_.capacity(); }
+  // 0, or EINVAL where what is posted and not yet done with would not fit.
+  int resize(std::uint32_t requests);
+
+ private:
+  struct Entry {
+    std::uint64_t wr_id = 0;
+    std::uint32_t slice_count = 0;
+  };
+
+  QueueSlots slots_;
+  std::uint32_t slices_per_request_;
+  std::vector<Entry> entries_;
+  std::vector<iwarp::LocalSlice> slices_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+};
+
+}  // namespace weft::device

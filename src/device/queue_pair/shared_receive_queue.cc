@@ -1,0 +1,96 @@
+#include "device/queue_pair/shared_receive_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "device/context.h"
+#include "device/limits.h"
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+
+SharedReceiveQueue::SharedReceiveQueue(Context& context, ibv_pd* domain,
+                                       const ibv_srq_init_attr& attributes)
+    : context_(context),
+      ring_(attributes.attr.max_wr, attributes.attr.max_sge),
+      max_slices_(attributes.attr.max_sge) {
+  srq_.context = context.verbs();
+  srq_.srq_context = attributes.srq_context;
+  srq_.pd = domain;
+  pthread_mutex_init(&srq_.mutex, nullptr);
+  pthread_cond_init(&srq_.cond, nullptr);
+}
+
+SharedReceiveQueue::~SharedReceiveQueue() {
+  pthread_cond_destroy(&srq_.cond);
+  pthread_mutex_destroy(&srq_.mutex);
+}
+
+int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
+  int failed = 0;
+  std::vector<std::weak_ptr<QueuePair>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (; request && failed == 0; request = request->next) {
+      failed = ring_.post(*request);
+      if (failed != 0) *bad = request;
+    }
+    waiting.swap(waiting_);
+  }
+  // Who gets nothing this time asks again. Their locks come before ours.
+  for (const auto& one : waiting) {
+    if (const auto queue_pair = one.lock()) queue_pair->shared_receives_posted();
+  }
+  return failed;
+}
+
+void SharedReceiveQueue::wait(QueuePair& waiting) {
+  const auto added = waiting.weak_from_this();
+  const auto same = [&added](const auto& one) {
+    return !one.owner_before(added) && !added.owner_before(one);
+  };
+  if (std::none_of(waiting_.begin(), waiting_.end(), same)) waiting_.push_back(added);
+}
+
+bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request, QueuePair* waiting) {
+  bool below = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ring_.take(request)) {
+      if (waiting) wait(*waiting);
+      return false;
+    }
+    below = limit_ > 0 && ring_.size() < limit_;
+    if (below) limit_ = 0;  // fires once: ibv_modify_srq(3)
+  }
+  if (below) {
+    ibv_async_event event{};
+    event.element.srq = &srq_;
+    event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+    context_.raise(event);
+  }
+  return true;
+}
+
+int SharedReceiveQueue::modify(const ibv_srq_attr& attributes, int mask) {
+  const std::lock_guard lock(mutex_);
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  if (mask & IBV_SRQ_MAX_WR) {
+    if (attributes.max_wr == 0 || attributes.max_wr > limits::max_work_requests) return EINVAL;
+    if (const int failed = ring_.resize(attributes.max_wr)) return failed;
+  }
+  if (mask & IBV_SRQ_LIMIT) {
+    if (attributes.srq_limit > ring_.capacity()) return EINVAL;
+    limit_ = attributes.srq_limit;
+  }
+  return 0;
+}
+
+void SharedReceiveQueue::query(ibv_srq_attr& attributes) {
+  const std::lock_guard lock(mutex_);
+  attributes.max_wr = ring_.capacity();
+  attributes.max_sge = max_slices_;
+  attributes.srq_limit = limit_;
+}
+
+}  // namespace weft::device

@@ -1,0 +1,57 @@
+// Shared receive queues: ibv_create_srq(3), ibv_modify_srq(3), ibv_post_srq_recv(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/queue_pair/receive_queue.h"
+
+namespace weft::device {
+
+class Context;
+class QueuePair;
+
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue(Context& context, ibv_pd* domain, const ibv_srq_init_attr& attributes);
+  ~SharedReceiveQueue();
+  SharedReceiveQueue(const SharedReceiveQueue&) = delete;
+  SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
+
+  [[nodiscard]] ibv_srq* verbs() { return &srq_; }
+  [[nodiscard]] static SharedReceiveQueue* of(ibv_srq* srq) {
+    return reinterpret_cast<SharedReceiveQueue*>(srq);
+  }
+
+  int post(ibv_recv_wr* request, ibv_recv_wr** bad);
+  // Takes one for a queue pair; raises IBV_EVENT_SRQ_LIMIT_REACHED when the level falls below.
+  // Where there is none and `waiting` is not null, that one is told of the next that is posted.
+  bool take(iwarp::ReceiveRequest& request, QueuePair* waiting = nullptr);
+  int modify(const ibv_srq_attr& attributes, int mask);
+  void query(ibv_srq_attr& attributes);
+
+  // Of the receives that were taken and whose completions were not polled, and of the posted ones.
+  [[nodiscard]] QueueSlots& slots() { return ring_.slots(); }
+  [[nodiscard]] bool in_use() const { return users_ > 0; }
+  void add_user() { ++users_; }
+  void remove_user() { --users_; }
+
+ private:
+  void wait(QueuePair& waiting);
+
+  ibv_srq srq_{};  // first: see of()
+  Context& context_;
+  std::atomic<int> users_{0};  // queue pairs
+  std::mutex mutex_;
+  ReceiveRing ring_;
+  std::uint32_t max_slices_;
+  std::uint32_t limit_ = 0;  // 0: not armed
+  std::vector<std::weak_ptr<QueuePair>> waiting_;
+};
+
+}  // namespace weft::device

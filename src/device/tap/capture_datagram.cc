@@ -1,0 +1,92 @@
+#include "device/tap/capture_datagram.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+
+#include "device/addresses.h"
+#include "device/tap/capture_frame.h"
+#include "device/tap/capture_writer.h"
+#include "wire/ethernet.h"
+
+namespace weft::device {
+namespace {
+
+constexpr std::size_t udp_checksum_at = 6;
+constexpr std::size_t max_head_bytes =
+    wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes +
+    wire::Ipv6Header::header_bytes + wire::UdpHeader::header_bytes;
+
+std::uint64_t realtime_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// RFC 1112 §6.4, RFC 2464 §7 for groups.
+wire::MacAddress mac_of(const sockaddr_storage& address) {
+  const CaptureEndpoint endpoint = CaptureEndpoint::of(address);
+  const auto& bytes = endpoint.address;
+  if (!is_multicast(gid_of(address))) return endpoint.mac();
+  if (endpoint.is_ipv4()) {
+    return {std::byte{0x01}, std::byte{0}, std::byte{0x5E}, bytes[13] & std::byte{0x7F},
+            bytes[14],       bytes[15]};
+  }
+  return {std::byte{0x33}, std::byte{0x33}, bytes[12], bytes[13], bytes[14], bytes[15]};
+}
+
+void store_checksum(const DatagramRoute& route, MutableBytes udp, Bytes packet, Bytes icrc) {
+  const CaptureEndpoint from = CaptureEndpoint::of(route.source);
+  const CaptureEndpoint to = CaptureEndpoint::of(route.destination);
+  const std::size_t bytes = udp.size() + packet.size() + icrc.size();
+  auto checksum = from.is_ipv4()
+                      ? wire::pseudo_header(from.ipv4(), to.ipv4(), wire::IpProtocol::udp, bytes)
+                      : wire::pseudo_header(from.address, to.address, wire::IpProtocol::udp, bytes);
+  for (const Bytes part : {Bytes(udp), packet, icrc}) checksum.update(part);
+  const std::uint16_t value = checksum.value();
+  store_be(&udp[udp_checksum_at], value == 0 ? std::uint16_t{0xFFFF} : value);  // RFC 768
+}
+
+}  // namespace
+
+void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t icrc,
+                        wire::PcapngDirection direction) {
+  CaptureWriter& writer = file_->writer();
+  if (!writer.writable()) return writer.count_lost(1);
+  DatagramRoute shown = route;
+  set_port(shown.destination, wire::roce_v2_port);
+  std::array<std::byte, wire::IbPacketView::icrc_bytes> icrc_bytes;
+  store_le(icrc_bytes.data(), icrc);
+  const DatagramHeaders network(shown, packet.size() + icrc_bytes.size());
+
+  std::array<std::byte, max_head_bytes> room;
+  const std::size_t link_at = wire::PcapngPacket::head_bytes;
+  const std::size_t network_at = link_at + wire::EthernetHeader::header_bytes;
+  const MutableBytes head = MutableBytes(room).first(network_at + network.bytes().size());
+  const bool ipv4 = shown.destination.ss_family == AF_INET;
+  const wire::EthernetHeader link{.destination = mac_of(shown.destination),
+                                  .source = mac_of(shown.source),
+                                  .type = ipv4 ? wire::EtherType::ipv4 : wire::EtherType::ipv6};
+  link.emit(head.subspan(link_at));
+  std::copy(network.bytes().begin(), network.bytes().end(), &head[network_at]);
+  store_checksum(shown, head.last(wire::UdpHeader::header_bytes), packet, icrc_bytes);
+
+  wire::PcapngPacket block;
+  block.timestamp = realtime_ns();
+  block.captured_bytes =
+      static_cast<std::uint32_t>(head.size() - link_at + packet.size() + icrc_bytes.size());
+  block.original_bytes = block.captured_bytes;
+  block.direction = direction;
+  block.emit_head(head);
+  std::array<std::byte, wire::PcapngPacket::max_tail_bytes> tail;
+  block.emit_tail(tail);
+  std::array<iovec, 4> vectors{{{head.data(), head.size()},
+                                {const_cast<std::byte*>(packet.data()), packet.size()},
+                                {icrc_bytes.data(), icrc_bytes.size()},
+                                {tail.data(), block.tail_bytes()}}};
+  writer.write(vectors, 1);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,207 @@
+#include "device/tap/capture_writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace weft::device {
+
+namespace {
+
+struct Opened {
+  int descriptor = -1;
+  bool regular = false;
+};
+
+enum class Cause { error, busy };
+
+struct Failure {
+  Cause cause = Cause::error;
+  int error = 0;
+};
+
+void raw_close(int descriptor) {
+  ::syscall(SYS_close, descriptor);
+}
+
+std::string message(int error) {
+  return std::generic_category().message(error);
+}
+
+std::optional<mode_t> file_type(int descriptor) {
+  struct statx status {};
+  if (::syscall(SYS_statx, descriptor, "", AT_EMPTY_PATH, STATX_TYPE, &status) != 0) return {};
+  return status.stx_mode & S_IFMT;
+}
+
+// Emptied only under the lock: until then the file may be another process's capture. A file system
+// that knows no locks counts as busy, because then nobody can tell.
+Result<Opened, Failure> lock_and_empty(Opened file, mode_t type) {
+  if (type == S_IFCHR) return file;  // /dev/null and terminals: many writers are fine
+  if (::syscall(SYS_flock, file.descriptor, LOCK_EX | LOCK_NB) != 0) {
+    return Failure{Cause::busy, errno};
+  }
+  if (file.regular && ::syscall(SYS_ftruncate, file.descriptor, 0L) != 0) {
+    return Failure{Cause::error, errno};
+  }
+  return file;
+}
+
+// O_NONBLOCK: opening a FIFO without a reader fails instead of hanging the program.
+Result<Opened, Failure> open_locked(const std::string& path) {
+  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  const long descriptor = ::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
+  if (descriptor < 0) return Failure{Cause::error, errno};
+  Opened file{static_cast<int>(descriptor)};
+  ::syscall(SYS_fcntl, file.descriptor, F_SETFL, 0L);
+  const auto type = file_type(file.descriptor);
+  file.regular = type == S_IFREG;
+  auto result = lock_and_empty(file, type.value_or(0));
+  if (!result) raw_close(file.descriptor);
+  return result;
+}
+
+std::string explain(const std::string& path, Failure failure) {
+  const char* next_step =
+      "set WEFT_CAPTURE (or weft run --capture) to a file in a directory that exists and can be "
+      "written";
+  if (failure.cause == Cause::busy) {
+    next_step = "another writer holds it: choose another file for WEFT_CAPTURE";
+  } else if (failure.error == ENXIO) {
+    next_step = "nobody reads this FIFO: start its reader first";
+  }
+  return fmt::format("cannot write the capture {}: {}; {}", path, message(failure.error),
+                     next_step);
+}
+
+bool file_size_is_limited() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+// While in scope, a write that fails by SIGPIPE or SIGXFSZ only fails: the program that is being
+// captured must not die of its capture.
+class SignalGuard {
+ public:
+  SignalGuard() {
+    sigset_t pending;
+    sigemptyset(&set_);
+    sigpending(&pending);
+    // A signal that is pending already is the program's own, and stays.
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) == 0) sigaddset(&set_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &set_, &old_);
+  }
+  ~SignalGuard() {
+    const timespec at_once{};
+    while (sigtimedwait(&set_, nullptr, &at_once) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+  }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+
+ private:
+  sigset_t set_;
+  sigset_t old_;
+};
+
+// Drops the first `bytes` bytes of `vectors`.
+std::span<iovec> advance(std::span<iovec> vectors, std::size_t bytes) {
+  while (!vectors.empty() && bytes >= vectors.front().iov_len) {
+    bytes -= vectors.front().iov_len;
+    vectors = vectors.subspan(1);
+  }
+  if (bytes != 0) {
+    auto& first = vectors.front();
+    first.iov_base = static_cast<std::byte*>(first.iov_base) + bytes;
+    first.iov_len -= bytes;
+  }
+  return vectors;
+}
+
+struct Written {
+  std::int64_t bytes = 0;
+  int error = 0;
+};
+
+// More than one call only where the kernel stops early, or for more than IOV_MAX pieces.
+Written write_all(int descriptor, std::span<iovec> vectors) {
+  Written total;
+  while (!vectors.empty()) {
+    const auto count = std::min<std::size_t>(vectors.size(), IOV_MAX);
+    const long bytes = ::syscall(SYS_writev, descriptor, vectors.data(), count);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) return {total.bytes, bytes < 0 ? errno : ENOSPC};
+    total.bytes += bytes;
+    vectors = advance(vectors, static_cast<std::size_t>(bytes));
+  }
+  return total;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CaptureWriter>, std::string> CaptureWriter::open(const std::string& path) {
+  std::string used = path;
+  auto file = open_locked(used);
+  if (!file && file.error().cause == Cause::busy) {
+    used = fmt::format("{}.{}", path, ::syscall(SYS_getpid));
+    file = open_locked(used);
+  }
+  if (!file) return explain(used, file.error());
+  return std::unique_ptr<CaptureWriter>(
+      new CaptureWriter(file->descriptor, std::move(used), file->regular));
+}
+
+CaptureWriter::CaptureWriter(int descriptor, std::string path, bool regular)
+    : descriptor_(descriptor),
+      path_(std::move(path)),
+      regular_(regular),
+      may_signal_(!regular || file_size_is_limited()) {}
+
+CaptureWriter::~CaptureWriter() {
+  forget();
+}
+
+void CaptureWriter::write(std::span<iovec> vectors, std::size_t packets) {
+  if (!writable()) return count_lost(packets);
+  const std::lock_guard lock(mutex_);
+  if (!writable()) return count_lost(packets);
+  std::optional<SignalGuard> guard;
+  if (may_signal_) guard.emplace();
+  const Written result = write_all(descriptor_, vectors);
+  if (result.error == 0) {
+    written_ += result.bytes;
+    return;
+  }
+  count_lost(packets);
+  fail(result.error);
+}
+
+void CaptureWriter::fail(int error) {
+  if (regular_) ::syscall(SYS_ftruncate, descriptor_.load(), written_);
+  const auto line = fmt::format("weft: the capture {} ends here: {}; what it holds can be read\n",
+                                path_, message(error));
+  ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
+  forget();
+}
+
+void CaptureWriter::forget() {
+  const int descriptor = descriptor_.exchange(-1);
+  if (descriptor >= 0) raw_close(descriptor);
+}
+
+}  // namespace weft::device
