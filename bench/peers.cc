@@ -115,7 +115,7 @@ VerbsEnd::VerbsEnd(Lines& lines, bool crc, std::size_t buffer_bytes)
                                             .wire_ord = 17,
                                             .ord = 16,
                                             .rtr = iwarp::RtrKind::write,
-                                            .hold_bytes = 1 << 20};
+                                            .receiver_not_ready = {.hold_bytes = 1 << 20}};
   queue_pair_->attach(device::StreamSocket(std::move(lines.stream), nullptr, lines.active),
                       parameters, {});
   lines.tell(reinterpret_cast<std::uint64_t>(buffer_.data()));

@@ -135,8 +135,8 @@ device::StreamParameters Identifier::agreed(bool initiator) {
   }
   // No hello: the application's private data stands where it would. The peer does not know of our
   // hold, and we go by what our own application says of the peer's Sends.
-  parameters.hold_bytes = registry_->context()->device().hold_bytes();
-  parameters.rnr_retries = rnr_retries_;
+  parameters.receiver_not_ready.hold_bytes = registry_->context()->device().hold_bytes();
+  parameters.receiver_not_ready.retries = rnr_retries_;
   return parameters;
 }
 

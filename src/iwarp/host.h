@@ -22,17 +22,24 @@ struct PeerAccess {
   bool last = true;
 };
 
+// Finds registered memory of this side.
+class LocalMemory {
+ public:
+  virtual ~LocalMemory() = default;
+
+  // Checks one access by lkey and returns where the bytes are. The address stays valid until the
+  // region is deregistered; see Host::remote_memory() for a connection.
+  virtual Memory local_memory(const LocalSlice& slice, bool for_writing) = 0;
+};
+
 // All calls come from inside a call to Connection, under whatever lock covers it. An implementation
 // must not call back into the connection.
-class Host {
+class Host : public LocalMemory {
  public:
-  virtual ~Host() = default;
-
   // Checks one access and says where the bytes are. The address stays valid until the next call
   // into the connection, or until Connection::forget() was told that the memory goes.
   virtual Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
                                RemoteRight right) = 0;
-  virtual Memory local_memory(const LocalSlice& slice, bool for_writing) = 0;
 
   // Takes the next posted receive; false where there is none.
   virtual bool next_receive(ReceiveRequest& request) = 0;

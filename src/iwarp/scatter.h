@@ -20,7 +20,7 @@ namespace weft::iwarp {
 
 // Appends the memory behind bytes [offset, offset + length) of the list, which must be that long.
 // The whole slice is checked, not only the part in use: a wrong lkey or length shows at once.
-[[nodiscard]] inline Fault map_slices(Host& host, std::span<const LocalSlice> slices,
+[[nodiscard]] inline Fault map_slices(LocalMemory& registered, std::span<const LocalSlice> slices,
                                       std::uint64_t offset, std::uint64_t length, bool for_writing,
                                       std::vector<iovec>& out) {
   for (const auto& slice : slices) {
@@ -29,7 +29,7 @@ namespace weft::iwarp {
       offset -= slice.length_bytes;
       continue;
     }
-    const Memory memory = host.local_memory(slice, for_writing);
+    const Memory memory = registered.local_memory(slice, for_writing);
     if (memory.fault != Fault::none) return memory.fault;
     const std::uint64_t part = std::min(length, slice.length_bytes - offset);
     out.push_back({memory.at + offset, static_cast<std::size_t>(part)});

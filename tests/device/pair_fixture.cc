@@ -178,7 +178,7 @@ void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
                               .wire_ord = depth,
                               .ord = options.read_depth,
                               .rtr = iwarp::RtrKind::write,
-                              .hold_bytes = options.hold_bytes};
+                              .receiver_not_ready = {.hold_bytes = options.hold_bytes}};
   constexpr std::uint32_t stags[] = {0xFF000001, 0xFF000002};
   const auto introduce = [&](int self) {
     if (!options.weft_peers) return;

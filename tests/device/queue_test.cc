@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "device/pair_fixture.h"
-#include "device/queue_pair/queue_pair_state.h"
+#include "device/queue_pair/transitions.h"
 
 namespace weft::device {
 namespace {

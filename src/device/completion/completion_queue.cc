@@ -7,7 +7,6 @@
 
 #include "device/context.h"
 #include "device/limits.h"
-#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 namespace {
@@ -271,16 +270,16 @@ void CompletionQueue::forget(std::uint32_t queue_pair_number) {
   count_ = kept;
 }
 
-void CompletionQueue::attach(const std::shared_ptr<QueuePair>& queue_pair) {
+void CompletionQueue::attach(const std::shared_ptr<Driven>& member) {
   const std::lock_guard lock(members_mutex_);
-  if (std::find(members_.begin(), members_.end(), queue_pair) == members_.end()) {
-    members_.push_back(queue_pair);
+  if (std::find(members_.begin(), members_.end(), member) == members_.end()) {
+    members_.push_back(member);
   }
 }
 
-void CompletionQueue::detach(const QueuePair* queue_pair) {
+void CompletionQueue::detach(const Driven* member) {
   const std::lock_guard lock(members_mutex_);
-  std::erase_if(members_, [&](const auto& member) { return member.get() == queue_pair; });
+  std::erase_if(members_, [&](const auto& one) { return one.get() == member; });
 }
 
 bool CompletionQueue::in_use() const {

@@ -18,8 +18,17 @@
 namespace weft::device {
 
 class Context;
-class QueuePair;
 class CompletionQueue;
+
+// What may complete into a queue: a queue pair. An application thread that polls the queue drives
+// it.
+class Driven {
+ public:
+  virtual ~Driven() = default;
+  // Receives and sends what is possible now, without waiting for a lock or for the network. Called
+  // without any lock.
+  virtual void drive_inline() = 0;
+};
 
 class CompletionChannel {
  public:
@@ -107,8 +116,8 @@ class CompletionQueue {
   void forget(std::uint32_t queue_pair_number);
 
   // Queue pairs that may complete into this queue.
-  void attach(const std::shared_ptr<QueuePair>& queue_pair);
-  void detach(const QueuePair* queue_pair);
+  void attach(const std::shared_ptr<Driven>& member);
+  void detach(const Driven* member);
   [[nodiscard]] bool in_use() const;
 
   // Waits until all delivered events are acknowledged, as ibv_destroy_cq(3) says.
@@ -157,7 +166,7 @@ class CompletionQueue {
   CompletionStamp current_stamp_;
 
   mutable std::mutex members_mutex_;
-  std::vector<std::shared_ptr<QueuePair>> members_;
+  std::vector<std::shared_ptr<Driven>> members_;
 };
 
 }  // namespace weft::device

@@ -265,7 +265,7 @@ void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated
   if (!queue_pair) return;
   const bool acknowledge = device_.settings().acknowledge && !plan_.unreliable;
   auto parameters = parameters_of(negotiated, initiator, acknowledge);
-  parameters.hold_bytes = plan_.unreliable ? 0 : device_.hold_bytes();
+  parameters.receiver_not_ready.hold_bytes = plan_.unreliable ? 0 : device_.hold_bytes();
   parameters.unreliable = plan_.unreliable;
   parameters.to_itself = to_itself();
   parameters.peer = peer;

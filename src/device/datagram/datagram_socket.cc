@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "device/addresses.h"
+#include "device/datagram/datagrams.h"
 #include "device/limits.h"
-#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 namespace {
@@ -175,7 +175,7 @@ bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, 
   }
 }
 
-void DatagramSocket::await_room(std::weak_ptr<QueuePair> waiting) {
+void DatagramSocket::await_room(std::weak_ptr<DatagramReceiver> waiting) {
   {
     const std::lock_guard lock(waiting_mutex_);
     waiting_.push_back(std::move(waiting));
@@ -184,7 +184,7 @@ void DatagramSocket::await_room(std::weak_ptr<QueuePair> waiting) {
 }
 
 void DatagramSocket::room_available() {
-  std::vector<std::weak_ptr<QueuePair>> waiting;
+  std::vector<std::weak_ptr<DatagramReceiver>> waiting;
   {
     const std::lock_guard lock(waiting_mutex_);
     if (waiting_.empty()) return;
@@ -192,7 +192,7 @@ void DatagramSocket::room_available() {
     engine_.change(token_, EPOLLIN);
   }
   for (const auto& one : waiting) {
-    if (const auto queue_pair = one.lock()) queue_pair->datagram_room();
+    if (const auto receiver = one.lock()) receiver->datagram_room();
   }
 }
 

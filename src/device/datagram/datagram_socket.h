@@ -16,7 +16,7 @@
 
 namespace weft::device {
 
-class QueuePair;
+class DatagramReceiver;
 
 class DatagramSocket final : public Pollable, public std::enable_shared_from_this<DatagramSocket> {
  public:
@@ -38,7 +38,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   // way, which nobody learns of. The source's port is not looked at: it is this socket's.
   [[nodiscard]] bool send(const DatagramRoute& route, unsigned interface_index, Bytes packet);
   // Tells the queue pair once, when there is room again.
-  void await_room(std::weak_ptr<QueuePair> waiting);
+  void await_room(std::weak_ptr<DatagramReceiver> waiting);
 
   // As it was bound, with its port.
   [[nodiscard]] const sockaddr_storage& address() const { return address_; }
@@ -72,7 +72,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   std::vector<std::byte> buffer_;
 
   std::mutex waiting_mutex_;
-  std::vector<std::weak_ptr<QueuePair>> waiting_;
+  std::vector<std::weak_ptr<DatagramReceiver>> waiting_;
 };
 
 }  // namespace weft::device

@@ -7,7 +7,6 @@
 #include "device/connect/slots.h"
 #include "device/device.h"
 #include "device/limits.h"
-#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 
@@ -49,24 +48,21 @@ int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
   return failed;
 }
 
-int Datagrams::add(const std::shared_ptr<QueuePair>& queue_pair) {
-  const std::uint32_t number = queue_pair->verbs()->qp_num;
+int Datagrams::add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>& receiver) {
   const std::lock_guard lock(mutex_);
   for (const int family : families()) {
     if (const int failed = open_socket(family, slot::port_of(number), false)) return failed;
   }
-  queue_pairs_[number] = queue_pair;
+  receivers_[number] = receiver;
   return 0;
 }
 
-void Datagrams::remove(const QueuePair& queue_pair) {
+void Datagrams::remove(std::uint32_t number, const DatagramReceiver& receiver) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(queue_pairs_, [&](const auto& entry) {
-    return entry.first == const_cast<QueuePair&>(queue_pair).verbs()->qp_num;
-  });
+  receivers_.erase(number);
   for (auto& [address, members] : groups_) {
-    const auto gone = std::erase_if(
-        members, [&](const Member& member) { return member.identity == &queue_pair; });
+    const auto gone =
+        std::erase_if(members, [&](const Member& member) { return member.identity == &receiver; });
     if (gone == 0 || !members.empty()) continue;
     ibv_gid gid{};
     std::copy(address.begin(), address.end(), gid.raw);
@@ -98,20 +94,20 @@ void Datagrams::drive_inline(std::uint32_t number) {
 
 // --- Inbound -------------------------------------------------------------------------------------
 
-std::vector<std::shared_ptr<QueuePair>> Datagrams::receivers(const DatagramRoute& route,
-                                                             std::uint32_t number) {
-  std::vector<std::shared_ptr<QueuePair>> found;
+std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const DatagramRoute& route,
+                                                                    std::uint32_t number) {
+  std::vector<std::shared_ptr<DatagramReceiver>> found;
   const ibv_gid destination = gid_of(route.destination);
   const std::lock_guard lock(mutex_);
   if (!is_multicast(destination)) {
     // Not by way of the groups' port, nor of another slot's.
     const bool here = port_of(route.destination) == slot::port_of(number);
-    const auto entry = here ? queue_pairs_.find(number) : queue_pairs_.end();
-    if (entry != queue_pairs_.end()) found.push_back(entry->second.lock());
+    const auto entry = here ? receivers_.find(number) : receivers_.end();
+    if (entry != receivers_.end()) found.push_back(entry->second.lock());
   } else if (number == multicast_queue_pair) {
     const auto group = groups_.find(bytes_of(destination));
     if (group == groups_.end()) return found;
-    for (const Member& member : group->second) found.push_back(member.queue_pair.lock());
+    for (const Member& member : group->second) found.push_back(member.receiver.lock());
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
   }
@@ -134,7 +130,7 @@ void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
   DatagramHeaders(route, packet.size()).emit_grh(datagram.grh);
   const auto to = receivers(route, view->bth().destination_qp);
   if (to.empty()) ++counters_.nobody;
-  for (const auto& queue_pair : to) queue_pair->take_datagram(datagram);
+  for (const auto& receiver : to) receiver->take_datagram(datagram);
 }
 
 void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction) {
@@ -147,11 +143,11 @@ void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDi
 
 // --- Groups --------------------------------------------------------------------------------------
 
-int Datagrams::attach(const std::shared_ptr<QueuePair>& queue_pair, const ibv_gid& group) {
+int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group) {
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(mutex_);
   const Address name = bytes_of(group);
-  const Member member{queue_pair, queue_pair.get(), name};
+  const Member member{receiver, receiver.get(), name};
   for (const int family : families()) {
     const sockaddr_storage address = multicast_address(group, family);
     const auto [entry, fresh] = groups_.try_emplace(bytes_of(gid_of(address)));
@@ -171,7 +167,7 @@ int Datagrams::attach(const std::shared_ptr<QueuePair>& queue_pair, const ibv_gi
   return 0;
 }
 
-int Datagrams::detach(const QueuePair& queue_pair, const ibv_gid& group) {
+int Datagrams::detach(const DatagramReceiver& receiver, const ibv_gid& group) {
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(mutex_);
   bool found = false;
@@ -180,7 +176,7 @@ int Datagrams::detach(const QueuePair& queue_pair, const ibv_gid& group) {
     const auto entry = groups_.find(bytes_of(gid_of(address)));
     if (entry == groups_.end()) continue;
     const auto gone = std::erase_if(entry->second, [&](const Member& member) {
-      return member.identity == &queue_pair && member.group == bytes_of(group);
+      return member.identity == &receiver && member.group == bytes_of(group);
     });
     found |= gone != 0;
     if (!entry->second.empty()) continue;

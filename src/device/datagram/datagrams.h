@@ -20,7 +20,6 @@
 namespace weft::device {
 
 class Device;
-class QueuePair;
 
 // What became of datagrams that reached nobody, and nobody is told.
 struct DatagramCounters {
@@ -40,15 +39,24 @@ struct Datagram {
   std::array<std::byte, grh_bytes> grh;
 };
 
+// A queue pair of type UD, as its sockets see it.
+class DatagramReceiver {
+ public:
+  virtual ~DatagramReceiver() = default;
+  virtual void take_datagram(const Datagram& datagram) = 0;
+  // The socket has room again for what is to be sent.
+  virtual void datagram_room() = 0;
+};
+
 class Datagrams {
  public:
   explicit Datagrams(Device& device);
 
-  // From now on the queue pair hears of its datagrams. 0 or an errno value: EADDRINUSE where
-  // somebody else has the slot's UDP port.
-  [[nodiscard]] int add(const std::shared_ptr<QueuePair>& queue_pair);
+  // From now on the queue pair of that number receives its datagrams. 0 or an errno value:
+  // EADDRINUSE where another program has the slot's UDP port.
+  [[nodiscard]] int add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>& receiver);
   // Leaves its groups as well.
-  void remove(const QueuePair& queue_pair);
+  void remove(std::uint32_t number, const DatagramReceiver& receiver);
 
   // The socket from which a queue pair sends; null where the host has no such addresses.
   [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number, int family);
@@ -56,8 +64,8 @@ class Datagrams {
   void drive_inline(std::uint32_t number);
 
   // 0 or an errno value: EINVAL for no group, or for one that the queue pair is not in; ENOMEM.
-  int attach(const std::shared_ptr<QueuePair>& queue_pair, const ibv_gid& group);
-  int detach(const QueuePair& queue_pair, const ibv_gid& group);
+  int attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group);
+  int detach(const DatagramReceiver& receiver, const ibv_gid& group);
 
   [[nodiscard]] DatagramCounters& counters() { return counters_; }
   void capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction);
@@ -67,8 +75,8 @@ class Datagrams {
   using Port = std::pair<int, std::uint16_t>;  // a family and a number
   using Address = std::array<std::uint8_t, 16>;
   struct Member {
-    std::weak_ptr<QueuePair> queue_pair;
-    const QueuePair* identity;
+    std::weak_ptr<DatagramReceiver> receiver;
+    const DatagramReceiver* identity;
     Address group;
   };
 
@@ -76,8 +84,8 @@ class Datagrams {
   int open_socket(int family, std::uint16_t port, bool shared);
   [[nodiscard]] std::vector<int> families() const;
   void arrived(const DatagramRoute& route, Bytes packet);
-  [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> receivers(const DatagramRoute& route,
-                                                                  std::uint32_t number);
+  [[nodiscard]] std::vector<std::shared_ptr<DatagramReceiver>> receivers(const DatagramRoute& route,
+                                                                         std::uint32_t number);
   int join(const sockaddr_storage& group);
   void leave(const sockaddr_storage& group);
 
@@ -86,7 +94,7 @@ class Datagrams {
   DatagramTap tap_;
   std::mutex mutex_;
   std::map<Port, std::shared_ptr<DatagramSocket>> sockets_;
-  std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> queue_pairs_;
+  std::unordered_map<std::uint32_t, std::weak_ptr<DatagramReceiver>> receivers_;  // by number
   std::map<Address, std::vector<Member>> groups_;  // by the address that packets go to
 };
 

@@ -1,24 +1,25 @@
 // The states of a queue pair and its attributes: ibv_modify_qp(3), ibv_query_qp(3).
 #include <cerrno>
+#include <utility>
 
 #include "device/connect/slots.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
-#include "device/queue_pair/queue_pair_state.h"
-#include "device/queue_pair/queue_pair_turn.h"
+#include "device/queue_pair/transitions.h"
 
 namespace weft::device {
 
 int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
-  const Turn turn(*this);
+  QueuePairLock lock(mutex_);
   const ibv_qp_state current = handle_.qp.state;
   if ((mask & IBV_QP_CUR_STATE) && attributes.cur_qp_state != current) return EINVAL;
   const ibv_qp_state next = (mask & IBV_QP_STATE) ? attributes.qp_state : current;
-  const bool roce = context_.device().is_roce();
-  // INIT is where an iWARP queue pair starts, so being told to go there is no change.
+  const bool roce = context().device().is_roce();
+  // INIT is where an iWARP queue pair starts, so a step to INIT changes nothing.
   const ibv_qp_state from = current == IBV_QPS_RESET && !roce ? IBV_QPS_INIT : current;
   // A connection manager may have connected us before the program walks through the states.
-  const bool walk = stream_ && !pairing_ && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
+  const bool connected = carrier_ && !is_datagram() && !search_.pairing();
+  const bool walk = connected && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
                     (next == IBV_QPS_RTR || next == IBV_QPS_RTS);
   if (!walk) {
     if (const int failed = check_transition(handle_.qp.qp_type, from, next, mask, roce)) {
@@ -27,8 +28,10 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   }
   if (const int failed = check_attributes(attributes, mask, next)) return failed;
   apply(attributes, mask);
-  const int failed = walk ? 0 : change_state(next);
-  if (mask & (IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER)) tell_patience();
+  const int failed = walk ? 0 : change_state(next, lock);
+  const bool retries = (mask & (IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER)) != 0;
+  if (retries && carrier_) carrier_->retry_attributes_changed(lock);
+  settle(lock);
   return failed;
 }
 
@@ -42,60 +45,55 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
       attributes.max_dest_rd_atomic > limits::max_read_depth) {
     return EINVAL;
   }
-  const bool pairs = context_.device().is_roce() && !is_datagram() && next == IBV_QPS_RTR &&
+  const bool pairs = context().device().is_roce() && !is_datagram() && next == IBV_QPS_RTR &&
                      handle_.qp.state == IBV_QPS_INIT &&
                      attributes.dest_qp_num != slot::stream_of_cm;
   if (!pairs) return 0;
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
   Pairing::Plan plan;
-  return Pairing::make_plan(context_.device(), handle_.qp.qp_num, attributes, plan);
+  return Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
 }
 
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
-  if (mask & IBV_QP_QKEY) attributes_.qkey = given.qkey;
-  if (mask & IBV_QP_ACCESS_FLAGS) attributes_.qp_access_flags = given.qp_access_flags;
-  if (mask & IBV_QP_PATH_MTU) attributes_.path_mtu = given.path_mtu;
-  if (mask & IBV_QP_DEST_QPN) attributes_.dest_qp_num = given.dest_qp_num;
-  if (mask & IBV_QP_RQ_PSN) attributes_.rq_psn = given.rq_psn;
-  if (mask & IBV_QP_SQ_PSN) attributes_.sq_psn = given.sq_psn;
-  if (mask & IBV_QP_AV) attributes_.ah_attr = given.ah_attr;
-  if (mask & IBV_QP_TIMEOUT) attributes_.timeout = given.timeout;
-  if (mask & IBV_QP_RETRY_CNT) attributes_.retry_cnt = given.retry_cnt;
-  if (mask & IBV_QP_RNR_RETRY) attributes_.rnr_retry = given.rnr_retry;
-  if (mask & IBV_QP_MIN_RNR_TIMER) attributes_.min_rnr_timer = given.min_rnr_timer;
-  if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) drain_notice_ = given.en_sqd_async_notify != 0;
-  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attributes_.max_rd_atomic = given.max_rd_atomic;
-  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes_.max_dest_rd_atomic = given.max_dest_rd_atomic;
+  ibv_qp_attr& attributes = parts_.attributes;
+  if (mask & IBV_QP_QKEY) attributes.qkey = given.qkey;
+  if (mask & IBV_QP_ACCESS_FLAGS) attributes.qp_access_flags = given.qp_access_flags;
+  if (mask & IBV_QP_PATH_MTU) attributes.path_mtu = given.path_mtu;
+  if (mask & IBV_QP_DEST_QPN) attributes.dest_qp_num = given.dest_qp_num;
+  if (mask & IBV_QP_RQ_PSN) attributes.rq_psn = given.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) attributes.sq_psn = given.sq_psn;
+  if (mask & IBV_QP_AV) attributes.ah_attr = given.ah_attr;
+  if (mask & IBV_QP_TIMEOUT) attributes.timeout = given.timeout;
+  if (mask & IBV_QP_RETRY_CNT) attributes.retry_cnt = given.retry_cnt;
+  if (mask & IBV_QP_RNR_RETRY) attributes.rnr_retry = given.rnr_retry;
+  if (mask & IBV_QP_MIN_RNR_TIMER) attributes.min_rnr_timer = given.min_rnr_timer;
+  if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) drain_event_ = given.en_sqd_async_notify != 0;
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attributes.max_rd_atomic = given.max_rd_atomic;
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attributes.max_dest_rd_atomic = given.max_dest_rd_atomic;
 }
 
 void QueuePair::set_timeout(std::uint8_t timeout) {
-  const std::lock_guard lock(mutex_);
-  attributes_.timeout = timeout;
+  const QueuePairLock lock(mutex_);
+  parts_.attributes.timeout = timeout;
 }
 
-int QueuePair::change_state(ibv_qp_state next) {
+int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
   switch (next) {
     case IBV_QPS_RESET:
-      reset();
+      reset(lock);
       break;
     case IBV_QPS_ERR:
-      if (stream_ && !stream_->ended()) stream_->close();
-      enter_error();
+      enter_error(lock);
       break;
     case IBV_QPS_RTR:
       handle_.qp.state = next;
-      communicating_ = false;
-      if (context_.device().is_roce() && !is_datagram()) begin_pairing();
+      parts_.arrived = false;
+      if (context().device().is_roce() && !is_datagram()) search_.begin(weak_from_this(), lock);
       break;
     case IBV_QPS_RTS:
       handle_.qp.state = next;
-      stream_ ? finish_turn() : await_stream();  // what was posted in SQD
-      send_datagrams();
-      break;
-    case IBV_QPS_SQD:
-      handle_.qp.state = next;
-      note_drained();
+      advance(lock);  // what was posted in SQD
       break;
     default:
       handle_.qp.state = next;
@@ -105,32 +103,52 @@ int QueuePair::change_state(ibv_qp_state next) {
 }
 
 // Back to the start: nothing completes, whatever was posted is forgotten (ibv_modify_qp(3)).
-void QueuePair::reset() {
-  if (stream_ && !stream_->ended()) stream_->close();
-  leave_stream();
-  end_pairing();
-  waiting_.clear();
-  forget_datagrams();
-  drop_pending();
-  send_queue_->forget(handle_.qp.qp_num);
-  receive_queue_->forget(handle_.qp.qp_num);
-  receives_.clear();
-  local_work_.clear();
-  send_slots_.clear();
-  handle_.qp.state = context_.device().is_roce() ? IBV_QPS_RESET : IBV_QPS_INIT;
+void QueuePair::reset(QueuePairLock& lock) {
+  drop_carrier(lock);
+  search_.end(lock);
+  parts_.waiting.clear();
+  parts_.completions.drop();
+  parts_.completions.withdraw();
+  parts_.receives.clear();
+  parts_.memory.clear();
+  parts_.completions.send_slots().clear();
+  handle_.qp.state = initial_state();
+}
+
+// Everything that is posted completes, as flushed where the end of the connection gives no other
+// status.
+void QueuePair::enter_error(QueuePairLock& lock) {
+  const bool first = std::exchange(handle_.qp.state, IBV_QPS_ERR) != IBV_QPS_ERR;
+  if (first && parts_.receives.shared()) parts_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+  search_.end(lock);
+  if (carrier_) carrier_->flush(lock);
+  parts_.flush_waiting();
+  parts_.flush_receives();
+  drop_carrier(lock);
+}
+
+// In SQD: raises the event once everything that was posted before has completed.
+void QueuePair::report_drained(QueuePairLock& lock) {
+  if (handle_.qp.state != IBV_QPS_SQD || draining(lock)) return;
+  drain_event_ = false;
+  parts_.raise(IBV_EVENT_SQ_DRAINED);
+}
+
+bool QueuePair::draining(const QueuePairLock& lock) const {
+  return carrier_ && !carrier_->requests_done(lock);
 }
 
 void QueuePair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) {
-  const std::lock_guard lock(mutex_);
-  attributes = attributes_;
+  const QueuePairLock lock(mutex_);
+  attributes = parts_.attributes;
   attributes.qp_state = attributes.cur_qp_state = handle_.qp.state;
-  attributes.sq_draining = handle_.qp.state == IBV_QPS_SQD && draining() ? 1 : 0;
+  attributes.sq_draining = handle_.qp.state == IBV_QPS_SQD && draining(lock) ? 1 : 0;
   initial = {};
   initial.qp_context = handle_.qp.qp_context;
   initial.send_cq = handle_.qp.send_cq;
   initial.recv_cq = handle_.qp.recv_cq;
   initial.srq = handle_.qp.srq;
-  initial.cap = attributes_.cap;
+  initial.cap = parts_.attributes.cap;
   initial.qp_type = handle_.qp.qp_type;
   initial.sq_sig_all = signal_all_ ? 1 : 0;
 }

@@ -1,239 +1,172 @@
-// Posting work, and the states in which it may be posted.
+// Posting: ibv_post_send(3), ibv_wr_post(3), ibv_post_recv(3), and the states in which they are
+// allowed.
 #include <array>
 #include <cerrno>
 
 #include "device/limits.h"
+#include "device/queue_pair/datagram_carrier.h"
 #include "device/queue_pair/queue_pair.h"
-#include "device/queue_pair/queue_pair_turn.h"
+#include "device/queue_pair/requests.h"
 
 namespace weft::device {
 namespace {
-
-using iwarp::Operation;
-
-// False for what this device has no operation for.
-bool operation_of(ibv_wr_opcode opcode, Operation& operation) {
-  switch (opcode) {
-    case IBV_WR_SEND:
-      operation = Operation::send;
-      return true;
-    case IBV_WR_SEND_WITH_INV:
-      operation = Operation::send_invalidate;
-      return true;
-    case IBV_WR_SEND_WITH_IMM:
-      operation = Operation::send_immediate;
-      return true;
-    case IBV_WR_RDMA_WRITE:
-      operation = Operation::write;
-      return true;
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-      operation = Operation::write_immediate;
-      return true;
-    case IBV_WR_RDMA_READ:
-      operation = Operation::read;
-      return true;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-      operation = Operation::compare_swap;
-      return true;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      operation = Operation::fetch_add;
-      return true;
-    case IBV_WR_ATOMIC_WRITE:
-      operation = Operation::atomic_write;
-      return true;
-    case IBV_WR_BIND_MW:
-      operation = Operation::bind_window;
-      return true;
-    case IBV_WR_LOCAL_INV:
-      operation = Operation::local_invalidate;
-      return true;
-    default:
-      return false;
-  }
-}
-
-void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
-  switch (work.operation) {
-    case Operation::send:
-    case Operation::bind_window:
-    case Operation::local_invalidate:
-      break;
-    case Operation::send_invalidate:
-      work.rkey = request.invalidate_rkey;
-      break;
-    case Operation::send_immediate:
-      work.immediate_be = request.imm_data;
-      break;
-    case Operation::write_immediate:
-      work.immediate_be = request.imm_data;
-      [[fallthrough]];
-    case Operation::write:
-    case Operation::read:
-    case Operation::atomic_write:
-      work.remote_address = request.wr.rdma.remote_addr;
-      work.rkey = request.wr.rdma.rkey;
-      break;
-    case Operation::compare_swap:
-    case Operation::fetch_add:
-      work.remote_address = request.wr.atomic.remote_addr;
-      work.rkey = request.wr.atomic.rkey;
-      work.compare_or_add = request.wr.atomic.compare_add;
-      work.swap = request.wr.atomic.swap;
-      break;
-  }
-}
 
 void add_list(Traffic& traffic, const ibv_sge* list, int count) {
   ++traffic.operations;
   for (int i = 0; i < count; ++i) traffic.bytes += list[i].length;
 }
 
-int error_of(iwarp::Requester::Posted posted) {
-  switch (posted) {
-    case iwarp::Requester::Posted::ok:
-      return 0;
-    case iwarp::Requester::Posted::queue_full:
-      return ENOMEM;
-    case iwarp::Requester::Posted::invalid:
-      return EINVAL;
-    case iwarp::Requester::Posted::unsupported:
-      return EOPNOTSUPP;
-  }
-  return EINVAL;
-}
-
 }  // namespace
 
 int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
-  const Turn turn(*this);
+  QueuePairLock lock(mutex_);
   int failed = 0;
   for (; request; request = request->next) {
-    failed = post_one(*request);
+    failed = post_one(*request, lock);
     if (failed == 0) continue;
     *bad = request;
     break;
   }
   // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
-  stream_ ? finish_turn() : await_stream();
+  advance(lock);
+  settle(lock);
   return failed;
 }
 
-// What posting would do, and whether it may be done at all; `slices` has room for the most.
-int QueuePair::prepare(const ibv_send_wr& request, iwarp::WorkRequest& work,
-                       std::span<iwarp::LocalSlice> slices) const {
-  if (!operation_of(request.opcode, work.operation)) return EOPNOTSUPP;
-  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > limits_.send_slices) {
-    return EINVAL;
+int QueuePair::post_all(const ibv_send_wr& first) {
+  QueuePairLock lock(mutex_);
+  const QueueSlots& slots = parts_.completions.send_slots();
+  std::uint32_t wanted = slots.taken();
+  std::array<iwarp::LocalSlice, limits::max_slices> slices;
+  for (const ibv_send_wr* given = &first; given; given = given->next) {
+    SendRequest request;
+    if (const int failed = check(*given, slices, request, lock)) return failed;
+    const bool fits = is_datagram() || iwarp::Requester::acceptable(parts_.limits, request.work);
+    if (!fits) return EINVAL;
+    if (++wanted > slots.capacity()) return ENOMEM;
   }
-  // ibv_post_send(3): nobody answers on an unreliable connection.
-  if (is_unreliable() && is_answered(work.operation)) return EINVAL;
-  if (handle_.qp.state == IBV_QPS_ERR) return 0;
-  if (!takes_work()) return EINVAL;
-  if (work.operation == Operation::send_immediate && !takes_send_immediate()) return EOPNOTSUPP;
-  work.wr_id = request.wr_id;
-  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
-  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
-  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
-  if (is_local(work.operation)) return 0;
-  work.inline_data = (request.send_flags & IBV_SEND_INLINE) != 0;
-  // Data cannot be placed inline where it is only going to be fetched.
-  if (work.inline_data && fetches(work.operation)) return EINVAL;
-  work.slices = slices.first(static_cast<std::size_t>(request.num_sge));
-  for (std::size_t i = 0; i < work.slices.size(); ++i) {
-    const ibv_sge& sge = request.sg_list[i];
-    slices[i] = {sge.addr, sge.length, sge.lkey};
+  int failed = 0;
+  for (const ibv_send_wr* given = &first; given && failed == 0; given = given->next) {
+    failed = post_one(*given, lock);  // succeeds: everything was checked
   }
-  set_target(request, work);
-  return 0;
+  advance(lock);
+  settle(lock);
+  return failed;
 }
 
-int QueuePair::post_one(const ibv_send_wr& request) {
-  const int failed = accept_one(request);
+int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
+  const int failed = accept_one(request, lock);
   if (failed == 0) count_posted(request);
   return failed;
 }
 
-int QueuePair::accept_one(const ibv_send_wr& request) {
-  if (is_datagram()) return post_datagram(request);
-  iwarp::WorkRequest work;
+int QueuePair::accept_one(const ibv_send_wr& given, QueuePairLock& lock) {
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
-  if (const int failed = prepare(request, work, slices)) return failed;
-  if (send_slots_.full()) return ENOMEM;
-  if (handle_.qp.state == IBV_QPS_ERR) {
-    flush_send(request);
+  SendRequest request;
+  if (const int failed = check(given, slices, request, lock)) return failed;
+  if (parts_.completions.send_slots().full()) return ENOMEM;
+  if (handle_.qp.state == IBV_QPS_ERR || !is_local(request.work.operation)) {
+    return accept(request, lock);
+  }
+  MemoryAccess::LocalRequest local;
+  if (const int failed = translate_local(given, handle_.qp.context, local)) return failed;
+  parts_.memory.add(local);
+  const int failed = accept(request, lock);
+  if (failed != 0) parts_.memory.remove_newest();
+  return failed;
+}
+
+// Whether a request may be posted at all; on success `request` is its translation.
+int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices,
+                     SendRequest& request, const QueuePairLock& lock) const {
+  iwarp::WorkRequest& work = request.work;
+  if (!operation_of(given.opcode, work.operation)) return is_datagram() ? EINVAL : EOPNOTSUPP;
+  const iwarp::QueueLimits& limits = parts_.limits;
+  if (given.num_sge < 0 || static_cast<std::uint32_t>(given.num_sge) > limits.send_slices) {
+    return EINVAL;
+  }
+  // ibv_post_send(3): an unreliable connection has no answers.
+  if (parts_.is_unreliable() && is_answered(work.operation)) return EINVAL;
+  if (is_datagram()) {
+    const int failed = DatagramCarrier::check(given, handle_.qp, limits.inline_bytes);
+    if (failed != 0) return failed;
+  } else if (handle_.qp.state == IBV_QPS_ERR) {
+    work.wr_id = given.wr_id;  // it is going to be flushed, whatever else it says
     return 0;
   }
-  return is_local(work.operation) ? post_local(request, work) : post_work(work);
+  if (!takes_work(lock)) return EINVAL;
+  if (work.operation == iwarp::Operation::send_immediate && !takes_send_immediate(lock)) {
+    return EOPNOTSUPP;
+  }
+  return translate(given, signal_all_, slices, request);
+}
+
+// Hands the request to the carrier, or keeps it until there is one that takes it.
+int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
+  QueueSlots& slots = parts_.completions.send_slots();
+  if (carrier_ && carrier_->takes_requests(lock)) {
+    const int failed = carrier_->post(request, lock);
+    if (failed == 0) slots.take();
+    return failed;
+  }
+  if (handle_.qp.state == IBV_QPS_ERR) {
+    slots.take();
+    parts_.completions.add_send({.wr_id = request.work.wr_id,
+                                 .operation = request.work.operation,
+                                 .status = iwarp::Status::flushed});
+    return 0;
+  }
+  const int failed = error_of(parts_.waiting.post(parts_.limits, request.work));
+  if (failed == 0) slots.take();
+  return failed;
+}
+
+// A connected type accepts requests where a connection exists or will come, or where the lack of
+// one is to be reported by their completions.
+bool QueuePair::takes_work(const QueuePairLock& /*lock*/) const {
+  const ibv_qp_state state = handle_.qp.state;
+  if (is_datagram() && (state == IBV_QPS_SQE || state == IBV_QPS_ERR)) return true;
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return false;
+  return carrier_ || search_.expects_stream();
+}
+
+// Queue pairs that connect by themselves have Weft peers only.
+bool QueuePair::takes_send_immediate(const QueuePairLock& lock) const {
+  return carrier_ ? carrier_->takes_send_immediate(lock) : search_.pairing() != nullptr;
+}
+
+// After posting, and after a change of state: what can go out goes.
+void QueuePair::advance(QueuePairLock& lock) {
+  if (carrier_) {
+    carrier_->advance(lock);
+  } else {
+    await_carrier(lock);
+  }
 }
 
 void QueuePair::count_posted(const ibv_send_wr& request) {
+  QueuePairCounters& counters = parts_.completions.counters();
   switch (request.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
-      return add_list(counters_.writes, request.sg_list, request.num_sge);
+      return add_list(counters.writes, request.sg_list, request.num_sge);
     case IBV_WR_RDMA_READ:
-      return add_list(counters_.reads, request.sg_list, request.num_sge);
+      return add_list(counters.reads, request.sg_list, request.num_sge);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return add_list(counters_.atomics, request.sg_list, request.num_sge);
+      return add_list(counters.atomics, request.sg_list, request.num_sge);
     case IBV_WR_BIND_MW:
     case IBV_WR_LOCAL_INV:
-      ++counters_.local.operations;
+      ++counters.local.operations;
       return;
     default:
-      return add_list(counters_.sends, request.sg_list, request.num_sge);
+      return add_list(counters.sends, request.sg_list, request.num_sge);
   }
-}
-
-int QueuePair::post_all(const ibv_send_wr& first) {
-  const Turn turn(*this);
-  std::uint32_t wanted = send_slots_.taken();
-  std::array<iwarp::LocalSlice, limits::max_slices> slices;
-  for (const ibv_send_wr* request = &first; request; request = request->next) {
-    iwarp::WorkRequest work;
-    const int failed = is_datagram() ? check_datagram(*request) : prepare(*request, work, slices);
-    if (failed != 0) return failed;
-    if (!is_datagram() && !iwarp::Requester::acceptable(limits_, work)) return EINVAL;
-    if (++wanted > send_slots_.capacity()) return ENOMEM;
-  }
-  for (const ibv_send_wr* request = &first; request; request = request->next) {
-    if (const int failed = post_one(*request)) return failed;  // cannot be: all was looked at
-  }
-  stream_ ? finish_turn() : await_stream();
-  return 0;
 }
 
 void QueuePair::offer_batches(std::uint64_t operations) {
   batch_ = std::make_unique<SendBatch>(*this, operations);
   SendBatch::set_calls(handle_.extended);
-}
-
-int QueuePair::post_work(const iwarp::WorkRequest& work) {
-  const bool now = stream_ && confirmed_ && handle_.qp.state != IBV_QPS_SQD;
-  const int failed = error_of(now ? stream_->post(work) : waiting_.post(limits_, work));
-  if (failed == 0) send_slots_.take();
-  return failed;
-}
-
-// What it names is checked in its turn, except for what no program could have meant.
-int QueuePair::post_local(const ibv_send_wr& request, iwarp::WorkRequest& work) {
-  LocalWork local;
-  if (work.operation == Operation::bind_window) {
-    const ibv_mw_bind_info& info = request.bind_mw.bind_info;
-    if (!request.bind_mw.mw || request.bind_mw.mw->context != handle_.qp.context) return EINVAL;
-    local.window = MemoryWindow::of(request.bind_mw.mw);
-    local.binding = {.rkey = request.bind_mw.rkey,
-                     .lkey = info.mr ? info.mr->lkey : 0,
-                     .address = info.addr,
-                     .length_bytes = info.length,
-                     .access = info.mw_access_flags};
-  } else {
-    local.binding.rkey = request.invalidate_rkey;
-  }
-  local_work_.push_back(local);
-  const int failed = post_work(work);
-  if (failed != 0) local_work_.pop_back();
-  return failed;
 }
 
 int QueuePair::bind_window(MemoryWindow& window, ibv_mw_bind& bind) {
@@ -250,40 +183,34 @@ int QueuePair::bind_window(MemoryWindow& window, ibv_mw_bind& bind) {
   return failed;
 }
 
-void QueuePair::flush_send(const ibv_send_wr& request) {
-  Operation operation{};
-  operation_of(request.opcode, operation);
-  send_slots_.take();
-  complete_send({.wr_id = request.wr_id, .operation = operation, .status = iwarp::Status::flushed});
-}
+// --- Receives ------------------------------------------------------------------------------------
 
 int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
-  const Turn turn(*this);
+  QueuePairLock lock(mutex_);
+  int failed = 0;
   for (; request; request = request->next) {
-    int failed = 0;
-    if (shared_receives_ || handle_.qp.state == IBV_QPS_RESET) {
-      failed = EINVAL;
-    } else if (handle_.qp.state == IBV_QPS_ERR) {
-      failed = flush_receive(*request);
-    } else {
-      failed = receives_.post(*request);
-    }
-    if (failed == 0) {
-      add_list(counters_.receives, request->sg_list, request->num_sge);
-      continue;
-    }
+    failed = post_one_receive(*request, lock);
+    if (failed == 0) continue;
     *bad = request;
-    receives_posted();
-    return failed;
+    break;
   }
-  receives_posted();
-  return 0;
+  if (carrier_) carrier_->receives_posted(lock);
+  settle(lock);
+  return failed;
 }
 
-int QueuePair::flush_receive(const ibv_recv_wr& request) {
-  if (receives_.slots().full()) return ENOMEM;
-  receives_.slots().take();
-  complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
+int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& /*lock*/) {
+  const ibv_qp_state state = handle_.qp.state;
+  if (parts_.receives.shared() || state == IBV_QPS_RESET) return EINVAL;
+  if (state == IBV_QPS_ERR) {
+    QueueSlots& slots = parts_.receives.slots();
+    if (slots.full()) return ENOMEM;
+    slots.take();
+    parts_.complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
+  } else if (const int failed = parts_.receives.post(request)) {
+    return failed;
+  }
+  add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
   return 0;
 }
 

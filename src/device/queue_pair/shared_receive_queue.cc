@@ -5,7 +5,6 @@
 
 #include "device/context.h"
 #include "device/limits.h"
-#include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 
@@ -28,36 +27,37 @@ SharedReceiveQueue::~SharedReceiveQueue() {
 
 int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
   int failed = 0;
-  std::vector<std::weak_ptr<QueuePair>> waiting;
+  std::vector<std::weak_ptr<ReceiveWaiter>> waiters;
   {
     const std::lock_guard lock(mutex_);
     for (; request && failed == 0; request = request->next) {
       failed = ring_.post(*request);
       if (failed != 0) *bad = request;
     }
-    waiting.swap(waiting_);
+    waiters.swap(waiters_);
   }
-  // Who gets nothing this time asks again. Their locks come before ours.
-  for (const auto& one : waiting) {
-    if (const auto queue_pair = one.lock()) queue_pair->shared_receives_posted();
+  // A waiter that gets nothing this time registers again. Without our lock, because a queue pair's
+  // lock comes before it in the lock order.
+  for (const auto& one : waiters) {
+    if (const auto waiter = one.lock()) waiter->shared_receives_posted();
   }
   return failed;
 }
 
-void SharedReceiveQueue::wait(QueuePair& waiting) {
-  const auto added = waiting.weak_from_this();
+void SharedReceiveQueue::add_waiter(const std::weak_ptr<ReceiveWaiter>& added) {
   const auto same = [&added](const auto& one) {
     return !one.owner_before(added) && !added.owner_before(one);
   };
-  if (std::none_of(waiting_.begin(), waiting_.end(), same)) waiting_.push_back(added);
+  if (std::none_of(waiters_.begin(), waiters_.end(), same)) waiters_.push_back(added);
 }
 
-bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request, QueuePair* waiting) {
+bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request,
+                              const std::weak_ptr<ReceiveWaiter>* waiter) {
   bool below = false;
   {
     const std::lock_guard lock(mutex_);
     if (!ring_.take(request)) {
-      if (waiting) wait(*waiting);
+      if (waiter) add_waiter(*waiter);
       return false;
     }
     below = limit_ > 0 && ring_.size() < limit_;

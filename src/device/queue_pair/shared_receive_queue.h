@@ -14,7 +14,14 @@
 namespace weft::device {
 
 class Context;
-class QueuePair;
+
+// A queue pair that found no receive in the shared queue, and holds a message for the next one.
+class ReceiveWaiter {
+ public:
+  virtual ~ReceiveWaiter() = default;
+  // Called without any lock, after receives were posted. Others may have taken them already.
+  virtual void shared_receives_posted() = 0;
+};
 
 class SharedReceiveQueue {
  public:
@@ -30,8 +37,8 @@ class SharedReceiveQueue {
 
   int post(ibv_recv_wr* request, ibv_recv_wr** bad);
   // Takes one for a queue pair; raises IBV_EVENT_SRQ_LIMIT_REACHED when the level falls below.
-  // Where there is none and `waiting` is not null, that one is told of the next that is posted.
-  bool take(iwarp::ReceiveRequest& request, QueuePair* waiting = nullptr);
+  // Where there is none and `waiter` is not null, that one is notified once of new receives.
+  bool take(iwarp::ReceiveRequest& request, const std::weak_ptr<ReceiveWaiter>* waiter = nullptr);
   int modify(const ibv_srq_attr& attributes, int mask);
   void query(ibv_srq_attr& attributes);
 
@@ -42,7 +49,7 @@ class SharedReceiveQueue {
   void remove_user() { --users_; }
 
  private:
-  void wait(QueuePair& waiting);
+  void add_waiter(const std::weak_ptr<ReceiveWaiter>& added);
 
   ibv_srq srq_{};  // first: see of()
   Context& context_;
@@ -51,7 +58,7 @@ class SharedReceiveQueue {
   ReceiveRing ring_;
   std::uint32_t max_slices_;
   std::uint32_t limit_ = 0;  // 0: not armed
-  std::vector<std::weak_ptr<QueuePair>> waiting_;
+  std::vector<std::weak_ptr<ReceiveWaiter>> waiters_;
 };
 
 }  // namespace weft::device

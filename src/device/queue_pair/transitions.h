@@ -1,12 +1,18 @@
-#include "device/queue_pair/queue_pair_state.h"
+// The states of a queue pair: which changes ibv_modify_qp(3) allows, and with which attributes. The
+// device enforces the table; the C++ library explains refusals with it. Header only, so that layers
+// which do not link the device can use it.
+#pragma once
+
+#include <infiniband/verbs.h>
 
 #include <array>
 #include <cerrno>
 #include <span>
 
 namespace weft::device {
-namespace {
 
+// A step from one state to another, and the attributes (ibv_qp_attr_mask) that must and may come
+// with it. IBV_QP_STATE and IBV_QP_CUR_STATE are always allowed.
 struct Transition {
   ibv_qp_state from;
   ibv_qp_state to;
@@ -14,8 +20,11 @@ struct Transition {
   int optional;
 };
 
-// As the InfiniBand specification and the man page have them.
-constexpr std::array reliable{
+namespace transitions {
+
+// The tables of ibv_modify_qp(3), and of "Modify Queue Pair" in the InfiniBand Architecture
+// Specification, volume 1.
+inline constexpr std::array reliable{
     Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                0},
     Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
@@ -43,7 +52,7 @@ constexpr std::array reliable{
                    IBV_QP_PATH_MIG_STATE},
 };
 
-constexpr std::array unreliable{
+inline constexpr std::array unreliable{
     Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                0},
     Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
@@ -63,7 +72,7 @@ constexpr std::array unreliable{
                    IBV_QP_PATH_MIG_STATE},
 };
 
-constexpr std::array datagram{
+inline constexpr std::array datagram{
     Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
     Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
     Transition{IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
@@ -75,18 +84,21 @@ constexpr std::array datagram{
     Transition{IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
 };
 
-std::span<const Transition> transitions_of(ibv_qp_type type) {
-  if (type == IBV_QPT_UD) return datagram;
-  if (type == IBV_QPT_UC) return unreliable;
-  return reliable;
+}  // namespace transitions
+
+[[nodiscard]] constexpr std::span<const Transition> transitions_of(ibv_qp_type type) {
+  if (type == IBV_QPT_UD) return transitions::datagram;
+  if (type == IBV_QPT_UC) return transitions::unreliable;
+  return transitions::reliable;
 }
 
-}  // namespace
-
-int check_transition(ibv_qp_type type, ibv_qp_state current, ibv_qp_state next, int mask,
-                     bool complete) {
+// Returns 0, or EINVAL. `current` is the state now, `mask` an ibv_qp_attr_mask that holds
+// IBV_QP_STATE. `complete`: the attributes that InfiniBand requires must be there. An iWARP device
+// takes its own from the connection and requires none.
+[[nodiscard]] constexpr int check_transition(ibv_qp_type type, ibv_qp_state current,
+                                             ibv_qp_state next, int mask, bool complete) {
   const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-  // Every state may be left for these two, and nothing else may be said with it.
+  // Every state may be left for these two, and no other attribute may come with that.
   if (next == IBV_QPS_RESET || next == IBV_QPS_ERR) return given == 0 ? 0 : EINVAL;
   for (const auto& transition : transitions_of(type)) {
     if (transition.from != current || transition.to != next) continue;

@@ -1,0 +1,102 @@
+// What moves the work of a queue pair to its peer and back. The queue pair itself is the face that
+// verbs programs see: it checks what they ask for, keeps the state, and publishes completions.
+//
+// Carriers: StreamCarrier (iWARP over TCP, for RC and UC) and DatagramCarrier (UD). A queue pair of
+// type UD has its carrier from the beginning; the others get one when the handshake with their peer
+// is done, and lose it when the connection ends.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "device/queue_pair/queue_pair_lock.h"
+#include "iwarp/types.h"
+#include "weft/counters.hpp"
+
+namespace weft::device {
+
+// One request of ibv_post_send(3), in the terms of the protocol core.
+struct SendRequest {
+  iwarp::WorkRequest work;
+  // As the application gave it, for what only some carriers use (address handles). It is good until
+  // post() returns.
+  const ibv_send_wr* verbs = nullptr;
+};
+
+// Why a carrier is asked to move something.
+enum class Occasion : std::uint8_t {
+  ready,     // the progress thread has found its descriptor ready
+  polled,    // an application thread polls a completion queue
+  waiting,   // an application thread sleeps in Engine::wait(), and was woken for it
+  deferred,  // what drive() left for later (Engine::put_off()) is due now
+  deadline,  // the time that it asked for has come
+};
+
+// Every member is called with the queue pair's lock held, unless it says otherwise. A carrier calls
+// nothing of the queue pair back; it adds completions and events to QueuePairParts.
+class Carrier {
+ public:
+  Carrier() = default;
+  virtual ~Carrier() = default;
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+
+  // --- Work
+
+  // Whether post() may be called now. Where not, requests wait in QueuePairParts::waiting, and
+  // advance() takes them from there as soon as it can.
+  [[nodiscard]] virtual bool takes_requests(const QueuePairLock& lock) const = 0;
+  // Whether the peer understands Sends with immediate.
+  [[nodiscard]] virtual bool takes_send_immediate(const QueuePairLock& lock) const = 0;
+  // Accepts one request, which the face has translated and found a place for: 0, ENOMEM, EINVAL or
+  // EOPNOTSUPP. It need not send before advance().
+  virtual int post(const SendRequest& request, QueuePairLock& lock) = 0;
+  // Sends what it can: after a list of posts, and after a change of state.
+  virtual void advance(QueuePairLock& lock) = 0;
+  // New receives are there.
+  virtual void receives_posted(QueuePairLock& lock) = 0;
+  // Moves what has come in and, where that raised answers, what goes out.
+  virtual void drive(Occasion occasion, QueuePairLock& lock) = 0;
+  // ibv_modify_qp(3) has changed the timer or the retries of receiver-not-ready.
+  virtual void retry_attributes_changed(QueuePairLock& lock) = 0;
+  // Every request that post() has accepted has completed.
+  [[nodiscard]] virtual bool requests_done(const QueuePairLock& lock) const = 0;
+
+  // --- The end
+
+  // How the connection ended; `reason` is none while it lives.
+  struct End {
+    iwarp::EndReason reason = iwarp::EndReason::none;
+    bool had_peer = false;  // the peer had the connection as well
+    // What a refusal of the peer's requests is reported as, because no completion shows it.
+    std::optional<ibv_event_type> event{};
+  };
+  [[nodiscard]] virtual bool ended(const QueuePairLock& lock) const = 0;
+  [[nodiscard]] virtual End end(const QueuePairLock& lock) const = 0;
+  // Ends the connection from this side, after what has arrived was taken in: rdma_disconnect(3).
+  virtual void disconnect(QueuePairLock& lock) = 0;
+  // Ends the connection; requests that are under way complete as flushed. Answers that are due are
+  // still sent, if need be after stop().
+  virtual void flush(QueuePairLock& lock) = 0;
+  // Gives up sockets and the like, and adds what it has counted to the queue pair's counters. The
+  // carrier is destroyed next, unless it is permanent().
+  virtual void stop(QueuePairLock& lock) = 0;
+  // Whether the same carrier serves the queue pair again after stop().
+  [[nodiscard]] virtual bool permanent() const { return false; }
+
+  // --- Other
+
+  // Memory is being deregistered: what is still to be sent from it is copied.
+  virtual void forget_memory(const std::byte* base, std::size_t length_bytes,
+                             QueuePairLock& lock) = 0;
+  // Adds what it has counted so far and stop() has not yet handed over.
+  virtual void add_counters(QueuePairCounters& counters) const = 0;
+  // In the child after fork(), without the lock, which a thread may hold that does not exist there:
+  // forgets descriptors, which the engine has closed.
+  virtual void abandon_after_fork() = 0;
+};
+
+}  // namespace weft::device

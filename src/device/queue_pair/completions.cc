@@ -1,0 +1,136 @@
+#include "device/queue_pair/completions.h"
+
+namespace weft::device {
+namespace {
+
+using iwarp::Operation;
+using iwarp::Status;
+
+ibv_wc_status verbs_status(Status status) {
+  switch (status) {
+    case Status::success:
+      return IBV_WC_SUCCESS;
+    case Status::local_length:
+      return IBV_WC_LOC_LEN_ERR;
+    case Status::local_protection:
+      return IBV_WC_LOC_PROT_ERR;
+    case Status::local_operation:
+      return IBV_WC_LOC_QP_OP_ERR;
+    case Status::window_bind:
+      return IBV_WC_MW_BIND_ERR;
+    case Status::flushed:
+      return IBV_WC_WR_FLUSH_ERR;
+    case Status::remote_access:
+      return IBV_WC_REM_ACCESS_ERR;
+    case Status::remote_invalid_request:
+      return IBV_WC_REM_INV_REQ_ERR;
+    case Status::remote_operation:
+      return IBV_WC_REM_OP_ERR;
+    case Status::retry_exceeded:
+      return IBV_WC_RETRY_EXC_ERR;
+    case Status::rnr_retry_exceeded:
+      return IBV_WC_RNR_RETRY_EXC_ERR;
+    case Status::bad_response:
+      return IBV_WC_BAD_RESP_ERR;
+  }
+  return IBV_WC_GENERAL_ERR;
+}
+
+ibv_wc_opcode verbs_opcode(Operation operation) {
+  switch (operation) {
+    case Operation::send:
+    case Operation::send_invalidate:
+    case Operation::send_immediate:
+      return IBV_WC_SEND;
+    case Operation::write:
+    case Operation::write_immediate:
+      return IBV_WC_RDMA_WRITE;
+    case Operation::read:
+      return IBV_WC_RDMA_READ;
+    case Operation::compare_swap:
+      return IBV_WC_COMP_SWAP;
+    case Operation::fetch_add:
+      return IBV_WC_FETCH_ADD;
+    case Operation::atomic_write:
+      return IBV_WC_ATOMIC_WRITE;
+    case Operation::bind_window:
+      return IBV_WC_BIND_MW;
+    case Operation::local_invalidate:
+      return IBV_WC_LOCAL_INV;
+  }
+  return IBV_WC_SEND;
+}
+
+}  // namespace
+
+Completions::Completions(ibv_qp& qp, std::uint32_t send_requests)
+    : qp_(qp),
+      send_queue_(*CompletionQueue::of(qp.send_cq)),
+      receive_queue_(*CompletionQueue::of(qp.recv_cq)),
+      send_slots_(send_requests) {}
+
+void Completions::add_send(const iwarp::SendCompletion& completion) {
+  ibv_wc wc{};
+  wc.wr_id = completion.wr_id;
+  wc.status = verbs_status(completion.status);
+  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
+  wc.opcode = verbs_opcode(completion.operation);
+  wc.byte_len = completion.length_bytes;
+  wc.qp_num = qp_.qp_num;
+  pending_.push_back({.completion = wc, .slots = &send_slots_, .covered = completion.covered});
+}
+
+ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots) {
+  ibv_wc wc{};
+  wc.wr_id = completion.wr_id;
+  wc.status = verbs_status(completion.status);
+  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
+  wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc.byte_len = completion.length_bytes;
+  wc.qp_num = qp_.qp_num;
+  if (completion.has_immediate) {
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+    wc.imm_data = completion.immediate_be;
+  } else if (completion.has_invalidated) {
+    wc.wc_flags |= IBV_WC_WITH_INV;
+    wc.invalidated_rkey = completion.invalidated_rkey;
+  }
+  pending_.push_back(
+      {.completion = wc, .slots = &slots, .solicited = completion.solicited, .receive = true});
+  return pending_.back().completion;
+}
+
+bool Completions::publish() {
+  bool fits = true;
+  for (const Delivery& delivery : pending_) {
+    count(delivery);
+    fits &= (delivery.receive ? receive_queue_ : send_queue_).push(delivery);
+  }
+  pending_.clear();
+  return fits;
+}
+
+void Completions::drop() {
+  for (const Delivery& delivery : pending_) delivery.free_slots();
+  pending_.clear();
+}
+
+void Completions::withdraw() {
+  send_queue_.forget(qp_.qp_num);
+  receive_queue_.forget(qp_.qp_num);
+}
+
+void Completions::count(const Delivery& delivery) {
+  const ibv_wc& completion = delivery.completion;
+  if (!delivery.receive) {
+    ++counters_.send_completions[completion.status];
+    return;
+  }
+  ++counters_.receive_completions[completion.status];
+  if (completion.status != IBV_WC_SUCCESS) return;
+  ++counters_.received.operations;
+  // The payload of a Write with immediate was counted when the peer wrote it.
+  if (completion.opcode == IBV_WC_RECV) counters_.received.bytes += completion.byte_len;
+}
+
+}  // namespace weft::device

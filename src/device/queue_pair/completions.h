@@ -1,0 +1,64 @@
+// Completions in the making: from the outcomes of the protocol core to the work completions of
+// verbs, with the places in the queues that they free and the counters that they feed.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "device/completion/completion_queue.h"
+#include "device/queue_pair/queue_slots.h"
+#include "iwarp/types.h"
+#include "weft/counters.hpp"
+
+namespace weft::device {
+
+// Collects the completions of one queue pair until they are published. They stay invisible until
+// then, because the answers to what a peer has sent must be written first (see
+// QueuePair::settle()). Not thread safe: the queue pair's lock covers it.
+class Completions {
+ public:
+  // `qp` names the two completion queues and outlives this object.
+  Completions(ibv_qp& qp, std::uint32_t send_requests);
+
+  // The places of the send queue. A request takes one when it is posted; its completion gives it
+  // back when the application polls it.
+  [[nodiscard]] QueueSlots& send_slots() { return send_slots_; }
+  [[nodiscard]] const QueueSlots& send_slots() const { return send_slots_; }
+
+  void add_send(const iwarp::SendCompletion& completion);
+  // `slots`: of the queue that the receive came from. Returns the new completion, for what only
+  // some carriers know (the source of a datagram). The reference is good until the next call.
+  ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots);
+
+  // Makes everything collected visible. False where a completion queue had no room: that completion
+  // is lost, and the queue pair must fail.
+  [[nodiscard]] bool publish();
+  // Throws away what was collected, and gives its places back.
+  void drop();
+  // Removes from both completion queues what they still hold of this queue pair.
+  void withdraw();
+  [[nodiscard]] bool empty() const { return pending_.empty(); }
+
+  // Whether any request has failed since clear_failure().
+  [[nodiscard]] bool failed() const { return failed_; }
+  void clear_failure() { failed_ = false; }
+
+  // Everything that the queue pair counts, but for what a carrier counts while it lives.
+  [[nodiscard]] QueuePairCounters& counters() { return counters_; }
+  [[nodiscard]] const QueuePairCounters& counters() const { return counters_; }
+
+ private:
+  void count(const Delivery& delivery);
+
+  ibv_qp& qp_;
+  CompletionQueue& send_queue_;
+  CompletionQueue& receive_queue_;
+  QueueSlots send_slots_;
+  std::vector<Delivery> pending_;
+  QueuePairCounters counters_;
+  bool failed_ = false;
+};
+
+}  // namespace weft::device

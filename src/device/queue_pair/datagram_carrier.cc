@@ -1,0 +1,214 @@
+#include "device/queue_pair/datagram_carrier.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "device/addresses.h"
+#include "device/connect/slots.h"
+#include "device/datagram/address_handle.h"
+#include "device/query.h"
+#include "iwarp/scatter.h"
+
+namespace weft::device {
+namespace {
+
+using iwarp::Fault;
+using iwarp::Operation;
+using iwarp::Status;
+
+// With the highest bit set, the sender's own key goes out (InfiniBand Architecture Specification,
+// volume 1, §10.2.5), so that only the owner of such a key can use it.
+constexpr std::uint32_t controlled_key = 0x80000000;
+constexpr std::uint32_t largest_number = 0xFFFFFF;
+
+std::uint64_t length_of(const ibv_send_wr& request) {
+  std::uint64_t total = 0;
+  for (int i = 0; i < request.num_sge; ++i) total += request.sg_list[i].length;
+  return total;
+}
+
+std::uint32_t number_of(const std::uint32_t& network_order) {
+  return load_be<std::uint32_t>(reinterpret_cast<const std::byte*>(&network_order));
+}
+
+// Copies `grh` and then the message to the targets, which have room for both.
+void scatter(std::span<const iovec> targets, Bytes grh, Bytes message) {
+  std::array<Bytes, 2> parts{grh, message};
+  for (const iovec& target : targets) {
+    auto* at = static_cast<std::byte*>(target.iov_base);
+    std::size_t room = target.iov_len;
+    for (Bytes& part : parts) {
+      const std::size_t count = std::min(room, part.size());
+      if (count != 0) std::memcpy(at, part.data(), count);
+      at += count;
+      room -= count;
+      part = part.subspan(count);
+    }
+  }
+}
+
+}  // namespace
+
+// --- Sending -------------------------------------------------------------------------------------
+
+int DatagramCarrier::check(const ibv_send_wr& request, const ibv_qp& qp,
+                           std::uint32_t inline_bytes) {
+  if (request.opcode != IBV_WR_SEND && request.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
+  const ibv_ah* ah = request.wr.ud.ah;
+  if (!ah || ah->pd != qp.pd || request.wr.ud.remote_qpn > largest_number) return EINVAL;
+  const bool too_long = length_of(request) > inline_bytes;
+  return (request.send_flags & IBV_SEND_INLINE) != 0 && too_long ? EINVAL : 0;
+}
+
+int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
+  unsent_.push_back({.wr_id = request.work.wr_id, .signaled = request.work.signaled});
+  Unsent& added = unsent_.back();
+  const bool stopped = parts_.qp.state == IBV_QPS_ERR || parts_.qp.state == IBV_QPS_SQE;
+  added.status = stopped ? Status::flushed : gather(request.work);
+  if (added.status == Status::success) build(*request.verbs, added);
+  advance(lock);
+  return 0;
+}
+
+// Collects the pieces of the message in pieces_.
+Status DatagramCarrier::gather(const iwarp::WorkRequest& work) {
+  pieces_.clear();
+  const std::uint64_t bytes = iwarp::total_bytes(work.slices);
+  if (bytes > datagram_mtu_bytes(parts_.context.device())) return Status::local_length;
+  if (work.inline_data) {
+    for (const auto& slice : work.slices) {
+      pieces_.push_back({reinterpret_cast<void*>(slice.address), slice.length_bytes});
+    }
+    return Status::success;
+  }
+  const Fault fault = iwarp::map_slices(parts_.memory, work.slices, 0, bytes, false, pieces_);
+  return fault == Fault::none ? Status::success : Status::local_protection;
+}
+
+void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
+  const AddressHandle& address = *AddressHandle::of(request.wr.ud.ah);
+  const bool immediate = request.opcode == IBV_WR_SEND_WITH_IMM;
+  const bool own_key = (request.wr.ud.remote_qkey & controlled_key) != 0;
+  ibv_qp_attr& attributes = parts_.attributes;
+  wire::IbHeaders headers;
+  headers.bth.opcode = {wire::IbTransport::ud, immediate ? wire::IbOperation::send_only_immediate
+                                                         : wire::IbOperation::send_only};
+  headers.bth.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
+  headers.bth.destination_qp = request.wr.ud.remote_qpn;
+  headers.bth.psn = attributes.sq_psn;
+  headers.deth = {.queue_key = own_key ? attributes.qkey : request.wr.ud.remote_qkey,
+                  .source_qp = parts_.qp.qp_num};
+  if (immediate) headers.immediate = number_of(request.imm_data);
+  attributes.sq_psn = wire::psn_plus(attributes.sq_psn, 1);
+  datagram.route = address.route_to(request.wr.ud.remote_qpn);
+  set_port(datagram.route.source, slot::port_of(parts_.qp.qp_num));
+  datagram.interface_index = address.interface_index();
+  datagram.packet = make_datagram(datagram.route, headers, pieces_);
+}
+
+// Sends in the order of posting, as far as the socket has room.
+void DatagramCarrier::advance(QueuePairLock& lock) {
+  while (!unsent_.empty() && parts_.qp.state != IBV_QPS_SQD) {
+    const Unsent& oldest = unsent_.front();
+    if (oldest.status == Status::success && !transmit(oldest)) return;
+    const bool failed = oldest.status != Status::success && oldest.status != Status::flushed;
+    complete(oldest, oldest.status);
+    unsent_.pop_front();
+    if (failed) stop_sending(lock);
+  }
+}
+
+// False where the socket has no room: DatagramReceiver::datagram_room() comes when it has.
+bool DatagramCarrier::transmit(const Unsent& datagram) {
+  Datagrams& datagrams = parts_.context.device().datagrams();
+  const int family = datagram.route.destination.ss_family;
+  const auto socket = datagrams.socket(parts_.qp.qp_num, family);
+  if (!socket) return true;  // the host has no such addresses: the datagram is lost
+  if (!socket->send(datagram.route, datagram.interface_index, datagram.packet)) {
+    socket->await_room(receiver_);
+    return false;
+  }
+  datagrams.capture(datagram.route, datagram.packet, wire::PcapngDirection::outbound);
+  return true;
+}
+
+void DatagramCarrier::complete(const Unsent& datagram, Status status) {
+  const std::uint32_t covered = ++uncompleted_;
+  if (status == Status::success && !datagram.signaled) return;
+  uncompleted_ = 0;
+  parts_.complete({.wr_id = datagram.wr_id,
+                   .operation = Operation::send,
+                   .status = status,
+                   .covered = covered});
+}
+
+// A request was wrong: nothing more is sent until the program takes the queue pair back to RTS, but
+// datagrams are received as before (InfiniBand Architecture Specification, volume 1, §10.3.1.7).
+void DatagramCarrier::stop_sending(QueuePairLock& lock) {
+  if (parts_.qp.state == IBV_QPS_RTS) parts_.qp.state = IBV_QPS_SQE;
+  flush(lock);
+}
+
+void DatagramCarrier::flush(QueuePairLock& /*lock*/) {
+  for (; !unsent_.empty(); unsent_.pop_front()) complete(unsent_.front(), Status::flushed);
+}
+
+void DatagramCarrier::stop(QueuePairLock& /*lock*/) {
+  unsent_.clear();
+  parts_.completions.send_slots().give_back(std::exchange(uncompleted_, 0));
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+bool DatagramCarrier::take(const Datagram& datagram, QueuePairLock& /*lock*/) {
+  DatagramCounters& counters = parts_.context.device().datagrams().counters();
+  const ibv_qp_state state = parts_.qp.state;
+  if (parts_.destroyed || state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) {
+    ++counters.nobody;
+    return true;
+  }
+  if (datagram.headers.deth.queue_key != parts_.attributes.qkey) {
+    ++counters.wrong_queue_key;
+    return true;
+  }
+  iwarp::ReceiveRequest receive;
+  if (!parts_.receives.take(receive, false)) {
+    ++counters.no_receive;
+    return true;
+  }
+  const Status status = place(receive, datagram);
+  complete_receive(receive.wr_id, status, datagram);
+  return status == Status::success;
+}
+
+Status DatagramCarrier::place(const iwarp::ReceiveRequest& receive, const Datagram& datagram) {
+  const std::size_t bytes = grh_bytes + datagram.message.size();
+  if (bytes > iwarp::total_bytes(receive.slices)) return Status::local_length;
+  pieces_.clear();
+  if (iwarp::map_slices(parts_.memory, receive.slices, 0, bytes, true, pieces_) != Fault::none) {
+    return Status::local_protection;
+  }
+  scatter(pieces_, datagram.grh, datagram.message);
+  return Status::success;
+}
+
+void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,
+                                       const Datagram& datagram) {
+  parts_.note_arrival();
+  const auto bytes = static_cast<std::uint32_t>(grh_bytes + datagram.message.size());
+  ibv_wc& completion =
+      parts_.completions.add_receive({.wr_id = wr_id,
+                                      .status = status,
+                                      .length_bytes = bytes,
+                                      .solicited = datagram.headers.bth.solicited,
+                                      .has_immediate = datagram.headers.layout().immediate},
+                                     parts_.receives.slots());
+  if (status != Status::success) return;
+  completion.wc_flags |= IBV_WC_GRH;
+  completion.src_qp = datagram.headers.deth.source_qp;
+  store_be(reinterpret_cast<std::byte*>(&completion.imm_data), datagram.headers.immediate);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,50 @@
+#include "device/queue_pair/peer_search.h"
+
+#include "device/connect/slots.h"
+
+namespace weft::device {
+
+void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lock*/) {
+  const ibv_qp_attr& attributes = parts_.attributes;
+  awaits_manager_ = attributes.dest_qp_num == slot::stream_of_cm;
+  if (awaits_manager_) return;
+  Device& device = parts_.context.device();
+  Pairing::Plan plan;
+  if (Pairing::make_plan(device, parts_.qp.qp_num, attributes, plan) != 0) return;
+  plan.control_stag = parts_.context.memory().random_control_stag();
+  plan.unreliable = parts_.is_unreliable();
+  // Not make_shared: the engine keeps weak references in its list of deadlines for long, and these
+  // would keep the memory.
+  pairing_.reset(new Pairing(device, self, plan));
+  pairing_->start();
+}
+
+void PeerSearch::end(QueuePairLock& /*lock*/) {
+  awaits_manager_ = false;
+  if (!pairing_) return;
+  pairing_->cancel();
+  parts_.completions.counters().connection_retries += pairing_->retries();
+  pairing_.reset();
+}
+
+void PeerSearch::lost(bool again, QueuePairLock& /*lock*/) {
+  if (pairing_) pairing_->lost(again);
+}
+
+bool PeerSearch::await(QueuePairLock& /*lock*/) {
+  if (parts_.waiting.empty() || !pairing_) return true;
+  if (pairing_->over()) return false;
+  const std::uint64_t least_ns = parts_.context.device().settings().least_patience_ns;
+  // Unreliable queue pairs have no timeout and no retry count.
+  const ibv_qp_attr& attributes = parts_.attributes;
+  pairing_->work_waits(parts_.is_unreliable()
+                           ? least_ns
+                           : patience_ns(attributes.timeout, attributes.retry_cnt, least_ns));
+  return true;
+}
+
+void PeerSearch::abandon_after_fork() {
+  if (pairing_) pairing_->abandon_after_fork();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,115 @@
+// How a queue pair gets its carrier and loses it, and what becomes of the work that waits for one.
+#include <cerrno>
+#include <utility>
+
+#include "device/queue_pair/queue_pair.h"
+
+namespace weft::device {
+
+int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
+                      std::weak_ptr<ConnectionObserver> observer) {
+  QueuePairLock lock(mutex_);
+  if (parts_.destroyed || carrier_ || handle_.qp.state == IBV_QPS_ERR) return EINVAL;
+  search_.end(lock);
+  parts_.notices.observer = std::move(observer);
+  handle_.qp.state = IBV_QPS_RTS;
+  const int failed = open_stream(std::move(socket), parameters, false, lock);
+  settle(lock);
+  return failed;
+}
+
+QueuePair::PairingView QueuePair::pairing() {
+  const QueuePairLock lock(mutex_);
+  return {handle_.qp.state, search_.pairing()};
+}
+
+int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& parameters,
+                           const Pairing& pairing) {
+  QueuePairLock lock(mutex_);
+  if (parts_.destroyed || carrier_ || search_.pairing().get() != &pairing) return EINVAL;
+  parts_.notices.observer.reset();
+  const int failed = open_stream(std::move(socket), parameters, true, lock);
+  if (failed != 0) drop_carrier(lock);  // the pairing tries again
+  settle(lock);
+  return failed;
+}
+
+int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
+                           QueuePairLock& lock) {
+  auto carrier = std::make_unique<StreamCarrier>(
+      parts_, StreamCarrier::Driver{context().engine(), weak_from_this()}, std::move(socket),
+      parameters, paired);
+  StreamCarrier& stream = *carrier;
+  carrier_ = std::move(carrier);
+  return stream.start(lock);
+}
+
+void QueuePair::fail_pairing(const Pairing& pairing) {
+  QueuePairLock lock(mutex_);
+  if (search_.pairing().get() == &pairing && !carrier_) fail_waiting(lock);
+  settle(lock);
+}
+
+void QueuePair::disconnect() {
+  QueuePairLock lock(mutex_);
+  if (carrier_) carrier_->disconnect(lock);
+  enter_error(lock);
+  settle(lock);
+}
+
+// InfiniBand knows no end of a connection: a peer that goes away leaves a paired queue pair as it
+// was, and only requests that are under way or come later fail. With a connection manager, or after
+// a Terminate, the end of the connection is the queue pair's.
+void QueuePair::on_carrier_ended(QueuePairLock& lock) {
+  const Carrier::End end = carrier_->end(lock);
+  if (end.event) parts_.raise(*end.event);
+  const bool lost = end.reason == iwarp::EndReason::peer_closed ||
+                    (parts_.is_unreliable() && end.reason == iwarp::EndReason::peer_terminated);
+  if (!search_.pairing() || !lost) return enter_error(lock);
+  if (parts_.completions.failed()) {
+    return parts_.waiting.empty() ? enter_error(lock) : fail_waiting(lock);
+  }
+  drop_carrier(lock);
+  search_.lost(!end.had_peer, lock);
+  await_carrier(lock);
+}
+
+void QueuePair::drop_carrier(QueuePairLock& lock) {
+  if (!carrier_) return;
+  carrier_->flush(lock);
+  carrier_->stop(lock);
+  if (!carrier_->permanent()) carrier_.reset();
+}
+
+// After posting, where there is no carrier: the work waits, for the timeout of the queue pair.
+void QueuePair::await_carrier(QueuePairLock& lock) {
+  if (!search_.await(lock)) fail_waiting(lock);
+}
+
+// The first request is told that the peer did not answer, the others are flushed.
+void QueuePair::fail_waiting(QueuePairLock& lock) {
+  if (parts_.waiting.empty()) return;
+  if (parts_.is_unreliable()) return drop_waiting(lock);
+  bool first = true;
+  parts_.waiting.release([&](const iwarp::WorkRequest& request) {
+    parts_.complete({.wr_id = request.wr_id,
+                     .operation = request.operation,
+                     .status = first ? iwarp::Status::retry_exceeded : iwarp::Status::flushed});
+    first = false;
+  });
+  enter_error(lock);
+}
+
+// An unreliable connection without a peer completes its requests as if it had sent them.
+void QueuePair::drop_waiting(QueuePairLock& /*lock*/) {
+  std::uint32_t silent = 0;
+  parts_.waiting.release([&](const iwarp::WorkRequest& request) {
+    ++silent;
+    if (!request.signaled) return;
+    parts_.complete({.wr_id = request.wr_id, .operation = request.operation, .covered = silent});
+    silent = 0;
+  });
+  parts_.completions.send_slots().give_back(silent);
+}
+
+}  // namespace weft::device

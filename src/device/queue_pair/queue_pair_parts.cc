@@ -1,0 +1,67 @@
+#include "device/queue_pair/queue_pair_parts.h"
+
+namespace weft::device {
+namespace {
+
+constexpr unsigned all_remote_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+}  // namespace
+
+QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_init_attr& wanted)
+    : context(opened),
+      qp(handle),
+      limits{.send_requests = wanted.cap.max_send_wr,
+             .send_slices = wanted.cap.max_send_sge,
+             .receive_slices = wanted.cap.max_recv_sge,
+             .inline_bytes = wanted.cap.max_inline_data},
+      completions(handle, wanted.cap.max_send_wr),
+      receives(wanted.cap, wanted.srq ? SharedReceiveQueue::of(wanted.srq) : nullptr),
+      memory(opened.memory(), ProtectionDomain::of(handle.pd)->number, handle.qp_num, attributes) {
+  attributes.cap = wanted.cap;
+  attributes.qp_access_flags = all_remote_access;
+  attributes.port_num = 1;
+}
+
+void QueuePairParts::raise(ibv_event_type type) {
+  if (destroyed) return;
+  ibv_async_event event{};
+  event.element.qp = &qp;
+  event.event_type = type;
+  context.raise(event);
+}
+
+void QueuePairParts::note_arrival() {
+  if (qp.state != IBV_QPS_RTR || arrived) return;
+  arrived = true;
+  raise(IBV_EVENT_COMM_EST);
+}
+
+void QueuePairParts::complete(const iwarp::SendCompletion& completion) {
+  // A local request that is flushed before its turn will not be carried out any more.
+  if (is_local(completion.operation) && completion.status == iwarp::Status::flushed) {
+    memory.remove_oldest();
+  }
+  completions.add_send(completion);
+}
+
+void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion) {
+  note_arrival();
+  completions.add_receive(completion, receives.slots());
+}
+
+void QueuePairParts::flush_waiting() {
+  waiting.release([this](const iwarp::WorkRequest& request) {
+    complete(
+        {.wr_id = request.wr_id, .operation = request.operation, .status = iwarp::Status::flushed});
+  });
+}
+
+void QueuePairParts::flush_receives() {
+  iwarp::ReceiveRequest request;
+  while (receives.take_own(request)) {
+    complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
+  }
+}
+
+}  // namespace weft::device

@@ -1,0 +1,68 @@
+// What the parts of a queue pair share: its face, its carrier and the search for its peer.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "device/context.h"
+#include "device/queue_pair/completions.h"
+#include "device/queue_pair/memory_access.h"
+#include "device/queue_pair/receives.h"
+#include "device/queue_pair/waiting_work.h"
+#include "iwarp/types.h"
+
+namespace weft::device {
+
+// The creator of a queue pair's connection, which wants to know what becomes of it. Called without
+// any lock, from the thread that finds out.
+class ConnectionObserver {
+ public:
+  virtual ~ConnectionObserver() = default;
+  // The peer's first FPDU has arrived.
+  virtual void on_stream_ready() = 0;
+  // The stream has ended, by either side; the completions that this caused are in their queues.
+  virtual void on_stream_ended(iwarp::EndReason reason) = 0;
+};
+
+// What a connection has to report to its observer once the queue pair's lock is released.
+struct ConnectionNotices {
+  std::weak_ptr<ConnectionObserver> observer;
+  bool ready = false;
+  bool ended = false;
+  iwarp::EndReason reason = iwarp::EndReason::none;
+};
+
+// Everything here is covered by the queue pair's lock, and lives as long as the queue pair.
+struct QueuePairParts {
+  QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_init_attr& wanted);
+
+  // Raises an asynchronous event of the queue pair, unless it is being destroyed.
+  void raise(ibv_event_type type);
+  // A message has arrived. The first one on the way to RTS raises IBV_EVENT_COMM_EST.
+  void note_arrival();
+  // Completes a request that posting has accepted.
+  void complete(const iwarp::SendCompletion& completion);
+  void complete_receive(const iwarp::ReceiveCompletion& completion);
+  // Completes what waits for a carrier, as flushed.
+  void flush_waiting();
+  // Completes the receives of the queue pair's own queue, as flushed.
+  void flush_receives();
+
+  [[nodiscard]] bool is_unreliable() const { return qp.qp_type == IBV_QPT_UC; }
+
+  Context& context;
+  ibv_qp& qp;  // its number, type, state and protection domain
+  ibv_qp_attr attributes{};
+  iwarp::QueueLimits limits;
+  Completions completions;
+  Receives receives;
+  MemoryAccess memory;
+  WaitingWork waiting;  // posted while no carrier takes it
+  ConnectionNotices notices;
+  bool arrived = false;    // a message, since RTR
+  bool destroyed = false;  // from here on there are no events and no completions
+};
+
+}  // namespace weft::device

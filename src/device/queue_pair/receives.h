@@ -1,0 +1,45 @@
+// Where a queue pair takes its receives from: its own queue, or a shared one.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <utility>
+
+#include "device/queue_pair/receive_queue.h"
+#include "device/queue_pair/shared_receive_queue.h"
+
+namespace weft::device {
+
+// Not thread safe: the queue pair's lock covers it (a shared queue has its own lock besides).
+class Receives {
+ public:
+  // `shared` may be null; otherwise `cap` says nothing about receives.
+  Receives(const ibv_qp_cap& cap, SharedReceiveQueue* shared)
+      : own_(cap.max_recv_wr, cap.max_recv_sge), shared_(shared) {}
+
+  [[nodiscard]] SharedReceiveQueue* shared() const { return shared_; }
+  // Notified of new receives in the shared queue, after a take() that found none.
+  void set_waiter(std::weak_ptr<ReceiveWaiter> waiter) { waiter_ = std::move(waiter); }
+
+  // To the own queue: 0, ENOMEM where it is full, EINVAL for too many slices.
+  int post(const ibv_recv_wr& request) { return own_.post(request); }
+  // Takes the oldest receive; false where there is none. `waits`: the queue pair wants to be
+  // notified of the next one (of its own queue it knows).
+  bool take(iwarp::ReceiveRequest& request, bool waits) {
+    return shared_ ? shared_->take(request, waits ? &waiter_ : nullptr) : own_.take(request);
+  }
+  // Takes the oldest receive of the own queue, to flush it.
+  bool take_own(iwarp::ReceiveRequest& request) { return own_.take(request); }
+  void clear() { own_.clear(); }
+
+  // The places of the queue that receives come from.
+  [[nodiscard]] QueueSlots& slots() { return shared_ ? shared_->slots() : own_.slots(); }
+
+ private:
+  ReceiveRing own_;
+  SharedReceiveQueue* shared_;
+  std::weak_ptr<ReceiveWaiter> waiter_;
+};
+
+}  // namespace weft::device

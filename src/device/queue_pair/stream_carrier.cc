@@ -1,0 +1,343 @@
+#include "device/queue_pair/stream_carrier.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "device/connect/linger.h"
+#include "device/limits.h"
+#include "device/queue_pair/requests.h"
+
+namespace weft::device {
+namespace {
+
+std::uint64_t retry_timer_ns(std::uint8_t code) {
+  return std::max(iwarp::rnr_timer_ns(code), limits::least_rnr_timer_ns);
+}
+
+}  // namespace
+
+void CreditWait::note(bool waits, QueuePairCounters& counters) {
+  if (waits == waits_) return;
+  waits_ = waits;
+  const std::uint64_t now_ns = sys::now_ns();
+  if (waits) {
+    ++counters.credit_waits;
+    since_ns_ = now_ns;
+  } else {
+    counters.credit_wait_ns += now_ns - since_ns_;
+  }
+}
+
+StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket socket,
+                             const StreamParameters& parameters, bool paired)
+    : parts_(parts),
+      driver_(std::move(driver)),
+      socket_(std::move(socket)),
+      paired_(paired),
+      send_markers_(parameters.send_markers),
+      holds_(parameters.receiver_not_ready.hold_bytes > 0),
+      connection_(complete(parameters), static_cast<iwarp::Host&>(*this)),
+      confirmed_(parameters.initiator),
+      base_position_(socket_.written_bytes()) {
+  parts_.completions.clear_failure();
+}
+
+iwarp::Connection::Options StreamCarrier::complete(StreamParameters parameters) const {
+  parameters.strict_crc = parts_.context.device().settings().strict_crc;
+  parameters.mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers);
+  parameters.limits = parts_.limits;
+  parameters.receiver_not_ready.timer_ns = retry_timer_ns(parts_.attributes.min_rnr_timer);
+  return parameters;
+}
+
+int StreamCarrier::start(QueuePairLock& lock) {
+  // In RTR the number of retries is not known yet: see retry_attributes_changed(). A connection
+  // manager has told the peer in its own way.
+  if (paired_ && !parts_.is_unreliable() && parts_.qp.state == IBV_QPS_RTS) {
+    connection_.announce_rnr_retries(parts_.attributes.rnr_retry);
+  }
+  token_ = driver_.engine.watch(socket_.fd(), EPOLLIN, driver_.queue_pair.lock());
+  if (token_ == 0) {
+    lose_stream();
+    return ENOMEM;
+  }
+  drive(Occasion::ready, lock);
+  return 0;
+}
+
+// --- Work ----------------------------------------------------------------------------------------
+
+// A responder may send only after the peer's first FPDU (RFC 5044 §7.1). In SQD nothing new starts.
+bool StreamCarrier::takes_requests(const QueuePairLock& /*lock*/) const {
+  return confirmed_ && !connection_.ended() && parts_.qp.state != IBV_QPS_SQD;
+}
+
+int StreamCarrier::post(const SendRequest& request, QueuePairLock& /*lock*/) {
+  return error_of(connection_.post(request.work));
+}
+
+void StreamCarrier::advance(QueuePairLock& lock) {
+  if (!parts_.waiting.empty() && takes_requests(lock)) {
+    parts_.waiting.release([this](const iwarp::WorkRequest& request) {
+      (void)connection_.post(request);  // it was checked, and the queue of a new stream has room
+    });
+  }
+  if (connection_.needs_time()) keep_time();
+  send_available();
+  credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
+}
+
+void StreamCarrier::receives_posted(QueuePairLock& lock) {
+  if (!connection_.starving()) return;  // nearly always
+  connection_.receives_posted();
+  advance(lock);
+}
+
+// All that was received is processed, and the answers to it are written, before the queue pair
+// publishes the completions of this call: the application may exit right after its last one.
+void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
+  switch (occasion) {
+    case Occasion::ready:
+      receive_available();
+      return advance(lock);
+    case Occasion::polled:
+    case Occasion::waiting:
+      receive_available();
+      if (!defer_answers(occasion == Occasion::waiting, lock)) advance(lock);
+      return;
+    case Occasion::deferred:
+      if (answers_deferred_) drive(Occasion::ready, lock);
+      return;
+    case Occasion::deadline:
+      alarm_ns_ = iwarp::Connection::never_ns;
+      keep_time();
+      return advance(lock);
+  }
+}
+
+// The proofs that a peer waits for may leave with what the program is likely to post now that it
+// sees what came in. If it polls first, or sleeps in Engine::wait(), they leave with that call; if
+// it does neither, the progress thread sends them within a tick; if it exits, the peer's TCP knows
+// that everything has arrived.
+bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
+  if (answers_deferred_ && !driver_.engine.application_waits()) return false;
+  if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
+    return false;
+  }
+  if (!answers_deferred_) answers_deferred_ = driver_.engine.put_off(driver_.queue_pair, waiting);
+  return answers_deferred_;
+}
+
+void StreamCarrier::end_deferral() {
+  if (std::exchange(answers_deferred_, false)) driver_.engine.put_off_done();
+}
+
+void StreamCarrier::retry_attributes_changed(QueuePairLock& lock) {
+  if (connection_.ended()) return;
+  connection_.set_rnr_timer(retry_timer_ns(parts_.attributes.min_rnr_timer));
+  connection_.announce_rnr_retries(parts_.attributes.rnr_retry);
+  keep_time();
+  advance(lock);
+}
+
+void StreamCarrier::keep_time() {
+  connection_.on_time(sys::now_ns());
+  const std::uint64_t deadline_ns = connection_.deadline_ns();
+  // An alarm that comes too early sets the next one.
+  if (deadline_ns == iwarp::Connection::never_ns || alarm_ns_ <= deadline_ns) return;
+  alarm_ns_ = deadline_ns;
+  driver_.engine.call_at(deadline_ns, driver_.queue_pair.lock());
+}
+
+// --- The socket ----------------------------------------------------------------------------------
+
+void StreamCarrier::receive_available() {
+  for (int i = 0; i < limits::reads_per_turn; ++i) {
+    planned_.clear();
+    connection_.plan_receive(planned_);
+    if (planned_.empty()) return;
+    std::size_t room = 0;
+    for (const auto& piece : planned_) room += piece.iov_len;
+    const auto got = socket_.receive(planned_);
+    if (got <= 0) return on_receive_error(static_cast<int>(-got));
+    connection_.received(static_cast<std::size_t>(got));
+    if (static_cast<std::size_t>(got) < room) return;
+  }
+}
+
+void StreamCarrier::on_receive_error(int error) {
+  if (error == EAGAIN || error == EINTR) return;
+  if (error == EFAULT) {
+    connection_.memory_lost();  // memory was unmapped under its registration
+    return;
+  }
+  lose_stream();
+}
+
+// Requests whose last byte the peer's TCP has acknowledged count as done.
+void StreamCarrier::lose_stream() {
+  const std::uint64_t acknowledged = socket_.acknowledged_bytes();
+  connection_.peer_closed(acknowledged > base_position_ ? acknowledged - base_position_ : 0);
+}
+
+void StreamCarrier::send_available() {
+  end_deferral();
+  while (true) {
+    const auto pieces = connection_.plan_send();
+    if (pieces.empty()) break;
+    const auto sent = socket_.send(pieces);
+    if (sent == -EINTR) continue;
+    if (sent == -EAGAIN) return want_write(true);
+    if (sent == -EFAULT) {
+      connection_.memory_lost();
+      return;
+    }
+    if (sent < 0) {
+      // The peer is gone; its Terminate, if it sent one, is still to be read.
+      receive_available();
+      if (!connection_.ended()) lose_stream();
+      return;
+    }
+    connection_.sent(static_cast<std::size_t>(sent));
+    follow_segment_size(static_cast<std::size_t>(sent));
+  }
+  want_write(false);
+}
+
+// RFC 5044 §3: the FPDU size follows TCP's segment size, which is small until TCP has seen the
+// peer's window grow, and shrinks when a router says so.
+void StreamCarrier::follow_segment_size(std::size_t sent_bytes) {
+  constexpr std::size_t look_every_bytes = 256 * 1024;
+  sent_since_look_ += sent_bytes;
+  if (sent_since_look_ < look_every_bytes) return;
+  sent_since_look_ = 0;
+  connection_.set_mulpdu_bytes(socket_.mulpdu_bytes(send_markers_));
+}
+
+void StreamCarrier::want_write(bool wanted) {
+  if (writing_ == wanted || token_ == 0) return;
+  writing_ = wanted;
+  std::uint32_t events = EPOLLIN;
+  if (wanted) events |= EPOLLOUT;
+  driver_.engine.change(token_, events);
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+Carrier::End StreamCarrier::end(const QueuePairLock& /*lock*/) const {
+  End end{.reason = connection_.end_reason(), .had_peer = confirmed_};
+  if (end.reason != iwarp::EndReason::terminated) return end;
+  namespace terminate = wire::terminate;
+  const wire::TerminateCode code = connection_.terminate().code;
+  if (code.layer <= 1 && code.type == 1) {
+    end.event = IBV_EVENT_QP_ACCESS_ERR;
+  } else if (code == terminate::rdma_unexpected_opcode ||
+             code == terminate::untagged_invalid_queue) {
+    end.event = IBV_EVENT_QP_REQ_ERR;
+  }
+  return end;
+}
+
+void StreamCarrier::disconnect(QueuePairLock& lock) {
+  if (!connection_.ended()) receive_available();
+  flush(lock);
+}
+
+void StreamCarrier::flush(QueuePairLock& /*lock*/) {
+  if (!connection_.ended()) connection_.close();
+}
+
+// Hands the socket over to Linger, with whatever it did not take yet.
+void StreamCarrier::stop(QueuePairLock& /*lock*/) {
+  end_deferral();
+  add_counters(parts_.completions.counters());
+  credit_wait_ = {};
+  if (token_ != 0) driver_.engine.unwatch(token_);
+  token_ = 0;
+  if (!socket_.valid()) return;
+  if (connection_.end_reason() == iwarp::EndReason::peer_closed) {
+    socket_.close();
+    return;
+  }
+  std::vector<std::byte> rest;
+  for (const auto& piece : connection_.plan_send()) {
+    const auto* at = static_cast<const std::byte*>(piece.iov_base);
+    rest.insert(rest.end(), at, at + piece.iov_len);
+  }
+  Linger::start(driver_.engine, std::move(socket_), std::move(rest));
+}
+
+// A paired queue pair survives its peer, as on InfiniBand, where a connection has no end: requests
+// without an answer are retried until their timeout ends. Until then the program finds what has
+// completed before.
+bool StreamCarrier::fails_later() const {
+  return paired_ && confirmed_ && !parts_.completions.failed() && !parts_.is_unreliable() &&
+         connection_.end_reason() == iwarp::EndReason::peer_closed;
+}
+
+// --- Calls of the protocol core ------------------------------------------------------------------
+
+iwarp::Memory StreamCarrier::remote_memory(std::uint32_t stag, std::uint64_t offset,
+                                           std::uint64_t length_bytes, iwarp::RemoteRight right) {
+  parts_.note_arrival();
+  return parts_.memory.remote_memory(
+      {.stag = stag, .offset = offset, .length_bytes = length_bytes, .right = right});
+}
+
+iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool for_writing) {
+  return parts_.memory.local_memory(slice, for_writing);
+}
+
+bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
+  return parts_.receives.take(request, holds_);
+}
+
+void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
+  QueuePairCounters& counters = parts_.completions.counters();
+  Traffic& traffic = access.right == iwarp::RemoteRight::read     ? counters.peer_reads
+                     : access.right == iwarp::RemoteRight::atomic ? counters.peer_atomics
+                                                                  : counters.peer_writes;
+  traffic.bytes += access.bytes;
+  if (access.last) ++traffic.operations;
+  parts_.memory.count(access);
+}
+
+void StreamCarrier::complete_send(const iwarp::SendCompletion& completion) {
+  if (completion.status == iwarp::Status::success || !fails_later()) {
+    return parts_.complete(completion);
+  }
+  // The silent requests before it are done.
+  parts_.waiting.hold(completion.wr_id, completion.operation);
+  parts_.completions.send_slots().give_back(completion.covered - 1);
+}
+
+void StreamCarrier::complete_receive(const iwarp::ReceiveCompletion& completion) {
+  parts_.complete_receive(completion);
+}
+
+void StreamCarrier::on_peer_ready() {
+  parts_.notices.ready = true;
+  confirmed_ = true;
+}
+
+void StreamCarrier::on_end(iwarp::EndReason reason) {
+  parts_.notices.reason = reason;
+  parts_.notices.ended = true;
+}
+
+// --- Other ---------------------------------------------------------------------------------------
+
+void StreamCarrier::forget_memory(const std::byte* base, std::size_t length_bytes,
+                                  QueuePairLock& /*lock*/) {
+  connection_.forget(base, length_bytes);
+}
+
+void StreamCarrier::add_counters(QueuePairCounters& counters) const {
+  const std::uint64_t now_ns = sys::now_ns();
+  counters.rnr_waits += connection_.rnr_waits();
+  counters.rnr_wait_ns += connection_.rnr_wait_ns(now_ns);
+  counters.credit_wait_ns += credit_wait_.waited_ns(now_ns);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,124 @@
+// The carrier of RC and UC queue pairs: iWARP over a TCP connection whose handshake is done.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/connect/stream_socket.h"
+#include "device/engine.h"
+#include "device/queue_pair/carrier.h"
+#include "device/queue_pair/queue_pair_parts.h"
+#include "iwarp/connection.h"
+
+namespace weft::device {
+
+// What the handshake has agreed on, as seen by this side. The carrier fills in what depends on the
+// queue pair and its socket: limits, MULPDU, strict CRCs and the receiver-not-ready timer.
+using StreamParameters = iwarp::Connection::Options;
+
+// How long requests have waited for room in what the peer can hold.
+class CreditWait {
+ public:
+  // Reads the clock only where a wait begins or ends.
+  void note(bool waits, QueuePairCounters& counters);
+  void end(QueuePairCounters& counters) { note(false, counters); }
+  // Of the wait that still lasts.
+  [[nodiscard]] std::uint64_t waited_ns(std::uint64_t now_ns) const {
+    return waits_ ? now_ns - since_ns_ : 0;
+  }
+
+ private:
+  bool waits_ = false;
+  std::uint64_t since_ns_ = 0;
+};
+
+class StreamCarrier final : public Carrier, private iwarp::Host {
+ public:
+  // The device's progress, on behalf of the queue pair.
+  struct Driver {
+    Engine& engine;
+    std::weak_ptr<Pollable> queue_pair;
+  };
+  // `paired`: by the queue pair itself, so that losing the peer ends no more than the connection;
+  // otherwise a connection manager has connected it.
+  StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket socket,
+                const StreamParameters& parameters, bool paired);
+
+  // Registers with the engine, and sends and receives what there is. 0, or ENOMEM where the kernel
+  // refuses; the stream has ended then.
+  [[nodiscard]] int start(QueuePairLock& lock);
+
+  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const override;
+  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& /*lock*/) const override {
+    return connection_.takes_send_immediate();
+  }
+  int post(const SendRequest& request, QueuePairLock& lock) override;
+  void advance(QueuePairLock& lock) override;
+  void receives_posted(QueuePairLock& lock) override;
+  void drive(Occasion occasion, QueuePairLock& lock) override;
+  void retry_attributes_changed(QueuePairLock& lock) override;
+  [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const override {
+    return connection_.requests_done();
+  }
+
+  [[nodiscard]] bool ended(const QueuePairLock& /*lock*/) const override {
+    return connection_.ended();
+  }
+  [[nodiscard]] End end(const QueuePairLock& lock) const override;
+  void disconnect(QueuePairLock& lock) override;
+  void flush(QueuePairLock& lock) override;
+  void stop(QueuePairLock& lock) override;
+
+  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
+  void add_counters(QueuePairCounters& counters) const override;
+  void abandon_after_fork() override { socket_.disown(); }
+
+ private:
+  // What the protocol core asks for, from inside of its calls.
+  iwarp::Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
+                              iwarp::RemoteRight right) override;
+  iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
+  bool next_receive(iwarp::ReceiveRequest& request) override;
+  bool invalidate(std::uint32_t stag) override { return parts_.memory.invalidate(stag); }
+  void note_peer_access(const iwarp::PeerAccess& access) override;
+  iwarp::Status carry_out_local() override { return parts_.memory.carry_out_next(); }
+  void complete_send(const iwarp::SendCompletion& completion) override;
+  void complete_receive(const iwarp::ReceiveCompletion& completion) override;
+  void on_peer_ready() override;
+  void on_end(iwarp::EndReason reason) override;
+
+  [[nodiscard]] iwarp::Connection::Options complete(StreamParameters parameters) const;
+  [[nodiscard]] bool fails_later() const;
+  void receive_available();
+  void on_receive_error(int error);
+  void send_available();
+  void follow_segment_size(std::size_t sent_bytes);
+  void want_write(bool wanted);
+  void lose_stream();
+  void keep_time();
+  [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
+  void end_deferral();
+
+  QueuePairParts& parts_;
+  Driver driver_;
+  StreamSocket socket_;
+  const bool paired_;
+  const bool send_markers_;
+  const bool holds_;  // Sends that find no receive
+  iwarp::Connection connection_;
+  bool confirmed_;                 // the peer has the stream as well
+  std::uint64_t base_position_;    // bytes written to the socket before the first FPDU
+  std::uint64_t token_ = 0;        // with the engine; 0: not registered
+  bool writing_ = false;           // EPOLLOUT is asked for
+  bool answers_deferred_ = false;  // see defer_answers()
+  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
+  std::size_t sent_since_look_ = 0;                       // at TCP's segment size
+  CreditWait credit_wait_;
+  std::vector<iovec> planned_;
+};
+
+}  // namespace weft::device
