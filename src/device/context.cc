@@ -153,7 +153,7 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
   }
   region->mr.handle = region->mr.lkey;
   ++domain.users;
-  if (Ledger* ledger = device_.ledger()) ledger->add(*region);
+  if (StatisticsRegistry* registry = device_.statistics_registry()) registry->add(*region);
   return &region.release()->mr;
 }
 
@@ -201,7 +201,7 @@ int Context::deregister_memory(ibv_mr* mr) {
   const auto growths = memory_.remove(*region);
   await_quiescence(region->base, to_size(region->length_bytes));
   memory_.reclaim(growths);
-  if (Ledger* ledger = device_.ledger()) ledger->remove(*region);
+  if (StatisticsRegistry* registry = device_.statistics_registry()) registry->remove(*region);
   if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;
   return 0;

@@ -89,7 +89,8 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       slots_(std::make_unique<Slots>(
           *this, [this](const auto& greeting) { answer_request(*this, greeting); })),
       datagrams_(std::make_unique<Datagrams>(*this)),
-      ledger_(settings.stats_path.empty() ? nullptr : std::make_unique<Ledger>()),
+      statistics_registry_(settings.stats_path.empty() ? nullptr
+                                                       : std::make_unique<StatisticsRegistry>()),
       engine_(settings.progress),
       next_number_(std::random_device{}() % queue_pair_numbers) {
   handle_.owner = this;

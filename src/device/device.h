@@ -15,8 +15,8 @@
 #include "base/result.h"
 #include "device/addresses.h"
 #include "device/engine.h"
-#include "device/ledger.h"
 #include "device/settings.h"
+#include "device/statistics_registry.h"
 #include "device/tap/capture_tap.h"
 
 namespace weft::device {
@@ -59,7 +59,7 @@ class Device {
   // Of one connection: Sends that find no receive are kept up to this much; 0: not at all.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
   // Null where nobody asked for statistics.
-  [[nodiscard]] Ledger* ledger() { return ledger_.get(); }
+  [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
   void add(Context* context);
   void remove(Context* context);
 
@@ -86,7 +86,7 @@ class Device {
   // Before the engine: its thread may be at work there until the end.
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
-  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<StatisticsRegistry> statistics_registry_;
   Engine engine_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;

@@ -92,7 +92,7 @@ void Process::build() {
 }
 
 void Process::keep_statistics() {
-  if (!device_->ledger()) return;
+  if (!device_->statistics_registry()) return;
   auto opened = Statistics::open(*device_);
   if (!opened) return complain(opened.error());
   statistics_ = *opened;

@@ -75,7 +75,7 @@ void Statistics::on_ready(std::uint32_t /*epoll_events*/) {
 void Statistics::write(const char* occasion) noexcept try {
   const std::lock_guard lock(writing_);
   if (file_ < 0) return;
-  const std::string text = to_json(device_.ledger()->snapshot(), occasion);
+  const std::string text = to_json(device_.statistics_registry()->snapshot(), occasion);
   std::size_t done = 0;
   while (done < text.size()) {
     const auto more =

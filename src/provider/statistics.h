@@ -11,7 +11,8 @@
 namespace weft::provider {
 
 // {"version": ..., "queue_pairs": [...], ...}
-[[nodiscard]] std::string to_json(const device::Ledger::Snapshot& snapshot, const char* occasion);
+[[nodiscard]] std::string to_json(const device::StatisticsRegistry::Snapshot& snapshot,
+                                  const char* occasion);
 
 class Statistics : public device::Pollable, public std::enable_shared_from_this<Statistics> {
  public:

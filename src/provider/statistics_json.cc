@@ -10,7 +10,7 @@
 namespace weft::provider {
 namespace {
 
-using Ledger = device::Ledger;
+using device::StatisticsRegistry;
 
 constexpr std::array<std::string_view, std::tuple_size_v<StatusCounts>> status_names{
     "SUCCESS",
@@ -54,7 +54,7 @@ std::string statuses(std::string_view name, const StatusCounts& counts) {
   return text + "}";
 }
 
-std::string object(const Ledger::QueuePairEntry& entry) {
+std::string object(const StatisticsRegistry::QueuePairEntry& entry) {
   const QueuePairCounters& c = entry.counters;
   return fmt::format(
       R"({{"number": {}, "type": "{}", "state": "{}", {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, )"
@@ -69,7 +69,7 @@ std::string object(const Ledger::QueuePairEntry& entry) {
       c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns);
 }
 
-std::string object(const Ledger::CompletionQueueEntry& entry) {
+std::string object(const StatisticsRegistry::CompletionQueueEntry& entry) {
   const CompletionQueueCounters& c = entry.counters;
   return fmt::format(
       R"({{"number": {}, "entries": {}, "destroyed": {}, {}, "polled": {}, "events": {}, )"
@@ -78,7 +78,7 @@ std::string object(const Ledger::CompletionQueueEntry& entry) {
       c.polled, c.events, c.lost);
 }
 
-std::string object(const Ledger::MemoryRegionEntry& entry) {
+std::string object(const StatisticsRegistry::MemoryRegionEntry& entry) {
   const MemoryRegionCounters& c = entry.counters;
   return fmt::format(R"({{"lkey": {}, "bytes": {}, "destroyed": {}, {}, {}, {}}})", entry.lkey,
                      entry.bytes, entry.destroyed, traffic("peer_writes", c.peer_writes),
@@ -99,7 +99,7 @@ std::string list(std::string_view name, const std::vector<Entry>& entries) {
 
 }  // namespace
 
-std::string to_json(const Ledger::Snapshot& snapshot, const char* occasion) {
+std::string to_json(const StatisticsRegistry::Snapshot& snapshot, const char* occasion) {
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
       "  \"not_listed\": {},\n{},\n{},\n{}\n}}\n",

@@ -50,12 +50,13 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   pthread_mutex_init(&cq_.mutex, nullptr);
   pthread_cond_init(&cq_.cond, nullptr);
   if (channel) ++std::atomic_ref(channel->channel_.refcnt);
-  if (Ledger* ledger = context.device().ledger()) ledger->add(*this);
+  if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(*this);
 }
 
 CompletionQueue::~CompletionQueue() {
   if (clock_) clock_->stop();
-  if (Ledger* ledger = context_.device().ledger()) ledger->remove(*this);
+  if (StatisticsRegistry* registry = context_.device().statistics_registry())
+    registry->remove(*this);
   if (channel_) {
     channel_->events_.withdraw([this](CompletionQueue* queue) { return queue == this; });
     wait_for_acknowledgements();

@@ -73,7 +73,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   CompletionQueue::of(attributes.send_cq)->attach(made);
   CompletionQueue::of(attributes.recv_cq)->attach(made);
   context.add(made);
-  if (Ledger* ledger = context.device().ledger()) ledger->add(made);
+  if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(made);
   return made;
 }
 
@@ -128,7 +128,8 @@ void QueuePair::destroy() {
     parts_.destroyed = true;
   }
   disconnect();
-  if (Ledger* ledger = context().device().ledger()) ledger->remove(*this);
+  StatisticsRegistry* registry = context().device().statistics_registry();
+  if (registry) registry->remove(*this);
   CompletionQueue::of(handle_.qp.send_cq)->detach(this);
   CompletionQueue::of(handle_.qp.recv_cq)->detach(this);
   context().remove(this);

@@ -1,5 +1,5 @@
-// Who counts what: the objects of a device that are there, and the counters of those that are gone.
-// Kept only where somebody asked for statistics.
+// Statistics registry: all live objects of a device, and the counters of destroyed ones.
+// A device has one only if the user asked for statistics (Settings::stats_path).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,9 @@ class CompletionQueue;
 class QueuePair;
 struct Region;
 
-class Ledger {
+// All functions are thread-safe. The registry keeps a queue pair alive until remove(); completion
+// queues and regions must stay alive until then.
+class StatisticsRegistry {
  public:
   struct QueuePairEntry {
     std::uint32_t number = 0;
@@ -26,7 +28,7 @@ class Ledger {
     QueuePairCounters counters;
   };
   struct CompletionQueueEntry {
-    std::uint64_t number = 0;  // in the order of their making, from 1
+    std::uint64_t number = 0;  // in the order of creation, from 1
     int entries = 0;
     bool destroyed = false;
     CompletionQueueCounters counters;
@@ -41,21 +43,24 @@ class Ledger {
     std::vector<QueuePairEntry> queue_pairs;
     std::vector<CompletionQueueEntry> completion_queues;
     std::vector<MemoryRegionEntry> memory_regions;
-    std::uint64_t not_listed = 0;  // objects that are gone, beyond most_entries of a kind
+    std::uint64_t not_listed = 0;  // destroyed objects beyond most_entries of a kind
   };
 
+  // Limit on destroyed objects of each kind; further ones are counted in Snapshot::not_listed only.
   static constexpr std::size_t most_entries = 4096;
 
   void add(const std::shared_ptr<QueuePair>& queue_pair);
   void add(CompletionQueue& queue);
   void add(Region& region);
-  // Before it goes.
+  // Moves the object's counters to the destroyed ones. Call it before the object is destroyed; does
+  // nothing if the object is not registered.
   void remove(QueuePair& queue_pair);
   void remove(CompletionQueue& queue);
   void remove(Region& region);
 
-  // What there is at this moment. Leaves out a queue pair whose lock cannot be had for a while: its
-  // holder may be the thread that asks, from a signal handler that ends the program.
+  // Copies all counters as they are now. Waits up to 0.2 s for each lock, then leaves the queue
+  // pair out (or returns an empty snapshot): the calling thread itself may hold the lock, if a
+  // signal handler of the application ends the program.
   [[nodiscard]] Snapshot snapshot();
 
  private:
@@ -66,7 +71,7 @@ class Ledger {
   std::unordered_set<std::shared_ptr<QueuePair>> queue_pairs_;
   std::unordered_set<CompletionQueue*> completion_queues_;
   std::unordered_set<Region*> regions_;
-  Snapshot gone_;
+  Snapshot destroyed_;
   std::uint64_t last_queue_ = 0;
 };
 

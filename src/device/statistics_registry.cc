@@ -1,4 +1,4 @@
-#include "device/ledger.h"
+#include "device/statistics_registry.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,8 @@
 namespace weft::device {
 namespace {
 
-// Nobody holds a lock of ours for so long who is not stopped for good.
+// Locks of the device are held for microseconds only, so a thread that holds one for 0.2 s is
+// stopped for good.
 constexpr int tries = 200;
 constexpr std::chrono::milliseconds pause{1};
 
@@ -41,7 +42,8 @@ std::string_view state_name(ibv_qp_state state) {
   return state < names.size() ? names[state] : "UNKNOWN";
 }
 
-Ledger::QueuePairEntry entry_of(QueuePair& queue_pair, const QueuePairCounters& counters) {
+StatisticsRegistry::QueuePairEntry entry_of(QueuePair& queue_pair,
+                                            const QueuePairCounters& counters) {
   const ibv_qp& qp = *queue_pair.verbs();
   return {.number = qp.qp_num,
           .type = type_name(qp.qp_type),
@@ -49,11 +51,11 @@ Ledger::QueuePairEntry entry_of(QueuePair& queue_pair, const QueuePairCounters& 
           .counters = counters};
 }
 
-Ledger::CompletionQueueEntry entry_of(CompletionQueue& queue) {
+StatisticsRegistry::CompletionQueueEntry entry_of(CompletionQueue& queue) {
   return {.number = queue.number(), .entries = queue.verbs()->cqe, .counters = queue.counters()};
 }
 
-Ledger::MemoryRegionEntry entry_of(const Region& region) {
+StatisticsRegistry::MemoryRegionEntry entry_of(const Region& region) {
   return {
       .lkey = region.mr.lkey, .bytes = region.length_bytes, .counters = region.counters.values()};
 }
@@ -61,59 +63,59 @@ Ledger::MemoryRegionEntry entry_of(const Region& region) {
 }  // namespace
 
 template <typename Entry>
-void Ledger::keep(std::vector<Entry>& list, const Entry& entry) {
+void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {
   if (list.size() < most_entries) {
     list.push_back(entry);
   } else {
-    ++gone_.not_listed;
+    ++destroyed_.not_listed;
   }
 }
 
-void Ledger::add(const std::shared_ptr<QueuePair>& queue_pair) {
+void StatisticsRegistry::add(const std::shared_ptr<QueuePair>& queue_pair) {
   const std::lock_guard lock(mutex_);
   queue_pairs_.insert(queue_pair);
 }
 
-void Ledger::add(CompletionQueue& queue) {
+void StatisticsRegistry::add(CompletionQueue& queue) {
   const std::lock_guard lock(mutex_);
   queue.set_number(++last_queue_);
   completion_queues_.insert(&queue);
 }
 
-void Ledger::add(Region& region) {
+void StatisticsRegistry::add(Region& region) {
   const std::lock_guard lock(mutex_);
   regions_.insert(&region);
 }
 
-void Ledger::remove(QueuePair& queue_pair) {
+void StatisticsRegistry::remove(QueuePair& queue_pair) {
   const auto counters = queue_pair.counters();
   const std::lock_guard lock(mutex_);
   if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
   auto entry = entry_of(queue_pair, counters);
   entry.state = "destroyed";
-  keep(gone_.queue_pairs, entry);
+  keep(destroyed_.queue_pairs, entry);
 }
 
-void Ledger::remove(CompletionQueue& queue) {
+void StatisticsRegistry::remove(CompletionQueue& queue) {
   const std::lock_guard lock(mutex_);
   if (completion_queues_.erase(&queue) == 0) return;
   auto entry = entry_of(queue);
   entry.destroyed = true;
-  keep(gone_.completion_queues, entry);
+  keep(destroyed_.completion_queues, entry);
 }
 
-void Ledger::remove(Region& region) {
+void StatisticsRegistry::remove(Region& region) {
   const std::lock_guard lock(mutex_);
   if (regions_.erase(&region) == 0) return;
   auto entry = entry_of(region);
   entry.destroyed = true;
-  keep(gone_.memory_regions, entry);
+  keep(destroyed_.memory_regions, entry);
 }
 
-Ledger::Snapshot Ledger::snapshot() {
+StatisticsRegistry::Snapshot StatisticsRegistry::snapshot() {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (!lock_for_a_while(lock)) return {};
-  Snapshot all = gone_;
+  Snapshot all = destroyed_;
   for (const auto& queue_pair : queue_pairs_) {
     std::unique_lock own(queue_pair->mutex(), std::defer_lock);
     if (lock_for_a_while(own)) {
