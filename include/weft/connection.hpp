@@ -1,13 +1,13 @@
-// Connections for programs that want RDMA without its rituals: connect or accept, allocate buffers,
-// tell the peer of them, send, receive, write, read, wait, disconnect.
+// RDMA connections in few steps: connect or accept, allocate buffers, advertise them to the peer,
+// send, receive, write, read, wait, disconnect.
 //
 //   weft::connection::Listener listener({"", 7174});           weft::connection::connect(...)
 //   auto connection = listener.accept(std::chrono::seconds(10));
 //
-// Below are verbs objects, and every part hands them out. Control calls throw weft::Error:
-// ETIMEDOUT at a deadline, ECANCELED where a stop was requested, ECONNREFUSED (as Rejected) where
-// the peer said no. What has timed out or was cancelled may be called again, but for connecting:
-// there the attempt is given up.
+// The layer is built on weft::verbs, and every object hands out its verbs objects. Control calls
+// throw weft::Error: ETIMEDOUT when the deadline has passed, ECANCELED when a stop was requested,
+// ECONNREFUSED (as Rejected) when the peer rejected the connection. A call that timed out or was
+// cancelled may be repeated, except connecting: the attempt is abandoned then.
 #pragma once
 
 #include "weft/connection/async.hpp"

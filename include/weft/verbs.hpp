@@ -1,8 +1,9 @@
-// Verbs as C++ objects: libibverbs(3) without its rituals, and rdma_cm(7).
+// Verbs as C++ objects: libibverbs(3) and rdma_cm(7) with ownership, defaults and exceptions.
 //
-// Handles are move-only; each keeps what it was made from, so that objects may be destroyed in any
-// order, and destruction never throws. Every object hands out its C object as raw(). Control calls
-// throw weft::Error; posting and polling return status and cost what the C calls cost.
+// Handles are move-only. Each keeps the objects that it was made from alive, so handles may be
+// destroyed in any order, and destructors never throw. Every object gives access to its C object as
+// raw(). Control calls throw weft::Error; posting and polling return a status and cost what the C
+// calls cost.
 #pragma once
 
 #include "weft/deadline.hpp"

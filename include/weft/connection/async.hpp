@@ -1,4 +1,4 @@
-// Connections by coroutines, in any event loop:
+// Coroutines for connections, in any event loop:
 //
 //   Task<> serve(Executor& executor, Listener& listener) {
 //     const Async async(executor);
@@ -8,21 +8,22 @@
 //     const auto done = co_await async.write(peer, text.slice(), told->buffer, 0, 10s);
 //   }
 //
-// Executor says which loops; Task how it is started. A task does nothing before it is awaited.
-// What a coroutine uses (listeners, connections, buffers, private data) outlives its waiting, and
-// so does the executor.
+// An Executor adapts the event loop; task.hpp describes how a task is started. A task does nothing
+// before it is awaited. The objects that a coroutine uses (executor, listeners, connections,
+// buffers, private data) must live until its wait has ended.
 //
-// Each wait has a deadline and a std::stop_token, whose stop may be requested by any thread, and
-// may be destroyed where it waits. What is left then:
+// Each wait has a deadline and a std::stop_token. Any thread may request the stop, and a task may
+// be destroyed while it waits. After a timeout, a stop or the destruction:
 //
-//   connect, accept a Request   the attempt is given up, the peer sees it rejected or gone
-//   next, accept from Listener  the listener goes on; a request that was not taken waits in it
-//   send, write, read           the request stays posted: its buffer must live on until it has
-//                               completed, and its outcome comes out of await() with its id. One
-//                               that found no room in the queue was not posted: ETIMEDOUT,
+// connect, accept a Request   the attempt is abandoned; the peer sees a rejection or a disconnect
+// next, accept from Listener  the listener keeps listening and keeps the requests that were not
+// taken
+// send, write, read           the request stays posted: its buffer must live until the request has
+//                               completed, and await() returns its outcome with its id. A request
+//                               that found no room in the queue was not posted: ETIMEDOUT or
 //                               ECANCELED
-//   await                       what was found is returned, or with a destroyed task lost
-//   await_advertisement, …      nothing was taken; the next wait finds it
+// await                       the outcomes found so far are returned; a destroyed task loses them
+// await_advertisement, …      nothing was taken; the next wait finds it
 #pragma once
 
 #include <cstdint>
@@ -41,14 +42,15 @@
 
 namespace weft::connection {
 
-// Any number of coroutines may wait for one connection, also for one queue of it. A thread that
-// blocks in a call of that connection must not be the one that its coroutines run in. The calls
-// throw, and answer, what the blocking ones of the same name do.
+// Makes coroutines of the blocking calls of the same name; they return and throw the same. Any
+// number of coroutines may wait for one connection, also for the same queue. A thread that blocks
+// in a call of a connection must not be the one that runs its coroutines: it would keep them from
+// resuming.
 class Async {
  public:
   explicit Async(Executor& executor) : executor_(&executor) {}
 
-  // A host's name is looked up while nothing else runs; numeric addresses take no time.
+  // Connects. Looking up a host name blocks the event loop; numeric addresses need no lookup.
   [[nodiscard]] WEFT_API Task<Connection> connect(const Address& peer, Deadline deadline,
                                                   const Options& options = {},
                                                   const Greeting& greeting = {},
@@ -60,6 +62,7 @@ class Async {
                                                   Deadline deadline,
                                                   std::stop_token stop = {}) const;
 
+  // Waits for the next request of a listener; an empty result after a timeout or a stop.
   [[nodiscard]] WEFT_API Task<std::optional<Request>> next(Listener& listener, Deadline deadline,
                                                            std::stop_token stop = {}) const;
   [[nodiscard]] WEFT_API Task<Connection> accept(Listener& listener, Deadline deadline,
@@ -69,9 +72,10 @@ class Async {
                                                  Deadline deadline,
                                                  std::stop_token stop = {}) const;
 
-  // Posted when awaited; where the queue is full, as soon as there is room. The outcome of this
-  // request; nothing where the deadline has passed, a stop was requested, or the connection has
-  // ended without one. Throw Error where it cannot be posted: EMSGSIZE beyond the peer's buffer.
+  // Posts the request when the task is awaited; if the queue is full, as soon as there is room.
+  // Returns the outcome of this request; nothing if the deadline has passed, a stop was requested,
+  // or the connection has ended without an outcome. Throws Error if the request cannot be posted:
+  // EMSGSIZE if it exceeds the peer's buffer.
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> send(Connection& connection, LocalSlice from,
                                                            Deadline deadline,
                                                            std::stop_token stop = {},
@@ -83,7 +87,7 @@ class Async {
       Connection& connection, LocalSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
 
-  // Outcomes of what was posted by the post_ calls.
+  // Waits for outcomes of requests that the post_ calls of the connection have posted.
   [[nodiscard]] WEFT_API Task<std::vector<Outcome>> await(Connection& connection, Queue queue,
                                                           std::size_t count, Deadline deadline,
                                                           std::stop_token stop = {}) const;

@@ -1,4 +1,4 @@
-// Connecting and accepting without waiting.
+// Connecting and accepting without blocking, for programs with an event loop of their own.
 #pragma once
 
 #include <memory>
@@ -11,24 +11,27 @@
 
 namespace weft::connection {
 
-// A connection that is being made. Destroying it gives it up.
+// A connection that is being established. Destroying it abandons the attempt. For one thread at a
+// time.
 class Attempt {
  public:
-  // Begins to ask for one. A host's name is looked up during the call, and may take its time;
-  // numeric addresses take none. Throws Error.
+  // Starts to connect. Looking up a host name blocks; numeric addresses need no lookup. Throws
+  // Error.
   WEFT_API explicit Attempt(const Address& peer, const Options& options = {},
                             const Greeting& greeting = {});
-  // The same, and accepting, for those who have made buffers and posted receives before.
+  // Starts to connect or to accept with an endpoint whose buffers and receives the program has
+  // prepared.
   WEFT_API explicit Attempt(Prepared&& prepared, const Greeting& greeting = {});
   WEFT_API explicit Attempt(Request&& request, const Greeting& greeting = {});
   WEFT_API Attempt(Attempt&&) noexcept;
   WEFT_API Attempt& operator=(Attempt&&) noexcept;
   WEFT_API ~Attempt();
 
-  // Readable while take() may have something to do; -1 once the connection was taken.
+  // A descriptor that is readable while take() may make progress; -1 after the connection was
+  // taken.
   [[nodiscard]] WEFT_API int fd() const;
-  // The connection, as soon as there is one; nothing before that, and after it was taken. Throws
-  // Error, or Rejected, where there will be none.
+  // Continues without blocking. Returns the connection once it is established, and nothing before
+  // that and after it was taken. Throws Error, or Rejected, if the attempt has failed.
   [[nodiscard]] WEFT_API std::optional<Connection> take();
 
  private:

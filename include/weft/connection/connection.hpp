@@ -1,4 +1,4 @@
-// A connection, from its queue pair's making to its end.
+// A connection, from the creation of its queue pair to its end.
 #pragma once
 
 #include <cstddef>
@@ -23,49 +23,53 @@ class Core;
 
 enum class Queue { send, receive };
 
-// What became of a request.
+// The result of a posted request: a work completion (ibv_poll_cq(3)) in C++ types.
 struct Outcome {
   std::uint64_t id = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
-  ibv_wc_opcode opcode = IBV_WC_SEND;  // where ok()
-  std::uint32_t size_bytes = 0;        // of a receive or read, where ok()
+  ibv_wc_opcode opcode = IBV_WC_SEND;  // only if ok()
+  std::uint32_t size_bytes = 0;        // of a receive or read, if ok()
   std::optional<std::uint32_t> immediate;
 
   [[nodiscard]] bool ok() const { return status == IBV_WC_SUCCESS; }
   [[nodiscard]] WEFT_API std::string_view status_name() const;
 };
 
-// Something the peer has told us of.
+// A buffer that the peer has advertised.
 struct Advertisement {
   RemoteBuffer buffer;
-  std::uint32_t tag = 0;  // the peer's, to tell its buffers apart
+  std::uint32_t tag = 0;  // chosen by the peer, so that the program can tell its buffers apart
 };
 
-// What can be done before a connection is there as well as afterwards: making buffers, posting
-// receives. Thread-safe but for moving and destroying.
+// The operations that are possible before a connection is established as well as afterwards:
+// allocating buffers and posting receives. Thread-safe except for moving and destroying.
 class Endpoint {
  public:
   WEFT_API Endpoint(Endpoint&&) noexcept;
   WEFT_API Endpoint& operator=(Endpoint&&) noexcept;
   WEFT_API ~Endpoint();
 
-  // `bytes` zero bytes, owned by the buffer; or the user's memory, which must outlive it. Throw
-  // Error. A buffer must outlive the requests that use it, and what the peer does with it.
+  // Registers memory: `bytes` zero bytes that the buffer owns, or the user's memory, which must
+  // outlive the buffer. Throws Error. A buffer must outlive the requests that use it, and the
+  // peer's accesses to it.
   [[nodiscard]] WEFT_API Buffer allocate(std::size_t bytes, Access access = Access::local) const;
   [[nodiscard]] WEFT_API Buffer register_buffer(std::span<std::byte> memory,
                                                 Access access = Access::local) const;
 
-  // 0, or the errno of ibv_post_recv(3).
+  // Posts a receive. The memory must live until its completion. Returns 0, or the errno of
+  // ibv_post_recv(3).
   [[nodiscard]] WEFT_API int post_receive(std::span<const LocalSlice> into, std::uint64_t id);
   [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) {
     return post_receive(std::span(&into, 1), id);
   }
 
+  // "192.0.2.1:7174", "[::1]:7174"; empty while the address is unknown.
   [[nodiscard]] WEFT_API std::string local_address() const;
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
-  // The objects below. What is posted to them directly is awaited directly, or comes out of await()
-  // with its own id: ids whose upper 16 bits are 0x5743 are this library's.
+  // The verbs objects of the connection. Completions of requests that were posted directly on the
+  // queue pair can be polled directly, or await() returns them with their own ids. Ids whose upper
+  // 16 bits are 0x5743 are reserved for this library.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
   [[nodiscard]] WEFT_API const verbs::QueuePair& queue_pair() const;
@@ -82,22 +86,25 @@ class Endpoint {
   std::unique_ptr<detail::Core> core_;
 };
 
-// A connection that is there. It can be moved; destroying it disconnects.
+// An established connection. It can be moved; destroying it disconnects. Thread-safe except for
+// moving and destroying.
 class Connection : public Endpoint {
  public:
-  // What the peer has sent along when it connected or accepted, as far as it reached us: transports
-  // may add zero bytes at the end, unless both sides let each other advertise.
+  // The private data that the peer sent with its request or acceptance. The transport may append
+  // zero bytes, unless both sides have enabled Options::advertisements. Valid while the connection
+  // lives.
   [[nodiscard]] WEFT_API std::span<const std::byte> peer_private_data() const;
 
-  // The posting calls return 0 or an errno: ENOMEM where the queue is full, EMSGSIZE where the
-  // peer's buffer is too small for what goes to or comes from that offset. Requests that are not
-  // signaled have no outcome unless they fail.
+  // The post_ calls return 0 or an errno: ENOMEM if the queue is full, EMSGSIZE if the transfer
+  // does not fit into the peer's buffer at that offset. The memory must live until the outcome.
+  // Requests without SendFlags::signaled have an outcome only if they fail.
   [[nodiscard]] WEFT_API int post_send(std::span<const LocalSlice> from, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled);
   [[nodiscard]] WEFT_API int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
                                         SendFlags flags = SendFlags::signaled);
-  // More slices than the device reads into at once become several reads, with one outcome.
+  // A list of more slices than the device accepts in one read becomes several reads with one
+  // outcome.
   [[nodiscard]] WEFT_API int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled);
@@ -116,35 +123,38 @@ class Connection : public Endpoint {
     return post_read(std::span(&into, 1), from, offset_bytes, id, flags);
   }
 
-  // Waits for `count` outcomes of that queue, failures included; fewer come back where the deadline
-  // has passed, a stop was requested, or nothing is left that could still complete. Throws Error
-  // where waiting itself fails.
+  // Waits for `count` outcomes of one queue, failures included. Returns fewer if the deadline has
+  // passed, a stop was requested, or no posted request is left that could still complete. Throws
+  // Error if waiting itself fails.
   [[nodiscard]] WEFT_API std::vector<Outcome> await(Queue queue, std::size_t count,
                                                     Deadline deadline, std::stop_token stop = {});
-  // Readable while an outcome may be waiting: then await() with Deadline::now(). The first look
-  // must be made without waiting for it.
+  // A descriptor that is readable while an outcome may be available; then call await() with
+  // Deadline::now(). Call await() once before the first wait for the descriptor: that arms it.
   [[nodiscard]] WEFT_API int fd(Queue queue) const;
 
-  // Whether both sides have agreed to advertise.
+  // True if both sides have enabled Options::advertisements.
   [[nodiscard]] WEFT_API bool can_advertise() const;
-  // Tells the peer of a buffer. Throws Error: EOPNOTSUPP where the peer knows no advertisements,
-  // EAGAIN where it has not looked at the last 64 yet.
+  // Sends the address, length and rkey of a buffer to the peer. Throws Error: EOPNOTSUPP if the
+  // peer does not support advertisements, EAGAIN if the peer has not read the last 64 yet.
   WEFT_API void advertise(const RemoteBuffer& buffer, std::uint32_t tag = 0);
-  // The next buffer that the peer has told us of, in its order. Nothing where the deadline has
-  // passed, a stop was requested, or the peer has gone. No receive of the user is used for it.
+  // Waits for the next buffer that the peer has advertised, in the peer's order. Returns nothing if
+  // the deadline has passed, a stop was requested, or the connection has ended. Uses none of the
+  // user's receives.
   [[nodiscard]] WEFT_API std::optional<Advertisement> await_advertisement(
       Deadline deadline, std::stop_token stop = {});
-  // Readable when it is time to look again: then await_advertisement() with Deadline::now(), which
-  // sets the next time where there is nothing, 2 ms from then at the latest. The peer's writes into
-  // our memory wake nobody. The first look must be made without waiting for it.
+  // A descriptor that is readable when it is time to call await_advertisement() with
+  // Deadline::now(); if that finds nothing, it sets the timer again, for 2 ms at the most. A timer
+  // is needed because the peer's RDMA writes raise no event here. Call await_advertisement() once
+  // before the first wait for the descriptor.
   [[nodiscard]] WEFT_API int advertisement_fd() const;
 
-  // Ends the connection: what is posted is flushed, here and there. Safe to call twice.
+  // Ends the connection: posted requests are flushed on both sides. Safe to call twice.
   WEFT_API void disconnect();
-  // True as soon as the connection has ended, by either side; false at the deadline or a stop.
+  // Waits for the end of the connection, by either side. False if the deadline has passed or a stop
+  // was requested.
   [[nodiscard]] WEFT_API bool await_disconnect(Deadline deadline, std::stop_token stop = {});
-  // Readable while something has happened to the connection, and from its end on: then
-  // await_disconnect() with Deadline::now().
+  // A descriptor that is readable after each connection event, and permanently after the end of the
+  // connection; then call await_disconnect() with Deadline::now().
   [[nodiscard]] WEFT_API int disconnect_fd() const;
 
  private:
@@ -155,14 +165,14 @@ class Connection : public Endpoint {
   explicit Connection(std::unique_ptr<detail::Core> core);
 };
 
-// A connection that is about to be asked for: buffers can be made and receives posted before.
+// A connection before the connect request is sent: buffers can be allocated and receives posted.
 class Prepared : public Endpoint {
  public:
-  // Resolves the address; throws Error where that fails or takes too long.
+  // Resolves the address and the route. Throws Error if that fails or the deadline passes.
   WEFT_API Prepared(const Address& peer, const Options& options, Deadline deadline,
                     std::stop_token stop = {});
 
-  // Throws Error, or Rejected. The attempt is given up then, and with it what it was made from.
+  // Connects. Throws Error, or Rejected; then the attempt and this endpoint are gone.
   [[nodiscard]] WEFT_API Connection connect(const Greeting& greeting, Deadline deadline,
                                             std::stop_token stop = {}) &&;
 
@@ -171,7 +181,7 @@ class Prepared : public Endpoint {
   using Endpoint::Endpoint;
 };
 
-// Both in one.
+// Resolves and connects in one call.
 [[nodiscard]] inline Connection connect(const Address& peer, Deadline deadline,
                                         const Options& options = {}, const Greeting& greeting = {},
                                         const std::stop_token& stop = {}) {

@@ -1,4 +1,4 @@
-// The side that waits to be connected to.
+// The passive side of connections: a listener and the requests that it receives.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,16 @@
 
 namespace weft::connection {
 
-// Somebody wants to connect. Buffers can be made and receives posted before it is accepted. A
-// request that is neither accepted nor rejected is rejected when it is destroyed.
+// A peer's request to connect. Buffers can be allocated and receives posted before it is accepted.
+// A request that is neither accepted nor rejected is rejected when it is destroyed.
 class Request : public Endpoint {
  public:
-  // The user's part of what came along.
+  // The peer's private data without this library's own part. Valid while the request lives.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
+  // Accepts and waits until the connection is established. Throws Error.
   [[nodiscard]] WEFT_API Connection accept(const Greeting& greeting, Deadline deadline,
                                            std::stop_token stop = {}) &&;
+  // Rejects. The peer's connect() throws Rejected with this private data. Throws Error.
   WEFT_API void reject(std::span<const std::byte> private_data = {}) &&;
 
  private:
@@ -30,23 +32,25 @@ class Request : public Endpoint {
   explicit Request(std::unique_ptr<detail::Core> core);
 };
 
-// Thread-safe: several threads may wait for requests of one listener.
+// Thread-safe except for moving and destroying: several threads may wait for requests of one
+// listener.
 class Listener {
  public:
-  // Binds and listens. An empty host is any local address, port 0 a free one. `options` are those
-  // of the connections. Throws Error.
+  // Binds and listens. An empty host means all local addresses, port 0 a free port. `options` apply
+  // to the accepted connections. Throws Error.
   WEFT_API explicit Listener(const Address& address, const Options& options = {}, int backlog = 0);
   WEFT_API Listener(Listener&&) noexcept;
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
   [[nodiscard]] WEFT_API std::uint16_t port() const;
-  // The next request; nothing where none came until the deadline, or a stop was requested.
+  // Waits for the next request. Returns nothing if the deadline has passed or a stop was requested.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline, std::stop_token stop = {});
-  // The next connection, whoever it is. Throws Error(ETIMEDOUT) or Error(ECANCELED).
+  // Accepts the next request, from any peer. Throws Error(ETIMEDOUT) or Error(ECANCELED).
   [[nodiscard]] WEFT_API Connection accept(Deadline deadline, const Greeting& greeting = {},
                                            std::stop_token stop = {});
-  // Readable while a request may be waiting.
+  // A descriptor that is readable while a request may be waiting; then call next() with
+  // Deadline::now().
   [[nodiscard]] WEFT_API int fd() const;
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 

@@ -1,4 +1,4 @@
-// What a connection can be told when it is made.
+// Options of connections, and the data that is exchanged when one is established.
 #pragma once
 
 #include <cstddef>
@@ -20,35 +20,37 @@ using verbs::Address;
 using verbs::LocalSlice;
 using verbs::SendFlags;
 
-// Registered memory of ours, and memory of the peer's.
+// Local registered memory, and a buffer in the peer's memory.
 using Buffer = verbs::TypedRegion<std::byte>;
 using RemoteBuffer = verbs::RemoteSlice;
 
-// Of each connection: its depths, its device, and whether buffers can be advertised on it.
+// Options of each connection: queue sizes, device, and whether it supports advertisements.
 struct Options {
-  std::uint32_t queue_depth = 64;  // sends, and receives, that may be posted at once
-  std::uint32_t slices = 4;        // of one request
-  std::uint32_t inline_bytes = 0;  // of one request with SendFlags::copied
-  std::uint8_t read_depth = 4;  // reads and atomics under way, each way; the smaller of both holds
-  // Lets each side tell the other of buffers. The request asks for it; the side that accepts agrees
-  // if it is this library. Without it the connection is plain rdma_cm.
+  std::uint32_t queue_depth = 64;  // sends, and receives, that may be posted at the same time
+  std::uint32_t slices = 4;        // scatter/gather entries per request
+  std::uint32_t inline_bytes = 0;  // largest request with SendFlags::copied
+  // outstanding reads and atomics per direction; the smaller value of both sides applies
+  std::uint8_t read_depth = 4;
+  // Enables advertise() on both sides. The connect request asks for it; a peer that uses this
+  // library agrees. Without it the connection uses plain rdma_cm and no private data of this
+  // library.
   bool advertisements = false;
-  // Shared with other connections of the same device; null: one of its own.
+  // A domain to share with other connections of the same device; null: a domain of its own.
   const verbs::ProtectionDomain* domain = nullptr;  // used during the call only
   verbs::Backend backend = verbs::default_backend();
 };
 
-// What goes along with a request to connect, or with its acceptance.
+// Data that is sent with a connect request or with its acceptance.
 struct Greeting {
   std::span<const std::byte> private_data{};  // the user's; used during the call only
-  std::optional<RemoteBuffer> buffer{};       // advertised at once; needs Options::advertisements
+  std::optional<RemoteBuffer> buffer{};       // advertised with it; needs Options::advertisements
 };
 
-// How many bytes of private data a request or an acceptance may carry. More is EINVAL.
+// The number of bytes of private data that a request or an acceptance can carry. More is EINVAL.
 [[nodiscard]] WEFT_API std::size_t max_private_data_bytes(const Options& options,
                                                           bool with_buffer = false);
 
-// The peer said no: error_number() is ECONNREFUSED.
+// The peer rejected the connection: error_number() is ECONNREFUSED.
 class WEFT_API Rejected : public Error {
  public:
   Rejected(const std::string& what, std::vector<std::byte> private_data);

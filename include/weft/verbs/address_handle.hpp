@@ -1,4 +1,4 @@
-// Where datagrams go: ibv_create_ah(3).
+// Address handles, ibv_create_ah(3): the destinations of datagrams.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,21 +15,23 @@ namespace detail {
 struct AddressHandleState;
 }
 
-// What ibv_create_ah(3) wants to know.
+// The attributes of ibv_create_ah(3).
 struct AddressOptions {
-  std::optional<Gid> gid;      // the destination's; needed on Ethernet
-  std::uint8_t gid_index = 0;  // of ours
+  std::optional<Gid> gid;      // of the destination; required on Ethernet
+  std::uint8_t gid_index = 0;  // row of the local port's GID table
   std::uint8_t hop_limit = 0xFF;
   std::uint8_t traffic_class = 0;
-  std::uint16_t lid = 0;  // the destination's, on InfiniBand
+  std::uint16_t lid = 0;  // of the destination, on InfiniBand
   std::uint8_t service_level = 0;
   std::uint8_t port = 1;
 };
 
-// A datagram's receive has so much in front of the message.
+// Size of the Global Route Header, in bytes. A receive of a datagram has room for it before the
+// message.
 inline constexpr std::size_t grh_bytes = 40;
 
-// Thread-safe. Keeps its domain. Must live until the requests that go there have completed.
+// Thread-safe. Keeps its protection domain alive. Must live until the requests that were posted
+// with it have completed.
 class AddressHandle {
  public:
   AddressHandle(AddressHandle&&) noexcept = default;
@@ -44,7 +46,7 @@ class AddressHandle {
   ibv_ah* raw_;
 };
 
-// For ibv_modify_qp(3) and ibv_create_ah(3).
+// Converts to the form that ibv_modify_qp(3) and ibv_create_ah(3) take.
 [[nodiscard]] WEFT_API ibv_ah_attr to_attributes(const AddressOptions& options);
 
 }  // namespace weft::verbs

@@ -1,4 +1,4 @@
-// Which implementation of verbs is behind the objects.
+// The choice between Weft's own device and the devices of rdma-core.
 #pragma once
 
 #include <string>
@@ -14,26 +14,28 @@ enum class Backend {
   automatic,  // an active device of the system, else the embedded one
 };
 
-// What WEFT_BACKEND says (embedded, system or auto), else embedded. Throws Error(EINVAL) for any
-// other value.
+// The backend that WEFT_BACKEND names (embedded, system or auto); embedded if it is not set. Throws
+// Error(EINVAL) for any other value.
 [[nodiscard]] WEFT_API Backend default_backend();
 
 [[nodiscard]] WEFT_API std::string_view to_string(Backend backend);
 
-// What a wish comes to on this machine, and why. Under Backend::automatic that is decided once for
-// the process.
-struct BackendChoice {
-  Backend backend;     // embedded or system
-  std::string reason;  // one sentence
+// The backend that was actually chosen, and the reason. Backend::automatic is resolved once per
+// process.
+struct BackendChoice {  // embedded or system
+  Backend backend;      // embedded or system
+  std::string reason;   // one sentence
 };
 
-// Throws Error: ENODEV where the system's libraries are asked for and cannot be had, EPERM where
-// WEFT_REQUIRE (embedded or system) names the other one; the message says why. Every object that is
-// made from a Backend goes through this. With Backend::automatic it says once on standard error
-// which backend it is (not with WEFT_QUIET=1).
+// Resolves `wish`, the requested backend. Every object that is made from a Backend calls this.
+// Throws Error: ENODEV if the system's libraries are requested and not usable, EPERM if
+// WEFT_REQUIRE (embedded or system) names the other backend, EINVAL if WEFT_REQUIRE has any other
+// value; the message gives the reason. Backend::automatic prints the chosen backend on standard
+// error, once per process (not with WEFT_QUIET=1). Thread-safe.
 [[nodiscard]] WEFT_API BackendChoice choose_backend(Backend wish = default_backend());
 
-// The same for a program that works with one backend only: EPERM where the wish comes to the other.
+// For programs that work with one backend only: throws Error(EPERM) if `wish` resolves to the other
+// one.
 WEFT_API void require_backend(Backend required, Backend wish = default_backend());
 
 }  // namespace weft::verbs

@@ -27,7 +27,7 @@ namespace detail {
 struct ContextState;
 }
 
-// Attributes of a port, ibv_query_port(3), with what its codes mean.
+// The attributes of a port, ibv_query_port(3), with its codes decoded.
 class PortAttributes {
  public:
   explicit PortAttributes(const ibv_port_attr& raw) : raw_(raw) {}
@@ -42,9 +42,9 @@ class PortAttributes {
   [[nodiscard]] std::uint16_t lid() const { return raw_.lid; }
   [[nodiscard]] bool is_ethernet() const { return raw_.link_layer == IBV_LINK_LAYER_ETHERNET; }
   [[nodiscard]] int gid_table_length() const { return raw_.gid_tbl_len; }
-  // Of one lane, in Gb/s; 0 where the code is unknown.
+  // The speed of one lane in Gb/s; 0 for an unknown code.
   [[nodiscard]] WEFT_API double lane_gbps() const;
-  // Lanes; 0 where the code is unknown.
+  // The number of lanes; 0 for an unknown code.
   [[nodiscard]] WEFT_API int lanes() const;
   [[nodiscard]] const ibv_port_attr& raw() const { return raw_; }
 
@@ -52,11 +52,11 @@ class PortAttributes {
   ibv_port_attr raw_;
 };
 
-// The bytes of an MTU code.
+// The number of bytes that an MTU code stands for.
 [[nodiscard]] WEFT_API int mtu_bytes(ibv_mtu mtu);
 
-// ibv_get_async_event(3). Acknowledged when it is destroyed: the object that it names cannot be
-// destroyed before that.
+// An asynchronous event, ibv_get_async_event(3). The destructor acknowledges it; until then the
+// object that the event names cannot be destroyed (its destructor would block).
 class AsyncEvent {
  public:
   AsyncEvent(AsyncEvent&& other) noexcept = default;
@@ -69,7 +69,7 @@ class AsyncEvent {
   WEFT_API ~AsyncEvent();
 
   [[nodiscard]] ibv_event_type type() const { return raw_.event_type; }
-  // ibv_event_type_str(3)'s words.
+  // The text of ibv_event_type_str(3).
   [[nodiscard]] WEFT_API std::string_view name() const;
   [[nodiscard]] const ibv_async_event& raw() const { return raw_; }
 
@@ -82,7 +82,8 @@ class AsyncEvent {
   ibv_async_event raw_;
 };
 
-// Thread-safe. Everything made from a context keeps it open: destroying this object early is safe.
+// An open device. Thread-safe. Every object that is made from a context keeps the device open, so
+// the context may be destroyed first.
 class Context {
  public:
   Context(Context&&) noexcept = default;
@@ -91,45 +92,46 @@ class Context {
   [[nodiscard]] WEFT_API Backend backend() const;
   [[nodiscard]] WEFT_API std::string device_name() const;
 
-  // All throw Error with the errno of the call that is named.
+  // The query functions throw Error with the errno of the man page's call.
   [[nodiscard]] WEFT_API ibv_device_attr query() const;              // ibv_query_device(3)
   [[nodiscard]] WEFT_API ibv_device_attr_ex query_extended() const;  // ..._ex(3)
   [[nodiscard]] WEFT_API PortAttributes query_port(std::uint8_t port = 1) const;
   [[nodiscard]] WEFT_API std::vector<GidEntry> gids() const;                 // of all ports
   [[nodiscard]] WEFT_API Gid query_gid(std::uint8_t port, int index) const;  // ibv_query_gid(3)
-  // The clock of CompletionIteration::timestamp(), in its units (query_extended() says how many
-  // thousand in a second). ibv_query_rt_values_ex(3).
+  // The device's clock, as in CompletionIteration::timestamp() and in the same unit;
+  // query_extended() has its frequency in kHz (hca_core_clock). ibv_query_rt_values_ex(3).
   [[nodiscard]] WEFT_API std::uint64_t query_clock() const;
   [[nodiscard]] int completion_vectors() const { return raw_->num_comp_vectors; }
 
-  // The row to use towards a peer: its numeric address or GID. Prefers the row that the host's
-  // routing would send from, then one of the same family and kind. Throws Error(EINVAL) where
-  // `peer` is no address, Error(ENETUNREACH) where no row will do.
+  // The row of the GID table to use for `peer`, a numeric address or GID. Prefers the source
+  // address of the host's route to the peer, then the first row of the same address family and
+  // scope. Throws Error(EINVAL) if `peer` is not an address, Error(ENETUNREACH) if no row is
+  // suitable.
   [[nodiscard]] WEFT_API GidChoice best_gid(std::string_view peer) const;
 
   [[nodiscard]] WEFT_API ProtectionDomain create_domain() const;    // ibv_alloc_pd(3)
   [[nodiscard]] WEFT_API CompletionChannel create_channel() const;  // ibv_create_comp_channel(3)
-  // ibv_create_cq(3): room for at least `entries` completions. With a channel, it can be waited
-  // for.
+  // Creates a completion queue for at least `entries` completions, ibv_create_cq(3).
+  // CompletionQueue::wait() sleeps only if the queue has a channel.
   [[nodiscard]] WEFT_API CompletionQueue
   create_completion_queue(int entries, const CompletionQueueOptions& options = {}) const;
-  // ibv_create_cq_ex(3). Error(EOPNOTSUPP) where the device does not have a field that is asked
-  // for.
+  // Creates an extended completion queue, ibv_create_cq_ex(3). Throws Error(EOPNOTSUPP) if the
+  // device does not support a requested field.
   [[nodiscard]] WEFT_API ExtendedCompletionQueue create_extended_completion_queue(
       int entries, const ExtendedCompletionQueueOptions& options = {}) const;
 
-  // ibv_open_xrcd(3), of this process alone, or shared by the file `fd`. Error(EOPNOTSUPP) where
-  // the device has no XRC, as the embedded one.
+  // Opens an XRC domain, ibv_open_xrcd(3), for this process only, or shared through the file `fd`.
+  // Throws Error(EOPNOTSUPP) if the device has no XRC; the embedded device has none.
   [[nodiscard]] WEFT_API XrcDomain open_xrc_domain(int fd = -1) const;
 
-  // Readable while an asynchronous event waits.
+  // Readable while an asynchronous event is pending.
   [[nodiscard]] int event_fd() const { return raw_->async_fd; }
-  // The next asynchronous event; nothing where none came until the deadline.
+  // Waits for the next asynchronous event; nothing if the deadline has passed.
   [[nodiscard]] WEFT_API std::optional<AsyncEvent> next_event(Deadline deadline) const;
-  // Calls `handle` with each event that waits now, in the calling thread, and answers how many
-  // there were: for a loop that watches event_fd(). Each is acknowledged when `handle` returns,
-  // which may therefore destroy other objects than the one that the event names. What `handle`
-  // throws goes through; the events behind it wait on.
+  // Calls `handle` with each pending event in the calling thread and returns their number, for an
+  // event loop that watches event_fd(). Each event is acknowledged after `handle` has returned, so
+  // `handle` must not destroy the object that the event names; it may destroy others. An exception
+  // of `handle` propagates, and the events after it stay pending.
   WEFT_API std::size_t dispatch_events(const std::function<void(const AsyncEvent&)>& handle) const;
 
   [[nodiscard]] ibv_context* raw() const { return raw_; }

@@ -1,4 +1,4 @@
-// The devices there are.
+// Finding and opening devices. All functions of this header are thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,18 +20,20 @@ namespace detail {
 struct DeviceListState;
 }
 
-// A device that could be opened. A value; it keeps the list it came from alive.
+// A device of the system or of the process. A value; it keeps the device list that it came from
+// alive.
 class Device {
  public:
   [[nodiscard]] Backend backend() const { return backend_; }  // embedded or system
   [[nodiscard]] WEFT_API std::string name() const;
-  // ibv_get_device_guid(3). Throws where the device has none.
+  // ibv_get_device_guid(3). Throws Error(ENODATA) if the device has none.
   [[nodiscard]] WEFT_API Guid guid() const;
-  // The kernel's number; 0 for the embedded device. Throws Error(ENOTSUP) where there is none.
+  // The kernel's device index; 0 for the embedded device. Throws Error(ENOTSUP) if the device has
+  // none.
   [[nodiscard]] WEFT_API int index() const;
   [[nodiscard]] ibv_transport_type transport() const { return raw_->transport_type; }
   [[nodiscard]] ibv_node_type node_type() const { return raw_->node_type; }
-  // ibv_open_device(3).
+  // Opens the device, ibv_open_device(3). Throws Error.
   [[nodiscard]] WEFT_API Context open() const;
   [[nodiscard]] ibv_device* raw() const { return raw_; }
 
@@ -46,19 +48,20 @@ class Device {
   Backend backend_;
 };
 
-// ibv_get_device_list(3). With Backend::automatic, those of whichever backend it stands for here.
-// Thread-safe, as everything in this header. Throws Error.
+// Lists the devices, ibv_get_device_list(3), of the backend that choose_backend() resolves to.
+// Throws Error.
 [[nodiscard]] WEFT_API std::vector<Device> devices(Backend backend = default_backend());
 
-// The device of that name; the first one that can be opened and has an active port where `name` is
-// empty. Throws Error(ENODEV) that lists what there is; where no device can be opened, why not.
+// Opens the device of that name; with an empty name, the first one that can be opened and has an
+// active port. Throws Error(ENODEV) with a list of the devices; if no device can be opened, with
+// the reason.
 [[nodiscard]] WEFT_API Context open_device(std::string_view name = {},
                                            Backend backend = default_backend());
 
-// The device to reach a peer by, its numeric address or GID: the first that has the GID which the
-// host's routing would send from, else the first with a GID of the same kind; Context::best_gid()
-// tells which. Throws Error(EINVAL) where `peer` is no address, Error(ENETUNREACH) that lists what
-// there is where no device will do.
+// Opens the device that reaches `peer`, a numeric address or GID: the first with the source address
+// of the host's route in its GID table, else the first with a GID of the same address family and
+// scope; Context::best_gid() returns the row. Throws Error(EINVAL) if `peer` is not an address,
+// Error(ENETUNREACH) with a list of the devices if none is suitable.
 [[nodiscard]] WEFT_API Context open_device_towards(std::string_view peer,
                                                    Backend backend = default_backend());
 

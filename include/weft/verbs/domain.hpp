@@ -1,4 +1,4 @@
-// Protection domains, ibv_alloc_pd(3): what belongs together.
+// Protection domains, ibv_alloc_pd(3): memory and queue pairs work together only within one domain.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,36 +22,37 @@ namespace detail {
 struct DomainState;
 }
 
-// Thread-safe. What is made from a domain keeps it. All calls throw Error.
+// Thread-safe. Every object that is made from a domain keeps it alive. All calls throw Error.
 class ProtectionDomain {
  public:
   ProtectionDomain(ProtectionDomain&&) noexcept = default;
   ProtectionDomain& operator=(ProtectionDomain&&) noexcept = default;
 
-  // `count` elements, all zero bytes, owned by the region. EINVAL for none.
+  // Registers `count` zero-initialised elements that the region owns. EINVAL if `count` is 0.
   template <typename T>
   [[nodiscard]] TypedRegion<T> allocate(std::size_t count, Access access = Access::local) const {
     return TypedRegion<T>(allocate_bytes(count, sizeof(T), access));
   }
-  // The user's memory, which must live until the region is destroyed.
+  // Registers the user's memory, ibv_reg_mr(3). It must live until the region is destroyed. EINVAL
+  // if it is empty.
   template <typename T>
   [[nodiscard]] TypedRegion<T> register_memory(std::span<T> memory,
                                                Access access = Access::local) const {
     return TypedRegion<T>(register_bytes(std::as_writable_bytes(memory), access));
   }
-  // Memory of another device, named by the descriptor of a dma-buf, which may be closed afterwards.
-  // Requests and peers address its first byte by `iova`. ibv_reg_dmabuf_mr(3). Error(EOPNOTSUPP)
-  // where the device cannot, as the embedded one.
+  // Registers memory of another device by the descriptor of a dma-buf, ibv_reg_dmabuf_mr(3). The
+  // descriptor may be closed afterwards. Requests and peers address the first byte as `iova`.
+  // Error(EOPNOTSUPP) if the device has no support; the embedded device has none.
   [[nodiscard]] WEFT_API MemoryRegion register_dmabuf(int fd, std::uint64_t offset_bytes,
                                                       std::size_t bytes, std::uint64_t iova,
                                                       Access access = Access::local) const;
-  // To have the pages of regions with Access::on_demand there before they are used:
-  // ibv_advise_mr(3). By default it is done on return.
+  // Asks the device to fetch pages of regions with Access::on_demand before their use,
+  // ibv_advise_mr(3). By default it is done when the call returns.
   WEFT_API void advise(ibv_advise_mr_advice advice, std::span<const LocalSlice> slices,
                        std::uint32_t flags = IBV_ADVISE_MR_FLAG_FLUSH) const;
-  // ibv_alloc_mw(3). Opens nothing before it is bound.
+  // Allocates a memory window, ibv_alloc_mw(3). It grants no access before it is bound.
   [[nodiscard]] WEFT_API MemoryWindow allocate_window(ibv_mw_type type = IBV_MW_TYPE_1) const;
-  // A queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD, on `port`.
+  // Starts to build a queue pair of type IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD on `port`.
   [[nodiscard]] WEFT_API QueuePairBuilder queue_pair(const CompletionQueue& send,
                                                      const CompletionQueue& receive,
                                                      ibv_qp_type type = IBV_QPT_RC,
@@ -61,13 +62,13 @@ class ProtectionDomain {
   create_shared_receive_queue(const SharedReceiveQueueOptions& options) const;
   // ibv_create_ah(3).
   [[nodiscard]] WEFT_API AddressHandle create_address_handle(const AddressOptions& options) const;
-  // Back to the sender of a datagram: its completion, and what its receive has in front of the
-  // message. ibv_create_ah_from_wc(3).
+  // Creates the address handle to answer a datagram, ibv_create_ah_from_wc(3), from its completion
+  // and from the first 40 bytes of its receive buffer (the GRH).
   [[nodiscard]] WEFT_API AddressHandle reply_address(const Completion& received,
                                                      std::span<const std::uint8_t, grh_bytes> front,
                                                      std::uint8_t port = 1) const;
 
-  // Another handle of the same domain.
+  // Another handle to the same domain.
   [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_); }
   [[nodiscard]] ibv_pd* raw() const { return raw_; }
 

@@ -1,4 +1,4 @@
-// Completion queues that say more: when a completion came, and from where.
+// Extended completion queues: completions with timestamps and addressing information.
 #pragma once
 
 #include <arpa/inet.h>
@@ -16,29 +16,29 @@
 
 namespace weft::verbs {
 
-// See ibv_create_cq_ex(3).
+// Options of ibv_create_cq_ex(3).
 struct ExtendedCompletionQueueOptions {
   const CompletionChannel* channel = nullptr;  // used during the call only
   int vector = 0;
-  void* user_context = nullptr;  // what CompletionChannel::wait() answers
-  // IBV_WC_EX_WITH_…, to be combined with |. The length, immediate data and both numbers of queue
-  // pairs are always there.
+  void* user_context = nullptr;  // returned by CompletionChannel::wait()
+  // The additional fields: IBV_WC_EX_WITH_… combined with |. The length, the immediate data and
+  // both queue pair numbers are always available.
   std::uint64_t fields = 0;
-  // The device takes no lock: one thread uses the queue, and its queue pairs.
+  // Promises that only one thread uses the queue and its queue pairs, so that the device takes no
+  // lock.
   bool single_threaded = false;
 };
 
 class ExtendedCompletionQueue;
 
-// One iteration over what a queue holds: ibv_start_poll(3) to ibv_end_poll(3). It has the queue for
-// itself as long as it lives, and it can be neither copied nor moved.
+// An iteration over a completion queue, from ibv_start_poll(3) to ibv_end_poll(3). It has exclusive
+// use of the queue while it exists, and cannot be copied or moved.
 //
 //   auto completions = queue.iterate();
 //   while (completions.next()) use(completions.id(), completions.timestamp());
 //
-// The completion that next() has brought is taken off the queue, and can be asked about until
-// next() is called again. Where it is not ok(), only id(), status(), vendor_error() and
-// queue_pair_number() mean anything.
+// next() takes a completion off the queue; the accessors describe it until the next call of next().
+// If it is not ok(), only id(), status(), vendor_error() and queue_pair_number() are valid.
 class CompletionIteration {
  public:
   CompletionIteration(const CompletionIteration&) = delete;
@@ -48,7 +48,7 @@ class CompletionIteration {
     busy_ = false;
   }
 
-  // Brings the next completion; false where there is none, or failure().
+  // Takes the next completion; false if the queue is empty or polling failed, see failure().
   [[nodiscard]] bool next() {
     ibv_poll_cq_attr attributes{};
     const int failed = polling_ ? ibv_next_poll(raw_) : ibv_start_poll(raw_, &attributes);
@@ -56,7 +56,7 @@ class CompletionIteration {
     if (failed != 0 && failed != ENOENT) failure_ = failed;
     return failed == 0;
   }
-  // The errno of the device's refusal, which no healthy device has; 0 where the queue was emptied.
+  // The errno of a failed poll, which no healthy device reports; 0 if the queue was empty.
   [[nodiscard]] int failure() const { return failure_; }
 
   [[nodiscard]] std::uint64_t id() const { return raw_->wr_id; }
@@ -66,24 +66,25 @@ class CompletionIteration {
   [[nodiscard]] std::uint32_t vendor_error() const { return ibv_wc_read_vendor_err(raw_); }
   [[nodiscard]] ibv_wc_opcode opcode() const { return ibv_wc_read_opcode(raw_); }
   [[nodiscard]] bool is_receive() const { return (opcode() & IBV_WC_RECV) != 0; }
-  // Of a receive or a read.
+  // The bytes received or read; valid for receives and reads.
   [[nodiscard]] std::uint32_t size_bytes() const { return ibv_wc_read_byte_len(raw_); }
-  // In host order; nothing where none came.
+  // The immediate data in host byte order; nothing if the message carried none.
   [[nodiscard]] std::optional<std::uint32_t> immediate() const {
     if (!ok() || !flagged(IBV_WC_WITH_IMM)) return std::nullopt;
     return ntohl(ibv_wc_read_imm_data(raw_));
   }
-  // The rkey that a send with invalidate has taken away here.
+  // The local rkey that the peer's send with invalidate has invalidated.
   [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const {
     if (!ok() || !flagged(IBV_WC_WITH_INV)) return std::nullopt;
     return ibv_wc_read_invalidated_rkey(raw_);
   }
   [[nodiscard]] std::uint32_t queue_pair_number() const { return ibv_wc_read_qp_num(raw_); }
-  // Of a datagram: who sent it, and whether a GRH stands in the first 40 bytes of the buffer.
+  // For datagrams: the sender's queue pair, and whether the first 40 bytes of the buffer hold a
+  // GRH.
   [[nodiscard]] std::uint32_t source_queue_pair() const { return ibv_wc_read_src_qp(raw_); }
   [[nodiscard]] bool has_grh() const { return flagged(IBV_WC_GRH); }
 
-  // Each is nothing unless the queue was made with its field. On Ethernet there are no LIDs: 0.
+  // The fields below are empty unless the queue was created with them. LIDs are 0 on Ethernet.
   [[nodiscard]] std::optional<std::uint32_t> source_lid() const {
     return read(IBV_WC_EX_WITH_SLID, ibv_wc_read_slid);
   }
@@ -93,11 +94,11 @@ class CompletionIteration {
   [[nodiscard]] std::optional<std::uint8_t> destination_path_bits() const {
     return read(IBV_WC_EX_WITH_DLID_PATH_BITS, ibv_wc_read_dlid_path_bits);
   }
-  // When it came, by the device's clock: Context::query_clock().
+  // The time of completion by the device's clock, see Context::query_clock().
   [[nodiscard]] std::optional<std::uint64_t> timestamp() const {
     return read(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, ibv_wc_read_completion_ts);
   }
-  // In nanoseconds since 1970.
+  // The time of completion in nanoseconds since 1970.
   [[nodiscard]] std::optional<std::uint64_t> wallclock_ns() const {
     return read(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, ibv_wc_read_completion_wallclock_ns);
   }
@@ -112,7 +113,7 @@ class CompletionIteration {
   [[nodiscard]] bool flagged(unsigned flag) const {
     return (ibv_wc_read_wc_flags(raw_) & flag) != 0;
   }
-  // Devices have no function for a field that was not asked for.
+  // Checks the field first: devices have no function for a field that was not requested.
   template <typename Value>
   [[nodiscard]] std::optional<Value> read(std::uint64_t field, Value (*reader)(ibv_cq_ex*)) const {
     if ((fields_ & field) == 0) return std::nullopt;
@@ -126,14 +127,15 @@ class CompletionIteration {
   int failure_ = 0;
 };
 
-// ibv_create_cq_ex(3). Everything that a CompletionQueue is; thread-safe but for iterating.
+// A completion queue whose completions can also be read by iterate(), ibv_create_cq_ex(3).
+// Thread-safe except for iterate().
 class ExtendedCompletionQueue : public CompletionQueue {
  public:
   ExtendedCompletionQueue(ExtendedCompletionQueue&&) noexcept = default;
   ExtendedCompletionQueue& operator=(ExtendedCompletionQueue&&) noexcept = default;
 
-  // For one thread at a time, while no other thread polls, and while the queue stays where it is.
-  // Throws std::logic_error where an iteration lives already.
+  // Starts an iteration. For one thread at a time, while no other thread polls; the queue must not
+  // be moved during it. Throws std::logic_error if another iteration exists.
   [[nodiscard]] CompletionIteration iterate() { return {raw_extended(), fields_, busy_}; }
 
   [[nodiscard]] ibv_cq_ex* raw_extended() const { return reinterpret_cast<ibv_cq_ex*>(raw()); }

@@ -1,4 +1,4 @@
-// Names of devices and ports: GUIDs and GIDs.
+// GUIDs and GIDs: the identifiers of devices and the addresses of ports.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,19 +14,20 @@
 
 namespace weft::verbs {
 
-// The 64-bit name of a device, as a number.
+// The 64-bit identifier of a device (EUI-64), in host byte order.
 struct Guid {
   std::uint64_t value = 0;
 
   [[nodiscard]] bool is_reserved() const { return value == 0; }
-  // The manufacturer's 24 bits.
+  // The 24 bits that identify the manufacturer.
   [[nodiscard]] std::uint32_t oui() const { return static_cast<std::uint32_t>(value >> 40); }
   // "0002:c903:00a0:7c8e"
   [[nodiscard]] WEFT_API std::string to_string() const;
   friend bool operator==(const Guid&, const Guid&) = default;
 };
 
-// A port's address: 16 bytes that are written as an IPv6 address. IPv4 addresses are mapped.
+// The address of a port: 16 bytes, written as an IPv6 address. IPv4 addresses are IPv4-mapped (RFC
+// 4291 §2.5.5.2).
 class Gid {
  public:
   using Bytes = std::array<std::uint8_t, 16>;
@@ -34,7 +35,7 @@ class Gid {
   Gid() = default;
   explicit Gid(const Bytes& bytes) : bytes_(bytes) {}
   WEFT_API explicit Gid(const ibv_gid& gid);
-  // From a numeric IPv4 or IPv6 address; nothing where the text is neither.
+  // Parses a numeric IPv4 or IPv6 address; nothing if the text is neither.
   [[nodiscard]] WEFT_API static std::optional<Gid> parse(std::string_view text);
 
   [[nodiscard]] const Bytes& bytes() const { return bytes_; }
@@ -42,7 +43,7 @@ class Gid {
   [[nodiscard]] WEFT_API std::uint64_t interface_id() const;
   [[nodiscard]] WEFT_API bool is_ipv4_mapped() const;
   [[nodiscard]] WEFT_API bool is_zero() const;
-  // As inet_ntop(3) writes IPv6: "::ffff:192.0.2.1", "fe80::1".
+  // The text form of inet_ntop(3): "::ffff:192.0.2.1", "fe80::1".
   [[nodiscard]] WEFT_API std::string to_string() const;
   [[nodiscard]] WEFT_API ibv_gid raw() const;
   friend bool operator==(const Gid&, const Gid&) = default;
@@ -51,19 +52,19 @@ class Gid {
   Bytes bytes_{};
 };
 
-// A row of a port's GID table.
+// A row of a port's GID table, ibv_query_gid_table(3).
 struct GidEntry {
   Gid gid;
   std::uint32_t index = 0;
   std::uint32_t port = 1;
   ibv_gid_type type = IBV_GID_TYPE_IB;
-  unsigned interface_index = 0;  // of the network interface; 0: none
+  unsigned interface_index = 0;  // index of the network interface; 0: none
 
-  // The network interface's name; empty: none.
+  // The name of the network interface; empty: none.
   [[nodiscard]] WEFT_API std::string interface_name() const;
 };
 
-// Which row to use towards a peer, and why that one.
+// The row of the GID table to use for a peer, and the reason in words.
 struct GidChoice {
   GidEntry entry;
   std::string reason;

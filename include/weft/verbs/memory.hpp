@@ -1,4 +1,4 @@
-// Registered memory: ibv_reg_mr(3).
+// Memory regions, ibv_reg_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@ namespace detail {
 struct MemoryState;
 }
 
-// Who may do what with a region. Local reading is always allowed.
+// The permissions of a region. Local reads are always allowed.
 enum class Access : unsigned {
   local_read_only = 0,
   local = IBV_ACCESS_LOCAL_WRITE,
@@ -28,8 +28,8 @@ enum class Access : unsigned {
   remote_read_write = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
   all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
         IBV_ACCESS_REMOTE_ATOMIC,
-  // To be combined with others: memory windows may open parts of it; pages need not be there before
-  // they are used.
+  // To combine with others: `bindable` lets memory windows grant access to parts of the region;
+  // `on_demand` leaves pages unmapped until they are used.
   bindable = IBV_ACCESS_MW_BIND,
   on_demand = IBV_ACCESS_ON_DEMAND,
 };
@@ -37,15 +37,15 @@ enum class Access : unsigned {
   return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-// A region of bytes. It must outlive every request that was posted with a slice of it, and every
-// access by a peer that was told of it: deregistering waits for placements that are under way, and
-// refuses those that come later. Thread-safe; the bytes are the user's to guard.
+// A registered region of bytes. It must outlive every request that was posted with a slice of it,
+// and every access by a peer that knows its rkey: deregistering waits for the accesses in progress
+// and rejects later ones. Thread-safe; concurrent access to the bytes is up to the program.
 class MemoryRegion {
  public:
   MemoryRegion(MemoryRegion&&) noexcept = default;
   MemoryRegion& operator=(MemoryRegion&&) noexcept = default;
 
-  // None of a dma-buf, whose bytes the processor does not see.
+  // The memory as bytes; empty for a dma-buf, which the processor cannot access.
   [[nodiscard]] std::span<std::byte> bytes() const {
     return begin_ ? std::span(begin_, raw_->length) : std::span<std::byte>();
   }
@@ -53,11 +53,11 @@ class MemoryRegion {
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
   [[nodiscard]] std::uint32_t rkey() const { return raw_->rkey; }
 
-  // What peers have done here. Throws Error(EOPNOTSUPP) on the system's devices.
+  // The device's counters of the peers' accesses. Throws Error(EOPNOTSUPP) on the system's devices.
   [[nodiscard]] WEFT_API MemoryRegionCounters counters() const;
 
-  // A part to post. Throws std::out_of_range where it is not within the region, or longer than a
-  // slice can be (4 GiB less one byte).
+  // A part of the region for a work request. Throws std::out_of_range if it is not within the
+  // region or longer than a slice can be (4 GiB less one byte).
   [[nodiscard]] LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const {
     if (bytes > raw_->length || offset_bytes > raw_->length - bytes || bytes > 0xFFFFFFFF) {
       out_of_range(offset_bytes, bytes);
@@ -65,8 +65,8 @@ class MemoryRegion {
     return {address_ + offset_bytes, static_cast<std::uint32_t>(bytes), raw_->lkey};
   }
   [[nodiscard]] LocalSlice slice() const { return slice(0, raw_->length); }
-  // What to tell a peer that shall write or read here, for which the region must have been
-  // registered.
+  // The region's address, length and rkey, to be sent to a peer that shall access it. The region's
+  // permissions must allow that access.
   [[nodiscard]] RemoteSlice remote() const { return {address_, raw_->length, raw_->rkey}; }
 
   [[nodiscard]] ibv_mr* raw() const { return raw_; }
@@ -85,7 +85,7 @@ class MemoryRegion {
   std::uint64_t address_;
 };
 
-// A region of elements, whose slices are counted in elements.
+// A region of elements of type T; its slices are measured in elements.
 template <typename T>
 class TypedRegion : public MemoryRegion {
   static_assert(std::is_trivially_copyable_v<T>, "the device copies bytes");

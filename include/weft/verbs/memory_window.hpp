@@ -1,4 +1,4 @@
-// Memory windows: rights for a peer to a part of a region, given and taken away by work requests.
+// Memory windows: remote access to a part of a region, granted and revoked by work requests.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,8 +17,8 @@ namespace detail {
 struct MemoryWindowState;
 }
 
-// What a window opens to the peer: so many bytes of a region that was registered with
-// Access::bindable, and in the window's domain. Of `access` only the remote rights count.
+// The part of a region that a window grants access to. The region must have been registered with
+// Access::bindable, in the domain of the window. Only the remote rights of `access` count.
 struct WindowBinding {
   const MemoryRegion& region;
   std::size_t offset_bytes = 0;
@@ -26,19 +26,19 @@ struct WindowBinding {
   Access access = Access::remote_read_write;
 };
 
-// ibv_alloc_mw(3), ibv_bind_mw(3). Bound by QueuePair::post_bind(), which needs it for itself:
-// one thread at a time. A window keeps every region that it was bound to; the user's own memory
-// must live as long as both. Destroying it takes the peer's rights away.
+// A memory window, ibv_alloc_mw(3), ibv_bind_mw(3). QueuePair::post_bind() modifies it, so use it
+// in one thread at a time. A window keeps every region that it was ever bound to alive; the user's
+// own memory must live as long as both. Destroying the window revokes the peer's access.
 class MemoryWindow {
  public:
   MemoryWindow(MemoryWindow&&) noexcept = default;
   MemoryWindow& operator=(MemoryWindow&&) noexcept = default;
 
-  // Of type 1 it serves all queue pairs of its domain; of type 2 the one that has bound it, and
-  // either side of that one may invalidate it.
+  // A window of type 1 is valid on all queue pairs of its domain; one of type 2 on the queue pair
+  // that has bound it, where either side may invalidate it.
   [[nodiscard]] ibv_mw_type type() const { return raw_->type; }
-  // What the last bind that was posted opens, to be told to the peer once that bind is done. Of no
-  // bytes before, and after QueuePair::post_unbind().
+  // What the last posted bind grants. Send it to the peer once the bind has completed. Empty before
+  // the first bind and after QueuePair::post_unbind().
   [[nodiscard]] const RemoteSlice& remote() const { return remote_; }
   [[nodiscard]] ibv_mw* raw() const { return raw_; }
 

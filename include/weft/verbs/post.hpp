@@ -1,4 +1,4 @@
-// Work requests: how they are flagged, and several of them with one doorbell.
+// Flags of work requests, and batches of requests that are posted with one doorbell.
 #pragma once
 
 #include <arpa/inet.h>
@@ -16,19 +16,19 @@
 
 namespace weft::verbs {
 
-// ibv_post_send(3)'s flags, to be combined with |.
-enum class SendFlags : unsigned {
-  none = 0,  // no completion where it succeeds
+// The flags of ibv_post_send(3), to be combined with |.
+enum class SendFlags : unsigned {  // no completion if it succeeds
+  none = 0,                        // no completion where it succeeds
   signaled = IBV_SEND_SIGNALED,
-  fence = IBV_SEND_FENCE,          // not before earlier reads and atomics are done
-  solicited = IBV_SEND_SOLICITED,  // wakes a peer that waits for solicited completions
-  copied = IBV_SEND_INLINE,        // the bytes are taken during the call; the lkey is not looked at
+  fence = IBV_SEND_FENCE,          // starts after earlier reads and atomics are complete
+  solicited = IBV_SEND_SOLICITED,  // raises an event at a peer that waits for solicited completions
+  copied = IBV_SEND_INLINE,        // copies the bytes during the call; the lkey is ignored
 };
 [[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) {
   return static_cast<SendFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-// Where a datagram goes.
+// The destination of a datagram. The address handle must live until the completion.
 struct DatagramTarget {
   const AddressHandle& address;
   std::uint32_t queue_pair = 0;
@@ -72,9 +72,9 @@ inline ibv_send_wr atomic_request(ibv_wr_opcode opcode, const RemoteSlice& remot
 
 class QueuePair;
 
-// Up to `capacity` requests that are posted together, with one doorbell, by submit(). For one
-// thread, and the only open batch of that thread: it is made, filled and submitted in one place.
-// Not submitting it drops it. No allocation.
+// Collects up to `capacity` send requests that submit() posts with one doorbell. For one thread:
+// make, fill and submit it in one place. A batch that is not submitted is discarded. Does not
+// allocate.
 //
 //   auto batch = queue_pair.batch<2>();
 //   batch.write(from, remote, 1, SendFlags::none);
@@ -86,14 +86,14 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Each answers false where the batch is full: nothing was added then.
+  // The functions that add a request return false, and add nothing, if the batch is full.
   bool send(const LocalSlice& from, std::uint64_t id, SendFlags flags = SendFlags::signaled,
             std::optional<std::uint32_t> immediate = {}) {
     ibv_send_wr* request = add(immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, from, id, flags);
     if (request && immediate) request->imm_data = htonl(*immediate);
     return request != nullptr;
   }
-  // Gathers; the list of slices, too, must stay until submit().
+  // Gathers from several slices; the list itself must also live until submit().
   bool send(std::span<const LocalSlice> from, std::uint64_t id,
             SendFlags flags = SendFlags::signaled) {
     if (count_ == capacity) return false;
@@ -139,8 +139,8 @@ class Batch {
 
   [[nodiscard]] std::size_t size() const { return count_; }
 
-  // 0, or the errno of ibv_post_send(3); then posted() were taken, and the others were not. The
-  // batch is empty afterwards.
+  // Posts the requests. Returns 0, or the errno of ibv_post_send(3); then the first posted()
+  // requests were accepted and the rest were not. The batch is empty afterwards.
   [[nodiscard]] int submit() {
     posted_ = count_;
     if (count_ == 0) return 0;
@@ -152,7 +152,7 @@ class Batch {
     count_ = 0;
     return failed;
   }
-  // How many requests the last submit() has posted.
+  // The number of requests that the last submit() has posted.
   [[nodiscard]] std::size_t posted() const { return posted_; }
 
  private:
@@ -174,20 +174,20 @@ class Batch {
   std::array<LocalSlice, capacity> slices_;
 };
 
-// The same for receives: up to `capacity` of them, posted together.
+// Collects up to `capacity` receives that submit() posts together.
 template <std::size_t capacity = 32>
 class ReceiveBatch {
  public:
   ReceiveBatch(const ReceiveBatch&) = delete;
   ReceiveBatch& operator=(const ReceiveBatch&) = delete;
 
-  // Each answers false where the batch is full: nothing was added then.
+  // The functions that add a receive return false, and add nothing, if the batch is full.
   bool receive(const LocalSlice& into, std::uint64_t id) {
     if (count_ == capacity) return false;
     slices_[count_] = into;
     return receive(std::span<const LocalSlice>(&slices_[count_], 1), id);
   }
-  // Scatters; the list of slices, too, must stay until submit().
+  // Scatters into several slices; the list itself must also live until submit().
   bool receive(std::span<const LocalSlice> into, std::uint64_t id) {
     if (count_ == capacity) return false;
     ibv_recv_wr& request = requests_[count_++];
@@ -199,8 +199,9 @@ class ReceiveBatch {
 
   [[nodiscard]] std::size_t size() const { return count_; }
 
-  // 0, also where the batch is empty, or the errno of ibv_post_recv(3); then posted() were taken,
-  // and the others were not. The batch is empty afterwards.
+  // Posts the receives. Returns 0 (also if the batch is empty), or the errno of ibv_post_recv(3);
+  // then the first posted() receives were accepted and the rest were not. The batch is empty
+  // afterwards.
   [[nodiscard]] int submit() {
     posted_ = count_;
     if (count_ == 0) return 0;

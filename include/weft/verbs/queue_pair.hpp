@@ -23,10 +23,10 @@ namespace detail {
 struct QueuePairState;
 }
 
-// Thread-safe as verbs are: any number of threads may post, modify and query at once. The posting
-// calls return 0 or the errno of the man page: ENOMEM where the queue is full, EINVAL for what the
-// queue pair cannot do in its state or for its type. Memory and address handles that are posted
-// must live until the completion.
+// A queue pair. Thread-safe: any number of threads may post, modify and query at once. The post_
+// calls return 0 or the errno of the man page: ENOMEM if the queue is full, EINVAL for a request
+// that the state or type of the queue pair does not allow. Memory and address handles of a request
+// must live until its completion.
 class QueuePair {
  public:
   QueuePair(QueuePair&&) noexcept = default;
@@ -34,7 +34,7 @@ class QueuePair {
 
   [[nodiscard]] std::uint32_t number() const { return raw_->qp_num; }
 
-  // One slice, or a list of them (gathered, or scattered into).
+  // Sends one slice, or gathers a list of slices.
   [[nodiscard, gnu::always_inline]] int post_send(std::span<const LocalSlice> from,
                                                   std::uint64_t id,
                                                   SendFlags flags = SendFlags::signaled) const {
@@ -45,7 +45,7 @@ class QueuePair {
                                                   SendFlags flags = SendFlags::signaled) const {
     return post_send(std::span(&from, 1), id, flags);
   }
-  // `immediate` in host order; Completion::immediate() gives it back.
+  // `immediate` is in host byte order; the receiver gets it from Completion::immediate().
   [[nodiscard]] int post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
                                              std::uint64_t id,
                                              SendFlags flags = SendFlags::signaled) const {
@@ -53,7 +53,7 @@ class QueuePair {
     request.imm_data = htonl(immediate);
     return post(request);
   }
-  // Takes `rkey`, which the peer has told us of, away from ourselves on arrival.
+  // Sends, and invalidates on arrival `rkey`, which the peer has advertised before, at the peer.
   [[nodiscard]] int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
                                               std::uint64_t id,
                                               SendFlags flags = SendFlags::signaled) const {
@@ -82,7 +82,8 @@ class QueuePair {
     return post_receive(std::span(&into, 1), id);
   }
 
-  // EMSGSIZE where the slices are longer than the remote one: the peer would refuse them.
+  // Return EMSGSIZE if the slices are longer than the remote one, because the peer would reject the
+  // request.
   [[nodiscard, gnu::always_inline]] int post_write(std::span<const LocalSlice> from,
                                                    const RemoteSlice& to, std::uint64_t id,
                                                    SendFlags flags = SendFlags::signaled) const {
@@ -112,7 +113,8 @@ class QueuePair {
                                                   SendFlags flags = SendFlags::signaled) const {
     return post_read(std::span(&into, 1), from, id, flags);
   }
-  // On the eight bytes at the start of `target`, aligned; what was there before goes to `before`.
+  // Operate on the eight aligned bytes at the start of `target`; the previous value is stored in
+  // `before`.
   [[nodiscard]] int post_fetch_and_add(const LocalSlice& before, const RemoteSlice& target,
                                        std::uint64_t addend, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const {
@@ -131,19 +133,20 @@ class QueuePair {
     return post(request);
   }
 
-  // Opens a part of a region to the peer, and closes it again: in the order of the other requests,
-  // sending nothing. EINVAL for what is not within the region; a region that forbids it, or a
-  // window of type 2 that is still bound, shows in the completion, IBV_WC_MW_BIND_ERR.
+  // Bind and unbind grant and revoke access to a part of a region, in order with the other
+  // requests; nothing is sent to the peer. EINVAL if the part is not within the region. If the
+  // region does not allow it, or a window of type 2 is still bound, the completion reports
+  // IBV_WC_MW_BIND_ERR.
   [[nodiscard]] WEFT_API int post_bind(MemoryWindow& window, const WindowBinding& binding,
                                        std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled) const;
   [[nodiscard]] WEFT_API int post_unbind(MemoryWindow& window, std::uint64_t id,
                                          SendFlags flags = SendFlags::signaled) const;
-  // The same by the rkey of a window of type 2.
+  // Unbinds a window of type 2 by its rkey.
   [[nodiscard]] WEFT_API int post_invalidate(std::uint32_t rkey, std::uint64_t id,
                                              SendFlags flags = SendFlags::signaled) const;
 
-  // Several requests with one doorbell.
+  // Start a batch of requests that are posted with one doorbell.
   template <std::size_t capacity = 32>
   [[nodiscard]] Batch<capacity> batch() const {
     return Batch<capacity>(raw_);
@@ -153,17 +156,19 @@ class QueuePair {
     return ReceiveBatch<capacity>(raw_);
   }
 
-  // ibv_modify_qp(3). Throws Error, which for a transition that does not exist names both states,
-  // and for wrong attributes those that are missing and those that do not belong there.
+  // Changes the state or attributes, ibv_modify_qp(3). Throws Error; for an invalid transition the
+  // message names both states, for wrong attributes those that are missing and those that are not
+  // allowed.
   WEFT_API void modify(const ibv_qp_attr& attributes, int mask) const;
-  // To IBV_QPS_ERR: what is posted is flushed.
+  // Changes to IBV_QPS_ERR, which flushes all posted requests. Throws Error.
   WEFT_API void fail() const;
-  // ibv_query_qp(3)'s answer.
+  // The result of ibv_query_qp(3).
   struct Attributes {
     ibv_qp_attr current;
     ibv_qp_init_attr initial;
   };
-  // Of datagrams: what is sent to the group arrives here too. ibv_attach_mcast(3). Throws Error.
+  // Joins a multicast group, ibv_attach_mcast(3): datagrams to the group arrive at this queue pair.
+  // Throws Error.
   WEFT_API void join_group(const Gid& group) const;
   WEFT_API void leave_group(const Gid& group) const;
 
@@ -171,10 +176,10 @@ class QueuePair {
   [[nodiscard]] WEFT_API Attributes query(int mask) const;
   [[nodiscard]] WEFT_API ibv_qp_state state() const;
 
-  // What the device has counted. Throws Error(EOPNOTSUPP) on the system's devices.
+  // The device's counters of this queue pair. Throws Error(EOPNOTSUPP) on the system's devices.
   [[nodiscard]] WEFT_API QueuePairCounters counters() const;
 
-  // The context it was made from.
+  // The context that the queue pair was made from.
   [[nodiscard]] WEFT_API Context context() const;
   [[nodiscard]] ibv_qp* raw() const { return raw_; }
 
@@ -184,7 +189,7 @@ class QueuePair {
   friend class Id;
   explicit QueuePair(std::shared_ptr<detail::QueuePairState> state);
 
-  // Inlined, or each call would pass its request on the stack.
+  // Forced inline, because otherwise each call would pass its request on the stack.
   [[nodiscard, gnu::always_inline]] int post(ibv_send_wr& request) const {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(raw_, &request, &bad);

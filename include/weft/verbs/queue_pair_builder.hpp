@@ -1,4 +1,4 @@
-// How a queue pair is made and connected.
+// Creating queue pairs and connecting them by exchanged endpoints.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,45 +23,46 @@ struct DomainState;
 struct SharedReceiveQueueState;
 }  // namespace detail
 
-// Every setting and its default; ibv_create_qp(3) and ibv_modify_qp(3) say what they mean. What
-// does not belong to the type of queue pair is not used.
+// The settings with their defaults; ibv_create_qp(3) and ibv_modify_qp(3) define them. Settings
+// that do not apply to the type of the queue pair are ignored.
 struct QueuePairSettings {
   ibv_qp_cap capacity{.max_send_wr = 1,
                       .max_recv_wr = 1,
                       .max_send_sge = 1,
                       .max_recv_sge = 1,
                       .max_inline_data = 0};
-  Access access = Access::local;  // what the peer may do, with regions that allow it
+  Access access = Access::local;  // the peer's rights, on regions that also allow it
   std::uint8_t service_level = 0;
-  std::optional<std::uint8_t> gid_index;  // unset: by LID; Ethernet needs one, and gets row 0
+  std::optional<std::uint8_t> gid_index;  // unset: by LID; Ethernet needs one, row 0 by default
   std::uint8_t traffic_class = 0;
   std::uint8_t min_rnr_timer = 16;           // a code: 2.56 ms
-  std::uint8_t timeout = 4;                  // 4.096 us * 2^code; 0: for ever
-  std::uint8_t retry_count = 6;              // of requests that the peer does not acknowledge
-  std::uint8_t rnr_retry = 6;                // of messages that find no receive; 7: for ever
-  std::uint8_t max_rd_atomic = 1;            // reads and atomics under way, ours
-  std::uint8_t max_dest_rd_atomic = 1;       // and the peer's
+  std::uint8_t timeout = 4;                  // 4.096 us * 2^code; 0: never
+  std::uint8_t retry_count = 6;              // retransmissions until the peer acknowledges
+  std::uint8_t rnr_retry = 6;                // retries after receiver-not-ready; 7: no limit
+  std::uint8_t max_rd_atomic = 1;            // outstanding reads and atomics of this side
+  std::uint8_t max_dest_rd_atomic = 1;       // outstanding reads and atomics of the peer
   std::optional<ibv_mtu> path_mtu;           // unset: the port's active MTU
   std::optional<std::uint32_t> send_psn;     // unset: random
-  std::optional<std::uint32_t> receive_psn;  // unset: what the peer's endpoint says
+  std::optional<std::uint32_t> receive_psn;  // unset: from the peer's endpoint
   void* user_context = nullptr;              // ibv_qp's qp_context
-  bool signal_all = false;                   // every request completes, also SendFlags::none
+  bool signal_all = false;  // every request completes, even without SendFlags::signaled
 };
 
-// A queue pair that is not connected yet. For one thread at a time. It keeps what it was made from.
+// A queue pair that is not connected yet. For one thread at a time. It keeps the objects that it
+// was made from alive.
 class PreparedQueuePair {
  public:
   PreparedQueuePair(PreparedQueuePair&&) noexcept = default;
   PreparedQueuePair& operator=(PreparedQueuePair&&) noexcept = default;
 
-  // What the peer needs to know of us.
+  // What the peer needs to connect its queue pair to this one. Throws Error.
   [[nodiscard]] WEFT_API Endpoint endpoint() const;
-  // INIT, RTR and RTS towards the peer, with the smaller of both MTUs. Does not wait for the peer.
-  // Receives may be posted before and after. Throws Error.
+  // Takes the queue pair through INIT and RTR to RTS with the smaller path MTU of both sides. Does
+  // not wait for the peer. Receives may be posted before and after. Throws Error.
   [[nodiscard]] WEFT_API QueuePair handshake(const Endpoint& remote) &&;
-  // For datagrams: RTS with this Q_Key. Throws Error.
+  // For datagrams: takes the queue pair to RTS with this Q_Key. Throws Error.
   [[nodiscard]] WEFT_API QueuePair activate(std::uint32_t qkey) &&;
-  // As it is, in RESET: for a program that modifies it itself.
+  // Returns the queue pair in RESET, for a program that calls modify() itself.
   [[nodiscard]] WEFT_API QueuePair release() &&;
 
   [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
@@ -81,9 +82,9 @@ class PreparedQueuePair {
   std::uint32_t send_psn_;
 };
 
-// ProtectionDomain::queue_pair() makes one. For one thread at a time; it keeps the domain and the
-// queues. Each setter returns the builder; what is out of range
-// throws std::invalid_argument that says what is allowed.
+// Builds queue pairs; ProtectionDomain::queue_pair() makes one. For one thread at a time. It keeps
+// the domain and the queues alive. Each setter returns the builder, and throws
+// std::invalid_argument with the valid range if the value is out of range.
 class WEFT_API QueuePairBuilder {
  public:
   QueuePairBuilder& max_send_requests(std::uint32_t count);
@@ -109,7 +110,7 @@ class WEFT_API QueuePairBuilder {
   QueuePairBuilder& shared_receive_queue(const SharedReceiveQueue& queue);
 
   [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
-  // ibv_create_qp(3). Throws Error. The builder may be used again.
+  // Creates the queue pair, ibv_create_qp(3). Throws Error. The builder may be used again.
   [[nodiscard]] PreparedQueuePair build() const;
 
  private:

@@ -1,4 +1,4 @@
-// Receives that several queue pairs share: ibv_create_srq(3).
+// Shared receive queues, ibv_create_srq(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,21 +16,22 @@ namespace detail {
 struct SharedReceiveQueueState;
 }
 
-// See ibv_create_srq(3).
+// Options of ibv_create_srq(3).
 struct SharedReceiveQueueOptions {
   std::uint32_t receives = 1;
   std::uint32_t slices = 1;  // per receive
-  std::uint32_t limit = 0;   // below it IBV_EVENT_SRQ_LIMIT_REACHED is raised once; 0: never
+  std::uint32_t limit = 0;   // IBV_EVENT_SRQ_LIMIT_REACHED is raised once below it; 0: never
 };
 
-// Thread-safe. Queue pairs keep the queue that they use.
+// Thread-safe. Queue pairs keep their shared receive queue alive, and the queue its protection
+// domain.
 class SharedReceiveQueue {
  public:
   SharedReceiveQueue(SharedReceiveQueue&&) noexcept = default;
   SharedReceiveQueue& operator=(SharedReceiveQueue&&) noexcept = default;
 
-  // 0, or the errno of ibv_post_srq_recv(3): ENOMEM where the queue is full. The memory must live
-  // until the completion.
+  // Posts a receive. Returns 0, or the errno of ibv_post_srq_recv(3): ENOMEM if the queue is full.
+  // The memory must live until the completion.
   [[nodiscard]] int post_receive(std::span<const LocalSlice> into, std::uint64_t id) const {
     ibv_recv_wr request{};
     request.wr_id = id;
@@ -43,9 +44,9 @@ class SharedReceiveQueue {
     return post_receive(std::span(&into, 1), id);
   }
 
-  // ibv_modify_srq(3): arms the limit event. Throws Error.
+  // Arms the limit event, ibv_modify_srq(3). Throws Error.
   WEFT_API void set_limit(std::uint32_t limit) const;
-  // ibv_modify_srq(3): grows or shrinks the queue. Throws Error.
+  // Changes the capacity, ibv_modify_srq(3). Throws Error.
   WEFT_API void resize(std::uint32_t receives) const;
   // ibv_query_srq(3). Throws Error.
   [[nodiscard]] WEFT_API ibv_srq_attr query() const;

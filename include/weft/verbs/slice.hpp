@@ -1,4 +1,4 @@
-// Parts of registered memory: ours, to post, and the peer's, to write to and read from.
+// Slices: parts of local registered memory for work requests, and parts of the peer's memory.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,8 +15,8 @@
 
 namespace weft::verbs {
 
-// A part of a local memory region, as a work request takes it. A value: it does not keep the
-// region alive, which must outlive every request that was posted with it, until its completion.
+// A part of a local memory region, as work requests take it. A value: it does not keep the region
+// alive. The region must live until every request that was posted with the slice has completed.
 class LocalSlice {
  public:
   LocalSlice() = default;
@@ -26,7 +26,7 @@ class LocalSlice {
   [[nodiscard]] std::uint64_t address() const { return sge_.addr; }
   [[nodiscard]] std::uint32_t size_bytes() const { return sge_.length; }
   [[nodiscard]] std::uint32_t lkey() const { return sge_.lkey; }
-  // Throws std::out_of_range where the part is not within this one.
+  // Throws std::out_of_range if the part is not within this slice.
   [[nodiscard]] WEFT_API LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const;
   [[nodiscard]] const ibv_sge& raw() const { return sge_; }
 
@@ -36,7 +36,8 @@ class LocalSlice {
 
 static_assert(sizeof(LocalSlice) == sizeof(ibv_sge), "spans of slices are lists of ibv_sge");
 
-// A part of the peer's memory: what it grants by telling us address, length and rkey.
+// A part of the peer's memory that this side may access: address, length and rkey, as received from
+// the peer.
 class RemoteSlice {
  public:
   static constexpr std::size_t encoded_bytes = 20;
@@ -48,12 +49,12 @@ class RemoteSlice {
   [[nodiscard]] std::uint64_t address() const { return address_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return bytes_; }
   [[nodiscard]] std::uint32_t rkey() const { return rkey_; }
-  // Throws std::out_of_range where the part is not within this one.
+  // Throws std::out_of_range if the part is not within this slice.
   [[nodiscard]] WEFT_API RemoteSlice slice(std::uint64_t offset_bytes, std::uint64_t bytes) const;
 
-  // Address, length and rkey in network order, 8 + 8 + 4 bytes.
+  // Address, length and rkey in network byte order, 8 + 8 + 4 bytes.
   [[nodiscard]] WEFT_API std::array<std::byte, encoded_bytes> to_bytes() const;
-  // Nothing where there are not exactly as many bytes.
+  // Nothing unless there are exactly encoded_bytes bytes.
   [[nodiscard]] WEFT_API static std::optional<RemoteSlice> from_bytes(
       std::span<const std::byte> bytes);
   // "address:length:rkey" in hexadecimal digits without prefix.

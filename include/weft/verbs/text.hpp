@@ -1,5 +1,5 @@
-// Objects in words, for logs: in one line, not to be parsed. All throw std::bad_alloc at most, but
-// for to_string(QueuePair), which asks the device. Thread-safe.
+// One-line descriptions of objects for logs; the format is not for parsing. Thread-safe. They throw
+// at most std::bad_alloc, except to_string(QueuePair), which queries the device.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class QueuePair;
 // "weft0 (embedded)"
 [[nodiscard]] WEFT_API std::string to_string(const Device& device);
 [[nodiscard]] WEFT_API std::string to_string(const Context& context);
-// "queue pair 0x1234 (RC, RTS)". Throws Error where its state cannot be queried.
+// "queue pair 0x1234 (RC, RTS)". Throws Error if the state cannot be queried.
 [[nodiscard]] WEFT_API std::string to_string(const QueuePair& queue_pair);
 // "64 bytes at 0x7f0012345678, lkey 0x12, rkey 0x34"
 [[nodiscard]] WEFT_API std::string to_string(const MemoryRegion& region);

@@ -1,4 +1,4 @@
-// Extended reliable connections, where a device has them.
+// Domains of extended reliable connections (XRC), on devices that support them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,9 +13,9 @@ namespace detail {
 struct XrcDomainState;
 }
 
-// ibv_open_xrcd(3); made by Context::open_xrc_domain(). Thread-safe. Its shared receive queues and
-// queue pairs have no C++ form: ibv_create_srq_ex(3) and ibv_create_qp_ex(3) make them from raw(),
-// and they must be destroyed before it.
+// An XRC domain, ibv_open_xrcd(3); Context::open_xrc_domain() makes it. Thread-safe. Its shared
+// receive queues and queue pairs have no C++ classes: create them from raw() with
+// ibv_create_srq_ex(3) and ibv_create_qp_ex(3), and destroy them first.
 class XrcDomain {
  public:
   XrcDomain(XrcDomain&&) noexcept = default;
