@@ -1,4 +1,4 @@
-// Which row of the GID table to use towards a peer, and of which device.
+// Chooses the row of the GID table, and the device, to use for a peer.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -18,6 +18,7 @@
 namespace weft::verbs {
 namespace {
 
+// The port number (9: discard) is irrelevant, because nothing is sent.
 sockaddr_storage socket_address(const Gid& gid) {
   sockaddr_storage storage{};
   constexpr std::uint16_t any_port = 9;
@@ -46,7 +47,8 @@ Gid gid_of(const sockaddr_storage& storage) {
   return Gid(bytes);
 }
 
-// The address that the host's routing would send from. No packet leaves for that.
+// The source address that the host's routing table selects for the peer. connect(2) on a UDP socket
+// looks up the route without sending a packet.
 std::optional<Gid> routed_source(const Gid& peer) {
   const sockaddr_storage target = socket_address(peer);
   const int fd = socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -79,12 +81,14 @@ Gid parse_peer(std::string_view peer) {
 }
 
 struct Candidates {
-  std::optional<GidEntry> source;   // where packets to the peer leave from
-  std::optional<GidEntry> similar;  // of the same kind as the peer's address
+  std::optional<GidEntry> source;   // the source address of the host's route to the peer
+  std::optional<GidEntry> similar;  // of the address family and scope of the peer
 };
 
+// Finds the rows that are suitable for the peer; the exact source address is preferred to a similar
+// one.
 Candidates candidates(std::vector<GidEntry> rows, const Gid& peer) {
-  // RoCE v2 before v1 where both are there.
+  // Prefer RoCE v2 rows to v1 rows of the same address: they can be routed.
   std::stable_sort(rows.begin(), rows.end(),
                    [](const GidEntry& a, const GidEntry& b) { return a.type > b.type; });
   const auto source = routed_source(peer);
@@ -97,7 +101,7 @@ Candidates candidates(std::vector<GidEntry> rows, const Gid& peer) {
   return found;
 }
 
-// Of the ports that work.
+// The GID rows of ports that are active or armed.
 std::vector<GidEntry> usable_rows(const Context& context) {
   std::vector<GidEntry> rows = context.gids();
   std::erase_if(rows, [&](const GidEntry& row) {
@@ -124,6 +128,8 @@ GidChoice Context::best_gid(std::string_view peer) const {
                                         device_name(), peer));
 }
 
+// Devices that cannot be opened are skipped. The first device with a merely similar address is kept
+// open as the second choice until a device with the routed source address is found.
 Context open_device_towards(std::string_view peer, Backend backend) {
   const Gid target = parse_peer(peer);
   detail::DeviceSearch search;

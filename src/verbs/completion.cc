@@ -11,6 +11,8 @@
 namespace weft::verbs {
 namespace detail {
 
+// Acknowledges the queue's events in one call, since each acknowledgement takes a lock in
+// libibverbs, and before the queue is destroyed, since ibv_destroy_cq(3) waits for them.
 CompletionQueueState::~CompletionQueueState() {
   if (!raw) return;
   if (!channel) {
@@ -24,7 +26,8 @@ CompletionQueueState::~CompletionQueueState() {
 
 namespace {
 
-// The queue that the channel's next event is about, counted as delivered; null: no event waits.
+// Takes the channel's next event and counts it as unacknowledged for its queue. Null if none is
+// pending.
 CompletionQueueState* fetch(ChannelState& channel, void*& user_context) {
   const std::lock_guard lock(channel.fetching);
   ibv_cq* raw = nullptr;
@@ -77,6 +80,8 @@ void CompletionQueue::resize(int entries) const {
   }
 }
 
+// The order is poll, arm, poll, wait: a completion that arrives before the queue is armed raises no
+// event, so only the second poll makes it safe to sleep.
 std::span<Completion> CompletionQueue::wait(std::span<Completion> into, Deadline deadline) const {
   while (true) {
     auto got = poll(into);
@@ -87,7 +92,7 @@ std::span<Completion> CompletionQueue::wait(std::span<Completion> into, Deadline
       continue;
     }
     arm();
-    got = poll(into);  // what came before the queue was armed raises no event
+    got = poll(into);  // completions from before arm() raise no event
     void* ignored = nullptr;
     if (!got.empty() || !detail::next_event(*state_->channel, deadline, ignored)) return got;
   }

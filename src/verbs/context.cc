@@ -13,6 +13,7 @@ using detail::check;
 using detail::check_pointer;
 using detail::fail;
 
+// The codes of IBTA's PortInfo LinkSpeedActive; 8 is FDR10, 16 is FDR.
 double PortAttributes::lane_gbps() const {
   switch (raw_.active_speed) {
     case 1:
@@ -35,6 +36,7 @@ double PortAttributes::lane_gbps() const {
   }
 }
 
+// The codes of IBTA's PortInfo LinkWidthActive.
 int PortAttributes::lanes() const {
   switch (raw_.active_width) {
     case 1:
@@ -52,6 +54,7 @@ int PortAttributes::lanes() const {
   }
 }
 
+// Code 1 is 256 bytes, and each further code doubles it.
 int mtu_bytes(ibv_mtu mtu) {
   return 128 << static_cast<int>(mtu);
 }
@@ -87,7 +90,9 @@ ibv_device_attr_ex Context::query_extended() const {
   return attributes;
 }
 
-// The inline function of verbs.h would call the C library where a device has no extended form.
+// Calls the device's function directly: the inline function of verbs.h would call the linked C
+// library for a device without the extended form, which may be another provider than this
+// context's.
 int Context::query_device_ex(ibv_device_attr_ex& attributes) const {
   // NOLINTNEXTLINE(clang-diagnostic-gnu-statement-expression)
   verbs_context* extended = verbs_get_ctx_op(raw_, query_device_ex);
@@ -97,6 +102,7 @@ int Context::query_device_ex(ibv_device_attr_ex& attributes) const {
   return state_->table.query_device(raw_, &attributes.orig_attr);
 }
 
+// The extended form fills in more fields; the fallback is for providers without it.
 PortAttributes Context::query_port(std::uint8_t port) const {
   ibv_port_attr attributes{};
   // NOLINTNEXTLINE(clang-diagnostic-gnu-statement-expression)
@@ -109,6 +115,7 @@ PortAttributes Context::query_port(std::uint8_t port) const {
   return PortAttributes(attributes);
 }
 
+// Reads all ports' tables in one call. The device skips empty rows, so the result may be shorter.
 std::vector<GidEntry> Context::gids() const {
   std::size_t rows = 0;
   const int ports = query().phys_port_cnt;
@@ -148,6 +155,8 @@ CompletionChannel Context::create_channel() const {
   return CompletionChannel(std::make_shared<detail::ChannelState>(state_, made));
 }
 
+// The C object's context is the state, so that an event of the channel leads back to it; the user's
+// own context is kept in the state.
 CompletionQueue Context::create_completion_queue(int entries,
                                                  const CompletionQueueOptions& options) const {
   auto channel = options.channel ? options.channel->state_ : nullptr;
@@ -210,10 +219,11 @@ std::uint64_t Context::query_clock() const {
   if (const int failed = ibv_query_rt_values_ex(raw_, &values)) {
     fail(failed, "cannot read the clock of " + device_name());
   }
-  // Drivers put the whole count into tv_nsec.
+  // Providers return the whole tick count in tv_nsec.
   return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
 }
 
+// ibv_open_device(3) opens the descriptor in blocking mode, which would ignore the deadline.
 std::optional<AsyncEvent> Context::next_event(Deadline deadline) const {
   detail::set_nonblocking(raw_->async_fd);
   while (true) {

@@ -1,4 +1,4 @@
-// What the device has counted.
+// Reads the device's counters of queue pairs, completion queues and memory regions.
 #include "weft/counters.hpp"
 
 #include "verbs/failure.h"

@@ -1,4 +1,5 @@
-// Opens device after device until one will do, and remembers what there was.
+// Opens one device after another until one is suitable, and collects the names for the error
+// message.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@ namespace weft::verbs::detail {
 
 class DeviceSearch {
  public:
-  // Empty where it cannot be opened, as adapters that are broken or not ours: another may do.
+  // Returns nothing if the device cannot be opened, for example because it is broken or this user
+  // has no permission: the search continues with the next one.
   std::optional<Context> open(const Device& device) {
     return open(device.name(), [&] { return device.open(); });
   }
@@ -32,8 +34,8 @@ class DeviceSearch {
     }
   }
 
-  // Where none has been found: `error` and `what`, and the devices; where not one could be opened,
-  // the reason of that.
+  // Throws the error of a search that found nothing: `error` and `what` with the list of devices.
+  // If no device could be opened, the error number of the first failure instead.
   [[noreturn]] void fail(int error, const std::string& what) const {
     if (seen_.empty()) detail::fail(ENODEV, "there is no RDMA device");
     detail::fail(any_opened_ ? error : failure_, what + ": " + seen_);
@@ -44,7 +46,7 @@ class DeviceSearch {
 
   std::string seen_;
   bool any_opened_ = false;
-  int failure_ = 0;  // errno of the first that could not be opened
+  int failure_ = 0;  // errno of the first device that could not be opened
 };
 
 }  // namespace weft::verbs::detail

@@ -83,7 +83,7 @@ SharedReceiveQueue ProtectionDomain::create_shared_receive_queue(
                             options.receives, options.slices));
   }
   SharedReceiveQueue queue(std::make_shared<detail::SharedReceiveQueueState>(state_, made));
-  // ibv_create_srq(3) does not look at the limit.
+  // ibv_create_srq(3) ignores the limit, so set it afterwards.
   if (options.limit > 0) queue.set_limit(options.limit);
   return queue;
 }

@@ -1,4 +1,4 @@
-// From C's way of failing to ours.
+// Turns C results (errno, null, -1) into weft::Error.
 #pragma once
 
 #include <cerrno>
@@ -8,10 +8,10 @@
 
 namespace weft::verbs::detail {
 
-// `what` is what was being done, as in "cannot create a queue pair".
+// Throws Error. `what` names the operation that failed, as in "cannot create a queue pair".
 [[noreturn]] void fail(int error, const std::string& what);
 
-// For calls that return an errno.
+// For calls that return 0 or an errno.
 inline void check(int error, const char* what) {
   if (error) fail(error, what);
 }

@@ -33,7 +33,7 @@ MemoryWindow ProtectionDomain::allocate_window(ibv_mw_type type) const {
 MemoryWindow::MemoryWindow(std::shared_ptr<detail::MemoryWindowState> state)
     : state_(std::move(state)), raw_(state_->raw), remote_(0, 0, raw_->rkey) {}
 
-// ibv_bind_mw(3) chooses the key of type 1; of type 2 it is the program's, one for each bind.
+// ibv_bind_mw(3) chooses the rkey of a type 1 window, and writes it to the window.
 int MemoryWindow::post_bind_of_type_1(ibv_qp* queue_pair, const ibv_mw_bind& binding) {
   ibv_mw_bind copy = binding;
   const int failed = ibv_bind_mw(queue_pair, raw_, &copy);
@@ -42,6 +42,8 @@ int MemoryWindow::post_bind_of_type_1(ibv_qp* queue_pair, const ibv_mw_bind& bin
   return 0;
 }
 
+// The program chooses the rkey of a type 2 window; ibv_inc_rkey() gives each bind a new one, so
+// that the old rkey becomes invalid.
 int MemoryWindow::post_bind_of_type_2(ibv_qp* queue_pair, const ibv_mw_bind& binding) {
   ibv_send_wr request{};
   request.wr_id = binding.wr_id;
@@ -66,7 +68,7 @@ int QueuePair::post_bind(MemoryWindow& window, const WindowBinding& binding, std
       binding.offset_bytes > region.size_bytes() - binding.bytes) {
     return EINVAL;
   }
-  // Before it is posted: it may be carried out at any time after that.
+  // Keep the region before posting: the device may execute the bind at any time after that.
   window.state_->keep(region.state_);
   const unsigned rights = static_cast<unsigned>(binding.access) & remote_rights;
   const std::uint64_t address = region.remote().address() + binding.offset_bytes;
@@ -74,6 +76,7 @@ int QueuePair::post_bind(MemoryWindow& window, const WindowBinding& binding, std
       raw_, {id, static_cast<unsigned>(flags), {region.raw(), address, binding.bytes, rights}});
 }
 
+// A type 1 window is unbound by a bind of no bytes, one of type 2 by a local invalidate.
 int QueuePair::post_unbind(MemoryWindow& window, std::uint64_t id, SendFlags flags) const {
   if (window.type() == IBV_MW_TYPE_1) {
     return window.post_bind(raw_, {id, static_cast<unsigned>(flags), {nullptr, 0, 0, 0}});

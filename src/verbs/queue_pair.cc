@@ -11,6 +11,7 @@
 namespace weft::verbs {
 namespace {
 
+// A queue pair that rdma_cm has made is called through the table of its id.
 const detail::Table& table_of(const detail::QueuePairState& state) {
   return state.id ? state.id->channel->table : state.domain->context->table;
 }
@@ -20,6 +21,7 @@ const detail::Table& table_of(const detail::QueuePairState& state) {
 QueuePair::QueuePair(std::shared_ptr<detail::QueuePairState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
 
+// Queries the state first, so that the error message can explain the transition that failed.
 void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const ibv_qp_state before = state();
   ibv_qp_attr copy = attributes;

@@ -26,6 +26,7 @@ Number at_most(Number value, Number limit, const char* setting) {
   return value;
 }
 
+// A random start makes it unlikely that packets of an earlier connection are taken for this one's.
 std::uint32_t random_psn() {
   std::random_device source;
   return source() % psn_limit;
@@ -158,6 +159,7 @@ PreparedQueuePair::PreparedQueuePair(QueuePair&& queue_pair, const QueuePairSett
                                      std::uint8_t port, std::uint32_t send_psn)
     : queue_pair_(std::move(queue_pair)), settings_(settings), port_(port), send_psn_(send_psn) {}
 
+// Adds a GID if one is configured, or if the port has no LID and can only be addressed by GID.
 Endpoint PreparedQueuePair::endpoint() const {
   const Context context = queue_pair_.context();
   const PortAttributes port = context.query_port(port_);
@@ -192,6 +194,8 @@ QueuePair PreparedQueuePair::release() && {
   return std::move(queue_pair_);
 }
 
+// Datagram queue pairs take a Q_Key in INIT, connected ones the access flags; the other attribute
+// would be EINVAL.
 void PreparedQueuePair::to_init(ibv_qp_type type, std::uint32_t qkey) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -203,6 +207,7 @@ void PreparedQueuePair::to_init(ibv_qp_type type, std::uint32_t qkey) const {
   queue_pair_.modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own);
 }
 
+// Sets only the attributes that the type allows in RTR: UC has no reads, atomics or RNR NAKs.
 void PreparedQueuePair::to_ready_to_receive(const Endpoint& remote) const {
   const bool reliable = queue_pair_.raw()->qp_type == IBV_QPT_RC;
   AddressOptions address;

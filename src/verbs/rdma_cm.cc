@@ -17,7 +17,7 @@ using detail::check_minus_one;
 using detail::check_pointer;
 using detail::fail;
 
-// What rdma_getaddrinfo(3) has found, until it is freed.
+// Owns the result of rdma_getaddrinfo(3).
 class Resolved {
  public:
   Resolved(const detail::Table& table, const Address& address, int flags) : table_(table) {
@@ -43,6 +43,8 @@ class Resolved {
   rdma_addrinfo* info_ = nullptr;
 };
 
+// 255 bytes are the limit of rdma_conn_param; the transport may allow less and fail with EINVAL
+// itself.
 rdma_conn_param to_c(const ConnectionParameters& parameters) {
   constexpr std::size_t most = 0xFF;
   if (parameters.private_data.size() > most) {
@@ -71,11 +73,12 @@ ConnectionEvent::ConnectionEvent(std::shared_ptr<detail::EventChannelState> chan
                                  rdma_cm_event* raw)
     : raw_(raw, Acknowledge{std::move(channel)}) {}
 
+// Rejects a request that the program has ignored, so that the peer does not wait for its timeout.
 ConnectionEvent::~ConnectionEvent() {
   if (!raw_ || type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) return;
   rdma_cm_id* unwanted = raw_->id;
   const auto channel = raw_.get_deleter().channel;
-  raw_.reset();  // an id is destroyed after its events are acknowledged
+  raw_.reset();  // an id can be destroyed only after its events are acknowledged
   channel->table.reject(unwanted, nullptr, 0);
   channel->table.destroy_id(unwanted);
 }
@@ -163,6 +166,7 @@ void Id::resolve_route(std::chrono::milliseconds timeout) const {
                   "cannot resolve the route");
 }
 
+// The context belongs to rdma_cm, so the handle does not close it.
 Context Id::context() const {
   if (!raw_->verbs) fail(ENODEV, "the identifier is not bound to a device yet");
   return Context(std::make_shared<detail::ContextState>(

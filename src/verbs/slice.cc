@@ -16,7 +16,7 @@ namespace {
       fmt::format("{} bytes at {} are not within {} bytes", bytes, offset, size));
 }
 
-// A hexadecimal number up to ':' or the end, which it takes from `text`.
+// Parses a hexadecimal number up to ':' or the end, and removes both from `text`.
 template <typename Number>
 bool take(std::string_view& text, Number& value) {
   const std::string_view field = text.substr(0, text.find(':'));

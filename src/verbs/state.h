@@ -1,6 +1,7 @@
-// What the handles share: the C objects, each keeping those it was made from, each ended by the
-// table it came from. Destructors report nothing: there is nobody to tell, and the only failures
-// are those of programs that ended the C object themselves.
+// The state that handles share: one struct for each C object. It keeps the objects that the C
+// object was made from alive, and destroys the C object through the table of calls that created it.
+// Destructors ignore errors: they cannot report them, and a failure means that the program has
+// destroyed the C object itself.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -40,13 +41,13 @@ struct ContextState {
   ContextState(const ContextState&) = delete;
   ContextState& operator=(const ContextState&) = delete;
 
-  // For messages.
+  // The device's name, for error messages.
   [[nodiscard]] std::string device_name() const { return table.get_device_name(raw->device); }
 
   const Table& table;
   Backend backend;
   ibv_context* raw;
-  bool owned;  // rdma_cm's contexts are its own
+  bool owned;  // false for contexts of rdma_cm, which closes them itself
 };
 
 struct XrcDomainState {
@@ -78,7 +79,7 @@ struct MemoryState {
         begin(static_cast<std::byte*>(made->addr)),
         address(reinterpret_cast<std::uint64_t>(made->addr)),
         own(std::move(memory)) {}
-  // Of memory that the processor does not see.
+  // For memory that the processor cannot access (dma-buf).
   MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::uint64_t iova)
       : domain(std::move(from)), raw(made), begin(nullptr), address(iova) {}
   ~MemoryState() { domain->context->table.dereg_mr(raw); }
@@ -88,8 +89,8 @@ struct MemoryState {
   std::shared_ptr<DomainState> domain;
   ibv_mr* raw;
   std::byte* begin;
-  std::uint64_t address;       // of its first byte, in requests
-  std::vector<std::byte> own;  // empty where the memory is the user's
+  std::uint64_t address;       // of the first byte, as work requests use it
+  std::vector<std::byte> own;  // empty if the memory is the user's
 };
 
 struct MemoryWindowState {
@@ -99,14 +100,14 @@ struct MemoryWindowState {
   MemoryWindowState(const MemoryWindowState&) = delete;
   MemoryWindowState& operator=(const MemoryWindowState&) = delete;
 
-  // A region cannot be deregistered while a window is bound to it, and nobody is told when the next
-  // bind, or none, has taken its place.
+  // Keeps the region alive as long as the window. A region cannot be deregistered while a window is
+  // bound to it, and no event reports that a later bind has replaced the binding.
   void keep(const std::shared_ptr<MemoryState>& region) {
     if (std::ranges::find(regions, region) == regions.end()) regions.push_back(region);
   }
 
   std::shared_ptr<DomainState> domain;
-  std::vector<std::shared_ptr<MemoryState>> regions;  // that it was ever bound to
+  std::vector<std::shared_ptr<MemoryState>> regions;  // that the window was ever bound to
   ibv_mw* raw;
 };
 
@@ -119,8 +120,8 @@ struct ChannelState {
 
   std::shared_ptr<ContextState> context;
   ibv_comp_channel* raw;
-  // Between fetching an event and counting it for its queue: a queue that is destroyed in between
-  // would wait for an acknowledgement that nobody owes.
+  // Held while an event is fetched and counted for its queue: a queue that is destroyed in between
+  // would wait forever for the acknowledgement of an event that is not counted yet.
   std::mutex fetching;
 };
 
@@ -201,7 +202,7 @@ struct QueuePairState {
   std::shared_ptr<CompletionQueueState> send;
   std::shared_ptr<CompletionQueueState> receive;
   std::shared_ptr<SharedReceiveQueueState> shared;
-  std::shared_ptr<IdState> id;  // set where rdma_cm has made it
+  std::shared_ptr<IdState> id;  // set if rdma_cm has created the queue pair
   ibv_qp* raw = nullptr;
 };
 

@@ -34,6 +34,8 @@ BackendChoice find_active() {
   return {Backend::system, "the port of " + device + " is active"};
 }
 
+// The result is computed once per process, so that all objects of a program use the same backend,
+// and the message is printed once.
 BackendChoice choose_automatically() {
   static const BackendChoice choice = [] {
     BackendChoice made = find_active();
@@ -45,6 +47,7 @@ BackendChoice choose_automatically() {
   return choice;
 }
 
+// Resolves the request without looking at WEFT_REQUIRE.
 BackendChoice choose_freely(Backend wish) {
   switch (wish) {
     case Backend::system:
@@ -85,6 +88,8 @@ Backend default_backend() {
   detail::fail(EINVAL, "WEFT_BACKEND=" + std::string(wish) + ": must be embedded, system or auto");
 }
 
+// WEFT_REQUIRE is checked after the choice: the error message can then give the reason for the
+// choice.
 BackendChoice choose_backend(Backend wish) {
   BackendChoice choice = choose_freely(wish);
   const std::string_view required = variable("WEFT_REQUIRE");

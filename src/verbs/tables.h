@@ -1,4 +1,4 @@
-// Which table of calls stands for a backend.
+// Chooses the table of provider calls for a backend.
 #pragma once
 
 #include "provider/table.h"
@@ -11,7 +11,7 @@ struct Chosen {
   Backend backend;  // embedded or system
 };
 
-// As choose_backend() decides.
+// Resolves `backend` as choose_backend() does, and throws the same errors.
 [[nodiscard]] Chosen choose(Backend backend);
 
 }  // namespace weft::verbs::detail

@@ -27,6 +27,7 @@ void set_nonblocking(int fd) {
   }
 }
 
+// Uses the provider's wait(), which also drives the embedded device's progress in this thread.
 bool await_readable(int fd, const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd entry{fd, POLLIN, 0};

@@ -1,4 +1,4 @@
-// Waiting on descriptors, and words for codes.
+// Waiting for descriptors, and names of codes.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,14 +13,15 @@ namespace weft::verbs::detail {
 
 void set_nonblocking(int fd);
 
-// For who has just looked: false where the deadline came first. Goes on after signals; throws Error
-// where poll(2) fails.
+// Waits until `fd` is readable; false if the deadline has passed first. The caller has checked
+// before, so a passed deadline returns at once. Continues after signals; throws Error if poll(2)
+// fails.
 [[nodiscard]] bool await_readable(int fd, const Deadline& deadline);
 
 [[nodiscard]] std::string_view event_name(ibv_event_type type);
 [[nodiscard]] std::string_view status_name(ibv_wc_status status);
 [[nodiscard]] std::string_view state_name(ibv_qp_state state);
-// "192.0.2.1:7174", "[::1]:7174"; empty for no address.
+// "192.0.2.1:7174", "[::1]:7174"; empty for other families.
 [[nodiscard]] std::string address_text(const sockaddr_storage& address);
 
 }  // namespace weft::verbs::detail
