@@ -76,7 +76,7 @@ namespace {
 
 Gid parse_peer(std::string_view peer) {
   const auto parsed = Gid::parse(peer);
-  if (!parsed) detail::fail(EINVAL, fmt::format("\"{}\" is no IP address and no GID", peer));
+  if (!parsed) detail::fail(EINVAL, fmt::format("\"{}\" is neither an IP address nor a GID", peer));
   return *parsed;
 }
 

@@ -69,8 +69,7 @@ CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> s
     : state_(std::move(state)), raw_(state_->raw) {}
 
 void CompletionQueue::arm(bool solicited_only) const {
-  detail::check(ibv_req_notify_cq(raw_, solicited_only ? 1 : 0),
-                "cannot ask for a completion event");
+  detail::check(ibv_req_notify_cq(raw_, solicited_only ? 1 : 0), "cannot arm the completion queue");
 }
 
 void CompletionQueue::resize(int entries) const {

@@ -105,7 +105,7 @@ AddressHandle ProtectionDomain::reply_address(const Completion& received,
   ibv_grh header;
   std::memcpy(&header, front.data(), sizeof header);
   ibv_ah* made = state_->context->table.create_ah_from_wc(raw_, &completion, &header, port);
-  if (!made) fail(errno, "cannot tell where a datagram came from");
+  if (!made) fail(errno, "cannot create an address handle for the sender of a datagram");
   return AddressHandle(std::make_shared<detail::AddressHandleState>(state_, made));
 }
 

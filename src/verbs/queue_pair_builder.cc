@@ -21,7 +21,7 @@ template <typename Number>
 Number at_most(Number value, Number limit, const char* setting) {
   if (value > limit) {
     throw std::invalid_argument(
-        fmt::format("{} must be from 0 to {}, and not {}", setting, limit, value));
+        fmt::format("{} must be from 0 to {}, not {}", setting, limit, value));
   }
   return value;
 }
@@ -105,7 +105,7 @@ QueuePairBuilder& QueuePairBuilder::max_dest_rd_atomic(std::uint8_t count) {
 }
 QueuePairBuilder& QueuePairBuilder::path_mtu(ibv_mtu mtu) {
   if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
-    throw std::invalid_argument(fmt::format("the path MTU must be a code from {} to {}, and not {}",
+    throw std::invalid_argument(fmt::format("the path MTU must be a code from {} to {}, not {}",
                                             static_cast<int>(IBV_MTU_256),
                                             static_cast<int>(IBV_MTU_4096), static_cast<int>(mtu)));
   }

@@ -48,7 +48,7 @@ class Resolved {
 rdma_conn_param to_c(const ConnectionParameters& parameters) {
   constexpr std::size_t most = 0xFF;
   if (parameters.private_data.size() > most) {
-    fail(EINVAL, fmt::format("private data may have {} bytes at most, and not {}", most,
+    fail(EINVAL, fmt::format("private data may have {} bytes at most, not {}", most,
                              parameters.private_data.size()));
   }
   rdma_conn_param raw{};
@@ -132,7 +132,7 @@ void Id::set_ipv6_only(bool only) const {
   int flag = only ? 1 : 0;
   check_minus_one(state_->channel->table.set_option(raw_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY,
                                                     &flag, sizeof flag),
-                  "cannot say which families may connect");
+                  "cannot set which address families may connect");
 }
 
 void Id::bind(const Address& address) const {

@@ -22,8 +22,8 @@ std::string_view variable(const char* name) {
 
 BackendChoice choose_system() {
   const provider::System& system = provider::system_provider();
-  if (!system.table) detail::fail(ENODEV, "no backend system: " + system.reason);
-  return {Backend::system, "the system's was asked for"};
+  if (!system.table) detail::fail(ENODEV, "the system backend is not available: " + system.reason);
+  return {Backend::system, "the system backend was requested"};
 }
 
 BackendChoice find_active() {
@@ -48,8 +48,8 @@ BackendChoice choose_automatically() {
 }
 
 // Resolves the request without looking at WEFT_REQUIRE.
-BackendChoice choose_freely(Backend wish) {
-  switch (wish) {
+BackendChoice choose_freely(Backend requested) {
+  switch (requested) {
     case Backend::system:
       return choose_system();
     case Backend::automatic:
@@ -60,9 +60,9 @@ BackendChoice choose_freely(Backend wish) {
   return {Backend::embedded, "the embedded device is the default"};
 }
 
-[[noreturn]] void refuse(std::string_view who, const BackendChoice& choice) {
-  detail::fail(EPERM, fmt::format("{}, but the backend is {}: {}", who, to_string(choice.backend),
-                                  choice.reason));
+[[noreturn]] void refuse(std::string_view requirement, const BackendChoice& choice) {
+  detail::fail(EPERM, fmt::format("{}, but the backend is {}: {}", requirement,
+                                  to_string(choice.backend), choice.reason));
 }
 
 }  // namespace
@@ -80,18 +80,18 @@ std::string_view to_string(Backend backend) {
 }
 
 Backend default_backend() {
-  const std::string_view wish = variable("WEFT_BACKEND");
-  if (wish.empty()) return Backend::embedded;
+  const std::string_view value = variable("WEFT_BACKEND");
+  if (value.empty()) return Backend::embedded;
   for (const Backend backend : {Backend::embedded, Backend::system, Backend::automatic}) {
-    if (wish == to_string(backend)) return backend;
+    if (value == to_string(backend)) return backend;
   }
-  detail::fail(EINVAL, "WEFT_BACKEND=" + std::string(wish) + ": must be embedded, system or auto");
+  detail::fail(EINVAL, "WEFT_BACKEND=" + std::string(value) + ": must be embedded, system or auto");
 }
 
 // WEFT_REQUIRE is checked after the choice: the error message can then give the reason for the
 // choice.
-BackendChoice choose_backend(Backend wish) {
-  BackendChoice choice = choose_freely(wish);
+BackendChoice choose_backend(Backend requested) {
+  BackendChoice choice = choose_freely(requested);
   const std::string_view required = variable("WEFT_REQUIRE");
   if (required.empty() || required == to_string(choice.backend)) return choice;
   if (required != "embedded" && required != "system") {
@@ -100,8 +100,8 @@ BackendChoice choose_backend(Backend wish) {
   refuse(fmt::format("WEFT_REQUIRE={}", required), choice);
 }
 
-void require_backend(Backend required, Backend wish) {
-  const BackendChoice choice = choose_backend(wish);
+void require_backend(Backend required, Backend requested) {
+  const BackendChoice choice = choose_backend(requested);
   if (required != choice.backend) {
     refuse(fmt::format("the program requires {}", to_string(required)), choice);
   }
@@ -109,8 +109,8 @@ void require_backend(Backend required, Backend wish) {
 
 namespace detail {
 
-Chosen choose(Backend wish) {
-  const BackendChoice choice = choose_backend(wish);
+Chosen choose(Backend requested) {
+  const BackendChoice choice = choose_backend(requested);
   if (choice.backend == Backend::system) {
     return {*provider::system_provider().table, Backend::system};
   }

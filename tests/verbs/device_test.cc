@@ -339,7 +339,7 @@ TEST(QueuePair, IllegalTransitionsAreExplained) {
   EXPECT_EQ(queue_pair.state(), IBV_QPS_RESET);
   using ::testing::HasSubstr;
   EXPECT_THAT(what_modify_says(queue_pair, IBV_QPS_RTS, 0),
-              HasSubstr("there is no way from RESET to RTS"));
+              HasSubstr("there is no transition from RESET to RTS"));
   constexpr int most = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   EXPECT_THAT(what_modify_says(queue_pair, IBV_QPS_INIT, most),
               HasSubstr("attributes that are missing: ACCESS_FLAGS"));

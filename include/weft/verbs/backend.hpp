@@ -27,15 +27,15 @@ struct BackendChoice {  // embedded or system
   std::string reason;   // one sentence
 };
 
-// Resolves `wish`, the requested backend. Every object that is made from a Backend calls this.
+// Resolves a request to the backend to use. Every object that is made from a Backend calls this.
 // Throws Error: ENODEV if the system's libraries are requested and not usable, EPERM if
 // WEFT_REQUIRE (embedded or system) names the other backend, EINVAL if WEFT_REQUIRE has any other
 // value; the message gives the reason. Backend::automatic prints the chosen backend on standard
 // error, once per process (not with WEFT_QUIET=1). Thread-safe.
-[[nodiscard]] WEFT_API BackendChoice choose_backend(Backend wish = default_backend());
+[[nodiscard]] WEFT_API BackendChoice choose_backend(Backend requested = default_backend());
 
-// For programs that work with one backend only: throws Error(EPERM) if `wish` resolves to the other
-// one.
-WEFT_API void require_backend(Backend required, Backend wish = default_backend());
+// For programs that work with one backend only: throws Error(EPERM) if the request resolves to the
+// other one.
+WEFT_API void require_backend(Backend required, Backend requested = default_backend());
 
 }  // namespace weft::verbs
