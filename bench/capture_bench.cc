@@ -1,10 +1,9 @@
-// How fast captures are read: `weft dissect` in its modes, beside a plain walk over the packets and
-// tshark, each in a process of its own, in turn within each round.
+// Measures how fast captures are read: `weft dissect` in its modes, a plain walk over the packets,
+// and tshark. Each runs in a process of its own, one after the other within each round.
 //
-// The capture is made of two that are in tests/data: NFS over the kernel's soft RoCE and over its
-// soft iWARP, both with ICRC or plain FPDUs as they were, one behind the other until there are
-// enough bytes. Each copy begins a second after the one before, and so are its connections new
-// ones, with the same numbers.
+// The capture consists of copies of two from tests/data: NFS over the kernel's soft RoCE and over
+// its soft iWARP, with ICRCs and FPDUs unchanged, repeated until the size is reached. Each copy
+// starts one second after the one before, so its connections are new ones with the same numbers.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -104,10 +103,11 @@ Made make_capture(const Settings& settings, const std::string& path, std::uint64
 
 struct Cost {
   double cpu_s = 0;
-  double memory_mb = 0;  // the most that was resident
+  double memory_mb = 0;  // peak resident size
 };
 
-// In a new process, whose output nobody reads. Time of the processor, as others may use it too.
+// Runs `act` in a new process without output. Measures processor time, because the machine may run
+// other programs.
 Cost measure(const std::function<void()>& act) {
   const pid_t child = fork();
   if (child == 0) {
@@ -120,7 +120,7 @@ Cost measure(const std::function<void()>& act) {
   int status = 0;
   rusage usage{};
   wait4(child, &status, 0, &usage);
-  // 1: there are findings.
+  // Exit status 1 means that there are findings.
   if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) return {};
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;

@@ -1,6 +1,6 @@
-// weft::message against ZeroMQ over TCP, round by round in turn: half round trips and message rate,
-// two processes on loopback, both asleep while nothing comes. Prints ratios; absolute figures only
-// for orientation.
+// Compares weft::message with ZeroMQ over TCP, alternating in each round: half round trips and
+// message rate between two processes on loopback, which sleep while nothing arrives. The ratios
+// count; absolute figures are for orientation only.
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Runs `passive` in a forked process, which tells its port; returns what `active` makes of it.
+// Runs `passive` in a forked process, which reports its port, and `active` in another; returns the
+// result of `active`.
 double in_pair(const std::function<void(int out)>& passive,
                const std::function<double(std::uint16_t port)>& active) {
   std::array<int, 2> line{};
@@ -42,7 +43,8 @@ double in_pair(const std::function<void(int out)>& passive,
     passive(line[1]);
     _exit(0);
   }
-  // A process of its own as well: what has had a device should not fork.
+  // `active` also gets a process of its own, because a process that has opened a device should not
+  // fork.
   std::array<int, 2> result{};
   if (pipe(result.data()) != 0) std::abort();
   const pid_t other = fork();
@@ -65,7 +67,7 @@ void tell(int out, std::uint16_t port) {
 
 // --- weft ----------------------------------------------------------------------------------------
 
-// Sends everything back, or, of a one-way flow, every `every`th message as one byte.
+// Sends every message back; of a one-way flow, one byte for every `every`th message.
 void weft_passive(int out, int every) {
   EventLoop loop;
   int count = 0;
@@ -120,7 +122,7 @@ void need(bool good) {
   std::abort();
 }
 
-// Its largest queue in messages, as ours: 1024.
+// Sets the same send queue limit as weft::message has: 1024 messages.
 void* zmq_pair(void* context) {
   void* socket = zmq_socket(context, ZMQ_PAIR);
   const int queue = 1024;
@@ -186,7 +188,7 @@ void measure(const char* name, std::size_t bytes, int messages, bool one_way, in
   for (int i = 0; i < rounds; ++i) {
     theirs.push_back(zmq_run(bytes, messages, one_way));
     ours.push_back(weft_run(bytes, messages, one_way));
-    // Of times for round trips, of rates for flows.
+    // Ratios of times for round trips, of rates for flows.
     ratios.push_back(one_way ? theirs.back() / ours.back() : ours.back() / theirs.back());
   }
   const auto shown = [&](double seconds) {

@@ -25,7 +25,7 @@ void pin(int processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(processor, &set);
-  sched_setaffinity(0, sizeof set, &set);  // where it is refused the figures are noisier, no more
+  sched_setaffinity(0, sizeof set, &set);  // ignore a failure: the figures are noisier then
 }
 
 std::pair<sys::Descriptor, sys::Descriptor> connected() {

@@ -1,4 +1,4 @@
-// Two processes, each pinned to a processor of its own, that measure one thing at a time.
+// Two processes, each pinned to its own processor, that run one measurement at a time.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,15 +42,15 @@ class VerbsEnd {
 
   [[nodiscard]] volatile std::uint8_t* data() { return buffer_.data(); }
   void post_receive(std::size_t bytes);
-  // `count` requests with one doorbell; the last is signaled.
+  // Posts `count` requests with one doorbell; the last is signaled.
   void post(ibv_wr_opcode opcode, std::size_t bytes, int count = 1, bool signaled = true,
             std::size_t from = 0, std::size_t to = 0);
-  // Polls until a completion of `opcode` came; stops the program on a failed one.
+  // Polls until a completion of `opcode` arrives; exits on a failed one.
   void await(ibv_wc_opcode opcode);
-  // Polls once; counts what came.
+  // Polls once and returns the number of completions.
   int poll();
 
-  int receives = 0;  // completions seen and not yet awaited
+  int receives = 0;  // completions polled and not yet awaited
   int others = 0;
 
  private:

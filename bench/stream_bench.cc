@@ -1,5 +1,6 @@
-// Byte streams against TCP sockets between the same two processes, in turn: half round trips,
-// throughput, rate of small sends. Prints ratios; absolute figures only for orientation.
+// Compares byte streams with TCP sockets between the same two processes, alternating: half round
+// trips, throughput, rate of small sends. The ratios count; absolute figures are for orientation
+// only.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -32,7 +33,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What both kinds of streams can.
+// The operations that both kinds of streams have.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -102,7 +103,7 @@ void serve(Channel& channel) {
   if (work.what == What::one_way) channel.send(std::span(data).first(1));
 }
 
-// Seconds for all of it.
+// Returns the seconds for all of the work.
 double drive(Channel& channel, const Work& work) {
   channel.send(std::as_bytes(std::span(&work, 1)));
   std::vector<std::byte> data(work.bytes);
@@ -129,7 +130,8 @@ stream::Options options_of(std::uint32_t ring_bytes) {
   return options;
 }
 
-// The other process: one connection after the other, by TCP and by streams, until it is killed.
+// The other process: serves one connection after the other, by TCP and by streams, until it is
+// killed.
 [[noreturn]] void be_peer(std::uint32_t ring_bytes) {
   const int door = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = loopback(0);
@@ -214,7 +216,8 @@ struct Row {
   const char* name;
   Work work;
   const char* unit;
-  double per_second;  // what one second of the whole is worth in the unit; 0: microseconds each way
+  // converts a rate per second into the unit; 0: the unit is microseconds each way
+  double per_second;
 };
 
 void measure(const Peer& peer, const Row& row, int rounds) {

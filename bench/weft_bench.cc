@@ -1,5 +1,6 @@
-// The embedded device against raw TCP moving the same bytes, round by round in turn: half round
-// trips, bandwidth, message rate. Prints ratios; absolute figures only for orientation.
+// Compares the embedded device with raw TCP that moves the same bytes, alternating in each round:
+// half round trips, bandwidth, message rate. The ratios count; absolute figures are for orientation
+// only.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -64,7 +65,7 @@ double raw_latency(std::size_t bytes, int iterations) {
       });
 }
 
-// Messages a second, `bytes` each, one system call a message.
+// Messages per second of `bytes` each, with one system call per message.
 double raw_rate(std::size_t bytes, int messages) {
   return run_pair(
       [=](Lines lines) {
@@ -123,7 +124,7 @@ double send_latency(std::size_t bytes, int iterations, bool crc) {
       });
 }
 
-// The target watches the last byte of its buffer, and polls meanwhile.
+// Half a round trip of writes. The target polls the last byte of its buffer.
 double write_latency(std::size_t bytes, int iterations, bool crc) {
   const auto turn = [=](VerbsEnd& end, std::uint8_t mark, bool first) {
     const auto write = [&] {
@@ -159,7 +160,7 @@ double write_latency(std::size_t bytes, int iterations, bool crc) {
       });
 }
 
-// Messages a second with `window` requests under way, posted `batch` at a time.
+// Messages per second with `window` requests in flight, posted `batch` at a time.
 double rate(ibv_wr_opcode opcode, std::size_t bytes, int messages, int batch, bool crc) {
   const int window = 128;
   return run_pair(

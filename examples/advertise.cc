@@ -1,5 +1,5 @@
-// One side tells the other of its memory, the other writes into it. In one process here, as two
-// threads; in two processes nothing would be different.
+// One side advertises a buffer, the other writes into it. Both sides are threads of one process
+// here; two processes would use the same calls.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +16,7 @@ void offer(std::uint16_t port, const Options& options) {
   auto connection = connect({"127.0.0.1", port}, 10s, options);
   const auto buffer = connection.allocate(64, Access::remote_write);
   connection.advertise(buffer.remote());
-  (void)connection.await_disconnect(10s);  // when the other side has written, it leaves
+  (void)connection.await_disconnect(10s);  // the other side disconnects after its write
   std::printf("found in my memory: %s\n", reinterpret_cast<const char*>(buffer.bytes().data()));
 }
 
@@ -29,11 +29,11 @@ int main() {
     const std::jthread other(offer, listener.port(), options);
 
     auto connection = listener.accept(10s);
-    const auto told = connection.await_advertisement(10s);
-    if (!told) throw std::runtime_error("nothing was advertised");
+    const auto remote = connection.await_advertisement(10s);
+    if (!remote) throw std::runtime_error("nothing was advertised");
     const auto text = connection.allocate(64);
     std::strcpy(reinterpret_cast<char*>(text.bytes().data()), "written from afar");
-    if (connection.post_write(text.slice(), told->buffer, 0, /*id=*/1) != 0 ||
+    if (connection.post_write(text.slice(), remote->buffer, 0, /*id=*/1) != 0 ||
         !connection.await(Queue::send, 1, 10s).at(0).ok()) {
       throw std::runtime_error("cannot write");
     }

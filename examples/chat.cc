@@ -1,5 +1,5 @@
-// A chat: what one types, all the others read. The loop waits for the terminal and for the network
-// in one poll(2), by its descriptor.
+// A chat: each line that a participant types is sent to all others. One poll(2) waits for the
+// terminal and, by the event loop's descriptor, for the network.
 //
 //   chat serve [PORT]              port 0, the default: any; it is printed
 //   chat HOST PORT NAME            lines of standard input, until it ends
@@ -19,7 +19,7 @@ namespace {
 
 using namespace weft::message;  // NOLINT(google-build-using-namespace)
 
-// Of a message's type.
+// Types of messages.
 enum : std::uint32_t { joined, said };
 
 int serve(std::uint16_t port) {
@@ -31,7 +31,7 @@ int serve(std::uint16_t port) {
   std::vector<Guest> guests;
   const auto tell_all = [&](const Connection& but, const std::string& line) {
     for (Guest& guest : guests) {
-      // Who does not read for a thousand lines misses some.
+      // A guest that does not read loses lines once its send queue is full: send() fails then.
       if (!(guest.connection == but)) guest.connection.send(line);
     }
   };
@@ -89,7 +89,7 @@ int talk(const std::string& host, std::uint16_t port, const std::string& name) {
   std::array<pollfd, 2> wait{{{loop.fd(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
   std::string line;
   while (!over) {
-    // Lines that are typed before there is a connection wait.
+    // Lines that are typed before the connection is established are kept.
     wait[1].fd = server.state() == State::established ? STDIN_FILENO : -1;
     if (poll(wait.data(), wait.size(), -1) < 0) throw std::runtime_error("cannot poll");
     loop.step();

@@ -1,6 +1,6 @@
-// Says which RDMA devices there are, and what they can do.
+// Lists the RDMA devices and their capabilities.
 //
-//   device_info [PEER]       with a peer's address: also from which GID to reach it
+// device_info [PEER]       also prints the GID to use for the peer's address
 #include <cstdio>
 #include <exception>
 #include <weft/verbs.hpp>

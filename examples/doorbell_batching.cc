@@ -1,5 +1,5 @@
-// Many small writes, posted one by one and posted in batches with one doorbell each: only the last
-// of a batch is signaled, for it stands for all before it.
+// Many small writes, posted one by one and in batches with one doorbell each. Only the last write
+// of a batch is signaled: its completion covers the writes before it.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +16,7 @@ constexpr std::size_t writes = 4096;
 constexpr std::size_t batch_size = 32;
 constexpr std::uint32_t write_bytes = 8;
 
-// A queue pair that is connected to itself, and memory for both of its ends.
+// A queue pair that is connected to itself, with memory for both roles.
 struct Loop {
   Context context = open_device();
   ProtectionDomain domain = context.create_domain();

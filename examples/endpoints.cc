@@ -1,5 +1,5 @@
-// Two processes that know nothing of each other but one line of text each: start it twice, and give
-// each what the other has printed. Each then writes into the other's memory and reads it back.
+// Connects two processes that exchange only one line of text: start it twice and give each process
+// the line that the other has printed. Each process then writes into the other's memory.
 //
 //   endpoints NAME < PEER'S_LINE > OUR_LINE
 #include <algorithm>
@@ -34,7 +34,7 @@ void talk(const std::string& name) {
   const Context context = open_device();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(16);
-  // The first half is ours to write into the peer's second half.
+  // This process writes from the first half into the second half of the peer's region.
   const auto region = domain.allocate<char>(2 * greeting_bytes, Access::remote_read_write);
   auto prepared = domain.queue_pair(queue, queue)
                       .access(Access::remote_read_write)
@@ -50,10 +50,10 @@ void talk(const std::string& name) {
   std::cin >> endpoint_text >> region_text;
   const auto peer = Endpoint::parse(endpoint_text);
   const auto peers_region = RemoteSlice::parse(region_text);
-  if (!peer || !peers_region) throw std::runtime_error("that is no line of a peer");
+  if (!peer || !peers_region) throw std::runtime_error("the line is not an endpoint of a peer");
 
   const QueuePair queue_pair = std::move(prepared).handshake(*peer);
-  // The peer says when it has written; the receive must be there before.
+  // The peer sends an empty message after its write; the receive must be posted before it arrives.
   need(queue_pair.post_receive(region.slice(0, 0), 3), "receive");
   std::copy_n(name.begin(), std::min(name.size(), greeting_bytes - 1), &region[0]);
   auto batch = queue_pair.batch<2>();
@@ -61,7 +61,7 @@ void talk(const std::string& name) {
               1, SendFlags::none);
   batch.send(region.slice(0, 0), 2);
   need(batch.submit(), "write and the send");
-  complete(queue, "exchange");  // our send, and the peer's in either order
+  complete(queue, "exchange");  // this side's send and the receive, in either order
   complete(queue, "exchange");
   std::cout << name << " was greeted by " << &region[greeting_bytes] << std::endl;
 }

@@ -1,6 +1,7 @@
 // Copies a file: "file_copy serve FILE" receives it, "file_copy HOST PORT FILE" sends it, with a
-// progress bar. The receiver advertises its whole buffer; the sender fills it by RDMA writes, some
-// of them under way at a time, and says the checksum at the end. The receiver compares.
+// progress bar. The receiver advertises a buffer of the file's size; the sender fills it by RDMA
+// writes, several of them in flight at a time, and finally sends a checksum, which the receiver
+// compares.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +23,7 @@ using namespace weft::connection;  // NOLINT(google-build-using-namespace)
 constexpr std::size_t piece_bytes = 256 * 1024;
 constexpr std::size_t most_under_way = 8;
 
-// Each side may tell the other of memory.
+// Enables advertisements in both directions.
 Options options() {
   return {.advertisements = true};
 }
@@ -52,14 +53,15 @@ void serve(const char* name) {
   std::printf("port %u\n", listener.port());
   std::fflush(stdout);
   auto request = listener.next(60s);
-  if (!request) throw std::runtime_error("nobody came");
-  std::uint64_t told = 0;  // comes with the request; one machine's byte order will do here
-  if (request->private_data().size() < sizeof told) throw std::runtime_error("no size was told");
-  std::memcpy(&told, request->private_data().data(), sizeof told);
-  const auto size = static_cast<std::size_t>(told);
+  if (!request) throw std::runtime_error("no peer has connected");
+  std::uint64_t announced = 0;  // from the request's private data, in host byte order
+  if (request->private_data().size() < sizeof announced)
+    throw std::runtime_error("the request contains no size");
+  std::memcpy(&announced, request->private_data().data(), sizeof announced);
+  const auto size = static_cast<std::size_t>(announced);
   const auto content = request->allocate(std::max<std::size_t>(size, 1), Access::remote_write);
   const auto sum = request->allocate(sizeof(std::uint64_t));
-  (void)request->post_receive(sum.slice(), 1);  // before accepting: it is there in time
+  (void)request->post_receive(sum.slice(), 1);  // before accepting, so that the send finds it
   auto peer = std::move(*request).accept({.buffer = content.remote()}, 10s);
   next(peer, Queue::receive);
   std::uint64_t said = 0;
@@ -80,8 +82,8 @@ void send(const char* host, std::uint16_t port, const char* name) {
   const std::uint64_t tell = size;
   auto peer =
       connect({host, port}, 10s, options(), {.private_data = std::as_bytes(std::span(&tell, 1))});
-  const auto told = peer.await_advertisement(10s);
-  if (!told) throw std::runtime_error("the receiver has told of no memory");
+  const auto remote = peer.await_advertisement(10s);
+  if (!remote) throw std::runtime_error("the receiver has advertised no memory");
   const auto content = peer.allocate(std::max<std::size_t>(size, 1));
   std::ranges::copy(std::as_bytes(std::span(text)), content.bytes().begin());
 
@@ -91,8 +93,9 @@ void send(const char* host, std::uint16_t port, const char* name) {
   while (done < size) {
     while (posted < size && under_way < most_under_way) {
       const std::size_t part = std::min(piece_bytes, size - posted);
-      // The id says how much is done when this is.
-      if (peer.post_write(content.slice(posted, part), told->buffer, posted, posted + part) != 0) {
+      // The id is the number of bytes that are written when this request completes.
+      if (peer.post_write(content.slice(posted, part), remote->buffer, posted, posted + part) !=
+          0) {
         throw std::runtime_error("cannot post a write");
       }
       posted += part;

@@ -1,9 +1,9 @@
-// A byte stream between two processes: the server greets, the client sends the greeting back.
+// A byte stream between two processes: the server sends a greeting, the client sends it back.
 //
 //   greeting serve [ADDRESS]
 //   greeting ask HOST PORT
 //
-// With `plain` at the end, bytes travel as writes and sends, for adapters without immediates.
+// With `plain` at the end the stream uses writes and sends, for adapters without immediate data.
 #include <array>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Hello, by RDMA read: "hello_read serve" has a text in its memory and only waits, "hello_read HOST
-// PORT" fetches it.
+// An RDMA read: "hello_read serve" has a text in its memory and only waits, "hello_read HOST PORT"
+// reads it.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace weft::connection;  // NOLINT(google-build-using-namespace)
 
-// Each side may tell the other of memory.
+// Enables advertisements in both directions.
 Options options() {
   return {.advertisements = true};
 }
@@ -24,20 +24,20 @@ void serve() {
   std::printf("port %u\n", listener.port());
   std::fflush(stdout);
   auto request = listener.next(60s);
-  if (!request) throw std::runtime_error("nobody came");
+  if (!request) throw std::runtime_error("no peer has connected");
   const auto memory = request->allocate(64, Access::remote_read);
   std::strcpy(reinterpret_cast<char*>(memory.bytes().data()), "hello by RDMA read");
-  // The buffer goes along with the acceptance: the peer may read at once.
+  // The acceptance advertises the buffer, so that the peer may read at once.
   auto peer = std::move(*request).accept({.buffer = memory.remote()}, 10s);
   (void)peer.await_disconnect(60s);
 }
 
 void read_from(const char* host, std::uint16_t port) {
   auto peer = connect({host, port}, 10s, options());
-  const auto told = peer.await_advertisement(10s);
-  if (!told) throw std::runtime_error("the peer has told of no memory");
-  const auto into = peer.allocate(static_cast<std::size_t>(told->buffer.size_bytes()));
-  if (peer.post_read(into.slice(), told->buffer, 0, /*id=*/1) != 0) {
+  const auto remote = peer.await_advertisement(10s);
+  if (!remote) throw std::runtime_error("the peer has advertised no memory");
+  const auto into = peer.allocate(static_cast<std::size_t>(remote->buffer.size_bytes()));
+  if (peer.post_read(into.slice(), remote->buffer, 0, /*id=*/1) != 0) {
     throw std::runtime_error("cannot post the read");
   }
   const auto outcomes = peer.await(Queue::send, 1, 10s);

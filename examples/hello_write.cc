@@ -1,5 +1,5 @@
-// Hello, by RDMA write: "hello_write serve" shows what appears in its memory, "hello_write HOST
-// PORT" puts it there. The side that is written to makes no call for it.
+// An RDMA write: "hello_write HOST PORT" writes a text into the memory of "hello_write serve",
+// which prints it. The target makes no call for the write.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using namespace weft::connection;  // NOLINT(google-build-using-namespace)
 
 constexpr std::size_t text_bytes = 64;
-// Each side may tell the other of memory.
+// Enables advertisements in both directions.
 Options options() {
   return {.advertisements = true};
 }
@@ -27,19 +27,19 @@ void serve() {
   auto peer = listener.accept(60s);
   const auto memory = peer.allocate(text_bytes, Access::remote_write);
   peer.advertise(memory.remote());
-  // Only the end of the connection says that the peer is done: a write tells nobody.
-  if (!peer.await_disconnect(60s)) throw std::runtime_error("the peer does not come to an end");
+  // Wait for the end of the connection: an RDMA write raises no event at its target.
+  if (!peer.await_disconnect(60s)) throw std::runtime_error("the peer does not disconnect");
   std::printf("in my memory: %s\n", reinterpret_cast<const char*>(memory.bytes().data()));
 }
 
 void write_to(const char* host, std::uint16_t port) {
   auto peer = connect({host, port}, 10s, options());
-  const auto told = peer.await_advertisement(10s);
-  if (!told) throw std::runtime_error("the peer has told of no memory");
+  const auto remote = peer.await_advertisement(10s);
+  if (!remote) throw std::runtime_error("the peer has advertised no memory");
   const auto text = peer.allocate(text_bytes);
   std::strcpy(reinterpret_cast<char*>(text.bytes().data()), "hello by RDMA write");
-  // `text` must live until this has completed.
-  if (peer.post_write(text.slice(), told->buffer, 0, /*id=*/1) != 0) {
+  // `text` must live until the write has completed.
+  if (peer.post_write(text.slice(), remote->buffer, 0, /*id=*/1) != 0) {
     throw std::runtime_error("cannot post the write");
   }
   for (const Outcome& outcome : peer.await(Queue::send, 1, 10s)) {

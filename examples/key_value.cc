@@ -1,9 +1,10 @@
-// A table of keys and values that clients look up by RDMA reads: the server's processor has no part
-// in it. "key_value serve KEY=VALUE…", then "key_value HOST PORT KEY…".
+// A table of keys and values that clients look up by RDMA reads, without any work of the server's
+// processor:
+// "key_value serve KEY=VALUE…", then "key_value HOST PORT KEY…".
 //
-// A client reads the slot that a key hashes to, and the next ones until it finds the key or an
-// empty slot. The server does not change its table here; one that did would have to put a version
-// or a checksum into each slot, because a read sees bytes while they are being written.
+// A client reads the slot that the key hashes to and the following slots, until it finds the key or
+// an empty slot. The server does not change its table here. If it did, each slot would need a
+// version or a checksum, because a read can return bytes in the middle of a change.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -21,18 +22,18 @@ using namespace std::chrono_literals;
 using namespace weft::connection;  // NOLINT(google-build-using-namespace)
 
 struct Slot {
-  std::array<char, 32> key;  // ends with a zero; empty: nobody's
+  std::array<char, 32> key;  // zero-terminated; empty: the slot is free
   std::array<char, 96> value;
 };
 
 constexpr std::size_t slots = 1024;
-// Each side may tell the other of memory.
+// Enables advertisements in both directions.
 Options options() {
   return {.advertisements = true};
 }
 
 std::size_t home_of(std::string_view key) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a: the same on both sides
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a, the same on both sides
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
   return hash % slots;
 }
@@ -56,7 +57,7 @@ void serve(std::span<char*> pairs) {
   std::printf("port %u\n", listener.port());
   std::fflush(stdout);
   auto request = listener.next(60s);
-  if (!request) throw std::runtime_error("nobody came");
+  if (!request) throw std::runtime_error("no peer has connected");
   const auto table = request->domain().allocate<Slot>(slots, Access::remote_read);
   for (const std::string_view pair : pairs) {
     const auto equals = pair.find('=');
@@ -85,7 +86,7 @@ std::string look_up(Connection& peer, const RemoteBuffer& table,
 void ask(const char* host, std::uint16_t port, std::span<char*> keys) {
   auto peer = connect({host, port}, 10s, options());
   const auto table = peer.await_advertisement(10s);
-  if (!table) throw std::runtime_error("the server has told of no table");
+  if (!table) throw std::runtime_error("the server has advertised no table");
   const auto slot = peer.domain().allocate<Slot>(1);
   for (const char* key : keys) {
     std::printf("%s=%s\n", key, look_up(peer, table->buffer, slot, key).c_str());

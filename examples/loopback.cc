@@ -1,4 +1,4 @@
-// The smallest program that moves bytes: a queue pair connected to itself.
+// The smallest program that transfers bytes: a queue pair that is connected to itself.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -14,7 +14,7 @@ int main() {
     const auto region = domain.allocate<char>(64);
 
     auto prepared = domain.queue_pair(queue, queue).build();
-    const auto endpoint = prepared.endpoint();  // usually the peer's
+    const auto endpoint = prepared.endpoint();  // usually that of the peer
     const auto queue_pair = std::move(prepared).handshake(endpoint);
 
     std::strcpy(&region[32], "Hello, myself!");

@@ -1,5 +1,6 @@
-// An easy connection and plain verbs on the same queue pair: every object hands out its C object.
-// Here ibv_post_send chains two requests, which weft::connection has no call for, between its own.
+// Uses weft::connection and plain verbs on the same queue pair: every object gives access to its C
+// object. Here ibv_post_send(3) posts a chain of two requests between two requests of
+// weft::connection.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -42,21 +43,21 @@ int main() {
     Listener listener({"127.0.0.1", 0}, options);
     const std::jthread other(be_written_to, listener.port(), options);
     auto peer = listener.accept(10s);
-    const auto told = peer.await_advertisement(10s);
-    if (!told) throw std::runtime_error("nothing was advertised");
+    const auto remote = peer.await_advertisement(10s);
+    if (!remote) throw std::runtime_error("nothing was advertised");
     const auto text = peer.allocate(4);
     for (std::size_t i = 0; i < 4; ++i) text[i] = static_cast<std::byte>("weft"[i]);
 
-    if (peer.post_write(text.slice(0, 1), told->buffer, 0, 1) != 0) return 1;
+    if (peer.post_write(text.slice(0, 1), remote->buffer, 0, 1) != 0) return 1;
     std::array<ibv_sge, 2> pieces{text.slice(1, 1).raw(), text.slice(2, 1).raw()};
-    ibv_send_wr second = write_of(pieces[1], told->buffer, 2, 3);
-    ibv_send_wr first = write_of(pieces[0], told->buffer, 1, 2);
+    ibv_send_wr second = write_of(pieces[1], remote->buffer, 2, 3);
+    ibv_send_wr first = write_of(pieces[0], remote->buffer, 1, 2);
     first.next = &second;
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(peer.queue_pair().raw(), &first, &bad) != 0) return 1;
-    if (peer.post_write(text.slice(3, 1), told->buffer, 3, 4) != 0) return 1;
+    if (peer.post_write(text.slice(3, 1), remote->buffer, 3, 4) != 0) return 1;
 
-    // In the order of posting, whoever posted.
+    // Outcomes come in the order of posting, for both kinds of requests.
     for (const Outcome& outcome : peer.await(Queue::send, 4, 10s)) {
       std::printf("request %llu: %s\n", static_cast<unsigned long long>(outcome.id),
                   std::string(outcome.status_name()).c_str());

@@ -1,10 +1,10 @@
-// Walks over the operations and RPCs of a capture: who has moved how much in which way, and what
-// took longest.
+// Lists the RDMA operations and RPCs of a capture: how much each side has transferred by which
+// operation, and which operation took longest.
 //
 //   operations trace.pcapng
 //
-// The packets come from a file here. They may as well come from memory: fill a RawPacket, and give
-// it to Analysis::add().
+// The packets come from a file here. A program can also fill RawPacket structs itself and pass them
+// to Analysis::add().
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -29,7 +29,7 @@ class Sums final : public capture::OperationSink, public capture::RpcSink {
     if (operation.outcome != capture::Operation::Outcome::complete) ++sum.not_complete;
     if (operation.latency_ns() > slowest_.latency_ns()) slowest_ = operation;
   }
-  // Both whole messages are here: rpc.call->message, rpc.reply->whole, rpc.nfs->operations.
+  // Both messages are complete here: rpc.call->message, rpc.reply->whole, rpc.nfs->operations.
   void on_rpc(const capture::Rpc& rpc) override {
     ++rpcs_[describe(rpc) + ": " + outcome_text(rpc)];
   }
@@ -74,7 +74,7 @@ class Sums final : public capture::OperationSink, public capture::RpcSink {
   const capture::ConnectionTable& connections_;
   std::map<Key, Sum> sums_;
   std::map<std::string, std::uint64_t> rpcs_;
-  capture::Operation slowest_;  // none yet: nothing has confirmed it
+  capture::Operation slowest_;  // default: no operation is complete yet
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A ping-pong of sends between two coroutines on one thread: what is waited for is told to the
-// event loop, so neither end is in the way of the other. "ping_pong [ROUNDS]".
+// A ping-pong of sends between two coroutines on one thread: the event loop waits for both, so
+// neither blocks the other. "ping_pong [ROUNDS]".
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -22,9 +22,9 @@ void check(const std::optional<Outcome>& outcome) {
 
 Task<> pong(Async async, Listener& listener) {
   auto request = co_await async.next(listener, 10s);
-  if (!request) throw std::runtime_error("nobody wants to play");
+  if (!request) throw std::runtime_error("no peer has connected");
   const auto ball = request->allocate(ball_bytes);
-  (void)request->post_receive(ball.slice(), 1);  // before accepting: it is there in time
+  (void)request->post_receive(ball.slice(), 1);  // before accepting, so that the send finds it
   auto peer = co_await async.accept(std::move(*request), {}, 10s);
   while (!(co_await async.await(peer, Queue::receive, 1, 10s)).empty()) {
     if (co_await async.await_disconnect(peer, weft::Deadline::now())) co_return;
@@ -32,7 +32,7 @@ Task<> pong(Async async, Listener& listener) {
     back[0] = ball[0];
     (void)peer.post_receive(ball.slice(), 1);
     const auto sent = co_await async.send(peer, back.slice(), 10s);
-    if (!sent || !sent->ok()) co_return;  // the last ball: the peer leaves when it has it
+    if (!sent || !sent->ok()) co_return;  // after the last ball the peer disconnects
   }
 }
 

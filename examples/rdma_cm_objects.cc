@@ -26,7 +26,7 @@ ConnectionEvent expect(const EventChannel& events, rdma_cm_event_type type) {
   return std::move(*event);
 }
 
-// What both sides need: a queue pair, a completion queue and a buffer.
+// The objects of each side: a queue pair, a completion queue and a buffer.
 struct Side {
   explicit Side(Id&& identifier)
       : id(std::move(identifier)),
@@ -41,7 +41,8 @@ struct Side {
                                          .max_recv_sge = 1,
                                          .max_inline_data = 0})) {}
 
-  // Waits until both the send and the receive are done; returns the length of what came.
+  // Waits until both the send and the receive are complete; returns the length of the received
+  // message.
   [[nodiscard]] std::uint32_t await_both() const {
     std::uint32_t bytes = 0;
     for (int done = 0; done < 2; ++done) {
@@ -57,7 +58,7 @@ struct Side {
     if (!got[0].ok()) throw std::runtime_error(std::string(got[0].status_name()));
     return got[0];
   }
-  // The first half is to send from, the second to receive into.
+  // The first half is the send buffer, the second half the receive buffer.
   [[nodiscard]] std::span<char> outgoing() const { return region.elements().first(most_bytes); }
   [[nodiscard]] std::span<char> incoming() const { return region.elements().last(most_bytes); }
   void receive() const { need(queue_pair.post_receive(region.slice(most_bytes, most_bytes), 1)); }

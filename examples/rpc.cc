@@ -1,5 +1,5 @@
-// Remote procedure calls in a few lines: a message's type is the procedure, its tag the call. The
-// caller has as many calls open as it likes, and gives each a time to be answered in.
+// Remote procedure calls in a few lines: the message type is the procedure, the tag identifies the
+// call. The caller may have any number of calls in flight, each with a timeout of its own.
 //
 //   rpc serve [PORT]               port 0, the default: any; it is printed
 //   rpc HOST PORT WORD...          asks for each word, in capitals and backwards

@@ -1,6 +1,6 @@
-// Waits for connections and for their messages; ends with its first connection.
+// Accepts connections and prints their messages; exits when the first connection ends.
 //
-//   weft-recv IP [PORT=12345]     port 0: any; the one that was taken is printed
+// weft-recv IP [PORT=12345]     port 0: any free port, which is printed
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

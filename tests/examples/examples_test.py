@@ -114,7 +114,7 @@ class Examples(unittest.TestCase):
         with start("endpoints", "Ann") as ann:
             _, err = ann.communicate("hello world\n", timeout=LIMIT_S)
         self.assertEqual(ann.returncode, 1)
-        self.assertIn("no line of a peer", err)
+        self.assertIn("not an endpoint of a peer", err)
 
     def test_greeting(self):
         for variant in ([], ["plain"]):

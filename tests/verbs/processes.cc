@@ -80,7 +80,7 @@ class Side {
     std::cin >> endpoint_text >> region_text;
     const auto peer = Endpoint::parse(endpoint_text);
     const auto memory = RemoteSlice::parse(region_text);
-    if (!peer || !memory) throw std::runtime_error("that is no line of a peer");
+    if (!peer || !memory) throw std::runtime_error("the line is not an endpoint of a peer");
     memory_ = *memory;
     QueuePair connected = std::move(prepared).handshake(*peer);
     for (std::uint64_t id = 1; id <= 3; ++id) {

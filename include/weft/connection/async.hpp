@@ -3,9 +3,9 @@
 //   Task<> serve(Executor& executor, Listener& listener) {
 //     const Async async(executor);
 //     Connection peer = co_await async.accept(listener, 60s);
-//     const auto told = co_await async.await_advertisement(peer, 60s);
+//     const auto remote = co_await async.await_advertisement(peer, 60s);
 //     const auto text = peer.allocate(64);
-//     const auto done = co_await async.write(peer, text.slice(), told->buffer, 0, 10s);
+//     const auto done = co_await async.write(peer, text.slice(), remote->buffer, 0, 10s);
 //   }
 //
 // An Executor adapts the event loop; task.hpp describes how a task is started. A task does nothing
