@@ -28,7 +28,7 @@ class Batches : public Pair {
     remote_ = std::make_unique<Buffer>(pd_, 4096);
   }
 
-  // The next request: its id, with a completion.
+  // Starts the next request: sets its id and asks for a completion.
   ibv_qp_ex* next(std::uint64_t id) {
     ibv_qp_ex* batch = a_.batch();
     batch->wr_id = id;
@@ -68,7 +68,7 @@ TEST_F(Batches, CarryEveryOperationInOrder) {
   set(local_->slice(3200, 8));
   ibv_wr_atomic_cmp_swp(next(7), remote_->mr->rkey, remote_->address() + 3072, 5, 9);
   set(local_->slice(3208, 8));
-  EXPECT_TRUE(a_.quiet());  // nothing is posted before it is complete
+  EXPECT_TRUE(a_.quiet());  // nothing is posted before ibv_wr_complete()
   ASSERT_EQ(ibv_wr_complete(a_.batch()), 0);
   const ibv_wc_opcode opcodes[] = {IBV_WC_SEND,       IBV_WC_SEND,      IBV_WC_RDMA_WRITE,
                                    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD,

@@ -116,7 +116,8 @@ TEST_F(Memory, OnDemandNeedNotExistYet) {
   ASSERT_EQ(mprotect(at, page, PROT_READ | PROT_WRITE), 0);
   EXPECT_EQ(write(reinterpret_cast<std::uintptr_t>(at), mr->rkey), IBV_WC_SUCCESS);
   EXPECT_EQ(*static_cast<std::uint8_t*>(at), 7);
-  // The other page may still not be touched, which ends the connection and not the program.
+  // The other page is still inaccessible: a write to it must end the connection and not the
+  // program.
   EXPECT_EQ(write(reinterpret_cast<std::uintptr_t>(at) + page, mr->rkey), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(munmap(at, 2 * page), 0);
@@ -171,7 +172,7 @@ TEST_F(Memory, OfTheDeviceIsReachedByCopiesAndByPeers) {
   EXPECT_EQ(seen[8], 7);
   EXPECT_EQ(seen[23], 7);
   EXPECT_NE(ibv_memcpy_to_dm(dm, 240, seen, sizeof seen), 0);
-  EXPECT_NE(ibv_free_dm(dm), 0);  // a region is left
+  EXPECT_NE(ibv_free_dm(dm), 0);  // EBUSY: a region exists
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(ibv_free_dm(dm), 0);
 }
@@ -182,7 +183,7 @@ TEST_F(Memory, OfNobodyTakesAllAndGivesZeros) {
   NEEDS(null);
   Buffer target(pd_, 64);
   target.bytes.assign(64, 9);
-  // What is read from it are zeros, between what is not.
+  // Reads from the null region return zeros, between data of another region.
   ASSERT_EQ(a_.post(write_to(target.address(), target.mr->rkey),
                     {source_->slice(0, 8), {0x1000, 16, null->lkey}, source_->slice(8, 8)}),
             0);
@@ -191,7 +192,7 @@ TEST_F(Memory, OfNobodyTakesAllAndGivesZeros) {
   EXPECT_EQ(target.bytes[8], 0);
   EXPECT_EQ(target.bytes[23], 0);
   EXPECT_EQ(target.bytes[24], 7);
-  // What is written to it is gone.
+  // Writes to the null region are discarded.
   ibv_send_wr read{};
   read.opcode = IBV_WR_RDMA_READ;
   read.wr.rdma = {target.address(), target.mr->rkey};

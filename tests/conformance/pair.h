@@ -1,5 +1,5 @@
-// Two connected queue pairs of one device, made with libibverbs as any program makes them. The
-// device is that of WEFT_TEST_DEVICE, or the first one; its GID is that of WEFT_TEST_GID, or 0.
+// Two connected queue pairs of one device, made with libibverbs. The device is that of
+// WEFT_TEST_DEVICE, or the first one; the GID index is WEFT_TEST_GID, or 0.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 namespace conformance {
 
-// Leaves the test where the device does not have something, with the reason; the embedded device
-// has all that these tests ask for, so there it is a failure.
+// Skips the test, with the reason, if the device lacks a feature. The embedded device has all
+// features that these tests use, so there it is a failure.
 #define NEEDS(what)                                             \
   if (!(what)) {                                                \
     if (embedded()) FAIL() << #what << ": " << strerror(errno); \
@@ -47,7 +47,7 @@ struct End {
 
   int post(ibv_send_wr request, std::vector<ibv_sge> slices);
   int post_receive(std::vector<ibv_sge> slices);
-  // The next completion; fails the test after ten seconds.
+  // Returns the next completion; fails the test after ten seconds.
   ibv_wc await();
   [[nodiscard]] bool quiet();
   [[nodiscard]] ibv_qp_ex* batch() { return ibv_qp_to_qp_ex(qp); }
@@ -58,9 +58,10 @@ class Pair : public ::testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  // Queue pairs without batches where `operations` (IBV_QP_EX_WITH_*) is 0. False with errno set.
+  // Connects the queue pairs; without batches if `operations` (IBV_QP_EX_WITH_*) is 0. False with
+  // errno set.
   bool connect(std::uint64_t operations = 0, ibv_qp_type type = IBV_QPT_RC);
-  // One more pair, with the same completion queues as the first.
+  // Connects one more pair with the same completion queues as the first.
   bool connect(End& left, End& right, std::uint64_t operations, ibv_qp_type type);
 
   [[nodiscard]] static ibv_send_wr write_to(std::uint64_t address, std::uint32_t rkey);

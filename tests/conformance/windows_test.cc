@@ -26,7 +26,7 @@ class Windows : public Pair {
     window_ = ibv_alloc_mw(pd_, type);
   }
 
-  // Binds type 2 to bytes 16 to 31 of the target, by queue pair b.
+  // Binds a type 2 window to bytes 16 to 31 of the target, on queue pair b.
   ibv_wc bind(std::uint32_t rkey, unsigned access = IBV_ACCESS_REMOTE_WRITE) {
     ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
@@ -160,7 +160,7 @@ TEST_F(Windows, AreNotBoundToRegionsThatForbidIt) {
   request.bind_mw = {window_,
                      ibv_inc_rkey(window_->rkey),
                      {closed.mr, closed.address(), 16, IBV_ACCESS_REMOTE_READ}};
-  // Adapters notice when it is posted, or when it is carried out.
+  // The device may report the error when the request is posted or when it is executed.
   if (b_.post(request, {}) == 0) {
     EXPECT_EQ(b_.await().status, IBV_WC_MW_BIND_ERR);
   }

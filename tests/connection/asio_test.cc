@@ -1,4 +1,4 @@
-// Asio's own ways of waiting, around ours.
+// weft::connection within Asio's own event loop.
 #include <gtest/gtest.h>
 
 #include <asio/awaitable.hpp>

@@ -1,4 +1,4 @@
-// Connections by coroutines: in our own event loop, and in Asio's.
+// Connections with coroutines, in weft's own event loop and in Asio's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr auto patience = 30s;
 template <typename Loop>
 class AsyncConnection : public ::testing::Test {
  protected:
-  // Runs them all to their ends.
+  // Runs all tasks to their ends.
   template <typename... Tasks>
   void run(Tasks... tasks) {
     int left = sizeof...(tasks);
@@ -27,7 +27,7 @@ class AsyncConnection : public ::testing::Test {
     while (left > 0) loop.step(patience);
   }
 
-  // Both sides, made by coroutines.
+  // Connects both sides with coroutines.
   void connect_sides(const Options& options = {}) {
     run(
         [](auto& self, Options wanted) -> Task<> {
@@ -85,7 +85,7 @@ TYPED_TEST(AsyncConnection, ConnectsAdvertisesWritesAndReads) {
   EXPECT_TRUE(right);
 }
 
-// Everything waits while the other side does: one thread, both ends.
+// Each side waits for the other, and both run on one thread.
 Task<> ping(Async async, Connection& peer, int rounds, int& done) {
   const auto buffer = peer.allocate(16);
   for (; done < rounds; ++done) {
@@ -123,7 +123,7 @@ TYPED_TEST(AsyncConnection, BothEndsOnOneThread) {
 
 TYPED_TEST(AsyncConnection, ManyWaitForOneQueueAndEachGetsItsOwn) {
   Options options;
-  options.queue_depth = 4;  // and more than there is room for at once
+  options.queue_depth = 4;  // fewer than the requests that are posted at once
   this->connect_sides(options);
   const auto theirs = this->passive->allocate(64, Access::remote_read_write);
   std::set<std::uint64_t> ids;
@@ -206,7 +206,7 @@ TYPED_TEST(AsyncConnection, EveryWaitCanBeStoppedFromAnyThread) {
     this->loop.start(wait_until_stopped(this->async, *this->active, {test::host(), silent.port()},
                                         which, source.get_token(), ended));
   }
-  // One that says that the others wait: it began after them.
+  // Started after the others, so the others are waiting when it has ended.
   this->run([](auto& self) -> Task<> {
     EXPECT_FALSE(co_await self.async.await_disconnect(*self.active, 1ms));
   }(*this));
@@ -216,7 +216,7 @@ TYPED_TEST(AsyncConnection, EveryWaitCanBeStoppedFromAnyThread) {
   other.join();
 }
 
-// What is posted stays posted: in roce, a send without a receive waits for one.
+// A stop ends the wait, not the request: in roce, a send waits until the peer posts a receive.
 TYPED_TEST(AsyncConnection, AStoppedRequestIsStillUnderWay) {
   this->connect_sides();
   const auto own = this->active->allocate(8);
@@ -241,7 +241,7 @@ TYPED_TEST(AsyncConnection, DestroyedWhereItWaitsNothingIsLeft) {
     }(other.executor(), *this->active));
     other.step(Deadline::now());
   }
-  // The turn was passed on.
+  // The destroyed waiter has left the wait queue to the next one.
   int done = 0;
   this->run(pong(this->async, *this->passive), [](auto& self, int& count) -> Task<> {
     co_await ping(self.async, *self.active, 3, count);

@@ -49,8 +49,8 @@ struct Sides {
   std::optional<Connection> passive;
 };
 
-// The way through libiwarp's README: the side that connects advertises 64 KiB, the other writes
-// into it by one buffer and by a list, and reads both back.
+// The example of libiwarp's README: the side that connects advertises 64 KiB; the other side writes
+// into it from one buffer and from a list, and reads both back.
 TEST(Connection, AdvertisedMemoryIsWrittenAndRead) {
   Options options;
   options.advertisements = true;
@@ -169,7 +169,7 @@ TEST(Connection, AdvertisementsKeepTheirOrderAndHaveBounds) {
     ASSERT_TRUE(told) << i;
     EXPECT_EQ(told->tag, i);
     EXPECT_EQ(told->buffer, buffer.remote().slice(i, 1));
-    // There is room again some time after the peer has looked.
+    // There is room again once the peer has read some records and reported it.
     while (advertised <= i + 16) {
       try {
         sides.active->advertise(buffer.remote().slice(advertised, 1), advertised);
@@ -249,8 +249,8 @@ TEST(Connection, MemoryOfAnotherDomainFails) {
   EXPECT_EQ(second.active->await(Queue::send, 1, patience).at(0).status, IBV_WC_LOC_PROT_ERR);
 }
 
-// libiwarp's free_buf_flag: a buffer's end gives back what it owns, and of the user's memory only
-// the registration. Under AddressSanitizer this shows more than it says.
+// libiwarp's free_buf_flag: destroying a buffer frees the memory that it owns, and of the user's
+// memory only the registration. AddressSanitizer detects a violation.
 TEST(Connection, ABuffersEndReleasesTheUsersMemoryAndDestroysItsOwn) {
   Sides sides;
   auto& active = *sides.active;
@@ -281,7 +281,8 @@ TEST(Connection, DisconnectionReachesBothSidesOnceAndFlushes) {
   sides.active->disconnect();
   EXPECT_TRUE(sides.passive->await_disconnect(patience));
   EXPECT_TRUE(sides.active->await_disconnect(patience));
-  // More than there are: the end is known, so nobody waits for them.
+  // Waits for more outcomes than there are: the connection has ended, so await() returns without a
+  // timeout.
   const auto flushed = sides.passive->await(Queue::receive, 3, patience);
   ASSERT_EQ(flushed.size(), 1U);
   EXPECT_EQ(flushed[0].id, 5U);
@@ -308,7 +309,7 @@ TEST(Connection, EveryWaitHasADeadline) {
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ETIMEDOUT);
   }
-  // The listener listens, and nobody accepts.
+  // The listener exists, but does not accept.
   try {
     (void)connect({test::host(), listener.port()}, 20ms);
     FAIL() << "connected to nobody";
@@ -348,7 +349,7 @@ TEST(Connection, EveryWaitCanBeStopped) {
   EXPECT_EQ(asked.get(), ECANCELED);
   EXPECT_EQ(outcomes.get(), 0U);
   EXPECT_FALSE(end.get());
-  (void)next.get();  // the request that was given up may have come first
+  (void)next.get();  // the request of the cancelled attempt may have arrived first
 }
 
 TEST(Connection, ARejectionCarriesTheReason) {
@@ -443,7 +444,7 @@ void await_readable(std::initializer_list<int> fds) {
   ASSERT_GT(poll(entries.data(), entries.size(), 30'000), 0);
 }
 
-// Both ends on one thread that waits in poll(2) only.
+// Both ends run on one thread that blocks in poll(2) only.
 TEST(Connection, EverythingCanBeDoneWithoutWaiting) {
   Options options;
   options.advertisements = true;
@@ -475,7 +476,7 @@ TEST(Connection, EverythingCanBeDoneWithoutWaiting) {
   EXPECT_EQ(told->tag, 3U);
   active->disconnect();
   while (!passive->await_disconnect(Deadline::now())) await_readable({passive->disconnect_fd()});
-  await_readable({passive->disconnect_fd()});  // for others who look
+  await_readable({passive->disconnect_fd()});  // still readable, for other waiters
 }
 
 TEST(Connection, AnAttemptSaysWhyThereIsNone) {
@@ -494,7 +495,7 @@ TEST(Connection, AnAttemptSaysWhyThereIsNone) {
   EXPECT_THROW(finish(), Rejected);
 }
 
-// One of them looks after the queue, and hands that on.
+// One thread polls the queue and hands over to the next when it has its outcome.
 TEST(Connection, ManyThreadsWaitForOneQueue) {
   Sides sides;
   const auto own = sides.active->allocate(8);

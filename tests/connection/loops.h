@@ -1,4 +1,4 @@
-// The event loops that coroutines of connections are tested in.
+// The event loops that the tests of coroutines run in.
 #pragma once
 
 #include <asio/io_context.hpp>

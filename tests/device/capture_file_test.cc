@@ -1,4 +1,4 @@
-// The file of a capture: who writes it, what happens when it cannot be written, and fork().
+// The file of a capture: which process writes it, what happens if it cannot be written, and fork().
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST_F(CaptureTest, TheChildOfAForkWritesNothing) {
   });
   EXPECT_EQ(status, 2);
   EXPECT_THAT(read_capture(path()), SizeIs(3));
-  // The parent keeps its lock and goes on.
+  // The parent keeps its lock and continues to write.
   EXPECT_NE(open(path())->path(), path());
   tap.sent({&piece, 1}, data.size());
   EXPECT_THAT(read_capture(path()), SizeIs(5));
@@ -118,7 +118,7 @@ TEST_F(CaptureTest, AFullFileEndsTheCaptureAndStaysReadable) {
     for (int i = 0; i < 3; ++i) tap.sent({&piece, 1}, data.size());
     return static_cast<int>(file->packets_lost());
   };
-  EXPECT_EQ(in_child(body), 2);  // and SIGXFSZ did not kill it
+  EXPECT_EQ(in_child(body), 2);  // and SIGXFSZ has not killed the process
   EXPECT_THAT(read_capture(path()), SizeIs(4));
 }
 

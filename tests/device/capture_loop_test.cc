@@ -39,7 +39,7 @@ struct LoopTapTest : CaptureTest {
     for (const auto& one : fpdus) all.insert(all.end(), one.begin(), one.end());
     return all;
   }
-  // What went from the port, behind the MPA frame.
+  // The bytes sent from the port, after the MPA frame.
   [[nodiscard]] std::vector<std::byte> sent_from(std::uint16_t port) const {
     std::vector<std::byte> all;
     for (const auto& packet : read_capture(path())) {
@@ -79,7 +79,8 @@ TEST_F(LoopTapTest, ShowsWhoAsksAndWhoAnswersInAnyChunking) {
     }
     EXPECT_EQ(sent_from(own_port), of({0, 1, 2, 4, 7})) << chunk;
     EXPECT_EQ(sent_from(other_port), of({3, 5, 6})) << chunk;
-    EXPECT_EQ(read_capture(path()).back().tcp.flags, wire::tcp_flag::ack);  // of the second FIN
+    // the acknowledgement of the second FIN
+    EXPECT_EQ(read_capture(path()).back().tcp.flags, wire::tcp_flag::ack);
   }
 }
 

@@ -1,4 +1,4 @@
-// Reads back what the capture tap wrote, and checks everything that must hold for any packet.
+// Reads a capture of the capture tap and checks the invariants of every packet.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ inline std::vector<std::byte> read_bytes(const std::string& path) {
   return bytes;
 }
 
-// The TCP segment: all checksums right, all lengths agreeing.
+// The TCP segment; all checksums and lengths have been verified.
 inline Bytes read_ip(Bytes bytes, CapturedPacket& packet) {
   packet.ipv4 = packet.ethernet.type == wire::EtherType::ipv4;
   wire::InternetChecksum checksum;
@@ -75,7 +75,8 @@ inline CapturedPacket read_packet(const wire::PcapngBlock& block) {
   return packet;
 }
 
-// Fails the test unless the file is a section header, an interface description and whole packets.
+// Fails the test unless the file consists of a section header, an interface description and whole
+// packets.
 inline std::vector<CapturedPacket> read_capture(const std::string& path) {
   const auto bytes = read_bytes(path);
   std::vector<CapturedPacket> packets;

@@ -1,4 +1,4 @@
-// What the tests of the capture tap share: addresses, scratch files and payload.
+// Common parts of the capture tap's tests: addresses, scratch files and payload.
 #pragma once
 
 #include <arpa/inet.h>
@@ -45,7 +45,7 @@ inline std::vector<std::byte> pattern(std::size_t bytes) {
   return out;
 }
 
-// A directory of its own for each test.
+// Creates a directory for each test.
 class CaptureTest : public testing::Test {
  protected:
   void SetUp() override {

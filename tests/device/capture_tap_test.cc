@@ -94,7 +94,7 @@ TEST_F(CaptureTest, DataCarriesSequenceAndAcknowledgement) {
   const auto one = pattern(100);
   const auto two = pattern(33);
   const std::vector<iovec> pieces{piece_of(one), piece_of({}), piece_of(two)};
-  tap.sent(pieces, 120);  // not all of the last piece
+  tap.sent(pieces, 120);  // less than the last piece
   tap.received({pieces.data(), 1}, 7);
   tap.sent(pieces, 133);
   tap.sent(pieces, 0);
@@ -168,7 +168,7 @@ TEST_F(CaptureTest, BothEndsFinishOnce) {
     ConnectionTap tap(file, local4, remote4, true);
     tap.peer_closed();
     tap.peer_closed();
-    tap.received({&piece, 1}, 10);  // after its FIN: cannot be
+    tap.received({&piece, 1}, 10);  // after its FIN; must be ignored
     tap.sent({&piece, 1}, 10);
     tap.closed();
   }

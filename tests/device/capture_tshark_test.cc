@@ -1,4 +1,4 @@
-// An independent reader's opinion of a capture: tshark, with every checksum verified.
+// Checks captures with an independent reader: tshark, which verifies every checksum.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ class CaptureTshark : public CaptureTest, public testing::WithParamInterface<con
     tap_->received({&piece, 1}, bytes.size());
   }
 
-  // Closes the connection and looks at all of it.
+  // Closes the connection and lets tshark check the whole capture.
   void expect_good_fpdus(int count) {
     tap_.reset();
     const auto crc = lines_with(tshark(path(), "-V -Y iwarp_mpa"), "CRC check:");
@@ -128,7 +128,7 @@ TEST_P(CaptureTshark, FollowsFpdusOverSegments) {
     send(Bytes(fpdu).first(first));
     send(Bytes(fpdu).subspan(first));
   }
-  // Whole FPDUs, but one write, whose segments end anywhere in them.
+  // One write of whole FPDUs, whose TCP segments end anywhere inside them.
   std::vector<std::byte> many;
   for (std::uint32_t msn = 5; msn < 25; ++msn) {
     const auto fpdu = send_fpdu(64'746, msn);

@@ -1,4 +1,4 @@
-// A queue pair for datagrams, ready to send, and addresses of others like it.
+// A queue pair for datagrams, ready to send, and address handles for others.
 #pragma once
 
 #include "device/datagram/address_handle.h"
@@ -17,9 +17,9 @@ class DatagramEnd : public RawEnd {
 
   int to_datagram_init(std::uint32_t key);
   int to_datagram_rts();
-  // Of the first GID, or of another.
+  // Creates an address handle from the first GID to `gid`.
   [[nodiscard]] std::unique_ptr<AddressHandle> handle_for(const ibv_gid& gid);
-  // A Send of these bytes; the handle need not live longer.
+  // Sends these bytes through a temporary address handle.
   int send_to(const ibv_gid& gid, std::uint32_t number, std::vector<ibv_sge> slices,
               std::uint32_t key = test_key, ibv_send_wr request = plain());
   int send_to(DatagramEnd& peer, std::vector<ibv_sge> slices) {

@@ -1,5 +1,5 @@
-// Unreliable datagrams between queue pairs: what arrives, with what in front of it, and what does
-// not.
+// Unreliable datagrams between queue pairs: which arrive, with which header in front, and which are
+// dropped.
 #include "device/datagram/datagrams.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ namespace {
 
 class DatagramTest : public ::testing::Test {
  protected:
-  // The receive that `end` completes next.
+  // Expects that the receive `wr_id` completes next on `end`.
   static ibv_wc expect_receive(DatagramEnd& end, std::uint64_t wr_id, std::uint32_t message_bytes) {
     const ibv_wc received = end.await();
     EXPECT_EQ(received.status, IBV_WC_SUCCESS);
@@ -26,7 +26,8 @@ class DatagramTest : public ::testing::Test {
     EXPECT_NE(received.wc_flags & IBV_WC_GRH, 0U);
     return received;
   }
-  // Datagrams from one end stay in order, so what came before this one has arrived as well.
+  // Datagrams of one sender stay in order, so when this one has arrived, the earlier ones have been
+  // handled.
   void expect_next_arrives() {
     source->fill(9);
     ASSERT_EQ(a.send_to(b, {source->sge(0, 33)}), 0);
@@ -64,7 +65,8 @@ TEST_F(DatagramTest, EverySizeArrivesBehindItsHeader) {
   EXPECT_EQ(counters().wrong_icrc, 0U);
 }
 
-// As RoCE v2 adapters place it: the IPv4 header is what ends where the message begins.
+// RoCE v2 adapters place the IPv4 header in the last 20 of the 40 header bytes, directly before the
+// message.
 TEST_F(DatagramTest, TheHeaderNamesBothEnds) {
   ASSERT_EQ(b.post_receive(1, {sink->sge(0, size)}), 0);
   ASSERT_EQ(a.send_to(b, {source->sge(0, 8)}), 0);
@@ -147,7 +149,8 @@ TEST_F(DatagramTest, AWrongKeyIsDroppedAndCounted) {
   EXPECT_EQ(port.qkey_viol_cntr, 1U);
 }
 
-// Only who was given such a key by its own attributes can use it.
+// A request cannot name a controlled Q_Key (highest bit set): such a value selects the sender's
+// own.
 TEST_F(DatagramTest, AControlledKeyStandsForTheSendersOwn) {
   constexpr std::uint32_t controlled = 0x80010000;
   DatagramEnd owner(*left, controlled);
@@ -170,7 +173,7 @@ TEST_F(DatagramTest, ATooLongMessageStopsTheSenderUntilItSaysSo) {
   ASSERT_EQ(a.send_to(b, {source->sge(0, 8)}), 0);
   EXPECT_EQ(a.await().status, IBV_WC_WR_FLUSH_ERR);
 
-  // It receives all the while.
+  // A queue pair in the error state of the send queue still receives.
   auto target = a.buffer(size);
   auto text = b.buffer(8);
   ASSERT_EQ(a.post_receive(2, {target->sge(0, size)}), 0);
@@ -281,7 +284,7 @@ TEST_F(DatagramTest, AnAddressNeedsAGidOfTheSameKind) {
   EXPECT_EQ(a.domain->users, 2) << "the queue pair and the buffer";
 }
 
-// Strangers reach the port too.
+// Any process can send to the UDP port.
 TEST_F(DatagramTest, NoiseTouchesNothing) {
   sys::Descriptor stranger(sys::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage to = address_of(b.gid());
@@ -299,7 +302,7 @@ TEST_F(DatagramTest, NoiseTouchesNothing) {
   expect_next_arrives();
 }
 
-// A router that translates addresses changes what the ICRC covers.
+// A router that translates addresses changes fields that the ICRC covers.
 TEST_F(DatagramTest, AWrongIcrcIsCountedAndTheMessageTaken) {
   sys::Descriptor stranger(sys::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   DatagramRoute route{.source = address_of(a.gid()), .destination = address_of(b.gid())};

@@ -1,4 +1,4 @@
-// Who looks after what: the progress thread, or the application thread that is at it.
+// Which thread makes progress: the progress thread, or an application thread that waits or polls.
 #include "device/engine.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace weft::device {
 namespace {
 
-// A descriptor that is ready until somebody has taken what it holds.
+// A descriptor that is readable until its event is consumed.
 class Bell : public Pollable {
  public:
   Bell() : fd_(sys::event_fd(false)) { sys::set_nonblocking(fd_.get()); }
@@ -63,7 +63,7 @@ class Bell : public Pollable {
   std::thread::id answered_by_;
 };
 
-// A thread in Engine::wait(), for something that only the test brings about.
+// A thread in Engine::wait(), for an event that only the test triggers.
 class Sleeper {
  public:
   explicit Sleeper(Engine& engine) : fd_(sys::event_fd(false)) {
@@ -108,7 +108,7 @@ class Watched {
   std::uint64_t token_;
 };
 
-// Rings until that thread answers: the first times, the progress thread may be there as well.
+// Rings until that thread handles the event: the progress thread may handle the first ones.
 void await_answer_of(std::thread::id thread, Bell& bell) {
   do {
     const int before = bell.answers();
@@ -125,7 +125,8 @@ TEST(Engine, LeavesAloneWhatAnApplicationThreadIsAtHoweverLongItTakes) {
   const auto clock_token = engine.watch(clock->fd(), EPOLLIN, clock);
   std::optional<Pollable::Attention> attention(*long_work);
   long_work->ring();
-  // Nobody attends to the clock: each answer to it is a look at everything that is ready.
+  // No thread attends to the clock, so each of its answers proves that the engine has looked at all
+  // ready descriptors.
   for (int look = 1; look <= 20; ++look) {
     clock->ring();
     clock->await_answers(look);
@@ -147,7 +148,7 @@ TEST(Engine, TakesOverWhenNobodyComesAgain) {
   engine.unwatch(token);
 }
 
-// The thread sleeps until an earlier deadline wakes it: who polls meanwhile leaves it its wake-up.
+// The progress thread sleeps until a deadline; a thread that polls must not consume that wake-up.
 TEST(Engine, AnApplicationThreadThatPollsTakesNoWakeUpOfTheThread) {
   Engine engine(ProgressMode::automatic);
   const auto bell = std::make_shared<Bell>();
@@ -216,7 +217,7 @@ TEST(Engine, AWaitEndsInTime) {
   EXPECT_EQ(engine.wait({}, 0, nullptr), 0);
 }
 
-// Set before and while somebody waits, with a progress thread that sleeps on for long.
+// Deadlines are set before and during a wait, with a progress thread that sleeps for an hour.
 TEST(Engine, DeadlinesComeWhileSomebodyWaits) {
   Engine engine(ProgressMode::automatic);
   const auto bell = std::make_shared<Bell>();
@@ -233,7 +234,7 @@ TEST(Engine, DeadlinesComeWhileSomebodyWaits) {
   EXPECT_EQ(late->answers(), 0);
 }
 
-// It puts off what it would answer, and does not come back to do it.
+// Defers its work to the next call and makes none, so that the engine must call on_put_off().
 class Lazy final : public Bell {
  public:
   explicit Lazy(Engine& engine) : engine_(engine) {}

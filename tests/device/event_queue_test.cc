@@ -1,4 +1,4 @@
-// The queue behind the event descriptors: who waits, who takes, who withdraws.
+// The queue of events with a descriptor: waiting, taking and withdrawing events.
 #include "device/completion/event_queue.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,8 @@ TEST_F(EventQueueTest, WithdrawsOnlyWhatMatches) {
   EXPECT_FALSE(is_readable());
 }
 
-// The reader would otherwise come back to a descriptor that is closed by then.
+// withdraw() must wait for a reader that holds a token: the reader would otherwise use a closed
+// descriptor.
 TEST_F(EventQueueTest, LeavesToAReaderWhatItHasATokenFor) {
   queue_.push(2);
   ASSERT_EQ(sys::await_token(queue_.fd()), 0);
@@ -62,7 +63,8 @@ TEST_F(EventQueueTest, LeavesToAReaderWhatItHasATokenFor) {
   EXPECT_THAT(withdrawn.get(), IsEmpty());
 }
 
-// A thread may be cancelled between its token and its event.
+// withdraw() must not wait forever: the thread may be cancelled between taking the token and the
+// event.
 TEST_F(EventQueueTest, DoesNotWaitForeverForAReader) {
   queue_.push(2);
   ASSERT_EQ(sys::await_token(queue_.fd()), 0);

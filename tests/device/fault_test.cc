@@ -1,4 +1,5 @@
-// What a peer may not do, and what both sides see of it. Nothing outside the grant is touched.
+// Forbidden operations of a peer, and what both sides report. No byte outside the granted range may
+// change.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -42,14 +43,14 @@ TEST_P(RemoteAccess, IsRefusedOnTheVeryRequest) {
   const std::uint32_t rkey = test.wrong_rkey ? mr->rkey ^ 1 : mr->rkey;
   const std::uint64_t address = remote->address() + size + test.offset;
 
-  // One that is allowed, where there is such a thing, shows that the error hits the right request.
+  // An allowed request comes first, to show that the error is reported for the right request.
   ASSERT_EQ(pair.a.write(1, {local->sge(0, 0)}, 0, 0), 0);
   if (test.read) {
     ASSERT_EQ(pair.a.read(2, {local->sge(0, test.length)}, address, rkey), 0);
   } else {
     ASSERT_EQ(pair.a.write(2, {local->sge(0, test.length)}, address, rkey), 0);
   }
-  // Both may be refused already where the peer was quick.
+  // If the peer responds quickly, both requests may be complete by now.
   const ibv_wc first = pair.a.await();
   EXPECT_EQ(first.status, IBV_WC_SUCCESS);
   EXPECT_EQ(first.wr_id, 1U);
@@ -157,10 +158,11 @@ TEST(Fault, MisalignedAtomicLeavesMemoryUnchanged) {
   EXPECT_TRUE(remote->holds(1, 0, 32));
 }
 
-// The kernel reports memory that went away under its registration; no crash, no silence.
+// The kernel reports memory that was unmapped after registration; the device must report an error
+// and not crash.
 TEST(Fault, UnmappedReceiveBuffer) {
   PairOptions options;
-  options.settings.crc = false;  // so that the kernel places, and notices
+  options.settings.crc = false;  // so that the kernel places the data and detects it
   Pair pair(options);
   constexpr std::size_t large = 1 << 20;
   void* memory = mmap(nullptr, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -169,7 +171,7 @@ TEST(Fault, UnmappedReceiveBuffer) {
                                               reinterpret_cast<std::uint64_t>(memory), all_access);
   ASSERT_NE(mr, nullptr);
   auto local = pair.a.buffer(2 * large);
-  // The first write makes the sink expect large ones: they go straight into place.
+  // The first write makes the sink expect large writes, which are then received directly in place.
   ASSERT_EQ(
       pair.a.write(1, {local->sge(0, large)}, reinterpret_cast<std::uint64_t>(memory), mr->rkey),
       0);
@@ -203,7 +205,7 @@ TEST(Fault, PeerThatVanishesFailsWhatIsOutstanding) {
   const ibv_wc flushed = pair.a.await();
   EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(flushed.wr_id, 9U);
-  // Posting goes on working and everything comes back at once: ibv_modify_qp(3), error state.
+  // In the error state posting succeeds and every request is flushed: ibv_modify_qp(3).
   EXPECT_EQ(pair.a.send(4, {local->sge(0, 8)}), 0);
   EXPECT_EQ(pair.a.post_receive(5, {local->sge(0, 8)}), 0);
   EXPECT_EQ(pair.a.await().status, IBV_WC_WR_FLUSH_ERR);

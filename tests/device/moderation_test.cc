@@ -1,4 +1,4 @@
-// Events for several completions at a time: ibv_modify_cq(3).
+// Completion event moderation, ibv_modify_cq(3): one event for several completions.
 #include <poll.h>
 
 #include <cerrno>
@@ -36,7 +36,7 @@ class Moderation : public ::testing::Test {
     return true;
   }
 
-  void take_event() {  // sleeps until it comes
+  void take_event() {  // blocks until the event arrives
     CompletionQueue* from = nullptr;
     ASSERT_EQ(channel_.next(from), 0);
     ASSERT_EQ(from, &queue_);

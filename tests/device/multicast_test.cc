@@ -1,4 +1,4 @@
-// Groups: who gets a datagram that goes to one.
+// Multicast groups: which queue pairs receive a datagram to a group.
 #include <cstring>
 
 #include "device/addresses.h"
@@ -14,7 +14,7 @@ ibv_gid group_of(const std::string& address) {
   return gid_of(parsed);
 }
 
-// Each on a device of its own, as processes of one host are.
+// Each queue pair has a device of its own, like different processes of one host.
 class Multicast : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -88,7 +88,7 @@ TEST_F(Multicast, OthersGetNothing) {
   ASSERT_EQ(c.post_receive(1, {at_c->sge(0, size)}), 0);
   ASSERT_EQ(send(other_group, 10), 0);
   expect_receive(c, *at_c, 10);
-  ASSERT_EQ(send(group, 11, test_key + 1), 0);  // the key counts here too
+  ASSERT_EQ(send(group, 11, test_key + 1), 0);  // a wrong Q_Key is dropped here too
   ASSERT_EQ(leave(c, group), 0);
   ASSERT_EQ(c.post_receive(2, {at_c->sge(0, size)}), 0);
   ASSERT_EQ(send(group, 12), 0);
@@ -116,7 +116,7 @@ TEST_F(Multicast, JoiningTwiceIsJoiningOnce) {
   EXPECT_EQ(join(b, b.gid()), EINVAL) << "no group";
 }
 
-// InfiniBand's own form of a group, on a device whose address is IPv4.
+// A group in InfiniBand's form (an IPv6 multicast GID) on a device whose address is IPv4.
 TEST_F(Multicast, AGroupOfTheOtherKindHasASubstitute) {
   const ibv_gid native = group_of("ff0e::1:2:3");
   ASSERT_EQ(join(b, native), 0);

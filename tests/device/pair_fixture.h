@@ -1,5 +1,5 @@
-// Two queue pairs of two contexts, connected over loopback TCP without a connection manager: what
-// the device does once a handshake is done.
+// Two queue pairs of two contexts, connected over loopback TCP without a connection manager: the
+// device's part after a handshake.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ struct EndOptions {
   bool shared_receives = false;
 };
 
-// One end: its own context, domain, queues and queue pair.
+// One end: its own context, protection domain, queues and queue pair.
 class End {
  public:
   End(Device& device, const EndOptions& options);
@@ -77,9 +77,9 @@ class End {
   int read(std::uint64_t wr_id, std::vector<ibv_sge> slices, std::uint64_t address,
            std::uint32_t rkey);
 
-  // The next completion; fails the test after ten seconds.
+  // Returns the next completion; fails the test after ten seconds.
   ibv_wc await();
-  // A completion that is there now, if any.
+  // Returns a completion if there is one; does not wait.
   std::optional<ibv_wc> look();
 
   Context context;
@@ -93,19 +93,19 @@ class End {
 struct PairOptions {
   EndOptions ends;
   Settings settings;
-  std::uint16_t read_depth = 8;  // the application's, in both directions
+  std::uint16_t read_depth = 8;  // requested by the application, for both directions
   std::uint32_t hold_bytes = 0;
-  bool weft_peers = false;  // as after an exchange of hellos
+  bool weft_peers = false;  // both have identified each other as Weft
 };
 
 class Pair {
  public:
   explicit Pair(const PairOptions& options = {});
-  // The socket that carries the stream, from a listener on 127.0.0.1: (active, passive).
+  // A connected pair of TCP sockets over 127.0.0.1: (active, passive).
   static std::pair<sys::Descriptor, sys::Descriptor> sockets();
   static void connect(QueuePair& active, QueuePair& passive, const PairOptions& options);
 
-  std::unique_ptr<Device> device;  // both ends share it, as two contexts of one process do
+  std::unique_ptr<Device> device;  // shared by both ends, like two contexts of one process
   End a;
   End b;
 };

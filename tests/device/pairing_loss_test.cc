@@ -1,4 +1,4 @@
-// What a queue pair without rdma_cm does where its peer is not there, or goes.
+// Queue pairs without rdma_cm whose peer does not exist, or disappears.
 #include "device/connect/pairing.h"
 #include "device/raw_end.h"
 
@@ -11,7 +11,7 @@ class Loss : public ::testing::Test {
   std::unique_ptr<Device> right_ = make_roce_device();
 };
 
-// Of a queue pair that existed: nobody has the number, and its slot may be gone as well.
+// The number of a destroyed queue pair; if `slot_is_gone`, its process's slot is free as well.
 std::uint32_t number_of_the_past(bool slot_is_gone, std::unique_ptr<Device>& device) {
   const std::uint32_t number = RawEnd(*device).number();
   if (slot_is_gone) device.reset();
@@ -73,7 +73,7 @@ TEST_F(Loss, TimeoutZeroWaitsForEver) {
   EXPECT_TRUE(end.stays_quiet());
 }
 
-// Longer than the patience with a peer that is not there: it is there, and not ready.
+// Waits longer than the timeout for an absent peer: this peer exists, but is not ready yet.
 TEST_F(Loss, APeerThatIsNotReadyCostsNoRetry) {
   RawEnd early(*left_);
   RawEnd late(*right_);
@@ -117,15 +117,15 @@ TEST_F(Loss, APeerThatGoesUnderWayFailsTheRequest) {
   goes->connect(stays);
   pass_message(stays, *goes);
   auto local = stays.buffer(8);
-  // No receive is posted: the peer cannot have completed it.
+  // The peer has posted no receive, so it cannot have completed the read.
   ASSERT_EQ(stays.read(1, {local->sge(0, 8)}, 0, 0), 0);
   goes.reset();
   EXPECT_NE(stays.await().status, IBV_WC_SUCCESS);
   EXPECT_EQ(stays.state(), IBV_QPS_ERR);
 }
 
-// A peer is often done, and gone, while its last answers are still to be looked at: a request that
-// it left unanswered must not come before those.
+// A peer may finish and disappear while its last responses are still unread: the requests that they
+// answer must not fail.
 TEST_F(Loss, APeerThatGoesFailsNothingBeforeItsTime) {
   RawEnd stays(*left_);
   auto goes = std::make_unique<RawEnd>(*right_);
@@ -136,7 +136,7 @@ TEST_F(Loss, APeerThatGoesFailsNothingBeforeItsTime) {
   }
   pass_message(stays, *goes);
   auto local = stays.buffer(8);
-  // No receive is posted: the peer holds the message.
+  // The peer has posted no receive, so its device holds the message.
   ASSERT_EQ(stays.send(1, {local->sge(0, 8)}), 0);
   goes.reset();
   EXPECT_TRUE(stays.stays_quiet());
@@ -151,7 +151,8 @@ TEST_F(Loss, APeerThatGoesFailsNothingBeforeItsTime) {
   }
 }
 
-// The same queue pairs once more, one end after the other, as rdma-core's own tests do.
+// Resets both queue pairs and connects them again, first one end and then the other, as rdma-core's
+// tests do.
 TEST_F(Loss, ResetQueuePairsConnectAgain) {
   RawEnd a(*left_);
   RawEnd b(*right_);

@@ -1,4 +1,4 @@
-// Queue pairs that find each other by GID and number.
+// Queue pairs that connect by GID and number.
 #include <thread>
 
 #include "device/connect/dialer.h"
@@ -10,7 +10,7 @@
 namespace weft::device {
 namespace {
 
-// Two devices, as two processes of one host have them.
+// Two devices, like those of two processes on one host.
 class Pairs : public ::testing::Test {
  protected:
   std::unique_ptr<Device> left_ = make_roce_device();
@@ -47,7 +47,7 @@ TEST_F(Pairs, OneConnectionResultsWhereBothEndsDialAtOnce) {
   connect_half(0);
   other.join();
   for (std::size_t i = 0; i < ends.size(); ++i) pass_message(*ends[i], *ends[i ^ 1]);
-  // No second connection took the place of a first: that would have lost what is under way.
+  // No second connection has replaced a first one, which would have lost requests in flight.
   for (const auto& end : ends) EXPECT_EQ(end->state(), IBV_QPS_RTS);
 }
 
@@ -78,7 +78,7 @@ TEST_F(Pairs, AQueuePairConnectsToItself) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(end.await().status, IBV_WC_SUCCESS);
 }
 
-// Servers of one-sided operations go no further, and make no call.
+// A server of one-sided operations stays in RTR and makes no further calls.
 TEST_F(Pairs, ReadyToReceiveIsEnoughToServe) {
   RawEnd client(*left_);
   RawEnd server(*right_);
@@ -107,7 +107,7 @@ TEST_F(Pairs, WorkWaitsInOrderForALatePeer) {
   early.connect(late);
   auto source = early.buffer(32);
   auto target = late.buffer(32);
-  // Inline data is the program's again at once.
+  // Inline data may be overwritten as soon as the post has returned.
   source->fill(1);
   ASSERT_EQ(
       early.send(1, {source->sge(0, 16), source->sge(16, 16)}, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
@@ -147,7 +147,7 @@ TEST_F(Pairs, InlineDataIsCopiedWhenItIsPosted) {
 }
 
 TEST_F(Pairs, ReceiversSpeakAsSoonAsTheyAreReady) {
-  // The end that accepts may not speak before the other has: whatever it posts must wait for that.
+  // The accepting end must not send before the connecting end has sent; its requests wait for that.
   for (int turn = 0; turn < 20; ++turn) {
     RawEnd a(*left_);
     RawEnd b(*right_);
@@ -206,7 +206,7 @@ TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {
 
 // --- Who may connect -----------------------------------------------------------------------------
 
-// Somebody who knows the wire and says about himself what he likes.
+// A client that speaks the protocol but claims a false identity.
 class Impostor : public Pairs {
  protected:
   wire::HelloAnswer ask(const std::string& from, std::uint32_t source_number,

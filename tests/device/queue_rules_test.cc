@@ -1,5 +1,5 @@
-// What a queue promises whoever posts: places until the completion was polled, the state SQD, and
-// the events of a queue pair.
+// Rules of the queues: an entry is in use until its completion was polled, the state SQD, and the
+// events of a queue pair.
 #include <poll.h>
 
 #include "device/raw_end.h"
@@ -27,7 +27,7 @@ bool no_event(Context& context) {
   return poll(&entry, 1, 0) == 0;
 }
 
-// A program that posts until ENOMEM cannot overrun a completion queue of the right size.
+// A program that posts until ENOMEM must not overrun a completion queue with as many entries.
 TEST(QueuePlaces, AreTakenUntilTheCompletionWasPolled) {
   Pair pair(with_queues_of(2));
   auto local = pair.a.buffer(8);
@@ -38,7 +38,7 @@ TEST(QueuePlaces, AreTakenUntilTheCompletionWasPolled) {
   ASSERT_EQ(write(1), 0);
   ASSERT_EQ(write(2), 0);
   pollfd quiet{-1, 0, 0};
-  ASSERT_EQ(poll(&quiet, 1, 50), 0);  // both completions may well be there now
+  ASSERT_EQ(poll(&quiet, 1, 50), 0);  // both completions may be in the queue by now
   EXPECT_EQ(write(3), ENOMEM);
   EXPECT_EQ(pair.a.await().wr_id, 1U);
   EXPECT_EQ(write(4), 0);
@@ -66,7 +66,7 @@ TEST(QueuePlaces, OfReceivesLikewise) {
   for (const bool shared : {false, true}) {
     PairOptions options;
     options.ends.shared_receives = shared;
-    options.ends.receive_requests = 64;  // what the fixture's shared queue has
+    options.ends.receive_requests = 64;  // the size of the fixture's shared queue
     Pair pair(options);
     auto local = pair.a.buffer(8);
     auto remote = pair.b.buffer(8);
@@ -74,7 +74,7 @@ TEST(QueuePlaces, OfReceivesLikewise) {
       ASSERT_EQ(pair.b.post_receive(i, {remote->sge(0, 8)}), 0);
     }
     ASSERT_EQ(pair.a.send(1, {local->sge(0, 8)}), 0);
-    EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);  // the receive has completed over there
+    EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);  // the peer's receive has completed
     EXPECT_EQ(pair.b.post_receive(64, {remote->sge(0, 8)}), ENOMEM);
     EXPECT_EQ(pair.b.await().wr_id, 0U);
     EXPECT_EQ(pair.b.post_receive(65, {remote->sge(0, 8)}), 0);
@@ -140,7 +140,7 @@ class QueuePairEvents : public ::testing::Test {
   std::unique_ptr<Device> right_ = make_roce_device();
 };
 
-// ibv_modify_qp(3): what is posted in SQD waits, what was posted before completes.
+// SQD, ibv_modify_qp(3): requests posted in SQD wait, earlier ones complete.
 TEST_F(QueuePairEvents, SqdDrainsTellsAndHoldsWhatIsPosted) {
   RawEnd a(*left_);
   RawEnd b(*right_);
@@ -160,7 +160,7 @@ TEST_F(QueuePairEvents, SqdDrainsTellsAndHoldsWhatIsPosted) {
   EXPECT_EQ(attributes.sq_draining, 0);
   local->fill(7);
   ASSERT_EQ(a.write(2, {local->sge(0, 8)}, remote->address(), remote->rkey()), 0);
-  pass_message(b, a);  // it still receives
+  pass_message(b, a);  // receiving continues in SQD
   EXPECT_FALSE(a.look());
   EXPECT_FALSE(remote->holds(7, 0, 8));
   ASSERT_EQ(go(a, IBV_QPS_RTS), 0);

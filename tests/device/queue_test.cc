@@ -72,7 +72,7 @@ TEST(CompletionEvents, NonBlockingChannelAnswersAgain) {
   EXPECT_EQ(pair.a.channel->next(queue), EAGAIN);
 }
 
-// Arm, drain, sleep: whatever comes in between must wake the sleeper.
+// Arm, drain, sleep: a completion that arrives in between must wake the sleeper.
 TEST(CompletionEvents, NoneIsLostBetweenArmingAndSleeping) {
   Pair pair(with_channels());
   auto local = pair.a.buffer(8);
@@ -80,7 +80,7 @@ TEST(CompletionEvents, NoneIsLostBetweenArmingAndSleeping) {
   constexpr int messages = 2000;
   for (std::uint64_t i = 0; i < 32; ++i) pair.b.post_receive(i, {remote->sge(0, 8)});
   std::atomic<int> credits{32};
-  // Before the first message: arming tells of what comes, not of what is there.
+  // Arm before the first message: arming covers later completions only.
   ibv_req_notify_cq(pair.b.queue.verbs(), 0);
   std::thread sender([&] {
     for (int i = 0; i < messages; ++i) {
@@ -108,7 +108,7 @@ TEST(CompletionEvents, NoneIsLostBetweenArmingAndSleeping) {
   acknowledge(pair.b.queue, events);
 }
 
-// perftest's latency tests take an event, arm, and only then poll what the event told of.
+// perftest's latency tests take an event, arm, and poll only then.
 TEST(CompletionEvents, ArmingDoesNotTellOfWhatIsThereAlready) {
   Pair pair(with_channels());
   auto local = pair.a.buffer(8);
@@ -124,7 +124,8 @@ TEST(CompletionEvents, ArmingDoesNotTellOfWhatIsThereAlready) {
   acknowledge(pair.a.queue, 1);
 }
 
-// perftest's bandwidth tests poll one batch per event, and sleep although there is more.
+// perftest's bandwidth tests poll one batch per event and sleep although more completions are in
+// the queue.
 TEST(CompletionEvents, ArmingTellsOfWhatCameAfterTheLastEvent) {
   Pair pair(with_channels());
   auto local = pair.a.buffer(8);
@@ -141,7 +142,7 @@ TEST(CompletionEvents, ArmingTellsOfWhatCameAfterTheLastEvent) {
   last.wr.rdma = {remote->address(), remote->rkey()};
   ASSERT_EQ(pair.a.post(last, {local->sge(0, 8)}), 0);
   EXPECT_EQ(pair.a.await().wr_id, 2U);
-  // The read may have come already or not; either way its event does.
+  // The read may be complete already; its event arrives in either case.
   CompletionQueue* queue = nullptr;
   ASSERT_EQ(pair.a.channel->next(queue), 0);
   ASSERT_EQ(ibv_req_notify_cq(pair.a.queue.verbs(), 0), 0);
@@ -225,7 +226,7 @@ TEST(States, FollowTheManualPage) {
     EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE, true), 0);
     EXPECT_EQ(check_transition(IBV_QPT_RC, from, IBV_QPS_RESET, IBV_QP_STATE, true), 0);
   }
-  // Skipping a state, going back, or bringing the wrong attributes.
+  // Rejected: skipping a state, going back, wrong attributes.
   EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_RTR, to_rtr, true), EINVAL);
   EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTS, to_rts, true), EINVAL);
   EXPECT_EQ(check_transition(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_INIT, to_init, true), EINVAL);
@@ -289,7 +290,7 @@ TEST(States, ErrorFlushesReceivesInOrder) {
   }
 }
 
-// Deregistration waits for placements in flight; afterwards not a byte arrives any more.
+// Deregistration waits for placements in progress; afterwards no byte arrives.
 TEST(Lifetimes, DeregisterWhileThePeerWrites) {
   for (int round = 0; round < 20; ++round) {
     Pair pair;
@@ -307,7 +308,7 @@ TEST(Lifetimes, DeregisterWhileThePeerWrites) {
   }
 }
 
-// What still stands in the socket's queue from a region that goes away is sent as it was.
+// Data of a region that is deregistered while it waits in the socket's queue is sent unchanged.
 TEST(Lifetimes, DeregisterWhileReadResponsesWait) {
   PairOptions options;
   options.settings.crc = false;  // with CRCs responses are copies anyway

@@ -1,11 +1,11 @@
-// A queue pair that connects by GID and number, as programs without rdma_cm do.
+// A queue pair that connects by GID and number, like programs without rdma_cm.
 #pragma once
 
 #include "device/pair_fixture.h"
 
 namespace weft::device {
 
-// A device of its own, as another process would have: one address, and so one GID.
+// A device of its own, like another process's: one address, and so one GID.
 [[nodiscard]] std::unique_ptr<Device> make_roce_device(const std::string& address = "127.0.0.1");
 
 class RawEnd : public End {
@@ -18,16 +18,17 @@ class RawEnd : public End {
   [[nodiscard]] ibv_qp_state state() { return queue_pair->verbs()->state; }
 
   int to_init();
-  // The attributes of a step, for tests that change one.
+  // The attributes of one transition, for tests that change one of them.
   [[nodiscard]] static ibv_qp_attr rtr_attributes(const ibv_gid& gid, std::uint32_t number);
   int to_rtr(const ibv_gid& gid, std::uint32_t number);
-  // The least patience that attributes can ask for: the device's own floor.
+  // By default with the shortest timeout that attributes allow, the device's lower limit.
   int to_rts(std::uint8_t timeout = 1, std::uint8_t retries = 0, std::uint8_t rnr_retries = 0);
   int to(ibv_qp_state state);
-  // All the way towards a peer.
+  // Takes the queue pair to RTS with this peer.
   void connect(RawEnd& peer, std::uint8_t rnr_retries = 0);
 
-  // Nothing completes for a while. A test that works never fails here, however slow the machine.
+  // True if nothing completes for a while. A slow machine cannot make a correct implementation
+  // fail.
   [[nodiscard]] bool stays_quiet();
 };
 
@@ -36,7 +37,7 @@ inline constexpr int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV
 inline constexpr int unreliable_rtr_mask =
     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
-// One message from `from` to `to`, of which both learn.
+// Sends one message from `from` to `to` and awaits both completions.
 void pass_message(RawEnd& from, RawEnd& to);
 
 }  // namespace weft::device

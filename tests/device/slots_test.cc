@@ -61,7 +61,7 @@ TEST(Slots, OfOtherProcessesAreTheirs) {
   }
 }
 
-// Its connections may linger in TIME_WAIT.
+// Connections of an exited process may still be in TIME_WAIT; its slot must be usable again.
 TEST(Slots, CanBeHadAgainWhenTheirProcessIsGone) {
   const auto client = make_roce_device();
   auto server = make_roce_device();

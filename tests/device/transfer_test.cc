@@ -1,4 +1,4 @@
-// Data between two queue pairs: what arrives, and when completions say so.
+// Transfers between two queue pairs: the data, and the time of the completions.
 #include <cstring>
 #include <thread>
 
@@ -26,7 +26,7 @@ TEST(Transfer, SendArrivesInPostedReceive) {
   EXPECT_EQ(sent.wr_id, 5U);
 }
 
-// DESIGN: a completed write has been placed, whatever the target's application does meanwhile.
+// A completed write has been placed, even if the target's application makes no call.
 TEST(Transfer, CompletedWriteIsPlacedWithoutACallOfTheTarget) {
   Pair pair;
   constexpr std::size_t size = 3'000'000;
@@ -141,8 +141,7 @@ TEST(Transfer, SendWithInvalidateWithdrawsRemoteAccess) {
   EXPECT_EQ(pair.a.await().status, IBV_WC_REM_ACCESS_ERR);
 }
 
-// Both sides send large writes at each other without anybody polling: nothing may wait for
-// anything.
+// Both sides send large writes to each other and no thread polls: no write may wait for another.
 TEST(Transfer, BothDirectionsAtOnceDoNotBlockEachOther) {
   Pair pair;
   constexpr std::size_t size = 8'000'000;
@@ -183,7 +182,7 @@ TEST(Transfer, FullSendQueueIsOutOfMemory) {
   auto remote = pair.b.buffer(8);
   int posted = 0;
   int failed = 0;
-  // Reads need an answer, so the queue fills up before the peer can keep pace.
+  // Reads need a response, so the queue fills up faster than the peer responds.
   while (posted < 1000 && failed == 0) {
     failed = pair.a.read(1, {local->sge(0, 8)}, remote->address(), remote->rkey());
     if (failed == 0) ++posted;
@@ -207,8 +206,9 @@ TEST(Transfer, WithoutAcknowledgementTheDataStillArrives) {
   EXPECT_TRUE(sink->holds(2, 0, 100'000));
 }
 
-// perftest does so with several queue pairs: what is in the buffer is nobody's business, but every
-// message must arrive, and no CRC may be computed over what others are changing.
+// Several queue pairs receive into one buffer, as in perftest. The content of the buffer is
+// undefined, but every message must arrive, so a CRC must not be computed over memory that another
+// connection is changing.
 TEST(Transfer, TwoQueuePairsReceiveIntoOneBuffer) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "two writers of one buffer are the point here, and a race to ThreadSanitizer";
@@ -238,7 +238,7 @@ TEST(Transfer, TwoQueuePairsReceiveIntoOneBuffer) {
   other.join();
 }
 
-// A source that changes under way is sent with either content, and the connection lives.
+// A source that changes during the send is sent with either content, and the connection stays up.
 TEST(Transfer, SourceThatChangesUnderWay) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a source that changes is the point here, and a race to ThreadSanitizer";
@@ -266,7 +266,7 @@ TEST_P(TransferModes, PingPong) {
   auto at_a = pair.a.buffer(size);
   auto at_b = pair.b.buffer(2 * size);
   constexpr int rounds = 20;
-  // A receive is always posted before the message that lets the other side send.
+  // Each side posts a receive before it sends the message that the peer waits for.
   pair.b.post_receive(1, {at_b->sge(0, size)});
   std::thread other([&] {
     for (int i = 0; i < rounds; ++i) {

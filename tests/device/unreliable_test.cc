@@ -1,4 +1,4 @@
-// Unreliable connections: what cannot be placed is dropped, and the sender never learns of it.
+// Unreliable connections: data that cannot be placed is dropped without notifying the sender.
 #include <arpa/inet.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ class Unreliable : public ::testing::Test {
     return request;
   }
 
-  // `end` has got the Send that carries `bytes` bytes, into its receive `wr_id`.
+  // Expects that `end` has received the Send of `bytes` bytes in its receive `wr_id`.
   static void expect_message(RawEnd& end, std::uint64_t wr_id, std::uint32_t bytes) {
     const ibv_wc received = end.await();
     EXPECT_EQ(received.status, IBV_WC_SUCCESS);
@@ -72,7 +72,7 @@ TEST_F(Unreliable, ASendWithoutAReceiveIsDroppedAndTheNextArrives) {
     ASSERT_EQ(a.send(1, {source->sge(0, bytes)}), 0);
     EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
   }
-  // In order behind them: when it has arrived, the others were dropped.
+  // Sent after the others, in order: when it has arrived, the others have been dropped.
   ASSERT_EQ(a.write(2, {source->sge(0, 4)}, sink->address(), sink->rkey()), 0);
   EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
   while (!sink->holds(5, 0, 4)) b.look();
@@ -126,7 +126,7 @@ TEST(UnreliableLoss, WithoutAPeerWorkIsDoneAllTheSame) {
     auto source = end.buffer(8);
     ASSERT_EQ(end.send(1, {source->sge(0, 8)}, 0), 0);
     ASSERT_EQ(end.send(2, {source->sge(0, 8)}), 0);
-    const ibv_wc late = end.await();  // it was not there in time
+    const ibv_wc late = end.await();  // completes although the peer is not ready
     EXPECT_EQ(late.wr_id, 2U);
     EXPECT_EQ(late.status, IBV_WC_SUCCESS);
     gone.connect(end);

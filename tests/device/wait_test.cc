@@ -1,4 +1,5 @@
-// Sends that come before their receive, over real sockets and with the device's own clock.
+// Sends that arrive before their receive is posted, over real sockets and with the device's own
+// clock.
 #include "device/limits.h"
 #include "device/raw_end.h"
 
@@ -45,7 +46,8 @@ int send_with_immediate(End& end, std::uint64_t wr_id, std::vector<ibv_sge> slic
 
 class LateReceives : public testing::TestWithParam<bool> {};
 
-// More than the hold takes, and messages larger than it, posted long before the first receive.
+// More messages than the hold buffer takes, some larger than it, sent long before the first receive
+// is posted.
 TEST_P(LateReceives, GetEverySendInOrder) {
   constexpr std::size_t largest = 3 * hold_bytes;
   constexpr std::uint64_t count = 12;
@@ -73,7 +75,7 @@ TEST_P(LateReceives, GetEverySendInOrder) {
 INSTANTIATE_TEST_SUITE_P(Queues, LateReceives, testing::Bool(),
                          [](const auto& test) { return test.param ? "Shared" : "Own"; });
 
-// Two queue pairs wait at one shared receive queue: each receive goes to one of them.
+// Two queue pairs wait for one shared receive queue: each receive goes to one of them.
 TEST(Wait, ASharedReceiveWakesWhoeverWaits) {
   Pair first(patient(true));
   ibv_qp_init_attr attributes{};
@@ -101,7 +103,8 @@ TEST(Wait, ASharedReceiveWakesWhoeverWaits) {
   second->destroy();
 }
 
-// Whose attributes count: InfiniBand's receiver says how long, its sender how often.
+// The receiver's attribute sets the RNR timer, the sender's the number of retries, as on
+// InfiniBand.
 TEST(Wait, EndsWithTheReceiversTimerAndTheSendersRetries) {
   Pair pair(patient());
   ASSERT_EQ(set_timer(pair.b, 1), 0);
@@ -139,7 +142,7 @@ TEST(Wait, ASendWithImmediateToAStrangerIsUnsupported) {
   EXPECT_EQ(send_with_immediate(pair.a, 1, {}, 5), EOPNOTSUPP);
 }
 
-// Two programs that connect by GID and number need not ask for any of it.
+// Programs that connect by GID and number get the same behaviour without asking for it.
 TEST(Wait, IsWhatQueuePairsWithoutACmAgreeOn) {
   const auto left = make_roce_device();
   const auto right = make_roce_device();
@@ -194,7 +197,7 @@ TEST(Wait, AQueuePairMayWaitForItself) {
   EXPECT_TRUE(to->holds(5, 0, larger_than_the_hold));
 }
 
-// What waits for a receive keeps nobody from going away.
+// A message that waits for a receive does not prevent the destruction of either end.
 TEST(Wait, EndsWithEitherSide) {
   for (const bool sender_first : {true, false}) {
     Pair pair(patient());

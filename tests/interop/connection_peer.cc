@@ -1,6 +1,6 @@
-// A program of the C++ library whose peer knows nothing of it: a weft::connection that advertises
-// nothing. It sends a text along when it connects or accepts, and 16 bytes each way once it is
-// connected, as rdma_client and rdma_server do.
+// A program of the C++ library for a peer that does not use it: a weft::connection without
+// advertisements. It sends a text as private data when it connects or accepts, and 16 bytes in each
+// direction once it is connected, as rdma_client and rdma_server do.
 //
 //   connection_peer serve HOST PORT TEXT
 //   connection_peer ask HOST PORT TEXT

@@ -1,5 +1,5 @@
-// Makes a pair of queue pairs, connects them, passes a message and destroys them, again and again,
-// and then says what the process has grown by.
+// Creates a pair of queue pairs, connects them, passes a message and destroys them, repeatedly;
+// then prints by how much the process has grown.
 //
 // usage: cycles COUNT
 #include <dirent.h>
@@ -128,7 +128,7 @@ long resident_kb() {
   return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-// Sockets linger for a moment after their queue pair has gone.
+// Sockets stay open for a moment after their queue pair is destroyed.
 void await_descriptors(int wanted) {
   const std::int64_t end = interop::now_ns() + 5'000'000'000;
   while (entries_of("/proc/self/fd") > wanted && interop::now_ns() < end) usleep(1000);
@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
   }
   Setting setting;
   prepare(setting);
-  for (int i = 0; i < count / 10 + 1; ++i) cycle(setting);  // what grows once has grown then
+  for (int i = 0; i < count / 10 + 1; ++i) cycle(setting);  // one-time growth happens here
   const int threads = entries_of("/proc/self/task");
   const long before_kb = resident_kb();
   const int descriptors = [] {

@@ -1,8 +1,9 @@
-// Datagrams by rsocket(7), to the letter of udp(7): a program that knows nothing of Weft.
+// Datagrams with rsocket(7), checked against udp(7): a program that does not use Weft's own
+// interfaces.
 //
-//   datagram_manual              what each call answers, in one process
-//   datagram_manual echo         says its port, sends back what comes until it gets "end"
-//   datagram_manual ask PORT     several sockets ask an echo
+// datagram_manual              checks the result of each call, in one process
+// datagram_manual echo         prints its port, returns all datagrams until it receives "end"
+// datagram_manual ask PORT     several sockets send to an echo
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -92,7 +93,7 @@ void makes_and_refuses() {
   const int other = make();
   NEED_ERROR(rbind(other, name.raw(), name.bytes), EADDRINUSE);
   NEED(rclose(socket) == 0);
-  NEED(rbind(other, name.raw(), name.bytes) == 0);  // it is free again
+  NEED(rbind(other, name.raw(), name.bytes) == 0);  // the address is free again
   NEED(rclose(other) == 0);
 }
 
@@ -119,13 +120,13 @@ void connects() {
   Name of_server, of_other, from;
   const int server = make_bound(of_server);
   const int other = make_bound(of_other);
-  const int client = make();  // bound by itself
+  const int client = make();  // binds itself
   NEED(rconnect(client, of_server.raw(), of_server.bytes) == 0);
   Name peer;
   NEED(rgetpeername(client, peer.raw(), &peer.bytes) == 0 && peer == of_server);
   NEED(rsend(client, "hello", 5, 0) == 5);
   NEED(receive(server, &from) == "hello");
-  // Nobody but the peer is heard: of two messages the second one arrives.
+  // A connected socket receives from its peer only: of the two messages the second one arrives.
   send_to(other, "intruder", from);
   send_to(other, "done", of_server);
   NEED(receive(server) == "done");
@@ -134,7 +135,7 @@ void connects() {
   NEED(rclose(client) == 0 && rclose(other) == 0 && rclose(server) == 0);
 }
 
-// A peer that was started anew at the same address is another queue pair.
+// A restarted peer at the same address has another queue pair.
 void finds_its_peer_again() {
   Name name;
   int server = make_bound(name);
@@ -173,7 +174,7 @@ void cuts_and_peeks() {
   NEED(std::memcmp(a, "01", 2) == 0 && std::memcmp(b, "234", 3) == 0);
   NEED(message.msg_flags == MSG_TRUNC && message.msg_namelen == sizeof(sockaddr_in));
   NEED(from == name);
-  NEED(!is_ready(socket, POLLIN, 0));  // the rest is gone
+  NEED(!is_ready(socket, POLLIN, 0));  // the rest of the datagram is discarded
 
   std::string one = "one", two = "two";
   iovec out[2] = {{one.data(), 3}, {two.data(), 3}};
@@ -196,14 +197,14 @@ void has_options() {
   int value = 0;
   socklen_t bytes = sizeof value;
   NEED(rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &value, &bytes) == 0 && value == SOCK_DGRAM);
-  value = 3000;  // two messages or so
+  value = 3000;  // room for about two messages
   NEED(rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, sizeof value) == 0);
   Name name;
   NEED(rbind(socket, name.raw(), name.bytes) == 0);
   NEED_ERROR(rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &value, sizeof value), EISCONN);
   NEED(rgetsockname(socket, name.raw(), &name.bytes) == 0);
   NEED(rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &value, &bytes) == 0 && value == 0);
-  // What finds no room is lost.
+  // Datagrams that find no room are dropped.
   Name of_sender;
   const int sender = make_bound(of_sender);
   for (int i = 0; i < 200; ++i) send_to(sender, std::to_string(i), name);

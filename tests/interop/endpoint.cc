@@ -86,7 +86,7 @@ rdma_conn_param parameters_for(const Region& region, std::uint8_t depth, std::ui
   parameters.responder_resources = depth;
   parameters.initiator_depth = depth;
   parameters.retry_count = 7;
-  parameters.rnr_retry_count = 1;  // a Send without a receive is to fail before the test does
+  parameters.rnr_retry_count = 1;  // a Send without a receive must fail before the test times out
   parameters.qp_num = qp_number;
   return parameters;
 }
@@ -200,7 +200,8 @@ bool Endpoint::wait_for_completion(ibv_wc& completion, int timeout_ms) const {
     if (found < 0) fail("ibv_poll_cq");
     if (found > 0) return true;
     must(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-    if (ibv_poll_cq(cq, 1, &completion) > 0) return true;  // it came before the request
+    // completed before the notification was requested
+    if (ibv_poll_cq(cq, 1, &completion) > 0) return true;
     const auto left_ms = static_cast<int>((end - now_ns()) / 1'000'000);
     pollfd waited{completions->fd, POLLIN, 0};
     if (left_ms <= 0 || ::poll(&waited, 1, left_ms) <= 0) return false;

@@ -1,6 +1,6 @@
-// One end of a connection, as an ordinary program for librdmacm and libibverbs makes it. The test
-// programs of this directory know nothing of Weft: they use the system's headers and are linked
-// with the system's libraries by name.
+// One end of a connection, made with librdmacm and libibverbs. The test programs in this directory
+// do not use Weft's own interfaces: they use the system's headers and are linked with the system's
+// libraries by name.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,17 +12,17 @@
 
 namespace interop {
 
-inline constexpr std::uint8_t kFill = 0xEE;  // in memory that nobody has written yet
+inline constexpr std::uint8_t kFill = 0xEE;  // in memory that was never written
 
-// Memory that the peer may read and write, as sent in the private data of connect and accept. Both
-// ends are on machines of one byte order.
+// Memory that the peer may read and write, as sent in the private data of connect and accept, in
+// host byte order.
 struct Region {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
   std::uint32_t bytes = 0;
 };
 
-// Says what failed with errno, and ends the program with status 1.
+// Prints what failed, with errno, and exits with status 1.
 [[noreturn]] void fail(const char* what);
 
 inline void must(int result, const char* what) {
@@ -34,7 +34,7 @@ T* must(T* pointer, const char* what) {
   return pointer;
 }
 
-// CLOCK_MONOTONIC, which all processes of a machine share.
+// CLOCK_MONOTONIC in ns, which all processes of a machine share.
 [[nodiscard]] std::int64_t now_ns();
 
 struct Address {
@@ -46,21 +46,22 @@ struct Address {
   Address& operator=(const Address&) = delete;
 };
 
-// An identifier bound to a port and listening on it.
+// Creates an identifier that is bound to a port and listens.
 [[nodiscard]] rdma_cm_id* listen(rdma_event_channel* channel, const char* host, const char* port);
 
-// An identifier with address and route resolved. Waits on the channel, which has nothing else in
-// it.
+// Creates an identifier with address and route resolved. No other event may arrive on the channel
+// meanwhile.
 [[nodiscard]] rdma_cm_id* resolve(rdma_event_channel* channel, const char* host, const char* port);
 
-// Waits for the next event and ends the program if it is another one. To be acknowledged.
+// Waits for the next event, which the caller acknowledges; exits if it is another one.
 [[nodiscard]] rdma_cm_event* expect(rdma_event_channel* channel, rdma_cm_event_type type);
 
-// What the peer announced.
+// The region in the peer's private data.
 [[nodiscard]] Region region_of(const rdma_conn_param& parameters);
 
-// Connect and accept, announcing `region`, which is copied. They return what librdmacm returns.
-// `depth` is for reads, each way; `qp_number` for a queue pair that librdmacm does not know.
+// Connect and accept with `region` as private data, which is copied. They return librdmacm's
+// result. `depth` is the number of reads in each direction; `qp_number` is for a queue pair that
+// librdmacm did not create.
 [[nodiscard]] int connect(rdma_cm_id* id, const Region& region, std::uint8_t depth);
 [[nodiscard]] int accept(rdma_cm_id* id, const Region& region, std::uint8_t depth,
                          std::uint32_t qp_number = 0);
@@ -70,19 +71,19 @@ struct Depths {
   std::uint32_t receives = 16;
 };
 
-enum class Maker { librdmacm, program };  // of a queue pair: rdma_create_qp or ibv_create_qp
+enum class Maker { librdmacm, program };  // rdma_create_qp or ibv_create_qp
 
-// Protection domain, completion queue, memory and queue pair for one connection.
+// The protection domain, completion queue, memory and queue pair of one connection.
 class Endpoint {
  public:
-  // `access`: for the region that the peer sees, which is the middle half of the memory.
+  // `access` applies to the region that the peer gets, the middle half of the memory.
   Endpoint(rdma_cm_id* id, std::size_t bytes, int access, Depths depths = {},
            Maker maker = Maker::librdmacm);
   ~Endpoint() { destroy(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // The completion queue's events must have been acknowledged.
+  // All events of the completion queue must have been acknowledged.
   void destroy();
 
   [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t bytes) const;
@@ -90,13 +91,13 @@ class Endpoint {
   [[nodiscard]] std::vector<std::uint8_t>& memory() { return memory_; }
   [[nodiscard]] Region shared() const;
 
-  // They return what libibverbs returns.
+  // These return libibverbs' result.
   int receive(std::uint64_t wr_id, ibv_sge slice) const;
   int send(std::uint64_t wr_id, ibv_sge slice) const;
   int write(std::uint64_t wr_id, ibv_sge slice, const Region& target, std::size_t offset) const;
   int read(std::uint64_t wr_id, ibv_sge slice, const Region& source, std::size_t offset) const;
 
-  // Waits until the next completion, at most so long; false where none came.
+  // Waits for the next completion for at most `timeout_ms`; false after a timeout.
   [[nodiscard]] bool wait_for_completion(ibv_wc& completion, int timeout_ms) const;
 
   rdma_cm_id* id = nullptr;
@@ -104,7 +105,7 @@ class Endpoint {
   ibv_comp_channel* completions = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* all = nullptr;     // local use only
-  ibv_mr* middle = nullptr;  // what the peer sees
+  ibv_mr* middle = nullptr;  // the peer's part
   ibv_qp* qp = nullptr;
 
  private:

@@ -1,4 +1,4 @@
-// For programs that end at the first answer that is not as expected, and say which.
+// For programs that exit at the first unexpected result and print it.
 #pragma once
 
 #include <cerrno>
@@ -13,7 +13,7 @@ inline void need_true(bool holds, const char* what, int line) {
 }
 
 #define NEED(what) need_true((what), #what, __LINE__)
-// The call answers -1 with that errno.
+// Expects that the call returns -1 with this errno.
 #define NEED_ERROR(call, error)                                   \
   do {                                                            \
     errno = 0;                                                    \

@@ -1,5 +1,5 @@
-// An ordinary program for librdmacm that sends a text along when it connects or accepts, and 16
-// bytes each way once it is connected, as rdma_client and rdma_server do.
+// A librdmacm program that sends a text as private data when it connects or accepts, and 16 bytes
+// in each direction once it is connected, as rdma_client and rdma_server do.
 //
 //   plain_peer serve HOST PORT TEXT
 //   plain_peer ask HOST PORT TEXT

@@ -1,9 +1,9 @@
-// Asks a peer for what it must refuse, and shows what both ends are told.
+// Sends requests that a peer must reject, and prints what both ends report.
 //
 //   refusals serve HOST PORT CASE
 //   refusals ask HOST PORT CASE
 //
-// Both print their completions, and whether a byte changed that nobody was allowed to change.
+// Both print their completions, and whether a protected byte has changed.
 
 #include <algorithm>
 #include <cstdio>
@@ -20,7 +20,7 @@ using interop::Region;
 
 constexpr std::size_t kMemory = 64 << 10;
 constexpr std::size_t kMessage = 512;
-constexpr std::uint8_t kData = 0x11;  // what the asking side writes and sends
+constexpr std::uint8_t kData = 0x11;  // the bytes of the asking side's writes and sends
 constexpr int kPatienceMs = 10'000;
 constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
 constexpr int kBoth = kLocal | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -32,9 +32,9 @@ struct Case {
   Request request;
   int access = kBoth;          // what the server's region allows
   bool foreign = false;        // the region belongs to another protection domain
-  std::uint32_t rkey_xor = 0;  // spoils the key
-  bool beyond = false;         // one byte over the end
-  bool wraps = false;          // over the end of the address space
+  std::uint32_t rkey_xor = 0;  // makes the key invalid
+  bool beyond = false;         // one byte beyond the end
+  bool wraps = false;          // beyond the end of the address space
   std::uint64_t receives = 2;
   std::size_t receive_bytes = kMessage;
 };
@@ -70,7 +70,7 @@ void show(const Endpoint& endpoint, std::uint64_t count) {
   }
 }
 
-// Whether the bytes [first, last) are what they were.
+// Prints whether the bytes [first, last) are unchanged.
 void show_memory(Endpoint& endpoint, std::size_t first, std::size_t last) {
   const auto begin = endpoint.memory().begin();
   const auto changed = std::find_if(begin + static_cast<std::ptrdiff_t>(first),
@@ -145,7 +145,7 @@ void ask(const char* host, const char* port, const Case& what) {
   rdma_ack_cm_event(event);
 
   must(post(endpoint, what, target, 1), "ibv_post_send");
-  // The device may know by now that the connection has ended, and refuse another one.
+  // The device may have noticed the end of the connection and reject the second request at once.
   const bool second = post(endpoint, what, target, 2) == 0;
   show(endpoint, second ? 2 : 1);
   rdma_ack_cm_event(interop::expect(channel, RDMA_CM_EVENT_DISCONNECTED));
@@ -157,7 +157,8 @@ void ask(const char* host, const char* port, const Case& what) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who reads along waits for lines
+  // line by line, for tests that read while the program runs
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const auto* what = argc == 5 ? std::find_if(std::begin(kCases), std::end(kCases),
                                               [&](const Case& c) { return c.name == argv[4]; })
                                : std::end(kCases);

@@ -1,5 +1,5 @@
-// rsocket(7) to the letter: what each call answers, in one process that knows nothing of Weft. Ends
-// at the first answer that is not as expected, and says which.
+// Checks the result of each call against rsocket(7), in one process that does not use Weft's own
+// interfaces. Exits at the first unexpected result and prints it.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -233,7 +233,7 @@ void polls_and_selects() {
   NEED_ERROR(rsend(pair.active, much.data(), much.size(), MSG_DONTWAIT), EAGAIN);
   NEED(poll_one(pair.active, POLLOUT, 0) == 0);
 
-  // An rsocket and an ordinary descriptor in one call: whichever comes first ends it.
+  // An rsocket and an ordinary descriptor in one poll: the first event of either ends it.
   pollfd both[2] = {{pair.active, POLLIN, 0}, {pipe_ends[0], POLLIN, 0}};
   auto waiting = std::async(std::launch::async, [&] { return rpoll(both, 2, -1); });
   NEED(write(pipe_ends[1], "x", 1) == 1);

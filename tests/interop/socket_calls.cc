@@ -1,5 +1,5 @@
-// What TCP sockets do, call by call: prints a line for each finding. The kernel's sockets and
-// streams under `weft run --sockets` must print the same.
+// Prints the behaviour of TCP sockets, call by call, one line for each result. The kernel's sockets
+// and streams under `weft run --sockets` must print the same.
 #include "interop/socket_calls.h"
 
 namespace {
@@ -54,7 +54,7 @@ void options() {
   tell("TCP_INFO state", info.tcpi_state);
 }
 
-// A listener for both families, and one for each on the same port.
+// A listener for both families, and one for each family on the same port.
 void families() {
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
@@ -126,7 +126,7 @@ void pieces() {
   std::fclose(file);
 }
 
-// Much in both directions at once, by whoever is ready.
+// Transfers much data in both directions at once, always in the direction that is ready.
 void exchange() {
   const Pair pair(SOCK_NONBLOCK);
   fcntl(pair.here, F_SETFL, O_NONBLOCK);

@@ -1,4 +1,4 @@
-// What the parts of socket_calls have in common: they tell, wait, and make connections.
+// Common parts of socket_calls: printing results, waiting, making connections.
 #pragma once
 
 #include <arpa/inet.h>
@@ -69,7 +69,7 @@ inline int connect_to(const sockaddr_in& address, int type = 0) {
   return fd;
 }
 
-// A connection, both ends in this process: it is made before anybody accepts.
+// A connection with both ends in this process; connect() succeeds before accept() is called.
 struct Pair {
   explicit Pair(int type = 0) {
     sockaddr_in address{};
@@ -108,6 +108,6 @@ inline void say(int fd, const char* text) {
   need(send(fd, text, std::strlen(text), 0) == static_cast<ssize_t>(std::strlen(text)), "send");
 }
 
-// The parts; each tells what it finds.
+// The parts of the program; each prints its results.
 void wait_for_sockets();
 void share_sockets();

@@ -1,4 +1,4 @@
-// Copies of descriptors, signals, and what other processes and stdio do with sockets.
+// Duplicated descriptors, signals, other processes and stdio.
 #include "interop/socket_calls.h"
 
 namespace {
@@ -15,7 +15,7 @@ void copies() {
   say(pair.here, "y");
   tell("F_DUPFD", receive_text(pair.there));
   const int other = open("/dev/null", O_RDONLY);
-  dup2(other, pair.here);  // the last one
+  dup2(other, pair.here);  // closes the last descriptor
   tell("ended by dup2", receive_text(pair.there));
   close(other);
 }
@@ -85,7 +85,7 @@ void forks() {
   say(pair.here, "afterwards");
   await(pair.there, POLLIN);
   tell("in the parent", receive_text(pair.there));
-  // A child that has nothing to do with the connections, as one that saves what a server has.
+  // A child that does not use the connections, for example to save the server's data.
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
@@ -122,7 +122,7 @@ void spawning() {
   tell("and ends", receive_text(pair.here));
 }
 
-// A child that gets a connection from its parent by a local socket.
+// A child that receives a connection from its parent through a Unix domain socket.
 void passing() {
   std::array<int, 2> local{};
   need(socketpair(AF_UNIX, SOCK_STREAM, 0, local.data()) == 0, "socketpair");

@@ -1,4 +1,4 @@
-// Connecting, and waiting by poll, select and epoll.
+// Connecting, and waiting with poll, select and epoll.
 #include "interop/socket_calls.h"
 
 #include <chrono>
@@ -24,7 +24,7 @@ void connecting() {
   }
   close(blocking);
   const int refused = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  const int epoll = epoll_create1(0);  // from before it connects
+  const int epoll = epoll_create1(0);  // created before it connects
   epoll_event event{.events = EPOLLOUT | EPOLLET, .data = {.fd = refused}};
   epoll_ctl(epoll, EPOLL_CTL_ADD, refused, &event);
   while (epoll_wait(epoll, &event, 1, 0) > 0) continue;
@@ -78,7 +78,7 @@ void polling() {
   tell("both ended", names_of(await(pair.there, all) & ~POLLRDHUP));
 }
 
-// As 64 bits of nanoseconds it would be a third of a second.
+// In 64 bits of nanoseconds this timeout would overflow to a third of a second.
 void polling_for_ages() {
   const Pair pair;
   constexpr timespec ages{static_cast<time_t>(18'446'744'074LL), 0};
@@ -110,7 +110,7 @@ struct Epoll {
   int fd;
 };
 
-// Sends when it is told to: a process of its own, whose sending moves nothing on this side.
+// Sends on request in a process of its own, so that sending causes no progress in this process.
 class Sender {
  public:
   Sender() {
@@ -149,7 +149,8 @@ class Sender {
   pid_t child_ = -1;
 };
 
-// Whoever finds something each time never sleeps, and yet other things must arrive.
+// A program that finds a ready descriptor on each call never blocks, and other events must still
+// arrive.
 void epoll_beside_what_is_always_ready() {
   const Sender sender;
   const Epoll epoll;
@@ -218,7 +219,7 @@ void epoll_edges() {
   tell("edge, another", epoll.wait(-1));
   tell("edge, another, no more", epoll.wait(0));
   tell("edge, all", receive_text(pair.there));
-  // Full, and not full any more.
+  // Becomes full, and then writable again.
   const std::vector<char> much(1 << 16);
   std::size_t filled = 0;
   while (true) {

@@ -1,13 +1,12 @@
-// A program that works over a connection without a pause, in both directions and by every kind of
-// request, and whose peer may be killed at any moment. It then has to get each posted request back
-// and RDMA_CM_EVENT_DISCONNECTED, frees all it had, says what it saw and what it still holds, and
-// goes on.
+// A program that works over a connection without a pause, in both directions and with every kind of
+// request, and whose peer may be killed at any moment. It must then get a completion for each
+// posted request and RDMA_CM_EVENT_DISCONNECTED; it frees all objects, prints what it saw and how
+// many descriptors are left, and continues.
 //
 //   survivor listen HOST PORT [COUNT]   serves any number of connections
 //   survivor connect HOST               reads lines "PORT [COUNT]" and connects to each in turn
 //
-// With COUNT it says "reached" when so many requests have completed: whoever wants to kill it knows
-// then where it is.
+// With COUNT it prints "reached" after that many completed requests, as a signal to kill it.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,12 +34,12 @@ using interop::Region;
 constexpr std::size_t kMemory = 4 << 20;
 constexpr std::size_t kMessage = 8192;
 constexpr std::uint64_t kReceives = 16;
-constexpr std::uint64_t kTokens = 4;  // messages that go to and fro
+constexpr std::uint64_t kTokens = 4;  // messages that travel back and forth
 constexpr std::uint64_t kWrites = 4;
 constexpr std::uint64_t kReads = 4;
 constexpr std::int64_t kPatience = 10'000'000'000;
 
-// wr_id: what was posted, and which of its kind.
+// wr_id: the kind of request, and its number within the kind.
 enum Kind : std::uint64_t {
   receive_kind = 0x100,
   send_kind = 0x200,
@@ -58,7 +57,7 @@ int entries(const char* directory) {
 }
 
 int descriptors() {
-  return entries("/proc/self/fd") - 1;  // the directory itself is open while it is counted
+  return entries("/proc/self/fd") - 1;  // the directory itself is open during the count
 }
 
 int threads() {
@@ -86,7 +85,7 @@ class Session {
 
   [[nodiscard]] Region shared() const { return endpoint_.shared(); }
   [[nodiscard]] int wait_descriptor() const { return endpoint_.completions->fd; }
-  // What a connection that never was leaves in its queues, it may keep.
+  // A connection that was never established may leave requests without a completion.
   [[nodiscard]] bool is_over() const {
     return ended_ns_ != 0 && (posted_ == completed_ || !started_);
   }
@@ -110,7 +109,7 @@ class Session {
       event_ = event;
     }
     working_ = false;
-    drain();  // a peer that never answered leaves no completion to be woken by
+    drain();  // nothing else would poll the completions of a peer that never answered
   }
 
   void wake() {
@@ -132,8 +131,8 @@ class Session {
     }
   }
 
-  // Frees everything. What lingers is closed within a second; returns how many descriptors are
-  // left.
+  // Frees everything. Lingering sockets are closed within a second; returns the number of open
+  // descriptors.
   int destroy(int descriptors_before) {
     endpoint_.destroy();
     const std::int64_t deadline = now_ns() + 2'000'000'000;
@@ -156,7 +155,7 @@ class Session {
     ++posted_;
   }
 
-  // Posts one request. Sizes vary, so that a death hits messages of one segment and of many.
+  // Posts one request. Sizes vary, so that the kill hits messages of one and of many segments.
   void work(std::uint64_t wr_id) {
     const std::uint64_t index = wr_id & 0xff;
     const std::size_t quarter = endpoint_.quarter();
@@ -191,7 +190,7 @@ class Session {
     if (completion.status == IBV_WC_WR_FLUSH_ERR) {
       ++flushed_;
     } else if (completion.status == IBV_WC_RETRY_EXC_ERR) {
-      ++broken_;  // the request that found the peer gone
+      ++broken_;  // the request that detected the loss of the peer
     } else {
       strange_ = completion.status;
     }
@@ -216,10 +215,10 @@ class Session {
   Endpoint endpoint_;
   Region peer_;
   bool first_;
-  bool started_ = false;  // both ends know that there is a connection
+  bool started_ = false;  // both ends know that the connection is established
   bool working_ = false;
-  std::vector<std::uint64_t> early_;  // completed before it started
-  long tell_at_;                      // negative: no more
+  std::vector<std::uint64_t> early_;  // completed before started_
+  long tell_at_;                      // negative: done
   std::size_t turn_ = 0;
   long posted_ = 0, completed_ = 0, worked_ = 0, flushed_ = 0, broken_ = 0;
   int strange_ = 0;
@@ -265,7 +264,7 @@ class Program {
     while (!sessions_.empty()) turn();
   }
 
-  // Waits for events and completions of all connections, and handles what there is.
+  // Waits for events and completions of all connections, and handles them.
   void turn() {
     pollfd waited[16] = {{channel_->fd, POLLIN, 0}};
     Session* of[16] = {};
@@ -332,7 +331,7 @@ class Program {
       }
       const int left = session.destroy(descriptors_);
       session.say();
-      if (!seen_one_) descriptors_ = left;  // what the first connection opens for all
+      if (!seen_one_) descriptors_ = left;  // includes what the first connection opens for all
       seen_one_ = true;
       announced_.erase(entry->first);
       entry = sessions_.erase(entry);
@@ -351,7 +350,8 @@ class Program {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who reads along waits for lines
+  // line by line, for tests that read while the program runs
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (argc >= 4 && std::strcmp(argv[1], "listen") == 0) {
     Program().listen(argv[2], argv[3], argc > 4 ? std::atol(argv[4]) : -1);
   } else if (argc == 3 && std::strcmp(argv[1], "connect") == 0) {

@@ -1,9 +1,8 @@
-// Targets of one-sided operations that do next to nothing themselves, and who operates on them.
+// Targets of one-sided operations that make almost no calls, and the program that operates on them.
 //
-//   targets idle HOST PORT    accepts, then waits in read(2) for a line, and shows what it was
-//   given targets ready HOST PORT   its queue pair stays in "ready to receive"; shows what it
-//   received targets drive HOST PORT   writes over the target's region, reads it back, and sends
-//   one message
+//   targets idle HOST PORT    accepts, waits in read(2) for a line, and prints its memory
+//   targets ready HOST PORT   leaves its queue pair in RTR; prints the message and its memory
+//   targets drive HOST PORT   writes over the target's region, reads it back, and sends a message
 
 #include <algorithm>
 #include <cstdio>
@@ -29,7 +28,7 @@ std::uint8_t pattern(std::size_t index) {
   return static_cast<std::uint8_t>(index * 7 + index / 251);
 }
 
-// Whether the bytes from `first` on follow the pattern from its beginning.
+// True if the bytes from `first` on are the pattern from its beginning.
 bool is_pattern(Endpoint& endpoint, std::size_t first, std::size_t bytes) {
   for (std::size_t index = 0; index < bytes; ++index) {
     if (endpoint.memory()[first + index] != pattern(index)) return false;
@@ -98,7 +97,7 @@ void move(rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state, const char* what) {
   must(ibv_modify_qp(qp, &attributes, mask), what);
 }
 
-// The program makes and moves its queue pair itself, and never moves it to "ready to send".
+// The program creates and modifies its queue pair itself, and never changes it to RTS.
 void ready(const char* host, const char* port) {
   const Request request = await_request(host, port);
   Endpoint endpoint(request.id, kMemory, kAccess, {}, Maker::program);
@@ -113,7 +112,7 @@ void ready(const char* host, const char* port) {
   end(request, endpoint);
 }
 
-// The remote region, piece by piece, written from the last quarter and read into the first.
+// Writes the remote region in pieces from the last quarter, and reads it back into the first.
 void write_and_read(Endpoint& endpoint, const Region& target) {
   const std::size_t upper = 3 * endpoint.quarter();
   for (std::size_t done = 0; done < target.bytes; done += kPiece) {
@@ -158,7 +157,8 @@ void drive(const char* host, const char* port) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who reads along waits for lines
+  // line by line, for tests that read while the program runs
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (argc == 4 && std::strcmp(argv[1], "idle") == 0) {
     idle(argv[2], argv[3]);
   } else if (argc == 4 && std::strcmp(argv[1], "ready") == 0) {

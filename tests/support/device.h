@@ -1,5 +1,5 @@
-// What the tests of the C++ layers run on: the device that WEFT_TEST_DEVICE names, else the device
-// that a program gets by default.
+// The device that the tests of the C++ layers use: the one that WEFT_TEST_DEVICE names, else the
+// default device.
 #pragma once
 
 #include "support/host.h"
@@ -12,7 +12,8 @@ namespace weft::test {
   return verbs::open_device(variable("WEFT_TEST_DEVICE", ""));
 }
 
-// Weft's own, or what stands in for it: then tests know what it has and what it is called.
+// True for Weft's own device, or a replacement with its name: tests may then rely on its name and
+// features.
 [[nodiscard]] inline bool own_device() {
   return variable("WEFT_TEST_DEVICE", "weft0") == "weft0";
 }

@@ -1,4 +1,4 @@
-// FPDUs as values, made and shown the way an RFC trace would write them.
+// FPDUs as values, which tests build and compare like the lines of an RFC trace.
 #pragma once
 
 #include <cstdint>
@@ -46,13 +46,14 @@ struct Part {
 [[nodiscard]] Ulpdu immediate(std::uint32_t msn, std::uint32_t data_be,
                               wire::RdmapOpcode opcode = wire::RdmapOpcode::immediate_data);
 [[nodiscard]] Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request);
-// The one behind which earlier requests are known to be placed.
+// A read of no bytes; its response proves that earlier requests have been placed.
 [[nodiscard]] Ulpdu empty_read(std::uint32_t msn);
 [[nodiscard]] Ulpdu atomic_request(std::uint32_t msn, const wire::AtomicRequest& request);
 [[nodiscard]] Ulpdu atomic_response(std::uint32_t msn, std::uint32_t request_id,
                                     std::uint64_t original);
 [[nodiscard]] Ulpdu terminate(const wire::Terminate& message);
-// Quotes `culprit` as RFC 5040 §4.8 wants it; R where `with_request`.
+// Quotes `culprit` as RFC 5040 §4.8 requires; with the R bit and the request's header if
+// `with_request`.
 [[nodiscard]] Ulpdu terminate(wire::TerminateCode code, const Ulpdu& culprit,
                               bool with_request = false);
 [[nodiscard]] Ulpdu terminate(wire::TerminateCode code);
@@ -60,7 +61,7 @@ struct Part {
 // --- The stream ----------------------------------------------------------------------------------
 
 [[nodiscard]] Content fpdu(const Ulpdu& ulpdu, bool crc = true);
-// Takes a stream of whole FPDUs apart; what is wrong with it fails the test.
+// Splits a stream of whole FPDUs; the test fails if one is malformed.
 [[nodiscard]] std::vector<Ulpdu> split(Bytes stream, bool crc = true);
 [[nodiscard]] std::string describe(const Ulpdu& ulpdu);
 

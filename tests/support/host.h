@@ -1,4 +1,4 @@
-// Under which address the device that is tested finds itself: WEFT_TEST_ADDRESS, else loopback.
+// The address by which the tested device can reach itself: WEFT_TEST_ADDRESS, else loopback.
 #pragma once
 
 #include <cstdlib>

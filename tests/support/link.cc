@@ -5,7 +5,7 @@
 namespace weft::test {
 namespace {
 
-// Splits into pieces a nanosecond apart, so that each is read alone.
+// Splits a batch into pieces that arrive one nanosecond apart, so that each is read alone.
 class Chunk final : public Node {
  public:
   explicit Chunk(std::function<std::size_t()> size) : size_(std::move(size)) {}
@@ -26,7 +26,7 @@ class Chunk final : public Node {
   std::uint64_t next_ns_ = 0;
 };
 
-// Changes the time of a batch and nothing else.
+// Changes the arrival time of a batch and nothing else.
 class Retime final : public Node {
  public:
   explicit Retime(std::function<std::uint64_t(std::uint64_t)> change)
@@ -40,7 +40,7 @@ class Retime final : public Node {
   std::function<std::uint64_t(std::uint64_t)> change_;
 };
 
-// What happens at one offset of the stream; splits the batch there.
+// Does something at one offset of the stream; splits the batch that contains it.
 class AtOffset : public Node {
  public:
   explicit AtOffset(std::uint64_t offset) : offset_(offset) {}
@@ -59,7 +59,7 @@ class AtOffset : public Node {
   }
 
  protected:
-  // The batch begins with the byte in question; it is one that lies behind it.
+  // reached() gets the batch that begins at the offset, behind() every later one.
   virtual void reached(Batch batch, const Emit& emit) = 0;
   virtual void behind(Batch batch, const Emit& emit) = 0;
 
@@ -143,7 +143,7 @@ NodePtr cut(std::uint64_t offset) {
 }
 
 std::size_t Link::room() const {
-  if (closed_ || ended_) return SIZE_MAX;  // nobody reads it any more
+  if (closed_ || ended_) return SIZE_MAX;  // the reader has ended; nothing limits the writer
   const std::uint64_t under_way = sent_bytes_ - delivered_bytes_;
   return under_way < window_bytes_ ? static_cast<std::size_t>(window_bytes_ - under_way) : 0;
 }

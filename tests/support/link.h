@@ -1,6 +1,5 @@
-// One direction of a TCP connection in memory, on a virtual clock. It keeps order and loses
-// nothing; what it does to time, to the size of reads and, on request, to bytes is said by a chain
-// of nodes.
+// One direction of a TCP connection in memory, on a virtual clock. It neither reorders nor loses
+// bytes; a chain of nodes changes times, the sizes of reads and, on request, bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,8 @@
 
 namespace weft::test {
 
-// Bytes that are read together, or the end of the stream. Those of one time are read at once.
+// Bytes that are read together, or the end of the stream. Batches with the same time are read
+// together.
 struct Batch {
   std::uint64_t at_ns = 0;
   std::vector<std::byte> bytes{};
@@ -27,7 +27,7 @@ class Node {
  public:
   using Emit = std::function<void(Batch)>;
   virtual ~Node() = default;
-  // Hands on what arrived, in order, never earlier than it came.
+  // Passes on what has arrived, in order and not before its arrival.
   virtual void pass(Batch batch, const Emit& emit) = 0;
 };
 
@@ -37,9 +37,9 @@ using NodePtr = std::unique_ptr<Node>;
 [[nodiscard]] NodePtr chunk_random(Random random, std::size_t most);  // of any size up to `most`
 [[nodiscard]] NodePtr delay(std::uint64_t ns);
 [[nodiscard]] NodePtr jitter(Random random, std::uint64_t most_ns);
-// What arrives within one interval is read together at its end.
+// Everything that arrives within one interval is read together at its end.
 [[nodiscard]] NodePtr coalesce(std::uint64_t interval_ns);
-// From stream offset `offset` on, all comes `ns` later.
+// Everything from stream offset `offset` on arrives `ns` later.
 [[nodiscard]] NodePtr stall(std::uint64_t offset, std::uint64_t ns);
 [[nodiscard]] NodePtr corrupt(std::uint64_t offset, std::byte mask = std::byte{0x01});
 // The stream ends at this offset.
@@ -50,12 +50,12 @@ class Link {
   static constexpr std::uint64_t never = UINT64_MAX;
 
   void add(NodePtr node) { nodes_.push_back(std::move(node)); }
-  // What may be under way at a time: a small window makes short writes.
+  // Limits the bytes in flight: a small window causes short writes.
   void set_window(std::size_t bytes) { window_bytes_ = bytes; }
 
-  // How many bytes send() would take.
+  // The number of bytes that send() would accept.
   [[nodiscard]] std::size_t room() const;
-  // Returns how many of the bytes it takes.
+  // Returns the number of bytes accepted.
   std::size_t send(std::uint64_t now_ns, Bytes bytes);
   void close(std::uint64_t now_ns);
   [[nodiscard]] bool closed() const { return closed_; }
@@ -64,7 +64,7 @@ class Link {
   [[nodiscard]] std::optional<Batch> take(std::uint64_t now_ns);
 
   [[nodiscard]] std::uint64_t sent_bytes() const { return sent_bytes_; }
-  // What the other end has read; TCP has acknowledged as much.
+  // The bytes that the other end has read; TCP has acknowledged as many.
   [[nodiscard]] std::uint64_t delivered_bytes() const { return delivered_bytes_; }
 
  private:

@@ -59,7 +59,7 @@ Region* MemoryHost::find(std::uint32_t key) {
 
 Memory MemoryHost::remote_memory(std::uint32_t stag, std::uint64_t offset,
                                  std::uint64_t length_bytes, RemoteRight right) {
-  // An empty access names no memory: whoever asks has skipped a rule.
+  // An empty access names no memory, so the connection must not ask for any.
   EXPECT_GT(length_bytes, 0U);
   EXPECT_EQ(end_reason, iwarp::EndReason::none) << "memory asked for after the end";
   Region* region = find(stag);
@@ -96,7 +96,7 @@ bool MemoryHost::invalidate(std::uint32_t stag) {
 }
 
 void MemoryHost::complete_send(const iwarp::SendCompletion& completion) {
-  // What is posted afterwards is flushed.
+  // After the end every request must be flushed.
   EXPECT_TRUE(end_calls == 0 || completion.status == iwarp::Status::flushed);
   sends.push_back(completion);
 }

@@ -1,4 +1,5 @@
-// A Host of plain vectors: regions with keys and rights, posted receives, recorded completions.
+// A Host made of plain vectors: regions with keys and rights, posted receives, recorded
+// completions.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +21,9 @@ struct Rights {
   bool remote_atomic = true;
 };
 
-// Registered memory. Its address as the protocol sees it may differ from where the bytes are, so
-// that a capture can be replayed. Each region is an allocation of its own: a sanitizer sees what
-// lands beside it.
+// Registered memory. Its address in the protocol may differ from its real one, so that a capture
+// can be replayed. Each region is an allocation of its own, so that a sanitizer detects writes
+// beside it.
 class Region {
  public:
   Region(std::size_t size, std::uint32_t key, std::uint64_t address, Rights rights, int domain);
@@ -55,7 +56,7 @@ class Region {
 
 class MemoryHost final : public iwarp::Host {
  public:
-  // Key 0: the next free one. Address 0: where the bytes are. The reference stays valid.
+  // Key 0: the next free one. Address 0: the real address. The reference stays valid.
   Region& add(std::size_t size, Rights rights = {}, std::uint32_t key = 0,
               std::uint64_t address = 0, int domain = 0);
   Region& add(Bytes content, Rights rights = {});

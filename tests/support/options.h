@@ -1,4 +1,4 @@
-// Options of the connections that tests make.
+// Options of the connections in tests.
 #pragma once
 
 #include "iwarp/connection.h"
@@ -6,10 +6,10 @@
 
 namespace weft::test {
 
-// Options of a connection with room for everything, without RTR and handshake.
+// Options of a connection with large limits, without RTR frame and handshake.
 [[nodiscard]] iwarp::Connection::Options roomy(bool initiator);
-// What a device makes of the outcome of a handshake. `options.ord` is what the application asks
-// for.
+// The options that a device derives from the result of a handshake. `options.ord` is the
+// application's value.
 [[nodiscard]] iwarp::Connection::Options after_handshake(iwarp::Connection::Options options,
                                                          const iwarp::Negotiated& negotiated);
 

@@ -68,7 +68,7 @@ Bytes Endpoint::shake_hands(Bytes bytes) {
   return bytes;
 }
 
-// FPDUs may follow once both frames are through.
+// FPDUs may follow once both MPA frames have arrived.
 void Endpoint::finish_handshake() {
   const bool agreed = (active_ && active_->accepted()) || (passive_ && passive_->accepted());
   if (!agreed || connection_ || !handshake()->output().empty()) return;

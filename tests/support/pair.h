@@ -1,5 +1,5 @@
-// Two connections wired back to back, a being the initiator, over links that do what a test asks
-// for. Nothing here knows real time: drive() moves a virtual clock from event to event.
+// Two connections connected back to back over simulated links; a is the initiator. Nothing here
+// uses real time: drive() moves a virtual clock from event to event.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct PairOptions {
   iwarp::HandshakeOptions passive{.ird = 17, .ord = 17, .max_ird = 17};
 };
 
-// One side: connection, memory, and the way out.
+// One side: connection, memory, and its outgoing link.
 class Endpoint {
  public:
   Endpoint(const iwarp::Connection::Options& options, Link& out) : options_(options), out_(out) {}
@@ -38,12 +38,12 @@ class Endpoint {
   void start(const iwarp::HandshakeOptions& handshake);
   [[nodiscard]] const iwarp::Handshake* handshake() const;
 
-  // Posts what must be accepted.
+  // Posts a request; the test fails if it is not accepted.
   void post(iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices = {});
   [[nodiscard]] iwarp::Requester::Posted try_post(
       iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices = {});
 
-  // As a program does it while the connection runs.
+  // Posts a receive while the connection runs, as a program does.
   void post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices);
 
   // The statuses of completed sends, in order, and their wr_ids.
@@ -59,7 +59,7 @@ class Endpoint {
   void tell_time(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t deadline_ns() const;
   [[nodiscard]] Bytes shake_hands(Bytes bytes);
-  // Hands what there is to send to the link. True if something went.
+  // Passes pending output to the link. True if there was any.
   bool transmit(std::uint64_t now_ns);
   bool transmit_handshake(std::uint64_t now_ns);
   void finish_handshake();
@@ -70,20 +70,20 @@ class Endpoint {
   std::optional<iwarp::PassiveHandshake> passive_;
   std::unique_ptr<iwarp::Connection> connection_;
   std::uint64_t handshake_bytes_ = 0;
-  std::vector<std::byte> early_;  // FPDUs that arrived before the reply had gone
+  std::vector<std::byte> early_;  // FPDUs that arrived before the reply was sent
 };
 
 class Pair {
  public:
   explicit Pair(const PairOptions& options = {});
 
-  // Runs until nothing is under way any more.
+  // Runs until nothing is in flight any more.
   void drive();
-  // Hands over what is due next; false where nothing is.
+  // Delivers what is due next; false if nothing is pending.
   bool step();
-  // Calls `action` at a time to come; that counts as being under way.
+  // Calls `action` at that time; it counts as in flight until then.
   void at(std::uint64_t time_ns, std::function<void()> action);
-  // Sends what there is to send, and delivers nothing.
+  // Sends the pending output, but delivers nothing.
   void transmit();
   [[nodiscard]] std::uint64_t now_ns() const { return now_ns_; }
 
@@ -101,7 +101,7 @@ class Pair {
   std::multimap<std::uint64_t, std::function<void()>> actions_;
 };
 
-// Two devices that know each other as Weft and hold Sends that find no receive.
+// Two devices that have identified each other as Weft and hold Sends that find no receive.
 [[nodiscard]] PairOptions patient_pair(std::size_t hold_bytes, std::uint64_t timer_ns = 0,
                                        std::uint8_t retries = iwarp::rnr_retry_infinite);
 

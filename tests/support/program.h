@@ -1,4 +1,4 @@
-// Another program, and what it prints.
+// Runs another program and reads its output.
 #pragma once
 
 #include <sys/types.h>
@@ -11,17 +11,18 @@ namespace weft::test {
 
 class Program {
  public:
-  // Fails the test where it cannot be started.
+  // Starts the program; the test fails if that is not possible.
   Program(std::string path, std::vector<std::string> arguments);
-  // Waits for its end.
+  // Waits for the program to exit.
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   void signal(int number) const;
-  // Of its standard output, without its end; empty where there is no more.
+  // Returns the next line of its standard output without the newline; empty at the end of the
+  // output.
   [[nodiscard]] std::string line();
-  // Waits for its end; as waitpid(2) has it.
+  // Waits for its exit; the status is that of waitpid(2).
   int status();
 
  private:

@@ -1,4 +1,4 @@
-// Moves bytes in and out of a connection, as a device does with a socket.
+// Moves bytes in and out of a connection as a device does with a socket.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace weft::test {
 
-// Reads `bytes` into the places that the connection plans, as one or more reads. Returns how many
-// it took: all, unless the stream ended before.
+// Reads `bytes` into the places that the connection plans, in one or more reads. Returns the number
+// of bytes consumed: all, unless the stream has ended before.
 std::size_t feed(iwarp::Connection& connection, Bytes bytes);
 
-// What goes out next, at most `most` bytes; not yet taken off the connection.
+// The next output, at most `most` bytes; it is not removed from the connection.
 [[nodiscard]] std::vector<std::byte> peek(iwarp::Connection& connection,
                                           std::size_t most = SIZE_MAX);
 
-// All that the connection has to send.
+// All pending output of the connection.
 [[nodiscard]] std::vector<std::byte> drain(iwarp::Connection& connection);
 
 }  // namespace weft::test

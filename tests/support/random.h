@@ -1,4 +1,4 @@
-// Random numbers of a test: one seed, the same numbers with every standard library.
+// Random numbers for tests: the same numbers for a seed with every standard library.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,13 @@ class Random {
   std::uint64_t state_;
 };
 
-// The seeds of a test: 1 to `count`, or the one that WEFT_SEED names.
+// The seeds to run a test with: 1 to `count`, or the one that WEFT_SEED names.
 [[nodiscard]] std::vector<std::uint64_t> seeds(std::uint64_t count);
-// "WEFT_SEED=7", for SCOPED_TRACE; with WEFT_VERBOSE set it is printed at once as well.
+// "WEFT_SEED=7", for SCOPED_TRACE; with WEFT_VERBOSE it is also printed at once.
 [[nodiscard]] std::string seed_trace(std::uint64_t seed);
 
-// Bytes that tell places apart: no two of them within 64 KiB read alike for long.
+// Bytes that identify their position: no two positions within 64 KiB have the same sequence for
+// long.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed = 1);
 
 }  // namespace weft::test

@@ -1,4 +1,4 @@
-// The other side of one connection, played by hand. A test then reads like a trace:
+// The peer of a connection under test, scripted FPDU by FPDU. A test then reads like a trace:
 //
 //   peer.send(write(stag, to, payload));
 //   peer.send(empty_read(1));
@@ -18,28 +18,28 @@ namespace weft::test {
 
 class ScriptedPeer {
  public:
-  // `options`: of the connection under test.
+  // `options` are those of the connection under test.
   explicit ScriptedPeer(const iwarp::Connection::Options& options);
 
-  // The connection under test receives an FPDU, or bytes of any kind.
+  // Delivers an FPDU, or any bytes, to the connection under test.
   void send(const Ulpdu& ulpdu);
   void send_raw(Bytes bytes);
-  // It must have sent this, next.
+  // Expects this as the next FPDU.
   void expect(const Ulpdu& ulpdu);
-  // The next FPDU, whatever it is.
+  // Returns the next FPDU, whatever it contains.
   [[nodiscard]] Ulpdu next();
   void expect_nothing();
-  // Wants the Terminate, and nothing after it, and the stream ended by it.
+  // Expects the Terminate, nothing after it, and the end of the stream.
   void expect_terminate(const Ulpdu& ulpdu);
 
   void post(iwarp::WorkRequest request, std::initializer_list<iwarp::LocalSlice> slices = {});
-  // Of the side under test, as a program does it while the connection runs.
+  // Posts on the side under test while the connection runs, as a program does.
   void post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices = {});
   [[nodiscard]] std::vector<iwarp::Status> statuses() const;
   [[nodiscard]] std::vector<std::uint64_t> received_ids() const;
   [[nodiscard]] std::uint64_t sent_bytes() const { return sent_bytes_; }
 
-  // Of the side under test.
+  // The host of the side under test.
   MemoryHost host;
   iwarp::Connection connection;
 

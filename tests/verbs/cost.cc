@@ -1,5 +1,5 @@
-// The data path twice: as a C program writes it, and through the C++ types. cost_test.py runs it
-// under callgrind and compares what each costs by itself. The device is replaced by functions that
+// The data path twice: as a C program writes it, and through the C++ types. cost_test.py runs both
+// under callgrind and compares their instruction counts. The device is replaced by functions that
 // do nothing.
 #include <infiniband/verbs.h>
 
@@ -75,7 +75,8 @@ extern "C" {
   return queue_pair.post_receive(into, id);
 }
 
-// A careful program in C also compares with what the peer has granted.
+// Compares with the size of the granted memory, as a careful C program does and
+// QueuePair::post_write() does.
 [[gnu::noinline]] int post_write_c(ibv_qp* qp, ibv_sge* piece, const RemoteSlice* to,
                                    std::uint64_t id) {
   ibv_send_wr request{};
@@ -96,7 +97,7 @@ extern "C" {
   return queue_pair.post_write(from, to, id);
 }
 
-// Whoever counts on with it sees to it that a failed poll is none.
+// Treats a failed poll as an empty one, as CompletionQueue::poll() does.
 [[gnu::noinline]] std::size_t poll_c(ibv_cq* cq, ibv_wc* into, int most) {
   const int got = ibv_poll_cq(cq, most, into);
   return got < 0 ? 0 : static_cast<std::size_t>(got);
@@ -113,7 +114,7 @@ namespace {
 
 constexpr int rounds = 1000;
 
-// In place of the device: what it costs is not the question.
+// Replaces the device's functions, so that only the layer above them is measured.
 void replace_device(ibv_context& context) {
   context.ops.post_send = [](ibv_qp*, ibv_send_wr*, ibv_send_wr**) { return 0; };
   context.ops.post_recv = [](ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) { return 0; };

@@ -1,4 +1,4 @@
-// Counters agree with what was done, to the operation and the byte.
+// Counters match the executed operations, to the operation and the byte.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -30,7 +30,7 @@ TEST(Counters, SayExactlyWhatWasDone) {
     ASSERT_TRUE(a.await().ok());
     ASSERT_TRUE(b.await().ok());
   }
-  // Of many segments each.
+  // Transfers of many segments each.
   ASSERT_EQ(a.queue_pair.post_write(a.region.slice(0, 300'000), remote, 10), 0);
   ASSERT_EQ(a.queue_pair.post_read(a.region.slice(0, 200'000), remote, 11), 0);
   ASSERT_EQ(a.queue_pair.post_fetch_and_add(a.region.slice(0, 8), remote, 1, 12), 0);
@@ -101,7 +101,7 @@ TEST(Counters, FailuresAreCountedByStatus) {
   expect_traffic(pair.b->region.counters().peer_writes, 0, 0, "what was not allowed");
 }
 
-// As the device is seen in roce: a message without a receive waits.
+// In the roce personality a message without a receive waits for one.
 TEST(Counters, WaitsForReceivesHaveTheirTime) {
   Pair pair;
   End& a = *pair.a;
@@ -124,7 +124,8 @@ TEST(Counters, WaitsForReceivesHaveTheirTime) {
   EXPECT_EQ(b.queue_pair.counters().rnr_waits, 1U) << "the connection is gone, its counters not";
 }
 
-// Two queue pairs that know each other by number: of such a peer a device knows how much it holds.
+// Queue pairs connected by number: towards another Weft device the sender knows how much the
+// receiver can hold.
 class CountersOfNumbered : public ::testing::Test {
  protected:
   PreparedQueuePair prepare(const CompletionQueue& sends) {
@@ -140,7 +141,7 @@ class CountersOfNumbered : public ::testing::Test {
     a.emplace(std::move(one).handshake(of_other));
     b.emplace(std::move(other).handshake(of_one));
   }
-  // Nobody polls it, and more is done than it has room for.
+  // Completes more requests than the completion queue has room for, without polling.
   void overrun(const CompletionQueue& sends) {
     for (int i = 0; i < sends.capacity() + 2; ++i) {
       while (a->post_write(region.slice(0, 8), region.remote(), 1, SendFlags::signaled) == ENOMEM) {
@@ -165,7 +166,7 @@ class CountersOfNumbered : public ::testing::Test {
 
 TEST_F(CountersOfNumbered, WaitsForCreditHaveTheirTime) {
   connect(queue);
-  // More than the peer's device holds without a receive.
+  // Larger than what the peer's device holds without a receive.
   ASSERT_EQ(a->post_send(region.slice(0, 2 << 20), 1), 0);
   while (a->counters().credit_waits == 0) std::this_thread::yield();
   const auto waiting = a->counters();
@@ -184,7 +185,7 @@ TEST_F(CountersOfNumbered, WaitsForCreditHaveTheirTime) {
 TEST_F(CountersOfNumbered, ConnectionsThatAreTriedAgain) {
   auto prepared = prepare(queue);
   Endpoint nobody = prepared.endpoint();
-  nobody.number ^= 1;  // of our own slot, and nobody's
+  nobody.number ^= 1;  // a number in this process's slot that no queue pair has
   a.emplace(std::move(prepared).handshake(nobody));
   ASSERT_EQ(a->post_send(region.slice(0, 8), 1), 0);
   ASSERT_EQ(await(), IBV_WC_RETRY_EXC_ERR);
@@ -206,7 +207,8 @@ TEST_F(CountersOfNumbered, QueuesCountWhatFindsNoPlace) {
   EXPECT_EQ(small.counters().polled, 0U);
 }
 
-// Otherwise the objects that the first one names could not be destroyed.
+// Assignment must acknowledge the first event; otherwise the object that it names could not be
+// destroyed.
 TEST_F(CountersOfNumbered, AnEventThatIsAssignedToIsAcknowledged) {
   const auto small = context.create_completion_queue(1);
   connect(small);

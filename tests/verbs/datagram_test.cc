@@ -1,4 +1,4 @@
-// Queue pairs without a peer: datagrams, replies, groups; and unreliable connections.
+// Queue pairs without a fixed peer: datagrams, replies, groups; and unreliable connections.
 #include <gtest/gtest.h>
 
 #include <algorithm>

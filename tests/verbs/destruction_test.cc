@@ -1,5 +1,5 @@
-// Every order in which objects of all kinds may go. What depends on what is shown by the
-// permutations of small sets; a set of one of each is let go of in orders that a seed picks.
+// Destroys objects of all kinds in every order. Permutations of small sets cover the dependencies;
+// a set with one object of each kind is destroyed in orders that a seed selects.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace weft::verbs::testing {
 namespace {
 
-// Objects of any kind, each of which can be let go of.
+// Holds objects of any kind and destroys each on request.
 class Objects {
  public:
   template <typename Object>
@@ -116,8 +116,8 @@ void await_one(const CompletionQueue& queue) {
   EXPECT_TRUE(one[0].ok()) << one[0].status_name();
 }
 
-// One of each kind, in use: a window that is bound, requests that wait for ever, a queue pair whose
-// connection is there.
+// Makes one object of each kind, all in use: a bound window, requests that never complete, a
+// connected queue pair.
 void make_one_of_each(Objects& objects) {
   const auto& context = objects.keep(test::open_device());
   const auto& domain = objects.keep(context.create_domain());

@@ -190,7 +190,7 @@ TEST(QueuePair, queue_pair_on_explicit_port) {
   EXPECT_THROW((void)elsewhere.endpoint(), Error) << "there is no second port";
 }
 
-// Rather than the words for the errno alone.
+// The error must name the device, and not only contain the text of the errno.
 template <typename Call>
 void expect_unsupported(const Context& context, Call call) {
   if (!test::own_device()) GTEST_SKIP() << "another device is tested, which may have it";
@@ -215,7 +215,7 @@ TEST(Context, XrcIsRefusedByTheNameOfTheDevice) {
   expect_unsupported(context, [&] { (void)context.open_xrc_domain(); });
 }
 
-// As a device that can makes it: with an offset where others have an address.
+// Simulates a device that supports dma-bufs: requests use the iova in place of an address.
 TEST(Memory, RequestsNameADmaBufByItsIova) {
   class Region : public MemoryRegion {
    public:
@@ -314,7 +314,7 @@ TEST(QueuePair, EndpointHasARandomPsn) {
   EXPECT_NE(one.endpoint().number, other.endpoint().number);
   EXPECT_LT(one.endpoint().psn, 1U << 24);
   EXPECT_TRUE(one.endpoint().gid);
-  // Equal by chance once in sixteen million runs.
+  // Equal by chance once in 16 million runs.
   EXPECT_NE(one.endpoint().psn, other.endpoint().psn);
 }
 

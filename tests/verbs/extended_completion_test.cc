@@ -1,4 +1,4 @@
-// Completion queues that say more, one iteration at a time.
+// Extended completion queues, one iteration at a time.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -36,7 +36,7 @@ class ExtendedCompletion : public ::testing::Test {
     const Endpoint endpoint = prepared.endpoint();
     return std::move(prepared).handshake(endpoint);
   }
-  // Calls `visit` with so many completions.
+  // Calls `visit` with `count` completions.
   template <typename Visitor>
   void take(ExtendedCompletionQueue& queue, int count, Visitor visit) {
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -131,7 +131,7 @@ TEST_F(ExtendedCompletion, OneIterationAtATime) {
   EXPECT_FALSE(queue.iterate().next());
 }
 
-// What an iteration leaves, the next one finds, and plain polling too.
+// Completions that an iteration leaves in the queue are found by the next one and by plain polling.
 TEST_F(ExtendedCompletion, NothingIsLostBetweenIterations) {
   auto queue = context.create_extended_completion_queue(8, {.single_threaded = true});
   const QueuePair queue_pair = connect(queue);

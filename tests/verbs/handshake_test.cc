@@ -26,8 +26,8 @@ std::vector<Completion> await(const CompletionQueue& queue, std::size_t count) {
   return all;
 }
 
-// The example that rust-ibverbs's users start from: a queue pair connected to itself moves one part
-// of a region to another.
+// The first example of rust-ibverbs: a queue pair connected to itself copies one part of a region
+// to another.
 TEST(Handshake, loopback) {
   const Context context = test::open_device();
   const auto domain = context.create_domain();
@@ -61,7 +61,7 @@ TEST(Handshake, TwoQueuePairsBySentEndpoints) {
   auto one = builder.build();
   builder.path_mtu(IBV_MTU_512);
   auto other = builder.build();
-  // As programs send them: a line of text one way, bytes the other.
+  // As programs exchange endpoints: a line of text in one direction, bytes in the other.
   const auto of_one = Endpoint::parse(one.endpoint().to_string());
   const auto of_other = Endpoint::from_bytes(other.endpoint().to_bytes());
   ASSERT_TRUE(of_one && of_other);
@@ -139,7 +139,7 @@ TEST(QueuePairBuilder, EverySettingReachesTheQueuePair) {
   EXPECT_EQ(current.rq_psn, 0x123456U);
   EXPECT_EQ(queue_pair.raw()->qp_context, &mark);
   EXPECT_EQ(initial.sq_sig_all, 1);
-  // And so a request that does not ask for a completion has one.
+  // signal_all: a request without SendFlags::signaled also completes.
   const auto region = domain.allocate<char>(8);
   ASSERT_EQ(queue_pair.post_receive(region.slice(), 1), 0);
   ASSERT_EQ(queue_pair.post_send(region.slice(), 2, SendFlags::none), 0);
@@ -198,7 +198,7 @@ TEST(Handshake, APeerThatIsNotThereEndsInRetryExceeded) {
   const auto region = domain.allocate<char>(8);
   auto prepared = domain.queue_pair(queue, queue).build();
   Endpoint nobody = prepared.endpoint();
-  nobody.number ^= 1;  // of our own slot, and nobody's
+  nobody.number ^= 1;  // a number in this process's slot that no queue pair has
   const QueuePair queue_pair = std::move(prepared).handshake(nobody);
   ASSERT_EQ(queue_pair.post_send(region.slice(), 7), 0);
   const auto done = await(queue, 1);

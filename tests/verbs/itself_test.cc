@@ -1,5 +1,5 @@
-// A queue pair that is connected to itself fails as any other: its requests get the blame that they
-// deserve, and its receives what is left.
+// A queue pair that is connected to itself fails as any other: the faulty request reports its own
+// error, the other requests and the receives are flushed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ class ToItself : public ::testing::Test {
  protected:
   using Statuses = std::map<std::uint64_t, ibv_wc_status>;
 
-  // The status of each request, by its id; short of `count` where they do not come.
+  // The status of each request by its id; fewer than `count` after a timeout.
   [[nodiscard]] Statuses await(std::size_t count) const {
     Statuses all;
     std::array<Completion, 1> one;

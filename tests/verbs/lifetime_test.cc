@@ -36,14 +36,14 @@ TEST(Lifetime, AQueuePairKeepsWhatItNeeds) {
   EXPECT_TRUE(got[0].ok()) << got[0].status_name();
 }
 
-// What one thread of several makes, uses and destroys, next to all the others.
+// One of several threads that create, use and destroy objects at the same time.
 class Worker {
  public:
   Worker(const Context& context, const ProtectionDomain& domain, const CompletionQueue& shared)
       : context_(context), domain_(domain), shared_(shared) {}
 
-  // Destroys what it has posted to, as soon as it is posted: completions are taken by whoever polls
-  // the shared queue, and there may be none.
+  // Destroys a queue pair right after posting to it. Any thread that polls the shared queue may get
+  // its completions, and there may be none.
   void leave_in_the_middle() {
     const auto region = domain_.allocate<char>(64, Access::all);
     const QueuePair queue_pair = connected_to_itself(shared_);
@@ -51,7 +51,7 @@ class Worker {
     EXPECT_EQ(queue_pair.post_send(region.slice(8, 8), 2), 0);
     EXPECT_EQ(queue_pair.post_write(region.slice(8, 8), region.remote().slice(16, 8), 3), 0);
   }
-  // Waits for its own, and takes it all down then.
+  // Waits for its own completions and then destroys everything.
   void finish() {
     const auto channel = context_.create_channel();
     const auto queue = context_.create_completion_queue(8, {.channel = &channel});
@@ -131,7 +131,7 @@ TEST(Lifetime, ThreadsShareAQueuePairAndItsQueue) {
       const auto to = pair.b->region.remote().slice(static_cast<std::uint64_t>(thread) * 64, 64);
       std::array<Completion, 8> some;
       for (int i = 0; i < each; ++i) {
-        // Never more under way than the completion queue has room for.
+        // Limits the requests in flight to the room in the completion queue.
         while (++posted - completed > 100 ||
                pair.a->queue_pair.post_write(from.slice(), to, 1) == ENOMEM) {
           --posted;

@@ -24,11 +24,11 @@ struct EndSettings {
   std::uint8_t depth = 4;
 };
 
-// One side of a connection, with a region that the peer may use.
+// One side of a connection, with a region that the peer may access.
 struct End {
   End(Id&& identifier, const EndSettings& settings);
 
-  // The next completion; fails the test where none comes.
+  // Returns the next completion; fails the test after a timeout.
   Completion await();
 
   Id id;
@@ -48,7 +48,7 @@ struct Pair {
   std::optional<End> b;  // passive
 };
 
-// The next event of that type, skipping none: fails the test on another one.
+// Returns the next event; fails the test if it is of another type.
 ConnectionEvent expect(const EventChannel& events, rdma_cm_event_type type);
 
 }  // namespace weft::verbs::testing

@@ -2,8 +2,8 @@
 //
 //   verbs_processes asks|answers < PEER'S_LINE > OUR_LINE
 //
-// `asks` performs every operation on the other's memory and checks what comes back; `answers`
-// checks what arrived there. Both print what they found right.
+// `asks` performs every operation on the other's memory and checks the results; `answers` checks
+// what arrived there. Both print what was correct.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t words = 64;
 constexpr std::size_t part = 8;  // words of one operation
-// What stands where in the memory of `answers`.
+// The layout of the memory of `answers`, in words.
 constexpr std::size_t written = 8;
 constexpr std::size_t written_with_immediate = 16;
 constexpr std::size_t to_be_read = 24;

@@ -133,7 +133,7 @@ TEST(Transfer, batched_post) {
   ASSERT_EQ(batch.submit(), 0);
   EXPECT_EQ(batch.posted(), 3U);
   EXPECT_EQ(batch.size(), 0U);
-  EXPECT_EQ(pair.a->await().id(), 3U);  // and the unsignaled ones say nothing
+  EXPECT_EQ(pair.a->await().id(), 3U);  // unsignaled requests have no completion
   EXPECT_TRUE(std::ranges::equal(pair.a->region.elements().subspan(100, 4),
                                  pair.a->region.elements().first(4)));
   std::array<Completion, 4> more;
@@ -343,7 +343,7 @@ TEST(Transfer, InTheErrorStateEverythingIsFlushedOnce) {
   constexpr std::uint64_t each = 5;
   std::map<std::uint64_t, int> wanted;
   for (std::uint64_t id = 0; id < each; ++id) {
-    // The peer has no receive, and so the sends stay under way.
+    // The peer has posted no receive, so the sends stay in flight.
     ASSERT_EQ(pair.a->queue_pair.post_send(pair.a->region.slice(0, 8), id), 0);
     ASSERT_EQ(pair.a->queue_pair.post_receive(pair.a->region.slice(8, 8), 100 + id), 0);
     wanted[id] = wanted[100 + id] = 1;
@@ -356,7 +356,7 @@ TEST(Transfer, InTheErrorStateEverythingIsFlushedOnce) {
     ++flushed[completion.id()];
   }
   EXPECT_EQ(flushed, wanted);
-  // What is posted now joins them, and nothing comes twice.
+  // A request that is posted in the error state is flushed too, and no request completes twice.
   ASSERT_EQ(pair.a->queue_pair.post_send(pair.a->region.slice(0, 8), 999), 0);
   EXPECT_EQ(pair.a->await().id(), 999U);
   std::array<Completion, 4> more;

@@ -95,7 +95,7 @@ TEST(Endpoint, WhatIsNoneIsRefused) {
   EXPECT_FALSE(Endpoint::from_bytes(std::span(bytes).first(31)));
 }
 
-// On devices that look for the way when a queue pair goes to RTR.
+// For devices that look up the route in the transition to RTR.
 TEST(QueuePair, roce_route_failure_diagnostic) {
   ibv_ah_attr address{};
   address.is_global = 1;

@@ -1,4 +1,4 @@
-// Memory windows: parts of regions that are opened to a peer and closed again.
+// Memory windows: access to parts of regions, granted to a peer and revoked again.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,7 +19,7 @@ class Window : public ::testing::Test {
     window.emplace(b.domain.allocate_window(type));
     a.region[0] = 7;
   }
-  // By b; answers how it has ended.
+  // Binds on queue pair b and returns the status.
   ibv_wc_status bind(Access access = Access::remote_read_write) {
     EXPECT_EQ(b.queue_pair.post_bind(*window, {memory, offset, bytes, access}, 1), 0);
     return b.await().status();
@@ -112,7 +112,7 @@ TEST_P(AnyWindow, IsNotBoundToWhatForbidsItOrIsNotThere) {
   EXPECT_EQ(b.queue_pair.post_bind(*window, {memory, std::size_t(-1), 2}, 1), EINVAL);
   EXPECT_EQ(window->remote().size_bytes(), 0U);
   const auto closed = b.domain.allocate<std::uint8_t>(64, Access::remote_read_write);
-  // Adapters notice when it is posted, or when it is carried out.
+  // The device may report the error when the request is posted or when it is executed.
   if (b.queue_pair.post_bind(*window, {closed, offset, bytes}, 1) == 0) {
     EXPECT_EQ(b.await().status(), IBV_WC_MW_BIND_ERR);
   }
