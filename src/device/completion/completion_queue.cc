@@ -53,6 +53,8 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(*this);
 }
 
+// Withdraws pending events first, so that no reader gets an event of a destroyed queue, then waits
+// for the acknowledgement of those already delivered (ibv_destroy_cq(3)).
 CompletionQueue::~CompletionQueue() {
   if (clock_) clock_->stop();
   if (StatisticsRegistry* registry = context_.device().statistics_registry())
@@ -76,7 +78,8 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   return taken;
 }
 
-// Under the lock: forget() shall not come between, for the queue's owner may go after it.
+// Must be called with mutex_ held: forget() must not come between taking a completion and freeing
+// its entries, because the owner of `slots` may be destroyed after forget().
 Delivery& CompletionQueue::pop() {
   Delivery& oldest = ring_[head_];
   oldest.free_slots();
@@ -86,6 +89,8 @@ Delivery& CompletionQueue::pop() {
   return oldest;
 }
 
+// The first look costs no system call. In ProgressMode::thread only the progress thread drives
+// queue pairs.
 int CompletionQueue::poll(int entries, ibv_wc* completions) {
   const int taken = take(entries, completions);
   if (taken > 0 || context_.engine().mode() == ProgressMode::thread) return taken;
@@ -133,8 +138,9 @@ bool CompletionQueue::take_current() {
   return true;
 }
 
-// The polling thread does what the progress thread would do, at no hand-over. One driver at a time:
-// another poller of the same queue finds what this one brings in.
+// Does the progress thread's work in the polling thread, which saves the hand-over between threads.
+// Only one thread drives at a time; another poller of the same queue finds the completions that
+// this one produces.
 void CompletionQueue::drive() {
   const std::unique_lock lock(members_mutex_, std::try_to_lock);
   if (!lock) return;
@@ -142,6 +148,9 @@ void CompletionQueue::drive() {
   for (const auto& member : members_) member->drive_inline();
 }
 
+// Errors and solicited completions wake a program that armed for solicited events
+// (ibv_req_notify_cq(3)); errors are never held back by moderation. Events are raised after the
+// lock is released.
 bool CompletionQueue::push(const Delivery& delivery) {
   bool notify = false;
   bool lost = false;
@@ -187,14 +196,14 @@ void CompletionQueue::overrun() {
   context_.raise(event);
 }
 
-// The completion that the last event told of does not raise another one: programs (perftest's
-// latency tests) take an event, arm, and only then poll. More than that does: others (its bandwidth
-// tests) poll one batch per event and sleep although there is more.
+// The completion that the last event announced does not raise another event: perftest's latency
+// tests take an event, arm, and poll only then. Further completions do: perftest's bandwidth tests
+// poll one batch per event and sleep although more are in the queue.
 int CompletionQueue::request_notification(bool solicited_only) {
   bool notify = false;
   {
     const std::lock_guard lock(mutex_);
-    // "Any" is the stronger wish and stays until an event comes of it.
+    // "Any" includes "solicited", and stays armed until its event is raised.
     if (armed_ != Armed::any) armed_ = solicited_only ? Armed::solicited : Armed::any;
     notify = armed_ == Armed::any && told_before_ && count_ > told_;
     if (notify) note_told();
@@ -212,7 +221,7 @@ void CompletionQueue::note_told() {
   if (channel_) ++counters_.events;
 }
 
-// What other limits held back is told of now.
+// Raises the event for completions that the previous limits held back.
 void CompletionQueue::moderate(std::uint16_t count, std::uint16_t period_us) {
   bool notify = false;
   {
@@ -227,7 +236,8 @@ void CompletionQueue::moderate(std::uint16_t count, std::uint16_t period_us) {
   if (notify) tell();
 }
 
-// A clock may have been set for an event that came otherwise; the next one has its own.
+// The clock may have been set for an event that was raised for another reason; a later event has a
+// clock call of its own.
 void CompletionQueue::tell_when_due() {
   {
     const std::lock_guard lock(mutex_);
@@ -238,6 +248,7 @@ void CompletionQueue::tell_when_due() {
   tell();
 }
 
+// ibv_resize_cq(3): EINVAL if the present completions do not fit.
 int CompletionQueue::resize(int entries) {
   if (entries < 1 || entries > limits::max_completions) return EINVAL;
   const std::lock_guard lock(mutex_);
@@ -255,6 +266,7 @@ int CompletionQueue::resize(int entries) {
   return 0;
 }
 
+// Compacts the ring in place and frees the queue entries of the dropped completions.
 void CompletionQueue::forget(std::uint32_t queue_pair_number) {
   const std::lock_guard lock(mutex_);
   std::size_t kept = 0;
@@ -288,6 +300,8 @@ bool CompletionQueue::in_use() const {
   return !members_.empty();
 }
 
+// Uses the counters and the condition variable in ibv_cq, which libibverbs' ibv_ack_cq_events()
+// signals.
 void CompletionQueue::wait_for_acknowledgements() {
   pthread_mutex_lock(&cq_.mutex);
   while (cq_.comp_events_completed != delivered_events_) {

@@ -30,6 +30,7 @@ class Driven {
   virtual void drive_inline() = 0;
 };
 
+// A completion channel, ibv_create_comp_channel(3). Thread-safe.
 class CompletionChannel {
  public:
   explicit CompletionChannel(ibv_context* context);
@@ -38,9 +39,9 @@ class CompletionChannel {
     return reinterpret_cast<CompletionChannel*>(channel);
   }
 
-  // Waits for the next event; 0 or an errno value.
+  // Blocks until the next event; 0 or an errno.
   int next(CompletionQueue*& queue);
-  // The event of a token from sys::await_token(); see EventQueue::take().
+  // Takes the event of a token from sys::await_token(); see EventQueue::take().
   bool take(CompletionQueue*& queue);
 
  private:
@@ -49,7 +50,7 @@ class CompletionChannel {
   EventQueue<CompletionQueue*> events_;
 };
 
-// When a completion became visible.
+// The time at which a completion became visible.
 struct CompletionStamp {
   std::uint64_t raw_ns = 0;        // CLOCK_MONOTONIC
   std::uint64_t wallclock_ns = 0;  // CLOCK_REALTIME
@@ -57,24 +58,28 @@ struct CompletionStamp {
   [[nodiscard]] static CompletionStamp now();
 };
 
-// A completion on its way to the application, and the places in a queue that it frees.
+// A completion on its way to the application, and the queue entries that become free when it is
+// polled.
 struct Delivery {
   ibv_wc completion{};
   QueueSlots* slots = nullptr;
+  // The number of requests that it completes: itself and the unsignaled ones before it.
   std::uint32_t covered = 1;
-  bool solicited = false;  // wakes a program that armed for solicited events only
+  bool solicited = false;  // raises an event at a program that armed for solicited events only
   bool receive = false;
 
   void free_slots() const { slots->give_back(covered); }
 };
 
-// What ibv_create_cq_ex(3) adds.
+// The options of ibv_create_cq_ex(3) beyond those of ibv_create_cq(3).
 struct CompletionQueueExtras {
   bool stamps = false;           // keep the time of each completion
-  bool single_threaded = false;  // the application's start_poll to end_poll never overlap
-  bool ignore_overrun = false;   // what does not fit is the application's fault and makes no event
+  bool single_threaded = false;  // the application never overlaps start_poll to end_poll
+  bool ignore_overrun = false;   // drop what does not fit, without an event
 };
 
+// A completion queue. Thread-safe. Queue pairs push into it under their own locks, so it never
+// takes a queue pair's lock while it holds mutex_.
 class CompletionQueue {
  public:
   CompletionQueue(Context& context, int entries, void* user_context, CompletionChannel* channel);
@@ -88,31 +93,32 @@ class CompletionQueue {
     return reinterpret_cast<CompletionQueue*>(cq);
   }
 
-  // From the application: drives the queue pairs where nothing is there yet.
+  // Polls for the application. If the queue is empty, drives the attached queue pairs in this
+  // thread.
   int poll(int entries, ibv_wc* completions);
   int request_notification(bool solicited_only);
   int resize(int entries);
-  // Events for several completions at a time; see EventModeration::set().
+  // Configures moderation, ibv_modify_cq(3); see EventModeration::set().
   void moderate(std::uint16_t count, std::uint16_t period_us);
 
   [[nodiscard]] CompletionQueueCounters counters();
-  // Among those of the device; 0 where nobody keeps a list.
+  // The number within the device's statistics; 0 without statistics.
   [[nodiscard]] std::uint64_t number() const { return number_; }
   void set_number(std::uint64_t number) { number_ = number; }
 
-  // Before the first completion only.
+  // To be called before the first completion only.
   void extend(const CompletionQueueExtras& extras);
-  // ibv_start_poll() and its companions: 0, or ENOENT where nothing is there. From a start that
-  // brought something to the end, other threads' starts wait, unless single-threaded.
+  // ibv_start_poll(3) and its companions: 0, or ENOENT if the queue is empty. After a successful
+  // start, other threads' start_poll() blocks until end_poll(), unless single-threaded.
   int start_poll();
   int next_poll();
   void end_poll();
   [[nodiscard]] const ibv_wc& current() const { return current_; }
   [[nodiscard]] const CompletionStamp& current_stamp() const { return current_stamp_; }
 
-  // From a queue pair. False: it does not fit, which is an error of the queue pair as well.
+  // Called by queue pairs. False: the queue is full, which is an error of the queue pair as well.
   bool push(const Delivery& delivery);
-  // Drops what is left of a queue pair that goes away or starts again.
+  // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
   void forget(std::uint32_t queue_pair_number);
 
   // Queue pairs that may complete into this queue.
@@ -120,7 +126,7 @@ class CompletionQueue {
   void detach(const Driven* member);
   [[nodiscard]] bool in_use() const;
 
-  // Waits until all delivered events are acknowledged, as ibv_destroy_cq(3) says.
+  // Blocks until all delivered events are acknowledged, as ibv_destroy_cq(3) requires.
   void wait_for_acknowledgements();
   void count_delivered() { ++delivered_events_; }
 
@@ -136,7 +142,7 @@ class CompletionQueue {
   void tell();
   void tell_when_due();
 
-  // First: see of(). The plain queue is the common beginning of both.
+  // First, see of(): the plain queue is the common initial part of both.
   union {
     ibv_cq_ex extended_{};
     ibv_cq cq_;
@@ -148,20 +154,21 @@ class CompletionQueue {
   std::vector<Delivery> ring_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
+  // What the application has armed for; see request_notification().
   Armed armed_ = Armed::no;
-  bool told_before_ = false;  // an event was raised since the queue was made
-  std::size_t told_ = 0;      // events raised since a completion was polled
+  bool told_before_ = false;  // an event was raised since the queue was created
+  std::size_t told_ = 0;      // completions since the last poll that events have announced
   bool overrun_ = false;
   EventModeration moderation_;
-  std::shared_ptr<ModerationClock> clock_;  // once there was a period
+  std::shared_ptr<ModerationClock> clock_;  // null until moderation with a period is set
   CompletionQueueCounters counters_;
   std::uint64_t number_ = 0;
   std::atomic<std::uint32_t> delivered_events_{0};
 
-  // Of extended queues.
+  // For extended queues only.
   CompletionQueueExtras extras_;
-  std::vector<CompletionStamp> stamps_;  // beside ring_, or empty where nobody asked
-  std::mutex poll_mutex_;                // from start_poll() to end_poll()
+  std::vector<CompletionStamp> stamps_;  // parallel to ring_; empty if not requested
+  std::mutex poll_mutex_;                // held from start_poll() to end_poll()
   ibv_wc current_{};
   CompletionStamp current_stamp_;
 

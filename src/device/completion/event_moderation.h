@@ -1,4 +1,4 @@
-// Fewer events than completions: ibv_modify_cq(3).
+// Event moderation, ibv_modify_cq(3): one event for several completions.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace weft::device {
 
-// Holds an event back until so many completions are there, or the first of them has waited so
-// long, whichever comes first. Under the lock of its completion queue.
+// Holds an event back until `count` completions are in the queue or the first of them has waited
+// for the period, whichever comes first. Guarded by the lock of its completion queue.
 class EventModeration {
  public:
-  // Zero: this one sets no limit. Both zero, or a count of one: each completion is told of at once.
+  // 0 disables a limit. Both 0, or a count of 1: each completion raises its event at once.
   void set(std::uint16_t count, std::uint16_t period_us);
   [[nodiscard]] bool active() const { return count_ > 1 || (count_ == 0 && period_ns_ > 0); }
 
-  // One more completion that an event is due for. True: raise it now.
+  // Adds a completion that an event is due for. True: raise the event now.
   bool add(std::uint64_t now_ns);
-  // How many completions wait for their event.
+  // The number of completions that wait for their event.
   [[nodiscard]] std::uint32_t held() const { return held_; }
-  // The event was raised, for whatever reason.
+  // The event was raised, for any reason.
   void told() { held_ = 0; }
 
-  // When the event is due in any case. Zero where nothing is held back, or no time was set.
+  // The latest time for the event. 0 if nothing is held back or no period is set.
   [[nodiscard]] std::uint64_t deadline_ns() const {
     return held_ > 0 && period_ns_ > 0 ? held_since_ns_ + period_ns_ : 0;
   }
@@ -37,11 +37,11 @@ class EventModeration {
   std::uint64_t held_since_ns_ = 0;
 };
 
-// Calls back when a moderated event has waited long enough, unless the queue is gone by then.
+// Calls back when a held event has waited for the period, unless the queue has been destroyed.
 class ModerationClock final : public Pollable {
  public:
   explicit ModerationClock(std::function<void()> tick) : tick_(std::move(tick)) {}
-  // Waits for a call that is under way.
+  // Disables the callback; waits for a call in progress.
   void stop();
   void on_ready(std::uint32_t /*events*/) override {}
   void on_deadline() override;

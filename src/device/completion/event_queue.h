@@ -1,5 +1,5 @@
-// A queue of events behind a descriptor that a program may poll: readable exactly as long as an
-// event waits. The program owns the descriptor's blocking mode (it may set O_NONBLOCK).
+// A queue of events with a descriptor that programs may poll: readable exactly as long as an event
+// is pending. The program controls the descriptor's blocking mode (it may set O_NONBLOCK).
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,8 @@
 
 namespace weft::device {
 
+// Thread-safe. The descriptor is an eventfd(2) in semaphore mode with one token per event: a reader
+// takes a token first (sys::await_token()) and then its event.
 template <typename Event>
 class EventQueue {
  public:
@@ -25,14 +27,14 @@ class EventQueue {
   void push(Event event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    // Under the lock: whoever withdraws the event finds its token.
+    // Write the token under the lock, so that withdraw() finds it together with the event.
     const std::uint64_t one = 1;
     sys::write(fd_.get(), &one, sizeof one);
   }
 
-  // For who has just got a token from sys::await_token(fd()). False only where the event of that
-  // token was withdrawn because this came very late: wait again. `on_taken` hears of the event
-  // before anybody who looks for it in the queue can miss it there.
+  // Takes the event of a token from sys::await_token(fd()). False only if the event was withdrawn
+  // because this call came very late: wait again. Calls `on_taken` under the lock, so the event is
+  // always either in the queue or counted by `on_taken`.
   template <typename OnTaken>
   bool take(Event& event, OnTaken on_taken) {
     const std::lock_guard lock(mutex_);
@@ -47,16 +49,16 @@ class EventQueue {
     return take(event, [](const Event&) {});
   }
 
-  // Takes back the events that `matches` and were not delivered. An event whose token a reader has
-  // already is as good as delivered: this waits until that reader has taken it. So no reader finds
-  // the queue empty and turns to a descriptor that its program closes meanwhile, having destroyed
-  // what the event was about.
+  // Removes and returns the events that `matches` and that were not delivered. If a reader already
+  // holds the token of an event, the event counts as delivered: waits until the reader has taken
+  // it. Otherwise the reader could find the queue empty and wait on a descriptor that the program
+  // closes after destroying the event's object.
   template <typename Predicate>
   std::vector<Event> withdraw(Predicate matches) {
     std::vector<Event> withdrawn;
     std::unique_lock lock(mutex_);
     take_back(matches, withdrawn, true);
-    // Not for ever: the reader may have been cancelled on its way.
+    // Limit the wait: the reader's thread may have been cancelled before take().
     const auto end = std::chrono::system_clock::now() + reader_grace;
     taken_.wait_until(lock, end, [&] { return std::ranges::none_of(events_, matches); });
     take_back(matches, withdrawn, false);
@@ -75,7 +77,7 @@ class EventQueue {
       if (!matches(*it)) {
         ++it;
       } else if (with_token && sys::read_nowait(fd_.get(), &one, sizeof one) == -EAGAIN) {
-        return;  // readers have all tokens that there are
+        return;  // readers hold all remaining tokens
       } else {
         withdrawn.push_back(std::move(*it));
         it = events_.erase(it);

@@ -34,7 +34,7 @@ void end_poll(ibv_cq_ex* cq) {
   queue_of(cq)->end_poll();
 }
 
-// One field of the completion that start_poll() or next_poll() has brought.
+// Reads one field of the current completion, see CompletionQueue::current().
 template <auto field>
 auto read(ibv_cq_ex* cq) {
   return queue_of(cq)->current().*field;
@@ -48,7 +48,7 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
   return queue_of(cq)->current_stamp().wallclock_ns;
 }
 
-// A field that was not asked for keeps a null function, as with adapters.
+// The functions of fields that were not requested stay null, as with adapters' drivers.
 void set_readers(ibv_cq_ex& cq, std::uint64_t fields) {
   const auto wanted = [fields](std::uint64_t field) { return (fields & field) != 0; };
   cq.start_poll = start_poll;
@@ -74,6 +74,8 @@ void set_readers(ibv_cq_ex& cq, std::uint64_t fields) {
   }
 }
 
+// EINVAL for invalid attributes, EOPNOTSUPP for valid ones that this device does not support. A
+// parent domain is accepted and not used, see memory/domains.h.
 int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::uint32_t flags) {
   if (wanted.cqe < 1 || wanted.cqe > static_cast<std::uint32_t>(limits::max_completions) ||
       wanted.comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors) ||

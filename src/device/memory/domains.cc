@@ -24,6 +24,8 @@ int free_thread_domain(ibv_td* td) {
   return 0;
 }
 
+// Counts itself as a user of the domain and the thread domain, which therefore cannot be freed
+// before it.
 ibv_pd* allocate_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
   constexpr std::uint32_t allocators = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
   constexpr std::uint32_t known = allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;

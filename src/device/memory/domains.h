@@ -1,8 +1,8 @@
 // Thread domains and parent domains: ibv_alloc_td(3), ibv_alloc_parent_domain(3).
 //
-// A program that uses them promises that some objects are used by one thread at a time, or brings
-// the memory for an adapter's queues. This device's locks are uncontended then, and its queues are
-// memory of its own: both promises are taken and nothing follows from them.
+// With them a program promises that some objects are used by one thread at a time, or provides
+// memory for an adapter's queues. This device's locks are uncontended then anyway, and its queues
+// are in its own memory, so it accepts both and does nothing with them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,7 +15,7 @@ namespace weft::device {
 
 struct ThreadDomain {
   ibv_td td{};                // first: see of()
-  std::atomic<int> users{0};  // parent domains
+  std::atomic<int> users{0};  // parent domains that use it
 
   [[nodiscard]] static ThreadDomain* of(ibv_td* td) { return reinterpret_cast<ThreadDomain*>(td); }
 };
@@ -23,7 +23,8 @@ struct ThreadDomain {
 ibv_td* allocate_thread_domain(ibv_context* context, ibv_td_init_attr* attributes);
 int free_thread_domain(ibv_td* td);
 
-// A protection domain with the number of the given one: what belongs to one belongs to both.
+// Creates a protection domain with the number of the given one, so that objects of both work
+// together.
 ibv_pd* allocate_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes);
 
 }  // namespace weft::device

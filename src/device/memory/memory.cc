@@ -14,21 +14,21 @@
 
 namespace weft::device {
 
-// Open addressing with linear probing. A removed entry becomes a gravestone, so that a reader who
-// is walking past it loses nothing.
+// A hash table with open addressing and linear probing. A removed entry becomes a tombstone, so
+// that concurrent readers continue past it.
 struct MemoryTable::Table {
   explicit Table(std::size_t entries) : slots(entries) {}
   std::vector<std::atomic<Region*>> slots;
 
   [[nodiscard]] std::size_t start(std::uint32_t stag) const {
-    return (stag >> 8) & (slots.size() - 1);  // the upper 24 bits are random already
+    return (stag >> 8) & (slots.size() - 1);  // the upper 24 bits are random
   }
 };
 
 namespace {
 
 constexpr std::size_t first_table_entries = 256;
-// From here on no region has its STag: one in 256 of them all.
+// STags from here on are reserved for control words: 1/256 of all.
 constexpr std::uint32_t control_stags = 0xFF000000;
 
 Region* gravestone() {
@@ -52,7 +52,8 @@ bool MemoryTable::add(Region& region) {
   const std::lock_guard lock(mutex_);
   if (size_ >= limits::max_memory_regions) return false;
   std::uint32_t stag = 0;
-  // The lowest eight bits are the consumer's key (ibv_inc_rkey), so uniqueness is by the others.
+  // The lowest eight bits are the consumer's key (ibv_inc_rkey(3)), so the other 24 bits must be
+  // unique.
   do {
     stag = static_cast<std::uint32_t>(random_()) & 0xFFFFFF00;
   } while (stag == 0 || stag >= control_stags || find(stag) != nullptr);
@@ -90,6 +91,8 @@ void MemoryTable::insert(Table& table, Region* region) {
   table.slots[at].store(region, std::memory_order_release);
 }
 
+// Copies the regions into a larger table and drops the tombstones. At most half of the entries are
+// used, so probing always ends at a free one.
 void MemoryTable::grow() {
   const Table& old = *table_.load();
   std::size_t entries = first_table_entries;
@@ -103,7 +106,7 @@ void MemoryTable::grow() {
     ++used_;
   }
   table_.store(larger.get(), std::memory_order_release);
-  tables_.push_back(std::move(larger));  // the old one stays for readers: see reclaim()
+  tables_.push_back(std::move(larger));  // the old table stays for its readers, see reclaim()
 }
 
 std::uint64_t MemoryTable::remove(Region& region) {
@@ -126,7 +129,7 @@ void MemoryTable::reclaim(std::uint64_t growths) {
   for (; reclaimed_ < growths; ++reclaimed_) tables_.erase(tables_.begin());
 }
 
-// Compares the index only: the consumer's eight bits are compared by the caller's rules.
+// Compares the upper 24 bits only; check_remote() and check_local() compare the consumer's key.
 const Region* MemoryTable::find(std::uint32_t stag) const {
   const Table& table = *table_.load(std::memory_order_acquire);
   const std::size_t mask = table.slots.size() - 1;
@@ -158,11 +161,13 @@ std::uint32_t access_bit(iwarp::RemoteRight right) {
 
 }  // namespace
 
+// The order of the checks decides which Terminate code the peer gets: STag, domain, rights, wrap,
+// bounds.
 iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
                            const RemoteAccess& access) {
   using iwarp::Fault;
   if (!region) return {.fault = Fault::invalid_stag};
-  // Only a window's values change while it is known.
+  // Only a window's region changes while it is in the table.
   const auto lock = region->window ? region->window->lock() : std::unique_lock<std::mutex>();
   if (region->stag.load(std::memory_order_relaxed) != access.stag ||
       !region->remote_valid.load(std::memory_order_acquire)) {
@@ -190,6 +195,8 @@ iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
   return {.at = at};
 }
 
+// A window's STag is an rkey only. Every access to a null region succeeds: reads return zeros,
+// writes are discarded.
 iwarp::Memory check_local(const Region* region, std::uint32_t domain,
                           const iwarp::LocalSlice& slice, bool for_writing) {
   using iwarp::Fault;
@@ -219,7 +226,7 @@ int check_mapped(const void* address, std::size_t length_bytes) {
   if (from + length_bytes < from) return EFAULT;
   std::uintptr_t at = from & ~(page - 1);
   const std::uintptr_t end = (from + length_bytes + page - 1) & ~(page - 1);
-  std::array<unsigned char, 4096> resident;  // one byte per page; only success counts
+  std::array<unsigned char, 4096> resident;  // one byte per page; only the return value is used
   while (at < end) {
     const std::size_t step = std::min<std::size_t>(end - at, resident.size() * page);
     if (mincore(reinterpret_cast<void*>(at), step, resident.data()) != 0) return EFAULT;

@@ -1,10 +1,9 @@
-// Registered memory: which STag names which bytes, and who may do what with them (RFC 5040 §8, RFC
-// 5042).
+// Registered memory: maps STags to regions and checks every access (RFC 5040 §8, RFC 5042).
 //
-// Looking up is lock-free; it happens under some queue pair's lock. Taking a region away happens in
-// two steps: it leaves the table, then every queue pair's lock is taken once (see Context), after
-// which nobody can still be using it. So a data path access needs no reference count, and
-// deregistration waits for placements in flight.
+// Lookups are lock-free and happen under some queue pair's lock. A region is removed in two steps:
+// it leaves the table, then every queue pair's lock is taken once (see Context); after this grace
+// period no thread can still use it. So an access on the data path needs no reference count, and
+// deregistration waits for placements in progress.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +25,8 @@ namespace weft::device {
 class MemoryWindow;
 class NullMemory;
 
-// What peers do with a region, from under the locks of several queue pairs.
+// Counts the peers' accesses to a region. Atomic, because several queue pairs access it under
+// different locks.
 class RegionCounters {
  public:
   void add(const iwarp::PeerAccess& access) {
@@ -49,30 +49,35 @@ class RegionCounters {
     std::atomic<std::uint64_t> operations{0};
     std::atomic<std::uint64_t> bytes{0};
   };
-  std::array<Counter, 3> counters_;  // by right
+  std::array<Counter, 3> counters_;  // index: iwarp::RemoteRight
 };
 
+// A registered memory region, or the current binding of a memory window. Apart from the atomic
+// members it does not change while it is in the table, except for a window's (guarded by the
+// window's lock).
 struct Region {
   ibv_mr mr{};                         // first: an ibv_mr* is a Region*
-  std::atomic<std::uint32_t> stag{0};  // as the table knows it; a window's changes when it is bound
+  std::atomic<std::uint32_t> stag{0};  // in the table; a window gets a new one with each bind
   std::uint32_t domain = 0;
   std::uint32_t access = 0;  // IBV_ACCESS_*
-  std::uint64_t iova = 0;    // what the first byte is called by lkey and rkey
+  std::uint64_t iova = 0;    // address of the first byte in requests
   std::byte* base = nullptr;
   std::uint64_t length_bytes = 0;
-  // A Send with Invalidate withdrew it (RFC 5040 §5.3); lkey access stays.
+  // Cleared by a Send with Invalidate (RFC 5040 §5.3); access by lkey is still allowed.
   std::atomic<bool> remote_valid{true};
-  MemoryWindow* window = nullptr;  // whose this is; its lock covers what changes when it is bound
-  std::atomic<int> windows{0};     // bound to this region
-  NullMemory* null = nullptr;      // of a null region
-  std::atomic<int>* holder = nullptr;  // whose memory it is counts it as a user
-  std::atomic<bool> leaving{false};    // no window may be bound to it any more
+  // set if this is a window's region; its lock guards what a bind changes
+  MemoryWindow* window = nullptr;
+  std::atomic<int> windows{0};         // windows that are bound to this region
+  NullMemory* null = nullptr;          // set for a null region
+  std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
+  std::atomic<bool> leaving{false};    // set by deregistration: no window may be bound any more
   RegionCounters counters;
 
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }
 };
 
+// All regions of a context by STag. Modifications take a lock; find() is lock-free.
 class MemoryTable {
  public:
   MemoryTable();
@@ -80,21 +85,22 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Gives the region an unguessable STag and makes it known; false where the table is full. The
-  // table does not own it.
+  // Assigns an unguessable STag (RFC 5042) and adds the region; false if the table is full. The
+  // table does not own the region.
   bool add(Region& region);
-  // As hard to guess as those, and never one of them: for control words.
+  // A random STag from the range that regions never use, for control words.
   [[nodiscard]] std::uint32_t random_control_stag();
-  // Back under the name that it had when it was removed.
+  // Adds a removed region again with its previous STag.
   void restore(Region& region);
-  // After this, and a grace period, nobody holds the region. Answers how often the table has grown.
+  // Removes a region. After a grace period no thread uses it any more. Returns the number of times
+  // the table has grown.
   std::uint64_t remove(Region& region);
-  // To be called when a grace period has passed since then, with that answer: frees what growth up
-  // to there left behind. What other threads have outgrown meanwhile may still have readers.
+  // To be called after that grace period with the result of remove(): frees the tables that were
+  // replaced before it. Tables that were replaced later may still have readers.
   void reclaim(std::uint64_t growths);
 
-  // The region with exactly this STag, or null. The pointer is good until the caller's queue pair
-  // lock is released.
+  // Returns the region with this STag (the lowest 8 bits may differ), or null. The pointer is valid
+  // until the caller releases its queue pair's lock.
   [[nodiscard]] const Region* find(std::uint32_t stag) const;
   [[nodiscard]] Region* find(std::uint32_t stag);
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -107,20 +113,20 @@ class MemoryTable {
   std::atomic<Table*> table_;
   std::mutex mutex_;
   std::size_t size_ = 0;
-  std::size_t used_ = 0;  // entries that are not free: regions and gravestones
+  std::size_t used_ = 0;                        // entries that are not free: regions and tombstones
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
-  std::uint64_t reclaimed_ = 0;                 // that were before them
+  std::uint64_t reclaimed_ = 0;                 // number of tables that were freed
   std::mt19937_64 random_;
 };
 
-// Who asks for memory: a queue pair.
+// The queue pair on whose behalf memory is accessed.
 struct Accessor {
-  std::uint32_t domain = 0;
+  std::uint32_t domain = 0;      // number of its protection domain
   std::uint32_t queue_pair = 0;  // its number
-  std::uint32_t access = 0;      // IBV_ACCESS_* that it grants its peer at all
+  std::uint32_t access = 0;      // IBV_ACCESS_* that the queue pair grants its peer
 };
 
-// One access of a remote peer.
+// An access by a remote peer.
 struct RemoteAccess {
   std::uint32_t stag = 0;
   std::uint64_t offset = 0;
@@ -128,13 +134,14 @@ struct RemoteAccess {
   iwarp::RemoteRight right = iwarp::RemoteRight::write;
 };
 
-// The rules of one access; `region` as the table found it, or null.
+// Check an access against a region, which is the result of find() and may be null. The faults are
+// in the order of the error codes of RFC 5040 §4.8.
 [[nodiscard]] iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
                                          const RemoteAccess& access);
 [[nodiscard]] iwarp::Memory check_local(const Region* region, std::uint32_t domain,
                                         const iwarp::LocalSlice& slice, bool for_writing);
 
-// Whether [address, address + length) is mapped at all: 0 or EFAULT.
+// Checks that [address, address + length) is mapped: 0 or EFAULT.
 [[nodiscard]] int check_mapped(const void* address, std::size_t length_bytes);
 
 }  // namespace weft::device

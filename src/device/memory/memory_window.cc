@@ -18,8 +18,11 @@ MemoryWindow::MemoryWindow(ibv_pd* pd, std::uint32_t domain, ibv_mw_type type) {
   region_.window = this;
 }
 
+// The rules of ibv_bind_mw(3) and IBV_WR_BIND_MW: only the consumer's key changes, type 2 must be
+// invalid before, and the region must allow binding, and local writes if the window grants remote
+// writes.
 bool MemoryWindow::acceptable(const Region* source, const Binding& binding) const {
-  if ((binding.rkey ^ region_.stag) > 0xFF) return false;  // another window's
+  if ((binding.rkey ^ region_.stag) > 0xFF) return false;  // the STag of another window
   if (binding.length_bytes == 0) return mw_.type == IBV_MW_TYPE_1;
   if (mw_.type != IBV_MW_TYPE_1 && region_.remote_valid) return false;  // invalidate it first
   if (!source || source->window || source->mr.lkey != binding.lkey) return false;
@@ -42,7 +45,8 @@ iwarp::Status MemoryWindow::bind(MemoryTable& table, std::uint32_t queue_pair,
   if (binding.length_bytes == 0) return iwarp::Status::success;
   ++source->windows;
   source_ = source;
-  if (source->leaving) {  // after the count, as deregistration looks at them the other way round
+  // check after counting; deregistration sets `leaving` and then reads the count
+  if (source->leaving) {
     release();
     return iwarp::Status::window_bind;
   }

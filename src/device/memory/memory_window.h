@@ -1,8 +1,8 @@
 // Memory windows: ibv_alloc_mw(3), ibv_bind_mw(3), and the requests IBV_WR_BIND_MW and
 // IBV_WR_LOCAL_INV of ibv_post_send(3).
 //
-// A window is a region of the table whose place changes: binding it gives a peer rights to a part
-// of another region, under a new key and at the cost of one work request.
+// A window is an entry of the memory table that can be bound again and again: each bind grants a
+// peer access to a part of another region under a new key, at the cost of one work request.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,10 +16,10 @@ namespace weft::device {
 
 class MemoryWindow {
  public:
-  // What a bind asks for.
+  // The parameters of a bind.
   struct Binding {
-    std::uint32_t rkey = 0;  // the new one
-    std::uint32_t lkey = 0;  // of the region; 0 with no length: of none
+    std::uint32_t rkey = 0;  // the new rkey
+    std::uint32_t lkey = 0;  // of the region; 0 with length 0: unbind
     std::uint64_t address = 0;
     std::uint64_t length_bytes = 0;
     unsigned access = 0;  // IBV_ACCESS_REMOTE_*, IBV_ACCESS_ZERO_BASED
@@ -32,19 +32,21 @@ class MemoryWindow {
   [[nodiscard]] ibv_mw* verbs() { return &mw_; }
   [[nodiscard]] static MemoryWindow* of(ibv_mw* mw) { return reinterpret_cast<MemoryWindow*>(mw); }
   [[nodiscard]] Region& region() { return region_; }
-  // After the table has named it.
+  // To be called after MemoryTable::add() has assigned the STag.
   void take_name() { mw_.rkey = region_.mr.rkey; }
 
-  // In its turn, under the lock of queue pair `queue_pair`.
+  // Executes a bind request, in order with the queue pair's other requests and under its lock.
+  // Returns Status::window_bind if the bind is not allowed.
   [[nodiscard]] iwarp::Status bind(MemoryTable& table, std::uint32_t queue_pair,
                                    const Binding& binding);
-  // Withdraws the key, asked for by that queue pair's program or peer. Of type 2 only.
+  // Invalidates the key for a request of the queue pair's program or peer. For type 2 only.
   [[nodiscard]] bool invalidate(std::uint32_t rkey, const Accessor& accessor);
   void unbind();
 
-  // For whoever looks at the region.
+  // Must be held while the region's values are read.
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  // Under the lock. A window of type 2 belongs to the queue pair that bound it.
+  // True if this queue pair may use the window; the lock must be held. Type 2 belongs to the queue
+  // pair that bound it.
   [[nodiscard]] bool serves(std::uint32_t queue_pair) const {
     return mw_.type == IBV_MW_TYPE_1 || queue_pair_ == queue_pair;
   }
@@ -56,8 +58,8 @@ class MemoryWindow {
   ibv_mw mw_{};  // first: see of()
   std::mutex mutex_;
   Region region_;
-  Region* source_ = nullptr;      // what it is bound to
-  std::uint32_t queue_pair_ = 0;  // of type 2: whose bind that was
+  Region* source_ = nullptr;      // the region that it is bound to
+  std::uint32_t queue_pair_ = 0;  // type 2: the queue pair that has bound it
 };
 
 }  // namespace weft::device

@@ -10,7 +10,7 @@
 #include "device/context.h"
 #include "device/memory/memory.h"
 
-// Older headers lack them; the kernel has them since 5.14.
+// Missing in older headers; in the kernel since 5.14.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -19,7 +19,7 @@
 namespace weft::device {
 namespace {
 
-// 0, or what the kernel said.
+// 0, or the errno of madvise(2).
 int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto from = reinterpret_cast<std::uintptr_t>(at) & ~(page - 1);
@@ -57,7 +57,8 @@ int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, b
 bool bring_in(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   if (length_bytes == 0) return true;
   if (kernel_populates()) return populate(at, length_bytes, for_writing) == 0;
-  return check_mapped(at, to_size(length_bytes)) == 0;  // says less: not whether it may be written
+  // weaker: does not check for write permission
+  return check_mapped(at, to_size(length_bytes)) == 0;
 }
 
 int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* slices,
@@ -66,7 +67,8 @@ int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
                      advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ||
                      advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
   if (!known) return EOPNOTSUPP;
-  // Without IBV_ADVISE_MR_FLAG_FLUSH it may happen later; at once is soon enough as well.
+  // IBV_ADVISE_MR_FLAG_FLUSH asks for completion on return; without it doing it at once is allowed
+  // as well.
   if (count == 0 || (flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return EINVAL;
   for (const ibv_sge& slice : std::span(slices, count)) {
     const int failed =

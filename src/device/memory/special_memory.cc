@@ -16,9 +16,9 @@ namespace weft::device {
 namespace {
 
 constexpr std::size_t least_alignment_bytes = 64;
-// As adapters have it: whoever copies in words of another size works nowhere else.
+// Adapters copy in words of this size, so a program that does otherwise would fail there.
 constexpr std::uint64_t copy_unit_bytes = 4;
-// Beyond the longest slice. There is no room for it where addresses have 32 bits.
+// Larger than the longest slice. Does not fit into a 32-bit address space.
 constexpr std::uint64_t null_bytes = std::uint64_t{1} << 32;
 constexpr auto mapped_bytes = static_cast<std::size_t>(null_bytes);
 constexpr std::size_t sink_piece_bytes = std::size_t{1} << 26;
@@ -49,7 +49,7 @@ std::byte* reserve(int protection) {
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-// The same piece of memory again and again.
+// Maps one piece of memory repeatedly over the whole sink, so that writes to it use 64 MiB at most.
 bool fill_with_one_piece(std::byte* sink) {
   const int piece = memfd_create("weft-null", MFD_CLOEXEC);
   bool done = piece >= 0 && ftruncate(piece, sink_piece_bytes) == 0;
@@ -123,7 +123,7 @@ int free_device_memory(ibv_dm* dm) {
 ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
                                std::size_t length_bytes, unsigned access) {
   DeviceMemory& memory = *DeviceMemory::of(dm);
-  // ibv_reg_dm_mr(3): there is no address of the application that a region could begin at.
+  // ibv_reg_dm_mr(3) requires zero-based access: the application has no address for device memory.
   const bool wrong = dm->context != pd->context || (access & IBV_ACCESS_ZERO_BASED) == 0 ||
                      !memory.contains(offset, length_bytes);
   if (wrong) {

@@ -1,5 +1,5 @@
-// Regions that are not the application's memory: device memory, ibv_alloc_dm(3), and the null
-// region, ibv_alloc_null_mr(3).
+// Regions outside the application's memory: device memory, ibv_alloc_dm(3), and the null region,
+// ibv_alloc_null_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,8 +12,8 @@
 
 namespace weft::device {
 
-// Memory of the device, which is this process's: reached by copies, and by regions with addresses
-// from zero.
+// Device memory, which this device keeps in the process. Programs access it by copy functions, and
+// by regions whose addresses start at zero.
 class DeviceMemory {
  public:
   DeviceMemory(ibv_context* context, std::size_t length_bytes, std::size_t alignment_bytes);
@@ -28,7 +28,7 @@ class DeviceMemory {
     return offset <= length_bytes_ && length_bytes <= length_bytes_ - offset;
   }
 
-  [[nodiscard]] std::atomic<int>& users() { return users_; }  // regions
+  [[nodiscard]] std::atomic<int>& users() { return users_; }  // regions that refer to it
 
  private:
   ibv_dm dm_{};  // first: see of()
@@ -37,8 +37,8 @@ class DeviceMemory {
   std::byte* bytes_;
 };
 
-// Where a null region's bytes come from and go to: zeros, and a sink. Address space for the longest
-// slice there is, of which hardly anything is ever backed by memory. Made when first asked for.
+// The memory behind null regions: zeros to read and a sink to write to. Reserves address space for
+// the longest possible slice, with almost no memory behind it. Created on first use.
 class NullMemory {
  public:
   NullMemory() = default;
@@ -46,7 +46,7 @@ class NullMemory {
   NullMemory(const NullMemory&) = delete;
   NullMemory& operator=(const NullMemory&) = delete;
 
-  // 0 or ENOMEM.
+  // Creates both mappings; 0 or ENOMEM.
   int prepare();
   [[nodiscard]] std::byte* zeros() const { return zeros_; }
   [[nodiscard]] std::byte* sink() const { return sink_; }
@@ -57,7 +57,7 @@ class NullMemory {
   std::byte* sink_ = nullptr;
 };
 
-// The operations of a context. Null with errno set, or an errno value.
+// The operations of a context. They return null with errno set, or an errno.
 ibv_dm* allocate_device_memory(ibv_context* context, ibv_alloc_dm_attr* attributes);
 int free_device_memory(ibv_dm* dm);
 ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
