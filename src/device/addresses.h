@@ -1,4 +1,4 @@
-// The addresses of this host, as GIDs.
+// The addresses of this host and their GIDs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,6 +12,7 @@
 
 namespace weft::device {
 
+// An address of a network interface.
 struct LocalAddress {
   sockaddr_storage address{};
   unsigned interface_index = 0;
@@ -20,16 +21,17 @@ struct LocalAddress {
   std::uint32_t mtu_bytes = 1500;
 };
 
-// All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6. Or
-// why they cannot be listed.
+// All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6,
+// global IPv6 before link-local. Or a sentence on why they cannot be listed.
 [[nodiscard]] Result<std::vector<LocalAddress>, std::string> local_addresses();
 
-// IPv4 addresses are mapped (::ffff:a.b.c.d).
+// Converts to a GID; IPv4 addresses are mapped (::ffff:a.b.c.d).
 [[nodiscard]] ibv_gid gid_of(const sockaddr_storage& address);
-// The reverse: IPv4 where it is mapped.
+// Converts a GID to an address; mapped ones become IPv4.
 [[nodiscard]] sockaddr_storage address_of(const ibv_gid& gid);
-// Which interface a link-local address belongs to; nothing for others.
+// Sets the interface of a link-local address; does nothing for other addresses.
 void set_scope(sockaddr_storage& address, unsigned interface_index);
+// Compares without the port.
 [[nodiscard]] bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b);
 [[nodiscard]] bool is_any_address(const sockaddr_storage& address);
 [[nodiscard]] bool is_loopback_address(const sockaddr_storage& address);
@@ -38,7 +40,7 @@ void set_port(sockaddr_storage& address, std::uint16_t port);
 [[nodiscard]] socklen_t length_of(const sockaddr_storage& address);
 // "192.0.2.1:7174" or "[::1]:7174".
 [[nodiscard]] std::string to_string(const sockaddr_storage& address);
-// A numeric address without port; false where it is none.
+// Parses a numeric address without a port; false if it is none.
 [[nodiscard]] bool parse_address(const std::string& text, sockaddr_storage& address);
 
 }  // namespace weft::device

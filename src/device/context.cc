@@ -11,7 +11,8 @@
 namespace weft::device {
 namespace {
 
-constexpr unsigned optional_access = 0x3FF00000;  // IBV_ACCESS_OPTIONAL_RANGE: may be ignored
+// IBV_ACCESS_OPTIONAL_RANGE: devices may ignore these
+constexpr unsigned optional_access = 0x3FF00000;
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                   IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
@@ -19,7 +20,7 @@ constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 
 int check_access(unsigned access) {
   if ((access & ~(known_access | optional_access)) != 0) return EOPNOTSUPP;
-  // ibv_reg_mr(3): who lets others write must let himself write.
+  // ibv_reg_mr(3): remote writes and atomics require local write access.
   const bool others_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
   if (others_write && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
   return 0;
@@ -45,6 +46,7 @@ Context::~Context() {
   pthread_mutex_destroy(&extended_.context.mutex);
 }
 
+// libibverbs passes the ibv_context in the middle of verbs_context; self_ follows that directly.
 Context* Context::of(ibv_context* context) {
   auto* extended = reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context);
   return *reinterpret_cast<Context**>(extended + sizeof(verbs_context));
@@ -65,6 +67,8 @@ bool Context::take_event(ibv_async_event& event) {
   return events_.take(event, [this](const ibv_async_event& taken) { count_delivered(taken); });
 }
 
+// Counts delivered events per object, because destroying an object must wait for its own events
+// only.
 void Context::count_delivered(const ibv_async_event& event) {
   const std::lock_guard lock(event_mutex_);
   const void* element = event.element.cq;
@@ -108,7 +112,7 @@ ProtectionDomain* Context::allocate_domain() {
 
 namespace {
 
-// On-demand regions may cover all of the address space, and memory that does not exist yet.
+// On-demand regions may cover the whole address space, including memory that is not mapped yet.
 int check_region(const void* address, std::size_t length_bytes, unsigned access) {
   if (const int failed = check_access(access)) return failed;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0 && !address && length_bytes == SIZE_MAX) return 0;
@@ -157,8 +161,7 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
   return &region.release()->mr;
 }
 
-// Between its old self and its new one nobody finds the region: the application has promised that
-// nobody looks.
+// The region is not in the table during the change. ibv_rereg_mr(3) forbids accesses meanwhile.
 int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   Region& region = *Region::of(mr);
   const bool moves = (wanted.changes & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -190,6 +193,8 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   return 0;
 }
 
+// Sets `leaving` before it reads the window count; a bind counts itself before it reads `leaving`.
+// So either this call returns EBUSY or the bind fails.
 int Context::deregister_memory(ibv_mr* mr) {
   Region& leaving = *Region::of(mr);
   leaving.leaving = true;
@@ -232,6 +237,8 @@ int Context::deallocate_window(MemoryWindow& window) {
   return 0;
 }
 
+// Takes each queue pair's lock once. A thread that has found the region in the table holds that
+// lock while it uses it.
 void Context::await_quiescence(const std::byte* base, std::size_t length_bytes) {
   for (const auto& queue_pair : queue_pairs()) queue_pair->forget_memory(base, length_bytes);
 }

@@ -1,5 +1,5 @@
-// An opened device: ibv_open_device(3). Owns nothing of the application; knows its queue pairs, so
-// that memory can be taken away safely.
+// An open device, ibv_open_device(3). It owns no objects of the application, but knows the queue
+// pairs, so that memory can be deregistered safely.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,11 +20,12 @@ namespace weft::device {
 
 class QueuePair;
 
+// A protection domain, ibv_alloc_pd(3), or a parent domain.
 struct ProtectionDomain {
   ibv_pd pd{};  // first: see of()
   std::uint32_t number = 0;
   std::atomic<int> users{0};  // regions, queue pairs, shared receive queues, address handles
-  // Of a parent domain: what it was made of counts it as a user.
+  // For a parent domain: the user counts of the domains that it was made from.
   std::array<std::atomic<int>*, 2> holders{};
 
   [[nodiscard]] static ProtectionDomain* of(ibv_pd* pd) {
@@ -32,6 +33,7 @@ struct ProtectionDomain {
   }
 };
 
+// Thread-safe.
 class Context {
  public:
   explicit Context(Device& device);
@@ -46,23 +48,26 @@ class Context {
   [[nodiscard]] Engine& engine() { return device_.engine(); }
   [[nodiscard]] MemoryTable& memory() { return memory_; }
 
-  // Asynchronous events: ibv_get_async_event(3).
+  // Queues an asynchronous event, ibv_get_async_event(3).
   void raise(const ibv_async_event& event);
   int next_event(ibv_async_event& event);
-  // The event of a token from sys::await_token(); see EventQueue::take().
+  // Takes the event of a token from sys::await_token(); see EventQueue::take().
   bool take_event(ibv_async_event& event);
-  // Before an object goes: undelivered events of it are withdrawn, delivered ones are waited for.
+  // To be called before an object is destroyed: withdraws its pending events and waits until the
+  // delivered ones are acknowledged.
   void settle_events(const void* element);
   void acknowledge(const ibv_async_event& event);
 
   [[nodiscard]] ProtectionDomain* allocate_domain();
-  // Null with errno set: EINVAL, EFAULT, ENOMEM.
+  // ibv_reg_mr(3). Null with errno set: EINVAL, EFAULT, ENOMEM, EOPNOTSUPP.
   [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,
                                         std::size_t length_bytes, std::uint64_t iova,
                                         unsigned access);
-  // Discards what is written to it and reads as zeros, at any address. Null with errno set.
+  // A region that discards writes and reads as zeros at any address, ibv_alloc_null_mr(3). Null
+  // with errno set.
   [[nodiscard]] ibv_mr* allocate_null_region(ProtectionDomain& domain);
-  // ibv_rereg_mr(3), with the same keys. 0, or EINVAL, EFAULT, EBUSY, and the region is as before.
+  // ibv_rereg_mr(3), with unchanged keys. 0; or EINVAL, EFAULT, EBUSY, EOPNOTSUPP, and the region
+  // is unchanged.
   struct Reregistration {
     int changes = 0;  // IBV_REREG_MR_CHANGE_*
     ProtectionDomain* domain = nullptr;
@@ -72,21 +77,21 @@ class Context {
   };
   int reregister_memory(ibv_mr* mr, const Reregistration& wanted);
   [[nodiscard]] NullMemory& null_memory() { return null_memory_; }
-  // 0, or EBUSY while windows are bound to it.
+  // Waits for placements in progress. 0; or EBUSY while windows are bound to it.
   int deregister_memory(ibv_mr* mr);
-  // Null with errno set: EINVAL, ENOMEM.
+  // ibv_alloc_mw(3). Null with errno set: EINVAL, ENOMEM.
   [[nodiscard]] ibv_mw* allocate_window(ProtectionDomain& domain, ibv_mw_type type);
   int deallocate_window(MemoryWindow& window);
 
-  // Queue pairs that the application has left behind.
+  // The queue pairs that the application has not destroyed.
   [[nodiscard]] std::vector<std::shared_ptr<QueuePair>> queue_pairs();
   [[nodiscard]] std::size_t queue_pair_count();
-  // Everything else of the application's that refers to this context and is still there.
+  // The number of all other objects of the application that refer to this context.
   std::atomic<int> objects{0};
 
   void add(const std::shared_ptr<QueuePair>& queue_pair);
   void remove(const QueuePair* queue_pair);
-  // Null where there is none: a connection may name a queue pair by its number.
+  // Finds a queue pair by its number, which a connection request contains; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
 
   void abandon_after_fork();
@@ -98,12 +103,12 @@ class Context {
   };
 
   void count_delivered(const ibv_async_event& event);
-  // Nobody uses [base, base + length) any more when this returns.
+  // Waits until no queue pair uses [base, base + length) any more: the grace period of MemoryTable.
   void await_quiescence(const std::byte* base, std::size_t length_bytes);
 
   verbs_context extended_{};
   Context* self_ = this;  // of() finds it right behind extended_
-  Device& device_;
+  Device& device_;        // must follow extended_ directly: of() finds it there
   [[nodiscard]] ibv_mr* add_region(std::unique_ptr<Region> region, ProtectionDomain& domain);
 
   NullMemory null_memory_;
@@ -118,7 +123,7 @@ class Context {
   std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
 };
 
-// Fills in the data path operations and the extended ones.
+// Sets the data path operations and the extended ones.
 void set_operations(verbs_context& context);
 
 }  // namespace weft::device

@@ -17,7 +17,7 @@ constexpr std::uint32_t first_queue_pair_number = 0x10;
 constexpr std::uint32_t queue_pair_numbers = 0xFFFFF0 - first_queue_pair_number;
 
 std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
-  // Locally administered EUI-64, with the bytes of the first address in it.
+  // A locally administered EUI-64 that contains the bytes of the first address.
   std::uint64_t guid = 0;
   std::array<unsigned char, 8> bytes{0x02, 'w', 'e', 0xFF};
   if (!addresses.empty()) {
@@ -28,20 +28,20 @@ std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
   return guid;
 }
 
-// In roce one, as programs that find several compare what they cannot: by default the first IPv4
-// address that other hosts may know.
+// Keeps one address in the roce personality, because programs may not be able to choose between
+// several: by default the first IPv4 address that other hosts can reach.
 void choose_gids(const Settings& settings, std::vector<LocalAddress>& addresses) {
   const bool roce = settings.personality == Personality::roce;
   const bool one = settings.gids == GidTable::one || (settings.gids == GidTable::standard && roce);
   if (!one || addresses.empty()) return;
   auto chosen = std::find_if(addresses.begin(), addresses.end(), [](const LocalAddress& local) {
-    return local.address.ss_family == AF_INET;  // loopback's come last
+    return local.address.ss_family == AF_INET;  // loopback addresses are last
   });
   if (chosen == addresses.end()) chosen = addresses.begin();
   addresses = {*chosen};
 }
 
-// What the device can be reached by, and at least one.
+// The addresses by which the device can be reached, at least one.
 Result<std::vector<LocalAddress>, std::string> own_addresses(const Settings& settings) {
   auto addresses = local_addresses();
   if (!addresses) return addresses;
@@ -105,7 +105,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
 
 Device::~Device() = default;
 
-// Numbers come back only after all others have been used: a late reference to an old queue pair
+// Uses all other numbers before it reuses one, so that a late reference to a destroyed queue pair
 // does not hit a new one.
 std::uint32_t Device::take_queue_pair_number() {
   if (is_roce()) return slots_->take_number();
@@ -134,6 +134,7 @@ void Device::remove(Context* context) {
   std::erase(contexts_, context);
 }
 
+// Takes no locks: a thread of the parent may hold them forever in the child.
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   slots_->abandon_after_fork();

@@ -1,5 +1,4 @@
-// The device weft0: one per process that uses it. Contexts are opened on it; it owns what they
-// share.
+// The device weft0, one per process. It owns what its contexts share.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,9 +25,10 @@ class Datagrams;
 class QueuePair;
 class Slots;
 
+// Thread-safe, except create() and destruction.
 class Device {
  public:
-  // The error is a sentence that names the setting at fault and the next step.
+  // The error is a sentence with the setting at fault and the next step.
   [[nodiscard]] static Result<std::unique_ptr<Device>, std::string> create(
       const Settings& settings);
   ~Device();
@@ -43,35 +43,35 @@ class Device {
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Engine& engine() { return engine_; }
   [[nodiscard]] const std::shared_ptr<CaptureFile>& capture() const { return capture_; }
-  // In network order, made from the first address: the same from run to run.
+  // In network byte order; derived from the first address, so it is the same in each run.
   [[nodiscard]] std::uint64_t guid_be() const { return guid_be_; }
 
-  // What the GID table shows (its order is the GID index). Fixed when the device is created.
+  // The addresses of the GID table; the position is the GID index. Does not change after creation.
   [[nodiscard]] const std::vector<LocalAddress>& addresses() const { return addresses_; }
 
-  // 0 with errno set where there is none.
+  // 0 with errno set if none is free.
   [[nodiscard]] std::uint32_t take_queue_pair_number();
   void give_back_queue_pair_number(std::uint32_t number);
   [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
-  // In any context; null where there is none.
+  // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
-  // Of one connection: Sends that find no receive are kept up to this much; 0: not at all.
+  // The bytes per connection for Sends that find no receive; 0: none are held.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
-  // Null where nobody asked for statistics.
+  // Null unless the user asked for statistics.
   [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
   void add(Context* context);
   void remove(Context* context);
 
-  // In the child after fork(): everything made before it is dead and closes silently.
+  // For the child of fork(): closes all objects that were made before it, without notifying peers.
   void abandon_after_fork();
 
  private:
   Device(const Settings& settings, std::vector<LocalAddress> addresses,
          std::shared_ptr<CaptureFile> capture);
 
-  // Vendor libraries look at the pointer right behind ibv_device to see whether the device is
-  // theirs.
+  // Vendor libraries look at the pointer directly after ibv_device to see whether the device is
+  // theirs; so null pointers follow it.
   struct Handle {
     ibv_device device{};
     std::array<void*, 8> behind{};
@@ -83,7 +83,7 @@ class Device {
   std::vector<LocalAddress> addresses_;
   std::shared_ptr<CaptureFile> capture_;
   std::uint64_t guid_be_ = 0;
-  // Before the engine: its thread may be at work there until the end.
+  // Declared before the engine, and so destroyed after it: its thread may use them until the end.
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;

@@ -1,4 +1,4 @@
-// What the device promises at most, in one place: each with its reason and what happens beyond it.
+// The limits of the device, each with its reason and the error when it is exceeded.
 #pragma once
 
 #include <cstddef>
@@ -6,86 +6,90 @@
 
 namespace weft::device::limits {
 
-// QPNs have 24 bits; the table of a process is bounded by descriptors long before that. ENOMEM.
+// QPNs have 24 bits, but file descriptors limit a process much earlier. ENOMEM.
 inline constexpr int max_queue_pairs = 16384;
-// A ring is allocated when the queue is made: 16384 entries of a send queue take about 5 MB.
-// EINVAL.
+// The ring is allocated with the queue: 16384 entries of a send queue take about 5 MB. EINVAL.
 inline constexpr std::uint32_t max_work_requests = 16384;
-// One FPDU must be describable in one sendmsg with room to spare. EINVAL.
+// One FPDU must fit into one sendmsg(2) with room to spare. EINVAL.
 inline constexpr std::uint32_t max_slices = 32;
-// Beyond this, copying is slower than referring. EINVAL, never clamped: programs probe for it.
+// Larger copies are slower than references. EINVAL and no clamping, because programs probe for the
+// limit.
 inline constexpr std::uint32_t max_inline_bytes = 1024;
-// Who asks for less gets this much: several programs send a few bytes inline without having asked.
+// A smaller request is raised to this: several programs send a few bytes inline without having
+// asked for it.
 inline constexpr std::uint32_t least_inline_bytes = 64;
 inline constexpr int max_completion_queues = 65536;
 // A ring of 4 Mi completions takes 192 MB. EINVAL.
 inline constexpr int max_completions = 4 * 1024 * 1024;
 inline constexpr int max_shared_receive_queues = 16384;
-// STags carry 24 random bits: keep the table sparse so that guessing stays hopeless. ENOMEM.
+// STags have 24 random bits: the table must be sparse, so that guessing is hopeless. ENOMEM.
 inline constexpr int max_memory_regions = 1 << 20;
 inline constexpr std::uint64_t max_region_bytes = std::uint64_t{1} << 47;
-// It is ordinary memory, so this is only a number that programs can plan with. EINVAL.
+// Device memory is ordinary memory here; the limit is a number for programs to plan with. EINVAL.
 inline constexpr std::size_t max_device_memory_bytes = std::size_t{1} << 20;
 inline constexpr std::uint32_t max_device_memory_alignment_log = 12;
 inline constexpr int max_protection_domains = 65536;
-// On the wire one more is negotiated, for acknowledgement (at most 128 there). Clamped by verbs'
-// attributes, EINVAL beyond.
+// On the wire one more is negotiated, for acknowledgement (at most 128). ibv_modify_qp(3): EINVAL
+// beyond.
 inline constexpr std::uint16_t max_read_depth = 127;
 inline constexpr std::uint16_t max_wire_read_depth = max_read_depth + 1;
-// One message, as InfiniBand has it. EINVAL.
+// The largest message, as on InfiniBand. EINVAL.
 inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
-// Of one connection, in the roce personality: Sends that found no receive, 64 bytes for each and
-// their payload. Allocated as they come. A Weft peer waits, for others the stream ends.
+// Per connection in the roce personality: bytes for Sends that find no receive, 64 for each plus
+// its payload, allocated on arrival. Beyond it a Weft peer waits; with other peers the stream ends.
 inline constexpr std::uint32_t hold_bytes = 1 << 20;
-// min_rnr_timer is a minimum, and threads do not run within microseconds as hardware does: no retry
-// comes sooner.
+// min_rnr_timer is a lower bound, and threads cannot run within microseconds as hardware does, so
+// no retry is made sooner.
 inline constexpr std::uint64_t least_rnr_timer_ns = 1'000'000;
-// An unreliable datagram is one packet, and InfiniBand's largest has so much. LOC_LEN_ERR.
+// An unreliable datagram is one packet, and this is InfiniBand's largest MTU. LOC_LEN_ERR.
 inline constexpr std::uint32_t max_datagram_bytes = 4096;
-// What waits to be read, for all queue pairs of a slot; the system grants less where it wants to.
-// Then datagrams are lost, as on a network.
+// Socket buffer for the unread datagrams of all queue pairs of a slot; the system may grant less.
+// Beyond it datagrams are lost, as on a network.
 inline constexpr int datagram_buffer_bytes = 4 * 1024 * 1024;
-// Of one socket, before the next gets its turn.
+// Datagrams that one socket may deliver before the next socket is served.
 inline constexpr int datagrams_per_turn = 64;
 inline constexpr int max_address_handles = 1 << 20;
-// Systems allow a socket about 20 IPv4 groups (net.ipv4.igmp_max_memberships) unless told. ENOMEM.
+// By default the kernel allows a socket about 20 IPv4 groups (net.ipv4.igmp_max_memberships).
+// ENOMEM.
 inline constexpr int max_multicast_groups = 1024;
 inline constexpr int max_multicast_members = 1024;
-// How long a closed connection may take to hand over its last bytes; then it is cut.
+// The time for a closed connection to send its last bytes; then it is reset.
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
-// MPA set-up on a connection that somebody opened to us; then it is closed.
+// The time for the MPA handshake on an accepted connection; then it is closed.
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
-// TCP set-up of a connection we open; then UNREACHABLE. About the patience of a kernel iWARP CM.
+// The time for the TCP handshake of an outgoing connection; then UNREACHABLE. About the timeout of
+// kernel iWARP CMs.
 inline constexpr std::uint64_t connect_ns = 30'000'000'000;
-// How long a connection that the peer's host refuses is tried again, at short intervals. Elsewhere,
-// resolving routes and making queue pairs takes milliseconds, so that programs whose server closes
-// one listener and opens the next (perftest -R) work there without waiting for each other. Then
-// REJECTED.
+// The time in which a refused connection is retried at short intervals; then REJECTED. On other
+// devices, resolving routes and creating queue pairs takes milliseconds, so programs whose server
+// closes one listener and opens the next (perftest -R) rely on that delay.
 inline constexpr std::uint64_t refused_ns = 1'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
-// The same for the connection of a queue pair that connects by itself; then it is tried again.
+// The same for a queue pair that connects by GID and number; then the attempt is repeated.
 inline constexpr std::uint64_t pairing_connect_ns = 2'000'000'000;
-// Between attempts, each pause twice as long as the last: while the peer is not ready to receive
-// (it will connect as soon as it is), and while it refuses or is not there.
+// Pauses between attempts, each twice as long as the one before: `not_yet` while the peer is not
+// ready to receive (it connects as soon as it is), `redial` while it refuses or does not exist.
 inline constexpr std::uint64_t shortest_not_yet_ns = 1'000'000;
 inline constexpr std::uint64_t longest_not_yet_ns = 100'000'000;
 inline constexpr std::uint64_t shortest_redial_ns = 10'000'000;
 inline constexpr std::uint64_t longest_redial_ns = 500'000'000;
-// Work waits at least so long for a peer that refuses or is not there, whatever the attributes say:
-// on InfiniBand milliseconds are much, on a busy machine starting a process takes longer. Then
-// RETRY_EXC_ERR.
+// The minimum time that requests wait for a peer that refuses or does not exist, whatever the
+// attributes are; then RETRY_EXC_ERR. InfiniBand timeouts of milliseconds are shorter than the
+// start of a process on a busy machine.
 inline constexpr std::uint64_t least_patience_ns = 2'000'000'000;
-// The peer's first FPDU after our reply to its MPA request: a peer whose program connects its own
-// queue pair sends it when that program gets round to it. Then UNREACHABLE.
+// The time for the peer's first FPDU after the reply to its MPA request; then UNREACHABLE. A
+// program that connects its own queue pair may send it late.
 inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;
-// Requests of one listener that the program has not fetched, where rdma_listen(3) names no number;
-// more wait in TCP's queue.
+// Requests per listener that the program has not fetched, if rdma_listen(3) gives no backlog;
+// further ones wait in TCP's queue.
 inline constexpr int default_backlog = 128;
-// Connections of one listener that have not said what they want; more wait in TCP's queue.
+// Accepted connections per listener that have not sent their MPA request; further ones wait in
+// TCP's queue.
 inline constexpr std::size_t max_half_open = 1024;
-// Reads from one socket before the next gets its turn.
+// Reads from one socket before the next socket is served.
 inline constexpr int reads_per_turn = 16;
-// A CQ with more queue pairs than this asks epoll which of them have something.
+// A completion queue with more queue pairs uses epoll to find the ready ones instead of asking
+// each.
 inline constexpr std::size_t directly_polled_queue_pairs = 4;
 
 }  // namespace weft::device::limits

@@ -1,4 +1,4 @@
-// The operations that verbs.h calls through the context, inline and without a check: the seam
+// The operations that verbs.h calls through the context, inline and without checks: the boundary
 // between C programs and the device's objects. No exception crosses it.
 #include <cerrno>
 #include <new>
@@ -69,7 +69,7 @@ int dealloc_mw(ibv_mw* window) {
   return Context::of(window->context)->deallocate_window(*MemoryWindow::of(window));
 }
 
-// The function as an operation: it answers as C does where memory runs out.
+// Wraps a function as a C operation: std::bad_alloc becomes null with errno ENOMEM.
 template <auto function>
 struct Guarded;
 

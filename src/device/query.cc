@@ -14,7 +14,7 @@
 namespace weft::device {
 namespace {
 
-// Locally administered, as nobody has assigned one: "WF" behind 02.
+// Locally administered, because no vendor ID is assigned: 02 and "WF".
 constexpr std::uint32_t vendor_id = 0x025746;
 constexpr std::uint16_t full_member_pkey = 0xFFFF;
 constexpr std::uint32_t on_demand_of_ud =
@@ -34,7 +34,7 @@ std::uint16_t to_network(std::uint16_t value) {
   return result;
 }
 
-// The largest InfiniBand packet that fits a frame of the interface.
+// The largest InfiniBand MTU whose packets fit into a frame of the interface.
 ibv_mtu path_mtu(const LocalAddress& local) {
   constexpr std::uint32_t headers_bytes = 40 + 8 + 12 + 16 + 4;  // IPv6 UDP BTH RETH ICRC
   ibv_mtu fits = IBV_MTU_256;
@@ -44,7 +44,7 @@ ibv_mtu path_mtu(const LocalAddress& local) {
   return fits;
 }
 
-// Zeroes what the caller has room for and copies what both sides know.
+// Zeroes the caller's structure and copies the part that both versions of it have.
 template <typename T>
 void hand_over(const T& ours, T* theirs, std::size_t bytes) {
   std::memset(static_cast<void*>(theirs), 0, bytes);
@@ -63,7 +63,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.node_guid = attributes.sys_image_guid = context.device().guid_be();
   attributes.max_mr_size = limits::max_region_bytes;
   attributes.vendor_id = vendor_id;
-  attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any from 4 KiB: nothing is pinned
+  attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any size from 4 KiB: nothing is pinned
   attributes.max_qp = limits::max_queue_pairs;
   attributes.max_qp_wr = limits::max_work_requests;
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
@@ -74,7 +74,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.max_cq = limits::max_completion_queues;
   attributes.max_cqe = limits::max_completions;
   attributes.max_mr = limits::max_memory_regions;
-  attributes.max_mw = limits::max_memory_regions;  // they share a table
+  attributes.max_mw = limits::max_memory_regions;  // windows and regions share a table
   attributes.max_pd = limits::max_protection_domains;
   attributes.max_qp_rd_atom = limits::max_read_depth;
   attributes.max_qp_init_rd_atom = limits::max_read_depth;
@@ -131,7 +131,7 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   if (device.is_roce()) {
     ours.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
     ours.qkey_viol_cntr = static_cast<std::uint32_t>(device.datagrams().counters().wrong_queue_key);
-    ours.flags = IBV_QPF_GRH_REQUIRED;  // there are no LIDs: address vectors need a GID
+    ours.flags = IBV_QPF_GRH_REQUIRED;  // address vectors need a GID, because there are no LIDs
   }
   hand_over(ours, attributes, bytes);
   return 0;

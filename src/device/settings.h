@@ -1,5 +1,5 @@
-// What a user may choose about the device. Who reads the environment fills this in; the device
-// never looks at the environment itself.
+// The user's choices for the device. A caller that reads the environment fills this in; the device
+// itself never reads the environment.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 namespace weft::device {
 
 enum class Personality : std::uint8_t {
-  iwarp,  // what the device is: an RNIC, connected by rdma_cm
-  roce,   // what most programs expect: InfiniBand verbs over Ethernet, connected by GID and QPN
+  iwarp,  // an RNIC, connected by rdma_cm
+  roce,   // an InfiniBand device on Ethernet, as most programs expect: connected by GID and QPN
 };
 
-// Which addresses of this host are GIDs of the device.
+// The addresses of this host that become GIDs.
 enum class GidTable : std::uint8_t {
   standard,  // one in roce, all in iwarp
-  one,       // the first IPv4 address that is not loopback's
+  one,       // the first IPv4 address of an interface other than loopback
   all,
 };
 
@@ -27,15 +27,15 @@ struct Settings {
   ProgressMode progress = ProgressMode::automatic;
   GidTable gids = GidTable::standard;
   std::string address;            // the device's address; empty: all local ones
-  bool acknowledge = true;        // completions mean "placed at the peer"
+  bool acknowledge = true;        // completions mean "placed in the peer's memory"
   bool crc = true;                // ask for MPA CRCs
-  bool strict_crc = true;         // place nothing before its CRC is known to be right
+  bool strict_crc = true;         // place no data before its CRC is verified
   std::string capture_path;       // pcapng file; empty: none
   std::string stats_path;         // file for counters; empty: none
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
-  // In roce, of one connection: Sends that found no receive. Not for users to choose.
+  // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;
-  // Work waits at least so long for a peer that refuses or is not there; not for users to choose.
+  // The minimum time that requests wait for a peer that refuses or does not exist. For tests only.
   std::uint64_t least_patience_ns = limits::least_patience_ns;
 };
 

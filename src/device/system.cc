@@ -24,8 +24,9 @@ long call(long number, Args... args) {
   return result < 0 ? -errno : result;
 }
 
-// The kernel orders what one thread sends before what another receives of it. ThreadSanitizer sees
-// that for the functions of libc, not for bare system calls: it must be told.
+// The kernel orders a thread's send before another thread's receive of the same bytes.
+// ThreadSanitizer knows that for libc functions but not for direct system calls, so it is declared
+// here.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -104,7 +105,7 @@ std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
 
 namespace {
 
-// The usual case of somebody who polls, and the kernel copies no list of pieces for it.
+// The usual case when polling; saves the kernel from copying the list of pieces.
 long receive_one(int fd, const iovec& piece) {
   return call(SYS_recvfrom, fd, piece.iov_base, piece.iov_len, MSG_DONTWAIT, nullptr, nullptr);
 }
@@ -160,6 +161,8 @@ int event_fd(bool semaphore) {
   return static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0)));
 }
 
+// Asynchronous cancellation is enabled only during the system call, as libc does it for a
+// cancellation point.
 int await_token(int fd) {
   std::uint64_t one = 0;
   int type = 0;

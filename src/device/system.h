@@ -1,6 +1,6 @@
-// System calls for the device's own descriptors. They go straight to the kernel: a program may run
-// under a preloaded library that replaces socket(), read() or close(), and must not get ours.
-// All return what the kernel returned, or -errno.
+// System calls for the device's own descriptors. They call the kernel directly, because a preloaded
+// library may replace socket(), read() or close() for the program and must not see the device's
+// calls. All return the kernel's result, or -errno.
 #pragma once
 
 #include <poll.h>
@@ -31,18 +31,18 @@ int local_address(int fd, sockaddr_storage* address);
 int peer_address(int fd, sockaddr_storage* address);
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces);     // never blocks, no SIGPIPE
 std::ptrdiff_t receive(int fd, std::span<const iovec> pieces);  // never blocks
-// Datagrams, with addresses and what else stands beside them; neither blocks.
+// For datagrams, with addresses and ancillary data; they never block.
 std::ptrdiff_t send_message(int fd, const msghdr& message);
 std::ptrdiff_t receive_message(int fd, msghdr& message);
-bool peer_closed(int fd);  // at the end of what the peer has sent, or reset; reads nothing
+bool peer_closed(int fd);  // true at the end of the stream or after a reset; consumes nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
-// Does not wait, whatever the mode of the descriptor; -EOPNOTSUPP where the kernel cannot do so.
+// Never blocks, whatever the mode of the descriptor; -EOPNOTSUPP if the kernel cannot do that.
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 int event_fd(bool semaphore);  // blocking, close-on-exec
-// Takes one from an event descriptor; waits unless it is non-blocking. 0, EAGAIN or EINTR. A thread
-// may be cancelled while it waits here, so callers up to the C function keep nothing that needs a
-// destructor.
+// Takes one token from an eventfd(2) in semaphore mode; blocks unless it is non-blocking. 0, EAGAIN
+// or EINTR. The thread may be cancelled here (pthread_cancel(3)), so no caller up to the C function
+// may hold anything with a destructor.
 int await_token(int fd);
 int interface_mtu(const char* name);
 int set_nonblocking(int fd);
@@ -51,17 +51,17 @@ int epoll_create();
 int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);
 int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms);
 int poll_readable(int fd, int timeout_ms);
-// ppoll(2), until that time of now_ns() where there is one.
+// ppoll(2) until `until_ns` on the clock of now_ns(), or without limit.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
 void yield();
 void sleep_us(unsigned us);
 int thread_id();
 bool is_alive(int thread_id);  // a thread of this process
 
-// CLOCK_MONOTONIC.
+// CLOCK_MONOTONIC in ns.
 std::uint64_t now_ns();
 
-// Owns a descriptor.
+// Owns a descriptor and closes it.
 class Descriptor {
  public:
   Descriptor() = default;

@@ -12,7 +12,7 @@
 namespace weft::device {
 namespace {
 
-// Where the application names none.
+// Defaults for attributes with hop limit 0.
 constexpr std::uint8_t usual_hop_limit = 64;
 constexpr std::uint8_t usual_group_hop_limit = 1;  // RFC 1112 §6.1
 
@@ -29,13 +29,15 @@ ibv_gid gid_from(const wire::Ipv6Address& address) {
   return gid;
 }
 
-// What a receive has in front of its message.
+// The addresses in the 40 header bytes of a receive.
 struct Ends {
   ibv_gid source{};
   ibv_gid destination{};
   std::uint8_t traffic_class = 0;
 };
 
+// Reads the header that DatagramHeaders::emit_grh() writes: an IPv6 header in 40 bytes, or an IPv4
+// header in the last 20. The IPv4 checksum distinguishes it from arbitrary bytes.
 bool read_ends(Bytes grh, Ends& ends) {
   const Bytes behind = grh.last(wire::Ipv4Header::min_header_bytes);
   const auto ipv6 = wire::Ipv6Header::parse(grh);
@@ -50,7 +52,8 @@ bool read_ends(Bytes grh, Ends& ends) {
   return true;
 }
 
-// The address that the packet went to, or the first of its kind: it may have gone to a group.
+// Finds the GID index of the packet's destination address; for a group, the first address of its
+// family.
 bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& index) {
   const auto& addresses = device.addresses();
   const sockaddr_storage wanted = address_of(destination);
@@ -77,7 +80,7 @@ AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr
   errno = EINVAL;
   const auto& addresses = device.addresses();
   const ibv_global_route& grh = attributes.grh;
-  // There are no LIDs: without a GID there is no address.
+  // The device has no LIDs, so an address requires a GID.
   if (attributes.port_num != 1 || !attributes.is_global || grh.sgid_index >= addresses.size()) {
     return nullptr;
   }
@@ -110,7 +113,7 @@ DatagramRoute AddressHandle::route_to(std::uint32_t number) const {
 int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& completion,
                       const ibv_grh* grh, ibv_ah_attr& attributes) {
   attributes = {};
-  // A receive that says nothing of its sender's address cannot be answered where there are no LIDs.
+  // Without LIDs only the header bytes identify the sender.
   if (port != 1 || !grh || (completion.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
   Ends ends;
   const auto* bytes = reinterpret_cast<const std::byte*>(grh);

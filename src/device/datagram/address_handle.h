@@ -1,4 +1,5 @@
-// Address handles: where unreliable datagrams go. ibv_create_ah(3), ibv_init_ah_from_wc(3).
+// Address handles, the destinations of unreliable datagrams: ibv_create_ah(3),
+// ibv_init_ah_from_wc(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,10 +9,12 @@
 
 namespace weft::device {
 
+// An address handle. Immutable, and therefore thread-safe; counts as a user of its protection
+// domain.
 class AddressHandle {
  public:
-  // Null with errno set: EINVAL for what is no address, EOPNOTSUPP where the device looks like an
-  // iWARP adapter.
+  // Creates a handle. Null with errno set: EINVAL for an invalid address, EOPNOTSUPP in the iWARP
+  // personality, which has no datagrams.
   [[nodiscard]] static AddressHandle* create(ProtectionDomain& domain,
                                              const ibv_ah_attr& attributes);
   ~AddressHandle();
@@ -23,10 +26,10 @@ class AddressHandle {
     return reinterpret_cast<AddressHandle*>(ah);
   }
 
-  // Of packets towards a queue pair; ports included, but for the source's.
+  // The route of packets to a queue pair, with the destination's port and without the source's.
   [[nodiscard]] DatagramRoute route_to(std::uint32_t number) const;
   [[nodiscard]] bool is_group() const { return group_; }
-  // Of the source address.
+  // The interface of the source address.
   [[nodiscard]] unsigned interface_index() const { return interface_index_; }
 
  private:
@@ -39,7 +42,7 @@ class AddressHandle {
   bool group_ = false;
 };
 
-// The way back to the sender of a completed receive. 0 or an errno value.
+// Fills in the address of a received datagram's sender. 0 or an errno.
 int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& completion,
                       const ibv_grh* grh, ibv_ah_attr& attributes);
 

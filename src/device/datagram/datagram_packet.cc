@@ -70,6 +70,8 @@ void DatagramHeaders::emit_grh(MutableBytes out) const {
   std::copy_n(bytes_.begin(), ip_bytes_, out.begin() + static_cast<std::ptrdiff_t>(zeros));
 }
 
+// The message is copied, so the caller's memory is free when this returns. Packets are padded to a
+// multiple of 4.
 std::vector<std::byte> make_datagram(const DatagramRoute& route, wire::IbHeaders headers,
                                      std::span<const iovec> message) {
   std::size_t message_bytes = 0;
@@ -93,6 +95,8 @@ bool icrc_is_right(const DatagramRoute& route, const wire::IbPacketView& packet)
   return packet.icrc() == icrc_of(DatagramHeaders(route, whole_bytes(packet)), packet);
 }
 
+// Captures show the packet at RoCE's UDP port, which the ICRC covers. The difference between the
+// received and the computed ICRC is carried over, so that a wrong ICRC stays visible.
 std::uint32_t icrc_at_roce_port(const DatagramRoute& route, const wire::IbPacketView& packet) {
   const std::size_t bytes = whole_bytes(packet);
   DatagramRoute shown = route;

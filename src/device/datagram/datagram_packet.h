@@ -1,5 +1,6 @@
-// Unreliable datagrams as RoCE v2 packets: what stands around a message (InfiniBand Architecture
-// Specification, volume 1, §9.8.3; Annex A17). Bytes only: no socket, no queue.
+// Unreliable datagrams as RoCE v2 packets: the headers and the ICRC around a message (InfiniBand
+// Architecture Specification, volume 1, §9.8.3; Annex A17). Works on bytes only, without sockets
+// and queues.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,7 +20,7 @@
 
 namespace weft::device {
 
-// From where to where, ports included, and what routers are told.
+// Source and destination with their ports, and the header fields that routers use.
 struct DatagramRoute {
   sockaddr_storage source{};
   sockaddr_storage destination{};
@@ -27,15 +28,15 @@ struct DatagramRoute {
   std::uint8_t hop_limit = 64;
 };
 
-// The IP and UDP headers of a packet, as the sending system writes them: nothing may fragment it,
-// and it has no identification. The ICRC covers them, so both ends must agree on them.
+// The IP and UDP headers of a packet as the sending kernel writes them: don't-fragment is set and
+// the IPv4 identification is 0. The ICRC covers them, so both ends must construct the same bytes.
 class DatagramHeaders {
  public:
   DatagramHeaders(const DatagramRoute& route, std::size_t packet_bytes);
 
   [[nodiscard]] Bytes bytes() const { return Bytes(bytes_).first(ip_bytes_ + udp_bytes); }
-  // What a receive gets in front of the message: an IPv6 header, or an IPv4 header behind as many
-  // zeros as an IPv6 header is longer, as RoCE v2 adapters do.
+  // Writes the 40 bytes in front of a received message: an IPv6 header, or 20 zero bytes and an
+  // IPv4 header, as RoCE v2 adapters place it.
   void emit_grh(MutableBytes out) const;
 
  private:
@@ -46,32 +47,35 @@ class DatagramHeaders {
 };
 
 inline constexpr std::uint32_t grh_bytes = 40;
-// The largest packet for a message of `mtu_bytes`: headers, pad and ICRC.
+// The size of the largest packet for a message of `mtu_bytes`: headers, immediate data, pad and
+// ICRC.
 [[nodiscard]] constexpr std::size_t datagram_packet_bytes(std::size_t mtu_bytes) {
   return mtu_bytes + wire::Bth::header_bytes + wire::Deth::header_bytes + 4 + 3 +
          wire::IbPacketView::icrc_bytes;
 }
 
-// From the BTH to the ICRC; the pad count of `headers` is filled in here.
+// Builds a packet from the BTH to the ICRC, and fills in the pad count of `headers`.
 [[nodiscard]] std::vector<std::byte> make_datagram(const DatagramRoute& route,
                                                    wire::IbHeaders headers,
                                                    std::span<const iovec> message);
 [[nodiscard]] bool icrc_is_right(const DatagramRoute& route, const wire::IbPacketView& packet);
-// The same packet with the ICRC that it would have at RoCE's own port, wrong where it is wrong.
+// Returns the ICRC that the same packet would have at RoCE's own UDP port; it stays wrong if it is
+// wrong.
 [[nodiscard]] std::uint32_t icrc_at_roce_port(const DatagramRoute& route,
                                               const wire::IbPacketView& packet);
 
 // --- Multicast -----------------------------------------------------------------------------------
 
-// All processes of a host share this port; it comes right behind those of the slots.
+// The UDP port for groups, shared by all processes of a host. It follows the ports of the slots.
 inline constexpr std::uint16_t multicast_port = 28672 + 1024;
-// Every member of a group has this number (§9.6.1.4 of the same).
+// The queue pair number of every group member (§9.6.1.4 of the same specification).
 inline constexpr std::uint32_t multicast_queue_pair = 0xFFFFFF;
 
-// Either form: an IPv6 multicast address, or an IPv4 one in IPv6's clothes.
+// True for an IPv6 multicast address and for a mapped IPv4 one.
 [[nodiscard]] bool is_multicast(const ibv_gid& gid);
-// Where packets for a group go, without a port: the address itself, or, where the family has no
-// such address, one of IPv4's that stands for it (RFC 2365, organization-local).
+// The address of `family`, without a port, to send packets for a group to: the group's own address;
+// or, if it is of the other family, one derived from it (IPv4: RFC 2365, organization-local scope;
+// IPv6: site-local scope).
 [[nodiscard]] sockaddr_storage multicast_address(const ibv_gid& group, int family);
 
 }  // namespace weft::device

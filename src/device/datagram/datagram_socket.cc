@@ -13,11 +13,11 @@
 namespace weft::device {
 namespace {
 
-// What stands beside a datagram: addresses, type of service, time to live.
+// Room for the ancillary data of a datagram: addresses, type of service, time to live.
 constexpr std::size_t ancillary_bytes = 128;
 using Ancillary = std::array<std::byte, ancillary_bytes>;
 
-// An AF_INET6 socket gives and takes the same in other words.
+// The socket options of both families for the same ancillary data.
 struct Names {
   int level;
   int packet_info;
@@ -31,8 +31,8 @@ const Names& names_of(int family) {
   return family == AF_INET ? ipv4_names : ipv6_names;
 }
 
-// RFC 8085 §3.2: nothing of ours may be fragmented, and the ICRC relies on that. An unconnected
-// socket numbers no packets then.
+// Sets don't-fragment (RFC 8085 §3.2) on everything that is sent, because the ICRC relies on it: an
+// unconnected socket then uses IP identification 0.
 int prepare(int fd, const DatagramSocket::Plan& plan) {
   if (plan.shared) sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   sys::set_option(fd, SOL_SOCKET, SO_RCVBUF, limits::datagram_buffer_bytes);
@@ -66,7 +66,7 @@ void set_local_address(const cmsghdr& entry, sockaddr_storage& address) {
   }
 }
 
-// The kernel gives IPv4's type of service as one byte, everything else as an int.
+// The kernel delivers IPv4's type of service as one byte and all other values as an int.
 std::uint8_t small_number(const cmsghdr& entry) {
   if (entry.cmsg_len == CMSG_LEN(1)) return *CMSG_DATA(&entry);
   int value = 0;
@@ -74,6 +74,7 @@ std::uint8_t small_number(const cmsghdr& entry) {
   return static_cast<std::uint8_t>(value);
 }
 
+// Replaces the route's defaults by what the packet's headers contain.
 void read_ancillary(msghdr& message, DatagramRoute& route) {
   const Names& names = names_of(route.destination.ss_family);
   for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry; entry = CMSG_NXTHDR(&message, entry)) {
@@ -84,7 +85,7 @@ void read_ancillary(msghdr& message, DatagramRoute& route) {
   }
 }
 
-// Appends to the ancillary data of a message that is to go out.
+// Appends ancillary data to an outgoing message.
 class AncillaryWriter {
  public:
   AncillaryWriter(msghdr& message, Ancillary& room) : message_(message) {
@@ -137,7 +138,7 @@ DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_
       address_(address),
       arrived_(plan.arrived),
       fd_(std::move(fd)),
-      // One byte more than any packet of ours: what is longer is none.
+      // One byte more than the largest packet, to detect larger ones.
       buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
 
 int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<DatagramSocket>& made) {
@@ -157,6 +158,8 @@ int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<Datag
   return 0;
 }
 
+// The interface is given for groups only; for other destinations the routing table selects it.
+// -EAGAIN and -ENOBUFS mean a full buffer.
 bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
   iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
   sockaddr_storage destination = route.destination;
@@ -204,18 +207,19 @@ void DatagramSocket::on_ready(std::uint32_t events) {
 
 void DatagramSocket::drive_inline() {
   const Attention attention(*this);
-  // Somebody else is at it: what they bring in will be there at the next poll.
+  // Another thread is receiving; the packets that it reads are visible at the next poll.
   const std::unique_lock lock(receiving_, std::try_to_lock);
   if (lock.owns_lock()) receive_available();
 }
 
+// Limits the packets per call, so that one busy socket does not block the others.
 void DatagramSocket::receive_available() {
   for (int i = 0; i < limits::datagrams_per_turn; ++i) {
     if (!receive_one()) return;
   }
 }
 
-// False where there is none.
+// Receives one packet; false if none is available.
 bool DatagramSocket::receive_one() {
   DatagramRoute route;
   iovec piece{buffer_.data(), buffer_.size()};
@@ -264,7 +268,7 @@ void DatagramSocket::close() {
   fd_.reset();
 }
 
-// The engine has closed the descriptor already; the number may belong to somebody else by now.
+// The engine has closed the descriptor already; its number may be in use for another file.
 void DatagramSocket::abandon_after_fork() {
   (void)fd_.release();
 }

@@ -1,6 +1,6 @@
-// A UDP socket that carries unreliable datagrams: that of a slot, at its port, that of all groups,
-// or that of an rdma_cm id. It is connected to nobody: a packet may come from anywhere and go
-// anywhere, and both ends of each are known.
+// A UDP socket for unreliable datagrams: the one at a slot's port, the one for all groups, or that
+// of an rdma_cm id. It is unconnected, so it exchanges packets with any address; both addresses of
+// each packet are known.
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,40 @@ namespace weft::device {
 
 class DatagramReceiver;
 
+// Thread-safe. One thread receives at a time (receiving_); any thread may send.
 class DatagramSocket final : public Pollable, public std::enable_shared_from_this<DatagramSocket> {
  public:
-  // What came in, from the BTH on. Called by who drives the socket, with its receiving lock held.
+  // Called with each packet from the BTH on, by the thread that drives the socket, which holds
+  // receiving_.
   using Arrived = std::function<void(const DatagramRoute& route, Bytes packet)>;
 
   struct Plan {
-    sockaddr_storage address{};  // port 0: any
-    bool shared = false;         // others may have the port too
-    bool both_families = false;  // of an IPv6 socket: IPv4 as well
+    sockaddr_storage address{};  // port 0: any free port
+    bool shared = false;         // other sockets may use the same port (SO_REUSEADDR)
+    bool both_families = false;  // an IPv6 socket also accepts IPv4
     Arrived arrived;
   };
 
-  // 0 or an errno value.
+  // 0 or an errno.
   [[nodiscard]] static int open(Engine& engine, const Plan& plan,
                                 std::shared_ptr<DatagramSocket>& made);
 
-  // False where there is no room for it now. Whatever else keeps it from leaving is a loss on the
-  // way, which nobody learns of. The source's port is not looked at: it is this socket's.
+  // Sends a packet; false if the socket buffer is full. Any other failure counts as loss on the
+  // network, which datagrams do not report. The port of route.source is ignored: it is this
+  // socket's.
   [[nodiscard]] bool send(const DatagramRoute& route, unsigned interface_index, Bytes packet);
   // Tells the queue pair once, when there is room again.
   void await_room(std::weak_ptr<DatagramReceiver> waiting);
 
-  // As it was bound, with its port.
+  // The bound address with its port.
   [[nodiscard]] const sockaddr_storage& address() const { return address_; }
   void close();
-  // 0 or an errno value.
+  // 0 or an errno.
   int join(const sockaddr_storage& group, unsigned interface_index);
   void leave(const sockaddr_storage& group, unsigned interface_index);
 
-  // From a thread that polls.
+  // Receives what is available, for a thread that polls; does nothing if another thread is
+  // receiving.
   void drive_inline();
   void on_ready(std::uint32_t events) override;
   void abandon_after_fork();

@@ -27,7 +27,7 @@ std::vector<int> Datagrams::families() const {
   return found;
 }
 
-// With the lock held.
+// mutex_ must be held.
 int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
   auto& socket = sockets_[{family, port}];
   if (socket) return 0;
@@ -100,7 +100,7 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
   const ibv_gid destination = gid_of(route.destination);
   const std::lock_guard lock(mutex_);
   if (!is_multicast(destination)) {
-    // Not by way of the groups' port, nor of another slot's.
+    // Reject packets that arrive at the port of the groups or of another slot.
     const bool here = port_of(route.destination) == slot::port_of(number);
     const auto entry = here ? receivers_.find(number) : receivers_.end();
     if (entry != receivers_.end()) found.push_back(entry->second.lock());
@@ -115,6 +115,8 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
   return found;
 }
 
+// Checks, captures and counts a packet before delivery. Queue pairs are called without mutex_,
+// because they take their own locks.
 void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
   const auto view = wire::IbPacketView::check(packet);
   const bool ours = view && view->layout().known && view->layout().deth &&
@@ -155,7 +157,7 @@ int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const i
     const bool known = std::any_of(members.begin(), members.end(), [&](const Member& other) {
       return other.identity == member.identity && other.group == name;
     });
-    if (known) continue;  // as the kernel has it: nothing more happens
+    if (known) continue;  // attaching twice succeeds and has no effect
     int failed = members.size() >= limits::max_multicast_members ? ENOMEM : 0;
     if (failed == 0 && fresh) failed = join(address);
     if (failed != 0) {
@@ -186,7 +188,8 @@ int Datagrams::detach(const DatagramReceiver& receiver, const ibv_gid& group) {
   return found ? 0 : EINVAL;
 }
 
-// With the lock held: on every interface that a GID belongs to.
+// Joins on every interface that has a GID, because a packet for the group may arrive at any of
+// them. mutex_ must be held.
 int Datagrams::join(const sockaddr_storage& group) {
   const int family = group.ss_family;
   if (groups_.size() > limits::max_multicast_groups) return ENOMEM;
@@ -195,7 +198,7 @@ int Datagrams::join(const sockaddr_storage& group) {
   for (const LocalAddress& local : device_.addresses()) {
     if (local.address.ss_family != family) continue;
     const int failed = socket.join(group, local.interface_index);
-    if (failed == EADDRINUSE) continue;  // an interface with several addresses
+    if (failed == EADDRINUSE) continue;  // another address of the same interface
     if (failed == 0) continue;
     leave(group);
     return failed == ENOBUFS ? ENOMEM : failed;
@@ -212,7 +215,7 @@ void Datagrams::leave(const sockaddr_storage& group) {
   }
 }
 
-// Other threads' locks may be held for good here.
+// Runs in the child of fork(), so it takes no lock: a thread of the parent may hold it forever.
 void Datagrams::abandon_after_fork() {
   for (const auto& [port, socket] : sockets_) {
     if (socket) socket->abandon_after_fork();

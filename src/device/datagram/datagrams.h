@@ -1,5 +1,5 @@
-// Unreliable datagrams of a process: its sockets, the queue pairs behind them, and the groups that
-// those have joined.
+// All unreliable datagrams of a process: the sockets, the queue pairs behind them, and the groups
+// that these have joined.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,18 +21,18 @@ namespace weft::device {
 
 class Device;
 
-// What became of datagrams that reached nobody, and nobody is told.
+// Counts dropped datagrams, which the protocol does not report to either side.
 struct DatagramCounters {
-  std::atomic<std::uint64_t> malformed{0};        // no packet of this kind
+  std::atomic<std::uint64_t> malformed{0};        // not a RoCE v2 packet of the UD service
   std::atomic<std::uint64_t> nobody{0};           // no such queue pair, or not ready to receive
-  std::atomic<std::uint64_t> wrong_queue_key{0};  // the port's qkey_viol_cntr
+  std::atomic<std::uint64_t> wrong_queue_key{0};  // also the port's qkey_viol_cntr
   std::atomic<std::uint64_t> no_receive{0};
-  // Of those that were taken all the same: a router that translates addresses changes what the ICRC
-  // covers, and UDP has a checksum of its own.
+  // Accepted in spite of a wrong ICRC: a router that translates addresses changes bytes that the
+  // ICRC covers, and UDP has a checksum of its own.
   std::atomic<std::uint64_t> wrong_icrc{0};
 };
 
-// A message out of its packet, for a queue pair. The bytes are good until the call returns.
+// A received message and its headers. The bytes are valid during the call only.
 struct Datagram {
   const wire::IbHeaders& headers;
   Bytes message;
@@ -58,9 +58,10 @@ class Datagrams {
   // Leaves its groups as well.
   void remove(std::uint32_t number, const DatagramReceiver& receiver);
 
-  // The socket from which a queue pair sends; null where the host has no such addresses.
+  // The socket that a queue pair sends from; null if the host has no address of that family.
   [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number, int family);
-  // Reads what is there for the queue pair, and for others.
+  // Receives what is available at the queue pair's port and the group port, also for other queue
+  // pairs.
   void drive_inline(std::uint32_t number);
 
   // 0 or an errno value: EINVAL for no group, or for one that the queue pair is not in; ENOMEM.
@@ -72,7 +73,7 @@ class Datagrams {
   void abandon_after_fork();
 
  private:
-  using Port = std::pair<int, std::uint16_t>;  // a family and a number
+  using Port = std::pair<int, std::uint16_t>;  // address family and UDP port
   using Address = std::array<std::uint8_t, 16>;
   struct Member {
     std::weak_ptr<DatagramReceiver> receiver;

@@ -25,7 +25,7 @@ std::uint64_t realtime_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// RFC 1112 §6.4, RFC 2464 §7 for groups.
+// The MAC address of an endpoint; groups have one by RFC 1112 §6.4 and RFC 2464 §7.
 wire::MacAddress mac_of(const sockaddr_storage& address) {
   const CaptureEndpoint endpoint = CaptureEndpoint::of(address);
   const auto& bytes = endpoint.address;

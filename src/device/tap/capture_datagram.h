@@ -1,5 +1,5 @@
-// Unreliable datagrams in a capture: as RoCE v2 packets at its own UDP port, so that readers
-// recognise them whatever port the device uses.
+// Captures unreliable datagrams as RoCE v2 packets at RoCE's own UDP port, so that readers
+// recognise them although the device uses other ports.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace weft::device {
 
+// Thread-safe. In the child of fork() nothing is written.
 class DatagramTap {
  public:
-  // `file` may be null: nothing is captured.
+  // `file` may be null: then nothing is captured.
   explicit DatagramTap(std::shared_ptr<CaptureFile> file) : file_(std::move(file)) {}
 
   [[nodiscard]] bool wanted() const { return file_ != nullptr; }
-  // `packet`: from the BTH to the pad; the ICRC as it is to be shown. Safe to use from several
-  // threads; after fork() in the child nothing is written.
+  // Writes a packet. `packet` reaches from the BTH to the pad; `icrc` is the value to show.
   void write(const DatagramRoute& route, Bytes packet, std::uint32_t icrc,
              wire::PcapngDirection direction);
 

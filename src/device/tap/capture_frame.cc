@@ -27,8 +27,8 @@ std::uint64_t realtime_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// A socket has one family, so one of the two ends alone being IPv4 does not occur; if it did, IPv6
-// with a mapped address would still be right.
+// Both ends have the socket's family. If they ever differed, IPv6 with a mapped address would still
+// be correct.
 bool is_ipv4(const CaptureRoute& route) {
   return route.source.is_ipv4() && route.destination.is_ipv4();
 }
@@ -107,7 +107,7 @@ void CaptureBatch::restart(std::size_t packets) {
 void CaptureBatch::begin() {
   frames_.emplace_back();
   first_vector_ = vectors_.size();
-  vectors_.push_back({});  // the head, once the length is known
+  vectors_.push_back({});  // placeholder for the head, whose length is not known yet
   payload_bytes_ = 0;
 }
 
@@ -144,7 +144,7 @@ void CaptureBatch::finish(const CaptureRoute& route, wire::TcpHeader tcp) {
   vectors_.push_back({frame.tail.data(), block.tail_bytes()});
 }
 
-// The payload is what the packet being built has after its head.
+// Computes the checksum over the pieces after the head of the packet being built.
 std::uint16_t CaptureBatch::tcp_checksum(const CaptureRoute& route, Bytes tcp_header) const {
   const std::size_t bytes = tcp_header.size() + payload_bytes_;
   auto checksum = is_ipv4(route)

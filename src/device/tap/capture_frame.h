@@ -1,4 +1,4 @@
-// Turns the payload of TCP connections into pcapng packet blocks with synthesised headers.
+// Builds pcapng packet blocks with synthesised headers around the payload of TCP connections.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,20 +17,20 @@
 
 namespace weft::device {
 
-// One end of a connection, as it appears in the headers.
+// One end of a connection as shown in the headers.
 struct CaptureEndpoint {
   wire::Ipv6Address address{};  // IPv4 as ::ffff:a.b.c.d
   std::uint16_t port = 0;
 
-  // Other families than IPv4 and IPv6 count as 0.0.0.0, port 0.
+  // Families other than IPv4 and IPv6 are shown as 0.0.0.0, port 0.
   [[nodiscard]] static CaptureEndpoint of(const sockaddr_storage& address);
   [[nodiscard]] bool is_ipv4() const;
   [[nodiscard]] wire::Ipv4Address ipv4() const;
-  // Locally administered: 02:00 and the last four bytes of the address.
+  // A locally administered MAC address: 02:00 and the last four bytes of the IP address.
   [[nodiscard]] wire::MacAddress mac() const;
 };
 
-// What the link and network headers of a packet say.
+// The values of a packet's link and network headers.
 struct CaptureRoute {
   const CaptureEndpoint& source;
   const CaptureEndpoint& destination;
@@ -38,15 +38,16 @@ struct CaptureRoute {
   std::uint16_t ip_id;
 };
 
-// The packet blocks of one write, built without copying the payload: it must stay until then.
+// The packet blocks of one write. The payload is referred to, not copied, and must live until the
+// write.
 class CaptureBatch {
  public:
-  // Forgets the blocks; makes room for `packets`, and no more may be added. All get the time of
-  // now.
+  // Removes all blocks and reserves room for `packets`; no more may be added. All get the present
+  // time.
   void restart(std::size_t packets);
 
-  // A packet is begun, gets its payload in pieces, and is finished. Ports and checksum of `tcp` are
-  // filled in here.
+  // A packet is built by begin(), payload() for each piece, and finish(), which fills in the ports
+  // and the checksum of `tcp`.
   void begin();
   void payload(Bytes piece);
   void finish(const CaptureRoute& route, wire::TcpHeader tcp);
@@ -59,7 +60,7 @@ class CaptureBatch {
       wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes +
       wire::Ipv6Header::header_bytes + wire::TcpHeader::min_header_bytes + 40;
 
-  // What stands around the payload.
+  // The bytes before and after the payload.
   struct Frame {
     std::array<std::byte, max_head_bytes> head;
     std::array<std::byte, wire::PcapngPacket::max_tail_bytes> tail;
@@ -67,9 +68,9 @@ class CaptureBatch {
 
   [[nodiscard]] std::uint16_t tcp_checksum(const CaptureRoute& route, Bytes tcp_header) const;
 
-  std::vector<Frame> frames_;  // never grows after restart(): vectors_ points into it
+  std::vector<Frame> frames_;  // never grows after restart(), because vectors_ points into it
   std::vector<iovec> vectors_;
-  std::size_t first_vector_ = 0;  // of the packet being built: its head
+  std::size_t first_vector_ = 0;  // index of the head of the packet being built
   std::size_t payload_bytes_ = 0;
   std::uint64_t now_ns_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace weft::device {
 namespace {
 
-// Length, DDP's control byte and RDMAP's.
+// FPDU length, DDP control byte, RDMAP control byte.
 constexpr std::size_t start_bytes = wire::fpdu_length_bytes + 2;
 
 sockaddr_storage with_port(sockaddr_storage address, std::uint16_t port) {
@@ -25,7 +25,7 @@ sockaddr_storage with_port(sockaddr_storage address, std::uint16_t port) {
   return address;
 }
 
-// Nothing while the bytes do not hold all of it.
+// The size of the first FPDU; nothing if it is incomplete.
 std::optional<std::size_t> whole_fpdu(Bytes bytes) {
   if (bytes.size() < start_bytes) return {};
   const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
@@ -33,7 +33,7 @@ std::optional<std::size_t> whole_fpdu(Bytes bytes) {
   return size;
 }
 
-// RFC 5040 §4, RFC 7306 §4: what only the side that was asked sends.
+// True for messages that only a responder sends (RFC 5040 §4, RFC 7306 §4).
 bool is_answer(Bytes fpdu) {
   const auto opcode = wire::rdmap_opcode(load_be<std::uint8_t>(&fpdu[start_bytes - 1]));
   return opcode == wire::RdmapOpcode::read_response ||
@@ -76,6 +76,7 @@ void LoopTap::write(std::size_t begin, std::size_t end) {
     tap_.sent({&piece, 1}, piece.iov_len);
 }
 
+// Consecutive FPDUs of the same direction are written as one segment.
 void LoopTap::sent(std::span<const iovec> pieces, std::size_t bytes) {
   for (const iovec& piece : pieces) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
@@ -83,7 +84,7 @@ void LoopTap::sent(std::span<const iovec> pieces, std::size_t bytes) {
     pending_.insert(pending_.end(), from, from + some);
     bytes -= some;
   }
-  std::size_t begin = 0;  // of FPDUs that go the same way
+  std::size_t begin = 0;  // start of the FPDUs of the same direction
   std::size_t at = 0;
   while (const auto size = whole_fpdu(Bytes(pending_).subspan(at))) {
     const bool answer = is_answer(Bytes(pending_).subspan(at));

@@ -1,8 +1,8 @@
-// A queue pair that is connected to itself, in a capture. Its socket carries one stream, in which
-// it asks and answers itself; nobody could tell from that who has asked. So the capture shows a
-// conversation of two ports: what asks goes from the socket's port to the other, what answers comes
-// back. FPDUs are as they were on the wire; the MPA frames, which there are none of, and the
-// second port are made up.
+// Captures a queue pair that is connected to itself. Its socket carries a single stream with both
+// requests and responses, from which a reader could not tell the two sides apart. So the capture
+// shows two ports: requests go from the socket's port to the other one, responses come back. The
+// FPDUs are unchanged; the MPA frames, which do not exist on the wire, and the second port are
+// invented.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,21 +19,21 @@
 
 namespace weft::device {
 
-// Not thread safe: the connection's lock covers it.
+// Not thread-safe; guarded by the connection's lock.
 class LoopTap {
  public:
   struct Terms {
     std::uint16_t answering_port = 0;
     bool crc = true;
-    std::uint16_t read_depth = 0;  // reads and atomics under way, in either direction
+    std::uint16_t read_depth = 0;  // reads and atomics in flight, in either direction
   };
 
   LoopTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local, const Terms& terms);
 
-  // The first `bytes` bytes of `pieces` went out, in any chunking; they are written as soon as an
-  // FPDU is whole. What comes in is the same and need not be told.
+  // Takes the first `bytes` bytes of `pieces` as sent, in any chunking; writes an FPDU once it is
+  // complete. The received bytes are the same and are not passed.
   void sent(std::span<const iovec> pieces, std::size_t bytes);
-  // Both directions at once, as it is one socket. What is left of an FPDU is written.
+  // Closes both directions, since there is one socket. Writes the rest of an incomplete FPDU.
   void closed();
   void reset() { tap_.reset(); }
 
@@ -42,8 +42,8 @@ class LoopTap {
   void write(std::size_t begin, std::size_t end);
 
   ConnectionTap tap_;
-  std::vector<std::byte> pending_;  // from the beginning of an FPDU
-  bool answers_ = false;            // who has sent the last FPDU
+  std::vector<std::byte> pending_;  // starts at the beginning of an FPDU
+  bool answers_ = false;            // the last FPDU was a response
 };
 
 }  // namespace weft::device

@@ -18,12 +18,14 @@ namespace flag = wire::tcp_flag;
 
 constexpr std::size_t segment_bytes = 65'000;
 constexpr std::uint16_t window = 65'535;
-// 1 GiB, the largest that TCP knows: a reader must not believe that the flow was window-limited.
+// 1 GiB, TCP's maximum, so that readers do not report the flow as window-limited.
 constexpr std::uint8_t window_scale = 14;
-// A one-way flow is acknowledged now and then, so that readers can follow it past 2^31 bytes.
+// Write an acknowledgement for every MiB of a one-way flow, so that readers can follow it past 2^31
+// bytes.
 constexpr std::uint32_t acknowledge_bytes = 1 << 20;
 
-// The first sequence number: it tells connections apart that use the same ports again.
+// The initial sequence number, different for each connection: readers use it to separate
+// connections that reuse ports.
 std::uint32_t initial_sequence(const CaptureEndpoint& endpoint, std::uint32_t connection) {
   std::uint32_t hash = connection * 0x9E3779B9u ^ endpoint.port;
   for (const std::byte byte : endpoint.address) {
@@ -32,12 +34,12 @@ std::uint32_t initial_sequence(const CaptureEndpoint& endpoint, std::uint32_t co
   return hash ^ hash >> 15;
 }
 
-// One direction of a connection: what its sender says.
+// One direction of a connection: the sender's state.
 struct Half {
   CaptureEndpoint endpoint;
   wire::PcapngDirection direction;
   std::uint32_t sequence = 0;      // of the next byte
-  std::uint32_t acknowledged = 0;  // what the other half said last
+  std::uint32_t acknowledged = 0;  // sequence number that the other half has acknowledged
   std::uint16_t ip_id = 0;
   bool finished = false;
 
@@ -53,12 +55,13 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
   return bytes;
 }
 
-// Walks over pieces of memory.
+// Iterates over pieces of memory.
 class Cursor {
  public:
   explicit Cursor(std::span<const iovec> pieces) : pieces_(pieces) {}
 
-  // The longest contiguous part of the next `bytes` bytes, which exist; empty for an empty piece.
+  // Returns the longest contiguous part of the next `bytes` bytes, which must exist; empty for an
+  // empty piece.
   Bytes next(std::size_t bytes) {
     const iovec& piece = pieces_.front();
     const Bytes rest = {static_cast<const std::byte*>(piece.iov_base) + offset_,
@@ -76,7 +79,7 @@ class Cursor {
   std::size_t offset_ = 0;
 };
 
-// The blocks that every file begins with.
+// Writes the blocks at the beginning of every file.
 void write_preamble(CaptureWriter& writer) {
   const wire::PcapngSection section{"weft"};
   wire::PcapngInterface interface;
@@ -125,7 +128,7 @@ struct ConnectionTap::State {
   const std::uint32_t connection = writer.next_connection();
   Half local;
   Half remote;
-  bool over = false;  // reset
+  bool over = false;  // after reset()
   CaptureBatch batch;
 
   State(std::shared_ptr<CaptureFile> capture, const sockaddr_storage& local_address,
@@ -147,7 +150,8 @@ struct ConnectionTap::State {
   void write() { writer.write(batch.vectors(), batch.packets()); }
 };
 
-// Completes the packet begun in `batch`: whoever sends with ACK has seen all that came before.
+// Completes the packet in `batch`. A packet with ACK acknowledges everything that the other half
+// has sent so far.
 void ConnectionTap::State::end_packet(Half& from, Half& to, wire::TcpHeader tcp) {
   tcp.sequence = from.sequence;
   tcp.window = window;
@@ -183,6 +187,8 @@ void ConnectionTap::State::open(Half& client, Half& server) {
   write();
 }
 
+// When no further packets can be written the segments are only counted, so that a failed capture
+// costs nothing.
 void ConnectionTap::State::data(Half& from, Half& to, std::span<const iovec> pieces,
                                 std::size_t bytes) {
   bytes = std::min(bytes, total_bytes(pieces));

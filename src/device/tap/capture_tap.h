@@ -1,5 +1,5 @@
-// Capture without privilege: what the device's sockets send and receive, written as pcapng with
-// synthesised Ethernet, IP and TCP headers, so that Wireshark and `weft dissect` can read it.
+// Captures without privilege: writes what the device's sockets send and receive as pcapng with
+// synthesised Ethernet, IP and TCP headers, which Wireshark and `weft dissect` can read.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,29 +17,29 @@ namespace weft::device {
 
 class CaptureWriter;
 
-// One pcapng file. Safe to use from several threads; every block is complete in the file when the
-// call returns, so the file may be read while it is being written. One process writes a file at a
-// time (an advisory lock); a second one writes PATH.<pid> instead.
+// A pcapng file. Thread-safe; every block is complete in the file when the call returns, so the
+// file can be read while it is written. An advisory lock makes sure that one process writes a file
+// at a time; a second process writes PATH.<pid> instead.
 class CaptureFile {
  public:
-  // The error is a sentence that names the path and the next step.
+  // The error is a sentence with the path and the next step.
   [[nodiscard]] static Result<std::shared_ptr<CaptureFile>, std::string> open(
       const std::string& path);
   ~CaptureFile();
   CaptureFile(const CaptureFile&) = delete;
   CaptureFile& operator=(const CaptureFile&) = delete;
 
-  // The path in use: PATH, or PATH.<pid> where PATH had a writer.
+  // The path in use: PATH, or PATH.<pid> if another process writes PATH.
   [[nodiscard]] const std::string& path() const;
-  // For packets that belong to no connection.
+  // For packets outside TCP connections.
   [[nodiscard]] CaptureWriter& writer();
 
-  // Packets that did not reach the file. The first failing write ends a capture and is said on
-  // standard error; after it, and after forget_after_fork(), packets are only counted.
+  // The number of packets that are not in the file. The first failing write ends the capture with a
+  // message on standard error; after it, and after forget_after_fork(), packets are only counted.
   [[nodiscard]] std::uint64_t packets_lost() const;
 
-  // After fork() in the child: the descriptor is closed, later writes go nowhere. Takes no lock, so
-  // it may run in a pthread_atfork handler. The parent keeps the file and its lock.
+  // For the child of fork(): closes the descriptor and discards later packets. Takes no lock, so it
+  // may run in a pthread_atfork(3) handler. The parent keeps the file and its lock.
   void forget_after_fork();
 
  private:
@@ -49,27 +49,27 @@ class CaptureFile {
   std::unique_ptr<State> state_;
 };
 
-// One TCP connection in a capture. Not thread safe: the connection's lock covers it.
+// A TCP connection in a capture. Not thread-safe; guarded by the connection's lock.
 class ConnectionTap {
  public:
-  // Writes the three packets that open a connection. `active`: this end connected. IPv4-mapped IPv6
-  // addresses are written as IPv4.
+  // Writes the three packets of the TCP handshake. `active`: this end has connected. IPv4-mapped
+  // IPv6 addresses are written as IPv4.
   ConnectionTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local,
                 const sockaddr_storage& remote, bool active);
-  // Writes the FINs, unless reset() came before.
+  // Writes the FINs, unless reset() was called.
   ~ConnectionTap();
   ConnectionTap(const ConnectionTap&) = delete;
   ConnectionTap& operator=(const ConnectionTap&) = delete;
 
-  // The first `bytes` bytes of `pieces` went out, or came in. Split into segments of at most 65,000
-  // payload bytes; reads the pieces before it returns. Wireshark loses the framing for good where a
+  // Write the first `bytes` bytes of `pieces`, split into segments of at most 65,000 payload bytes;
+  // the pieces are read before the call returns. Wireshark loses the FPDU framing permanently if a
   // call begins an FPDU with fewer than eight bytes; any other chunking is fine.
   void sent(std::span<const iovec> pieces, std::size_t bytes);
   void received(std::span<const iovec> pieces, std::size_t bytes);
-  // A FIN from the peer, a FIN from us; nothing more is written in that direction.
+  // Write the peer's FIN and this end's FIN; nothing more is written in that direction.
   void peer_closed();
   void closed();
-  // The connection ended without FINs: an RST from us. Nothing more is written.
+  // Writes an RST of this end, for a connection that ended without FINs. Nothing more is written.
   void reset();
 
  private:

@@ -46,10 +46,10 @@ std::optional<mode_t> file_type(int descriptor) {
   return status.stx_mode & S_IFMT;
 }
 
-// Emptied only under the lock: until then the file may be another process's capture. A file system
-// that knows no locks counts as busy, because then nobody can tell.
+// Truncates only with the lock: without it the file may be another process's capture. A file system
+// without locks counts as busy, because other writers cannot be detected.
 Result<Opened, Failure> lock_and_empty(Opened file, mode_t type) {
-  if (type == S_IFCHR) return file;  // /dev/null and terminals: many writers are fine
+  if (type == S_IFCHR) return file;  // /dev/null and terminals may have several writers
   if (::syscall(SYS_flock, file.descriptor, LOCK_EX | LOCK_NB) != 0) {
     return Failure{Cause::busy, errno};
   }
@@ -59,7 +59,7 @@ Result<Opened, Failure> lock_and_empty(Opened file, mode_t type) {
   return file;
 }
 
-// O_NONBLOCK: opening a FIFO without a reader fails instead of hanging the program.
+// With O_NONBLOCK, opening a FIFO without a reader fails instead of blocking the program.
 Result<Opened, Failure> open_locked(const std::string& path) {
   constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const long descriptor = ::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
@@ -91,15 +91,15 @@ bool file_size_is_limited() {
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
 
-// While in scope, a write that fails by SIGPIPE or SIGXFSZ only fails: the program that is being
-// captured must not die of its capture.
+// Blocks SIGPIPE and SIGXFSZ while in scope and discards those that a write raises: a failed
+// capture must not kill the program that is being captured.
 class SignalGuard {
  public:
   SignalGuard() {
     sigset_t pending;
     sigemptyset(&set_);
     sigpending(&pending);
-    // A signal that is pending already is the program's own, and stays.
+    // A signal that is already pending belongs to the program and stays pending.
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
       if (sigismember(&pending, signal) == 0) sigaddset(&set_, signal);
     }
@@ -119,7 +119,7 @@ class SignalGuard {
   sigset_t old_;
 };
 
-// Drops the first `bytes` bytes of `vectors`.
+// Removes the first `bytes` bytes from `vectors`.
 std::span<iovec> advance(std::span<iovec> vectors, std::size_t bytes) {
   while (!vectors.empty() && bytes >= vectors.front().iov_len) {
     bytes -= vectors.front().iov_len;
@@ -138,7 +138,7 @@ struct Written {
   int error = 0;
 };
 
-// More than one call only where the kernel stops early, or for more than IOV_MAX pieces.
+// Needs more than one call only if the kernel stops early, or for more than IOV_MAX pieces.
 Written write_all(int descriptor, std::span<iovec> vectors) {
   Written total;
   while (!vectors.empty()) {
