@@ -107,8 +107,8 @@ class Context {
   void await_quiescence(const std::byte* base, std::size_t length_bytes);
 
   verbs_context extended_{};
-  Context* self_ = this;  // of() finds it right behind extended_
-  Device& device_;        // must follow extended_ directly: of() finds it there
+  Context* self_ = this;  // must follow extended_ directly: of() finds it there
+  Device& device_;
   [[nodiscard]] ibv_mr* add_region(std::unique_ptr<Region> region, ProtectionDomain& domain);
 
   NullMemory null_memory_;

@@ -38,7 +38,7 @@ struct Outcome {
 // A buffer that the peer has advertised.
 struct Advertisement {
   RemoteBuffer buffer;
-  std::uint32_t tag = 0;  // chosen by the peer, so that the program can tell its buffers apart
+  std::uint32_t tag = 0;  // chosen by the peer; identifies the buffer
 };
 
 // The operations that are possible before a connection is established as well as afterwards:
@@ -172,7 +172,7 @@ class Prepared : public Endpoint {
   WEFT_API Prepared(const Address& peer, const Options& options, Deadline deadline,
                     std::stop_token stop = {});
 
-  // Connects. Throws Error, or Rejected; then the attempt and this endpoint are gone.
+  // Connects. Throws Error, or Rejected; then this endpoint cannot be used again.
   [[nodiscard]] WEFT_API Connection connect(const Greeting& greeting, Deadline deadline,
                                             std::stop_token stop = {}) &&;
 

@@ -22,9 +22,9 @@ enum class Backend {
 
 // The backend that was actually chosen, and the reason. Backend::automatic is resolved once per
 // process.
-struct BackendChoice {  // embedded or system
-  Backend backend;      // embedded or system
-  std::string reason;   // one sentence
+struct BackendChoice {
+  Backend backend;     // embedded or system
+  std::string reason;  // one sentence
 };
 
 // Resolves a request to the backend to use. Every object that is made from a Backend calls this.

@@ -17,8 +17,8 @@
 namespace weft::verbs {
 
 // The flags of ibv_post_send(3), to be combined with |.
-enum class SendFlags : unsigned {  // no completion if it succeeds
-  none = 0,                        // no completion where it succeeds
+enum class SendFlags : unsigned {
+  none = 0,  // no completion if it succeeds
   signaled = IBV_SEND_SIGNALED,
   fence = IBV_SEND_FENCE,          // starts after earlier reads and atomics are complete
   solicited = IBV_SEND_SOLICITED,  // raises an event at a peer that waits for solicited completions
