@@ -29,6 +29,7 @@ bool link_local(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&as_ipv6(address).sin6_addr);
 }
 
+// The MTU stays at Ethernet's 1500 bytes if the interface does not report one.
 LocalAddress describe(const ifaddrs& entry) {
   LocalAddress local;
   const bool ipv4 = entry.ifa_addr->sa_family == AF_INET;
@@ -44,6 +45,8 @@ LocalAddress describe(const ifaddrs& entry) {
 
 }  // namespace
 
+// The order decides the GID indices, so it must not depend on the kernel's order: a stable sort by
+// rank.
 Result<std::vector<LocalAddress>, std::string> local_addresses() {
   std::vector<LocalAddress> found;
   ifaddrs* all = nullptr;
@@ -66,6 +69,7 @@ Result<std::vector<LocalAddress>, std::string> local_addresses() {
   return found;
 }
 
+// RFC 4291 §2.5.5.2: IPv4 addresses are mapped into ::ffff:0:0/96.
 ibv_gid gid_of(const sockaddr_storage& address) {
   ibv_gid gid{};
   if (address.ss_family == AF_INET6) {
@@ -97,6 +101,7 @@ void set_scope(sockaddr_storage& address, unsigned interface_index) {
   if (link_local(address)) reinterpret_cast<sockaddr_in6&>(address).sin6_scope_id = interface_index;
 }
 
+// Compares as GIDs, so a mapped IPv4 address equals the plain one.
 bool same_host_address(const sockaddr_storage& a, const sockaddr_storage& b) {
   const ibv_gid left = gid_of(a);
   const ibv_gid right = gid_of(b);
@@ -108,6 +113,7 @@ bool is_any_address(const sockaddr_storage& address) {
   return IN6_IS_ADDR_UNSPECIFIED(&as_ipv6(address).sin6_addr);
 }
 
+// 127.0.0.0/8, also mapped, and ::1.
 bool is_loopback_address(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return ntohl(as_ipv4(address).sin_addr.s_addr) >> 24 == 127;
   const in6_addr& ipv6 = as_ipv6(address).sin6_addr;

@@ -28,6 +28,8 @@ int check_access(unsigned access) {
 
 }  // namespace
 
+// A negative cmd_fd makes calls of the kernel's verbs interface fail: this device has no kernel
+// part.
 Context::Context(Device& device) : device_(device) {
   ibv_context& context = extended_.context;
   context.device = device.verbs();
@@ -81,6 +83,7 @@ void Context::count_delivered(const ibv_async_event& event) {
   }
 }
 
+// ibv_ack_async_event(3). An event that was not delivered is ignored.
 void Context::acknowledge(const ibv_async_event& event) {
   {
     const std::lock_guard lock(event_mutex_);
@@ -102,6 +105,7 @@ void Context::settle_events(const void* element) {
   });
 }
 
+// Numbers are never reused, so a stale number matches no other domain.
 ProtectionDomain* Context::allocate_domain() {
   auto* domain = new ProtectionDomain;
   domain->pd.context = verbs();
@@ -122,6 +126,8 @@ int check_region(const void* address, std::size_t length_bytes, unsigned access)
 
 }  // namespace
 
+// Only checks that the memory is mapped: nothing is pinned, because the device copies in this
+// process.
 ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::size_t length_bytes,
                                  std::uint64_t iova, unsigned access) {
   if (const int failed = check_region(address, length_bytes, access)) {
@@ -138,6 +144,7 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
   return add_region(std::move(region), domain);
 }
 
+// A null region grants no remote access and has no addresses.
 ibv_mr* Context::allocate_null_region(ProtectionDomain& domain) {
   auto region = std::make_unique<Region>();
   region->null = &null_memory_;
@@ -147,6 +154,8 @@ ibv_mr* Context::allocate_null_region(ProtectionDomain& domain) {
   return made;
 }
 
+// Counts as a user of the domain, which therefore cannot be deallocated before the region
+// (ibv_dealloc_pd(3)).
 ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& domain) {
   region->mr.context = verbs();
   region->mr.pd = &domain.pd;
@@ -227,6 +236,7 @@ ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
   return window.release()->verbs();
 }
 
+// Unbinds first, so that no new access succeeds, and frees the window after the grace period.
 int Context::deallocate_window(MemoryWindow& window) {
   const std::unique_ptr<MemoryWindow> gone(&window);
   gone->unbind();
@@ -248,6 +258,7 @@ std::size_t Context::queue_pair_count() {
   return queue_pairs_.size();
 }
 
+// Returns a copy, so that the caller can take queue pair locks without holding mutex_.
 std::vector<std::shared_ptr<QueuePair>> Context::queue_pairs() {
   const std::lock_guard lock(mutex_);
   return queue_pairs_;
@@ -271,6 +282,7 @@ std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
   return found == queue_pairs_.end() ? nullptr : *found;
 }
 
+// Runs in the child, so it takes no lock.
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
   for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();

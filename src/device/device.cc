@@ -80,6 +80,8 @@ Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& sett
   return std::unique_ptr<Device>(new Device(settings, std::move(*addresses), std::move(capture)));
 }
 
+// The names of the nodes below /sys and /dev are those of a kernel device; programs print them or
+// pass them on.
 Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                std::shared_ptr<CaptureFile> capture)
     : settings_(settings),
@@ -116,6 +118,7 @@ void Device::give_back_queue_pair_number(std::uint32_t number) {
   if (is_roce()) slots_->give_back(number);
 }
 
+// A linear search over the contexts: a process rarely has more than one or two.
 std::shared_ptr<QueuePair> Device::find_queue_pair(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   for (Context* context : contexts_) {

@@ -25,6 +25,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return CompletionQueue::of(cq)->request_notification(solicited_only != 0);
 }
 
+// Moderation is the only attribute that ibv_modify_cq(3) defines.
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
   if (attributes->attr_mask & ~std::uint32_t{IBV_CQ_ATTR_MODERATE}) return EINVAL;
   if (attributes->attr_mask & IBV_CQ_ATTR_MODERATE) {
@@ -57,6 +58,7 @@ int extended_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* 
   return query_port(*Context::of(context), port, attributes, bytes);
 }
 
+// Memory windows have no functions in libibverbs: verbs.h calls these through the context.
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   return Context::of(pd->context)->allocate_window(*ProtectionDomain::of(pd), type);
 }
@@ -101,6 +103,7 @@ void set_memory_operations(verbs_context& context) {
 
 }  // namespace
 
+// Operations that are not set here stay null, for which verbs.h fails with EOPNOTSUPP.
 void set_operations(verbs_context& context) {
   ibv_context_ops& operations = context.context.ops;
   operations.poll_cq = poll_cq;

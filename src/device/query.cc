@@ -57,6 +57,7 @@ std::uint32_t datagram_mtu_bytes(const Device& device) {
   return 128U << path_mtu(device.addresses().front());
 }
 
+// Attributes that a program may use up to their limit come from limits.h; the rest stays 0.
 void query_device(Context& context, ibv_device_attr& attributes) {
   attributes = {};
   std::snprintf(attributes.fw_ver, sizeof attributes.fw_ver, "%s", WEFT_VERSION);
@@ -94,6 +95,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.phys_port_cnt = 1;
 }
 
+// The plain attributes come first in the structure; less room than for them is an error.
 int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_t bytes) {
   if (bytes < sizeof(ibv_device_attr)) return EINVAL;
   ibv_device_attr_ex ours{};
@@ -112,6 +114,9 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   return 0;
 }
 
+// In roce the active MTU follows the interface, because datagrams must not be fragmented. In iwarp
+// TCP segments the stream, so the largest MTU is shown. Speed and width are constants for programs
+// that print them.
 int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, std::size_t bytes) {
   if (port != 1) return EINVAL;
   ibv_port_attr ours{};
@@ -149,6 +154,7 @@ int query_gid(Context& context, std::uint8_t port, int index, ibv_gid& gid) {
   return 0;
 }
 
+// Rows are RoCE v2 in both personalities, because GIDs are IP addresses in both.
 int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
                     ibv_gid_entry& entry) {
   entry = {};
@@ -162,6 +168,7 @@ int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
   return 0;
 }
 
+// The table has one row, the default partition with full membership.
 int query_pkey(std::uint8_t port, int index, std::uint16_t& pkey_be) {
   if (port != 1 || index != 0) return EINVAL;
   pkey_be = to_network(full_member_pkey);

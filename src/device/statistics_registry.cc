@@ -17,6 +17,7 @@ namespace {
 constexpr int tries = 200;
 constexpr std::chrono::milliseconds pause{1};
 
+// std::mutex has no timed lock, so it retries once per millisecond.
 bool lock_for_a_while(std::unique_lock<std::mutex>& lock) {
   for (int i = 0; i < tries; ++i) {
     if (lock.try_lock()) return true;
@@ -76,6 +77,7 @@ void StatisticsRegistry::add(const std::shared_ptr<QueuePair>& queue_pair) {
   queue_pairs_.insert(queue_pair);
 }
 
+// Completion queues have no number in verbs; the registry numbers them for the report.
 void StatisticsRegistry::add(CompletionQueue& queue) {
   const std::lock_guard lock(mutex_);
   queue.set_number(++last_queue_);
@@ -87,6 +89,8 @@ void StatisticsRegistry::add(Region& region) {
   regions_.insert(&region);
 }
 
+// Reads the counters, which takes the queue pair's lock, before it takes mutex_: snapshot() takes
+// the two locks in the other order.
 void StatisticsRegistry::remove(QueuePair& queue_pair) {
   const auto counters = queue_pair.counters();
   const std::lock_guard lock(mutex_);

@@ -10,12 +10,14 @@
 namespace weft::device {
 namespace {
 
+// Formats 64 bits in network byte order as GUIDs and halves of GIDs appear in sysfs.
 std::string group(std::uint64_t be) {
   const auto* at = reinterpret_cast<const std::byte*>(&be);
   const auto word = [&](std::size_t i) { return load_be<std::uint16_t>(at + 2 * i); };
   return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", word(0), word(1), word(2), word(3));
 }
 
+// "gids/N", "gid_attrs/types/N" and "gid_attrs/ndevs/N", as the kernel has them per port.
 std::optional<std::string> of_gid(const Device& device, std::string_view what,
                                   std::string_view index_text) {
   std::size_t index = 0;

@@ -56,6 +56,8 @@ int listen(int fd, int backlog) {
   return static_cast<int>(call(SYS_listen, fd, backlog));
 }
 
+// One system call sets the flags as well: between two, a fork() would leak the descriptor to a new
+// program.
 int accept(int fd, sockaddr_storage* address) {
   socklen_t bytes = sizeof *address;
   return static_cast<int>(call(SYS_accept4, fd, address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -95,6 +97,7 @@ int peer_address(int fd, sockaddr_storage* address) {
   return static_cast<int>(call(SYS_getpeername, fd, address, &bytes));
 }
 
+// MSG_NOSIGNAL: a broken connection must not kill the program by SIGPIPE.
 std::ptrdiff_t send(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
@@ -136,6 +139,7 @@ std::ptrdiff_t receive_message(int fd, msghdr& message) {
   return got;
 }
 
+// Looks at one byte without consuming it. An error other than "nothing yet" means a reset.
 bool peer_closed(int fd) {
   char byte = 0;
   const long got =
@@ -147,6 +151,7 @@ std::ptrdiff_t read(int fd, void* at, std::size_t bytes) {
   return call(SYS_read, fd, at, bytes);
 }
 
+// preadv2(2) with RWF_NOWAIT, because the program controls O_NONBLOCK of event descriptors.
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes) {
   const iovec piece{at, bytes};
   constexpr long no_offset = -1;
@@ -172,6 +177,7 @@ int await_token(int fd) {
   return got < 0 ? static_cast<int>(-got) : 0;
 }
 
+// SIOCGIFMTU works on any socket and needs no privilege.
 int interface_mtu(const char* name) {
   const Descriptor fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
@@ -214,6 +220,8 @@ int poll_readable(int fd, int timeout_ms) {
       call(SYS_ppoll, &entry, 1, timeout_ms < 0 ? nullptr : &limit, nullptr, 8));
 }
 
+// The deadline is absolute and the timeout relative, so it is computed here, directly before the
+// call.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask) {
   constexpr std::size_t mask_bytes = 8;
   timespec limit{};
@@ -238,6 +246,7 @@ int thread_id() {
   return static_cast<int>(call(SYS_gettid));
 }
 
+// Signal 0 checks for existence only.
 bool is_alive(int thread_id) {
   return call(SYS_tgkill, call(SYS_getpid), thread_id, 0) == 0;
 }

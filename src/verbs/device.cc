@@ -11,6 +11,8 @@
 
 namespace weft::verbs {
 
+// Each Device keeps the C list alive, because ibv_free_device_list(3) invalidates the devices that
+// are not open.
 std::vector<Device> devices(Backend backend) {
   const auto [table, kind] = detail::choose(backend);
   int count = 0;
@@ -27,6 +29,7 @@ std::string Device::name() const {
   return detail::check_pointer(list_->table.get_device_name(raw_), "cannot name the device");
 }
 
+// The C call returns network byte order; Guid has host byte order.
 Guid Device::guid() const {
   const Guid guid{be64toh(list_->table.get_device_guid(raw_))};
   if (guid.is_reserved()) detail::fail(ENODATA, "the device " + name() + " has no GUID");
@@ -48,6 +51,8 @@ Context Device::open() const {
 
 namespace {
 
+// An adapter without a cable has no active port; a program without a device name would only fail
+// later on it.
 bool has_usable_port(const Context& context) {
   const int ports = context.query().phys_port_cnt;
   for (int port = 1; port <= ports; ++port) {
@@ -65,6 +70,7 @@ Context open_any(Backend backend) {
   search.fail(ENODEV, "none of the devices has an active port");
 }
 
+// Collects the names of the other devices for the error message.
 Context open_named(std::string_view name, Backend backend) {
   std::string names;
   for (const Device& device : devices(backend)) {

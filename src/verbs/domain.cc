@@ -18,6 +18,8 @@ using detail::fail;
 
 namespace {
 
+// Calls through the provider's table: the inline functions of verbs.h would call the linked C
+// library.
 ibv_mr* reg(const detail::DomainState& domain, std::span<std::byte> memory, Access access) {
   ibv_mr* made = domain.context->table.reg_mr(domain.raw, memory.data(), memory.size(),
                                               static_cast<int>(access));
@@ -36,6 +38,7 @@ MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
 ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
 
+// Checks that the size in bytes does not overflow.
 MemoryRegion ProtectionDomain::allocate_bytes(std::size_t count, std::size_t element_bytes,
                                               Access access) const {
   if (count == 0) fail(EINVAL, "cannot allocate a region of no elements");
@@ -53,6 +56,7 @@ MemoryRegion ProtectionDomain::register_bytes(std::span<std::byte> memory, Acces
                                                             std::vector<std::byte>()));
 }
 
+// The region has no memory that the processor can access, so its bytes() are empty.
 MemoryRegion ProtectionDomain::register_dmabuf(int fd, std::uint64_t offset_bytes,
                                                std::size_t bytes, std::uint64_t iova,
                                                Access access) const {
@@ -88,6 +92,8 @@ SharedReceiveQueue ProtectionDomain::create_shared_receive_queue(
   return queue;
 }
 
+// The address handle is needed for datagrams only; connected queue pairs take the same attributes
+// directly.
 AddressHandle ProtectionDomain::create_address_handle(const AddressOptions& options) const {
   ibv_ah_attr attributes = to_attributes(options);
   ibv_ah* made = state_->context->table.create_ah(raw_, &attributes);
@@ -118,6 +124,7 @@ QueuePairBuilder ProtectionDomain::queue_pair(const CompletionQueue& send,
 AddressHandle::AddressHandle(std::shared_ptr<detail::AddressHandleState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
 
+// Without a GID the address is a LID, which exists on InfiniBand only.
 ibv_ah_attr to_attributes(const AddressOptions& options) {
   ibv_ah_attr attributes{};
   attributes.dlid = options.lid;

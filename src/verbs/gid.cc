@@ -26,6 +26,7 @@ Gid::Gid(const ibv_gid& gid) {
   std::copy_n(gid.raw, bytes_.size(), bytes_.begin());
 }
 
+// inet_pton(3) needs a terminated string, and a string_view need not have one.
 std::optional<Gid> Gid::parse(std::string_view text) {
   const std::string terminated(text);
   Bytes bytes{};

@@ -87,6 +87,7 @@ int QueuePair::post_unbind(MemoryWindow& window, std::uint64_t id, SendFlags fla
   return failed;
 }
 
+// IBV_WR_LOCAL_INV, ibv_post_send(3): sends nothing to the peer.
 int QueuePair::post_invalidate(std::uint32_t rkey, std::uint64_t id, SendFlags flags) const {
   ibv_send_wr request{};
   request.wr_id = id;

@@ -43,6 +43,7 @@ void QueuePair::fail() const {
   modify(attributes, IBV_QP_STATE);
 }
 
+// The LID of the group is 0: on Ethernet a group has a GID only.
 void QueuePair::join_group(const Gid& group) const {
   const ibv_gid gid = group.raw();
   const int failed = table_of(*state_).attach_mcast(raw_, &gid, 0);

@@ -133,6 +133,7 @@ QueuePairBuilder& QueuePairBuilder::shared_receive_queue(const SharedReceiveQueu
   return *this;
 }
 
+// The new queue pair keeps the domain and its queues alive through its state.
 PreparedQueuePair QueuePairBuilder::build() const {
   ibv_qp_init_attr attributes{};
   attributes.qp_context = settings_.user_context;
@@ -181,6 +182,7 @@ QueuePair PreparedQueuePair::handshake(const Endpoint& remote) && {
   return std::move(queue_pair_);
 }
 
+// A datagram queue pair has no peer, so RTR takes no attributes.
 QueuePair PreparedQueuePair::activate(std::uint32_t qkey) && {
   to_init(IBV_QPT_UD, qkey);
   ibv_qp_attr attributes{};
@@ -231,6 +233,7 @@ void PreparedQueuePair::to_ready_to_receive(const Endpoint& remote) const {
   queue_pair_.modify(attributes, mask);
 }
 
+// Only RC has timeouts, retries and reads.
 void PreparedQueuePair::to_ready_to_send() const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;

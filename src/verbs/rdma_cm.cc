@@ -69,6 +69,7 @@ void ConnectionEvent::Acknowledge::operator()(rdma_cm_event* event) const {
   channel->table.ack_cm_event(event);
 }
 
+// The deleter acknowledges the event and keeps the channel alive until then.
 ConnectionEvent::ConnectionEvent(std::shared_ptr<detail::EventChannelState> channel,
                                  rdma_cm_event* raw)
     : raw_(raw, Acknowledge{std::move(channel)}) {}
@@ -102,6 +103,7 @@ Id ConnectionEvent::take_request() {
   return id;
 }
 
+// The descriptor is non-blocking, so that next() can wait with a deadline.
 EventChannel::EventChannel(Backend backend) {
   const auto [table, kind] = detail::choose(backend);
   raw_ = check_pointer(table.create_event_channel(), "cannot create an event channel");
@@ -148,6 +150,7 @@ void Id::listen(int backlog) const {
   }
 }
 
+// This call exists only in the embedded provider; the system's table fails with EOPNOTSUPP.
 void Id::adopt(int connection) const {
   check_minus_one(state_->channel->table.adopt(raw_, connection),
                   "cannot take over a TCP connection");
@@ -173,6 +176,7 @@ Context Id::context() const {
       state_->channel->table, state_->channel->backend, raw_->verbs, /*own=*/false));
 }
 
+// The id destroys the queue pair; the handle keeps the id, and with it the channel, alive.
 QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const CompletionQueue& send,
                                 const CompletionQueue& receive, const ibv_qp_cap& capacity,
                                 bool signal_all) const {
@@ -217,6 +221,7 @@ void Id::disconnect() const {
   check_minus_one(state_->channel->table.disconnect(raw_), "cannot disconnect");
 }
 
+// Keep the new channel only after success: the id still refers to the old one otherwise.
 void Id::migrate(const EventChannel& channel) {
   check_minus_one(state_->channel->table.migrate_id(raw_, channel.raw_),
                   "cannot move the identifier to another event channel");

@@ -26,6 +26,7 @@ BackendChoice choose_system() {
   return {Backend::system, "the system backend was requested"};
 }
 
+// The reasons are printed for the user, so each names what was missing or found.
 BackendChoice find_active() {
   const provider::System& system = provider::system_provider();
   if (!system.table) return {Backend::embedded, system.reason};
@@ -109,6 +110,7 @@ void require_backend(Backend required, Backend requested) {
 
 namespace detail {
 
+// The returned table lives as long as the process.
 Chosen choose(Backend requested) {
   const BackendChoice choice = choose_backend(requested);
   if (choice.backend == Backend::system) {

@@ -12,6 +12,7 @@
 namespace weft::verbs {
 namespace {
 
+// The names of the man page without the prefix IBV_QPT_.
 std::string_view type_name(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:

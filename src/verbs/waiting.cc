@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 7> states{"RESET", "INIT", "RTR", "RTS",
 
 }  // namespace
 
+// All descriptors of the layer are non-blocking: a thread waits in poll(2), where it can respect
+// its deadline.
 void set_nonblocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {

@@ -68,6 +68,7 @@ CompletionQueue::~CompletionQueue() {
   pthread_mutex_destroy(&cq_.mutex);
 }
 
+// Takes several completions under one lock.
 int CompletionQueue::take(int entries, ibv_wc* completions) {
   const std::lock_guard lock(mutex_);
   int taken = 0;
@@ -103,6 +104,7 @@ CompletionQueueCounters CompletionQueue::counters() {
   return counters_;
 }
 
+// The time stamps have a ring of their own, so that plain queues do not pay for them.
 void CompletionQueue::extend(const CompletionQueueExtras& extras) {
   const std::lock_guard lock(mutex_);
   extras_ = extras;
@@ -127,6 +129,7 @@ void CompletionQueue::end_poll() {
   if (!extras_.single_threaded) poll_mutex_.unlock();
 }
 
+// Copies the completion out of the ring, because push() may overwrite the entry before end_poll().
 bool CompletionQueue::take_current() {
   const std::lock_guard lock(mutex_);
   if (count_ == 0) return false;
@@ -189,6 +192,7 @@ void CompletionQueue::tell() {
   if (channel_) channel_->events_.push(this);
 }
 
+// IBV_EVENT_CQ_ERR is raised once per queue; each lost completion is counted.
 void CompletionQueue::overrun() {
   ibv_async_event event{};
   event.element.cq = &cq_;
@@ -213,6 +217,8 @@ int CompletionQueue::request_notification(bool solicited_only) {
   return 0;
 }
 
+// An event disarms the queue (ibv_req_notify_cq(3)). With moderation it announces all completions
+// that are present, else one.
 void CompletionQueue::note_told() {
   armed_ = Armed::no;
   told_before_ = true;

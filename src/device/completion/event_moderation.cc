@@ -7,6 +7,7 @@ void EventModeration::set(std::uint16_t count, std::uint16_t period_us) {
   period_ns_ = std::uint64_t{period_us} * 1000;
 }
 
+// Either limit is enough; without any, each completion raises its event.
 bool EventModeration::add(std::uint64_t now_ns) {
   if (!active()) return true;
   if (held_++ == 0) held_since_ns_ = now_ns;
@@ -15,6 +16,7 @@ bool EventModeration::add(std::uint64_t now_ns) {
   return many || long_enough;
 }
 
+// Taking the lock waits for a callback in progress, so the queue may be destroyed afterwards.
 void ModerationClock::stop() {
   const std::lock_guard lock(mutex_);
   tick_ = nullptr;

@@ -21,6 +21,7 @@ CompletionQueue* queue_of(ibv_cq_ex* cq) {
   return CompletionQueue::of(ibv_cq_ex_to_cq(cq));
 }
 
+// ibv_start_poll(3) defines no attributes yet.
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
   if (attributes && attributes->comp_mask != 0) return EINVAL;
   return queue_of(cq)->start_poll();

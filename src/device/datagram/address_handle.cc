@@ -71,6 +71,7 @@ bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& in
 
 }  // namespace
 
+// The source address comes from the GID index; source and destination must be of the same family.
 AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr& attributes) {
   const Device& device = Context::of(domain.pd.context)->device();
   if (!device.is_roce()) {

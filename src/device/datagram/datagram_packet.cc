@@ -34,6 +34,7 @@ std::size_t whole_bytes(const wire::IbPacketView& packet) {
 
 }  // namespace
 
+// The ICRC excludes fields that routers change (Annex A17); Icrc::roce_v2() masks them.
 DatagramHeaders::DatagramHeaders(const DatagramRoute& route, std::size_t packet_bytes) {
   const auto udp_length = static_cast<std::uint16_t>(udp_bytes + packet_bytes);
   if (route.destination.ss_family == AF_INET) {
@@ -91,6 +92,7 @@ std::vector<std::byte> make_datagram(const DatagramRoute& route, wire::IbHeaders
   return packet;
 }
 
+// Rebuilds the network headers from the addresses that the socket reported.
 bool icrc_is_right(const DatagramRoute& route, const wire::IbPacketView& packet) {
   return packet.icrc() == icrc_of(DatagramHeaders(route, whole_bytes(packet)), packet);
 }
@@ -112,6 +114,8 @@ bool is_multicast(const ibv_gid& gid) {
   return address.ss_family == AF_INET && gid.raw[12] >> 4 == 0xE;  // 224.0.0.0/4
 }
 
+// A hash may map two groups to the same IPv4 address; the receiver then delivers to the members of
+// both.
 sockaddr_storage multicast_address(const ibv_gid& group, int family) {
   const sockaddr_storage address = address_of(group);
   if (address.ss_family == family) return address;

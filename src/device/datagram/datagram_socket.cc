@@ -141,6 +141,7 @@ DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_
       // One byte more than the largest packet, to detect larger ones.
       buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
 
+// The address is read back after bind(2), because port 0 selects a free port.
 int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<DatagramSocket>& made) {
   sys::Descriptor fd(
       sys::socket(plan.address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -262,6 +263,8 @@ int DatagramSocket::change_membership(int ipv4_option, int ipv6_option,
   return -sys::set_option(fd_.get(), IPPROTO_IPV6, ipv6_option, &request, sizeof request);
 }
 
+// Unwatching first guarantees that the engine starts no new call; the lock waits for one in
+// progress.
 void DatagramSocket::close() {
   engine_.unwatch(token_);
   const std::lock_guard lock(receiving_);

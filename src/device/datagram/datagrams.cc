@@ -77,6 +77,8 @@ std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number, int fami
   return found == sockets_.end() ? nullptr : found->second;
 }
 
+// Looks the sockets up under the lock and drives them without it, because packets are delivered
+// from there.
 void Datagrams::drive_inline(std::uint32_t number) {
   std::array<std::shared_ptr<DatagramSocket>, 4> sockets;
   std::size_t count = 0;

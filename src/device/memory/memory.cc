@@ -48,6 +48,7 @@ MemoryTable::MemoryTable() : random_(std::random_device{}()) {
 
 MemoryTable::~MemoryTable() = default;
 
+// At least half of the entries stay free, so that probe sequences are short and always end.
 bool MemoryTable::add(Region& region) {
   const std::lock_guard lock(mutex_);
   if (size_ >= limits::max_memory_regions) return false;
@@ -81,6 +82,7 @@ std::uint32_t MemoryTable::random_control_stag() {
   return control_stags | static_cast<std::uint32_t>(random_() & ~control_stags);
 }
 
+// Does not reuse tombstones; grow() drops them.
 void MemoryTable::insert(Table& table, Region* region) {
   const std::size_t mask = table.slots.size() - 1;
   std::size_t at = table.start(region->stag);
@@ -109,6 +111,7 @@ void MemoryTable::grow() {
   tables_.push_back(std::move(larger));  // the old table stays for its readers, see reclaim()
 }
 
+// Leaves a tombstone, which grow() removes.
 std::uint64_t MemoryTable::remove(Region& region) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t growths = reclaimed_ + tables_.size() - 1;
@@ -219,6 +222,8 @@ iwarp::Memory check_local(const Region* region, std::uint32_t domain,
   return {.at = at};
 }
 
+// mincore(2) fails with ENOMEM for an unmapped page and touches none, so it is safe for any
+// address.
 int check_mapped(const void* address, std::size_t length_bytes) {
   if (length_bytes == 0) return 0;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

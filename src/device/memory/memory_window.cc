@@ -9,6 +9,7 @@ constexpr unsigned rights_to_change = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOT
 
 }  // namespace
 
+// The window is in the table from the start, but grants no access before it is bound.
 MemoryWindow::MemoryWindow(ibv_pd* pd, std::uint32_t domain, ibv_mw_type type) {
   mw_.context = pd->context;
   mw_.pd = pd;
@@ -59,6 +60,7 @@ iwarp::Status MemoryWindow::bind(MemoryTable& table, std::uint32_t queue_pair,
   return iwarp::Status::success;
 }
 
+// A peer may only invalidate through the queue pair that bound the window (type 2).
 bool MemoryWindow::invalidate(std::uint32_t rkey, const Accessor& accessor) {
   const std::lock_guard lock(mutex_);
   const bool allowed = mw_.type != IBV_MW_TYPE_1 && region_.stag == rkey && region_.remote_valid &&
@@ -72,6 +74,7 @@ void MemoryWindow::unbind() {
   release();
 }
 
+// The lock must be held. The key stays in the table and matches no access.
 void MemoryWindow::release() {
   region_.remote_valid = false;
   if (source_) --source_->windows;

@@ -29,6 +29,7 @@ int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   return madvise(reinterpret_cast<void*>(from), to - from, advice) == 0 ? 0 : errno;
 }
 
+// Asked once: older kernels fail with EINVAL.
 bool kernel_populates() {
   static const bool does = [] {
     std::byte here{};
@@ -37,6 +38,8 @@ bool kernel_populates() {
   return does;
 }
 
+// The errors are those of ibv_advise_mr(3). IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT only updates an
+// adapter's page table, so it only checks the slice here.
 int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, bool for_writing,
                bool fault) {
   const Region* region = table.find(slice.lkey);

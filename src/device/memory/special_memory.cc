@@ -42,6 +42,7 @@ int copy_out(void* to, ibv_dm* dm, std::uint64_t offset, std::size_t length_byte
   return 0;
 }
 
+// MAP_NORESERVE: only address space is used; reading maps the kernel's zero page.
 std::byte* reserve(int protection) {
   if (mapped_bytes != null_bytes) return nullptr;
   void* at =
@@ -63,6 +64,7 @@ bool fill_with_one_piece(std::byte* sink) {
 
 }  // namespace
 
+// std::aligned_alloc() requires a size that is a multiple of the alignment.
 DeviceMemory::DeviceMemory(ibv_context* context, std::size_t length_bytes,
                            std::size_t alignment_bytes)
     : length_bytes_(length_bytes) {
@@ -80,6 +82,7 @@ DeviceMemory::~DeviceMemory() {
   std::free(bytes_);
 }
 
+// May be repeated after a failure: what succeeded is kept.
 int NullMemory::prepare() {
   const std::lock_guard lock(mutex_);
   if (!zeros_) zeros_ = reserve(PROT_READ);
@@ -120,6 +123,7 @@ int free_device_memory(ibv_dm* dm) {
   return 0;
 }
 
+// The region counts as a user of the device memory, which therefore cannot be freed before it.
 ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
                                std::size_t length_bytes, unsigned access) {
   DeviceMemory& memory = *DeviceMemory::of(dm);

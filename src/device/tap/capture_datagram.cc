@@ -37,6 +37,7 @@ wire::MacAddress mac_of(const sockaddr_storage& address) {
   return {std::byte{0x33}, std::byte{0x33}, bytes[12], bytes[13], bytes[14], bytes[15]};
 }
 
+// The kernel computes the UDP checksum on the way out, so the capture computes it here.
 void store_checksum(const DatagramRoute& route, MutableBytes udp, Bytes packet, Bytes icrc) {
   const CaptureEndpoint from = CaptureEndpoint::of(route.source);
   const CaptureEndpoint to = CaptureEndpoint::of(route.destination);
@@ -51,6 +52,7 @@ void store_checksum(const DatagramRoute& route, MutableBytes udp, Bytes packet, 
 
 }  // namespace
 
+// Builds the packet block on the stack around the given bytes and writes it with one call.
 void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t icrc,
                         wire::PcapngDirection direction) {
   CaptureWriter& writer = file_->writer();

@@ -97,6 +97,7 @@ wire::MacAddress CaptureEndpoint::mac() const {
   return {std::byte{2}, std::byte{0}, address[12], address[13], address[14], address[15]};
 }
 
+// Reserves the frames, because vectors_ refers to them.
 void CaptureBatch::restart(std::size_t packets) {
   frames_.clear();
   frames_.reserve(packets);
@@ -117,6 +118,8 @@ void CaptureBatch::payload(Bytes piece) {
   payload_bytes_ += piece.size();
 }
 
+// Writes the headers now that the payload's length is known, and computes the TCP checksum, so that
+// readers do not report errors.
 void CaptureBatch::finish(const CaptureRoute& route, wire::TcpHeader tcp) {
   tcp.source_port = route.source.port;
   tcp.destination_port = route.destination.port;

@@ -48,6 +48,7 @@ LoopTap::LoopTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& loca
   handshake(terms);
 }
 
+// Readers need the MPA frames to know the revision, the CRC setting and the read depth.
 void LoopTap::handshake(const Terms& terms) {
   std::array<std::byte, wire::MpaFrame::header_bytes + wire::MpaEnhanced::header_bytes> bytes;
   const iovec piece{bytes.data(), bytes.size()};
@@ -99,6 +100,7 @@ void LoopTap::sent(std::span<const iovec> pieces, std::size_t bytes) {
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
+// An incomplete FPDU is written in the direction that its opcode shows, if it is known already.
 void LoopTap::closed() {
   if (pending_.size() >= start_bytes) answers_ = is_answer(pending_);
   write(0, pending_.size());

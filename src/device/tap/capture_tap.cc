@@ -179,6 +179,7 @@ void ConnectionTap::State::syn_packet(Half& from, Half& to, std::uint8_t flags) 
   end_packet(from, to, tcp);
 }
 
+// The SYNs carry the window scale, without which readers would compute a window of 64 KiB.
 void ConnectionTap::State::open(Half& client, Half& server) {
   batch.restart(3);
   syn_packet(client, server, flag::syn);
@@ -215,6 +216,7 @@ void ConnectionTap::State::data(Half& from, Half& to, std::span<const iovec> pie
   write();
 }
 
+// The second FIN is acknowledged, which ends the connection for readers.
 void ConnectionTap::State::finish(Half& from, Half& to) {
   if (over || from.finished) return;
   from.finished = true;

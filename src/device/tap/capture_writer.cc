@@ -176,6 +176,8 @@ CaptureWriter::~CaptureWriter() {
   forget();
 }
 
+// Checks twice, because another thread may have ended the capture while this one waited for the
+// lock.
 void CaptureWriter::write(std::span<iovec> vectors, std::size_t packets) {
   if (!writable()) return count_lost(packets);
   const std::lock_guard lock(mutex_);
@@ -191,6 +193,7 @@ void CaptureWriter::write(std::span<iovec> vectors, std::size_t packets) {
   fail(result.error);
 }
 
+// Truncates to complete blocks, so that readers do not report a damaged file.
 void CaptureWriter::fail(int error) {
   if (regular_) ::syscall(SYS_ftruncate, descriptor_.load(), written_);
   const auto line = fmt::format("weft: the capture {} ends here: {}; what it holds can be read\n",
@@ -199,6 +202,7 @@ void CaptureWriter::fail(int error) {
   forget();
 }
 
+// The exchange makes sure that the descriptor is closed once.
 void CaptureWriter::forget() {
   const int descriptor = descriptor_.exchange(-1);
   if (descriptor >= 0) raw_close(descriptor);
