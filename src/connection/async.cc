@@ -4,9 +4,9 @@
 
 #include <functional>
 
+#include "connection/address_resolution.h"
 #include "connection/core_waits.h"
 #include "connection/listener_state.h"
-#include "connection/resolving.h"
 #include "connection/suspension.h"
 
 namespace weft::connection {
@@ -16,7 +16,8 @@ using detail::Suspension;
 using detail::until;
 using detail::Woken;
 
-// The coroutines themselves: they own what they use, for an Async may be a temporary.
+// The coroutines of the member functions. They take copies of their arguments, because an Async
+// may be a temporary.
 struct Async::Parts {
   static Task<Prepared> prepare(Executor& executor, Address peer, Deadline deadline,
                                 Options options, std::stop_token stop);
@@ -38,22 +39,25 @@ struct Async::Parts {
   static Task<bool> await_disconnect(Executor& executor, detail::Core& core, Deadline deadline,
                                      std::stop_token stop);
 
-  using Post = std::function<int(detail::Core&, detail::Claim&)>;
+  using Post = std::function<int(detail::Core&, detail::AwaitedRequest&)>;
   static Task<std::optional<Outcome>> request(Executor& executor, detail::Core& core, Post post,
                                               Deadline deadline, std::stop_token stop);
 };
 
 // --- Connecting ----------------------------------------------------------------------------------
 
+// The name is looked up in the constructor of AddressResolution, before the first suspension.
 Task<Prepared> Async::Parts::prepare(Executor& executor, Address peer, Deadline deadline,
                                      Options options, std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
-  detail::Resolving resolving(peer, options);
-  const Woken woken = co_await until(suspension, resolving);
-  check_woken(woken, resolving.what());
-  co_return Prepared(resolving.make());
+  detail::AddressResolution resolution(peer, options);
+  const Woken woken = co_await until(suspension, resolution);
+  check_woken(woken, resolution.what());
+  co_return Prepared(resolution.make());
 }
 
+// The endpoint lives in the coroutine frame, so destroying the task rejects or abandons the
+// connection.
 Task<Connection> Async::Parts::finish(Executor& executor, Endpoint endpoint, Greeting greeting,
                                       bool active, Deadline deadline, std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
@@ -89,26 +93,29 @@ Task<Connection> Async::Parts::accept(Executor& executor, Listener& listener, De
   auto request = co_await next(executor, listener, deadline, stop);
   if (!request) {
     throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
-                fmt::format("nobody has connected to port {}", listener.port()));
+                fmt::format("no connection request has arrived on port {}", listener.port()));
   }
   co_return co_await finish(executor, std::move(*request), greeting, false, deadline, stop);
 }
 
 // --- Requests ------------------------------------------------------------------------------------
 
+// Posts the request, and waits for room while the queue is full. ENOMEM of the device itself is an
+// error: it is full of requests that the user has posted directly, whose completions this loop does
+// not see.
 Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::Core& core,
                                                    Post post, Deadline deadline,
                                                    std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
   while (true) {
     {
-      detail::ClaimCondition condition(core);
-      const int failed = post(core, condition.claim());
+      detail::AwaitedRequestCondition condition(core);
+      const int failed = post(core, condition.awaited());
       if (failed == 0) {
         static_cast<void>(co_await until(suspension, condition));
         co_return condition.take();
       }
-      if (failed != ENOMEM || condition.claim().device_is_full)
+      if (failed != ENOMEM || condition.awaited().device_queue_full)
         throw Error(failed, "cannot post a request");
     }
     detail::RoomCondition room(core);
@@ -117,6 +124,7 @@ Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::C
   }
 }
 
+// Whatever ended the wait, the outcomes found so far are returned.
 Task<std::vector<Outcome>> Async::Parts::await(Executor& executor, detail::Core& core, Queue queue,
                                                std::size_t count, Deadline deadline,
                                                std::stop_token stop) {
@@ -126,7 +134,7 @@ Task<std::vector<Outcome>> Async::Parts::await(Executor& executor, detail::Core&
   co_return outcomes.take();
 }
 
-// --- Being told ----------------------------------------------------------------------------------
+// --- Events from the peer ------------------------------------------------------------------------
 
 Task<std::optional<Advertisement>> Async::Parts::await_advertisement(Executor& executor,
                                                                      detail::Core& core,
@@ -146,7 +154,7 @@ Task<bool> Async::Parts::await_disconnect(Executor& executor, detail::Core& core
   co_return woken == Woken::ready;
 }
 
-// --- What users call -----------------------------------------------------------------------------
+// --- Public interface ----------------------------------------------------------------------------
 
 Task<Connection> Async::connect(const Address& peer, Deadline deadline, const Options& options,
                                 const Greeting& greeting, std::stop_token stop) const {
@@ -180,8 +188,8 @@ Task<Connection> Async::accept(Request request, const Greeting& greeting, Deadli
 
 Task<std::optional<Outcome>> Async::send(Connection& connection, LocalSlice from, Deadline deadline,
                                          std::stop_token stop, std::uint64_t id) const {
-  const auto post = [from, id](detail::Core& core, detail::Claim& claim) {
-    return core.post_send(std::span(&from, 1), id, SendFlags::signaled, &claim);
+  const auto post = [from, id](detail::Core& core, detail::AwaitedRequest& awaited) {
+    return core.post_send(std::span(&from, 1), id, SendFlags::signaled, &awaited);
   };
   return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
 }
@@ -189,10 +197,11 @@ Task<std::optional<Outcome>> Async::send(Connection& connection, LocalSlice from
 Task<std::optional<Outcome>> Async::write(Connection& connection, LocalSlice from, RemoteBuffer to,
                                           std::uint64_t offset_bytes, Deadline deadline,
                                           std::stop_token stop, std::uint64_t id) const {
-  const auto post = [from, to, offset_bytes, id](detail::Core& core, detail::Claim& claim) {
+  const auto post = [from, to, offset_bytes, id](detail::Core& core,
+                                                 detail::AwaitedRequest& awaited) {
     const std::span slices(&from, 1);
     const auto part = detail::part_of(to, offset_bytes, slices);
-    return part ? core.post_write(slices, *part, id, SendFlags::signaled, &claim) : EMSGSIZE;
+    return part ? core.post_write(slices, *part, id, SendFlags::signaled, &awaited) : EMSGSIZE;
   };
   return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
 }
@@ -200,10 +209,11 @@ Task<std::optional<Outcome>> Async::write(Connection& connection, LocalSlice fro
 Task<std::optional<Outcome>> Async::read(Connection& connection, LocalSlice into, RemoteBuffer from,
                                          std::uint64_t offset_bytes, Deadline deadline,
                                          std::stop_token stop, std::uint64_t id) const {
-  const auto post = [into, from, offset_bytes, id](detail::Core& core, detail::Claim& claim) {
+  const auto post = [into, from, offset_bytes, id](detail::Core& core,
+                                                   detail::AwaitedRequest& awaited) {
     const std::span slices(&into, 1);
     const auto part = detail::part_of(from, offset_bytes, slices);
-    return part ? core.post_read(slices, *part, id, SendFlags::signaled, &claim) : EMSGSIZE;
+    return part ? core.post_read(slices, *part, id, SendFlags::signaled, &awaited) : EMSGSIZE;
   };
   return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
 }

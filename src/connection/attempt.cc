@@ -1,6 +1,6 @@
 #include "weft/connection/attempt.hpp"
 
-#include "connection/resolving.h"
+#include "connection/address_resolution.h"
 
 namespace weft::connection {
 
@@ -13,13 +13,14 @@ struct Attempt::State {
 
   std::vector<std::byte> private_data;
   std::optional<RemoteBuffer> buffer;
-  std::optional<detail::Resolving> resolving;
-  std::unique_ptr<detail::Core> core;  // once it is resolved
+  std::optional<detail::AddressResolution> resolution;
+  std::unique_ptr<detail::Core> core;  // set once the address is resolved
 };
 
+// The private data is copied: it is sent later, when the address is resolved.
 Attempt::Attempt(const Address& peer, const Options& options, const Greeting& greeting)
     : state_(std::make_unique<State>(greeting)) {
-  state_->resolving.emplace(peer, options);
+  state_->resolution.emplace(peer, options);
 }
 
 Attempt::Attempt(Prepared&& prepared, const Greeting& greeting)
@@ -39,18 +40,20 @@ Attempt& Attempt::operator=(Attempt&&) noexcept = default;
 Attempt::~Attempt() = default;
 
 int Attempt::fd() const {
-  if (state_->resolving) return state_->resolving->descriptors().all().front();
+  if (state_->resolution) return state_->resolution->descriptors().all().front();
   return state_->core ? state_->core->events().fd() : -1;
 }
 
+// Continues with the next step when one is complete; each step has a channel descriptor to wait
+// for.
 std::optional<Connection> Attempt::take() {
-  if (auto& resolving = state_->resolving) {
-    if (!resolving->holds()) return std::nullopt;
-    state_->core = resolving->make();
-    resolving.reset();
+  if (auto& resolution = state_->resolution) {
+    if (!resolution->holds()) return std::nullopt;
+    state_->core = resolution->make();
+    resolution.reset();
     state_->core->begin_connecting(state_->greeting());
   }
-  if (!state_->core || !state_->core->look_for_connection()) return std::nullopt;
+  if (!state_->core || !state_->core->poll_connected()) return std::nullopt;
   return Connection(std::move(state_->core));
 }
 

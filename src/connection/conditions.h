@@ -1,4 +1,4 @@
-// What can be waited for, whoever waits: a thread in poll(2), or a coroutine.
+// Conditions that a thread in poll(2) or a coroutine in an event loop can wait for.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace weft::connection::detail {
 
-// Descriptors to wait for; none of them is owned.
+// A list of descriptors to wait for; it does not own them.
 class Descriptors {
  public:
   static constexpr std::size_t most = 4;
@@ -25,6 +25,7 @@ class Descriptors {
   std::size_t count_ = 0;
 };
 
+// Something to wait for: test it, and wait for its descriptors while it does not hold.
 class Condition {
  public:
   Condition() = default;
@@ -32,9 +33,10 @@ class Condition {
   Condition& operator=(const Condition&) = delete;
   virtual ~Condition() = default;
 
-  // Looks, without waiting; does what there is to do on the way. Throws where it cannot come true.
+  // Tests the condition without blocking, and does the work that is due. Throws if it can never
+  // become true.
   [[nodiscard]] virtual bool holds() = 0;
-  // Where holds() said no: it is worth another look when one of them is readable.
+  // The descriptors to wait for after holds() has returned false: test again when one is readable.
   [[nodiscard]] virtual Descriptors descriptors() const = 0;
 };
 

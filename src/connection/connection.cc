@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "connection/address_resolution.h"
 #include "connection/core_waits.h"
-#include "connection/resolving.h"
 
 namespace weft::connection {
 
@@ -18,10 +18,12 @@ Endpoint::Endpoint(Endpoint&&) noexcept = default;
 Endpoint& Endpoint::operator=(Endpoint&&) noexcept = default;
 Endpoint::~Endpoint() = default;
 
+// Hands the core on, for example from a Request to its Connection; this object is empty afterwards.
 std::unique_ptr<detail::Core> Endpoint::take() {
   return std::move(core_);
 }
 
+// An empty span means: allocate.
 Buffer Endpoint::allocate(std::size_t bytes, Access access) const {
   return core_->make_buffer(bytes, {}, access);
 }
@@ -66,9 +68,9 @@ namespace {
 std::unique_ptr<detail::Core> resolve(const Address& peer, const Options& options,
                                       Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
-  detail::Resolving resolving(peer, options);
-  detail::check_woken(waiter.until(resolving), resolving.what());
-  return resolving.make();
+  detail::AddressResolution resolution(peer, options);
+  detail::check_woken(waiter.until(resolution), resolution.what());
+  return resolution.make();
 }
 
 }  // namespace
@@ -97,6 +99,8 @@ int Connection::post_send(std::span<const LocalSlice> from, std::uint64_t id, Se
   return core().post_send(from, id, flags);
 }
 
+// Checks the bounds here, because the peer would end the connection for an access beyond its
+// buffer.
 int Connection::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                            std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
   const auto part = detail::part_of(to, offset_bytes, from);
@@ -109,6 +113,7 @@ int Connection::post_read(std::span<const LocalSlice> into, const RemoteBuffer& 
   return part ? core().post_read(into, *part, id, flags) : EMSGSIZE;
 }
 
+// Outcomes that were found are returned even after a timeout or a stop.
 std::vector<Outcome> Connection::await(Queue queue, std::size_t count, Deadline deadline,
                                        std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
@@ -145,6 +150,7 @@ void Connection::disconnect() {
   core().disconnect();
 }
 
+// True only if the end was found; a timeout and a stop return false.
 bool Connection::await_disconnect(Deadline deadline, std::stop_token stop) {
   detail::Waiter waiter(deadline, std::move(stop));
   detail::EndCondition end(core());

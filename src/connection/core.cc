@@ -15,6 +15,7 @@ verbs::ProtectionDomain domain_for(const verbs::Context& context, const Options&
   return options.domain->share();
 }
 
+// Both completion queues have `queue_depth` entries as well, so that they cannot overflow.
 ibv_qp_cap capacity(const Options& options) {
   return {.max_send_wr = options.queue_depth,
           .max_recv_wr = options.queue_depth,
@@ -23,12 +24,13 @@ ibv_qp_cap capacity(const Options& options) {
           .max_inline_data = options.inline_bytes};
 }
 
+// Throws the error for a connection event other than RDMA_CM_EVENT_ESTABLISHED.
 [[noreturn]] void fail_connecting(const verbs::ConnectionEvent& event, const std::string& peer) {
-  const auto said = event.private_data();
+  const auto peer_data = event.private_data();
   switch (event.type()) {
     case RDMA_CM_EVENT_REJECTED:
       throw Rejected(fmt::format("{} has rejected the connection", peer),
-                     {said.begin(), said.end()});
+                     {peer_data.begin(), peer_data.end()});
     case RDMA_CM_EVENT_UNREACHABLE:
       throw Error(event.status() < 0 ? -event.status() : EHOSTUNREACH,
                   fmt::format("cannot reach {}", peer));
@@ -62,6 +64,8 @@ Core::~Core() {
   disconnect();
 }
 
+// Each queue has its own channel, so that waiters of sends and of receives do not consume each
+// other's events.
 Core::Side Core::make_side() {
   auto channel = context_.create_channel();
   auto queue = context_.create_completion_queue(static_cast<int>(options_.queue_depth),
@@ -69,6 +73,8 @@ Core::Side Core::make_side() {
   return {std::move(channel), std::move(queue)};
 }
 
+// An iWARP adapter places read data by a tagged message, so the local buffer needs remote write
+// access. Weft's own device needs local write access only.
 Buffer Core::make_buffer(std::size_t bytes, std::span<std::byte> memory, Access access) {
   if (reads_need_write_access_) access = access | Access::remote_write;
   return memory.empty() ? domain_.allocate<std::byte>(bytes, access)
@@ -82,7 +88,7 @@ std::vector<std::byte> Core::wrap(const Greeting& greeting) {
   agreed.advertisements = control_.has_value();
   const std::size_t most = max_private_data_bytes(agreed, greeting.buffer.has_value());
   if (greeting.private_data.size() > most) {
-    throw Error(EINVAL, fmt::format("private data may have {} bytes here, and not {}", most,
+    throw Error(EINVAL, fmt::format("private data may have {} bytes here, not {}", most,
                                     greeting.private_data.size()));
   }
   std::vector<std::byte> user(greeting.private_data.begin(), greeting.private_data.end());
@@ -91,12 +97,13 @@ std::vector<std::byte> Core::wrap(const Greeting& greeting) {
         .to_bytes();
   }
   if (greeting.buffer) {
-    throw Error(EOPNOTSUPP,
-                "cannot advertise a buffer: the other side has not agreed to advertisements");
+    throw Error(EOPNOTSUPP, "cannot advertise a buffer: the peer has not agreed to advertisements");
   }
   return user;
 }
 
+// A peer without the control greeting uses plain rdma_cm: all of its private data belongs to the
+// user.
 void Core::unwrap(std::span<const std::byte> private_data) {
   const auto greeting = ControlGreeting::parse(private_data);
   if (!greeting) {
@@ -107,14 +114,15 @@ void Core::unwrap(std::span<const std::byte> private_data) {
   peer_private_data_ = greeting->private_data;
   if (!control_) control_.emplace(domain_);
   control_->set_peer(greeting->control, greeting->slots);
-  if (greeting->buffer) greeted_ = Advertisement{*greeting->buffer, 0};
+  if (greeting->buffer) initial_advertisement_ = Advertisement{*greeting->buffer, 0};
 }
 
+// The same depth in both directions: rdma_cm reduces each to what both sides support.
 verbs::ConnectionParameters Core::parameters(std::span<const std::byte> bytes) const {
-  verbs::ConnectionParameters wanted;
-  wanted.private_data = bytes;
-  wanted.responder_resources = wanted.initiator_depth = options_.read_depth;
-  return wanted;
+  verbs::ConnectionParameters parameters;
+  parameters.private_data = bytes;
+  parameters.responder_resources = parameters.initiator_depth = options_.read_depth;
+  return parameters;
 }
 
 void Core::begin_connecting(const Greeting& greeting) {
@@ -128,7 +136,9 @@ void Core::begin_accepting(const Greeting& greeting) {
   id_.accept(parameters(bytes));
 }
 
-bool Core::look_for_connection() {
+// Only the active side gets private data with this event; the passive side has it since the
+// request.
+bool Core::poll_connected() {
   const auto event = events_.next(Deadline::now());
   if (!event) return false;
   if (event->type() != RDMA_CM_EVENT_ESTABLISHED) fail_connecting(*event, id_.peer_address());
@@ -143,6 +153,8 @@ void Core::reject(std::span<const std::byte> private_data) {
 
 // --- The end -------------------------------------------------------------------------------------
 
+// Reads all pending events, because any of the waiters may be the one that reads the disconnect
+// event; the flag makes it visible to the others.
 bool Core::has_ended() {
   while (const auto event = events_.next(Deadline::now())) {
     const bool over = event->type() == RDMA_CM_EVENT_DISCONNECTED ||
@@ -162,12 +174,14 @@ int Core::end_fd() {
   return end_set_->fd();
 }
 
+// Only an established connection is disconnected, and only once; ending an attempt is the
+// destructor's work.
 void Core::disconnect() {
   if (!connected_ || disconnected_.exchange(true)) return;
   try {
     id_.disconnect();
   } catch (const Error&) {
-    // The peer was first.
+    // The peer has disconnected first; its event ends the connection as well.
   }
 }
 

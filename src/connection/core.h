@@ -1,4 +1,5 @@
-// What a connection is made of. Before it is connected, and afterwards, it is the same object.
+// The core of a connection: queue pair, completion queues, advertisements, and the end of the
+// connection. The objects Prepared, Request and Connection hand it on from one to the next.
 #pragma once
 
 #include <array>
@@ -12,19 +13,21 @@
 #include "connection/control.h"
 #include "connection/greeting.h"
 #include "connection/requests.h"
-#include "connection/turns.h"
+#include "connection/wait_queue.h"
 #include "connection/waiting.h"
 #include "weft/connection/connection.hpp"
 
 namespace weft::connection::detail {
 
-// The part of the peer's buffer that a request is about; nothing where it is too small.
+// Returns the part of the peer's buffer that a request accesses; nothing if the buffer is too
+// small.
 [[nodiscard]] std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t offset,
                                                   std::span<const LocalSlice> slices);
 
+// Thread-safe once it is connected; connecting is for one thread. The destructor disconnects.
 class Core {
  public:
-  // A completion queue and what wakes for it.
+  // A completion queue and the channel for its events.
   struct Side {
     verbs::CompletionChannel channel;
     verbs::CompletionQueue queue;
@@ -45,66 +48,79 @@ class Core {
   [[nodiscard]] Buffer make_buffer(std::size_t bytes, std::span<std::byte> memory, Access access);
 
   // --- Connecting
-  // Private data as it goes over the wire; EINVAL where it is too long.
+  // Encodes the private data with the control greeting in front, if advertisements are enabled.
+  // EINVAL if it is too long, EOPNOTSUPP if it needs advertisements that are not enabled.
   [[nodiscard]] std::vector<std::byte> wrap(const Greeting& greeting);
-  // What the peer has sent along.
+  // Decodes the peer's private data; enables advertisements if it contains a control greeting, else
+  // disables them.
   void unwrap(std::span<const std::byte> private_data);
   void begin_connecting(const Greeting& greeting);
   void begin_accepting(const Greeting& greeting);
-  // Whether that has come to a good end. Throws where it never will.
-  [[nodiscard]] bool look_for_connection();
+  // Handles the next connection event; true once the connection is established. Throws Error or
+  // Rejected if it failed.
+  [[nodiscard]] bool poll_connected();
   void reject(std::span<const std::byte> private_data);
   [[nodiscard]] std::span<const std::byte> peer_private_data() const { return peer_private_data_; }
   [[nodiscard]] bool can_advertise() const { return control_ && control_->has_peer(); }
 
   // --- Requests
   int post_receive(std::span<const LocalSlice> into, std::uint64_t id);
-  // The outcome goes to the claim where there is one.
+  // These return 0 or an errno. The outcome goes to `awaited` if it is not null, else to collect().
   int post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
-                Claim* claim = nullptr);
+                AwaitedRequest* awaited = nullptr);
   int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
-                 SendFlags flags, Claim* claim = nullptr);
+                 SendFlags flags, AwaitedRequest* awaited = nullptr);
   int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
-                SendFlags flags, Claim* claim = nullptr);
+                SendFlags flags, AwaitedRequest* awaited = nullptr);
 
   // --- Outcomes
-  [[nodiscard]] Turns& turns(Queue queue) { return turns_[queue == Queue::send ? 0 : 1]; }
-  // Polls the queue, and moves at most as many outcomes as are missing to `count`.
+  [[nodiscard]] WaitQueue& wait_queue(Queue queue) {
+    return wait_queues_[queue == Queue::send ? 0 : 1];
+  }
+  // Polls the queue and appends outcomes to `into` until it has `count`.
   void collect(Queue queue, std::size_t count, std::vector<Outcome>& into);
-  void collect_claims();
-  [[nodiscard]] bool is_settled(const Claim& claim);
-  // Its outcome, if it is there. Otherwise the common way is the one it will go.
-  std::optional<Outcome> give_up(Claim& claim);
-  // In the send queue.
+  void poll_sends();
+  [[nodiscard]] bool is_settled(const AwaitedRequest& awaited);
+  // Stops waiting for a request. Returns its outcome if it has one; otherwise collect() will return
+  // it.
+  std::optional<Outcome> detach(AwaitedRequest& awaited);
+  // True if the send queue has room for another request.
   [[nodiscard]] bool has_room();
 
   // --- Advertising
   void advertise(const Advertisement& advertisement);
-  // The next one, if it is there; otherwise sets the time of the next look.
+  // Returns the next advertisement if there is one; otherwise sets the timer for the next call.
   [[nodiscard]] std::optional<Advertisement> take_advertisement();
-  // Readable at that time: a write into our memory wakes nobody.
+  // Readable when take_advertisement() should be called again. It is a timer, because an RDMA write
+  // of the peer raises no event here.
   [[nodiscard]] int advertisement_fd();
 
   // --- The end
   void disconnect();
   [[nodiscard]] const EventFlag& ended() const { return ended_; }
-  // Looks at what has happened to the connection.
+  // Handles pending connection events; true once the connection has ended.
   [[nodiscard]] bool has_ended();
-  // Readable while has_ended() may have changed, and from the end on.
+  // Readable when has_ended() may have changed, and permanently after the end.
   [[nodiscard]] int end_fd();
 
  private:
+  // When take_advertisement() should be called again. The interval grows while nothing arrives.
+  struct AdvertisementPoll {
+    Timer timer;
+    std::atomic<int> interval_us{0};
+  };
+
   [[nodiscard]] Side make_side();
   [[nodiscard]] verbs::ConnectionParameters parameters(std::span<const std::byte> bytes) const;
   struct Kind {
-    bool ours = false;
-    Claim* claim = nullptr;
+    bool internal = false;
+    AwaitedRequest* awaited = nullptr;
   };
-  // With posting_ held: calls `post` with the id and the flags to post with.
+  // Calls `post` with the wr_id and the flags to post with. posting_ must be held.
   template <typename Post>
   int post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& post);
   void post_control(const Control::Write& write);
-  // With posting_ held.
+  // Polls the send queue and distributes the outcomes. posting_ must be held.
   void collect_sends();
   [[nodiscard]] std::optional<Advertisement> next_advertisement();
 
@@ -120,20 +136,19 @@ class Core {
   verbs::QueuePair queue_pair_;
   std::optional<Control> control_;
   std::vector<std::byte> peer_private_data_;
-  std::optional<Advertisement> greeted_;  // in the peer's private data
+  std::optional<Advertisement> initial_advertisement_;  // sent with the peer's private data
 
-  std::mutex posting_;  // the send queue, its requests and outcomes, the control region
+  std::mutex posting_;  // guards the send queue, its requests and outcomes, the control region
   Requests requests_;
-  std::mutex receiving_;  // the outcomes of receives
+  std::mutex receiving_;  // guards the outcomes of receives
   std::array<std::deque<Outcome>, 2> outcomes_;
-  std::array<Turns, 2> turns_;
-  Timer look_again_;  // for advertisements
-  std::atomic<int> pause_us_{0};
+  std::array<WaitQueue, 2> wait_queues_;
+  AdvertisementPoll advertisement_poll_;
 
   EventFlag ended_;
-  std::mutex ending_;  // end_set_
+  std::mutex ending_;  // guards end_set_
   std::optional<DescriptorSet> end_set_;
-  bool active_ = false;  // we have asked for the connection
+  bool active_ = false;  // this side has sent the connect request
   bool connected_ = false;
   std::atomic<bool> disconnected_{false};
 };

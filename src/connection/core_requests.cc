@@ -1,4 +1,4 @@
-// Posting, and what becomes of it.
+// Posting requests, collecting their outcomes, and advertisements.
 #include <algorithm>
 #include <utility>
 
@@ -32,13 +32,15 @@ std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t of
 }
 
 template <typename Post>
+// Frees entries by polling only when the queue is full: polling on every post would cost more.
 int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& post) {
   if (requests_.full()) collect_sends();
   if (requests_.full()) return ENOMEM;
-  const auto ticket = requests_.add(id, has(flags, SendFlags::signaled), kind.ours, kind.claim);
-  const int failed = post(ticket.id, with_signal(flags, ticket.signaled));
+  const auto posting =
+      requests_.add(id, has(flags, SendFlags::signaled), kind.internal, kind.awaited);
+  const int failed = post(posting.id, with_signal(flags, posting.signaled));
   if (failed) requests_.drop_last();
-  if (failed == ENOMEM && kind.claim) kind.claim->device_is_full = true;
+  if (failed == ENOMEM && kind.awaited) kind.awaited->device_queue_full = true;
   return failed;
 }
 
@@ -47,23 +49,26 @@ int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
 }
 
 int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
-                    Claim* claim) {
+                    AwaitedRequest* awaited) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {.claim = claim}, [&](std::uint64_t ticket, SendFlags with) {
-    return queue_pair_.post_send(from, ticket, with);
+  return post(id, flags, {.awaited = awaited}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_send(from, wr_id, with);
   });
 }
 
 int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
-                     SendFlags flags, Claim* claim) {
+                     SendFlags flags, AwaitedRequest* awaited) {
   const std::lock_guard lock(posting_);
-  return post(id, flags, {.claim = claim}, [&](std::uint64_t ticket, SendFlags with) {
-    return queue_pair_.post_write(from, to, ticket, with);
+  return post(id, flags, {.awaited = awaited}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_write(from, to, wr_id, with);
   });
 }
 
+// Splits a read if its list is longer than the device's max_sge_rd (often 1 on iWARP). The last
+// part carries the user's id and outcome; reads complete in order, so it covers the earlier
+// parts as well.
 int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
-                    SendFlags flags, Claim* claim) {
+                    SendFlags flags, AwaitedRequest* awaited) {
   const std::lock_guard lock(posting_);
   const std::size_t reads =
       std::max<std::size_t>((into.size() + read_slices_ - 1) / read_slices_, 1);
@@ -76,11 +81,11 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
                                    std::min(read_slices_, into.size() - read * read_slices_));
     std::uint64_t bytes = 0;
     for (const auto& slice : part) bytes += slice.size_bytes();
-    // What comes before the last part is ours: one outcome stands for all.
-    const Kind kind{.ours = !last, .claim = last ? claim : nullptr};
+    // The parts before the last are internal requests: the user gets one outcome for all.
+    const Kind kind{.internal = !last, .awaited = last ? awaited : nullptr};
     const int failed =
-        post(id, last ? flags : SendFlags::none, kind, [&](std::uint64_t ticket, SendFlags with) {
-          return queue_pair_.post_read(part, from.slice(offset, bytes), ticket, with);
+        post(id, last ? flags : SendFlags::none, kind, [&](std::uint64_t wr_id, SendFlags with) {
+          return queue_pair_.post_read(part, from.slice(offset, bytes), wr_id, with);
         });
     if (failed) return failed;
     offset += bytes;
@@ -88,19 +93,20 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
   return 0;
 }
 
-// Polling and telling are one step: a completion also stands for those before it.
+// Polls and distributes under one lock: a completion also covers the unsignaled requests before it,
+// so two threads must not process completions out of order.
 void Core::collect_sends() {
   send_.queue.for_each([this](const verbs::Completion& completion) {
-    if (!Requests::is_ours(completion.id())) {
+    if (!Requests::is_library_id(completion.id())) {
       outcomes_[0].push_back(outcome_of(completion, completion.id()));
       return;
     }
     const auto finished = requests_.finish(completion.id(), completion.ok());
-    if (!finished || !finished->tell) return;
+    if (!finished || !finished->report) return;
     const Outcome outcome = outcome_of(completion, finished->user_id);
-    if (Claim* claim = finished->claim) {
-      claim->outcome = outcome;
-      claim->turn->wake();
+    if (AwaitedRequest* awaited = finished->awaited) {
+      awaited->outcome = outcome;
+      awaited->entry->wake();
     } else {
       outcomes_[0].push_back(outcome);
     }
@@ -117,26 +123,29 @@ void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
       outcomes.push_back(outcome_of(completion, completion.id()));
     });
   }
+  // Keep surplus outcomes for the next waiter.
   while (into.size() < count && !outcomes.empty()) {
     into.push_back(outcomes.front());
     outcomes.pop_front();
   }
 }
 
-void Core::collect_claims() {
+void Core::poll_sends() {
   const std::lock_guard lock(posting_);
   collect_sends();
 }
 
-bool Core::is_settled(const Claim& claim) {
+bool Core::is_settled(const AwaitedRequest& awaited) {
   const std::lock_guard lock(posting_);
-  return claim.outcome.has_value();
+  return awaited.outcome.has_value();
 }
 
-std::optional<Outcome> Core::give_up(Claim& claim) {
+// Under the same lock as collect_sends(), so the outcome goes either here or to collect(), never to
+// both.
+std::optional<Outcome> Core::detach(AwaitedRequest& awaited) {
   const std::lock_guard lock(posting_);
-  requests_.disown(claim);
-  return std::exchange(claim.outcome, std::nullopt);
+  requests_.detach(awaited);
+  return std::exchange(awaited.outcome, std::nullopt);
 }
 
 bool Core::has_room() {
@@ -147,34 +156,37 @@ bool Core::has_room() {
 
 // --- Advertising ---------------------------------------------------------------------------------
 
+// Unsignaled and internal: the user never sees it, and its entry is freed by a later completion.
 void Core::post_control(const Control::Write& write) {
   const int failed =
-      post(0, SendFlags::none, {.ours = true}, [&](std::uint64_t ticket, SendFlags with) {
-        return queue_pair_.post_write(write.from, write.to, ticket, with);
+      post(0, SendFlags::none, {.internal = true}, [&](std::uint64_t wr_id, SendFlags with) {
+        return queue_pair_.post_write(write.from, write.to, wr_id, with);
       });
-  if (failed) throw Error(failed, "cannot tell the peer of a buffer");
+  if (failed) throw Error(failed, "cannot advertise a buffer");
 }
 
+// Advertisements share the send queue with the user's requests, and so may find it full.
 void Core::advertise(const Advertisement& advertisement) {
   const std::lock_guard lock(posting_);
   if (!can_advertise()) {
-    throw Error(EOPNOTSUPP,
-                "cannot advertise a buffer: the other side has not agreed to advertisements");
+    throw Error(EOPNOTSUPP, "cannot advertise a buffer: the peer has not agreed to advertisements");
   }
   if (requests_.full()) collect_sends();
   if (requests_.full()) throw Error(EAGAIN, "cannot advertise a buffer: the send queue is full");
   const auto write = control_->announce(advertisement);
   if (!write) {
-    throw Error(EAGAIN, "cannot advertise a buffer: the peer has not looked at the last ones yet");
+    throw Error(EAGAIN, "cannot advertise a buffer: the peer has not read the last ones yet");
   }
   post_control(*write);
 }
 
+// The buffer in the peer's private data comes first. Reports progress to the peer from time to
+// time, so that it can reuse the ring's slots.
 std::optional<Advertisement> Core::next_advertisement() {
   const std::lock_guard lock(posting_);
-  if (greeted_) return std::exchange(greeted_, std::nullopt);
+  if (initial_advertisement_) return std::exchange(initial_advertisement_, std::nullopt);
   if (!can_advertise()) {
-    throw Error(EOPNOTSUPP, "the other side has not agreed to advertisements");
+    throw Error(EOPNOTSUPP, "the peer has not agreed to advertisements");
   }
   auto taken = control_->take();
   if (!taken) return std::nullopt;
@@ -182,23 +194,25 @@ std::optional<Advertisement> Core::next_advertisement() {
   return taken;
 }
 
+// Readable at once on the first call, so that a program that waits first also takes its first look.
 int Core::advertisement_fd() {
-  if (look_again_.fd() < 0) look_again_.set({});
-  return look_again_.fd();
+  if (advertisement_poll_.timer.fd() < 0) advertisement_poll_.timer.set({});
+  return advertisement_poll_.timer.fd();
 }
 
+// Polls with increasing intervals, from 50 us to 2 ms, because no event announces an RDMA write.
 std::optional<Advertisement> Core::take_advertisement() {
   constexpr int shortest_us = 50;
   constexpr int longest_us = 2000;
   auto found = next_advertisement();
   if (found) {
-    pause_us_ = 0;
+    advertisement_poll_.interval_us = 0;
     return found;
   }
-  // Less often with time.
-  const int pause_us = std::clamp(pause_us_ * 2, shortest_us, longest_us);
-  pause_us_ = pause_us;
-  look_again_.set(std::chrono::microseconds(pause_us));
+  // Double the interval while nothing arrives.
+  const int interval_us = std::clamp(advertisement_poll_.interval_us * 2, shortest_us, longest_us);
+  advertisement_poll_.interval_us = interval_us;
+  advertisement_poll_.timer.set(std::chrono::microseconds(interval_us));
   return std::nullopt;
 }
 

@@ -2,24 +2,29 @@
 
 namespace weft::connection::detail {
 
+// Called again after each wake-up. Draining the channel acknowledges the event that woke this
+// waiter; arming before the second take_() closes the race with a completion that arrives in
+// between.
 bool QueueCondition::holds() {
-  if (!turn_.is_mine()) return settled();
+  if (!entry_.is_first()) return settled();
   const auto& side = core_.side(queue_);
-  if (had_turn_) {
+  if (was_first_) {
     while (side.channel.wait(Deadline::now())) continue;
   }
-  had_turn_ = true;
+  was_first_ = true;
   if (take_()) return true;
   side.queue.arm();
-  if (take_()) return true;  // what came before the queue was armed raises no event
+  if (take_()) return true;  // completions from before arm() raise no event
   if (!core_.has_ended()) return false;
-  // Everything posted was flushed before the end was known: nothing more will come.
+  // The device flushes all posted requests before it reports the end, so this take_() finds the
+  // last outcomes.
   static_cast<void>(take_());
   return true;
 }
 
+// Until it is the first, a waiter only waits for its own entry: another one polls the queue.
 Descriptors QueueCondition::descriptors() const {
-  if (!had_turn_) return {turn_.fd()};
+  if (!was_first_) return {entry_.fd()};
   return {core_.side(queue_).channel.fd(), core_.events().fd(), core_.ended().fd()};
 }
 
@@ -29,16 +34,16 @@ OutcomesCondition::OutcomesCondition(Core& core, Queue queue, std::size_t count)
         return found_.size() == count;
       }) {}
 
-ClaimCondition::ClaimCondition(Core& core)
+AwaitedRequestCondition::AwaitedRequestCondition(Core& core)
     : QueueCondition(core, Queue::send, [this] {
-        core_.collect_claims();
-        return core_.is_settled(claim_);
+        core_.poll_sends();
+        return core_.is_settled(request_);
       }) {
-  claim_.turn = &turn_;
+  request_.entry = &entry_;
 }
 
-ClaimCondition::~ClaimCondition() {
-  static_cast<void>(core_.give_up(claim_));
+AwaitedRequestCondition::~AwaitedRequestCondition() {
+  static_cast<void>(core_.detach(request_));
 }
 
 RoomCondition::RoomCondition(Core& core)

@@ -1,4 +1,4 @@
-// What can be waited for on a connection.
+// The conditions that threads and coroutines can wait for on a connection.
 #pragma once
 
 #include <functional>
@@ -7,41 +7,44 @@
 
 #include "connection/conditions.h"
 #include "connection/core.h"
-#include "connection/turns.h"
+#include "connection/wait_queue.h"
 
 namespace weft::connection::detail {
 
-// The outcome of one request, wherever it is polled. Guarded by the core's lock for posting.
-struct Claim {
+// A request whose outcome goes to one waiter, no matter which thread polls it. Guarded by
+// Core::posting_.
+struct AwaitedRequest {
   std::optional<Outcome> outcome;
-  Turn* turn = nullptr;
-  bool device_is_full = false;  // of requests that this library knows nothing of
+  WaitQueueEntry* entry = nullptr;
+  // The device's own queue was full, with requests that the user has posted directly.
+  bool device_queue_full = false;
 };
 
-// Looks after a queue, in its turn, until `take` has what it wants or nothing more can come.
+// Waits for completions of a queue. Only the first waiter of the queue polls and arms it, see
+// wait_queue.h; it calls `take` until that returns true or the connection has ended.
 class QueueCondition : public Condition {
  public:
-  // `take` polls, and says whether that is enough.
+  // `take` polls the queue and returns true if the condition is fulfilled.
   QueueCondition(Core& core, Queue queue, std::function<bool()> take)
-      : core_(core), queue_(queue), take_(std::move(take)), turn_(core.turns(queue)) {}
+      : core_(core), queue_(queue), take_(std::move(take)), entry_(core.wait_queue(queue)) {}
 
   [[nodiscard]] bool holds() override;
   [[nodiscard]] Descriptors descriptors() const override;
 
  protected:
-  // Whether somebody else has found it.
+  // True if another waiter's polling has fulfilled this condition.
   [[nodiscard]] virtual bool settled() { return false; }
   Core& core_;
 
  private:
-  friend class ClaimCondition;
+  friend class AwaitedRequestCondition;
   Queue queue_;
   std::function<bool()> take_;
-  Turn turn_;
-  bool had_turn_ = false;
+  WaitQueueEntry entry_;
+  bool was_first_ = false;
 };
 
-// That many outcomes of a queue.
+// `count` outcomes of a queue, or fewer if the connection has ended.
 class OutcomesCondition : public QueueCondition {
  public:
   OutcomesCondition(Core& core, Queue queue, std::size_t count);
@@ -51,22 +54,22 @@ class OutcomesCondition : public QueueCondition {
   std::vector<Outcome> found_;
 };
 
-// The outcome of one request, which is posted with this claim. What is not awaited to its end has
-// its outcome told in the common way.
-class ClaimCondition : public QueueCondition {
+// The outcome of one request, which is posted with awaited(). If the wait ends earlier, the outcome
+// is returned by Connection::await().
+class AwaitedRequestCondition : public QueueCondition {
  public:
-  explicit ClaimCondition(Core& core);
-  ~ClaimCondition() override;
+  explicit AwaitedRequestCondition(Core& core);
+  ~AwaitedRequestCondition() override;
 
-  [[nodiscard]] Claim& claim() { return claim_; }
-  [[nodiscard]] std::optional<Outcome> take() { return core_.give_up(claim_); }
+  [[nodiscard]] AwaitedRequest& awaited() { return request_; }
+  [[nodiscard]] std::optional<Outcome> take() { return core_.detach(request_); }
 
  private:
-  [[nodiscard]] bool settled() override { return core_.is_settled(claim_); }
-  Claim claim_;
+  [[nodiscard]] bool settled() override { return core_.is_settled(request_); }
+  AwaitedRequest request_;
 };
 
-// Room for a request in the send queue.
+// Room for another request in the send queue.
 class RoomCondition : public QueueCondition {
  public:
   explicit RoomCondition(Core& core);
@@ -75,7 +78,7 @@ class RoomCondition : public QueueCondition {
 class ConnectedCondition : public Condition {
  public:
   explicit ConnectedCondition(Core& core) : core_(core) {}
-  [[nodiscard]] bool holds() override { return core_.look_for_connection(); }
+  [[nodiscard]] bool holds() override { return core_.poll_connected(); }
   [[nodiscard]] Descriptors descriptors() const override { return {core_.events().fd()}; }
 
  private:

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include "connection/address_resolution.h"
 #include "connection/core_waits.h"
 #include "connection/listener_state.h"
-#include "connection/resolving.h"
 
 namespace weft::connection {
 
@@ -24,14 +24,16 @@ const verbs::Id& Listener::id() const {
   return state_->id;
 }
 
+// Moves each new id to an event channel of its own, so that waiting for one connection does not
+// consume the events of another.
 bool Listener::NextCondition::holds() {
   while (auto event = state_.events.next(Deadline::now())) {
-    // A peer that went before its request was looked at is no concern of anybody.
+    // Ignore other events: a peer that has given up before its request was read needs no answer.
     if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-    const auto said = event->private_data();
-    const std::vector<std::byte> private_data(said.begin(), said.end());
+    const auto peer_data = event->private_data();
+    const std::vector<std::byte> private_data(peer_data.begin(), peer_data.end());
     verbs::Id id = event->take_request();
-    event.reset();  // before the id moves to a channel of its own
+    event.reset();  // an id can migrate only after its events are acknowledged
     verbs::EventChannel events(state_.options.backend);
     id.migrate(events);
     Options options = state_.options;
@@ -51,11 +53,12 @@ std::optional<Request> Listener::next(Deadline deadline, std::stop_token stop) {
   return condition.take();
 }
 
+// One deadline covers the wait for the request and the acceptance.
 Connection Listener::accept(Deadline deadline, const Greeting& greeting, std::stop_token stop) {
   auto request = next(deadline, stop);
   if (!request) {
     throw Error(stop.stop_requested() ? ECANCELED : ETIMEDOUT,
-                fmt::format("nobody has connected to port {}", port()));
+                fmt::format("no connection request has arrived on port {}", port()));
   }
   return std::move(*request).accept(greeting, deadline, std::move(stop));
 }
@@ -76,6 +79,7 @@ Connection Request::accept(const Greeting& greeting, Deadline deadline, std::sto
   return Connection(take());
 }
 
+// The core is destroyed here, after the rejection is sent.
 void Request::reject(std::span<const std::byte> private_data) && {
   const auto core = take();
   core->reject(private_data);

@@ -1,4 +1,4 @@
-// What a listener is, and how it is waited for.
+// The state of a listener, and the condition to wait for its next request.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 namespace weft::connection {
 
 struct Listener::State {
-  State(const Address& address, const Options& wanted, int backlog)
-      : options(wanted), events(wanted.backend), id(events) {
-    if (wanted.domain) domain = wanted.domain->share();
+  State(const Address& address, const Options& requested, int backlog)
+      : options(requested), events(requested.backend), id(events) {
+    if (requested.domain) domain = requested.domain->share();
     options.domain = nullptr;
     id.bind(address);
     id.listen(backlog);

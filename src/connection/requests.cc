@@ -4,14 +4,16 @@
 
 namespace weft::connection::detail {
 
-Requests::Ticket Requests::add(std::uint64_t user_id, bool wanted, bool ours, Claim* claim) {
-  // The last one before the queue is full must be signaled, and one halfway.
+Requests::Posting Requests::add(std::uint64_t user_id, bool wants_outcome, bool internal,
+                                AwaitedRequest* awaited) {
+  // Signal at least one request per half queue. A completion can then always free entries before
+  // the queue is full.
   const std::uint32_t most = std::max(depth_ / 2, 1U);
-  const bool signaled = wanted || unsignaled_ + 1 >= most;
+  const bool signaled = wants_outcome || unsignaled_ + 1 >= most;
   unsignaled_before_ = unsignaled_;
   unsignaled_ = signaled ? 0 : unsignaled_ + 1;
   const std::uint64_t number = first_ + entries_.size();
-  entries_.push_back({user_id, wanted, ours, signaled, claim});
+  entries_.push_back({user_id, wants_outcome, internal, signaled, awaited});
   return {mark | (number & ~(std::uint64_t{0xFFFF} << 48)), signaled};
 }
 
@@ -20,6 +22,8 @@ void Requests::drop_last() {
   unsignaled_ = unsignaled_before_;
 }
 
+// Send queue requests complete in order, so one completion also covers the unsignaled requests
+// before it.
 std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
   const std::uint64_t number = id & ~(std::uint64_t{0xFFFF} << 48);
   if (number < first_ || number - first_ >= entries_.size()) return std::nullopt;
@@ -27,13 +31,13 @@ std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
   const auto done = static_cast<std::ptrdiff_t>(number - first_ + 1);
   entries_.erase(entries_.begin(), entries_.begin() + done);
   first_ = number + 1;
-  // A failure is told even of what nobody wanted to hear of.
-  return Finished{entry.user_id, !entry.ours && (entry.wanted || !ok), entry.claim};
+  // A failure is reported even for a request without SendFlags::signaled, unless it is internal.
+  return Finished{entry.user_id, !entry.internal && (entry.wants_outcome || !ok), entry.awaited};
 }
 
-void Requests::disown(const Claim& claim) {
+void Requests::detach(const AwaitedRequest& awaited) {
   for (Entry& entry : entries_) {
-    if (entry.claim == &claim) entry.claim = nullptr;
+    if (entry.awaited == &awaited) entry.awaited = nullptr;
   }
 }
 

@@ -1,5 +1,6 @@
-// Which of the user's requests a completion stands for. Requests that are not signaled complete
-// with the next one that is; this sees to it that there is always one soon enough.
+// Maps completions of the send queue back to the user's requests. An unsignaled request completes
+// together with the next signaled one (ibv_post_send(3)), so this class signals some itself: the
+// queue can never fill up with unsignaled requests.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@
 
 namespace weft::connection::detail {
 
-// Somebody who waits for the outcome of one request.
-struct Claim;
+// A request whose outcome a coroutine waits for.
+struct AwaitedRequest;
 
+// Not thread-safe; guarded by Core::posting_.
 class Requests {
  public:
-  // Marks our own ids in the upper 16 bits.
+  // Upper 16 bits of the work request ids that this library posts.
   static constexpr std::uint64_t mark = std::uint64_t{0x5743} << 48;
 
   explicit Requests(std::uint32_t depth) : depth_(depth) {}
@@ -23,42 +25,45 @@ class Requests {
   [[nodiscard]] bool full() const { return entries_.size() >= depth_; }
   [[nodiscard]] std::size_t room() const { return depth_ - entries_.size(); }
 
-  struct Ticket {
-    std::uint64_t id;  // to post with
-    bool signaled;     // whether it must be signaled
+  struct Posting {
+    std::uint64_t id;  // wr_id to post with
+    bool signaled;     // whether it must be posted signaled
   };
-  // `wanted`: the user wants an outcome; `ours`: not the user's at all.
-  Ticket add(std::uint64_t user_id, bool wanted, bool ours, Claim* claim = nullptr);
-  // Undoes the last add(): it could not be posted.
+  // `wants_outcome`: the user has asked for an outcome. `internal`: a request of the library
+  // itself, which the user never sees.
+  Posting add(std::uint64_t user_id, bool wants_outcome, bool internal,
+              AwaitedRequest* awaited = nullptr);
+  // Undoes the last add(), because the request could not be posted.
   void drop_last();
 
   struct Finished {
     std::uint64_t user_id;
-    bool tell;     // the user is to hear of it
-    Claim* claim;  // in this way; null: in the common one
+    bool report;              // the user gets an outcome
+    AwaitedRequest* awaited;  // receives the outcome; null: Connection::await() returns it
   };
-  // A completion with one of our ids: it and everything before it is done.
+  // Removes the completed request and all before it. `id` is the wr_id of its completion; nothing
+  // if it is not in the queue.
   [[nodiscard]] std::optional<Finished> finish(std::uint64_t id, bool ok);
 
-  // Nobody waits for that one any more: its outcome goes the common way.
-  void disown(const Claim& claim);
+  // Stops delivering to `awaited`: Connection::await() returns the outcome instead.
+  void detach(const AwaitedRequest& awaited);
 
-  [[nodiscard]] static bool is_ours(std::uint64_t id) { return id >> 48 == mark >> 48; }
+  [[nodiscard]] static bool is_library_id(std::uint64_t id) { return id >> 48 == mark >> 48; }
 
  private:
   struct Entry {
     std::uint64_t user_id;
-    bool wanted;
-    bool ours;
+    bool wants_outcome;
+    bool internal;
     bool signaled;
-    Claim* claim;
+    AwaitedRequest* awaited;
   };
 
   std::uint32_t depth_;
   std::deque<Entry> entries_;
   std::uint64_t first_ = 0;  // the number of entries_.front()
   std::uint32_t unsignaled_ = 0;
-  std::uint32_t unsignaled_before_ = 0;  // the last add()
+  std::uint32_t unsignaled_before_ = 0;  // the value before the last add(), for drop_last()
 };
 
 }  // namespace weft::connection::detail

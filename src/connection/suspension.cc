@@ -7,10 +7,13 @@ namespace weft::connection::detail {
 Suspension::Suspension(Executor& executor, Deadline deadline, std::stop_token stop)
     : executor_(executor), deadline_(deadline), stop_(std::move(stop)) {}
 
+// Destroying a suspended task removes its descriptor from the executor, which would resume a
+// destroyed coroutine.
 Suspension::~Suspension() {
-  if (waits_) executor_.forget(set_->fd());
+  if (suspended_) executor_.forget(set_->fd());
 }
 
+// Changes the epoll set only when the condition's descriptors change.
 Suspension::Awaiter Suspension::until_readable(const Descriptors& descriptors) {
   if (!set_) {
     set_.emplace();
@@ -29,36 +32,39 @@ void Suspension::forget_descriptors() {
   watched_ = {};
 }
 
+// The stop has priority over readable descriptors, and these over the deadline, as in Waiter.
 std::optional<Woken> Suspension::woken() const {
   if (stop_.requested()) return Woken::stopped;
   for (const int fd : watched_.all()) {
     pollfd entry{fd, POLLIN, 0};
     if (poll(&entry, 1, 0) > 0) return Woken::ready;
   }
-  if (deadline_.passed()) return Woken::late;
+  if (deadline_.passed()) return Woken::timed_out;
   return std::nullopt;
 }
 
+// The timer is set once more for each suspension, because the deadline may be further away than
+// poll(2) can express.
 void Suspension::suspend(std::coroutine_handle<> waiting) {
   if (const int ms = deadline_.poll_timeout_ms(); ms >= 0) {
     const bool added = timer_.fd() >= 0;
     timer_.set(std::chrono::milliseconds(ms));
     if (!added) set_->add(timer_.fd());
   }
-  waits_ = true;
+  suspended_ = true;
   try {
     executor_.when_readable(set_->fd(), [this, waiting] {
-      waits_ = false;
+      suspended_ = false;
       waiting.resume();
     });
   } catch (...) {
-    waits_ = false;
+    suspended_ = false;
     throw;
   }
 }
 
 Task<Woken> until(Suspension& suspension, Condition& condition) {
-  suspension.forget_descriptors();  // their numbers may stand for others by now
+  suspension.forget_descriptors();  // the numbers may belong to other descriptors by now
   while (!condition.holds()) {
     const Descriptors descriptors = condition.descriptors();
     const Woken woken = co_await suspension.until_readable(descriptors);

@@ -1,4 +1,4 @@
-// A coroutine that waits: as a thread does, but in an event loop.
+// Waiting in a coroutine: the counterpart of Waiter for event loops.
 #pragma once
 
 #include <coroutine>
@@ -10,8 +10,8 @@
 
 namespace weft::connection::detail {
 
-// One descriptor that an executor watches: readable when there is something to look at, at the
-// deadline, or when a stop is requested. So an executor needs to know of neither.
+// Combines the condition's descriptors, the deadline and the stop request into one descriptor, so
+// that an executor needs to watch a single descriptor only and knows nothing of deadlines.
 class Suspension {
  public:
   Suspension(Executor& executor, Deadline deadline, std::stop_token stop);
@@ -19,7 +19,7 @@ class Suspension {
   Suspension(const Suspension&) = delete;
   Suspension& operator=(const Suspension&) = delete;
 
-  // What until_readable() gives to co_await.
+  // The awaitable of until_readable().
   class Awaiter {
    public:
     explicit Awaiter(Suspension& of) : of_(of) {}
@@ -34,7 +34,7 @@ class Suspension {
   void forget_descriptors();
 
  private:
-  // Nothing while there is nothing to wake for.
+  // The reason to resume; nothing while there is none.
   [[nodiscard]] std::optional<Woken> woken() const;
   void suspend(std::coroutine_handle<> waiting);
 
@@ -44,10 +44,10 @@ class Suspension {
   std::optional<DescriptorSet> set_;
   Timer timer_;
   Descriptors watched_;
-  bool waits_ = false;
+  bool suspended_ = false;
 };
 
-// Until it holds. Both outlive the task.
+// Suspends the coroutine until the condition holds. Both arguments must outlive the task.
 [[nodiscard]] Task<Woken> until(Suspension& suspension, Condition& condition);
 
 }  // namespace weft::connection::detail

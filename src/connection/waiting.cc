@@ -23,6 +23,7 @@ EventFlag::~EventFlag() {
   close(fd_);
 }
 
+// May run in a stop callback on any thread. The descriptor is never read, so it stays readable.
 void EventFlag::raise() noexcept {
   if (raised_.exchange(true)) return;
   const std::uint64_t one = 1;
@@ -39,11 +40,12 @@ void Timer::set(std::chrono::nanoseconds from_now) {
     if (fd_ < 0) fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (fd_ < 0) throw Error(errno, "cannot make a timer");
   }
-  constexpr std::chrono::nanoseconds at_once{1};  // 0 would stop it
+  constexpr std::chrono::nanoseconds at_once{1};  // timerfd_settime(2) disarms the timer for 0
   const itimerspec when{{}, timespec_of(std::max(from_now, at_once))};
   timerfd_settime(fd_, 0, &when, nullptr);
 }
 
+// A nested epoll(7) descriptor lets an executor watch several descriptors as one.
 DescriptorSet::DescriptorSet() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
   if (fd_ < 0) throw Error(errno, "cannot make a descriptor to wait for others");
 }
@@ -63,12 +65,14 @@ void DescriptorSet::remove(int fd) noexcept {
   epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
+// Creates a descriptor only if a stop is possible: most waits need none.
 StopFlag::StopFlag(std::stop_token stop) : stop_(std::move(stop)) {
   if (!stop_.stop_possible()) return;
   flag_.emplace();
   callback_.emplace(stop_, Raise{&*flag_});
 }
 
+// Tests the condition before the first wait, so a passed deadline still takes what is ready.
 Woken Waiter::until(Condition& condition) {
   while (!condition.holds()) {
     const Woken woken = until_readable(condition.descriptors());
@@ -77,6 +81,8 @@ Woken Waiter::until(Condition& condition) {
   return Woken::ready;
 }
 
+// Checks the stop before and after the wait: a stop request has priority over readable descriptors,
+// and the deadline has the lowest priority, so that a passed deadline still finds what is ready.
 Woken Waiter::until_readable(const Descriptors& descriptors) {
   std::array<pollfd, Descriptors::most + 1> entries;
   std::size_t count = 0;
@@ -88,7 +94,7 @@ Woken Waiter::until_readable(const Descriptors& descriptors) {
     if (ready < 0 && errno != EINTR) throw Error(errno, "cannot wait for an event");
     if (stop_.requested()) return Woken::stopped;
     if (ready > 0) return Woken::ready;
-    if (deadline_.passed()) return Woken::late;
+    if (deadline_.passed()) return Woken::timed_out;
   }
 }
 

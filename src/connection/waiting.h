@@ -1,4 +1,4 @@
-// Waiting for descriptors until a deadline, or until somebody requests a stop.
+// Waiting for descriptors until a deadline or a stop request.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace weft::connection::detail {
 
-// Something that happens once; its descriptor is readable from then on.
+// A one-time event; its descriptor is readable from then on. raise() may be called from any thread.
 class EventFlag {
  public:
   EventFlag();
@@ -29,7 +29,7 @@ class EventFlag {
   std::atomic<bool> raised_{false};
 };
 
-// Readable at a time that can be changed.
+// A timer with a descriptor that is readable once the time has come.
 class Timer {
  public:
   Timer() = default;
@@ -37,7 +37,8 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Makes it where it is not there yet. Throws Error.
+  // Sets the time relative to now; creates the descriptor on the first call. Thread-safe. Throws
+  // Error.
   void set(std::chrono::nanoseconds from_now);
   [[nodiscard]] int fd() const { return fd_; }
 
@@ -46,7 +47,7 @@ class Timer {
   std::atomic<int> fd_{-1};
 };
 
-// One descriptor for several: readable while one of them is.
+// An epoll(7) descriptor that is readable while one of its members is.
 class DescriptorSet {
  public:
   DescriptorSet();
@@ -62,14 +63,14 @@ class DescriptorSet {
   int fd_;
 };
 
-enum class Woken { ready, late, stopped };
+enum class Woken { ready, timed_out, stopped };
 
-// What wakes somebody when a stop is requested.
+// Makes a stop request visible to poll(2). Costs nothing if the token cannot request a stop.
 class StopFlag {
  public:
   explicit StopFlag(std::stop_token stop);
   [[nodiscard]] bool requested() const { return stop_.stop_requested(); }
-  // Nothing where no stop is possible.
+  // Nothing if no stop is possible.
   [[nodiscard]] std::optional<int> fd() const {
     return flag_ ? std::optional(flag_->fd()) : std::nullopt;
   }
@@ -85,12 +86,13 @@ class StopFlag {
   std::optional<std::stop_callback<Raise>> callback_;
 };
 
-// A thread that waits.
+// Lets a thread wait for conditions.
 class Waiter {
  public:
   Waiter(Deadline deadline, std::stop_token stop) : deadline_(deadline), stop_(std::move(stop)) {}
 
-  // Until it holds. Goes on after signals. Throws Error where poll(2) fails, and what it throws.
+  // Blocks until the condition holds. Continues after signals. Throws Error if poll(2) fails, and
+  // the exceptions of the condition.
   [[nodiscard]] Woken until(Condition& condition);
 
  private:

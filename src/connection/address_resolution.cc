@@ -1,45 +1,48 @@
-#include "connection/resolving.h"
+#include "connection/address_resolution.h"
 
 #include <fmt/format.h>
 
 namespace weft::connection::detail {
 namespace {
 
-// Deadlines are ours to keep; this only ends what nobody waits for any more.
-constexpr std::chrono::seconds long_enough{60};
+// The timeout of rdma_resolve_addr(3). The caller's deadline ends the wait; this only ends an
+// abandoned resolution.
+constexpr std::chrono::seconds resolution_timeout{60};
 
 }  // namespace
 
-Resolving::Resolving(const Address& peer, const Options& options)
+AddressResolution::AddressResolution(const Address& peer, const Options& options)
     : options_(options),
       what_(fmt::format("resolve {} port {}", peer.host, peer.port)),
       events_(options.backend),
       id_(events_) {
   if (options.domain) domain_ = options.domain->share();
   options_.domain = nullptr;
-  id_.resolve_address(peer, long_enough);
+  id_.resolve_address(peer, resolution_timeout);
 }
 
-bool Resolving::holds() {
+// Resolving the address binds the id to a device, and resolving the route makes it ready for a
+// queue pair.
+bool AddressResolution::holds() {
   while (const auto event = events_.next(Deadline::now())) {
-    if (event->type() != wanted_) {
+    if (event->type() != expected_event_) {
       throw Error(event->status() < 0 ? -event->status() : EHOSTUNREACH,
                   fmt::format("cannot {}: {}", what_, event->name()));
     }
-    if (wanted_ == RDMA_CM_EVENT_ROUTE_RESOLVED) return true;
-    wanted_ = RDMA_CM_EVENT_ROUTE_RESOLVED;
-    id_.resolve_route(long_enough);
+    if (expected_event_ == RDMA_CM_EVENT_ROUTE_RESOLVED) return true;
+    expected_event_ = RDMA_CM_EVENT_ROUTE_RESOLVED;
+    id_.resolve_route(resolution_timeout);
   }
   return false;
 }
 
-std::unique_ptr<Core> Resolving::make() {
+std::unique_ptr<Core> AddressResolution::make() {
   options_.domain = domain_ ? &*domain_ : nullptr;
   return std::make_unique<Core>(std::move(events_), std::move(id_), options_);
 }
 
 void check_woken(Woken woken, const std::string& what) {
-  if (woken == Woken::late) throw Error(ETIMEDOUT, "cannot " + what);
+  if (woken == Woken::timed_out) throw Error(ETIMEDOUT, "cannot " + what);
   if (woken == Woken::stopped) throw Error(ECANCELED, "cannot " + what);
 }
 

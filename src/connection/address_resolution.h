@@ -1,4 +1,4 @@
-// From an address to what a connection is made of.
+// Resolves the address and route of a peer, and creates the connection's core from the result.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace weft::connection::detail {
 
-class Resolving : public Condition {
+class AddressResolution : public Condition {
  public:
-  // Looks a name up, and begins the rest. Throws Error.
-  Resolving(const Address& peer, const Options& options);
+  // Looks up a host name, which may block, and starts the resolution. Throws Error.
+  AddressResolution(const Address& peer, const Options& options);
 
   [[nodiscard]] bool holds() override;
   [[nodiscard]] Descriptors descriptors() const override { return {events_.fd()}; }
-  // Once it holds.
+  // Creates the core. To be called once holds() has returned true.
   [[nodiscard]] std::unique_ptr<Core> make();
 
   [[nodiscard]] const std::string& what() const { return what_; }
@@ -27,10 +27,11 @@ class Resolving : public Condition {
   std::string what_;
   verbs::EventChannel events_;
   verbs::Id id_;
-  rdma_cm_event_type wanted_ = RDMA_CM_EVENT_ADDR_RESOLVED;
+  rdma_cm_event_type expected_event_ = RDMA_CM_EVENT_ADDR_RESOLVED;
 };
 
-// Throws Error(ETIMEDOUT) or Error(ECANCELED) where a wait ended otherwise.
+// Throws Error(ETIMEDOUT) or Error(ECANCELED) if a wait did not end with Woken::ready. `what` names
+// the operation, as in "connect to 192.0.2.1".
 void check_woken(Woken woken, const std::string& what);
 
 }  // namespace weft::connection::detail

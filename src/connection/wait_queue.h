@@ -1,0 +1,45 @@
+// Threads and coroutines that wait for outcomes of one completion queue form a FIFO; only the first
+// polls, because a completion channel event wakes an arbitrary waiter, and each event is delivered
+// once.
+#pragma once
+
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "connection/waiting.h"
+
+namespace weft::connection::detail {
+
+class WaitQueueEntry;
+
+// The waiters of one completion queue. Thread-safe.
+class WaitQueue {
+ private:
+  friend class WaitQueueEntry;
+  std::mutex lock_;
+  std::deque<WaitQueueEntry*> waiting_;  // the first one polls
+};
+
+// A waiter in the queue, from construction to destruction. When the first one leaves, the next is
+// woken.
+class WaitQueueEntry {
+ public:
+  explicit WaitQueueEntry(WaitQueue& turns);
+  ~WaitQueueEntry();
+  WaitQueueEntry(const WaitQueueEntry&) = delete;
+  WaitQueueEntry& operator=(const WaitQueueEntry&) = delete;
+
+  [[nodiscard]] bool is_first() const;
+  // Readable when this entry has become the first, or after wake(). Valid only if it was not the
+  // first when it joined.
+  [[nodiscard]] int fd() const { return flag_->fd(); }
+  // Wakes this waiter: the first one has polled its outcome.
+  void wake() noexcept;
+
+ private:
+  WaitQueue& wait_queues_;
+  std::optional<EventFlag> flag_;
+};
+
+}  // namespace weft::connection::detail
