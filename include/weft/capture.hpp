@@ -1,4 +1,5 @@
-// RDMA traffic of captures: packets go in, operations and RPCs come out.
+// Analyses RDMA traffic in packet captures: the input is packets, the output is operations and
+// RPCs.
 //
 //   struct Show : weft::capture::OperationSink {
 //     void on_operation(const weft::capture::Operation& operation) override { … }
@@ -10,25 +11,26 @@
 //   while (source->next(packet)) analysis.add(packet);
 //   analysis.finish();
 //
-// Everything is pushed: whoever is added as a sink is called during add() and finish(), and nothing
-// else runs. Packets may come from anywhere. Each part also stands alone:
+// The library pushes its results: it calls the sinks that were added during add() and finish(), and
+// it starts no thread of its own. Packets may come from any place. Each part can also be used
+// alone:
 //
-//   PacketSource      files, standard input, memory, an interface: packets
-//   PacketDecoder     packets to TCP segments and packets of InfiniBand's transport
-//   TcpFlows          segments to byte streams; IwarpTransport puts iWARP on them
-//   InfinibandTransport  packets to traffic
-//   OperationTracker  traffic to operations
-//   RpcTracker        traffic to RPCs with their chunks
-//   TrafficFindings, CreditFindings, Statistics  what is wrong with traffic, and sums
-//   Reassembly        segments of chunk lists, by hand, without any packet
+//   PacketSource         reads packets from files, standard input, memory or an interface
+//   PacketDecoder        turns packets into TCP segments and packets of InfiniBand's transport
+//   TcpFlows             turns segments into byte streams; IwarpTransport decodes iWARP in them
+//   InfinibandTransport  turns packets into traffic
+//   OperationTracker     turns traffic into operations
+//   RpcTracker           turns traffic into RPCs with their chunks
+//   TrafficFindings, CreditFindings, Statistics  report faults in the traffic, and sums
+//   Reassembly           reassembles the segments of chunk lists by hand, without any packet
+// Link with weft::capture. Only one thread at a time may use an object and the objects that are
+// connected to it; objects that are not connected share nothing. Times are nanoseconds and sizes
+// are bytes, unless a name gives another unit. What a sink receives (references, spans) is valid
+// during the call only.
 //
-// Link with weft::capture. One thread at a time uses an object and what it is connected to; objects
-// that are not connected share nothing. Times are nanoseconds, sizes bytes, unless a name says
-// otherwise. What a sink is given (references, spans) is valid during the call only.
-//
-// Nothing that packets hold makes a call throw: it is counted, or becomes a flaw or a finding. What
-// is thrown is std::bad_alloc, what opening a source says, and whatever a sink throws; that passes
-// through, and the analysis may then only be destroyed.
+// The content of packets never makes a call throw: bad content is counted, or becomes a flaw or a
+// finding. A call can throw std::bad_alloc, the errors of opening a source, and what a sink throws.
+// An exception of a sink passes through; after it the analysis may only be destroyed.
 #pragma once
 
 #include "weft/capture/analysis.hpp"

@@ -1,5 +1,5 @@
-// A whole analysis: packets go in, traffic and operations come out. Needs no file and no libpcap;
-// one thread at a time.
+// Runs a whole analysis: the input is packets, the output is traffic and operations. It needs no
+// file and no libpcap. Only one thread at a time may use it.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class WEFT_API Analysis {
   struct Limits {
     TcpFlows::Limits tcp;
     InfinibandLimits infiniband;
-    std::size_t search_bytes = 64 * 1024 * 1024;  // of streams that may turn out to be MPA
+    std::size_t search_bytes = 64 * 1024 * 1024;  // memory for streams that may turn out to be MPA.
     OperationTracker::Limits operations;
-    // Known at a time. Where there are more, an eighth is forgotten (TrafficSink::on_close): those
-    // that are over, or else those that have been silent for longest.
+    // Connections that are kept at a time. Above the limit an eighth is forgotten
+    // (TrafficSink::on_close): first those that have ended, then those that were idle for longest.
     std::size_t connections = 16'384;
   };
   struct Totals {
@@ -34,7 +34,7 @@ class WEFT_API Analysis {
     std::uint64_t captured_bytes = 0;
     std::int64_t first_ns = 0;
     std::int64_t last_ns = 0;
-    std::uint64_t truncated_frames = 0;  // by the snap length
+    std::uint64_t truncated_frames = 0;  // frames that the snap length cut
   };
 
   Analysis() : Analysis(Limits{}) {}
@@ -43,18 +43,18 @@ class WEFT_API Analysis {
   Analysis& operator=(const Analysis&) = delete;
   ~Analysis();
 
-  // To be added before the first packet; they outlive the analysis. Each event goes to all of them,
-  // in the order in which they were added.
+  // Add sinks before the first packet. They must outlive the analysis. Each event goes to all
+  // sinks, in the order in which they were added.
   void add_sink(TrafficSink& sink);
   void add_operations(OperationSink& sink);
 
-  // Frames are numbered in the order in which they come, from 1.
+  // Analyses one packet. Frames are numbered from 1 in the order of these calls.
   void add(const RawPacket& packet);
-  // No more packets come: gives out what is still open. To be called once, before the finish() of
+  // Ends the input and reports everything that is still open. Call it once, before the finish() of
   // sinks that have one.
   void finish();
 
-  // Live as long as the analysis, and change while packets are added.
+  // The results live as long as the analysis, and change while packets are added.
   [[nodiscard]] const ConnectionTable& connections() const;
   [[nodiscard]] const Totals& totals() const;
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const;

@@ -1,4 +1,4 @@
-// A common limit on memory that many small holders share.
+// A memory limit that many small holders share.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +10,18 @@ namespace weft::capture {
 
 class Budget {
  public:
-  // More than the machine has addresses means all of them.
+  // A limit above the size of the address space is lowered to that size.
   explicit Budget(std::uint64_t limit_bytes)
       : limit_bytes_(static_cast<std::size_t>(
             std::min<std::uint64_t>(limit_bytes, std::numeric_limits<std::size_t>::max()))) {}
 
-  // False: there is not as much left, and nothing was taken.
+  // Reserves `bytes`. Returns false and reserves nothing if less than that is left.
   [[nodiscard]] bool take(std::size_t bytes) {
     if (bytes > limit_bytes_ - used_bytes_) return false;
     used_bytes_ += bytes;
     return true;
   }
-  // Not more than was taken.
+  // Returns `bytes` to the budget; the caller must have reserved them before.
   void give_back(std::size_t bytes) { used_bytes_ -= bytes; }
   [[nodiscard]] std::size_t used_bytes() const { return used_bytes_; }
 

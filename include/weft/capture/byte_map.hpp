@@ -1,5 +1,5 @@
-// Bytes of a known range that arrive in pieces: in any order, twice, with holes, contradicting one
-// another.
+// Stores the bytes of one range that arrive in pieces: in any order, repeatedly, with holes, or
+// with contradicting contents.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ class WEFT_API ByteMap {
  public:
   struct Placed {
     std::uint64_t added = 0;
-    std::uint64_t repeated = 0;     // there already, and the same
-    std::uint64_t conflicting = 0;  // there already, and different
-    std::uint64_t dropped = 0;      // no memory for them
+    std::uint64_t repeated = 0;     // already stored, with the same value
+    std::uint64_t conflicting = 0;  // already stored, with another value
+    std::uint64_t dropped = 0;      // not stored, because the budget is used up
   };
 
   // `budget` must outlive the map.
@@ -29,18 +29,19 @@ class WEFT_API ByteMap {
   ByteMap(const ByteMap&) = delete;
   ByteMap& operator=(const ByteMap&) = delete;
 
-  // Copies them. Where bytes were there already the new ones count.
+  // Copies `bytes` to `offset`. New bytes overwrite bytes that are already stored.
   Placed place(std::uint64_t offset, Bytes bytes);
-  // The range was carried, but its bytes are not there. What is placed there later heals it.
+  // Notes that the range was on the wire, but its bytes were not captured. Bytes that are placed
+  // there later repair it.
   void place_cut(std::uint64_t offset, std::uint64_t size) { note(offset, size, Flaw::cut); }
 
-  // How many of the bytes in [0, size) are there.
+  // Returns how many of the bytes in [0, size) are stored.
   [[nodiscard]] std::uint64_t present(std::uint64_t size) const;
   [[nodiscard]] bool complete(std::uint64_t size) const { return present(size) == size; }
   [[nodiscard]] bool empty() const { return extents_.empty(); }
-  // The first byte behind the last one that was placed.
+  // Returns the end of the last extent: the offset after the last byte that was placed.
   [[nodiscard]] std::uint64_t end() const;
-  // A copy of [begin, end), in which holes are zeros and flaws.
+  // Returns a copy of [begin, end), in which holes are zeros and flaws.
   [[nodiscard]] Assembled take(std::uint64_t begin, std::uint64_t end) const;
   void clear();
 
@@ -54,8 +55,9 @@ class WEFT_API ByteMap {
   void append_gap(Assembled& out, std::uint64_t begin, std::uint64_t end) const;
 
   Budget* budget_;
-  Extents extents_;  // disjoint; pieces that follow one another grow one extent
-  // Why there is no byte, or two. Overlaps are possible and harmless. Bounded: see note().
+  Extents extents_;  // disjoint; adjacent pieces are merged into one extent
+  // Ranges without a byte, or with two different ones, and the reason. They may overlap. note()
+  // bounds their number.
   std::vector<FlawedRange> notes_;
 };
 

@@ -1,5 +1,5 @@
-// Bytes of a capture in the order in which they were written: from a file, a pipe, memory, or out
-// of gzip or zstd.
+// The bytes of a capture in file order: from a file, a pipe, memory, or a gzip or zstd
+// decompressor.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,23 @@ namespace weft::capture {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // How many bytes were put into `out`, which is not empty. 0: there is nothing now. A file may
-  // grow, so asking again is allowed.
+  // Reads into `out`, which must not be empty, and returns the number of bytes. 0 means that
+  // nothing is available now; a file may grow, so a later call may return more.
   virtual std::size_t read(MutableBytes out) = 0;
-  // Why nothing more can be read; empty: it ends as it should.
+  // Returns why nothing more can be read. The string is empty if the stream ended correctly.
   [[nodiscard]] virtual std::string problem() const { return {}; }
-  // Of what was stored, compressed or not: how much was read, and how much there is; 0: unknown.
+  // Progress in the stored bytes, before decompression: how many were read, and how many there are
+  // (0: unknown).
   [[nodiscard]] virtual std::uint64_t stored_bytes_read() const = 0;
   [[nodiscard]] virtual std::uint64_t stored_bytes() const = 0;
 };
 
-// A file, a pipe, or standard input for "-", unpacked where it begins as gzip or zstd does. Throws
-// std::system_error naming `path`. When a signal interrupts a read, `*stop` says whether to give
-// up; nullptr: never.
+// Opens a file, a pipe, or standard input for "-", and decompresses it if it begins like gzip or
+// zstd. Throws std::system_error with `path` in its text. When a signal interrupts a read, the read
+// stops if `*stop` is true; with nullptr it always continues.
 [[nodiscard]] WEFT_API std::unique_ptr<ByteStream> open_bytes(
     const std::string& path, const std::atomic<bool>* stop = nullptr);
-// For captures that are in memory; `bytes` must outlive it.
+// Reads a capture that is in memory; `bytes` must outlive the stream.
 [[nodiscard]] WEFT_API std::unique_ptr<ByteStream> bytes_in_memory(Bytes bytes);
 
 }  // namespace weft::capture

@@ -1,5 +1,5 @@
-// What is known of each connection itself; its traffic goes to a TrafficSink. The transports fill
-// it in, reports read it.
+// What is known about each connection itself; its traffic goes to a TrafficSink. The transports
+// fill these structures in, and the reports read them.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +21,33 @@ enum class Transport : std::uint8_t { iwarp, rc, uc, ud, rd, xrc };
 struct Endpoint {
   HostAddress address;
   std::uint32_t number = 0;  // TCP port or queue pair number
-  bool known = true;         // false: `number` was never seen, as only the other side sent
+  bool known = true;         // false: `number` was never seen, because only the other side sent
 };
 
 struct Connection {
   enum class Beginning : std::uint8_t {
-    handshake,  // MPA request and reply, or the connection manager's messages
-    traffic,    // recognised in mid-stream
+    handshake,  // MPA request and reply, or messages of the connection manager
+    traffic,    // recognised in the middle of the stream
   };
   enum class End : std::uint8_t {
-    open,        // still, when the capture ended
-    half_open,   // one side has closed
-    closed,      // in order
-    reset,       // TCP reset
+    open,        // still open when the capture ended
+    half_open,   // only one side closed it
+    closed,      // both sides closed it
+    reset,       // by a TCP reset
     terminated,  // by a Terminate message or a fatal NAK
-    rejected,    // the request was answered with a refusal
-    unanswered,  // a request without an answer
-    forgotten,   // too many others came: it may be open still
+    rejected,    // the reply rejected the request
+    unanswered,  // the request got no reply
+    forgotten,   // dropped because of the limit on connections; it may still be open
   };
-  // What one side said when the connection was made.
+  // The parameters that one side sent in the handshake.
   struct Offer {
     bool seen = false;
-    bool markers = false;       // it wants to receive markers (MPA)
-    bool crc = false;           // it asks for CRCs (MPA)
-    std::uint8_t revision = 0;  // of MPA
+    bool markers = false;       // this side wants to receive markers (MPA)
+    bool crc = false;           // this side requests CRCs (MPA)
+    std::uint8_t revision = 0;  // MPA revision
     bool has_depths = false;
-    std::uint16_t ird = 0;  // reads and atomics that it takes at a time
-    std::uint16_t ord = 0;  // and that it has under way at a time
+    std::uint16_t ird = 0;  // reads and atomics that this side accepts at a time
+    std::uint16_t ord = 0;  // reads and atomics that this side has outstanding at a time
     std::vector<std::byte> private_data;
   };
 
@@ -59,9 +59,9 @@ struct Connection {
   End end = End::open;
   Offer offer_a{};
   Offer offer_b{};
-  bool crc = false;             // MPA: CRCs are checked. InfiniBand: always
-  std::uint32_t mtu_bytes = 0;  // of the path, where InfiniBand's connection manager told it
-  Stamp first{};                // of its frames
+  bool crc = false;             // MPA: CRCs are checked. InfiniBand: always true
+  std::uint32_t mtu_bytes = 0;  // path MTU, if InfiniBand's connection manager sent it
+  Stamp first{};                // first and last frame of the connection
   Stamp last{};
   std::uint64_t frames = 0;
 
@@ -70,16 +70,16 @@ struct Connection {
 };
 
 [[nodiscard]] WEFT_API const char* to_string(Connection::End end);
-// "10.0.0.1:4444", "10.0.0.1 QP 0x11"
+// Returns "10.0.0.1:4444" or "10.0.0.1 QP 0x11".
 [[nodiscard]] WEFT_API std::string endpoint_text(const Connection& connection, Side side);
-// "NAK: remote access error"
+// Returns for example "NAK: remote access error".
 [[nodiscard]] WEFT_API std::string refusal_text(const Refusal& refusal);
 
-// The connections of a trace. References stay good until the connection is forgotten, which an
-// analysis does when there are too many (Analysis::Limits::connections).
+// The connections of a trace. A reference stays valid until its connection is forgotten, which
+// happens when there are more than Analysis::Limits::connections.
 class ConnectionTable {
  public:
-  // Over the connections that are known, in the order of their numbers.
+  // Iterates over the connections in the table, ordered by id.
   class Iterator {
    public:
     using iterator_category = std::forward_iterator_tag;
@@ -105,18 +105,18 @@ class ConnectionTable {
     Position at_{};
   };
 
-  // The caller fills in the rest; `id` is set here.
+  // Adds a connection and sets its `id`; the caller fills in the other fields.
   Connection& add(Connection connection) {
     const ConnectionId id = next_++;
     connection.id = id;
     return connections_.get(id, std::move(connection));
   }
-  // It must be known.
+  // The connection must be in the table.
   [[nodiscard]] Connection& operator[](ConnectionId id) { return *connections_.find(id); }
   [[nodiscard]] const Connection& operator[](ConnectionId id) const {
     return *connections_.find(id);
   }
-  // nullptr: it is forgotten.
+  // Returns nullptr if the connection was forgotten.
   [[nodiscard]] const Connection* find(ConnectionId id) const { return connections_.find(id); }
   void forget(ConnectionId id) {
     const Connection* known = find(id);
@@ -124,11 +124,11 @@ class ConnectionTable {
     forgotten_frames_ += known->frames;
     connections_.erase(id);
   }
-  // Of the whole trace, forgotten or not.
+  // Connections of the whole trace, including forgotten ones.
   [[nodiscard]] std::size_t size() const { return next_; }
   [[nodiscard]] std::size_t known() const { return connections_.size(); }
   [[nodiscard]] std::size_t forgotten() const { return size() - known(); }
-  // Frames of those that are forgotten.
+  // Frames of the forgotten connections.
   [[nodiscard]] std::uint64_t forgotten_frames() const { return forgotten_frames_; }
   [[nodiscard]] Iterator begin() const { return Iterator(connections_.begin()); }
   [[nodiscard]] Iterator end() const { return Iterator(connections_.end()); }

@@ -1,5 +1,5 @@
-// Something for each connection that is known, in the order of their numbers. Found at once while
-// the traffic stays with one connection. References stay good until their entry is erased.
+// A map from connection id to T, ordered by id. It caches the last entry, so lookups cost nothing
+// while the traffic stays with one connection. A reference stays valid until its entry is erased.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ class ConnectionMap {
   ConnectionMap(const ConnectionMap&) = delete;
   ConnectionMap& operator=(const ConnectionMap&) = delete;
 
-  // Made of `arguments` where there is none.
+  // Returns the entry of `id`; constructs it from `arguments` if there is none.
   template <typename... Arguments>
   T& get(ConnectionId id, Arguments&&... arguments) {
     if (T* known = last(id)) return *known;
     return remember(id, entries_.try_emplace(id, std::forward<Arguments>(arguments)...).first);
   }
-  // nullptr: there is none.
+  // Returns nullptr if there is no entry.
   [[nodiscard]] T* find(ConnectionId id) {
     if (T* known = last(id)) return known;
     const auto found = entries_.find(id);
@@ -43,7 +43,7 @@ class ConnectionMap {
     entries_.clear();
   }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
-  // Pairs of number and T.
+  // Iterators over pairs of id and T.
   [[nodiscard]] auto begin() { return entries_.begin(); }
   [[nodiscard]] auto begin() const { return entries_.begin(); }
   [[nodiscard]] auto end() { return entries_.end(); }
@@ -61,7 +61,7 @@ class ConnectionMap {
 
   Entries entries_;
   ConnectionId last_id_ = 0;
-  T* last_ = nullptr;  // the entry of last_id_, where it is known
+  T* last_ = nullptr;  // the entry of last_id_, or nullptr
 };
 
 }  // namespace weft::capture

@@ -1,6 +1,6 @@
-// Findings about senders that waited for credits, on connections whose credits can be seen:
-// InfiniBand's end-to-end credits in acknowledgements, Weft's messages and Weft's streams. (Those
-// of RPC-over-RDMA are RpcTracker's. iWARP has none of its own.)
+// Reports senders that waited for credits, on connections whose credits can be seen: the end-to-end
+// credits in InfiniBand's acknowledgements, and the credits of Weft's messages and Weft's streams.
+// RpcTracker reports those of RPC-over-RDMA. iWARP itself has no credits.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ namespace finding {
 inline constexpr std::string_view credit_stall = "credit-stall";
 }  // namespace finding
 
-// A wait begins with the message that took the last credit and ends with what gave one back. When
-// the next message was ready is not on the wire: so waits are upper bounds, and only those count
-// after which the sender went on within the time that it had waited. After a gap in the capture
-// nothing more is said of a connection, for then its credits are not known any more.
+// Finds waits for credits. A wait begins with the message that used the last credit and ends with
+// the packet that granted a new one. The wire does not show when the next message was ready, so a
+// wait is an upper bound; it counts only if the sender continued within a time no longer than the
+// wait. After a gap in the capture the credits of a connection are unknown, and nothing more is
+// reported for it.
 //
-// One thread at a time.
+// Only one thread at a time may use it.
 class WEFT_API CreditFindings final : public TrafficSink {
  public:
   // Both must outlive this.
@@ -41,7 +42,7 @@ class WEFT_API CreditFindings final : public TrafficSink {
   void on_gap(const Origin& origin, const Gap& gap) override;
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override;
-  // The trace is at its end: one finding for each side that waited.
+  // Ends the trace: reports one finding for each side that waited.
   void finish();
 
  private:

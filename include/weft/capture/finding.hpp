@@ -1,4 +1,5 @@
-// Something in the traffic that its protocol forbids, or that costs time: one sentence, and where.
+// A finding: traffic that violates its protocol, or that costs time. It has one sentence and the
+// frames.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +14,16 @@
 namespace weft::capture {
 
 struct Finding {
-  // A stable name for programs, such as "rpc-unanswered"; of static storage.
+  // A stable name for programs, such as "rpc-unanswered", in static storage.
   std::string_view kind;
   ConnectionId connection = 0;
   std::string sentence;
-  // Where: frames as Wireshark numbers them, and their times; ascending by frame.
+  // The frames, numbered as in Wireshark, and their times; ascending by frame.
   std::vector<Stamp> stamps;
-  // Of the RPC, where it is about one.
+  // The XID, if the finding is about one RPC.
   std::optional<std::uint32_t> xid{};
-  // Memory that it is about: of that RPC, or where a request was refused. The first max_keys.
+  // The keys of the memory involved: of that RPC, or of the refused request. At most max_keys are
+  // stored.
   std::vector<std::uint32_t> keys{};
 
   static constexpr std::size_t max_keys = 256;
@@ -30,7 +32,7 @@ struct Finding {
 class FindingSink {
  public:
   virtual ~FindingSink() = default;
-  // Valid during the call only.
+  // `finding` is valid during the call only.
   virtual void on_finding(const Finding& finding) = 0;
 };
 

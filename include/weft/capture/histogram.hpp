@@ -1,6 +1,6 @@
-// Durations, in nanoseconds or any other unit, and their percentiles in a fixed amount of memory:
-// buckets that grow with the value, so that each percentile is right to 1.6 %. Nothing is allocated
-// before the first value.
+// Collects durations, in nanoseconds or any other unit, and computes their percentiles in a fixed
+// amount of memory. The width of a bucket grows with the value, so that each percentile has an
+// error of at most 1.6 %. It allocates nothing before the first value.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class WEFT_API Histogram {
   [[nodiscard]] std::int64_t min() const { return min_; }
   [[nodiscard]] std::int64_t max() const { return max_; }
   [[nodiscard]] std::int64_t mean() const;
-  // The least value that `percent` of all values do not exceed; 0 where there are none.
+  // Returns the smallest value that `percent` of all values do not exceed; 0 if there are no
+  // values.
   [[nodiscard]] std::int64_t percentile(double percent) const;
 
  private:

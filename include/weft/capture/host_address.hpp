@@ -1,4 +1,4 @@
-// Where a packet comes from or goes to: an IP address, a GID or a LID, as one comparable value.
+// The source or destination of a packet: an IP address, a GID or a LID, as one comparable value.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ struct HostAddress {
   enum class Kind : std::uint8_t { none, ipv4, ipv6, gid, lid };
 
   Kind kind = Kind::none;
-  // IPv4 in the first 4 bytes, a LID in the first 2, both in network order; the rest is zero.
+  // IPv4 uses the first 4 bytes and a LID the first 2, both in network order; the rest is zero.
   std::array<std::byte, 16> bytes{};
 
-  // From 4, 16 and 16 bytes in network order, which are copied.
+  // These functions copy 4, 16 and 16 bytes in network order.
   [[nodiscard]] static HostAddress ipv4(const std::byte* at) { return make(Kind::ipv4, at, 4); }
   [[nodiscard]] static HostAddress ipv6(const std::byte* at) { return make(Kind::ipv6, at, 16); }
   [[nodiscard]] static HostAddress gid(const std::byte* at) { return make(Kind::gid, at, 16); }
@@ -51,7 +51,8 @@ struct HostAddress {
   }
 };
 
-// "10.0.0.1", "fe80::1", "LID 7"; a GID that maps an IPv4 address reads as that address.
+// Returns "10.0.0.1", "fe80::1" or "LID 7". A GID that maps an IPv4 address is printed as that
+// address.
 [[nodiscard]] WEFT_API std::string to_string(const HostAddress& address);
 
 }  // namespace weft::capture

@@ -1,5 +1,5 @@
-// One packet of the InfiniBand transport as the layers below found it: native, RoCE v1 or RoCE v2.
-// They have taken off link layers, tunnels of VLAN tags and IP; they judge nothing from BTH on.
+// One packet of the InfiniBand transport, as native InfiniBand, RoCE v1 or RoCE v2 carried it. The
+// layers below have removed link headers, VLAN tags and IP; they check nothing from the BTH on.
 #pragma once
 
 #include <cstddef>
@@ -13,33 +13,36 @@ namespace weft::capture {
 
 struct IbPacket {
   enum class Carrier : std::uint8_t {
-    native,   // `network` is the LRH (8 bytes) and, where its next header says so, the GRH (40)
+    native,   // `network` is the LRH (8 bytes), followed by the GRH (40) if the LRH announces it
     roce_v1,  // Ethertype 0x8915: `network` is the GRH
-    roce_v2,  // UDP port 4791: `network` is the IPv4 or IPv6 header, whole, and the UDP header (8)
+    roce_v2,  // UDP port 4791: `network` is the whole IPv4 or IPv6 header and the UDP header (8)
   };
 
   Stamp stamp{};
   Carrier carrier = Carrier::roce_v2;
-  HostAddress source{};       // IP address (roce_v2), GID (where there is a GRH), else LID
-  HostAddress destination{};  // likewise
-  Bytes network{};            // what stands before the BTH and counts for the ICRC
-  // From the BTH to the end of the ICRC: padding of the link, VCRC and FCS are taken off. Shorter
-  // than wire_bytes where the snap length cut the packet: then the end, the ICRC first, is missing.
+  HostAddress source{};       // IP address (roce_v2), GID (if there is a GRH), otherwise LID
+  HostAddress destination{};  // same kinds as `source`
+  Bytes network{};            // the headers before the BTH that the ICRC covers
+  // The bytes from the BTH to the end of the ICRC, without link padding, VCRC and FCS. They are
+  // fewer than wire_bytes if the snap length cut the packet: then its end, beginning with the ICRC,
+  // is missing.
   Bytes transport{};
-  std::size_t wire_bytes = 0;  // of `transport` on the wire, by the lengths in LRH, GRH or UDP
-  std::uint8_t ecn = 0;        // the two bits of the IP header or GRH: 3 is congestion experienced
-  // Put together from IP fragments: `network` is the UDP header alone, the ICRC cannot be judged.
+  // Size of `transport` on the wire, from the lengths in LRH, GRH or UDP.
+  std::size_t wire_bytes = 0;
+  std::uint8_t ecn = 0;  // the two ECN bits of the IP header or GRH: 3 means congestion experienced
+  // True if IP fragments were reassembled: `network` is the UDP header alone, and the ICRC cannot
+  // be checked.
   bool from_fragments = false;
 
   [[nodiscard]] bool truncated() const { return transport.size() < wire_bytes; }
 };
 
-// Who takes them. Packets come in the order of the capture; spans are valid during the call only.
+// Receives packets, in the order of the capture. Spans are valid during the call only.
 class InfinibandPackets {
  public:
   virtual ~InfinibandPackets() = default;
   virtual void on_packet(const IbPacket& packet) = 0;
-  // The capture is at its end (or was asked for its results): say what is still open.
+  // Called at the end of the capture, or when its results are requested: report what is still open.
   virtual void finish() {}
 };
 

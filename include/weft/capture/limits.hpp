@@ -1,4 +1,4 @@
-// How much an analysis keeps at a time. What exceeds a limit is given up, and said to be missing.
+// How much an analysis holds at a time. What exceeds a limit is dropped and reported as missing.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,22 @@
 namespace weft::capture {
 
 struct InfinibandLimits {
-  // Of requests of one side of a connection that are out of order.
+  // Requests of one side of a connection that arrived out of order.
   struct Order {
     std::size_t held_packets = 4096;
-    // In packets of the connection. Until what the responder has acknowledged counts as not
-    // captured: it may come late where the capture is out of order.
+    // Timeout for a missing packet that the responder has acknowledged, counted in packets of the
+    // connection. It may come late where the capture is out of order; after this it counts as not
+    // captured.
     std::uint64_t patience_packets = 16;
-    // The same without an acknowledgement: the requester may repeat it.
+    // The same without an acknowledgement: longer, because the requester may repeat the packet.
     std::uint64_t long_patience_packets = 4096;
   };
   struct Answers {
-    std::size_t open_requests = 4096;     // the oldest is given up
-    std::size_t early_packets = 1024;     // that wait for their request
-    std::uint64_t patience_packets = 64;  // of the connection, until what is missing counts as lost
+    // Requests without a full response; above it the oldest is dropped.
+    std::size_t open_requests = 4096;
+    std::size_t early_packets = 1024;  // responses that wait for their request
+    // Timeout for a missing response, in packets of the connection.
+    std::uint64_t patience_packets = 64;
   };
   struct Connection {
     Order requests{};
@@ -27,24 +30,25 @@ struct InfinibandLimits {
   };
 
   Connection connection{};
-  std::size_t held_bytes = 64 * 1024 * 1024;  // of packets that wait, of all connections
-  // Until it is given up to join a direction to another: packets of it that wait, directions
-  // that wait at a time, and those that they may belong to.
+  std::size_t held_bytes = 64 * 1024 * 1024;  // waiting packets of all connections
+  // Limits on directions that are not joined to another one yet: packets that wait in one
+  // direction, directions that wait, and connections that lack their second direction. Above them
+  // the direction becomes a connection of its own.
   std::size_t undecided_packets = 256;
   std::size_t undecided_flows = 1024;
   std::size_t alone = 1024;
-  // Queue pairs of datagrams that the connection manager has told.
+  // Datagram queue pairs that connection manager messages (SIDR) have named.
   std::size_t services = 4096;
 };
 
-// What became of the packets of InfiniBand.
+// What happened to the packets of InfiniBand.
 struct InfinibandCounts {
   std::uint64_t packets = 0;
-  std::uint64_t malformed = 0;     // too short for their own headers
-  std::uint64_t cut_short = 0;     // by the snap length, so that headers are missing
-  std::uint64_t unknown = 0;       // opcodes that do not exist, and reliable datagrams
-  std::uint64_t bad_checksum = 0;  // ICRC; not used, unless no packet has a good one
-  std::uint64_t management = 0;    // to queue pairs 0 and 1
+  std::uint64_t malformed = 0;     // shorter than their own headers
+  std::uint64_t cut_short = 0;     // cut by the snap length within a header
+  std::uint64_t unknown = 0;       // unknown opcodes, and reliable datagrams
+  std::uint64_t bad_checksum = 0;  // wrong ICRC; ignored, unless no packet had a correct one before
+  std::uint64_t management = 0;    // sent to queue pairs 0 and 1
   std::uint64_t congestion_notifications = 0;
 };
 

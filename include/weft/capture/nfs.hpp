@@ -1,6 +1,6 @@
-// What an NFS call asks and what its reply says, as far as a reader of captures wants to know:
-// names, handles, ranges, status, bytes. NFS version 3 (RFC 1813) is one operation, version 4 (RFC
-// 7530, 8881, 7862, 8276) a list of them.
+// The decoded content of NFS calls and replies, reduced to what a reader of captures needs: names,
+// handles, ranges, status, bytes. An exchange of NFS version 3 (RFC 1813) has one operation, one of
+// version 4 (RFC 7530, 8881, 7862, 8276) a list of them.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ namespace weft::capture {
 
 inline constexpr std::uint32_t nfs_program = 100003;
 
-// Opaque bytes that the server has given a file.
+// Opaque bytes that the server assigned to a file.
 using FileHandle = std::vector<std::byte>;
-// Two digits a byte, without a prefix.
+// Returns two digits per byte, without a prefix.
 [[nodiscard]] WEFT_API std::string to_hex(Bytes bytes);
 
 struct DirectoryEntry {
@@ -31,43 +31,44 @@ struct DirectoryEntry {
 
 struct NfsOperation {
   std::uint32_t number = 0;
-  std::string_view name;  // "READ"; of static storage
-  // The current file handle when the operation ran, and the saved one: what it works on. Empty
-  // where the traffic does not tell.
+  std::string_view name;  // such as "READ", in static storage
+  // The current and the saved file handle when the operation ran: the objects that it works on.
+  // Empty if the traffic does not show them.
   FileHandle handle;
   FileHandle saved;
-  FileHandle found;    // that the result names: LOOKUP, CREATE and MKDIR of version 3, GETFH
+  FileHandle found;    // handle in the result: LOOKUP, CREATE and MKDIR of version 3, GETFH.
   std::string entry;   // name in the directory `handle`
-  std::string target;  // RENAME: new name; SYMLINK and READLINK: what it says
-  FileHandle target_directory;  // RENAME and LINK
+  std::string target;  // new name of RENAME; content of the link for SYMLINK and READLINK
+  FileHandle target_directory;  // of RENAME and LINK
   bool has_range = false;
   std::uint64_t offset = 0;
-  std::uint64_t count = 0;  // asked for (READ) or announced (WRITE, as counted by `bulk`)
-  std::optional<std::uint64_t> new_size;   // that SETATTR, CREATE or OPEN sets
-  std::optional<std::uint64_t> file_size;  // that attributes in the result tell
-  Assembled bulk;                          // bytes of WRITE and of the results of READ and READLINK
+  std::uint64_t count = 0;  // requested by READ, or announced by WRITE (where `bulk` may hold less)
+  std::optional<std::uint64_t> new_size;   // set by SETATTR, CREATE or OPEN
+  std::optional<std::uint64_t> file_size;  // from the attributes in the result
+  Assembled bulk;                          // data of WRITE, and of the results of READ and READLINK
   bool end_of_file = false;
   std::vector<DirectoryEntry> entries;
   bool answered = false;
-  std::uint32_t status = 0;  // where answered
+  std::uint32_t status = 0;  // valid if `answered`
 };
 
 struct NfsExchange {
   std::uint32_t version = 0;
   std::uint32_t minor = 0;
-  bool callback = false;  // from server to client
+  bool callback = false;  // sent by the server to the client
   std::string tag;
   std::vector<NfsOperation> operations;
-  std::uint32_t status = 0;  // of the whole reply
-  // False where bytes are missing, malformed, or belong to an operation that is not known: then the
-  // operations up to there are here.
+  std::uint32_t status = 0;  // status of the whole reply
+  // False if bytes are missing or malformed, or an operation is unknown; then `operations` ends
+  // there.
   bool call_decoded = false;
   bool reply_decoded = false;
 };
 
-// "NFS4ERR_NOENT", "OK"; the number where it is not known.
+// Returns "NFS4ERR_NOENT" or "OK"; the number if the status is unknown.
 [[nodiscard]] WEFT_API std::string nfs_status(std::uint32_t version, std::uint32_t status);
-// "READ"; of static storage. What stands there for a number that is not known is no name of NFS.
+// Returns a name such as "READ", in static storage. An unknown number yields a text that is not a
+// name of NFS.
 [[nodiscard]] WEFT_API std::string_view nfs3_procedure(std::uint32_t procedure);
 [[nodiscard]] WEFT_API std::string_view nfs4_operation(std::uint32_t operation, bool callback);
 

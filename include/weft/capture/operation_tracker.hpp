@@ -1,4 +1,4 @@
-// From parts of traffic to operations. Memory is bounded by Limits for each side of a connection.
+// Joins parts of traffic into operations. Limits bound the memory for each side of a connection.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace weft::capture {
 class WEFT_API OperationTracker final : public TrafficSink {
  public:
   struct Limits {
-    // Of one side, that wait for a confirmation or an answer. Beyond them the oldest is given out
-    // as it is: where a capture holds one direction only, nothing is ever confirmed.
+    // Operations of one side that wait for a confirmation or a response. Above the limit the oldest
+    // is reported as it is: a capture of one direction contains no confirmations at all.
     std::size_t waiting = 16'384;
-    // Of all sides. Beyond them each gives out the older half of its own.
+    // Waiting operations of all sides. Above the limit each side reports the older half of its own.
     std::size_t waiting_in_all = 262'144;
   };
 
@@ -43,11 +43,11 @@ class WEFT_API OperationTracker final : public TrafficSink {
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
 
-  // The trace is at its end: gives out what is still open. No events may follow.
+  // Ends the trace: reports what is still open. No events may follow.
   void finish();
 
  private:
-  // A message under way, in parts.
+  // A message of which parts were seen, but not the last one.
   struct Open {
     bool active = false;
     Operation operation;
@@ -60,9 +60,10 @@ class WEFT_API OperationTracker final : public TrafficSink {
   struct Half {
     Open send;
     Open write;
-    std::deque<Unconfirmed> unconfirmed;   // oldest first
-    std::deque<Operation> requests;        // Reads and atomics without an answer, oldest first
-    std::uint64_t confirmed_position = 0;  // iWARP; InfiniBand: the PSN, where there is one
+    std::deque<Unconfirmed> unconfirmed;  // oldest first
+    std::deque<Operation> requests;       // Reads and atomics without a response, oldest first
+    // IWARP: stream position; InfiniBand: PSN, if has_confirmed.
+    std::uint64_t confirmed_position = 0;
     bool has_confirmed = false;
     Stamp confirmed_at;
   };
@@ -79,22 +80,22 @@ class WEFT_API OperationTracker final : public TrafficSink {
   template <typename Confirms>
   void confirm(Half& half, const Stamp& stamp, Confirms confirms);
   void add_request(Half& half, const Operation& operation);
-  // The answered one; earlier ones without an answer are given out as such.
+  // Removes the request with number `message`; reports older ones as unanswered.
   bool take_request(Half& half, std::uint64_t message, Operation& operation);
   static void not_ready(Half& requester, std::uint32_t psn);
   void give_out(Operation operation);
   void give_out_all(Half& half);
-  // The oldest that waits, as it is.
+  // Reports the oldest waiting operation as it is.
   void give_out_unconfirmed(Half& half);
   void give_out_unanswered(Half& half);
-  // One more waits: gives out others where that is too many.
+  // Counts one more waiting operation; reports older ones if that exceeds the limit.
   void count_waiting();
 
   const ConnectionTable& connections_;
   OperationSink& sink_;
   Limits limits_;
   ConnectionMap<Pair> pairs_;
-  std::size_t waiting_ = 0;  // of all sides
+  std::size_t waiting_ = 0;  // on all sides
   std::uint64_t numbered_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// From a captured packet to a TCP segment or a packet of the InfiniBand transport: link layers,
+// Decodes a captured packet to a TCP segment or a packet of the InfiniBand transport: link layers,
 // VLAN tags, IPv4 with fragments, IPv6 with extension headers, UDP.
 #pragma once
 
@@ -14,27 +14,28 @@ namespace weft::capture {
 
 class WEFT_API PacketDecoder {
  public:
-  // What became of the packets that were not handed on.
+  // Packets that were not passed on, by reason.
   struct Counts {
-    std::uint64_t unknown_link = 0;  // a link type that is not understood
+    std::uint64_t unknown_link = 0;  // unsupported link type
     std::uint64_t other = 0;         // neither TCP nor InfiniBand: ARP, other UDP, …
-    std::uint64_t cut_short = 0;     // captured with less than their headers
-    std::uint64_t malformed = 0;     // headers that contradict themselves
-    std::uint64_t fragments = 0;     // of IP; not counted elsewhere
+    std::uint64_t cut_short = 0;     // captured bytes end within the headers
+    std::uint64_t malformed = 0;     // inconsistent headers
+    std::uint64_t fragments = 0;     // IP fragments; not counted elsewhere
   };
 
-  // Both outlive the decoder.
+  // Both must outlive the decoder.
   PacketDecoder(TcpSegments& tcp, InfinibandPackets& infiniband);
   PacketDecoder(const PacketDecoder&) = delete;
   PacketDecoder& operator=(const PacketDecoder&) = delete;
   ~PacketDecoder();
 
   // Calls tcp or infiniband at most once, during the call, with spans into the packet; a packet
-  // that completes an IP datagram gives out the whole of it. Never throws because of its content.
+  // that completes an IP datagram passes on the whole datagram. The content of a packet never makes
+  // it throw.
   void decode(const RawPacket& packet, const Stamp& stamp);
 
   [[nodiscard]] const Counts& counts() const;
-  // Fragments given up: their datagram did not become whole in time, or too many waited.
+  // Dropped fragments: their datagram was not complete in time, or too many were waiting.
   [[nodiscard]] std::uint64_t dropped_fragments() const;
 
  private:

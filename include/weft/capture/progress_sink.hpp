@@ -1,4 +1,4 @@
-// Traffic that brings its sender forward, of whatever kind.
+// A TrafficSink that reduces all traffic with new content to one event.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class ProgressSink : public TrafficSink {
   }
 
  private:
-  // The side of `origin` has sent something for the first time: so many bytes of a message,
-  // captured or not; 0 of a request.
+  // The side of `origin` sent something for the first time: `bytes` of a message, captured or not,
+  // or 0 for a request.
   virtual void on_progress(const Origin& origin, std::uint64_t bytes) = 0;
 
   template <typename Part>

@@ -1,5 +1,6 @@
-// All segment tables of a trace. Both sides of a connection hand out handles of their own, so a
-// table belongs to a side of a connection; equal handles, PSNs or STags of others never meet.
+// All segment tables of a trace. Both sides of a connection assign handles independently, so a
+// table belongs to one side of one connection; equal handles, PSNs or STags of other tables are
+// unrelated.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +16,31 @@ namespace weft::capture {
 
 class Reassembly {
  public:
-  // Bytes of all messages that are open at a time. 256 MiB are 256 NFS requests of the largest
-  // size.
+  // Limit on the bytes of all open messages. 256 MiB are 256 NFS requests of the largest size.
   static constexpr std::uint64_t default_budget_bytes = 256U << 20;
 
   explicit Reassembly(std::uint64_t budget_bytes = default_budget_bytes) : budget_(budget_bytes) {}
   Reassembly(const Reassembly&) = delete;
   Reassembly& operator=(const Reassembly&) = delete;
 
-  // The memory that `owner` has opened to its peer. Valid until reset() of the connection or of
-  // all.
+  // Returns the table of the memory that `owner` has exposed to its peer. Valid until reset() of
+  // the connection or of everything.
   [[nodiscard]] SegmentTable& memory_of(ConnectionId connection, Side owner) {
     return tables_.try_emplace({connection, owner}, budget_).first->second;
   }
-  // Of all connections.
+  // Returns the number of segments of all connections.
   [[nodiscard]] std::size_t size() const {
     std::size_t segments = 0;
     for (const auto& [key, table] : tables_) segments += table.size();
     return segments;
   }
-  // Forgets all segments, and gives their bytes back to the budget.
+  // Removes all segments, and returns their bytes to the budget.
   void reset() { tables_.clear(); }
   void reset(ConnectionId connection) {
     tables_.erase({connection, Side::a});
     tables_.erase({connection, Side::b});
   }
-  // How many bytes the segments of all tables hold.
+  // The bytes that the segments of all tables hold.
   [[nodiscard]] const Budget& budget() const { return budget_; }
 
  private:

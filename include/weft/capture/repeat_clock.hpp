@@ -1,4 +1,4 @@
-// The time that repeating costs a sender.
+// Measures the time that a sender lost by retransmitting.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace weft::capture {
 
-// Who sends again has not been told that it arrived: from the last packet with something new to the
-// last one that only repeats, nothing came forward.
+// A sender that retransmits has made no progress since its last packet with new content. The loss
+// is the time from that packet to the last one that only repeats; it is an upper bound.
 class RepeatClock {
  public:
   void something_new(std::int64_t time_ns) { last_ns_ = time_ns; }
@@ -17,7 +17,7 @@ class RepeatClock {
       lost_ns_ += static_cast<std::uint64_t>(std::max<std::int64_t>(time_ns - *last_ns_, 0));
     last_ns_ = last_ns_ ? std::max(*last_ns_, time_ns) : time_ns;
   }
-  // In all.
+  // Returns the sum of all losses.
   [[nodiscard]] std::uint64_t lost_ns() const { return lost_ns_; }
 
  private:

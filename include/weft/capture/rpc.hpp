@@ -1,4 +1,4 @@
-// One RPC over RDMA: a call, the reply to it, and what both say.
+// One RPC over RDMA: a call, its reply, and their decoded content.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace weft::capture {
 
-// One direction of an RPC.
+// The call or the reply of an RPC.
 struct RpcMessage {
-  Stamp first;  // of the first part of the Send that carried the header
+  Stamp first;  // first part of the Send that carried the header
   Stamp last;
-  std::uint32_t credits = 0;  // asked for or granted
+  std::uint32_t credits = 0;  // requested (call) or granted (reply)
   wire::RpcRdmaProcedure procedure = wire::RpcRdmaProcedure::msg;
   ChunkLists lists;
-  // The XDR stream, from the RPC header on. Of a call it is whole, read chunks included. Of a reply
-  // it is what came inline or in the reply chunk: `chunks` belong into it, and `whole` has them
-  // there where the places are known (NFS).
+  // The XDR stream, from the RPC header on. A call's stream is complete, read chunks included. A
+  // reply's stream holds what came inline or in the reply chunk, without `chunks`; `whole` is the
+  // stream with the chunks in their places, if the places are known (NFS).
   Assembled message;
   std::vector<Assembled> chunks;
   std::optional<Assembled> whole;
@@ -37,34 +37,34 @@ struct Rpc {
   ConnectionId connection = 0;
   Side caller = Side::a;
   std::uint32_t xid = 0;
-  std::optional<RpcMessage> call;   // absent where the capture began later
-  std::optional<RpcMessage> reply;  // absent where it was never seen
+  std::optional<RpcMessage> call;   // absent if the capture began after it
+  std::optional<RpcMessage> reply;  // absent if it was not captured
   std::uint32_t retransmissions = 0;
-  std::int64_t latency_ns = 0;  // from the first call to the reply, where both are there
+  std::int64_t latency_ns = 0;  // from the first call to the reply, if both were captured
 
-  bool has_header = false;  // of the call: what follows up to `gss` is known
+  bool has_header = false;  // the call's header was decoded: the fields up to `gss` are valid
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   std::uint32_t procedure = 0;
   wire::AuthFlavor flavor = wire::AuthFlavor::none;
   std::uint32_t uid = 0;  // of AUTH_SYS
   std::uint32_t gid = 0;
-  GssProtection gss = GssProtection::none;  // with privacy nothing behind the headers is decoded
+  GssProtection gss = GssProtection::none;  // with privacy nothing after the headers can be decoded
 
-  std::optional<wire::RpcStatus> status;    // of the reply's header
-  std::optional<wire::RpcRdmaError> error;  // the reply was RDMA_ERROR
+  std::optional<wire::RpcStatus> status;    // from the reply's header
+  std::optional<wire::RpcRdmaError> error;  // set if the reply was RDMA_ERROR
   std::optional<NfsExchange> nfs;
 };
 
-// "NFS", "MOUNT"; the number where it is not known.
+// Returns "NFS" or "MOUNT"; the number if the program is unknown.
 [[nodiscard]] WEFT_API std::string program_name(std::uint32_t program);
-// "NFSv3 READ", "NFSv4.2 SEQUENCE PUTFH READ", "program 100227 version 3 procedure 1".
+// Returns "NFSv3 READ", "NFSv4.2 SEQUENCE PUTFH READ" or "program 100227 version 3 procedure 1".
 [[nodiscard]] WEFT_API std::string describe(const Rpc& rpc);
 
 class RpcSink : public FindingSink {
  public:
-  // Once for each RPC: with its reply, or when it is clear that none will be seen. The order is
-  // that of the replies. Valid during the call only; a copy owns its bytes.
+  // Receives each RPC once: with its reply, or when it is certain that no reply was captured. The
+  // order is that of the replies. `rpc` is valid during the call only; a copy owns its bytes.
   virtual void on_rpc(const Rpc& rpc) = 0;
 };
 

@@ -1,4 +1,4 @@
-// The names of findings about RPCs; those about the transport are in traffic_findings.hpp.
+// The names of the findings about RPCs. Those about the transport are in traffic_findings.hpp.
 #pragma once
 
 #include <string_view>

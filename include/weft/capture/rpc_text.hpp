@@ -1,4 +1,4 @@
-// What a line of a report says about an RPC.
+// The texts with which reports describe an RPC.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace weft::capture {
 
-// How it ended: "OK", "NFS3ERR_NOENT", "no reply", "RDMA_ERROR", "program unavailable".
+// Returns how the RPC ended: "OK", "NFS3ERR_NOENT", "no reply", "RDMA_ERROR", "program
+// unavailable".
 [[nodiscard]] WEFT_API std::string outcome_text(const Rpc& rpc);
-// Answered, and every status in the reply is good.
+// Returns whether there is a reply and every status in it is success.
 [[nodiscard]] WEFT_API bool succeeded(const Rpc& rpc);
-// "READ "f0" 4096 B at 0": the operations that name something, in order. Empty where there are
-// none.
+// Returns for example "READ "f0" 4096 B at 0": the operations with names, ranges or sizes, in
+// order. Empty if there are none.
 [[nodiscard]] WEFT_API std::string detail_text(const Rpc& rpc);
 [[nodiscard]] WEFT_API std::string detail_text(const NfsOperation& operation);
 

@@ -1,6 +1,6 @@
-// RPCs over RDMA, out of the traffic of all connections: sends become headers, chunk lists
-// segments, reads and writes their bytes, and each call meets its reply. Both sides of a connection
-// may call (RFC 8167).
+// Finds the RPCs over RDMA in the traffic of all connections. It decodes Sends as RPC-over-RDMA
+// headers, registers the segments of their chunk lists, collects the bytes that Reads and Writes
+// move, and matches replies to calls. Both sides of a connection may send calls (RFC 8167).
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@
 namespace weft::capture {
 
 struct RpcLimits {
-  // Bytes of messages that are open at a time; more are dropped and marked so.
+  // Bytes of all open messages; more are dropped and marked with a flaw.
   std::uint64_t open_bytes = Reassembly::default_budget_bytes;
-  // Calls of one side of one connection without a reply; the oldest is given up. Clients allow
-  // themselves some hundred at most.
+  // Calls of one side of one connection without a reply; above the limit the oldest is reported as
+  // unanswered. Clients limit themselves to some hundred.
   std::size_t open_calls = 4096;
-  // XIDs that were answered, remembered to tell a retransmission from a new call.
+  // XIDs of answered calls that are kept to distinguish a retransmission from a new call.
   std::size_t answered_calls = 4096;
-  // Of all connections. Beyond them the older half of each connection's calls is given up, or of
-  // its XIDs forgotten. call_bytes: what open calls have inline, and 512 for each segment of
-  // theirs.
+  // Limits over all connections. Above them each connection reports the older half of its calls as
+  // unanswered, or forgets the older half of its XIDs. call_bytes counts the inline bytes of open
+  // calls, and 512 for each of their segments.
   std::size_t open_calls_in_all = 65'536;
   std::size_t call_bytes = 128U << 20;
   std::size_t answered_in_all = 262'144;
@@ -38,10 +38,11 @@ struct RpcCounts {
   std::uint64_t retransmissions = 0;
   std::uint64_t unanswered = 0;
   std::uint64_t replies_without_call = 0;
-  std::uint64_t errors = 0;           // RDMA_ERROR
-  std::uint64_t done = 0;             // RDMA_DONE
-  std::uint64_t malformed = 0;        // sends that are no RPC-over-RDMA where all others are
-  std::uint64_t without_segment = 0;  // bytes read or written where no open call has memory
+  std::uint64_t errors = 0;  // RDMA_ERROR
+  std::uint64_t done = 0;    // RDMA_DONE
+  // Sends without RPC-over-RDMA header on a connection that carries it.
+  std::uint64_t malformed = 0;
+  std::uint64_t without_segment = 0;  // bytes read or written outside the memory of open calls
 };
 
 class WEFT_API RpcTracker final : public TrafficSink {
@@ -58,12 +59,12 @@ class WEFT_API RpcTracker final : public TrafficSink {
   void on_end(const Origin& origin, bool reset) override;
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override;
-  // The trace is at its end: calls without a reply are told.
+  // Ends the trace: reports calls without a reply.
   void finish();
 
-  // Whether RPC-over-RDMA was recognised on the connection.
+  // Returns whether RPC-over-RDMA was recognised on the connection.
   [[nodiscard]] bool recognised(ConnectionId connection) const;
-  // Of the trace so far, and of one connection that is not forgotten.
+  // The sums of the trace so far, and those of one connection that was not forgotten.
   [[nodiscard]] const RpcCounts& counts() const;
   [[nodiscard]] RpcCounts counts(ConnectionId connection) const;
 

@@ -1,6 +1,6 @@
-// A segment: memory that a chunk list has named, as far as traffic has filled or read it. A message
-// consists of chunks, a chunk of segments, a segment of sub-segments (one RDMA Write or Read each),
-// and a sub-segment of fragments (one packet each).
+// A segment: memory that a chunk list names, and the bytes with which traffic has filled or read
+// it. A message consists of chunks, a chunk of segments, a segment of sub-segments (one RDMA Write
+// or Read each), and a sub-segment of fragments (one packet each).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace weft::capture {
 
-// Names a call to the segments that it registered; 0 where nobody needs that.
+// Identifies the call that registered a segment; 0 if the user of the table does not need that.
 using CallNumber = std::uint64_t;
 
 enum class SegmentUse : std::uint8_t { read, write, reply };
@@ -24,11 +24,12 @@ enum class Padding : std::uint8_t { without, with };
 struct SegmentDescription {
   wire::RdmaSegment target{};
   SegmentUse use = SegmentUse::read;
-  std::uint32_t position = 0;  // of the read chunk
+  std::uint32_t position = 0;  // position of the read chunk
   CallNumber call = 0;
 };
 
-// One RDMA Write or Read of InfiniBand: the PSNs from its first packet or request on.
+// One RDMA Write or Read on InfiniBand: the range of PSNs that begins with its first packet or
+// request.
 class WEFT_API SubSegment {
  public:
   SubSegment(std::uint32_t first_psn, std::uint64_t address, std::uint64_t length, bool read)
@@ -39,11 +40,11 @@ class WEFT_API SubSegment {
   [[nodiscard]] std::uint64_t length() const { return length_; }
   [[nodiscard]] bool read() const { return read_; }
   [[nodiscard]] std::uint64_t mtu_bytes() const { return mtu_bytes_; }  // 0: not known yet
-  // 0 until the MTU is known, unless one packet is enough in any case.
+  // Returns 0 until the MTU is known, unless one packet is enough with any MTU.
   [[nodiscard]] std::uint64_t packets() const;
-  // How far `psn` is behind the first one, modulo 2^24.
+  // Returns the distance from the first PSN to `psn`, modulo 2^24.
   [[nodiscard]] std::uint32_t distance(std::uint32_t psn) const;
-  // Middle packets are as long as the path MTU, and so are first ones.
+  // First and middle packets are as long as the path MTU, so the MTU is their length.
   void learn_mtu(std::uint64_t bytes) { mtu_bytes_ = bytes; }
 
  private:
@@ -56,10 +57,10 @@ class WEFT_API SubSegment {
 
 // What the other side did with a segment.
 struct SegmentTraffic {
-  std::uint64_t read_bytes = 0;  // asked for, without repetitions
+  std::uint64_t read_bytes = 0;  // bytes requested, without repetitions
   bool reads_discontinuous = false;
-  std::uint64_t next_read = 0;  // in the segment
-  std::uint64_t writes = 0;     // RDMA Writes
+  std::uint64_t next_read = 0;  // expected offset in the segment
+  std::uint64_t writes = 0;     // number of RDMA Writes
   bool writes_discontinuous = false;
   std::uint64_t next_write = 0;
   std::uint64_t last_frame = 0;
@@ -82,19 +83,19 @@ class WEFT_API Segment {
 
   struct Placed {
     ByteMap::Placed bytes;
-    std::uint64_t outside = 0;  // of the segment: not kept
+    std::uint64_t outside = 0;  // outside of the segment, and not stored
   };
-  // `missing` bytes behind `bytes` were on the wire but not in the capture.
+  // Stores `bytes`. `missing` bytes after them were on the wire, but not captured.
   Placed place(std::uint64_t address, Bytes bytes, std::uint64_t missing = 0);
 
   [[nodiscard]] std::uint64_t present() const { return bytes_.present(length()); }
   [[nodiscard]] bool complete() const { return present() == length(); }
-  // The first byte behind the last one that traffic has touched, counted from address().
+  // Returns the offset, from address(), after the last byte that traffic has touched.
   [[nodiscard]] std::uint64_t end() const { return bytes_.end(); }
   [[nodiscard]] bool untouched() const { return bytes_.empty(); }
   [[nodiscard]] bool holds(std::uint64_t address, std::uint64_t size) const;
-  // The first `length` bytes (all, if the segment is shorter), and with the padding that XDR wants
-  // behind them, whether or not it travelled.
+  // Returns the first `length` bytes, or all if the segment is shorter; Padding::with appends the
+  // XDR padding, whether or not it was sent.
   [[nodiscard]] Assembled take(std::uint64_t length, Padding padding = Padding::without) const;
   [[nodiscard]] Assembled take(Padding padding = Padding::without) const {
     return take(length(), padding);
@@ -103,13 +104,13 @@ class WEFT_API Segment {
   SegmentTraffic& traffic() { return traffic_; }
   [[nodiscard]] const SegmentTraffic& traffic() const { return traffic_; }
 
-  // Of InfiniBand traffic that was fed packet by packet; the oldest first.
+  // The sub-segments of InfiniBand traffic that was added packet by packet, oldest first.
   std::vector<SubSegment>& sub_segments() { return sub_segments_; }
   [[nodiscard]] const std::vector<SubSegment>& sub_segments() const { return sub_segments_; }
 
  private:
   SegmentDescription description_;
-  ByteMap bytes_;  // from 0 at address()
+  ByteMap bytes_;  // offset 0 is address()
   SegmentTraffic traffic_;
   std::vector<SubSegment> sub_segments_;
 };

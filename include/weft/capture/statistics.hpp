@@ -1,4 +1,4 @@
-// What happened on each connection, in numbers.
+// Counters and sums for each connection.
 #pragma once
 
 #include <array>
@@ -23,26 +23,26 @@ struct KindStatistics {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   std::uint64_t not_complete = 0;  // incomplete, unanswered or refused
-  Histogram latency;               // nanoseconds, of those where it is known
+  Histogram latency;               // in nanoseconds, of the operations with a known latency
 };
 
-// Of what one side asked for or sent.
+// The operations that one side requested, and the packets that it sent.
 struct WEFT_API SideStatistics {
   std::array<KindStatistics, operation_kinds> kinds;
   std::uint64_t repeated_bytes = 0;  // on the wire
   std::uint64_t repeats = 0;
-  RepeatClock repeating;           // what they cost
-  TimeSeriesOf<64> carried;        // bytes of messages that it sent, from carried_from_ns on
-  std::uint64_t lost_bytes = 0;    // not captured, or not to be understood because of that
-  std::uint64_t lost_packets = 0;  // InfiniBand
+  RepeatClock repeating;           // time lost by repeating
+  TimeSeriesOf<64> carried;        // message bytes that it sent, from carried_from_ns on
+  std::uint64_t lost_bytes = 0;    // not captured, or not decodable because of that
+  std::uint64_t lost_packets = 0;  // InfiniBand only
   std::uint64_t gaps = 0;
   std::array<std::uint64_t, violation_kinds> violations{};
-  std::uint64_t refusals = 0;  // that it sent, and that end the connection
+  std::uint64_t refusals = 0;  // NAKs and Terminates it sent that end the connection
   std::uint64_t receiver_not_ready = 0;
-  std::uint64_t receiver_not_ready_ns = 0;  // that the other side was told to wait
-  std::uint64_t sequence_errors = 0;        // NAKs that ask for a repetition
-  std::uint64_t congestion_marked = 0;      // packets that it sent
-  std::uint64_t congestion_notified = 0;
+  std::uint64_t receiver_not_ready_ns = 0;  // sum of the timers in its RNR NAKs
+  std::uint64_t sequence_errors = 0;        // NAKs that request a retransmission
+  std::uint64_t congestion_marked = 0;      // packets it sent that arrived with a congestion mark
+  std::uint64_t congestion_notified = 0;    // congestion notifications it sent
   Refusal last_refusal;
   Stamp last_refusal_at;
 
@@ -52,7 +52,7 @@ struct WEFT_API SideStatistics {
 struct ConnectionStatistics {
   SideStatistics a;
   SideStatistics b;
-  std::optional<std::int64_t> carried_from_ns;  // when the first message began
+  std::optional<std::int64_t> carried_from_ns;  // start of the first message
 
   [[nodiscard]] SideStatistics& of(Side side) { return side == Side::a ? a : b; }
   [[nodiscard]] const SideStatistics& of(Side side) const { return side == Side::a ? a : b; }
@@ -66,10 +66,11 @@ class WEFT_API Statistics final : public ProgressSink, public OperationSink {
   void on_gap(const Origin& origin, const Gap& gap) override;
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
-  // Whoever wants its sums asks for them in on_forget, as a sink that stands before this one.
+  // To read the sums of a connection that is forgotten, add a sink before this one and call of() in
+  // its on_forget.
   void on_forget(ConnectionId connection) override { connections_.erase(connection); }
 
-  // All zero where nothing was counted. Valid until the next event.
+  // Returns the sums of a connection, or zeros if nothing was counted. Valid until the next event.
   [[nodiscard]] const ConnectionStatistics& of(ConnectionId connection) const;
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
 

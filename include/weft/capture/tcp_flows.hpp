@@ -1,5 +1,5 @@
-// The TCP connections of a capture: finds the one of each segment, and gives both directions of it
-// to whoever reads them.
+// The TCP connections of a capture: finds the connection of each segment, and delivers both
+// directions to a TcpReader.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace weft::capture {
 
-// Side a is who asked for the connection, where that was seen, else who sent first.
+// Side a is the side that sent the SYN, if that was captured, otherwise the one that sent first.
 struct TcpEndpoints {
   HostAddress address_a;
   HostAddress address_b;
@@ -25,28 +25,28 @@ struct TcpEndpoints {
   std::uint16_t port_b = 0;
 };
 
-// Who takes the two streams of a connection. Positions count the bytes of a side's stream and never
-// wrap; spans are valid during the call only.
+// Receives the two streams of a connection. Positions count the bytes of a side's stream and never
+// wrap. Spans are valid during the call only.
 class TcpReader {
  public:
   virtual ~TcpReader() = default;
-  // `from_the_start`: of the side's stream, as its SYN was seen. Told before its first byte.
+  // Called before the first byte of a side. `from_the_start` is true if its SYN was captured.
   virtual void on_start(Side side, bool from_the_start) = 0;
-  // In order of `position`, without gaps but for those that on_hole() tells.
+  // Bytes come in order of `position`, without gaps other than those that on_hole() reports.
   virtual void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
   virtual void on_hole(Side side, const Stamp& stamp, std::uint64_t position,
                        std::uint64_t bytes) = 0;
   virtual void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) = 0;
-  // `side` has received everything of the other one before `position`.
+  // The TCP of `side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(Side side, const Stamp& stamp, std::uint64_t position) = 0;
-  // A packet of the connection, before anything that is in it.
+  // Called for each packet of the connection, before its content.
   virtual void on_packet(const Stamp& stamp) = 0;
-  // `side` will send no more.
+  // `side` has closed its direction (FIN).
   virtual void on_finished(Side side, const Stamp& stamp) = 0;
   virtual void on_reset(Side side, const Stamp& stamp) = 0;
-  // Nothing more comes: the connection is over, forgotten, or the capture is at its end.
+  // Nothing more follows: the connection ended, was forgotten, or the capture ended.
   virtual void on_end(const Stamp& stamp) = 0;
-  // Whether it has found that this connection does not concern it.
+  // Returns true if the reader has found that it has no interest in this connection.
   [[nodiscard]] virtual bool indifferent() const = 0;
 };
 
@@ -54,24 +54,26 @@ class WEFT_API TcpFlows final : public TcpSegments {
  public:
   struct Limits {
     TcpStream::Limits stream;
-    std::size_t flows = 65'536;                 // known at a time; the longest silent one goes
-    std::size_t held_bytes = 64 * 1024 * 1024;  // out of order, of all flows
+    // Connections at a time; above the limit the one that was idle for longest is forgotten.
+    std::size_t flows = 65'536;
+    std::size_t held_bytes = 64 * 1024 * 1024;  // out-of-order segments of all flows
   };
-  // Makes a reader for a connection whose first packet was seen.
+  // Creates the reader of a connection when its first packet is seen.
   using MakeReader = std::function<std::unique_ptr<TcpReader>(const TcpEndpoints&)>;
-  // Whether the beginning of a segment makes an indifferent reader's connection worth a new look.
+  // Returns whether the beginning of a segment shows that a connection with an uninterested reader
+  // begins anew.
   using LooksNew = bool (*)(Bytes payload);
 
-  // Owns the readers that make_reader returns.
+  // The TcpFlows owns the readers that make_reader returns.
   TcpFlows(const Limits& limits, MakeReader make_reader, LooksNew looks_new);
   ~TcpFlows() override;
 
   void on_segment(const TcpSegment& segment) override;
   void finish() override;
-  // As if nothing more came of this connection; a later segment begins another one.
+  // Ends the connection as if nothing more came; a later segment begins a new one.
   void forget(const TcpEndpoints& endpoints);
 
-  // Seen in all, and of those forgotten because of Limits::flows.
+  // All connections seen, and those of them that were forgotten because of Limits::flows.
   [[nodiscard]] std::uint64_t connections() const { return connections_; }
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 
@@ -104,7 +106,7 @@ class WEFT_API TcpFlows final : public TcpSegments {
   Budget budget_;
   MakeReader make_reader_;
   LooksNew looks_new_;
-  Entries entries_;  // the one used last stands first
+  Entries entries_;  // most recently used first
   std::unordered_map<Key, Entries::iterator, KeyHash> index_;
   std::uint64_t connections_ = 0;
   std::uint64_t forgotten_ = 0;

@@ -1,4 +1,4 @@
-// One TCP segment as the layers below found it.
+// One TCP segment as the layers below decoded it.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ struct TcpSegment {
   HostAddress source;
   HostAddress destination;
   wire::TcpHeader header;
-  Bytes payload;               // what was captured of it
-  std::size_t wire_bytes = 0;  // of the payload on the wire; more where the snap length cut it
+  Bytes payload;               // the captured part
+  std::size_t wire_bytes = 0;  // size of the payload on the wire; more if the snap length cut it
 };
 
-// Who takes them. They come in the order of the capture; spans are valid during the call only.
+// Receives segments, in the order of the capture. Spans are valid during the call only.
 class TcpSegments {
  public:
   virtual ~TcpSegments() = default;
   virtual void on_segment(const TcpSegment& segment) = 0;
-  // The capture is at its end: whatever waits for something waits in vain.
+  // The capture has ended: nothing more will come for segments that wait.
   virtual void finish() {}
 };
 

@@ -1,8 +1,9 @@
-// One direction of a TCP connection: segments in any order become bytes in order (RFC 9293 §3.4).
+// One direction of a TCP connection: puts segments in any order into byte order (RFC 9293 §3.4).
 //
 // Positions count bytes in 64 bits, so that they never wrap. A segment waits until everything
 // before it was delivered, and until everything was delivered that its sender had received from the
-// other side: so an answer never comes before its question, however the capture has shuffled them.
+// other side. So a response is never delivered before its request, in whatever order the capture
+// has them.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +18,32 @@
 
 namespace weft::capture {
 
-// Who takes the bytes of one direction.
+// Receives the bytes of one direction.
 class StreamReader {
  public:
   virtual ~StreamReader() = default;
-  // `position`: of the first of them.
+  // `position` is that of the first byte.
   virtual void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
-  // Bytes that were on the wire but are not in the capture.
+  // Reports bytes that were on the wire but are not in the capture.
   virtual void on_hole(const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) = 0;
 };
 
 class WEFT_API TcpStream {
  public:
   struct Limits {
-    std::size_t held_segments = 4096;          // that wait for a hole to be filled
-    std::size_t held_bytes = 8 * 1024 * 1024;  // of memory for them
+    std::size_t held_segments = 4096;          // segments that wait until a hole is filled
+    std::size_t held_bytes = 8 * 1024 * 1024;  // memory for waiting segments
     std::uint64_t window_bytes = 1ULL << 30;   // RFC 7323 §2.3: no window is larger
-    std::uint64_t gather_packets = 16;         // without a SYN: to find the first of shuffled ones
-    std::uint64_t patience_packets = 64;       // until acknowledged bytes count as not captured
+    // Without a SYN: packets to collect before the first byte is chosen.
+    std::uint64_t gather_packets = 16;
+    // Timeout for acknowledged bytes to count as not captured, in packets.
+    std::uint64_t patience_packets = 64;
   };
   struct Segment {
     Stamp stamp;
     std::uint32_t sequence = 0;
     Bytes bytes;
-    std::uint64_t missing_bytes = 0;  // behind `bytes`: cut by the snap length
+    std::uint64_t missing_bytes = 0;  // after `bytes`: cut by the snap length
     std::uint64_t needs = 0;          // position that the other direction must have reached
   };
 
@@ -50,35 +53,37 @@ class WEFT_API TcpStream {
   TcpStream& operator=(const TcpStream&) = delete;
   ~TcpStream() { budget_.give_back(held_bytes_); }
 
-  // A SYN was seen: `sequence` is that of the first byte.
+  // Begins the stream at a SYN; `sequence` is that of the first byte.
   void begin(std::uint32_t sequence);
-  // Delivers a segment, or keeps it. False: its place is not in this stream, as when another
-  // connection has begun with the same ports. `other` is the opposite direction.
+  // Delivers or stores a segment. Returns false if its sequence number cannot belong to this
+  // stream, for example because a new connection uses the same ports. `other` is the opposite
+  // direction.
   bool add(const Segment& segment, const TcpStream& other, StreamReader& reader);
   void finish_at(std::uint32_t sequence) { end_ = position_of(sequence); }
-  // The other side has everything before `sequence`. False: that is no news.
+  // The other side has acknowledged everything before `sequence`. Returns false if that is not new.
   bool acknowledge(std::uint32_t sequence);
 
-  // Delivers what is due; true if that was something.
+  // Delivers the stored segments that are in order; returns true if there were any.
   bool deliver(const TcpStream& other, StreamReader& reader);
-  // Nothing waits, neither here nor for anything.
+  // Returns true if nothing waits in this stream, and it waits for nothing.
   [[nodiscard]] bool settled() const {
     return (phase_ == Phase::running || absent()) && held_.empty() && acknowledged_ <= next_;
   }
-  // To be called for each packet of the connection, numbered, unless settled(): gives up on what
-  // will not come. True: something has moved.
+  // Gives up waiting for segments that did not come in time. Call it for each packet of the
+  // connection, with its number, unless settled(). Returns true if something was delivered.
   bool watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader);
-  // Nothing will come any more: the next hole, if there is one, is final.
+  // Nothing will come any more: reports the next hole as final. Returns false if there was nothing
+  // to do.
   bool give_up(const Stamp& stamp, StreamReader& reader);
-  // Which of two directions give_up() is for: one that lacks bytes itself before one that only
-  // waits for the other, and then the one that has waited since the earlier frame.
+  // Decides for which of two directions give_up() is called first: one that lacks bytes itself
+  // before one that only waits for the other; then the one that has waited since the earlier frame.
   [[nodiscard]] bool gives_up_before(const TcpStream& other) const;
 
   [[nodiscard]] bool seen() const { return phase_ != Phase::unseen; }
   [[nodiscard]] bool running() const { return phase_ == Phase::running; }
   [[nodiscard]] bool from_the_start() const { return first_sequence_.has_value(); }
   [[nodiscard]] std::optional<std::uint32_t> first_sequence() const { return first_sequence_; }
-  // Everything before it was delivered, or is known to be missing.
+  // Everything before this position was delivered, or is known to be missing.
   [[nodiscard]] std::uint64_t position() const { return next_; }
   [[nodiscard]] std::uint64_t acknowledged() const { return acknowledged_; }
   [[nodiscard]] bool at_end() const { return end_ && running() && next_ >= *end_; }
@@ -86,7 +91,7 @@ class WEFT_API TcpStream {
     const auto distance = static_cast<std::int32_t>(sequence - static_cast<std::uint32_t>(next_));
     return next_ + static_cast<std::uint64_t>(std::int64_t{distance});
   }
-  // Bytes that came again.
+  // Counts bytes that were received again.
   [[nodiscard]] std::uint64_t repeated_bytes() const { return repeated_bytes_; }
 
  private:
@@ -98,16 +103,17 @@ class WEFT_API TcpStream {
     std::uint64_t needs = 0;
 
     [[nodiscard]] std::uint64_t size() const { return bytes.size() + missing_bytes; }
-    // In memory, with its place in the map. Small ones cost most.
+    // Returns its size in memory, including the map node; for small segments that dominates.
     [[nodiscard]] std::size_t cost() const { return bytes.size() + 2 * sizeof(Held); }
   };
 
-  // Positions begin where this sequence number is seen, whatever it belongs to.
+  // Fixes the reference point of positions at the first sequence number seen, of whatever kind.
   void refer_to(std::uint32_t sequence);
   [[nodiscard]] bool reached(std::uint64_t position) const {
     return absent() || (phase_ == Phase::running && next_ >= position);
   }
-  // So many packets without one of this direction: the capture has only the other one.
+  // Returns true if many packets came, but none of this direction: the capture has only the other
+  // one.
   [[nodiscard]] bool absent() const {
     return phase_ == Phase::unseen && gathered_packets_ >= limits_.gather_packets;
   }
@@ -128,8 +134,8 @@ class WEFT_API TcpStream {
   const Limits& limits_;
   Budget& budget_;
   Phase phase_ = Phase::unseen;
-  // The low half of a position is the sequence number; the high half begins at 1, so that positions
-  // before the first one seen exist.
+  // The low half of a position is the sequence number. The high half begins at 1, so that there are
+  // positions before the first one seen.
   std::uint64_t next_ = 0;
   std::uint64_t acknowledged_ = 0;
   std::optional<std::uint64_t> end_;

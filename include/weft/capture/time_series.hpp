@@ -1,4 +1,4 @@
-// An amount over time in a fixed number of buckets: they widen as time goes on.
+// An amount over time in a fixed number of buckets, which become wider as time goes on.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@ class TimeSeriesOf {
  public:
   static constexpr std::size_t max_buckets = Buckets;
 
-  // `time_ns`: since the beginning of the series; what is earlier counts for the beginning.
+  // Adds an amount. `time_ns` counts from the beginning of the series; earlier times count as the
+  // beginning.
   void add(std::int64_t time_ns, std::uint64_t amount) {
     const std::uint64_t time = time_ns < 0 ? 0 : static_cast<std::uint64_t>(time_ns);
     while (time / width_ns_ >= max_buckets) widen();
@@ -23,7 +24,7 @@ class TimeSeriesOf {
   void widen_to(std::uint64_t width_ns) {
     while (width_ns_ < width_ns) widen();
   }
-  // A power of two times 1024 ns.
+  // The width of a bucket: a power of two times 1024 ns.
   [[nodiscard]] std::uint64_t width_ns() const { return width_ns_; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::uint64_t operator[](std::size_t bucket) const { return amounts_[bucket]; }

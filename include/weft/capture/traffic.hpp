@@ -1,9 +1,9 @@
-// What both transports, iWARP and InfiniBand/RoCE, are reduced to: RDMA traffic of one connection,
-// in the order in which the sender sent it. The transports below call a TrafficSink; operations,
-// RPCs, findings and extraction above implement one.
+// The common form of the RDMA traffic of both transports, iWARP and InfiniBand/RoCE: the events of
+// one connection, in the order in which the sender sent them. The transports call a TrafficSink;
+// operations, RPCs, findings and extraction implement one.
 //
-// Every span is valid during the call only. Numbers of frames start at 1, as Wireshark's do; times
-// are nanoseconds since the epoch.
+// Every span is valid during the call only. Frame numbers start at 1, as in Wireshark. Times are
+// nanoseconds since the epoch.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,35 @@ struct Stamp {
   std::int64_t time_ns = 0;
 };
 
-// A connection: an MPA stream, or two queue pairs that exchange datagrams or are connected by RC,
-// UC or XRC. Never reused within a trace; connection.hpp describes it.
+// Identifies a connection: an MPA stream, or two queue pairs that exchange datagrams or are
+// connected by RC, UC or XRC. Ids are never reused within a trace; connection.hpp describes a
+// connection.
 using ConnectionId = std::uint32_t;
 
-// Who sent: the side whose connection request or packet was seen first is `a`.
+// The sender of an event: `a` is the side whose connection request or packet was seen first.
 enum class Side : std::uint8_t { a, b };
 [[nodiscard]] constexpr Side other(Side side) {
   return side == Side::a ? Side::b : Side::a;
 }
 
-// One frame's part of the traffic of one side.
+// Where an event comes from: the connection, the side that sent it, and the frame.
 struct Origin {
   ConnectionId connection = 0;
   Side side = Side::a;
   Stamp stamp;
-  // How far the side's sending has come with this part. iWARP: bytes of its TCP stream, counted
-  // from the first one seen, never wrapping. InfiniBand: the packet's PSN.
+  // The end of this part in the sender's sequence. iWARP: bytes of its TCP stream, counted from the
+  // first one seen, never wrapping. InfiniBand: the PSN of the packet.
   std::uint64_t position = 0;
 };
 
 enum class SendKind : std::uint8_t { plain, solicited, invalidate, solicited_invalidate };
 
-// A part of a Send message, placed at `offset` of the message. Parts of one message have the same
-// `message` (MSN on iWARP, PSN of the first packet on InfiniBand) and come in order of `offset`
-// unless something was lost, which on_gap has said before.
+// A part of a Send message, at `offset` in the message. Parts of one message have the same
+// `message` (MSN on iWARP, PSN of the first packet on InfiniBand). They come in order of `offset`;
+// if something was lost, on_gap was called before.
 //
-// `missing_bytes`, here and below: bytes of the part behind `bytes` that were on the wire but not
-// in the capture, most often because of the snap length.
+// `missing_bytes`, here and below, counts bytes of the part after `bytes` that were on the wire but
+// not in the capture, usually because of the snap length.
 struct SendPart {
   std::uint64_t message = 0;
   SendKind kind = SendKind::plain;
@@ -55,12 +56,12 @@ struct SendPart {
   std::uint64_t missing_bytes = 0;
   bool last = false;
   bool has_immediate = false;
-  std::uint32_t immediate = 0;        // as a number, from network order
-  std::uint32_t invalidated_key = 0;  // of the kinds that invalidate, on the last part
+  std::uint32_t immediate = 0;        // a number in host order
+  std::uint32_t invalidated_key = 0;  // on the last part of a Send with Invalidate
 };
 
-// A part of an RDMA Write: bytes for `key` (rkey or STag) at `address` (virtual address or TO).
-// InfiniBand's middle and last packets carry neither; the transport has worked them out.
+// A part of an RDMA Write: bytes for `key` (rkey or STag) at `address` (virtual address or tagged
+// offset). Middle and last packets of InfiniBand carry neither; the transport computes them.
 struct WritePart {
   std::uint64_t message = 0;
   std::uint32_t key = 0;
@@ -69,14 +70,14 @@ struct WritePart {
   std::uint64_t missing_bytes = 0;
   bool first = false;
   bool last = false;
-  // Of the whole Write where the wire says it (RETH), else 0.
+  // Length of the whole Write if the wire has it (RETH), otherwise 0.
   std::uint64_t message_bytes = 0;
   bool has_immediate = false;
   std::uint32_t immediate = 0;
 };
 
-// A request to read `length` bytes from the other side. `request` names it in its answers. On
-// InfiniBand there is no sink on the wire: has_sink is false.
+// A request to read `length` bytes from the other side. `request` identifies it in its responses.
+// InfiniBand has no sink on the wire: has_sink is false.
 struct ReadRequest {
   std::uint64_t request = 0;
   std::uint32_t key = 0;
@@ -85,12 +86,12 @@ struct ReadRequest {
   bool has_sink = false;
   std::uint32_t sink_key = 0;
   std::uint64_t sink_address = 0;
-  bool repeated = false;  // a retransmission, or the rest of a read after a loss
+  bool repeated = false;  // a retransmission, or a request for the rest of a Read after a loss
 };
 
-// A part of the answer to the other side's request: `key` and `address` are those of the source,
-// translated from the sink on iWARP. Where the request was not seen, known is false and key and
-// address are those on the wire (sink) or 0.
+// A part of the response to a Read request of the other side. `key` and `address` are those of the
+// source; on iWARP they are translated from the sink. If the request was not captured, `known` is
+// false, and `key` and `address` are those on the wire (the sink) or 0.
 struct ReadPart {
   std::uint64_t request = 0;
   bool known = true;
@@ -101,11 +102,11 @@ struct ReadPart {
   bool last = false;
 };
 
-// iWARP only: an Immediate Data message (RFC 7306), in the same numbering as Sends.
+// An Immediate Data message (RFC 7306), on iWARP only, numbered like Sends.
 struct ImmediateMessage {
   std::uint64_t message = 0;
   bool solicited = false;
-  std::span<const std::byte> bytes;  // 8, which the RFC leaves opaque
+  std::span<const std::byte> bytes;  // 8 bytes, which the RFC leaves opaque
 };
 
 enum class AtomicKind : std::uint8_t { fetch_add, compare_swap, other };
@@ -124,10 +125,10 @@ struct AtomicAnswer {
   std::uint64_t original = 0;
 };
 
-// What the responder refuses or the transport ends with, in words of both wires.
+// A refused request or the end of the transport, in terms that fit both wires.
 struct Refusal {
   enum class Kind : std::uint8_t {
-    terminate,           // iWARP Terminate: layer, type and code below
+    terminate,           // iWARP Terminate: the fields layer, type and code below
     sequence_error,      // InfiniBand NAK 0
     invalid_request,     // NAK 1
     access_error,        // NAK 2
@@ -141,44 +142,44 @@ struct Refusal {
   std::uint8_t code = 0;
   std::uint32_t psn = 0;       // InfiniBand
   std::uint64_t timer_ns = 0;  // RNR
-  bool has_key = false;        // of the header that a Terminate quotes
+  bool has_key = false;        // valid if the header that a Terminate quotes has a key
   std::uint32_t key = 0;
   std::uint64_t address = 0;
 };
 
-// Bytes of one side that were on the wire but not in the capture (lost by the capture, cut by the
-// snap length), or whose order cannot be known.
+// Bytes of one side that were on the wire but not in the capture (dropped by the capture, cut by
+// the snap length), or whose order is unknown.
 struct Gap {
-  std::uint64_t wire_bytes = 0;  // TCP bytes or, on InfiniBand, 0
-  std::uint32_t packets = 0;     // PSNs on InfiniBand, or 0
+  std::uint64_t wire_bytes = 0;  // TCP bytes; 0 for lost packets of InfiniBand
+  std::uint32_t packets = 0;     // lost PSNs on InfiniBand, otherwise 0
 };
 
-// What a sender did that its protocol forbids, or what the network did to it unnoticed.
+// A violation of the protocol by a sender, or damage that the network did not report.
 struct Violation {
   enum class Kind : std::uint8_t {
-    bad_checksum,            // CRC of MPA, or ICRC; found: what was there, expected: what fits
-    bad_marker,              // MPA
-    bad_version,             // of DDP, RDMAP or BTH; found: the number
-    bad_header,              // reserved bits, opcode or queue that do not go together
-    unexpected_message,      // MSN; found and expected
-    unexpected_offset,       // MO; found and expected
-    answer_without_request,  // found: the key on the wire
-    answer_beyond_request,   // more than was asked for; found and expected: bytes
-    wrong_length,            // a packet or message of InfiniBand; found and expected: bytes
+    bad_checksum,        // MPA CRC or ICRC; found: value in the packet, expected: computed value
+    bad_marker,          // MPA
+    bad_version,         // of DDP, RDMAP or BTH; found: the version
+    bad_header,          // invalid combination of reserved bits, opcode and queue
+    unexpected_message,  // MSN; found and expected
+    unexpected_offset,   // MO; found and expected
+    answer_without_request,  // found: key on the wire
+    answer_beyond_request,   // longer than the request; found and expected: bytes
+    wrong_length,            // of an InfiniBand packet or message; found and expected: bytes
   };
   Kind kind = Kind::bad_checksum;
   std::uint64_t found = 0;
   std::uint64_t expected = 0;
 };
 
-// What RoCE v2 has to say about queues in the network (Annex A17.9).
+// Congestion in the network, as RoCE v2 reports it (Annex A17.9).
 enum class Congestion : std::uint8_t {
-  marked,    // the packet met some
-  notified,  // the sender has received such a packet, and asks for less
+  marked,    // a switch marked the packet
+  notified,  // the sender received a marked packet and asks the other side to slow down
 };
 
-// InfiniBand's end-to-end credits (§9.7.7.2): with everything up to `psn` done, so many receives
-// are posted. Not told where the responder does not count them.
+// InfiniBand's end-to-end credits (§9.7.7.2): after everything up to `psn`, `credits` receives are
+// posted. Not reported if the responder does not count its receives.
 struct CreditUpdate {
   std::uint32_t psn = 0;
   std::uint32_t credits = 0;
@@ -194,21 +195,22 @@ class TrafficSink {
   virtual void on_immediate(const Origin&, const ImmediateMessage&) {}
   virtual void on_atomic_request(const Origin&, const AtomicRequest&) {}
   virtual void on_atomic_answer(const Origin&, const AtomicAnswer&) {}
-  // InfiniBand: everything of the other side up to and with `psn` has been acknowledged.
+  // InfiniBand: everything of the other side up to and including `psn` was acknowledged.
   virtual void on_acknowledge(const Origin&, std::uint32_t /*psn*/) {}
-  // InfiniBand: how many messages the other side may send that need a receive.
+  // InfiniBand: how many messages that need a receive the other side may send.
   virtual void on_credits(const Origin&, const CreditUpdate&) {}
-  // iWARP: the TCP of `origin.side` has everything of the other side before `position`.
+  // iWARP: the TCP of `origin.side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(const Origin&, std::uint64_t /*position*/) {}
   virtual void on_refusal(const Origin&, const Refusal&) {}
-  // Repeats of bytes or packets that were seen already.
+  // Bytes or packets that were seen before were sent again.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}
   virtual void on_gap(const Origin&, const Gap&) {}
   virtual void on_violation(const Origin&, const Violation&) {}
   virtual void on_congestion(const Origin&, Congestion) {}
   virtual void on_end(const Origin&, bool /*reset*/) {}
-  // Before the trace is at its end a connection is dropped, as too many are known. First all sinks
-  // are asked to give out what is open of it, then to forget it; it is in the table until then.
+  // A connection is dropped before the end of the trace, because too many are known. First on_close
+  // asks all sinks to report what is open of it, then on_forget asks them to free it. It stays in
+  // the table until on_forget has returned.
   virtual void on_close(ConnectionId) {}
   virtual void on_forget(ConnectionId) {}
 };

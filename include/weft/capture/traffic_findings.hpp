@@ -1,5 +1,5 @@
-// Findings about the transport: refusals, losses, repetitions, waiting, broken rules. What happens
-// often on one side of a connection is one finding, with the first frames.
+// Reports findings about the transport: refusals, losses, repetitions, waits, violated rules. What
+// happens repeatedly on one side of a connection is one finding, with the first frames.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ inline constexpr std::string_view reset = "reset";
 inline constexpr std::string_view half_open = "half-open";
 inline constexpr std::string_view rejected_connection = "connection-rejected";
 inline constexpr std::string_view unanswered_connection = "connection-unanswered";
-// One for each kind of violation, in the order of Violation::Kind.
+// One name for each kind of violation, in the order of Violation::Kind.
 inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-checksum",
                                                                           "bad-marker",
                                                                           "bad-version",
@@ -46,10 +46,10 @@ inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-c
 
 class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink {
  public:
-  // Frames that a finding names; of more it says how often.
+  // The most frames in one finding. The sentence has the full count.
   static constexpr std::size_t max_frames = 16;
 
-  // Both must outlive this.
+  // Both must outlive this object.
   TrafficFindings(const ConnectionTable& connections, FindingSink& sink)
       : connections_(connections), sink_(sink) {}
 
@@ -62,7 +62,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void on_operation(const Operation& operation) override;
   void on_close(ConnectionId connection) override { tell_all(connections_[connection]); }
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
-  // The trace is at its end: tells what has come together.
+  // Ends the trace: reports the findings that were collected.
   void finish();
 
  private:
@@ -79,7 +79,8 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
       }
     }
   };
-  // RNR NAKs for one packet, from the first to its acknowledgement.
+  // A series of RNR NAKs for the same packet, from the first one to the acknowledgement of the
+  // packet.
   struct Train {
     Tally naks;
     std::uint32_t psn = 0;

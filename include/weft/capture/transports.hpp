@@ -1,5 +1,5 @@
-// The transports, each as an object of its own: segments or packets go in, traffic comes out.
-// Analysis puts a PacketDecoder in front of both, and an OperationTracker behind them.
+// The transports as separate objects: segments or packets go in, traffic comes out. Analysis puts a
+// PacketDecoder before both, and an OperationTracker after them.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 
 namespace weft::capture {
 
-// TCP, and in it MPA, DDP and RDMAP. Connections are added to `connections`; it and `sink` must
-// outlive the object.
+// Decodes TCP, and MPA, DDP and RDMAP in it. It adds connections to `connections`. `connections`
+// and `sink` must outlive the object.
 class WEFT_API IwarpTransport {
  public:
   struct Limits {
     TcpFlows::Limits tcp;
-    std::size_t search_bytes = 64 * 1024 * 1024;  // of streams that may turn out to be MPA
+    std::size_t search_bytes = 64 * 1024 * 1024;  // memory for streams that may turn out to be MPA
   };
 
   IwarpTransport(const Limits& limits, ConnectionTable& connections, TrafficSink& sink);
@@ -30,10 +30,11 @@ class WEFT_API IwarpTransport {
   IwarpTransport& operator=(const IwarpTransport&) = delete;
   ~IwarpTransport();
 
-  // Where segments go in; lives as long as this. Its finish() gives out what is still open.
+  // The input for segments; it lives as long as this object. Its finish() reports what is still
+  // open.
   [[nodiscard]] TcpFlows& segments();
-  // Gives out what is open of the connection, and lets go of its entry in `connections`. If it goes
-  // on, it is another one.
+  // Reports what is open of the connection, and releases its entry in `connections`. Later packets
+  // of it begin a new connection.
   void forget(ConnectionId connection);
 
  private:
@@ -41,8 +42,8 @@ class WEFT_API IwarpTransport {
   std::unique_ptr<Work> work_;
 };
 
-// The transport of InfiniBand, whatever carries it. `connections` and `sink` must outlive the
-// object.
+// Decodes the transport of InfiniBand, whatever carries it. `connections` and `sink` must outlive
+// the object.
 class WEFT_API InfinibandTransport {
  public:
   InfinibandTransport(const InfinibandLimits& limits, ConnectionTable& connections,
@@ -51,10 +52,11 @@ class WEFT_API InfinibandTransport {
   InfinibandTransport& operator=(const InfinibandTransport&) = delete;
   ~InfinibandTransport();
 
-  // Where packets go in; lives as long as this. Its finish() gives out what is still open.
+  // The input for packets; it lives as long as this object. Its finish() reports what is still
+  // open.
   [[nodiscard]] InfinibandPackets& packets();
   [[nodiscard]] const InfinibandCounts& counts() const;
-  // As above.
+  // Same as IwarpTransport::forget().
   void forget(ConnectionId connection);
 
  private:
