@@ -23,6 +23,7 @@ constexpr std::size_t magic_bytes = 4;
 
 class StoredBytes final : public ByteStream {
  public:
+  // Opens the file, and rejects a directory, which open() accepts.
   StoredBytes(const std::string& path, const std::atomic<bool>* stop)
       : path_(path), standard_input_(path == "-"), stop_(stop) {
     descriptor_ = standard_input_ ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -44,6 +45,7 @@ class StoredBytes final : public ByteStream {
     if (!standard_input_) ::close(descriptor_);
   }
 
+  // A signal interrupts the read only if the program was asked to stop.
   std::size_t read(MutableBytes out) override {
     for (;;) {
       if (!wait()) return 0;
@@ -61,8 +63,9 @@ class StoredBytes final : public ByteStream {
   [[nodiscard]] std::uint64_t stored_bytes() const override { return size_; }
 
  private:
-  // A pipe may keep silent for ever, and the signal that ends the waiting may come just before a
-  // read: so nobody waits in read() itself. False: asked to stop.
+  // Waits until the descriptor is readable. A pipe may never deliver anything, and the signal that
+  // asks to stop may come just before read(), which would then block; so read() is called only when
+  // it does not block. Returns false if the program was asked to stop.
   [[nodiscard]] bool wait() const {
     constexpr int moment_ms = 100;
     if (regular_ || stop_ == nullptr) return true;
@@ -87,7 +90,7 @@ class StoredBytes final : public ByteStream {
   std::uint64_t size_ = 0;
 };
 
-// Gives what was read to find out what it is, then the rest.
+// Returns the bytes that were read to detect the format, and then the rest.
 class Prefixed final : public ByteStream {
  public:
   Prefixed(std::vector<std::byte> prefix, std::unique_ptr<ByteStream> rest)
@@ -130,6 +133,7 @@ class InMemory final : public ByteStream {
   std::size_t read_ = 0;
 };
 
+// Reads the first bytes; a pipe may deliver them one by one.
 std::vector<std::byte> read_magic(ByteStream& stream) {
   std::vector<std::byte> magic(magic_bytes);
   std::size_t have = 0;
@@ -146,7 +150,8 @@ bool is_gzip(Bytes magic) {
   return magic.size() >= 2 && magic[0] == std::byte{0x1F} && magic[1] == std::byte{0x8B};
 }
 
-// RFC 8878 §3.1: a frame, or a frame to be skipped that some tools put first.
+// RFC 8878 §3.1: the stream begins with a frame, or with a skippable frame that some tools write
+// first.
 bool is_zstd(Bytes magic) {
   if (magic.size() < magic_bytes) return false;
   const auto number = load_le<std::uint32_t>(magic.data());
@@ -183,6 +188,8 @@ void ByteWindow::skip(std::uint64_t bytes) {
   to_skip_ += bytes - here;
 }
 
+// Reads until `bytes` are in the window or none are available. It moves the rest to the beginning
+// of the buffer, which is short.
 void ByteWindow::fill(std::size_t bytes) {
   if (buffer_.size() < bytes) buffer_.resize(bytes);
   while (end_ - begin_ < bytes) {
@@ -194,7 +201,7 @@ void ByteWindow::fill(std::size_t bytes) {
     const std::size_t count = stream_->read(MutableBytes(buffer_).subspan(end_));
     if (count == 0) return;
     end_ += count;
-    // Something is left to be skipped only while the window is empty.
+    // Bytes to skip are left only while the window is empty.
     const std::size_t skipped = to_size(std::min<std::uint64_t>(to_skip_, count));
     to_skip_ -= skipped;
     begin_ += skipped;

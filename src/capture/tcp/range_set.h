@@ -1,4 +1,4 @@
-// Disjoint ranges of offsets.
+// A set of disjoint ranges of offsets.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace weft::capture {
 
 class RangeSet {
  public:
-  using Range = std::pair<std::uint64_t, std::uint64_t>;  // begin, and the first one behind
+  // Begin, and the first offset after the range.
+  using Range = std::pair<std::uint64_t, std::uint64_t>;
 
   void add(std::uint64_t begin, std::uint64_t end) {
     if (begin >= end) return;
@@ -32,7 +33,7 @@ class RangeSet {
     ranges_.clear();
     ranges_.insert(kept.begin(), kept.end());
   }
-  // What is there of [begin, end).
+  // Returns the parts of [begin, end) that are in the set.
   [[nodiscard]] std::vector<Range> within(std::uint64_t begin, std::uint64_t end) const {
     std::vector<Range> found;
     auto next = ranges_.upper_bound(begin);
@@ -43,7 +44,7 @@ class RangeSet {
     }
     return found;
   }
-  // What is not there of it.
+  // Returns the parts of [begin, end) that are not in the set.
   [[nodiscard]] std::vector<Range> missing(std::uint64_t begin, std::uint64_t end) const {
     std::vector<Range> gaps;
     for (const Range& part : within(begin, end)) {

@@ -8,10 +8,11 @@ using wire::tcp_flag::fin;
 using wire::tcp_flag::rst;
 using wire::tcp_flag::syn;
 
-// So many segments from nowhere are another connection whose SYN was not captured.
+// After this many consecutive segments with impossible sequence numbers, a new connection has begun
+// whose SYN was not captured.
 constexpr std::uint64_t max_strangers = 8;
 
-// A SYN that belongs to this connection may come late in a shuffled capture; not later than this.
+// In a shuffled capture the SYN of this connection may come late, but not later than this.
 constexpr std::uint64_t late_syn_packets = 200;
 constexpr std::uint64_t late_syn_bytes = 4 * 1024 * 1024;
 
@@ -20,7 +21,7 @@ bool is_answer(const TcpSegment& segment) {
 }
 
 TcpEndpoints endpoints_of(const TcpSegment& segment) {
-  // A SYN with ACK answers: the one who asked is its destination.
+  // A SYN with ACK is the response; its destination requested the connection.
   if (is_answer(segment)) {
     return {segment.destination, segment.source, segment.header.destination_port,
             segment.header.source_port};
@@ -44,6 +45,8 @@ Side TcpFlows::Flow::side_of(const TcpSegment& segment) const {
              : Side::b;
 }
 
+// Returns whether a segment shows that the connection has ended and another one uses its ports: by
+// its content, by impossible sequence numbers, or by a SYN with another initial sequence number.
 bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   if (reader_->indifferent() && flows_.looks_new_(segment.payload)) return true;
   const Half& own = half(side_of(segment));
@@ -57,12 +60,15 @@ bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
          own.stream.position() - begin > late_syn_bytes;
 }
 
+// Calls on_start once, before the first byte or hole of a side.
 void TcpFlows::Flow::announce(Side side) {
   if (half(side).announced) return;
   half(side).announced = true;
   reader_->on_start(side, half(side).stream.from_the_start());
 }
 
+// Handles one segment in the order SYN, ACK, payload, FIN, RST, so that a segment may do everything
+// at once.
 void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   if (reader_->indifferent()) return;
   const Side side = side_of(segment);
@@ -89,6 +95,8 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   check_finished(segment.stamp);
 }
 
+// Adds the payload of a segment. Its acknowledgement number shows what its sender had received; it
+// waits until the other direction has delivered that.
 void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   Half& own = half(side);
   const TcpStream& peer = half(other(side)).stream;
@@ -96,7 +104,8 @@ void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   const auto& header = segment.header;
   const bool taken =
       own.stream.add({.stamp = segment.stamp,
-                      .sequence = header.sequence + (header.has(syn) ? 1 : 0),  // TCP Fast Open
+                      // TCP Fast Open: the payload follows the SYN.
+                      .sequence = header.sequence + (header.has(syn) ? 1 : 0),
                       .bytes = segment.payload,
                       .missing_bytes = segment.wire_bytes - segment.payload.size(),
                       .needs = header.has(ack) ? peer.position_of(header.acknowledgement) : 0},
@@ -106,6 +115,8 @@ void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   if (repeated > 0) reader_->on_repeat(side, segment.stamp, repeated);
 }
 
+// Delivers what is in order, alternately for both directions, because each may wait for the other.
+// The timeouts are applied once.
 void TcpFlows::Flow::settle(const Stamp& stamp) {
   bool watched = false;
   for (;;) {
@@ -120,6 +131,7 @@ void TcpFlows::Flow::settle(const Stamp& stamp) {
   }
 }
 
+// Delivers everything that is left, with holes, in the order that gives the fewest of them.
 void TcpFlows::Flow::give_up_all(const Stamp& stamp) {
   for (;;) {
     bool moved = a_.stream.deliver(b_.stream, a_.direction);
@@ -132,6 +144,7 @@ void TcpFlows::Flow::give_up_all(const Stamp& stamp) {
   }
 }
 
+// Reports each FIN when all bytes before it were delivered.
 void TcpFlows::Flow::check_finished(const Stamp& stamp) {
   for (const Side side : {Side::a, Side::b}) {
     Half& one = half(side);

@@ -1,4 +1,4 @@
-// One TCP connection: both streams, and what TCP itself says about them.
+// One TCP connection: its two streams, and the events of TCP itself.
 #pragma once
 
 #include <array>
@@ -10,16 +10,17 @@ namespace weft::capture {
 
 class TcpFlows::Flow {
  public:
-  // The first segment tells who asks whom; it must still be given to on_segment().
+  // `first` shows which side requested the connection; it must still be passed to on_segment().
   Flow(const TcpFlows& flows, Budget& budget, const TcpSegment& first);
 
-  // Segments of another connection with the same ports: this one is over.
+  // Returns whether a segment belongs to a later connection with the same ports; then this one has
+  // ended.
   [[nodiscard]] bool succeeded_by(const TcpSegment& segment) const;
   void on_segment(const TcpSegment& segment);
   void finish(const Stamp& stamp);
 
  private:
-  // Gives one direction to the reader.
+  // Passes one direction to the reader.
   class Direction final : public StreamReader {
    public:
     Direction(Flow& flow, Side side) : flow_(flow), side_(side) {}
@@ -44,7 +45,7 @@ class TcpFlows::Flow {
     Direction direction;
     bool announced = false;
     bool finished = false;
-    std::uint64_t strangers = 0;  // segments one behind the other that belong elsewhere
+    std::uint64_t strangers = 0;  // consecutive segments that cannot belong to the stream
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }

@@ -26,6 +26,7 @@ TcpFlows::Key TcpFlows::key_of(const TcpSegment& segment) {
                  segment.header.destination_port});
 }
 
+// Both directions of a connection have the same key, because its ends are ordered.
 TcpFlows::Key TcpFlows::key_of(const TcpEndpoints& ends) {
   if (std::pair(ends.address_a, ends.port_a) < std::pair(ends.address_b, ends.port_b)) {
     return {ends.address_a, ends.address_b, ends.port_a, ends.port_b};
@@ -34,7 +35,7 @@ TcpFlows::Key TcpFlows::key_of(const TcpEndpoints& ends) {
 }
 
 TcpFlows::Entries::iterator TcpFlows::find(const Key& key) {
-  // Bulk traffic: most segments belong to the connection of the one before.
+  // In bulk traffic most segments belong to the same connection as the one before.
   if (!entries_.empty() && entries_.front().key == key) return entries_.begin();
   const auto found = index_.find(key);
   if (found == index_.end()) return entries_.end();
@@ -47,6 +48,8 @@ std::unique_ptr<TcpFlows::Flow> TcpFlows::make_flow(const TcpSegment& segment) {
   return std::make_unique<Flow>(*this, budget_, segment);
 }
 
+// Finds or creates the connection of a segment. A connection whose ports are used again is finished
+// first.
 void TcpFlows::on_segment(const TcpSegment& segment) {
   now_ = segment.stamp;
   const Key key = key_of(segment);
@@ -78,7 +81,7 @@ void TcpFlows::forget(const TcpEndpoints& endpoints) {
 }
 
 void TcpFlows::finish() {
-  // In the order in which they were used last.
+  // Least recently used first.
   while (!entries_.empty()) forget(std::prev(entries_.end()));
 }
 

@@ -18,6 +18,8 @@ void TcpStream::begin(std::uint32_t sequence) {
   phase_ = Phase::running;
 }
 
+// Delivers the common case, a segment that is next, without a copy. Segments that begin too early
+// are counted as repeated; all others are stored.
 bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader& reader) {
   refer_to(segment.sequence);
   if (phase_ == Phase::unseen) phase_ = Phase::gathering;
@@ -38,6 +40,7 @@ bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader
   return true;
 }
 
+// Sequence numbers beyond the largest window belong to another connection.
 bool TcpStream::acknowledge(std::uint32_t sequence) {
   refer_to(sequence);
   const std::uint64_t position = position_of(sequence);
@@ -46,7 +49,7 @@ bool TcpStream::acknowledge(std::uint32_t sequence) {
   return true;
 }
 
-// Only the parts that are not held yet: the first one to come stays.
+// Stores the parts that are not stored yet: of overlapping segments the first one counts.
 void TcpStream::hold(const Segment& segment, std::uint64_t begin) {
   const std::uint64_t end = begin + segment.bytes.size() + segment.missing_bytes;
   std::uint64_t at = phase_ == Phase::running ? std::max(begin, next_) : begin;
@@ -79,13 +82,14 @@ void TcpStream::hold_piece(const Segment& segment, std::uint64_t begin, std::uin
         segment.bytes.subspan(to_size(from - begin), to_size(std::min(to, captured) - from));
     held.bytes.assign(bytes.begin(), bytes.end());
   }
-  // What does not fit into the budget is as good as not captured: it becomes a hole.
+  // If the budget is used up, the bytes count as not captured and become a hole.
   if (!budget_.take(held.cost())) return;
   held_bytes_ += held.cost();
   held.missing_bytes = to - from - held.bytes.size();
   held_.emplace(from, std::move(held));
 }
 
+// Delivers stored segments as long as they follow and the other direction is far enough.
 bool TcpStream::deliver(const TcpStream& other, StreamReader& reader) {
   if (phase_ != Phase::running) return false;
   bool moved = false;
@@ -104,7 +108,7 @@ void TcpStream::pass_on_first(StreamReader& reader) {
   budget_.give_back(held.cost());
   const std::uint64_t end = node.key() + held.size();
   if (end <= next_) return;
-  // It may begin before `next_` where a late SYN or a skipped hole has moved that on.
+  // It may begin before `next_` if a late SYN or a skipped hole has moved `next_` on.
   const std::uint64_t known = next_ - std::min(next_, node.key());
   const std::size_t skipped = to_size(std::min<std::uint64_t>(known, held.bytes.size()));
   pass_on(held.stamp, Bytes(held.bytes).subspan(skipped),
@@ -123,13 +127,16 @@ void TcpStream::skip_to(std::uint64_t position, const Stamp& stamp, StreamReader
   if (position > next_) pass_on(stamp, {}, position - next_, reader);
 }
 
-// A FIN takes a number, too; where it was not captured, one byte too much seems acknowledged.
+// A FIN uses a sequence number as well. If it was not captured, one byte too many seems to be
+// acknowledged.
 bool TcpStream::awaits_acknowledged() const {
   const std::uint64_t end = end_ ? *end_ : next_ + 1;
   if (held_.empty() && acknowledged_ == next_ + 1 && end <= next_ + 1) return false;
   return acknowledged_ > next_;
 }
 
+// Applies the limits and timeouts of each phase. In phase gathering the lowest sequence number
+// becomes the beginning.
 bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& reader) {
   if (phase_ == Phase::unseen) return ++gathered_packets_ == limits_.gather_packets;
   if (phase_ == Phase::gathering) {
@@ -148,11 +155,11 @@ bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& re
     waiting_at_ = next_;
     return false;
   }
-  // Where the other direction is what it waits for, that one's patience has to end first.
+  // If this direction waits for the other one, the timeout of the other one must expire first.
   const std::uint64_t patience = limits_.patience_packets * (lacks_bytes() ? 1 : 2);
   if (packet - waiting_since_ < patience) return false;
   if (lacks_bytes()) {
-    // Not beyond what was acknowledged: the rest may be on its way.
+    // Nothing beyond the acknowledged bytes is skipped, because the rest may still come.
     const std::uint64_t held_from = held_.empty() ? acknowledged_ : held_.begin()->first;
     skip_to(std::min(held_from, acknowledged_), stamp, reader);
   } else {
@@ -169,6 +176,8 @@ bool TcpStream::gives_up_before(const TcpStream& other) const {
   return frame(*this) <= frame(other);
 }
 
+// Gives up one thing that the stream waits for. Each call makes one step, so that the other
+// direction can follow.
 bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
   if (phase_ == Phase::unseen) {
     const bool news = !absent();
@@ -180,7 +189,7 @@ bool TcpStream::give_up(const Stamp& stamp, StreamReader& reader) {
     if (!held_.empty()) next_ = held_.begin()->first;
   }
   if (!held_.empty()) {
-    // What stands behind a hole may still have to wait for the other direction.
+    // The segment after the hole may still have to wait for the other direction.
     if (held_.begin()->first > next_) {
       skip_to(held_.begin()->first, stamp, reader);
     } else {
