@@ -9,6 +9,7 @@ bool IpFragments::Partial::whole() const {
   return end_known && have.size() == 1 && have[0].begin == 0 && have[0].end >= end;
 }
 
+// Adds a fragment; the last missing one completes its datagram, which moves to complete_.
 const IpFragments::Datagram* IpFragments::add(const IpFragment& fragment) {
   expire(fragment.time_ns);
   const std::uint64_t end = fragment.offset_bytes + std::uint64_t{fragment.payload.size()};
@@ -25,6 +26,7 @@ const IpFragments::Datagram* IpFragments::add(const IpFragment& fragment) {
   return &complete_;
 }
 
+// Returns the incomplete datagram that the fragment belongs to, or begins it.
 std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fragment) {
   const auto found = std::ranges::find_if(partial_, [&](const Partial& partial) {
     return partial.id == fragment.id && partial.protocol == fragment.protocol &&
@@ -51,6 +53,7 @@ void IpFragments::expire(std::int64_t now_ns) {
   }
 }
 
+// Stores the payload of a fragment, and merges its range with those that are stored.
 void IpFragments::place(Partial& partial, const IpFragment& fragment) {
   const std::uint32_t begin = fragment.offset_bytes;
   const auto end = static_cast<std::uint32_t>(begin + fragment.payload.size());
@@ -64,7 +67,7 @@ void IpFragments::place(Partial& partial, const IpFragment& fragment) {
     partial.end_known = true;
     partial.end = end;
   }
-  // One range from all that overlap or touch the new one.
+  // Merges all ranges that overlap or touch the new one.
   Range merged{begin, end};
   std::erase_if(partial.have, [&](const Range& range) {
     if (range.end < merged.begin || range.begin > merged.end) return false;

@@ -1,4 +1,4 @@
-// Puts IP datagrams together from their fragments (RFC 791 §3.2, RFC 8200 §4.5).
+// Reassembles IP datagrams from their fragments (RFC 791 §3.2, RFC 8200 §4.5).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct IpFragment {
   std::uint8_t protocol = 0;
   std::uint32_t offset_bytes = 0;
   bool more = false;
-  Bytes headers{};  // of IP, extension headers included; kept of the first fragment
+  Bytes headers{};  // IP header with extension headers; those of the first fragment are kept
   Bytes payload{};
   std::int64_t time_ns = 0;
 };
@@ -27,9 +27,9 @@ struct IpFragment {
 class IpFragments {
  public:
   struct Limits {
-    std::size_t datagrams = 256;                    // under way at a time; the oldest goes first
-    std::int64_t lifetime_ns = 30'000'000'000;      // as RFC 8200 §4.5 has it: 60 s at most
-    std::uint32_t datagram_bytes = 65'535 + 1'500;  // more is nonsense or an attack
+    std::size_t datagrams = 256;  // incomplete datagrams at a time; the oldest is dropped first
+    std::int64_t lifetime_ns = 30'000'000'000;      // RFC 8200 §4.5 allows at most 60 s
+    std::uint32_t datagram_bytes = 65'535 + 1'500;  // a longer datagram is invalid or an attack
   };
   struct Datagram {
     std::vector<std::byte> headers;
@@ -39,9 +39,10 @@ class IpFragments {
   IpFragments() : IpFragments(Limits{}) {}
   explicit IpFragments(const Limits& limits) : limits_(limits) {}
 
-  // The whole datagram with its last missing fragment, else nullptr. Valid until the next call.
+  // Returns the whole datagram if this fragment completes it, otherwise nullptr. Valid until the
+  // next call.
   const Datagram* add(const IpFragment& fragment);
-  // Datagrams of which fragments were missing when a limit was reached.
+  // Datagrams that were incomplete when a limit was reached.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
   [[nodiscard]] std::size_t waiting() const { return partial_.size(); }
 
@@ -58,7 +59,7 @@ class IpFragments {
     std::int64_t begun_ns = 0;
     bool end_known = false;
     std::uint32_t end = 0;
-    std::vector<Range> have;  // sorted, never touching
+    std::vector<Range> have;  // sorted, neither overlapping nor adjacent
     Datagram datagram;
 
     [[nodiscard]] bool whole() const;
@@ -69,7 +70,7 @@ class IpFragments {
   static void place(Partial& partial, const IpFragment& fragment);
 
   Limits limits_;
-  std::list<Partial> partial_;  // oldest first: there are few at a time
+  std::list<Partial> partial_;  // oldest first; a list is fine, because there are few
   Datagram complete_;
   std::uint64_t dropped_ = 0;
 };

@@ -12,16 +12,17 @@ namespace {
 
 constexpr int snap_bytes = 256 * 1024;
 constexpr int kernel_buffer_bytes = 64 * 1024 * 1024;
-constexpr int timeout_ms = 100;  // until the kernel hands over a buffer that is not full
+constexpr int timeout_ms = 100;  // after this the kernel passes on a buffer that is not full
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr std::int64_t microsecond_ns = 1'000;
 
-// libpcap, loaded when somebody captures: who reads files or memory needs none.
+// Loads libpcap when a capture begins. Programs that read files or memory do not need it.
 class Pcap {
-  void* library_ = nullptr;  // before what is loaded from it
+  void* library_ = nullptr;  // declared before the functions that are loaded from it
 
  public:
-  // Throws std::runtime_error where there is none. It stays until the program ends.
+  // Loads the library at the first call, until the program ends. Throws std::runtime_error if it is
+  // not installed.
   [[nodiscard]] static const Pcap& get() {
     static const Pcap loaded;
     return loaded;
@@ -59,6 +60,7 @@ class Pcap {
  private:
   Pcap() = default;
 
+  // Loads the functions one by one, so that a library that lacks one gives an error with its name.
   template <typename Function>
   Function load(const char* name) {
     if (library_ == nullptr) library_ = dlopen("libpcap.so.0.8", RTLD_NOW | RTLD_LOCAL);
@@ -90,6 +92,8 @@ class LiveSource final : public PacketSource {
     }
   }
 
+  // Never blocks: the handle is in non-blocking mode, and next_ex() returns 0 if no packet is
+  // available.
   bool next(RawPacket& packet) override {
     pcap_pkthdr* header = nullptr;
     const unsigned char* data = nullptr;
@@ -117,6 +121,7 @@ class LiveSource final : public PacketSource {
     void operator()(pcap_t* handle) const { Pcap::get().close(handle); }
   };
 
+  // Activates the capture. A missing right is the most frequent error, so its text has advice.
   void activate() {
     const int status = pcap_.activate(handle_.get());
     nanoseconds_ = pcap_.get_tstamp_precision(handle_.get()) == PCAP_TSTAMP_PRECISION_NANO;

@@ -12,12 +12,14 @@ class MergedSource final : public PacketSource {
     std::ranges::stable_sort(waiting_, {}, &Waiting::first_ns);
   }
 
+  // The packet that was returned last must stay valid until this call, so its source advances only
+  // now.
   bool next(RawPacket& packet) override {
     if (last_) advance(*last_);
     last_ = nullptr;
     open_due();
     if (open_.empty()) return false;
-    // Of equal times, the one given first.
+    // Of packets with equal times, the one from the file that was named first.
     const auto earliest = std::ranges::min_element(
         open_, [](const auto& x, const auto& y) { return x->packet.time_ns < y->packet.time_ns; });
     last_ = earliest->get();
@@ -41,9 +43,11 @@ class MergedSource final : public PacketSource {
   struct Open {
     std::string path;
     std::unique_ptr<PacketSource> source;
-    RawPacket packet;  // the next one
+    RawPacket packet;  // its next packet
   };
 
+  // Reads the time of the first packet and closes the file again. The order of the files follows
+  // from it.
   void look_at(const std::string& path) {
     const auto source = open_capture(path, stop_);
     RawPacket packet;
@@ -55,6 +59,7 @@ class MergedSource final : public PacketSource {
     }
   }
 
+  // Opens the files whose first packet is due.
   void open_due() {
     while (next_waiting_ < waiting_.size() &&
            (open_.empty() || waiting_[next_waiting_].first_ns <= earliest_ns())) {
@@ -77,7 +82,7 @@ class MergedSource final : public PacketSource {
     std::erase_if(open_, [&](const auto& one) { return one.get() == &open; });
   }
 
-  // The first of its kind is enough to tell.
+  // The first message of each kind is sufficient.
   void note_end(const std::string& path, const PacketSource& source) {
     if (problem_.empty() && !source.problem().empty()) problem_ = path + ": " + source.problem();
     if (leftover_.empty() && !source.leftover().empty()) {
@@ -89,7 +94,7 @@ class MergedSource final : public PacketSource {
   std::vector<Waiting> waiting_;
   std::size_t next_waiting_ = 0;
   std::vector<std::unique_ptr<Open>> open_;
-  Open* last_ = nullptr;  // whose packet was given out
+  Open* last_ = nullptr;  // source of the packet that was returned last
   std::string problem_;
   std::string leftover_;
   std::uint64_t bytes_in_all_ = 0;

@@ -30,7 +30,8 @@ bool is_extension(std::uint8_t protocol) {
          protocol == extension::mobility;
 }
 
-// RFC 8200 §4: in units of 8 bytes beyond the first; RFC 4302 §2.2: in units of 4 bytes, less 2.
+// Returns the size of an extension header. RFC 8200 §4: units of 8 bytes beyond the first; RFC 4302
+// §2.2: units of 4 bytes, minus 2.
 std::size_t extension_bytes(std::uint8_t protocol, Bytes header) {
   const auto length = std::to_integer<std::size_t>(header[1]);
   return protocol == extension::authentication ? (length + 2) * 4 : (length + 1) * 8;
@@ -54,6 +55,7 @@ std::uint64_t PacketDecoder::dropped_fragments() const {
   return work_->dropped_fragments();
 }
 
+// Selects the decoder of the link layer.
 void PacketDecoder::Work::decode(const RawPacket& packet, const Stamp& stamp) {
   stamp_ = stamp;
   switch (packet.link_type) {
@@ -81,6 +83,7 @@ void PacketDecoder::Work::decode(const RawPacket& packet, const Stamp& stamp) {
   }
 }
 
+// Counts a header that cannot be decoded: cut by the snap length, or inconsistent.
 void PacketDecoder::Work::problem(wire::WireError error) {
   ++(error == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
 }
@@ -88,7 +91,7 @@ void PacketDecoder::Work::problem(wire::WireError error) {
 void PacketDecoder::Work::link(const RawPacket& packet,
                                Result<wire::LinkHeader, wire::WireError> header) {
   if (!header) {
-    // Loopback of another family is no damage.
+    // Loopback packets of other address families are not damaged.
     if (header.error() == wire::WireError::bad_key)
       ++counts_.other;
     else
@@ -98,6 +101,7 @@ void PacketDecoder::Work::link(const RawPacket& packet,
   network(header->type, Layer{packet.bytes, packet.wire_bytes}.behind(header->size_bytes));
 }
 
+// Decodes the ERF header of capture cards; its length excludes padding.
 void PacketDecoder::Work::erf(const RawPacket& packet) {
   const auto header = wire::ErfHeader::parse(packet.bytes);
   if (!header) return problem(header.error());
@@ -128,6 +132,8 @@ void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
   ++counts_.other;
 }
 
+// A total length of 0 is what segmentation offload leaves; then the packet extends to the end of
+// the frame.
 void PacketDecoder::Work::ipv4(Layer layer) {
   const auto header = wire::Ipv4Header::parse(layer.bytes);
   if (!header) return problem(header.error());
@@ -151,7 +157,8 @@ void PacketDecoder::Work::ipv4(Layer layer) {
 void PacketDecoder::Work::ipv6(Layer layer) {
   const auto header = wire::Ipv6Header::parse(layer.bytes);
   if (!header) return problem(header.error());
-  // 0: a jumbogram, or what offload leaves; both go to the end of the frame.
+  // A length of 0 is a jumbogram or what segmentation offload leaves; both extend to the end of the
+  // frame.
   if (header->payload_bytes != 0) {
     layer.shorten(wire::Ipv6Header::header_bytes + header->payload_bytes);
   }
@@ -165,6 +172,8 @@ void PacketDecoder::Work::ipv6(Layer layer) {
   }
 }
 
+// Skips the extension headers (RFC 8200 §4) and sets the protocol. Returns false if the packet is
+// damaged or was a fragment.
 bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next) {
   ip.protocol = next;
   while (is_extension(ip.protocol)) {
@@ -181,7 +190,8 @@ bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8
     layer = layer.behind(size);
   }
   if (ip.protocol != extension::fragment) return true;
-  // Fragments of fragments make no sense, and would let one packet keep us busy for long.
+  // Fragments inside a reassembled datagram are invalid. Decoding them would let one packet cause
+  // unlimited work.
   if (ip.from_fragments) {
     problem(wire::WireError::bad_length);
     return false;
@@ -189,6 +199,8 @@ bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8
   return ipv6_fragment(ip, layer);
 }
 
+// Decodes a fragment header (RFC 8200 §4.5) and adds the fragment. Always returns false, because
+// the packet is handled then.
 bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
   if (layer.bytes.size() < extension::min_bytes) {
     problem(wire::WireError::truncated);
@@ -207,6 +219,8 @@ bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) 
   return false;
 }
 
+// Adds a fragment, and continues with the datagram if it is complete. A fragment that the snap
+// length cut cannot be used.
 void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const Layer& layer) {
   ++counts_.fragments;
   if (layer.bytes.size() < layer.wire_bytes) {
@@ -223,7 +237,7 @@ void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const L
   IpPacket joined = ip;
   joined.begin = whole->headers.data();
   joined.from_fragments = true;
-  // Extension headers may stand behind the fragment header; they are in the first fragment.
+  // In the first fragment extension headers may follow the fragment header.
   Layer inner{whole->payload, whole->payload.size()};
   const bool is_ipv6 = ip.source.kind == HostAddress::Kind::ipv6;
   if (!is_ipv6 || ipv6_extensions(joined, inner, ip.protocol)) {
@@ -249,6 +263,7 @@ void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
                    .wire_bytes = payload.wire_bytes});
 }
 
+// Passes RoCE v2 packets on (UDP port 4791, Annex A17). The header bytes are needed for the ICRC.
 void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::UdpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
@@ -262,7 +277,8 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   }
   payload = payload.behind(wire::UdpHeader::header_bytes);
 
-  // Behind one another in the frame; of fragments, the IP header stands elsewhere.
+  // The headers are contiguous in the frame. In a reassembled datagram the IP header is stored
+  // elsewhere.
   const std::byte* begin = ip.from_fragments ? layer.bytes.data() : ip.begin;
   const auto network_bytes = static_cast<std::size_t>(payload.bytes.data() - begin);
   infiniband_.on_packet({.stamp = stamp_,
@@ -276,6 +292,7 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
                          .from_fragments = ip.from_fragments});
 }
 
+// Passes RoCE v1 packets on (Annex A16): the GRH directly follows the Ethernet header.
 void PacketDecoder::Work::roce_v1(Layer layer) {
   const auto global = wire::GlobalRouteHeader::parse(layer.bytes);
   if (!global) return problem(global.error());
@@ -297,12 +314,13 @@ void PacketDecoder::Work::roce_v1(Layer layer) {
        .ecn = static_cast<std::uint8_t>(global->header.traffic_class & ecn_mask)});
 }
 
+// Passes native InfiniBand packets on: LRH, and GRH if the LRH announces it.
 void PacketDecoder::Work::native(Layer layer) {
   using Next = wire::LocalRouteHeader::Next;
   const auto local = wire::LocalRouteHeader::parse(layer.bytes);
   if (!local) return problem(local.error());
   std::size_t network_bytes = wire::LocalRouteHeader::header_bytes;
-  // From here to the end of the ICRC; a VCRC may follow.
+  // The length includes the ICRC; a VCRC may follow.
   const std::size_t length = std::size_t{local->packet_words} * 4;
   if (length < network_bytes) return problem(wire::WireError::bad_length);
   IbPacket packet{.stamp = stamp_,

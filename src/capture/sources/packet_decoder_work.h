@@ -1,4 +1,4 @@
-// How packets are decoded; for packet_decoder.cc.
+// The implementation of PacketDecoder; only for packet_decoder.cc.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class PacketDecoder::Work {
   [[nodiscard]] std::uint64_t dropped_fragments() const { return fragments_.dropped(); }
 
  private:
-  // What is captured of a layer, and how long it was on the wire.
+  // The captured bytes of a layer, and its length on the wire.
   struct Layer {
     Bytes bytes;
     std::size_t wire_bytes = 0;
@@ -30,7 +30,7 @@ class PacketDecoder::Work {
     [[nodiscard]] Layer behind(std::size_t header_bytes) const {
       return {bytes.subspan(header_bytes), wire_bytes - std::min(wire_bytes, header_bytes)};
     }
-    // Takes off what the link added at the end.
+    // Removes what the link layer appended.
     void shorten(std::size_t length_bytes) {
       wire_bytes = length_bytes;
       if (bytes.size() > length_bytes) bytes = bytes.first(length_bytes);
@@ -41,7 +41,7 @@ class PacketDecoder::Work {
     HostAddress destination;
     std::uint8_t protocol = 0;
     std::uint8_t ecn = 0;
-    const std::byte* begin = nullptr;  // of the IP header
+    const std::byte* begin = nullptr;  // first byte of the IP header
     bool from_fragments = false;
   };
 
@@ -50,7 +50,7 @@ class PacketDecoder::Work {
   void network(wire::EtherType type, Layer layer);
   void ipv4(Layer layer);
   void ipv6(Layer layer);
-  // The extension headers; false where that is all there is to this packet.
+  // Skips the extension headers. Returns false if the packet needs no further decoding.
   bool ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8_t next);
   bool ipv6_fragment(const IpPacket& ip, const Layer& layer);
   void fragment(const IpPacket& ip, IpFragment piece, const Layer& layer);

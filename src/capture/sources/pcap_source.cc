@@ -1,4 +1,4 @@
-// Files of the classic format, and which format a file has.
+// Reads capture files of the classic format, and detects the format of a file.
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -18,6 +18,7 @@ class PcapSource final : public PacketSource {
   PcapSource(ByteWindow window, const wire::PcapHeader& header)
       : window_(std::move(window)), header_(header) {}
 
+  // Returns a packet only when all its bytes are available, so that a growing file can be followed.
   bool next(RawPacket& packet) override {
     if (!problem_.empty()) return false;
     const auto record =
@@ -36,7 +37,7 @@ class PcapSource final : public PacketSource {
                      std::int64_t{record->fraction} * (header_.nanoseconds ? 1 : microsecond_ns);
     packet.link_type = header_.link_type;
     packet.bytes = bytes.subspan(wire::PcapRecord::header_bytes, record->captured_bytes);
-    // Some writers leave the length on the wire out.
+    // Some writers do not set the length on the wire.
     packet.wire_bytes = std::max(record->original_bytes, record->captured_bytes);
     window_.skip(whole);
     return true;
@@ -70,6 +71,7 @@ std::unique_ptr<PacketSource> read_pcap(ByteWindow window) {
   return std::make_unique<PcapSource>(std::move(window), *header);
 }
 
+// Tries pcapng first, because its magic number cannot be confused with that of pcap.
 std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
                                            const std::string& name) {
   ByteWindow window(std::move(bytes));

@@ -1,4 +1,5 @@
-// Files of the pcapng format: any number of sections, each with its own byte order and interfaces.
+// Reads files of the pcapng format: any number of sections, each with its own byte order and
+// interfaces.
 #include <fmt/format.h>
 
 #include <optional>
@@ -10,16 +11,17 @@
 namespace weft::capture {
 namespace {
 
-constexpr std::size_t block_head_bytes = 12;  // type, length, and in a section header the magic
+// Type, length, and the magic number of a section header.
+constexpr std::size_t block_head_bytes = 12;
 
-// A block that is not a packet may be large (keys, names); it is skipped unless it says something
-// of how to read packets.
+// Limit for blocks that are parsed. Other blocks (keys, names) may be larger; they are skipped
+// unless they are needed to read packets.
 constexpr std::size_t max_block_bytes = max_packet_bytes + 64 * 1024;
 
-// Where somebody describes so many, the file is damaged or hostile.
+// A file with more interface descriptions is damaged or hostile.
 constexpr std::size_t max_interfaces = 65'536;
 
-// What a description comes to: it outlives the block that it was read from.
+// An interface description that outlives the block from which it was parsed.
 struct Interface {
   wire::PcapngInterface description;
 
@@ -32,6 +34,8 @@ class PcapngSource final : public PacketSource {
  public:
   explicit PcapngSource(ByteWindow window) : window_(std::move(window)) {}
 
+  // Skips blocks until there is a packet. An incomplete block at the end is not an error, because
+  // the file may grow.
   bool next(RawPacket& packet) override {
     while (problem_.empty()) {
       const Bytes head = window_.peek(block_head_bytes);
@@ -82,12 +86,13 @@ class PcapngSource final : public PacketSource {
     return false;
   }
 
+  // Stops reading at a damaged block. The start of the next block is unknown then.
   bool damaged(const char* why) {
     problem_ = fmt::format("damaged at byte {}: {}; the rest is not read", window_.position(), why);
     return false;
   }
 
-  // True: the block is a packet, and `packet` has it.
+  // Handles one block. Returns true if it is a packet, which is then in `packet`.
   bool take(const wire::PcapngBlock& block, RawPacket& packet) {
     switch (block.type) {
       case wire::PcapngType::section:
@@ -104,6 +109,8 @@ class PcapngSource final : public PacketSource {
     }
   }
 
+  // An interface that cannot be parsed would shift the numbers of all later ones, so it ends the
+  // file.
   void describe(const wire::PcapngBlock& block) {
     const auto interface = wire::PcapngInterface::parse(block);
     if (!interface || interfaces_.size() == max_interfaces) {
@@ -128,7 +135,7 @@ class PcapngSource final : public PacketSource {
     return true;
   }
 
-  // It has no time; the one before it is the best guess.
+  // Simple packets have no time; that of the packet before is the best estimate.
   bool take_simple(const wire::PcapngBlock& block, RawPacket& packet) {
     if (interfaces_.empty()) return damaged("a packet of an interface that was not described");
     const auto& interface = interfaces_.front().description;

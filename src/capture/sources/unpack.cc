@@ -1,4 +1,4 @@
-// gzip by zlib, zstd by libzstd.
+// Decompresses gzip with zlib, and zstd with libzstd.
 #include <zlib.h>
 #include <zstd.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t input_bytes = 128 * 1024;
 
-// What both unpackers need: packed bytes that have not been taken yet.
+// The common part of the decompressors: compressed bytes that were not used yet.
 class Unpacker : public ByteStream {
  public:
   explicit Unpacker(std::unique_ptr<ByteStream> packed)
@@ -28,7 +28,7 @@ class Unpacker : public ByteStream {
   [[nodiscard]] std::uint64_t stored_bytes() const override { return packed_->stored_bytes(); }
 
  protected:
-  // False where there is nothing now.
+  // Reads compressed bytes if none are left. Returns false if there are none now.
   bool refill() {
     if (next_ < filled_) return true;
     next_ = 0;
@@ -60,6 +60,7 @@ class Gzip final : public Unpacker {
   Gzip& operator=(const Gzip&) = delete;
   ~Gzip() override { inflateEnd(&state_); }
 
+  // Returns as soon as there is any output. Input that produces none (headers) needs another turn.
   std::size_t read(MutableBytes out) override {
     while (!failed() && refill()) {
       state_.next_in = reinterpret_cast<Bytef*>(input().data());
@@ -70,7 +71,7 @@ class Gzip final : public Unpacker {
       const int status = inflate(&state_, Z_NO_FLUSH);
       take(input().size() - state_.avail_in);
       if (status == Z_STREAM_END) {
-        inflateReset(&state_);  // another member may follow
+        inflateReset(&state_);  // another gzip member may follow
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
         fail(std::string("the gzip data is damaged: ") +
              (state_.msg ? state_.msg : "no reason given"));
@@ -95,7 +96,7 @@ class Zstd final : public Unpacker {
   ~Zstd() override { ZSTD_freeDCtx(state_); }
 
   std::size_t read(MutableBytes out) override {
-    // With all input taken, unpacked bytes may still be inside.
+    // The decompressor may hold output after it has used all input.
     while (!failed() && (more_inside_ || refill())) {
       ZSTD_inBuffer in{input().data(), input().size(), 0};
       ZSTD_outBuffer unpacked{out.data(), out.size(), 0};
