@@ -1,5 +1,5 @@
-// Writes one JSON object per line. A trace has millions of operations: a library that builds the
-// object first would take longer than everything before it.
+// Writes one JSON object per line, directly into the output. A trace has millions of operations; a
+// library that builds the object first would need more time than the analysis.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ class JsonLine {
     raw(value ? "true" : "false");
     return *this;
   }
-  // Keys, addresses and values of memory: as strings, for many readers of JSON have no integers of
-  // 64 bits.
+  // Writes a key, address or memory value as a string, because many JSON readers have no 64-bit
+  // integers.
   JsonLine& hex(std::string_view name, std::uint64_t value) {
     key(name);
     fmt::format_to(std::back_inserter(out_), "\"{:#x}\"", value);
@@ -46,23 +46,23 @@ class JsonLine {
     key(name);
     return open('[');
   }
-  // An object within an array.
+  // Begins an object in an array.
   JsonLine& element() {
     separate();
     return open('{');
   }
-  // An array within an array.
+  // Begins an array in an array.
   JsonLine& row() {
     separate();
     return open('[');
   }
-  // What is JSON already, within an array.
+  // Adds text that is JSON already to an array.
   JsonLine& made(std::string_view json) {
     separate();
     raw(json);
     return *this;
   }
-  // A number within an array.
+  // Adds a number to an array.
   template <std::integral T>
   JsonLine& item(T value) {
     separate();

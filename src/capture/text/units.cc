@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t second_ns = 1'000'000'000;
 
-// Three digits and a unit, each a thousand of the one before.
+// Formats a value with three digits and a unit; each unit is a thousand times the one before.
 template <std::size_t count>
 std::string scaled(double value, const std::array<const char*, count>& units) {
   std::size_t unit = 0;
@@ -42,6 +42,7 @@ std::string seconds_text(std::int64_t ns) {
 std::string date_text(std::int64_t ns) {
   std::int64_t seconds = ns / second_ns;
   std::int64_t rest = ns % second_ns;
+  // Rounds towards the past, so that times before 1970 have a positive fraction.
   if (rest < 0) {
     rest += second_ns;
     --seconds;
@@ -56,7 +57,8 @@ std::string count_text(std::uint64_t count, const char* noun) {
 
 namespace {
 
-// Bytes of the well-formed UTF-8 sequence at the beginning (RFC 3629 §4); 0: there is none.
+// Returns the size of the well-formed UTF-8 sequence at the beginning (RFC 3629 §4); 0 if there is
+// none.
 std::size_t utf8_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = at(0);
@@ -69,7 +71,7 @@ std::size_t utf8_bytes(std::string_view text) {
   const unsigned second = at(1);
   const bool bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
                    (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ||
-                   (first == 0xC2 && second < 0xA0);  // the last: control characters
+                   (first == 0xC2 && second < 0xA0);  // the last line: C1 control characters
   return bad ? 0 : size;
 }
 
