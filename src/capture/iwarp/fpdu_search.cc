@@ -16,38 +16,40 @@ constexpr std::byte ddp_reserved_mask{0x3C};
 constexpr std::uint8_t rdmap_fixed_mask = 0xF0;
 constexpr std::uint8_t rdmap_fixed = wire::rdmap_version << 6;
 
-// What fixed bits of both control bytes tell, with which opcodes go with which model.
+// Evidence from both control bytes: fixed bits, and the opcodes that are possible with each model.
 constexpr unsigned control_bits = 11;
 constexpr unsigned crc_bits = 32;
 constexpr unsigned same_stag_bits = 20;
 constexpr unsigned next_offset_bits = 24;
 constexpr unsigned next_msn_bits = 20;
-constexpr unsigned zero_field_bits = 8;  // zeros are frequent in any data
+constexpr unsigned zero_field_bits = 8;  // lower, because zeros are frequent in any data
 constexpr unsigned queue_bits = 24;
 constexpr unsigned fixed_length_bits = 12;
 constexpr unsigned segment_end_bits = 10;
 constexpr std::size_t sufficient_pointers = 2;
 constexpr std::uint32_t msn_slack = 4096;
 
-// The FPDU whose header it is.
+// The decoded header of an FPDU candidate.
 struct Header {
   std::size_t size_bytes = 0;
   bool tagged = false;
   std::uint32_t stag = 0;
-  std::uint64_t end_offset = 0;  // tagged offset behind it
+  std::uint64_t end_offset = 0;  // tagged offset after its payload
   std::uint64_t offset = 0;
   std::uint32_t queue = 0;
   std::uint32_t msn = 0;
   wire::RdmapOpcode opcode = wire::RdmapOpcode::write;
 };
 
+// Tests the fixed bits only. It rejects most candidates, so it must be fast.
 bool quick_look(const std::byte* at) {
   constexpr std::byte ddp_fixed{wire::ddp_version};
   return (at[2] & (ddp_reserved_mask | std::byte{3})) == ddp_fixed &&
          (std::to_integer<std::uint8_t>(at[3]) & rdmap_fixed_mask) == rdmap_fixed;
 }
 
-// The queue that an untagged message must be on; nothing for what is not untagged or not known.
+// Returns the queue of an untagged message (RFC 5040 §4.1, RFC 7306 §4); nothing if the opcode is
+// tagged or unknown.
 std::optional<std::uint32_t> queue_of(wire::RdmapOpcode opcode) {
   using Op = wire::RdmapOpcode;
   switch (opcode) {
@@ -70,7 +72,7 @@ std::optional<std::uint32_t> queue_of(wire::RdmapOpcode opcode) {
   }
 }
 
-// Payload bytes of messages that have always the same; 0: any number.
+// Returns the payload size of messages that have a fixed one; 0: any size.
 std::size_t fixed_payload(wire::RdmapOpcode opcode) {
   using Op = wire::RdmapOpcode;
   switch (opcode) {
@@ -93,6 +95,7 @@ bool invalidates(wire::RdmapOpcode opcode) {
          opcode == wire::RdmapOpcode::send_solicited_invalidate;
 }
 
+// Returns the evidence in a tagged header; nothing if it cannot be one.
 std::optional<unsigned> tagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Header& header,
                                     const FpduExpectation& expected) {
   const auto view = wire::TaggedView::check(ulpdu);
@@ -110,6 +113,7 @@ std::optional<unsigned> tagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Header
   return control_bits + (known_stag ? same_stag_bits : 0);
 }
 
+// Returns the evidence in an untagged header; nothing if it cannot be one.
 std::optional<unsigned> untagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Header& header,
                                       const FpduExpectation& expected) {
   const auto view = wire::UntaggedView::check(ulpdu);
@@ -120,7 +124,7 @@ std::optional<unsigned> untagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Head
   header.msn = view->msn();
   unsigned bits = control_bits + (*queue == 0 ? zero_field_bits : queue_bits);
   if (!invalidates(header.opcode)) {
-    // RFC 5040 §4.1: zero, but it need not be looked at.
+    // RFC 5040 §4.1: the field is zero here, but receivers ignore it.
     if (view->invalidate_stag() == 0) bits += zero_field_bits;
   }
   if (view->message_offset() == 0) bits += zero_field_bits;
@@ -135,6 +139,7 @@ std::optional<unsigned> untagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Head
   return bits;
 }
 
+// Returns the evidence in the header at the beginning of `bytes`; nothing if there cannot be one.
 std::optional<unsigned> header_bits(Bytes bytes, const FpduExpectation& expected, Header& header) {
   const auto ulpdu_bytes = load_be<std::uint16_t>(bytes.data());
   if (!quick_look(bytes.data())) return std::nullopt;
@@ -145,7 +150,7 @@ std::optional<unsigned> header_bits(Bytes bytes, const FpduExpectation& expected
                                        : untagged_bits(ulpdu, ulpdu_bytes, header, expected);
 }
 
-// What a header adds by continuing the one before it.
+// Returns the additional evidence if a header continues the one before it.
 unsigned sequel_bits(const Header& before, const Header& header) {
   if (before.tagged != header.tagged) return 0;
   if (header.tagged) {
@@ -157,12 +162,12 @@ unsigned sequel_bits(const Header& before, const Header& header) {
 
 enum class Verdict : std::uint8_t { no, perhaps, yes };
 
-// Walks from FPDU to FPDU, the first one at the beginning of `bytes`.
+// Follows the lengths from FPDU to FPDU, beginning with the first byte, and sums up the evidence.
 Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_bits,
               bool ends_segment, bool& crc_good) {
   unsigned bits = 0;
-  std::size_t walked = 0;     // bytes of FPDUs up to the one that is looked at
-  std::size_t confirmed = 0;  // of those, the ones that a header or a CRC behind them confirms
+  std::size_t walked = 0;     // bytes of FPDUs before the current one
+  std::size_t confirmed = 0;  // those that a following header or a CRC confirms
   std::optional<Header> before;
   crc_good = false;
   const auto suffices = [&] { return bits >= threshold_bits && confirmed >= expected.least_bytes; };
@@ -187,11 +192,11 @@ Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_b
   return suffices() ? Verdict::yes : Verdict::perhaps;
 }
 
-// The same with markers; `bytes` begins at a position of the stream that is `phase` behind a
-// multiple of 512. `plain`: scratch memory.
+// Does the same in a stream with markers. `bytes` begins at a stream position that is `phase` after
+// a multiple of 512. `plain` is scratch memory.
 //
-// A marker between two FPDUs is nothing but zeros, and so is the CRC of many a sender who uses
-// none: only a marker within an FPDU proves anything, by its pointer or by a CRC over it.
+// A marker between two FPDUs is all zeros, and so is the CRC field of many senders that do not use
+// it. So only a marker inside an FPDU is evidence, by its pointer or by a CRC over it.
 Verdict judge_marked(Bytes bytes, std::uint64_t phase, const FpduExpectation& expected,
                      std::vector<std::byte>& plain, bool& crc_good) {
   unsigned bits = 0;
@@ -224,6 +229,8 @@ std::optional<unsigned> fpdu_evidence_bits(Bytes bytes, const FpduExpectation& e
   return header_bits(bytes, expected, header);
 }
 
+// Tries each aligned offset of the window. It remembers the first undecided candidate, so that
+// earlier offsets are not tried again when the window has grown.
 std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& expected,
                                           bool ends_segment) {
   bool undecided = false;
@@ -247,12 +254,13 @@ std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& e
   return std::nullopt;
 }
 
+// Tries each of the 512 possible phases of the markers (RFC 5044 §4.3).
 std::optional<MarkedStart> find_marked_fpdu(Bytes window, const FpduExpectation& expected) {
   constexpr std::size_t interval = wire::marker_interval_bytes;
   std::vector<std::byte> plain(wire::fpdu_bytes(wire::fpdu_max_ulpdu_bytes));
   for (std::size_t first = 0; first < interval; ++first) {
     for (std::size_t at = first; at + fpdu_header_bytes <= window.size(); at += interval) {
-      if (load_be<std::uint16_t>(&window[at]) != 0) break;  // RFC 5044 §4.3: reserved, zero
+      if (load_be<std::uint16_t>(&window[at]) != 0) break;  // RFC 5044 §4.3: reserved field, zero
       const std::size_t back = wire::Marker::parse(window.subspan(at))->fpdu_pointer;
       if (back > at) continue;
       const std::uint64_t phase = (interval - back % interval) % interval;
@@ -261,7 +269,7 @@ std::optional<MarkedStart> find_marked_fpdu(Bytes window, const FpduExpectation&
           Verdict::yes) {
         return MarkedStart{.start = {at - back, crc_good}, .marker = at};
       }
-      break;  // the first FPDU that begins in the window decides
+      break;  // only the first FPDU that begins in the window is tested
     }
   }
   return std::nullopt;

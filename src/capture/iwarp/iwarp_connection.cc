@@ -8,8 +8,8 @@ namespace weft::capture {
 namespace {
 
 constexpr std::string_view request_key = "MPA ID Req Frame";
-// A trace that ends sooner after one side has closed does not say that the other did not. A program
-// that captures itself ends right after it has closed.
+// Minimum time between the first FIN and the end of the trace to call a connection half-open. A
+// program that captures itself stops directly after it has closed, before the other FIN arrives.
 constexpr std::int64_t time_to_close_ns = 100'000'000;
 
 }  // namespace
@@ -24,6 +24,7 @@ IwarpConnection::~IwarpConnection() {
   if (connection_) shared_.established.erase(connection_->id);
 }
 
+// The request key is compared only; MpaReader checks the rest of the frame.
 bool IwarpConnection::begins_anew(Bytes payload) {
   return payload.size() >= wire::MpaFrame::header_bytes &&
          std::memcmp(payload.data(), request_key.data(), request_key.size()) == 0;
@@ -34,6 +35,8 @@ void IwarpConnection::on_start(Side side, bool from_the_start) {
   direction(side).reader.start(from_the_start);
 }
 
+// Counts frames from the first packet on, because the connection may be recognised as MPA only
+// later.
 void IwarpConnection::on_packet(const Stamp& stamp) {
   if (frames_++ == 0) first_ = stamp;
   last_ = stamp;
@@ -54,6 +57,8 @@ void IwarpConnection::on_hole(Side side, const Stamp& stamp, std::uint64_t /*pos
   check_interest();
 }
 
+// Both directions must have the same protocol. If one gave up the search and the connection is not
+// known to be MPA, the other one is given up as well.
 void IwarpConnection::check_interest() {
   if (!connection_ && (a_.reader.gave_up() || b_.reader.gave_up())) {
     a_.reader.give_up();
@@ -70,8 +75,10 @@ void IwarpConnection::on_received(Side side, const Stamp& stamp, std::uint64_t p
   if (connection_) shared_.sink.on_received(origin(side, stamp), position);
 }
 
-// --- How it begins -------------------------------------------------------------------------------
+// --- Begin ---------------------------------------------------------------------------------------
 
+// Enters the connection into the table once it is known to be MPA, and reports what was lost
+// before.
 Connection& IwarpConnection::establish(Connection::Beginning beginning) {
   if (connection_) return *connection_;
   connection_ =
@@ -91,6 +98,7 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
   return *connection_;
 }
 
+// Stores what an MPA request or reply offers (RFC 5044 §7.1, RFC 6581 for enhanced frames).
 void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::MpaFrameView& view) {
   Connection& connection = establish(Connection::Beginning::handshake);
   const wire::MpaFrame& frame = view.frame();
@@ -109,8 +117,8 @@ void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::Mp
   settle_framing();
 }
 
-// RFC 5044 §7.1: CRCs are on if either side wants them; each side's wish for markers is about what
-// it receives.
+// RFC 5044 §7.1: CRCs are used if either side requests them. A side's request for markers applies
+// to the stream that it receives.
 void IwarpConnection::settle_framing() {
   const auto& offer_a = connection_->offer_a;
   const auto& offer_b = connection_->offer_b;
@@ -125,7 +133,7 @@ void IwarpConnection::settle_framing() {
   b_.reader.set_crc(crc);
 }
 
-// RFC 6581 §9.1: a side has no more requests under way than the other one takes.
+// RFC 6581 §9.1: a side has no more requests under way than the other side accepts.
 void IwarpConnection::settle_depths() {
   const auto& offer_a = connection_->offer_a;
   const auto& offer_b = connection_->offer_b;
@@ -139,6 +147,7 @@ void IwarpConnection::settle_depths() {
   decoder_->set_depth(Side::b, depth(offer_b.ord, offer_a.ird));
 }
 
+// FPDUs were found in the stream without a handshake. What was sent before them is unknown.
 void IwarpConnection::on_found(Side side, bool crc_good) {
   establish(Connection::Beginning::traffic);
   if (direction(side).from_the_start)
@@ -151,8 +160,9 @@ void IwarpConnection::on_found(Side side, bool crc_good) {
   b_.reader.set_crc(MpaReader::Crc::on);
 }
 
-// --- How it ends ---------------------------------------------------------------------------------
+// --- End -----------------------------------------------------------------------------------------
 
+// Handles the FIN of one side. The connection is over with the second one.
 void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
   if (!finished_a_ && !finished_b_) finished_ns_ = stamp.time_ns;
   (side == Side::a ? finished_a_ : finished_b_) = true;
@@ -173,6 +183,7 @@ void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
   shared_.sink.on_end(origin(side, stamp), true);
 }
 
+// Handles the end of the trace. It decides between unanswered, half-open and open.
 void IwarpConnection::on_end(const Stamp& stamp) {
   if (indifferent_) return;
   a_.reader.finish(stamp);

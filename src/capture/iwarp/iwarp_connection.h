@@ -1,4 +1,4 @@
-// One TCP connection that may be MPA: joins its two directions.
+// One TCP connection that may carry MPA: joins its two directions.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ namespace weft::capture {
 
 class IwarpConnection final : public TcpReader {
  public:
-  // What all connections of a trace share; outlives them.
+  // Data that all connections of a trace share; it must outlive them.
   struct Shared {
     ConnectionTable& connections;
     TrafficSink& sink;
-    Budget search_budget;  // for streams that may turn out to be MPA
-    // Those that have an entry in `connections`.
+    Budget search_budget;  // memory for streams that may turn out to be MPA
+    // The connections that have an entry in `connections`.
     std::unordered_map<ConnectionId, const IwarpConnection*> established;
   };
 
@@ -41,7 +41,7 @@ class IwarpConnection final : public TcpReader {
   void on_end(const Stamp& stamp) override;
   [[nodiscard]] bool indifferent() const override { return indifferent_; }
 
-  // Whether a segment begins as an MPA request does.
+  // Returns whether a segment begins like an MPA request.
   [[nodiscard]] static bool begins_anew(Bytes payload);
 
  private:
@@ -71,7 +71,7 @@ class IwarpConnection final : public TcpReader {
 
     MpaReader reader;
     bool from_the_start = false;
-    std::uint64_t lost_before = 0;  // before the connection was known to be MPA
+    std::uint64_t lost_before = 0;  // bytes lost before the connection was known to be MPA
 
    private:
     IwarpConnection& connection_;
@@ -93,14 +93,14 @@ class IwarpConnection final : public TcpReader {
   TcpEndpoints endpoints_;
   Direction a_;
   Direction b_;
-  Connection* connection_ = nullptr;  // once it is known to be MPA
+  Connection* connection_ = nullptr;  // set when the connection is known to be MPA
   std::optional<RdmapDecoder> decoder_;
   std::uint64_t frames_ = 0;
   Stamp first_;
   Stamp last_;
   bool finished_a_ = false;
   bool finished_b_ = false;
-  std::int64_t finished_ns_ = 0;  // when the first of them had
+  std::int64_t finished_ns_ = 0;  // time of the first FIN
   bool over_ = false;
   bool indifferent_ = false;
 };

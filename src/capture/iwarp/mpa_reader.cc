@@ -11,16 +11,17 @@
 namespace weft::capture {
 namespace {
 
-// RFC 5044 §4.2: the shortest DDP segment, a tagged header without payload.
+// RFC 5044 §4.2: the shortest DDP segment is a tagged header without payload.
 constexpr std::size_t min_ulpdu_bytes = wire::DdpTagged::header_bytes;
 
-// A length field, and a marker before it.
+// The largest number of bytes up to the end of the length field: a marker may precede it.
 constexpr std::size_t length_field_end = wire::marker_bytes + wire::fpdu_length_bytes;
 
-// With so many FPDUs whose CRC field does not fit, and none where it does, there are no CRCs.
+// After this many FPDUs with a wrong CRC field, and none with a correct one, the stream has no
+// CRCs. RFC 5044 §4.4: if CRCs are not used, the field may hold anything; many senders leave zeros.
 constexpr unsigned bad_crcs_mean_none = 2;
 
-// RFC 5044 §4.4: if CRCs are not used, the field holds anything; many senders leave zeros.
+// Returns whether `bytes` can be the beginning of an MPA request or reply frame.
 bool is_prefix_of_frame(Bytes bytes) {
   constexpr std::string_view common = "MPA ID Re";
   const std::size_t length = std::min(bytes.size(), common.size());
@@ -35,7 +36,8 @@ bool covers_any(std::span<const MissingRange> missing, std::size_t begin, std::s
       missing, [&](const MissingRange& range) { return range.begin < end && range.end > begin; });
 }
 
-// What is missing in `bytes` bytes from `from` on, which come to stand at `to`.
+// Appends the ranges of `missing` that lie in `bytes` bytes from `from` on, moved so that `from`
+// becomes `to`.
 void add_shifted(std::span<const MissingRange> missing, std::size_t from, std::size_t bytes,
                  std::size_t to, std::vector<MissingRange>& out) {
   for (const MissingRange& range : missing) {
@@ -69,8 +71,8 @@ void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
   if (mode_ == Mode::stranger) return;
   if (mode_ == Mode::searching) drop_window(buffer_.size());
   const std::size_t wanted = mode_ == Mode::fpdus ? wanted_bytes() : 0;
-  // Inside an FPDU whose length is known, the hole has its place; else nobody knows where the next
-  // one begins.
+  // Inside an FPDU of known length the missing bytes have a place in the buffer. Otherwise the next
+  // FPDU has to be searched.
   std::uint64_t filled = 0;
   if (wanted > length_field_end && !buffer_.empty()) {
     filled = std::min<std::uint64_t>(wanted - buffer_.size(), bytes);
@@ -83,12 +85,14 @@ void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
   if (mode_ != Mode::searching) begin_search();
 }
 
+// Puts zeros for the missing bytes into the buffer, and notes the range.
 void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
   missing_.push_back({buffer_.size(), buffer_.size() + bytes});
   buffer_.resize(buffer_.size() + bytes);
   if (stamp.frame > buffer_stamp_.frame) buffer_stamp_ = stamp;
 }
 
+// Ends the stream. An incomplete FPDU at its end is reported as lost.
 void MpaReader::finish(const Stamp& stamp) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
   if (mode_ == Mode::stranger || !ever_found_) return release();
@@ -110,8 +114,10 @@ void MpaReader::release() {
   budgeted_ = 0;
 }
 
-// --- The beginning -------------------------------------------------------------------------------
+// --- Handshake -----------------------------------------------------------------------------------
 
+// Collects the request or reply frame. If the stream begins with something else, FPDUs are searched
+// if the connection is known to be MPA or its beginning was not captured.
 void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
   if (buffer_.empty()) buffer_position_ = position;
   const std::size_t had = buffer_.size();
@@ -142,12 +148,12 @@ void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
 // --- FPDUs ---------------------------------------------------------------------------------------
 
 void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
-  // The frame that would have told was not captured.
+  // The frame with the marker setting was not captured, so the setting must be found out.
   if (settings_.markers == Markers::unknown) begin_search();
   while (!bytes.empty()) {
     if (mode_ != Mode::fpdus) return on_bytes(stamp, position, bytes);
     std::size_t taken = 0;
-    // The common case: it is whole, and stays where it is.
+    // The common case: the FPDU is complete, and it is read without a copy.
     if (buffer_.empty() && settings_.markers == Markers::off &&
         bytes.size() >= wire::fpdu_length_bytes) {
       const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
@@ -162,6 +168,8 @@ void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes byt
   }
 }
 
+// Returns the stream length of the FPDU at the beginning of the buffer, or, while its length field
+// is incomplete, the bytes up to the end of that field.
 std::size_t MpaReader::wanted_bytes() const {
   std::size_t skip = 0;
   if (settings_.markers == Markers::on && wire::bytes_to_marker(buffer_position_ - base_) == 0) {
@@ -173,6 +181,7 @@ std::size_t MpaReader::wanted_bytes() const {
   return wire::marked_bytes(buffer_position_ - base_, plain);
 }
 
+// Appends to the FPDU in the buffer, first up to its length field and then up to its end.
 std::size_t MpaReader::collect(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
   if (buffer_.empty()) {
     buffer_position_ = position;
@@ -195,7 +204,7 @@ std::size_t MpaReader::collect(const Stamp& stamp, std::uint64_t position, Bytes
 }
 
 void MpaReader::complete() {
-  // Whatever happens next may use the buffer again.
+  // The events may use the buffer again, so its content is moved out first.
   std::vector<std::byte> raw = std::move(buffer_);
   std::vector<MissingRange> missing = std::move(missing_);
   const std::uint64_t end = buffer_position_ + raw.size();
@@ -205,7 +214,7 @@ void MpaReader::complete() {
   if (buffer_.empty() && mode_ == Mode::fpdus) {
     raw.clear();
     missing.clear();
-    buffer_ = std::move(raw);  // keep the memory
+    buffer_ = std::move(raw);  // keeps the memory
     missing_ = std::move(missing);
   }
 }
@@ -217,6 +226,8 @@ void MpaReader::take(const Stamp& stamp, std::uint64_t position, Bytes raw,
   take_plain(stamp, position, raw, missing, check && wire::fpdu_crc_good(raw));
 }
 
+// Removes the markers of an FPDU and checks their pointers (RFC 5044 §4.3). The CRC covers the
+// markers, so it is checked on the raw bytes.
 void MpaReader::take_marked(const Stamp& stamp, std::uint64_t position, Bytes raw,
                             std::span<const MissingRange> missing) {
   const std::uint64_t begin = position - raw.size() - base_;
@@ -245,6 +256,8 @@ void MpaReader::take_marked(const Stamp& stamp, std::uint64_t position, Bytes ra
   take_plain(stamp, position, plain_, plain_missing, check && wire::fpdu_crc_good(raw));
 }
 
+// Decides whether an FPDU may be used. While it is unknown whether the stream has CRCs, one correct
+// CRC turns checking on, and several wrong ones turn it off.
 bool MpaReader::checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good) {
   if (crc_good) {
     settings_.crc = Crc::on;
@@ -264,16 +277,17 @@ bool MpaReader::checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good) {
 
 void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes plain,
                            std::span<const MissingRange> missing, bool crc_good) {
-  // RFC 5044 §4.4: what has a wrong CRC must not be used.
+  // RFC 5044 §4.4: an FPDU with a wrong CRC must not be used.
   if (missing.empty() && !checksum_fits(stamp, plain, crc_good)) {
     return events_.on_lost(stamp, plain.size());
   }
   const auto ulpdu_bytes = load_be<std::uint16_t>(plain.data());
-  if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: a ready-to-receive message without content
+  if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: an empty ready-to-receive message
   const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;
   const bool possible =
       ulpdu_bytes >= min_ulpdu_bytes &&
       (!header_there || wire::ddp_version_of(plain[wire::fpdu_length_bytes]) == wire::ddp_version);
+  // An impossible header without a CRC means that the reader lost the FPDU boundaries.
   if (!possible && !crc_good) {
     events_.on_violation(stamp, {.kind = Violation::Kind::bad_version,
                                  .found = wire::ddp_version_of(plain[wire::fpdu_length_bytes])});

@@ -1,4 +1,4 @@
-// MpaReader, where it does not know where the next FPDU begins.
+// The part of MpaReader that searches the next FPDU when its position is unknown.
 #include <algorithm>
 #include <optional>
 
@@ -7,15 +7,15 @@
 namespace weft::capture {
 namespace {
 
-// Three of the longest FPDUs: enough to see that each leads to the next.
+// Three of the longest FPDUs: enough to verify that each one leads to the next.
 constexpr std::size_t window_bytes = 192 * 1024;
-// Small windows are searched with each segment; larger ones when they have grown by a quarter, or
-// the same candidates would be judged again and again.
+// Small windows are searched with each segment, larger ones when they have grown by a quarter.
+// Otherwise the same candidates would be tested too often.
 constexpr std::size_t small_window_bytes = 8 * 1024;
 
-// Where the connection is known to be MPA, and the place is where a segment begins.
+// Evidence for a candidate at the beginning of a segment, if the connection is known to be MPA.
 constexpr unsigned resume_threshold_bits = 30;
-// And where nothing more will come that could tell.
+// The same if nothing more will come that could decide.
 constexpr unsigned last_threshold_bits = 20;
 
 }  // namespace
@@ -30,6 +30,8 @@ void MpaReader::begin_search() {
   marks_.clear();
 }
 
+// Appends bytes to the window and searches it. A search that has found FPDUs passes the rest of the
+// bytes on to them.
 void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
   if (buffer_.empty()) buffer_position_ = position;
   while (!bytes.empty()) {
@@ -54,6 +56,7 @@ void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) 
   }
 }
 
+// Removes bytes from the beginning of the window, and reports them as lost.
 void MpaReader::drop_window(std::size_t bytes) {
   if (bytes == 0) return;
   const Stamp stamp = marks_.empty() ? Stamp{} : marks_.front().stamp;
@@ -68,7 +71,7 @@ void MpaReader::drop_window(std::size_t bytes) {
     if (mark.offset <= bytes) ++first;
     mark.offset -= std::min(mark.offset, bytes);
   }
-  // The last of those at the new beginning is the one that holds there.
+  // Of the marks at the new beginning the last one is valid.
   if (first > 1)
     marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(first - 1));
   if (buffer_.empty()) marks_.clear();
@@ -85,6 +88,7 @@ void MpaReader::try_search(Occasion occasion) {
   if (const auto start = find_start(occasion)) found(*start);
 }
 
+// Chooses the kind of search by what is known about markers and CRCs.
 std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
   if (settings_.markers == Markers::on && has_base_) return find_by_marker();
   FpduExpectation expected = events_.expectation();
@@ -95,11 +99,13 @@ std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
       base_ = buffer_position_ + marked->marker;
       return marked->start;
     }
-    // Where the next one stands nobody knows: taken for data, it would shift what is behind it.
+    // The position of the next marker is unknown. A marker that is read as data would shift
+    // everything after it.
     if (settings_.markers == Markers::on) return std::nullopt;
-    // Two small FPDUs look alike with markers and without.
+    // Two small FPDUs look the same with and without markers, so a longer sequence is needed.
     if (occasion != Occasion::end) expected.least_bytes = wire::marker_interval_bytes;
   }
+  // FPDUs begin at multiples of four, counted from the first one, because each one is padded.
   if (has_base_) {
     expected.alignment = 4;
     expected.phase = static_cast<std::size_t>((buffer_position_ - base_) % 4);
@@ -114,8 +120,8 @@ std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
   return start;
 }
 
-// RFC 5044 §4.3: this is what markers are for. The first one in the window whose FPDU begins in it,
-// too, tells.
+// RFC 5044 §4.3: markers exist for this purpose. The first marker whose FPDU begins in the window
+// gives the position.
 std::optional<FpduStart> MpaReader::find_by_marker() const {
   std::size_t at = wire::bytes_to_marker(buffer_position_ - base_);
   for (; at + wire::marker_bytes <= buffer_.size(); at += wire::marker_interval_bytes) {
@@ -127,6 +133,8 @@ std::optional<FpduStart> MpaReader::find_by_marker() const {
   return std::nullopt;
 }
 
+// Continues with reading FPDUs at the position found, with the bytes in the window. Each part keeps
+// the stamp of its own frame.
 void MpaReader::found(const FpduStart& start) {
   const std::vector<std::byte> window = std::move(buffer_);
   const std::vector<Mark> marks = std::move(marks_);

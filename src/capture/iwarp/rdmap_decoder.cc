@@ -29,8 +29,8 @@ bool invalidates(SendKind kind) {
   return kind == SendKind::invalidate || kind == SendKind::solicited_invalidate;
 }
 
-// Calls `emit(offset, bytes, missing_bytes, is_end)` for each captured stretch of `payload` with
-// the hole behind it. `header_bytes`: what `missing` counts before the payload.
+// Calls `emit(offset, bytes, missing_bytes, is_end)` for each captured part of `payload`, with the
+// hole after it. `missing` counts from `header_bytes` before the payload.
 template <typename Emit>
 void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::size_t header_bytes,
                    Emit emit) {
@@ -50,14 +50,14 @@ void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::si
   }
 }
 
-// Of the whole FPDU: so much of the stream says nothing.
+// Returns how many captured bytes of the stream the whole FPDU has; they are lost with its header.
 std::uint64_t present_bytes(const Fpdu& fpdu) {
   std::uint64_t bytes = wire::fpdu_bytes(fpdu.ulpdu.size());
   for (const MissingRange& range : fpdu.missing) bytes -= range.end - range.begin;
   return bytes;
 }
 
-// RFC 5040 §4.1, RFC 7306 §4.
+// Returns the queue of an untagged message: RFC 5040 §4.1, RFC 7306 §4.
 std::uint32_t queue_of(RdmapOpcode opcode) {
   switch (opcode) {
     case RdmapOpcode::read_request:
@@ -74,12 +74,13 @@ std::uint32_t queue_of(RdmapOpcode opcode) {
 
 }  // namespace
 
+// Decodes the header of a DDP segment, and dispatches it by its model and opcode.
 void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
   saw_fpdus_ = true;
   const Bytes ulpdu = fpdu.ulpdu;
   const std::size_t header_end = wire::ddp_is_tagged(ulpdu[0]) ? wire::DdpTagged::header_bytes
                                                                : wire::DdpUntagged::header_bytes;
-  // Without its header, which was not captured, nothing can be said of the rest either.
+  // Without its header the captured rest cannot be decoded either.
   if (!fpdu.missing.empty() && fpdu.missing.front().begin < header_end) {
     return on_lost(side, fpdu.stamp, present_bytes(fpdu));
   }
@@ -95,7 +96,7 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
                   .payload = {},
                   .missing = fpdu.missing,
                   .header_bytes = header_end};
-  // RFC 5040 §4.1: version 1. Some early implementations of version 0 look the same.
+  // RFC 5040 §4.1: the version is 1. Some early implementations send 0 with the same format.
   if (wire::rdmap_version_of(control) > wire::rdmap_version) {
     return report(segment, Violation::Kind::bad_version, wire::rdmap_version_of(control),
                   wire::rdmap_version);
@@ -114,6 +115,7 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
   untagged(segment, *view);
 }
 
+// A loss makes it uncertain which message continues and which request an answer belongs to.
 void RdmapDecoder::on_lost(Side side, const Stamp& stamp, std::uint64_t bytes) {
   Half& own = half(side);
   own.lost_since_send += bytes;
@@ -123,6 +125,7 @@ void RdmapDecoder::on_lost(Side side, const Stamp& stamp, std::uint64_t bytes) {
   sink_.on_gap({.connection = connection_, .side = side, .stamp = stamp}, {.wire_bytes = bytes});
 }
 
+// The MSNs and STags seen so far help to recognise the next header after a loss.
 FpduExpectation RdmapDecoder::expectation(Side side) const {
   const Half& own = half(side);
   FpduExpectation expected;
@@ -132,6 +135,7 @@ FpduExpectation RdmapDecoder::expectation(Side side) const {
   return expected;
 }
 
+// Remembers the STag for searches, then dispatches by opcode.
 void RdmapDecoder::tagged(Segment segment, const wire::TaggedView& view) {
   Half& own = segment.own;
   if (own.stags[own.next_stag] != view.stag()) {
@@ -173,7 +177,8 @@ void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
 
 void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
   Half& own = segment.own;
-  // After a loss this may be another message: unless what was lost explains the distance.
+  // After a loss this may be another message. It continues the Write if the lost bytes explain the
+  // distance.
   const std::uint64_t ahead = view.tagged_offset() - own.write_offset;
   const bool continues =
       own.write_open && (own.lost_since_write == 0 ||
@@ -199,6 +204,7 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
 
 // --- Sends ---------------------------------------------------------------------------------------
 
+// Checks MSN and offset of a Send (RFC 5041 §5.3), unless bytes were lost since the last one.
 void RdmapDecoder::check_send_order(const Segment& segment, const wire::UntaggedView& view) {
   Half& own = segment.own;
   if (own.send_msn != 0 && own.lost_since_send == 0) {
@@ -255,6 +261,7 @@ void RdmapDecoder::add_request(const Segment& segment, const RequestMatcher::Req
   }
 }
 
+// The request counts, so that its answer is not given to another one.
 void RdmapDecoder::unreadable_request(const Segment& segment, const wire::UntaggedView& view) {
   if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
   add_request(segment, {.frame = segment.origin.stamp.frame, .msn = view.msn(), .seen = false});
@@ -299,6 +306,7 @@ void RdmapDecoder::atomic_request(const Segment& segment, const wire::UntaggedVi
 
 // --- Answers -------------------------------------------------------------------------------------
 
+// Passes on a Read Response. If its request is known, the sink offset is translated to the source.
 void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) {
   const auto match = segment.peer.requests.match({.frame = segment.origin.stamp.frame,
                                                   .sink_stag = view.stag(),
@@ -339,6 +347,8 @@ void RdmapDecoder::atomic_answer(const Segment& segment) {
                          {.request = match.request.msn, .original = answer->original_value});
 }
 
+// Passes on a Terminate. It quotes the header that it refuses; the key in it identifies the
+// operation.
 void RdmapDecoder::terminate(const Segment& segment) {
   terminated_ = true;
   Refusal refusal{.kind = Refusal::Kind::terminate};

@@ -1,5 +1,5 @@
-// From DDP segments (RFC 5041) and RDMAP messages (RFC 5040, RFC 7306) to the traffic of a
-// connection: read requests are matched to responses, sinks translated to sources.
+// Decodes DDP segments (RFC 5041) and RDMAP messages (RFC 5040, RFC 7306) to the traffic of a
+// connection. It matches Read Responses with their requests, and translates sinks to sources.
 #pragma once
 
 #include <array>
@@ -19,19 +19,19 @@ class RdmapDecoder {
   RdmapDecoder(ConnectionId connection, TrafficSink& sink) : connection_(connection), sink_(sink) {}
 
   void on_fpdu(Side side, const Fpdu& fpdu);
-  // Bytes of the side's stream are missing: what was to follow may have been among them.
+  // Bytes of the side's stream are missing; they may contain any message.
   void on_lost(Side side, const Stamp& stamp, std::uint64_t bytes);
-  // What the side has sent before is unknown.
+  // The capture began in the middle of the side's stream, so its earlier messages are unknown.
   void begin_in_mid_stream(Side side) {
     half(side).requests.begin_in_mid_stream();
     half(other(side)).requests.begin_with_answers_unknown();
   }
-  // FPDUs were found late in a stream that was seen from its start.
+  // The stream was captured from its start, but FPDUs were recognised late.
   void begin_late(Side side) {
     half(side).requests.begin_late();
     half(other(side)).requests.begin_with_answers_late();
   }
-  // How many requests of this side may be under way at a time.
+  // Sets how many requests of this side may be under way at a time; 0: unknown.
   void set_depth(Side side, std::size_t depth) { half(side).requests.set_depth(depth); }
   void on_violation(Side side, const Stamp& stamp, const Violation& violation) {
     sink_.on_violation({.connection = connection_, .side = side, .stamp = stamp}, violation);
@@ -41,23 +41,23 @@ class RdmapDecoder {
   [[nodiscard]] bool saw_fpdus() const { return saw_fpdus_; }
 
  private:
-  // Of what one side sends.
+  // The state of what one side sends.
   struct Half {
-    std::uint32_t send_msn = 0;  // of the message under way or the last one; 0: none yet
+    std::uint32_t send_msn = 0;  // MSN of the current or last Send; 0: none yet
     bool send_open = false;
-    std::uint32_t send_offset = 0;  // expected next
+    std::uint32_t send_offset = 0;  // expected message offset
     bool write_open = false;
     std::uint64_t write_message = 0;
     std::uint32_t write_stag = 0;
-    std::uint64_t write_offset = 0;  // expected next
+    std::uint64_t write_offset = 0;  // expected tagged offset
     RequestMatcher requests;
-    std::uint64_t lost_since_send = 0;  // bytes of the stream since the last segment of this kind
+    std::uint64_t lost_since_send = 0;  // bytes lost since the last segment of this kind
     std::uint64_t lost_since_write = 0;
     std::array<std::uint32_t, 4> stags{};
     std::size_t next_stag = 0;
   };
 
-  // A segment and where it stands.
+  // A segment with its origin and the state of both sides.
   struct Segment {
     Origin origin;
     Half& own;
@@ -65,7 +65,8 @@ class RdmapDecoder {
     wire::RdmapOpcode opcode;
     bool last;
     Bytes payload;
-    std::span<const MissingRange> missing;  // in the ULPDU: shifted by `header_bytes`
+    // Ranges in the ULPDU, which begins `header_bytes` before the payload.
+    std::span<const MissingRange> missing;
     std::size_t header_bytes;
 
     [[nodiscard]] bool whole() const { return missing.empty(); }
@@ -83,7 +84,7 @@ class RdmapDecoder {
   void terminate(const Segment& segment);
 
   void check_send_order(const Segment& segment, const wire::UntaggedView& view);
-  // The request is there, but its content is not.
+  // Registers a request whose content cannot be decoded.
   void unreadable_request(const Segment& segment, const wire::UntaggedView& view);
   void add_request(const Segment& segment, const RequestMatcher::Request& request);
   void report(const Segment& segment, Violation::Kind kind, std::uint64_t found = 0,
