@@ -7,8 +7,10 @@
 namespace weft::capture {
 namespace {
 
+// Value of the ECN bits of a packet that a switch marked (RFC 3168 §5).
 constexpr std::uint8_t congestion_experienced = 3;
 
+// Mixes one value into a hash; the multiplier is the 64-bit golden ratio.
 std::size_t mixed(std::size_t seed, std::size_t value) {
   const std::uint64_t mixed = (seed ^ value) * std::uint64_t{0x9E3779B97F4A7C15} + (seed >> 29);
   return static_cast<std::size_t>(mixed);
@@ -50,6 +52,8 @@ IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, Traff
 
 // --- Packets -------------------------------------------------------------------------------------
 
+// Checks one packet, and passes it to the datagrams or to its connection. Congestion notifications
+// carry no data, so they are only counted.
 void IbAnalysis::on_packet(const IbPacket& packet) {
   ++counts_.packets;
   const auto view = wire::IbPacketView::check(packet.transport, packet.wire_bytes);
@@ -75,8 +79,9 @@ void IbAnalysis::on_packet(const IbPacket& packet) {
   on_connected({packet.source, packet.destination, bth.destination_qp}, segment);
 }
 
-// Who receives a packet with a wrong ICRC drops it, so it counts for nothing here either; unless
-// the capture was taken where it is not there yet, so that no packet has a good one.
+// Returns whether the packet may be used. A receiver drops a packet with a wrong ICRC, so it is
+// ignored here as well. If no packet so far had a correct ICRC, the capture was taken before the
+// ICRC was filled in, and wrong ones are accepted.
 bool IbAnalysis::checksum_fits(const IbPacket& packet, const wire::IbPacketView& view) {
   if (!view.icrc() || packet.from_fragments) return true;
   const std::uint32_t expected = icrc_of(packet, view.covered());
@@ -94,6 +99,7 @@ bool IbAnalysis::checksum_fits(const IbPacket& packet, const wire::IbPacketView&
   return !good_checksum_seen_;
 }
 
+// Counts and reports ECN marks and notifications, if the connection of the packet is known already.
 void IbAnalysis::note_congestion(const IbPacket& packet, const wire::Bth& bth) {
   const bool notified = bth.opcode == wire::congestion_notification;
   if (notified) ++counts_.congestion_notifications;
@@ -105,6 +111,8 @@ void IbAnalysis::note_congestion(const IbPacket& packet, const wire::Bth& bth) {
                       notified ? Congestion::notified : Congestion::marked);
 }
 
+// First joins or gives up the undecided flows, because their packets belong to connections that
+// finish next.
 void IbAnalysis::finish() {
   for (const FlowKey& key : std::vector<FlowKey>(std::move(undecided_))) {
     Flow& flow = flows_[key];
@@ -114,6 +122,7 @@ void IbAnalysis::finish() {
   for (auto& [id, connected] : connections_) connected.connection.finish();
 }
 
+// Removes every reference to the connection: flows, unjoined entries, connection manager state.
 void IbAnalysis::forget(ConnectionId id) {
   if (const DatagramKey* key = datagram_keys_.find(id)) {
     datagrams_.erase(*key);
@@ -134,6 +143,8 @@ void IbAnalysis::forget(ConnectionId id) {
 
 // --- Datagrams -----------------------------------------------------------------------------------
 
+// Passes management datagrams to the connection manager, and all others on as Sends. A datagram is
+// a whole message, so it needs no reordering.
 void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
   const std::uint32_t receiver = segment.headers.bth.destination_qp;
   const std::uint32_t sender = segment.headers.deth.source_qp;
@@ -161,6 +172,8 @@ void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
                  .immediate = segment.headers.immediate});
 }
 
+// Finds or creates the connection of two datagram queue pairs. `side` is set to the sender: `a`
+// sent first.
 Connection& IbAnalysis::datagrams(const DatagramKey& key, Side& side) {
   side = Side::a;
   if (const auto known = datagrams_.find(key); known != datagrams_.end()) {
@@ -184,6 +197,7 @@ Connection& IbAnalysis::datagrams(const DatagramKey& key, Side& side) {
   return connection;
 }
 
+// Remembers a queue pair that SIDR named; the oldest is dropped above the limit.
 void IbAnalysis::on_service(const HostAddress& host, std::uint32_t queue_pair) {
   const std::pair service(host, queue_pair);
   if (std::ranges::find(services_, service) != services_.end()) return;

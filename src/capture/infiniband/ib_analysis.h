@@ -1,6 +1,6 @@
-// The InfiniBand transport of a trace, native or RoCE: packets are checked, and find their
-// connection. The wire names the receiving queue pair only; the two directions are joined by the
-// connection manager's messages where they were captured, and by what answers what where not.
+// The InfiniBand transport of a trace, native or RoCE: checks packets and finds their connection. A
+// packet names only the receiving queue pair. The two directions are joined by the connection
+// manager's messages if they were captured, otherwise by responses that match requests.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
 
   void on_packet(const IbPacket& packet) override;
   void finish() override;
-  // Gives out what is open of the connection, and lets go of its entry in the table.
+  // Reports what is open of the connection, and releases its entry in the table.
   void forget(ConnectionId id);
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
-  // Where packets go: what the wire says of a direction.
+  // Identifies one direction by what each packet carries.
   struct FlowKey {
     HostAddress source;
     HostAddress destination;
@@ -45,23 +45,23 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   };
   struct Flow {
     IbConnection* connection = nullptr;
-    Side side = Side::a;  // who sends
-    // While it is not known which connection it is part of.
+    Side side = Side::a;  // sender
+    // Packets that wait while the connection of the flow is unknown.
     std::vector<HeldIbSegment> undecided{};
   };
   struct Connected {
     Connected(IbConnection::Shared& shared, Connection& entry) : connection(shared, entry) {}
 
     IbConnection connection;
-    std::vector<FlowKey> flows{};  // that are, or were, its directions
+    std::vector<FlowKey> flows{};  // current and former directions of this connection
   };
-  // A connection of which one direction only is known, and who sends in it.
+  // A connection of which only one direction is known, and the sender of that direction.
   struct Alone {
     FlowKey key;
     IbConnection* connection = nullptr;
     Side side = Side::a;
   };
-  // The two queue pairs of datagrams, by who was seen first.
+  // The two queue pairs of a datagram connection; `a` is the one that sent first.
   struct DatagramKey {
     FlowKey to_b;
     std::uint32_t queue_pair_a = 0;
@@ -79,28 +79,28 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   Connection& datagrams(const DatagramKey& key, Side& side);
 
   void on_connected(const FlowKey& key, const IbSegment& segment);
-  // Finds the connection of a flow that has none. False: it is not known yet.
+  // Finds the connection of a flow that has none. Returns false if it is not known yet.
   bool join(const FlowKey& key, Flow& flow, const IbSegment& segment);
   [[nodiscard]] const Alone* match(const FlowKey& key, const Flow& flow,
                                    const IbSegment& segment) const;
-  // The other way round: an answer in a connection decides about undecided requests.
+  // The reverse search: a response in a connection may show which undecided requests belong to it.
   void decide_others(const FlowKey& key, IbConnection& connection, Side side,
                      const IbSegment& answer);
-  // Makes the flow a direction of the connection.
+  // Makes the flow one direction of the connection.
   void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  // False: there is no room for more that wait.
+  // Stores a packet of an undecided flow. Returns false if there is no room.
   bool hold(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void lack_peer(const Alone& alone);
   void pass_on_undecided(Flow& flow);
-  // They belong to nothing that will be known.
+  // Drops the undecided packets of a flow whose queue pair number was assigned anew.
   void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
 
-  // The connection manager
+  // Events of the connection manager:
   IbConnection& on_request(const IbManager::Request& request) override;
   void on_established(IbConnection& connection, const IbManager::Reply& reply) override;
   void on_service(const HostAddress& host, std::uint32_t queue_pair) override;
@@ -116,7 +116,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   std::vector<FlowKey> undecided_;
   std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
   ConnectionMap<DatagramKey> datagram_keys_;
-  std::deque<std::pair<HostAddress, std::uint32_t>> services_;  // told by SIDR, oldest first
+  // Queue pairs named by SIDR, oldest first.
+  std::deque<std::pair<HostAddress, std::uint32_t>> services_;
   bool good_checksum_seen_ = false;
   Counts counts_;
 };

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::uint64_t smallest_mtu_bytes = 256;
 constexpr std::uint64_t largest_mtu_bytes = 4096;
-// More packets than the longest message has with the smallest MTU cannot be; nor does it make sense
-// to keep an account of so many.
+// Limit on the packets of one response: the longest message (2^31 bytes) has no more with the
+// smallest MTU. It also bounds the bit map of received packets.
 constexpr std::uint64_t most_packets = (1ULL << 31) / smallest_mtu_bytes;
 
 bool is_last(wire::IbOperation operation) {
@@ -24,7 +24,7 @@ bool is_first(wire::IbOperation operation) {
 
 }  // namespace
 
-// §9.7.5.1.1 and §11.2.1: the MTUs that there are.
+// Returns whether `bytes` is one of the path MTUs that exist (§9.7.5.1.1 and §11.2.1).
 bool IbPath::is_mtu(std::uint64_t bytes) {
   return std::has_single_bit(bytes) && bytes >= smallest_mtu_bytes && bytes <= largest_mtu_bytes;
 }
@@ -34,6 +34,7 @@ std::uint64_t IbPath::full_bytes(std::uint64_t found) const {
   return std::bit_ceil(std::clamp(found, smallest_mtu_bytes, largest_mtu_bytes));
 }
 
+// A payload that fits into the smallest MTU is one packet with every MTU.
 std::optional<std::uint64_t> IbPath::packets_of(std::uint64_t bytes) const {
   if (bytes <= smallest_mtu_bytes) return 1;
   if (mtu_bytes == 0) return {};
@@ -50,10 +51,12 @@ void IbAnswers::pop_first() {
   open_.pop_front();
 }
 
+// Opens a request. If the budget is used up, the oldest requests are dropped first; if there are
+// none left, the responses to this one are reported as unknown.
 void IbAnswers::expect(const Origin& origin, const Request& request) {
   if (open_.size() == limits_.open_requests) give_up_first(origin);
   while (!budget_.take(sizeof(Open))) {
-    if (open_.empty()) return;  // its answer is one to a request that is not known
+    if (open_.empty()) return;  // its response will be one to an unknown request
     give_up_first(origin);
   }
   open_.push_back({.request = request, .budgeted = sizeof(Open)});
@@ -61,6 +64,8 @@ void IbAnswers::expect(const Origin& origin, const Request& request) {
   if (!early_.empty()) retry_early(false);
 }
 
+// Finds the request whose PSN range contains `psn`. While the MTU is unknown, the range is the
+// largest that is possible.
 IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
   for (Open& open : open_) {
     const std::int32_t distance = wire::psn_distance(open.request.psn, psn);
@@ -79,10 +84,12 @@ std::optional<std::uint32_t> IbAnswers::asked_again(std::uint32_t psn) {
   Open* open = find(psn);
   if (!open) return {};
   open->asked_again = true;
-  blocked_since_ = 0;  // it will come again
+  blocked_since_ = 0;  // the response will come again
   return open->request.psn;
 }
 
+// Places a response packet. If its request is not known yet, the packet waits; if the request has
+// ended, it is a repetition.
 void IbAnswers::add(const Origin& origin, const IbSegment& segment, bool may_come,
                     bool was_passed) {
   const auto operation = segment.operation();
@@ -112,6 +119,8 @@ void IbAnswers::unknown(const Origin& origin, const IbSegment& segment) {
                               .last = is_last(segment.operation())});
 }
 
+// Places a packet in its request and passes it on at once. The part that completes the oldest
+// request closes it.
 void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open) {
   if (open.request.atomic) return place_atomic(origin, segment, open);
   const auto index = static_cast<std::size_t>(wire::psn_distance(open.request.psn, segment.psn()));
@@ -140,8 +149,8 @@ void IbAnswers::place(const Origin& origin, const IbSegment& segment, Open& open
   }
 }
 
-// §9.7.5.1.1: First, Middles and Last, or Only; all but the last as long as the path allows. Who
-// breaks that has bytes of which nobody knows where they belong.
+// §9.7.5.1.1: a response is First, Middles and Last, or Only, and all packets but the last have the
+// path MTU. A packet that violates this has no known offset, so it is reported and not placed.
 std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const Open& open,
                                                 std::uint64_t index) const {
   const std::uint64_t size = segment.payload_wire_bytes;
@@ -156,12 +165,15 @@ std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const 
     return Violation{Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0};
   }
   const std::uint64_t full = path_.full_bytes(size);
-  if (last && index != 0 && path_.mtu_bytes == 0) return {};  // how long the others are is unknown
+  // The length of the other packets is unknown.
+  if (last && index != 0 && path_.mtu_bytes == 0) return {};
   const std::uint64_t expected = last ? length - std::min(length, index * full) : full;
   if (size == expected) return {};
   return Violation{Violation::Kind::wrong_length, size, expected};
 }
 
+// Makes the bit map large enough for packet `index`, in steps of 64 packets that are taken from the
+// budget.
 bool IbAnswers::extend(Open& open, std::size_t index) {
   if (open.have.size() > index) return true;
   constexpr std::size_t packets_at_once = 64;
@@ -181,7 +193,7 @@ void IbAnswers::place_atomic(const Origin& origin, const IbSegment& segment, Ope
   close_complete(origin);
 }
 
-// Those behind one that has just ended.
+// Closes the completed requests that follow one that has just ended.
 void IbAnswers::close_complete(const Origin& origin) {
   blocked_since_ = 0;
   while (!open_.empty() && open_.front().complete) {
@@ -190,6 +202,8 @@ void IbAnswers::close_complete(const Origin& origin) {
   }
 }
 
+// Reports the end of a request. A Read that completed out of order has reported its bytes already,
+// so only an empty last part is left.
 void IbAnswers::close(const Origin& origin, const Open& open) {
   Origin at = origin;
   if (open.complete) at.stamp = open.completed;
@@ -207,12 +221,15 @@ void IbAnswers::close(const Origin& origin, const Open& open) {
                           .last = true});
 }
 
+// Drops the oldest request, which will not complete, so that the completed ones behind it can end.
 void IbAnswers::give_up_first(const Origin& origin) {
   close(origin, open_.front());
   pop_first();
   close_complete(origin);
 }
 
+// Tries to place the packets that came before their request; drops those that waited too long, or
+// all if `give_up`.
 void IbAnswers::retry_early(bool give_up) {
   std::deque<Early> waiting;
   waiting.swap(early_);
@@ -231,6 +248,8 @@ void IbAnswers::retry_early(bool give_up) {
   }
 }
 
+// Counts one packet of the connection, and applies the timeouts to packets that wait for their
+// request and to a request that blocks completed ones.
 void IbAnswers::watch(const Origin& origin) {
   ++now_;
   if (!early_.empty() && now_ - early_.front().since >= limits_.patience_packets) {

@@ -1,6 +1,6 @@
-// What a responder sends back to Reads and atomics: each packet is placed by its PSN, which lies in
-// the range that the request has opened (InfiniBand Architecture Specification, volume 1,
-// §9.7.5.1.9), whatever the order. Requests end in their own order.
+// The responses to the Reads and atomics of one side. Each packet is placed by its PSN, which lies
+// in the range that its request has opened (InfiniBand Architecture Specification, volume 1,
+// §9.7.5.1.9), whatever the order of the packets. Requests end in their own order.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@
 
 namespace weft::capture {
 
-// What both directions of a connection know of its path.
+// What both directions of a connection know about their path.
 struct IbPath {
   std::uint32_t mtu_bytes = 0;  // 0: not known yet
 
-  // The payload of a packet that is not the last one of its message.
+  // Learns the MTU from the payload of a packet that is not the last one of its message.
   void learn(std::uint64_t full_packet_bytes) {
     if (mtu_bytes == 0 && is_mtu(full_packet_bytes)) {
       mtu_bytes = static_cast<std::uint32_t>(full_packet_bytes);
     }
   }
-  // What a packet should have had that is neither the last of its message nor as long as others.
+  // Returns the expected payload of a packet that is not the last one of its message: the MTU, or
+  // the smallest possible one if it is unknown.
   [[nodiscard]] std::uint64_t full_bytes(std::uint64_t found) const;
   [[nodiscard]] static bool is_mtu(std::uint64_t bytes);
-  // How many packets so many bytes take; nothing where that is not known.
+  // Returns how many packets `bytes` need; nothing if the MTU is unknown and matters.
   [[nodiscard]] std::optional<std::uint64_t> packets_of(std::uint64_t bytes) const;
 };
 
@@ -35,7 +36,7 @@ class IbAnswers {
  public:
   using Limits = InfinibandLimits::Answers;
   struct Request {
-    std::uint32_t psn = 0;  // of the first packet of the answer
+    std::uint32_t psn = 0;  // first PSN of the response
     bool atomic = false;
     std::uint32_t key = 0;
     std::uint64_t address = 0;
@@ -48,16 +49,16 @@ class IbAnswers {
   IbAnswers& operator=(const IbAnswers&) = delete;
   ~IbAnswers();
 
-  // `origin`: of the responder, here and below.
+  // Registers a request. `origin` is that of the responder, here and below.
   void expect(const Origin& origin, const Request& request);
-  // The PSN that names the request whose answer has `psn` in it, if that is still open: it was
-  // asked for again.
+  // Handles a request that was sent again. Returns the PSN that identifies the open request whose
+  // response contains `psn`; nothing if it is not open.
   std::optional<std::uint32_t> asked_again(std::uint32_t psn);
-  // `may_come`: the request may not have been passed on yet. `was_passed`: requests up to there
-  // were passed on, and none was lost.
+  // Adds a response packet. `may_come`: its request may still arrive. `was_passed`: all requests up
+  // to there were passed on, and none was lost.
   void add(const Origin& origin, const IbSegment& segment, bool may_come, bool was_passed);
   void on_requests_lost() { requests_lost_ = true; }
-  // To be called for each packet of the connection.
+  // Call it for each packet of the connection.
   void watch(const Origin& origin);
   void finish(const Origin& origin);
 
@@ -65,11 +66,12 @@ class IbAnswers {
   struct Open {
     Request request{};
     std::uint64_t packets = 0;  // 0: not known yet
-    std::vector<bool> have{};   // by packet
+    std::vector<bool> have{};   // one bit for each packet
     std::uint64_t have_packets = 0;
-    std::size_t budgeted = 0;  // bytes of the budget
+    std::size_t budgeted = 0;  // bytes taken from the budget
     bool complete = false;
-    bool asked_again = false;  // the rest of it: its answer has a First packet of its own
+    // For the rest of it, so the response may contain another First packet.
+    bool asked_again = false;
     Stamp completed{};
     std::uint64_t original = 0;
   };
@@ -80,7 +82,7 @@ class IbAnswers {
   };
 
   [[nodiscard]] Open* find(std::uint32_t psn);
-  // Makes room for the account of one more packet. False: there is none.
+  // Extends the bit map to packet `index`. Returns false if the budget is used up.
   [[nodiscard]] bool extend(Open& open, std::size_t index);
   void pop_first();
   void place(const Origin& origin, const IbSegment& segment, Open& open);
@@ -100,9 +102,10 @@ class IbAnswers {
   IbPath& path_;
   std::deque<Open> open_;
   std::deque<Early> early_;
-  bool requests_lost_ = false;       // one that asked again may be among them
-  std::uint64_t now_ = 0;            // packets of the connection
-  std::uint64_t blocked_since_ = 0;  // the first is not complete, a later one is; 0: not so
+  bool requests_lost_ = false;  // a repeated request may be among them
+  std::uint64_t now_ = 0;       // packets of the connection
+  // Since when the first is incomplete and a later one is complete; 0: not so.
+  std::uint64_t blocked_since_ = 0;
 };
 
 }  // namespace weft::capture

@@ -19,18 +19,21 @@ Refusal::Kind kind_of(wire::Aeth::Nak code) {
   }
 }
 
+// Middle packets of a Read response have no AETH, so their field must not be read.
 bool refuses(const IbSegment& segment) {
   const bool has_aeth = segment.operation() != wire::IbOperation::read_response_middle;
   const auto kind = segment.headers.aeth.kind();
   return has_aeth && (kind == wire::Aeth::Kind::nak || kind == wire::Aeth::Kind::rnr_nak);
 }
 
-// §9.7.5.1.2: an answer acknowledges everything before it, and an ACK its own PSN too; a NAK or an
-// RNR NAK is about its own.
+// §9.7.5.1.2: a response acknowledges everything before it. An ACK includes its own PSN; a NAK or
+// RNR NAK refuses it.
 std::uint32_t acknowledged_by(const IbSegment& segment) {
   return refuses(segment) ? wire::psn_plus(segment.psn(), wire::psn_mask) : segment.psn();
 }
 
+// Returns whether the refusal makes the requester repeat the request, so that the connection goes
+// on.
 bool asks_again(const IbSegment& segment) {
   const wire::Aeth& aeth = segment.headers.aeth;
   return refuses(segment) && (aeth.kind() == wire::Aeth::Kind::rnr_nak ||
@@ -66,6 +69,7 @@ bool IbConnection::plausible(Side side, const IbSegment& segment) const {
   return requester.order.near(segment.psn());
 }
 
+// Adds a packet, then processes what became ready and applies the timeouts.
 void IbConnection::on_packet(Side side, const IbSegment& segment) {
   count(segment.stamp);
   if (!delay(side, segment)) process(side, segment);
@@ -74,6 +78,8 @@ void IbConnection::on_packet(Side side, const IbSegment& segment) {
   if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
 }
 
+// Stores a packet of this side while requests of the other side wait for a missing one. Returns
+// false if it may be processed now.
 bool IbConnection::delay(Side side, const IbSegment& segment) {
   Half& own = half(side);
   Half& peer = half(other(side));
@@ -81,12 +87,15 @@ bool IbConnection::delay(Side side, const IbSegment& segment) {
   HeldIbSegment held(segment);
   if (!shared_.budget.take(held.bytes())) return false;
   own.delayed.push_back(std::move(held));
-  // Only so much at once, for it says whether what is missing will come.
+  // Only the acknowledgement is used at once, because it shows whether the missing packet was
+  // received.
   if (segment.is_answer()) peer.order.acknowledge(acknowledged_by(segment));
   if (segment.is_answer() && asks_again(segment)) peer.order.asked_again(segment.psn());
   return true;
 }
 
+// Passes on the waiting packet with the lowest frame number, so that both sides stay in the order
+// of the capture. Returns false if nothing may be passed on.
 bool IbConnection::pass_on_earliest() {
   std::uint64_t earliest = ~std::uint64_t{0};
   Half* chosen = nullptr;
@@ -123,6 +132,8 @@ void IbConnection::catch_up() {
   }
 }
 
+// Checks the form of a packet; requests go to the order of this side, responses to the requester's
+// side.
 void IbConnection::process(Side side, const IbSegment& segment) {
   Origin from = origin(side, segment.stamp);
   from.position = segment.psn();
@@ -138,6 +149,8 @@ void IbConnection::process(Side side, const IbSegment& segment) {
     half(side).order.add(segment);
 }
 
+// Passes a response on. Whether its request is still to come or has ended depends on the
+// requester's order.
 void IbConnection::on_answer(const Origin& origin, const IbSegment& segment) {
   Half& requester = half(other(origin.side));
   if (segment.operation() != wire::IbOperation::acknowledge) {
@@ -151,6 +164,8 @@ void IbConnection::on_answer(const Origin& origin, const IbSegment& segment) {
   on_acknowledge(origin, segment);
 }
 
+// Reports acknowledgements, credits and refusals. A refusal that is not repaired by a repetition
+// terminates the connection.
 void IbConnection::on_acknowledge(const Origin& origin, const IbSegment& segment) {
   Half& requester = half(other(origin.side));
   const wire::Aeth& aeth = segment.headers.aeth;
@@ -183,6 +198,7 @@ void IbConnection::watch(const Stamp& stamp) {
   }
 }
 
+// Ends the connection once. A fatal NAK before keeps its reason.
 void IbConnection::end(const Stamp& stamp, Connection::End end) {
   if (ended_) return;
   ended_ = true;
@@ -193,7 +209,8 @@ void IbConnection::end(const Stamp& stamp, Connection::End end) {
 }
 
 void IbConnection::finish() {
-  // Whoever waits gives up; what comes of that may make the other one wait.
+  // Each direction stops waiting; the packets that are passed on may make the other direction wait
+  // again.
   catch_up();
   while (a_.order.blocked() || b_.order.blocked()) {
     (a_.order.blocked() ? a_ : b_).order.give_up();

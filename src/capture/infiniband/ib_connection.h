@@ -1,8 +1,8 @@
-// One connection of two queue pairs: RC, UC or XRC. Each side's requests, and the other side's
-// answers to them.
+// One connection of two queue pairs: RC, UC or XRC. It has the requests of each side, and the other
+// side's responses to them.
 //
-// While requests of one side wait for one that is missing, everything that the other side sends
-// waits too: it may be about them, and must not come before them.
+// While requests of one side wait for a missing one, all packets of the other side wait as well:
+// they may refer to the missing packet, and must not be reported before it.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace weft::capture {
 class IbConnection {
  public:
   using Limits = InfinibandLimits::Connection;
-  // What all connections of a trace share; outlives them.
+  // Data that all connections of a trace share; it must outlive them.
   struct Shared {
     ConnectionTable& connections;
     TrafficSink& sink;
     Limits limits;
-    Budget budget;  // for packets that wait
+    Budget budget;  // for waiting packets
   };
 
   IbConnection(Shared& shared, Connection& connection);
@@ -34,17 +34,17 @@ class IbConnection {
   IbConnection& operator=(const IbConnection&) = delete;
   ~IbConnection();
 
-  // The connection manager has told the first PSN of a side, and the MTU of the path.
+  // Set what the connection manager's messages contain: the first PSN of a side, and the path MTU.
   void begin(Side side, std::uint32_t psn) { half(side).order.begin(psn); }
   void set_mtu(std::uint32_t mtu_bytes) { path_.mtu_bytes = mtu_bytes; }
 
   void on_packet(Side side, const IbSegment& segment);
-  // Counts a frame that carries none of the traffic.
+  // Counts a frame that carries no traffic of the connection.
   void count(const Stamp& stamp);
-  // Whether a packet of the side can belong here; if not, another connection has begun with the
-  // same numbers.
+  // Returns whether a packet of the side can belong to this connection. If not, a new connection
+  // uses the same queue pair numbers.
   [[nodiscard]] bool plausible(Side side, const IbSegment& segment) const;
-  // Whether the side has sent a request that this would be an answer to.
+  // Returns whether the side has sent a request with this PSN, which a response would answer.
   [[nodiscard]] bool has_requested(Side side, std::uint32_t psn) const {
     return half(side).order.covers(psn);
   }
@@ -58,7 +58,7 @@ class IbConnection {
   }
 
  private:
-  // One side's requests and what is answered to them.
+  // The requests of one side and the responses to them.
   struct Half {
     Half(Shared& shared, const Origin& origin, IbPath& path)
         : answers(shared.limits.answers, shared.budget, shared.sink, path),
@@ -67,13 +67,13 @@ class IbConnection {
     IbAnswers answers;
     IbRequests requests;
     IbOrder order;
-    std::deque<HeldIbSegment> delayed;  // what this side has sent, requests and answers
+    std::deque<HeldIbSegment> delayed;  // requests and responses of this side that wait
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }
   [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
   [[nodiscard]] bool delay(Side side, const IbSegment& segment);
-  // Passes on what waits and need not any more, in the order of the capture.
+  // Passes on the packets that need not wait any more, in the order of the capture.
   void catch_up();
   bool pass_on_earliest();
   void process(Side side, const IbSegment& segment);

@@ -1,4 +1,4 @@
-// IbAnalysis: which packets make a connection.
+// The part of IbAnalysis that assigns packets to connections.
 #include <algorithm>
 
 #include "capture/infiniband/ib_analysis.h"
@@ -17,13 +17,14 @@ Transport transport_of(const IbSegment& segment) {
   }
 }
 
+// Transport service types in the REQ message: 1 is UC, and 3 with the extended type 1 is XRC.
 Transport transport_of(const wire::CmRequest& request) {
   if (request.transport_code == 1) return Transport::uc;
   if (request.transport_code == 3 && request.extended_transport_code == 1) return Transport::xrc;
   return Transport::rc;
 }
 
-// The room for private data is fixed: zeros at its end say nothing.
+// The field for private data has a fixed size, so zeros at its end carry no information.
 std::vector<std::byte> without_trailing_zeros(Bytes bytes) {
   while (!bytes.empty() && bytes.back() == std::byte{0}) bytes = bytes.first(bytes.size() - 1);
   return {bytes.begin(), bytes.end()};
@@ -40,16 +41,18 @@ Connection::Offer offer_of(const Message& message, Bytes private_data) {
 
 }  // namespace
 
+// InfiniBand connections always have an ICRC.
 IbConnection& IbAnalysis::add_connection(Connection connection) {
   connection.crc = true;
   Connection& entry = table_.add(std::move(connection));
   return connections_.get(entry.id, shared_, entry).connection;
 }
 
+// Finds the connection of the packet's flow, or stores the packet until it is known.
 void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
   Flow& flow = flows_[key];
   if (flow.connection && !flow.connection->plausible(flow.side, segment)) {
-    flow = {};  // another queue pair has been given the same number
+    flow = {};  // another queue pair uses the same number now
   }
   if (!flow.connection && !join(key, flow, segment)) {
     if (hold(key, flow, segment)) return;
@@ -64,12 +67,14 @@ bool IbAnalysis::awaits_reply(const FlowKey& key) const {
          manager_.awaits_reply(key.destination, key.source);
 }
 
+// Joins a flow without connection to a known one, or begins a connection with one known direction.
+// Returns false if a later packet may still decide.
 bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   if (const Alone* found = match(key, flow, segment)) {
     attach(key, flow, *found->connection, other(found->side));
     return true;
   }
-  // Whoever might be the other direction may still answer, and so tell.
+  // The other direction may be one of the candidates; a response will show which one.
   const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
   const bool candidates = std::ranges::any_of(alone_, [&](const auto& one) {
     return one.key.source == key.destination && one.key.destination == key.source;
@@ -79,8 +84,8 @@ bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) 
   return true;
 }
 
-// The only connection in the opposite direction that has asked for what this flow answers, now or
-// with what waits.
+// Returns the only connection in the opposite direction whose requests this flow answers, by this
+// packet or by a waiting one. Returns nullptr if there is none or more than one.
 const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
                                            const IbSegment& segment) const {
   const Alone* found = nullptr;
@@ -100,6 +105,7 @@ const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
   return found;
 }
 
+// Looks for an undecided flow with the request that `answer` responds to. It must be the only one.
 void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Side side,
                                const IbSegment& answer) {
   if (undecided_.empty()) return;
@@ -124,24 +130,28 @@ void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Sid
   pass_on_undecided(flow);
 }
 
+// Makes the flow a direction of the connection, and remembers it for forget().
 void IbAnalysis::bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
   flow.connection = &connection;
   flow.side = side;
   connections_.find(connection.connection().id)->flows.push_back(key);
 }
 
+// Joins the second direction; the connection is complete then.
 void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
   bind(key, flow, connection, side);
   std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
-  // A packet to the other side names its queue pair.
+  // The packets of this flow name the queue pair of their receiver.
   Connection& known = connection.connection();
   Endpoint& receiver = side == Side::a ? known.b : known.a;
   receiver = {.address = key.destination, .number = key.queue_pair};
-  // The reply was not captured, but it must have come.
+  // The reply was not captured, but traffic shows that there was one.
   if (known.end == Connection::End::unanswered) known.end = Connection::End::open;
 }
 
+// Begins a connection of which only this direction is known. Its own queue pair number is unknown,
+// because packets name only the receiver's.
 void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   IbConnection& connection =
       add_connection({.transport = transport_of(segment),
@@ -153,6 +163,7 @@ void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
   lack_peer({key, &connection, Side::a});
 }
 
+// Stores a packet of an undecided flow, within the limits on flows, packets and memory.
 bool IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   HeldIbSegment held(segment);
   const bool first = flow.undecided.empty();
@@ -174,6 +185,7 @@ void IbAnalysis::lack_peer(const Alone& alone) {
   alone_.push_back(alone);
 }
 
+// Processes the waiting packets of a flow that now has a connection.
 void IbAnalysis::pass_on_undecided(Flow& flow) {
   const std::vector<HeldIbSegment> waiting(std::move(flow.undecided));
   flow.undecided.clear();
@@ -191,6 +203,8 @@ void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow) {
 
 // --- The connection manager ----------------------------------------------------------------------
 
+// A REQ names the queue pair of the active side, so packets to it belong to side b of this
+// connection.
 IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   const HostAddress& active = request.envelope.source;
   const HostAddress& passive = request.envelope.destination;
@@ -205,12 +219,13 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   connection.begin(Side::b, request.message.starting_psn);
   const FlowKey key{passive, active, request.message.local_qp};
   Flow& flow = flows_[key];
-  drop_undecided(key, flow);  // it was sent before anybody asked for this connection
+  drop_undecided(key, flow);  // it was sent before this connection was requested
   bind(key, flow, connection, Side::b);
   lack_peer({key, &connection, Side::b});
   return connection;
 }
 
+// A REP names the queue pair of the passive side, which completes the connection.
 void IbAnalysis::on_established(IbConnection& connection, const IbManager::Reply& reply) {
   Connection& known = connection.connection();
   known.offer_b = offer_of(reply.message, reply.private_data);

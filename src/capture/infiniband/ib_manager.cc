@@ -5,6 +5,8 @@
 namespace weft::capture {
 namespace {
 
+// Returns the private data at the end of a connection manager message, without `skipped` bytes of a
+// protocol header.
 template <typename Message>
 Bytes private_data_of(Bytes message, std::size_t skipped = 0) {
   message = message.subspan(Message::header_bytes);
@@ -14,6 +16,7 @@ Bytes private_data_of(Bytes message, std::size_t skipped = 0) {
 
 }  // namespace
 
+// Dispatches one management datagram; other classes than connection management are ignored.
 void IbManager::on_datagram(const Envelope& envelope, Bytes payload) {
   const auto mad = wire::MadHeader::parse(payload);
   if (!mad || mad->management_class != wire::connection_management_class) return;
@@ -44,7 +47,7 @@ bool IbManager::awaits_reply(const HostAddress& from, const HostAddress& to) con
 
 IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_id,
                                   std::uint32_t remote_id) {
-  // The latest: ids are used again.
+  // Communication ids are reused, so the latest connection counts.
   for (auto known = known_.rbegin(); known != known_.rend(); ++known) {
     const bool from_active = envelope.source == known->active &&
                              envelope.destination == known->passive &&
@@ -57,6 +60,8 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
   return nullptr;
 }
 
+// A REQ with the same id again is a retransmission. The IP CM service puts its own header before
+// the user's private data (Annex A11).
 void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmRequest::parse(bytes);
   if (!message) return;
@@ -76,6 +81,7 @@ void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
                     .connection = &connection});
 }
 
+// Only the first REP counts; the active side may receive several.
 void IbManager::on_reply(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmReply::parse(bytes);
   if (!message) return;
@@ -89,6 +95,7 @@ void IbManager::on_reply(const Envelope& envelope, Bytes bytes) {
                          {envelope, *message, private_data_of<wire::CmReply>(bytes)});
 }
 
+// A REJ ends the connection, whichever side sent it.
 void IbManager::on_reject(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmReject::parse(bytes);
   if (!message) return;
@@ -99,6 +106,7 @@ void IbManager::on_reject(const Envelope& envelope, Bytes bytes) {
   known->connection->end(envelope.stamp, Connection::End::rejected);
 }
 
+// RTU, DREQ and DREP name both ids. DREQ closes one side and DREP the connection.
 void IbManager::on_pair(const Envelope& envelope, Bytes bytes, wire::CmAttribute attribute) {
   const auto message = wire::CmPair::parse(bytes);
   if (!message) return;
@@ -115,6 +123,7 @@ void IbManager::on_pair(const Envelope& envelope, Bytes bytes, wire::CmAttribute
   }
 }
 
+// A SIDR_REP with status 0 names a datagram queue pair of its sender.
 void IbManager::on_service_reply(const Envelope& envelope, Bytes bytes) {
   const auto message = wire::CmServiceReply::parse(bytes);
   if (!message || message->status != 0) return;

@@ -1,5 +1,5 @@
-// The connection manager's messages of a trace: REQ, REP, REJ, DREQ and DREP are put together, and
-// SIDR_REP names queue pairs of datagrams (wire/ib_cm.h).
+// The connection manager's messages of a trace: joins REQ, REP, REJ, DREQ and DREP to connections,
+// and learns queue pairs of datagrams from SIDR_REP (wire/ib_cm.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace weft::capture {
 
 class IbManager {
  public:
-  // Who sent a message to whom.
+  // When, by which host and to which host a message was sent.
   struct Envelope {
     Stamp stamp;
     HostAddress source;
@@ -23,7 +23,7 @@ class IbManager {
   struct Request {
     Envelope envelope;
     wire::CmRequest message;
-    Bytes private_data;  // the user's
+    Bytes private_data;  // the user's part
   };
   struct Reply {
     Envelope envelope;
@@ -33,27 +33,29 @@ class IbManager {
   class Events {
    public:
     virtual ~Events() = default;
-    // A new connection is asked for. The queue pair of `a` and the first PSN of `b` are known from
-    // here on.
+    // A new connection is requested. From here on the queue pair of `a` and the first PSN of `b`
+    // are known.
     virtual IbConnection& on_request(const Request& request) = 0;
-    // The others too.
+    // The connection was accepted: the queue pair of `b` and the first PSN of `a` are known as
+    // well.
     virtual void on_established(IbConnection& connection, const Reply& reply) = 0;
     virtual void on_service(const HostAddress& host, std::uint32_t queue_pair) = 0;
   };
 
   explicit IbManager(Events& events) : events_(events) {}
 
-  // The payload of a datagram to queue pair 1.
+  // Handles the payload of a datagram to queue pair 1.
   void on_datagram(const Envelope& envelope, Bytes payload);
-  // Messages about the connection are nobody's from here on.
+  // Removes the connection; later messages about it are ignored.
   void forget(const IbConnection& connection) {
     std::erase_if(known_, [&](const Known& known) { return known.connection == &connection; });
   }
-  // Whether a request from `from` to `to` has had no answer yet.
+  // Returns whether a request from `from` to `to` has had no reply yet.
   [[nodiscard]] bool awaits_reply(const HostAddress& from, const HostAddress& to) const;
 
  private:
-  // Of more at a time the oldest is forgotten; its connection lives on.
+  // Limit on connections that messages are matched with. Above it the oldest is removed; its
+  // traffic is still analysed.
   static constexpr std::size_t most_known = 4096;
 
   struct Known {
@@ -71,8 +73,8 @@ class IbManager {
   void on_reject(const Envelope& envelope, Bytes message);
   void on_pair(const Envelope& envelope, Bytes message, wire::CmAttribute attribute);
   void on_service_reply(const Envelope& envelope, Bytes message);
-  // By the ids that the sender of a message puts into it: its own and, where it knows it, the
-  // receiver's.
+  // Finds a connection by the communication ids in a message: the sender's own and, if the sender
+  // knows it, the receiver's.
   Known* find(const Envelope& envelope, std::uint32_t local_id, std::uint32_t remote_id);
 
   Events& events_;

@@ -5,10 +5,10 @@
 namespace weft::capture {
 namespace {
 
-// So many packets lost at once, or so far back repeated, are more than a queue pair can have under
-// way: then it is another connection.
+// The largest distance between two consecutive PSNs of one connection. A queue pair cannot have
+// more packets under way, so a larger jump means another connection with the same number.
 constexpr std::int64_t most_distant = 1 << 16;
-// Beyond the low 24 bits, so that positions before the first one exist.
+// The first position lies above the low 24 bits, so that there are positions before it.
 constexpr std::uint64_t position_base = 1ULL << 32;
 
 }  // namespace
@@ -30,12 +30,14 @@ bool IbOrder::covers(std::uint32_t psn) const {
   return (position >= first_ && position < next_ && near(psn)) || held_.contains(position);
 }
 
+// A Read of unknown MTU takes an unknown number of PSNs. The next request shows it.
 void IbOrder::settle(std::uint64_t position) {
   if (!uncertain_ || position < next_) return;
   uncertain_ = false;
   next_ = next_ - 1 + std::max<std::uint64_t>(reader_.settle_width(position - (next_ - 1)), 1);
 }
 
+// Passes on, stores or rejects a request by its position.
 void IbOrder::add(const IbSegment& segment) {
   begin(segment.psn());
   settle(position_of(segment.psn()));
@@ -45,6 +47,7 @@ void IbOrder::add(const IbSegment& segment) {
   pass_on(segment, position);
 }
 
+// Passes a request on, and reports the positions that were skipped as lost.
 void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
   if (position > next_) reader_.on_lost(segment, position - next_);
   const auto width = reader_.on_next(segment);
@@ -61,6 +64,8 @@ std::optional<std::uint64_t> IbOrder::ready() {
   return segment.get().stamp.frame;
 }
 
+// Removes the first waiting packet and passes it on. It is a repetition if the position was given
+// up meanwhile.
 void IbOrder::pass_on_first() {
   const auto first = held_.begin();
   const std::uint64_t position = first->first;
@@ -79,10 +84,12 @@ void IbOrder::pass_on_ready() {
   if (ready()) pass_on_first();
 }
 
+// Stores a packet that came too early. If there is no room, what it waits for is given up.
 void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
   HeldIbSegment held(segment);
   while (held_.size() >= limits_.held_packets || !budget_.take(held.bytes())) {
-    // It is on its way again, so this copy is not needed; or else there is too much of it.
+    // The packet will be sent again, so this copy is not needed; or it is larger than the whole
+    // budget.
     if (asked_again_ || held_.empty()) return;
     give_up();
     while (ready()) pass_on_first();
@@ -104,6 +111,8 @@ void IbOrder::asked_again(std::uint32_t psn) {
   if (begun() && near(psn)) asked_again_ = position_of(psn);
 }
 
+// Counts the packets since the queue is blocked. A missing packet that the responder has
+// acknowledged is given up early: it will not be sent again.
 void IbOrder::watch() {
   if (!blocked()) return;
   ++waited_packets_;
@@ -117,6 +126,7 @@ void IbOrder::give_up() {
   if (!held_.empty()) pass_on_first();
 }
 
+// Reports what the responder acknowledged after the last captured request as lost.
 void IbOrder::finish() {
   if (!begun() || uncertain_ || acknowledged_ <= next_) return;
   reader_.on_end_lost(acknowledged_ - next_);

@@ -1,5 +1,5 @@
-// The requests of one queue pair, put into the order of their packet sequence numbers: what came
-// too early waits, what came twice is a repeat, what never came is said to be lost (InfiniBand
+// Puts the requests of one queue pair into the order of their packet sequence numbers. Early
+// packets wait, repeated ones are reported as repetitions, and missing ones as lost (InfiniBand
 // Architecture Specification, volume 1, §9.7).
 //
 // Positions count PSNs in 64 bits, so that they never wrap.
@@ -18,20 +18,21 @@ namespace weft::capture {
 class IbOrder {
  public:
   using Limits = InfinibandLimits::Order;
-  // Who takes the packets.
+  // Receives the requests in order.
   class Reader {
    public:
     virtual ~Reader() = default;
-    // The next one. Returns how many PSNs it takes: of a Read, as many as the answer has packets,
-    // nothing where that is not known yet.
+    // Receives the next request. Returns how many PSNs it takes: a Read takes as many as its
+    // response has packets, or nothing is returned if that is unknown.
     virtual std::optional<std::uint64_t> on_next(const IbSegment& segment) = 0;
     virtual void on_repeat(const IbSegment& segment) = 0;
-    // So many before `behind` are not in the capture. Told before the next on_next.
+    // `packets` requests before `behind` are not in the capture. Called before the on_next of
+    // `behind`.
     virtual void on_lost(const IbSegment& behind, std::uint64_t packets) = 0;
-    // So many at the end, which the responder has acknowledged.
+    // `packets` requests at the end, which the responder has acknowledged, are not in the capture.
     virtual void on_end_lost(std::uint64_t packets) = 0;
-    // How many PSNs the Read takes of which on_next did not know it, now that the request behind it
-    // stands `distance` PSNs further on.
+    // Returns how many PSNs a Read takes for which on_next returned nothing. The next request lies
+    // `distance` PSNs after it.
     virtual std::uint64_t settle_width(std::uint64_t distance) = 0;
   };
 
@@ -41,36 +42,37 @@ class IbOrder {
   IbOrder& operator=(const IbOrder&) = delete;
   ~IbOrder() { budget_.give_back(held_bytes_); }
 
-  // The first packet will have this PSN.
+  // Sets the PSN of the first packet, unless it is known.
   void begin(std::uint32_t psn);
-  // Passes it on, or keeps it until its turn has come.
+  // Passes a packet on, or stores it until it is next.
   void add(const IbSegment& segment);
-  // The frame of a packet that was kept and whose turn it is.
+  // Returns the frame of a stored packet that is next.
   [[nodiscard]] std::optional<std::uint64_t> ready();
-  // Passes that one on.
+  // Passes on the packet of ready().
   void pass_on_ready();
-  // The responder has everything up to and with `psn`.
+  // The responder has acknowledged everything up to and including `psn`.
   void acknowledge(std::uint32_t psn);
-  // The responder lacks `psn`: it will be sent again, and what was sent behind it too.
+  // The responder lacks `psn`: the requester will repeat it and everything after it.
   void asked_again(std::uint32_t psn);
-  // To be called for each packet of the connection: gives up on what will not come.
+  // Applies the timeouts to missing packets. Call it for each packet of the connection.
   void watch();
-  // Gives up on what is missing before the first that waits, and passes that one on.
+  // Stops waiting for what is missing before the first stored packet, and passes that packet on.
   void give_up();
-  // Nothing comes any more, and nothing waits.
+  // Ends the input. Nothing may be waiting any more.
   void finish();
-  // Nobody acknowledges, and nothing is repeated.
+  // For UC: there are no acknowledgements and no retransmissions.
   void set_unreliable() { unreliable_ = true; }
 
   [[nodiscard]] bool begun() const { return next_ != 0; }
-  // A request with this PSN was seen, or could be the next one but for some that are lost.
+  // Returns whether a request with this PSN can be near the next one, apart from lost or repeated
+  // ones.
   [[nodiscard]] bool near(std::uint32_t psn) const;
-  // Was seen: delivered, or waiting.
+  // Returns whether the request was seen: delivered or waiting.
   [[nodiscard]] bool covers(std::uint32_t psn) const;
-  // Delivered, or lost.
+  // Returns whether the request was delivered or given up.
   [[nodiscard]] bool passed(std::uint32_t psn) const { return begun() && position_of(psn) < next_; }
   [[nodiscard]] bool waiting() const { return !held_.empty(); }
-  // Something waits for what is missing.
+  // Returns whether something waits for a missing packet.
   [[nodiscard]] bool blocked() { return waiting() && !ready(); }
 
  private:
@@ -86,10 +88,10 @@ class IbOrder {
   const Limits& limits_;
   Budget& budget_;
   Reader& reader_;
-  std::uint64_t first_ = 0;         // position
-  std::uint64_t next_ = 0;          // 0: not begun
-  bool uncertain_ = false;          // how many PSNs the last one, at next_ - 1, takes
-  std::uint64_t acknowledged_ = 0;  // position behind it
+  std::uint64_t first_ = 0;  // position of the first request
+  std::uint64_t next_ = 0;   // position of the next request; 0: not begun
+  bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
+  std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
   std::optional<std::uint64_t> asked_again_;
   std::map<std::uint64_t, HeldIbSegment> held_;
   std::size_t held_bytes_ = 0;

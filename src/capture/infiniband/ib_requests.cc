@@ -51,6 +51,7 @@ Origin IbRequests::responder(const IbSegment& segment) const {
   return turned;
 }
 
+// Dispatches the next request. Only a Read takes more than one PSN; its width may be unknown.
 std::optional<std::uint64_t> IbRequests::on_next(const IbSegment& segment) {
   last_ = segment.stamp;
   std::optional<std::uint64_t> width = 1;
@@ -70,7 +71,7 @@ std::optional<std::uint64_t> IbRequests::on_next(const IbSegment& segment) {
 void IbRequests::on_repeat(const IbSegment& segment) {
   sink_.on_repeat(origin(segment), segment.payload_wire_bytes);
   if (segment.operation() != Operation::read_request) return;
-  // Where its answer was seen already, it goes by its own number.
+  // If the response was complete already, the request is reported with its own PSN.
   const auto request = answers_.asked_again(segment.psn());
   sink_.on_read_request(origin(segment), {.request = request.value_or(segment.psn()),
                                           .key = segment.headers.reth.key,
@@ -79,6 +80,7 @@ void IbRequests::on_repeat(const IbSegment& segment) {
                                           .repeated = true});
 }
 
+// A loss makes the offset of a message under way uncertain; the next packet decides what is kept.
 void IbRequests::on_lost(const IbSegment& behind, std::uint64_t packets) {
   lost_any_ = true;
   answers_.on_requests_lost();
@@ -92,12 +94,14 @@ void IbRequests::on_end_lost(std::uint64_t packets) {
   sink_.on_gap(origin, {.packets = static_cast<std::uint32_t>(packets)});
 }
 
+// Reports a packet whose message cannot be decoded as a gap.
 void IbRequests::not_understood(const IbSegment& segment) {
   open_ = Open::none;
   sink_.on_gap(origin(segment), {.wire_bytes = segment.payload_wire_bytes});
 }
 
-// A message may be without its end only where something was lost.
+// Ends the message under way. Without a loss it is a violation to begin another one before its last
+// packet.
 void IbRequests::end_open(const IbSegment& segment) {
   if (open_ != Open::none && lost_before_ == 0) {
     violation(segment, Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0);
@@ -112,7 +116,7 @@ void IbRequests::begin(Open what, const IbSegment& segment) {
   offset_ = 0;
 }
 
-// §9.5.2: all but the last packet of a message are as long as the path allows.
+// §9.5.2: all packets of a message but the last have the path MTU.
 void IbRequests::check_full(const IbSegment& segment) {
   if (is_last(segment.operation())) return;
   path_.learn(segment.payload_wire_bytes);
@@ -121,8 +125,9 @@ void IbRequests::check_full(const IbSegment& segment) {
             path_.full_bytes(segment.payload_wire_bytes));
 }
 
-// One lost packet before a Middle or a Last can only be of the same message: either a Middle, or
-// the First. Where more are lost, a Last and a First may be among them, and nobody knows.
+// Decides whether a Middle or Last packet can be placed. If one packet was lost before it, that was
+// a Middle or the First of the same message, and its length is the MTU. If more were lost, a Last
+// and a First may be among them, so the offset is unknown.
 bool IbRequests::continues_send(const IbSegment& segment, bool last) {
   if (open_ == Open::send && lost_before_ == 0) return true;
   const std::uint64_t full = last ? path_.mtu_bytes : segment.payload_wire_bytes;
@@ -135,6 +140,7 @@ bool IbRequests::continues_send(const IbSegment& segment, bool last) {
   return true;
 }
 
+// Passes on one packet of a Send.
 void IbRequests::send(const IbSegment& segment) {
   const Operation operation = segment.operation();
   const bool last = is_last(operation);
@@ -158,6 +164,8 @@ void IbRequests::send(const IbSegment& segment) {
   if (last) open_ = Open::none;
 }
 
+// Decides whether a Middle or Last packet can be placed. A Write has its length in the first
+// packet, so the offset follows from the PSN even after a loss, if the MTU is known.
 bool IbRequests::continues_write(const IbSegment& segment) {
   if (open_ != Open::write) return false;
   const auto packets = path_.packets_of(length_);
@@ -169,6 +177,7 @@ bool IbRequests::continues_write(const IbSegment& segment) {
   return true;
 }
 
+// Passes on one packet of a Write, and checks its length against the RETH.
 void IbRequests::write(const IbSegment& segment) {
   const Operation operation = segment.operation();
   const bool first = begins(operation);
@@ -201,6 +210,8 @@ void IbRequests::write(const IbSegment& segment) {
   if (last) open_ = Open::none;
 }
 
+// Opens a Read: its response takes as many PSNs as it has packets (§9.4.4), or an unknown number
+// without the MTU.
 std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
   end_open(segment);
   const wire::Reth& reth = segment.headers.reth;
@@ -214,6 +225,7 @@ std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
   return path_.packets_of(read_bytes_);
 }
 
+// Opens an atomic, whose response is one packet.
 void IbRequests::atomic(const IbSegment& segment) {
   end_open(segment);
   const wire::AtomicEth& atomic = segment.headers.atomic;
@@ -232,13 +244,14 @@ void IbRequests::atomic(const IbSegment& segment) {
                                        .length = sizeof(std::uint64_t)});
 }
 
+// Chooses the MTU that explains the distance to the next request, and learns it.
 std::uint64_t IbRequests::settle_width(std::uint64_t distance) {
   const auto packets_with = [&](std::uint64_t mtu) { return (read_bytes_ + mtu - 1) / mtu; };
   for (std::uint64_t mtu = smallest_mtu_bytes; path_.mtu_bytes == 0 && mtu <= largest_mtu_bytes;
        mtu *= 2) {
     if (packets_with(mtu) == distance) path_.learn(mtu);
   }
-  // Where nothing fits, the fewest: what is between counts as lost.
+  // If no MTU fits, the largest one is taken; the remaining PSNs count as lost.
   return packets_with(path_.mtu_bytes == 0 ? largest_mtu_bytes : path_.mtu_bytes);
 }
 

@@ -1,6 +1,6 @@
-// What a requester sends, once it is in order: Sends, Writes, Reads and atomics (InfiniBand
-// Architecture Specification, volume 1, §9.4). Only the first packet of a Write says where it goes:
-// the others are placed by their distance from it.
+// Decodes the requests of one side, after they were put in order: Sends, Writes, Reads and atomics
+// (InfiniBand Architecture Specification, volume 1, §9.4). Only the first packet of a Write has the
+// address; the others are placed by their distance from it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace weft::capture {
 
 class IbRequests final : public IbOrder::Reader {
  public:
-  // `answers`: to these requests. `origin`: of the requester, without a stamp.
+  // `answers` receives these requests. `origin` is that of the requester, without a stamp.
   IbRequests(const Origin& origin, TrafficSink& sink, IbPath& path, IbAnswers& answers)
       : origin_(origin), sink_(sink), path_(path), answers_(answers) {}
 
@@ -35,13 +35,14 @@ class IbRequests final : public IbOrder::Reader {
   void write(const IbSegment& segment);
   std::optional<std::uint64_t> read(const IbSegment& segment);
   void atomic(const IbSegment& segment);
-  // Whether the place of a packet that continues a message is known; finds it out after a loss.
+  // Return whether the offset of a packet that continues a message is known; they compute it after
+  // a loss.
   bool continues_send(const IbSegment& segment, bool last);
   bool continues_write(const IbSegment& segment);
   void end_open(const IbSegment& segment);
   void begin(Open what, const IbSegment& segment);
   void check_full(const IbSegment& segment);
-  // Belongs to a message whose beginning was lost.
+  // Reports a packet of a message whose beginning was lost.
   void not_understood(const IbSegment& segment);
   void violation(const IbSegment& segment, Violation::Kind kind, std::uint64_t found,
                  std::uint64_t expected) {
@@ -53,14 +54,14 @@ class IbRequests final : public IbOrder::Reader {
   IbPath& path_;
   IbAnswers& answers_;
   Open open_ = Open::none;
-  std::uint32_t first_psn_ = 0;  // of the message that is open
-  std::uint64_t offset_ = 0;     // of its next packet
+  std::uint32_t first_psn_ = 0;  // first PSN of the message under way
+  std::uint64_t offset_ = 0;     // offset of its next packet
   std::uint32_t key_ = 0;
   std::uint64_t address_ = 0;
   std::uint64_t length_ = 0;
-  std::uint64_t lost_before_ = 0;  // packets, just before this one
+  std::uint64_t lost_before_ = 0;  // packets that are missing directly before this one
   bool lost_any_ = false;
-  std::uint64_t read_bytes_ = 0;  // of the last Read
+  std::uint64_t read_bytes_ = 0;  // length of the last Read
   Stamp last_;
 };
 

@@ -1,4 +1,5 @@
-// A packet of the InfiniBand transport whose headers were checked, and a copy of one that waits.
+// A packet of the InfiniBand transport with checked headers, and a copy of it for packets that
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace weft::capture {
 struct IbSegment {
   Stamp stamp;
   wire::IbHeaders headers;
-  Bytes payload;                         // without the pad; valid during the call only
-  std::uint64_t payload_wire_bytes = 0;  // more than payload.size() where the snap length cut
+  Bytes payload;                         // without padding; valid during the call only
+  std::uint64_t payload_wire_bytes = 0;  // more than payload.size() if the snap length cut it
 
   [[nodiscard]] std::uint32_t psn() const { return headers.bth.psn; }
   [[nodiscard]] wire::IbOperation operation() const { return headers.bth.opcode.operation; }
@@ -26,14 +27,15 @@ struct IbSegment {
            kind != wire::IbOperation::atomic_acknowledge &&
            kind != wire::IbOperation::compare_swap && kind != wire::IbOperation::fetch_add;
   }
-  // Sent by a responder: acknowledgements, and what was read.
+  // Returns whether a responder sent it: acknowledgements and Read responses.
   [[nodiscard]] bool is_answer() const {
     return operation() >= wire::IbOperation::read_response_first &&
            operation() <= wire::IbOperation::atomic_acknowledge;
   }
 };
 
-// §9.2.1, §9.4: whole words with the pad, and a payload only where the opcode has one.
+// Checks §9.2.1 and §9.4: payload and padding are a multiple of 4 bytes, and only some opcodes have
+// a payload.
 [[nodiscard]] inline std::optional<Violation> broken_form(const IbSegment& segment) {
   constexpr std::uint64_t word_bytes = 4;
   const std::uint64_t bytes = segment.payload_wire_bytes;
@@ -46,7 +48,7 @@ struct IbSegment {
                    (padded + word_bytes - 1) / word_bytes * word_bytes};
 }
 
-// Owns its payload.
+// A copy of a packet that owns its payload.
 class HeldIbSegment {
  public:
   explicit HeldIbSegment(const IbSegment& segment)
