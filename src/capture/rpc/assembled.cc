@@ -35,7 +35,7 @@ Assembled Assembled::part(std::uint64_t begin, std::uint64_t end) const {
   Assembled part(Bytes(bytes_).subspan(to_size(begin), to_size(end - begin)));
   for (const FlawedRange& range : flaws_) {
     const auto from = std::max(range.begin, begin);
-    // Behind the last byte stands what is too long to be held.
+    // After the last byte there may be a flaw for bytes that were too many to hold.
     const auto to = to_the_end ? range.end : std::min(range.end, end);
     if (from < to) part.mark({from - begin, to - begin, range.flaw});
   }
@@ -58,6 +58,8 @@ void Assembled::append_flawed(std::uint64_t size, Flaw flaw) {
   mark({at, at + size, flaw});
 }
 
+// Inserts a flaw in order, and merges it with the previous one if both have the same kind and
+// touch.
 void Assembled::mark(const FlawedRange& range) {
   if (range.begin == range.end) return;
   const auto before = [](const FlawedRange& a, const FlawedRange& b) { return a.begin < b.begin; };
@@ -73,6 +75,7 @@ void Assembled::pad() {
   bytes_.resize(to_size(wire::xdr_padded(bytes_.size())));
 }
 
+// Lists at most four flaws, so that a sentence stays short.
 std::string describe_flaws(const Assembled& bytes) {
   if (bytes.whole()) return "whole";
   constexpr std::size_t shown = 4;

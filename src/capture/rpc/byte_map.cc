@@ -8,12 +8,14 @@
 namespace weft::capture {
 namespace {
 
-// Why a byte is missing or doubtful is remembered for so many ranges; behind them one more range
-// stands for all, so that an endless stream of contradictions costs nothing.
+// The number of ranges with a missing or doubtful byte that are remembered. Further ones extend the
+// last range, so that an endless series of contradictions needs no more memory.
 constexpr std::size_t max_notes = 1024;
 
 }  // namespace
 
+// Splits the new bytes at the borders of the extents: each piece either overwrites stored bytes or
+// fills a gap.
 ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
   Placed placed;
   while (!bytes.empty()) {
@@ -38,6 +40,7 @@ ByteMap::Placed ByteMap::place(std::uint64_t offset, Bytes bytes) {
   return placed;
 }
 
+// Replaces stored bytes. The range from the first to the last difference becomes a conflict.
 void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std::uint64_t offset,
                         Bytes bytes, Placed& placed) {
   const MutableBytes there = MutableBytes(extent).subspan(to_size(offset - begin), bytes.size());
@@ -58,6 +61,7 @@ void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std
   std::ranges::copy(bytes, there.begin());
 }
 
+// Adds bytes to a gap. If the budget is used up, they are dropped and noted.
 void ByteMap::add(std::uint64_t offset, Bytes bytes, Placed& placed) {
   if (!budget_->take(bytes.size())) {
     placed.dropped += bytes.size();
@@ -100,7 +104,7 @@ std::uint64_t ByteMap::end() const {
   return extents_.empty() ? 0 : extents_.rbegin()->first + extents_.rbegin()->second.size();
 }
 
-// Missing, unless something is known of parts of the gap.
+// Appends zeros for a gap; parts of it with a note get its flaw, and the rest is missing.
 void ByteMap::append_gap(Assembled& out, std::uint64_t begin, std::uint64_t end) const {
   while (begin < end) {
     Flaw flaw = Flaw::missing;
@@ -119,6 +123,7 @@ void ByteMap::append_gap(Assembled& out, std::uint64_t begin, std::uint64_t end)
   }
 }
 
+// Copies stored bytes and gaps in order, then adds the conflicts, which are in stored bytes.
 Assembled ByteMap::take(std::uint64_t begin, std::uint64_t end) const {
   Assembled out;
   std::uint64_t at = begin;

@@ -35,8 +35,10 @@ std::uint64_t length_of(const Chunk& chunk) {
 
 Spliced splice(const Assembled& base, const std::vector<ReadChunk>& chunks) {
   Spliced out;
-  std::uint64_t taken = 0;  // of `base`
+  std::uint64_t taken = 0;  // bytes of `base` that were used
   for (const ReadChunk& chunk : chunks) {
+    // The position counts bytes of the whole message, so it must lie after the chunks before it,
+    // and before the end of `base`.
     const std::uint64_t at = out.message.size();
     if (chunk.position < at || chunk.position - at > base.size() - taken) {
       out.fault = chunk.position < at ? SpliceFault::position_inside_chunk

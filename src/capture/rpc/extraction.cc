@@ -53,7 +53,8 @@ class File {
     std::uint64_t begin;
     std::uint64_t end;
   };
-  // The first one from `offset` on that is no hole.
+  // Returns the first range from `offset` on that is not a hole of the file; nothing if there is
+  // none.
   [[nodiscard]] std::optional<Stretch> next_data(std::uint64_t offset) const {
     const off_t begin = ::lseek(descriptor_, static_cast<off_t>(offset), SEEK_DATA);
     if (begin < 0 && errno == ENXIO) return {};
@@ -67,6 +68,8 @@ class File {
   int descriptor_;
 };
 
+// Returns whether a character is kept. A leading dot is encoded, so that no name becomes "." or
+// ".." or hidden.
 bool stays(char character, bool first) {
   const bool letter = (character >= 'a' && character <= 'z') ||
                       (character >= 'A' && character <= 'Z') ||
@@ -114,7 +117,7 @@ void ExtractionDirectory::read_at(const std::string& relative, std::uint64_t off
   File(absolute(relative), O_RDONLY).read_at(offset, out);
 }
 
-// Without its holes: images of files that were hardly written may be as long as they like.
+// Copies without the holes: images of files with little data may be very long.
 void ExtractionDirectory::copy(const std::string& from, const std::string& to) {
   const File source(absolute(from), O_RDONLY);
   const File copy(absolute(to), O_WRONLY | O_CREAT | O_EXCL);
@@ -146,6 +149,7 @@ void ExtractionDirectory::resize(const std::string& relative, std::uint64_t byte
   std::filesystem::resize_file(absolute(relative), bytes);
 }
 
+// Writes the separator before the entry, so that the array is valid when finish() adds its end.
 JsonLine ExtractionDirectory::begin_entry(const std::string& relative, std::string_view type) {
   const std::string_view separator = files_++ == 0 ? "[\n" : ",\n";
   index_.append(separator.data(), separator.data() + separator.size());
@@ -160,6 +164,7 @@ void ExtractionDirectory::end_entry(JsonLine& line) {
   if (index_.size() >= full_bytes) write_index();
 }
 
+// Appends the buffered part to index.json. The index may be large, so it is not kept in memory.
 void ExtractionDirectory::write_index() {
   write_at("index.json", index_bytes_, std::as_bytes(std::span(index_.data(), index_.size())));
   index_bytes_ += index_.size();

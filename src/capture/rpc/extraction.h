@@ -13,19 +13,21 @@
 
 namespace weft::capture {
 
-// A name from the wire as the name of a file: letters, digits, "-", "_" and inner "." stay, other
-// bytes become "%2F". Never empty, never longer than 120 characters, never "." or "..".
+// Converts a name from the wire to a file name: letters, digits, "-", "_" and inner "." are kept,
+// other bytes become "%2F" and so on. The result is never empty, never longer than 120 characters,
+// never "." or "..".
 [[nodiscard]] std::string safe_file_name(std::string_view name);
 
 class ExtractionDirectory {
  public:
-  // Makes the directory. Throws std::system_error where that is impossible, and
-  // std::runtime_error where there is something in it already.
+  // Creates the directory. Throws std::system_error if that fails, and std::runtime_error if the
+  // directory is not empty.
   explicit ExtractionDirectory(std::string path);
   ExtractionDirectory(const ExtractionDirectory&) = delete;
   ExtractionDirectory& operator=(const ExtractionDirectory&) = delete;
 
-  // `relative` is made of safe names; directories are made as needed. Throw std::system_error.
+  // `relative` consists of safe names; missing directories are created. These functions throw
+  // std::system_error.
   void write(const std::string& relative, Bytes bytes);
   void write_at(const std::string& relative, std::uint64_t offset, Bytes bytes);
   void read_at(const std::string& relative, std::uint64_t offset, MutableBytes out) const;
@@ -34,7 +36,7 @@ class ExtractionDirectory {
   [[nodiscard]] bool contains(const std::string& relative) const;
   void resize(const std::string& relative, std::uint64_t bytes);
 
-  // Begins the object of one file; add to it, and end it with end_entry().
+  // Begins the object of one file; add fields to it, and end it with end_entry().
   JsonLine begin_entry(const std::string& relative, std::string_view type);
   void end_entry(JsonLine& line);
   // Writes the rest of index.json.
@@ -50,8 +52,8 @@ class ExtractionDirectory {
   void write_index();
 
   std::string path_;
-  fmt::memory_buffer index_;       // its part that is not written yet
-  std::uint64_t index_bytes_ = 0;  // that are
+  fmt::memory_buffer index_;       // the part that is not written yet
+  std::uint64_t index_bytes_ = 0;  // bytes that are written
   std::uint64_t files_ = 0;
 };
 

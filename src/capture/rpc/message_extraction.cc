@@ -22,6 +22,8 @@ const char* name_of(Side side) {
 
 }  // namespace
 
+// Returns the open message, or begins it. If there are too many, the first one in the map is
+// written as it is.
 MessageExtraction::Open& MessageExtraction::open(const Key& key, const Stamp& stamp) {
   if (const auto known = open_.find(key); known != open_.end()) {
     known->second.last = stamp;
@@ -33,6 +35,7 @@ MessageExtraction::Open& MessageExtraction::open(const Key& key, const Stamp& st
   return made;
 }
 
+// Stores a part. Bytes that were not captured become a flaw of the file.
 void MessageExtraction::place(Open& open, std::uint64_t offset, Bytes bytes,
                               std::uint64_t missing_bytes) {
   open.bytes.place(offset, bytes);
@@ -40,6 +43,7 @@ void MessageExtraction::place(Open& open, std::uint64_t offset, Bytes bytes,
   open.size = std::max(open.size, offset + bytes.size() + missing_bytes);
 }
 
+// Ends the message of the same side and kind that was open before this one.
 void MessageExtraction::end_others(const Key& key) {
   const auto& [connection, side, kind, number] = key;
   const auto first = open_.lower_bound({connection, side, kind, 0});
@@ -80,7 +84,7 @@ void MessageExtraction::on_write(const Origin& origin, const WritePart& part) {
   if (part.last) end(key);
 }
 
-// RFC 7306 §7: a message of its own, behind the Write that it is about, if it is about one.
+// RFC 7306 §7: Immediate Data is a message of its own; it may follow the Write that it belongs to.
 void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessage& message) {
   if (!wanted_.connection(origin.connection)) return;
   const Key key{origin.connection, origin.side, Kind::immediate, message.message};
@@ -93,6 +97,7 @@ void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessag
   end(key);
 }
 
+// A repeated request belongs to a message that is open already.
 void MessageExtraction::on_read_request(const Origin& origin, const ReadRequest& request) {
   if (request.repeated || !wanted_.connection(origin.connection)) return;
   Open& message = open({origin.connection, origin.side, Kind::read, request.request}, origin.stamp);
@@ -101,6 +106,8 @@ void MessageExtraction::on_read_request(const Origin& origin, const ReadRequest&
   message.size = request.length;
 }
 
+// Places a part of a response in the open Read. The sizes are checked without overflow, because the
+// wire may contain any offset.
 void MessageExtraction::on_read_part(const Origin& origin, const ReadPart& part) {
   const Key key{origin.connection, other(origin.side), Kind::read, part.request};
   const auto known = open_.find(key);
@@ -122,6 +129,7 @@ void MessageExtraction::end(const Key& key) {
   open_.erase(known);
 }
 
+// Builds an Operation with the fields that a selection tests.
 bool MessageExtraction::wanted(const Key& key, const Open& open) const {
   constexpr Operation::Kind kinds[] = {Operation::Kind::send, Operation::Kind::write,
                                        Operation::Kind::read, Operation::Kind::immediate};
@@ -135,6 +143,7 @@ bool MessageExtraction::wanted(const Key& key, const Open& open) const {
   return wanted_.message(message);
 }
 
+// Writes the file and its entry in the index.
 void MessageExtraction::write(const Key& key, const Open& open) {
   constexpr const char* names[] = {"send", "write", "read", "immediate"};
   const auto& [connection, side, kind, message] = key;

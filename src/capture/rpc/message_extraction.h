@@ -1,4 +1,4 @@
-// Writes Sends, Writes, the answers to Reads and Immediate Data to files, whole, as they end.
+// Writes each Send, Write, Read response and Immediate Data message to a file when it ends.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ namespace weft::capture {
 
 class MessageExtraction final : public TrafficSink {
  public:
-  // What is to be extracted.
+  // Selects what is extracted.
   struct Wanted {
     std::function<bool(ConnectionId)> connection;
-    // A message that has ended: its connection, side, kind, beginning and keys are set.
+    // Decides about a message that has ended: its connection, side, kind, start and keys are set.
     std::function<bool(const Operation&)> message;
   };
 
-  // Must outlive this. Messages are messages/<connection>/<number>-<side>-<kind>.
+  // `directory` must outlive this object. The files are
+  // messages/<connection>/<number>-<side>-<kind>.
   MessageExtraction(ExtractionDirectory& directory, Wanted wanted)
       : directory_(directory), wanted_(std::move(wanted)), budget_(budget_bytes) {}
 
@@ -38,7 +39,8 @@ class MessageExtraction final : public TrafficSink {
   void finish();
 
  private:
-  // Of all messages that are open; of more, bytes are dropped and said to be.
+  // Limits for all open messages. Bytes above the budget are dropped, and the file is marked as
+  // incomplete.
   static constexpr std::size_t budget_bytes = 512 * 1024 * 1024;
   static constexpr std::size_t max_open = 65'536;
 
@@ -59,7 +61,7 @@ class MessageExtraction final : public TrafficSink {
 
   Open& open(const Key& key, const Stamp& stamp);
   static void place(Open& open, std::uint64_t offset, Bytes bytes, std::uint64_t missing_bytes);
-  // Messages of one side come one after the other: a new one ends the one before.
+  // A side sends one message after the other, so a new message ends the one before.
   void end_others(const Key& key);
   void end(const Key& key);
   [[nodiscard]] bool wanted(const Key& key, const Open& open) const;
@@ -72,7 +74,7 @@ class MessageExtraction final : public TrafficSink {
   std::uint64_t numbered_ = 0;
 };
 
-// Writes the messages of RPCs: rpc/<connection>/<XID>.<number>.call and .reply.
+// Writes the messages of RPCs to rpc/<connection>/<XID>.<number>.call and .reply.
 class RpcExtraction {
  public:
   explicit RpcExtraction(ExtractionDirectory& directory) : directory_(directory) {}

@@ -1,5 +1,5 @@
-// Reads the XDR stream of an RPC message that may have holes, and whose large items may be
-// elsewhere: in the write chunks of a reply.
+// Reads the XDR stream of an RPC message. The stream may have holes, and large items of a reply may
+// be in its write chunks instead.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace weft::capture {
 
-// An item whose length word and whose chunk disagree.
+// An item whose length word disagrees with the length of its chunk.
 struct LengthMismatch {
-  std::uint64_t said = 0;  // by the word in the message
+  std::uint64_t said = 0;  // by the length word in the message
   std::uint64_t in_chunk = 0;
 };
 
@@ -30,15 +30,16 @@ class MessageReader {
 
   wire::XdrReader& xdr() { return in_; }
   [[nodiscard]] std::size_t position() const { return begin_ + in_.position(); }
-  // False where something did not decode, or what was read is not as it was sent: then nothing read
-  // since the last time this was true may be believed.
+  // Returns false if something did not decode, or if what was read has flaws. Then nothing may be
+  // used that was read since the last call that returned true.
   [[nodiscard]] bool sound();
 
-  // A DDP-eligible item (RFC 8267): inline, or the next chunk. Its own holes do no harm.
+  // Reads a DDP-eligible item (RFC 8267): inline, or from the next chunk. Flaws of the item itself
+  // do no harm.
   Assembled bulk();
   std::string text();
 
-  // Where chunks belong in the reduced message, in order: to put the whole message together.
+  // Where each chunk belongs in the reduced message, in order; used to restore the whole message.
   struct Placement {
     std::size_t position = 0;
     std::size_t chunk = 0;

@@ -1,4 +1,4 @@
-// NFS version 3: RFC 1813.
+// Decodes NFS version 3 (RFC 1813).
 #include <array>
 
 #include "base/bytes.h"
@@ -15,6 +15,7 @@ constexpr std::size_t attributes_bytes = 84;
 constexpr std::size_t size_in_attributes = 20;
 constexpr std::size_t verifier_bytes = 8;
 
+// Procedure numbers: RFC 1813 §3.3.
 enum Procedure : std::uint32_t {
   null,
   getattr,
@@ -51,12 +52,13 @@ FileHandle handle_of(XdrReader& in) {
   return {bytes.begin(), bytes.end()};
 }
 
+// diropargs3
 void directory_entry(MessageReader& in, FileHandle& directory, std::string& name) {
   directory = handle_of(in.xdr());
   name = in.text();
 }
 
-// sattr3: the new size, if there is one.
+// Decodes sattr3, and returns the new size if there is one.
 std::optional<std::uint64_t> new_attributes(XdrReader& in) {
   std::optional<std::uint64_t> size;
   for (int i = 0; i < 3; ++i) {  // mode, user, group
@@ -70,12 +72,13 @@ std::optional<std::uint64_t> new_attributes(XdrReader& in) {
   return size;
 }
 
+// fattr3
 void attributes(XdrReader& in, NfsOperation& operation) {
   const Bytes bytes = in.fixed(attributes_bytes);
   if (in.ok()) operation.file_size = load_be<std::uint64_t>(&bytes[size_in_attributes]);
 }
 
-// post_op_attr of the object itself
+// Decodes the post_op_attr of the object itself.
 void attributes_after(XdrReader& in, NfsOperation& operation) {
   if (in.boolean()) attributes(in, operation);
 }
@@ -84,16 +87,18 @@ void skip_attributes_after(XdrReader& in) {
   if (in.boolean()) in.fixed(attributes_bytes);
 }
 
-// wcc_data
+// Skips wcc_data: attributes before and after the operation.
 void skip_before_and_after(XdrReader& in) {
   if (in.boolean()) in.fixed(24);
   skip_attributes_after(in);
 }
 
+// post_op_fh3
 void handle_after(XdrReader& in, NfsOperation& operation) {
   if (in.boolean()) operation.found = handle_of(in);
 }
 
+// createhow3: an exclusive CREATE has a verifier instead of attributes.
 void decode_create(XdrReader& in, NfsOperation& operation) {
   constexpr std::uint32_t exclusive = 2;
   if (in.u32() == exclusive) {
@@ -103,6 +108,7 @@ void decode_create(XdrReader& in, NfsOperation& operation) {
   }
 }
 
+// mknoddata3: only devices, sockets and FIFOs have attributes, and only devices have numbers.
 void decode_mknod(XdrReader& in) {
   const std::uint32_t type = in.u32();
   const bool device = type == 3 || type == 4;
@@ -116,6 +122,8 @@ void decode_range(XdrReader& in, NfsOperation& operation) {
   operation.count = in.u32();
 }
 
+// Decodes the arguments of a procedure. The first switch handles procedures with a name in a
+// directory, the second one those with a file handle.
 void decode_arguments(MessageReader& message, NfsOperation& operation) {
   XdrReader& in = message.xdr();
   switch (operation.number) {
@@ -175,6 +183,8 @@ void decode_arguments(MessageReader& message, NfsOperation& operation) {
   }
 }
 
+// Decodes the entries of READDIR or, with attributes and handles, READDIRPLUS. Entries before a
+// hole are kept.
 void decode_entries(MessageReader& message, NfsOperation& operation, bool plus) {
   XdrReader& in = message.xdr();
   skip_attributes_after(in);
@@ -194,6 +204,7 @@ void decode_entries(MessageReader& message, NfsOperation& operation, bool plus) 
   operation.end_of_file = in.boolean();
 }
 
+// Decodes the result that follows the status NFS3_OK.
 void decode_success(MessageReader& message, NfsOperation& operation) {
   XdrReader& in = message.xdr();
   switch (operation.number) {
@@ -254,7 +265,7 @@ void decode_success(MessageReader& message, NfsOperation& operation) {
   }
 }
 
-// What follows the status in any case: before and after an object or two, or attributes.
+// Decodes the attributes that follow an error status: of one object, of two directories, or none.
 void decode_failure(XdrReader& in, const NfsOperation& operation) {
   switch (operation.number) {
     case getattr:
@@ -280,6 +291,7 @@ void decode_failure(XdrReader& in, const NfsOperation& operation) {
   }
 }
 
+// The result of these procedures has the same form for success and failure.
 bool same_either_way(std::uint32_t procedure) {
   return procedure == setattr || procedure == remove || procedure == rmdir || procedure == rename ||
          procedure == link;
@@ -291,6 +303,7 @@ std::string_view nfs3_procedure(std::uint32_t procedure) {
   return procedure < names.size() ? names[procedure] : "unknown procedure";
 }
 
+// Fields up to a hole are kept; call_decoded shows whether the whole call was read.
 void decode_nfs3_call(MessageReader& in, std::uint32_t procedure, NfsExchange& exchange) {
   if (procedure >= procedures) return;
   NfsOperation& operation = exchange.operations.emplace_back();
@@ -300,6 +313,7 @@ void decode_nfs3_call(MessageReader& in, std::uint32_t procedure, NfsExchange& e
   exchange.call_decoded = in.sound();
 }
 
+// The status is read first, so that it is known even if the rest is missing.
 void decode_nfs3_reply(MessageReader& in, std::uint32_t procedure, NfsExchange& exchange) {
   if (procedure >= procedures || exchange.operations.empty()) return;
   NfsOperation& operation = exchange.operations.front();

@@ -1,4 +1,4 @@
-// COMPOUND of NFS version 4 and of its callbacks: RFC 7530, 8881, 7862.
+// Decodes COMPOUND of NFS version 4 and of its callbacks (RFC 7530, 8881, 7862).
 #include "capture/rpc/nfs4_table.h"
 #include "capture/rpc/nfs_decode.h"
 #include "capture/rpc/xdr_format.h"
@@ -17,8 +17,8 @@ FileHandle handle_of(XdrReader& in) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The size among attributes, which stand in the order of their numbers (RFC 8881 §5.8). What
-// precedes it: the supported attributes, type, expiry of handles, change.
+// Returns the size among attributes, which are in the order of their numbers (RFC 8881 §5.8).
+// Before it there may be the supported attributes, type, expiry of handles, and change.
 std::optional<std::uint64_t> size_attribute(XdrReader& in) {
   constexpr std::uint32_t supported = 1U << 0;
   constexpr std::uint32_t type = 1U << 1;
@@ -41,6 +41,7 @@ std::optional<std::uint64_t> size_attribute(XdrReader& in) {
   return values.ok() ? std::optional(value) : std::nullopt;
 }
 
+// createtype4: links have a target, and devices have numbers.
 void decode_create(MessageReader& message, NfsOperation& operation) {
   constexpr std::uint32_t block_device = 3;
   constexpr std::uint32_t character_device = 4;
@@ -53,6 +54,8 @@ void decode_create(MessageReader& message, NfsOperation& operation) {
   operation.new_size = size_attribute(in);
 }
 
+// openflag4: UNCHECKED, GUARDED and EXCLUSIVE4_1 have attributes; both exclusive modes have a
+// verifier.
 void decode_open_how(XdrReader& in, NfsOperation& operation) {
   constexpr std::uint32_t exclusive = 2;
   constexpr std::uint32_t exclusive_with_attributes = 3;
@@ -68,7 +71,7 @@ void decode_open(MessageReader& message, NfsOperation& operation) {
   XdrReader& in = message.xdr();
   skip_items(in, "4448o");
   decode_open_how(in, operation);
-  switch (in.u32()) {  // of what is claimed: RFC 8881 §18.16.1
+  switch (in.u32()) {  // open_claim_type4: RFC 8881 §18.16.1
     case 0:
     case 3:
       operation.entry = message.text();
@@ -91,6 +94,7 @@ void decode_open(MessageReader& message, NfsOperation& operation) {
   }
 }
 
+// Decodes the arguments that a reader needs; the format of the table skips the rest.
 void decode_arguments(MessageReader& message, NfsOperation& operation,
                       const Nfs4Operation& description) {
   XdrReader& in = message.xdr();
@@ -134,6 +138,7 @@ void decode_arguments(MessageReader& message, NfsOperation& operation,
   }
 }
 
+// Decodes the entries of READDIR; entries before a hole are kept.
 void decode_entries(MessageReader& message, NfsOperation& operation) {
   XdrReader& in = message.xdr();
   in.u64();  // verifier of the cookies
@@ -148,6 +153,7 @@ void decode_entries(MessageReader& message, NfsOperation& operation) {
   operation.end_of_file = in.boolean();
 }
 
+// Decodes the result that follows the status NFS4_OK.
 void decode_result(MessageReader& message, NfsOperation& operation,
                    const Nfs4Operation& description) {
   XdrReader& in = message.xdr();
@@ -172,13 +178,14 @@ void decode_result(MessageReader& message, NfsOperation& operation,
   }
 }
 
+// Returns whether an operation replaces the current file handle by one that is not in the call.
 bool moves(std::uint32_t operation) {
   return operation == nfs4::lookup || operation == nfs4::lookupp || operation == nfs4::open ||
          operation == nfs4::create || operation == nfs4::putrootfh || operation == nfs4::putpubfh ||
          operation == nfs4::openattr;
 }
 
-// The handle that GETFH tells before the next operation that moves away.
+// Returns the handle in the next GETFH, if no operation before it changes the current handle.
 FileHandle told_behind(const std::vector<NfsOperation>& operations, std::size_t at) {
   for (std::size_t i = at + 1; i < operations.size(); ++i) {
     const NfsOperation& operation = operations[i];
@@ -191,7 +198,7 @@ FileHandle told_behind(const std::vector<NfsOperation>& operations, std::size_t 
   return {};
 }
 
-// RFC 8881 §16.2.3.1: the current and the saved file handle.
+// Computes the current and the saved file handle of each operation: RFC 8881 §16.2.3.1.
 void follow_handles(std::vector<NfsOperation>& operations) {
   FileHandle current;
   FileHandle saved;
@@ -199,6 +206,7 @@ void follow_handles(std::vector<NfsOperation>& operations) {
     NfsOperation& operation = operations[i];
     operation.handle = current;
     operation.saved = saved;
+    // An OPEN without a name opens the current file, so the handle stays the same.
     const bool by_handle = operation.number == nfs4::open && operation.entry.empty();
     if (operation.number == nfs4::putfh) {
       current = operation.found;
@@ -236,13 +244,14 @@ void decode_nfs4_call(MessageReader& message, NfsExchange& exchange) {
     operation.name = nfs4_operation(operation.number, exchange.callback);
     const auto* description = find_nfs4_operation(operation.number, exchange.callback);
     if (description != nullptr) {
-      // Callbacks have numbers of their own, which mean something else among operations.
+      // Callbacks have their own numbers, which mean other operations in a call of the client.
       if (exchange.callback) {
         skip_items(in, description->arguments);
       } else {
         decode_arguments(message, operation, *description);
       }
     }
+    // The length of an unknown operation is unknown, so decoding ends there.
     const bool good = description != nullptr && message.sound();
     exchange.operations.push_back(std::move(operation));
     if (!good) return follow_handles(exchange.operations);
@@ -251,6 +260,8 @@ void decode_nfs4_call(MessageReader& message, NfsExchange& exchange) {
   follow_handles(exchange.operations);
 }
 
+// A COMPOUND ends with the first operation that fails, so the reply may have fewer results than the
+// call.
 void decode_nfs4_reply(MessageReader& message, NfsExchange& exchange) {
   XdrReader& in = message.xdr();
   const std::uint32_t status = in.u32();
@@ -262,6 +273,7 @@ void decode_nfs4_reply(MessageReader& message, NfsExchange& exchange) {
   for (std::uint32_t i = 0; good && i < count; ++i) {
     const std::uint32_t number = in.u32();
     const std::uint32_t result = in.u32();
+    // Results must be in the order of the call.
     good = message.sound() && i < exchange.operations.size() &&
            exchange.operations[i].number == number;
     if (!good) break;

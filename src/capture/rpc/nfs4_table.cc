@@ -6,7 +6,7 @@
 namespace weft::capture {
 namespace {
 
-// Pieces that several operations have in common.
+// Formats that several operations share.
 #define WEFT_ACE "444o"
 #define WEFT_SPACE_LIMIT "{1:8|2:44}"
 #define WEFT_READ_DELEGATION "S4" WEFT_ACE
@@ -21,7 +21,7 @@ namespace {
 #define WEFT_WRITE_RESPONSE "[S]84V"
 #define WEFT_SERVER "{1:o|2:o|3:oo}"
 
-// RFC 7530 §16, RFC 8881 §18, RFC 7862 §15, RFC 8276 §8.4
+// Operations: RFC 7530 §16, RFC 8881 §18, RFC 7862 §15, RFC 8276 §8.4.
 constexpr std::array operations{
     Nfs4Operation{3, "ACCESS", "4", "44"},
     Nfs4Operation{4, "CLOSE", "4S", "S"},
@@ -100,7 +100,7 @@ constexpr std::array operations{
     Nfs4Operation{75, "REMOVEXATTR", "o", "c"},
 };
 
-// RFC 7530 §17, RFC 8881 §20, RFC 7862 §16
+// Callback operations: RFC 7530 §17, RFC 8881 §20, RFC 7862 §16.
 constexpr std::array callbacks{
     Nfs4Operation{3, "CB_GETATTR", "ob", "a"},
     Nfs4Operation{4, "CB_RECALL", "S4o", ""},
@@ -117,6 +117,7 @@ constexpr std::array callbacks{
     Nfs4Operation{15, "CB_OFFLOAD", "oS{0:" WEFT_WRITE_RESPONSE "|*:8}", ""},
 };
 
+// The statuses other than OK that have a result.
 constexpr std::uint32_t status_toosmall = 10005;
 constexpr std::uint32_t status_denied = 10010;
 constexpr std::uint32_t status_clid_inuse = 10017;

@@ -1,4 +1,5 @@
-// The operations of NFS version 4 and of its callbacks: names, and what they consist of.
+// The operations of NFS version 4 and of its callbacks: their names and the formats of their
+// arguments and results.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@ namespace weft::capture {
 struct Nfs4Operation {
   std::uint32_t number;
   std::string_view name;
-  std::string_view arguments;  // as xdr_format.h says
-  std::string_view result;     // where the status is OK
+  std::string_view arguments;  // format of xdr_format.h
+  std::string_view result;     // if the status is OK
 };
 
 namespace nfs4 {
 
-// Operations that are decoded rather than skipped.
+// The operations that are decoded; the others are skipped by their format.
 enum Operation : std::uint32_t {
   create = 6,
   getattr = 9,
@@ -43,9 +44,9 @@ enum Operation : std::uint32_t {
 
 }  // namespace nfs4
 
-// nullptr where it is not known.
+// Returns nullptr if the operation is unknown.
 [[nodiscard]] const Nfs4Operation* find_nfs4_operation(std::uint32_t number, bool callback);
-// What follows a status other than OK; nothing in most cases.
+// Returns the format of what follows a status other than OK; usually nothing.
 [[nodiscard]] std::string_view nfs4_failure_format(std::uint32_t number, std::uint32_t status);
 
 }  // namespace weft::capture

@@ -1,4 +1,4 @@
-// Arguments and results of NFS, out of the messages of an RPC.
+// Decodes arguments and results of NFS from the messages of an RPC.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace weft::capture {
 
-// The reader stands behind the RPC header. `procedure` is the one of the call.
+// The reader must be positioned after the RPC header. `procedure` is that of the call.
 void decode_nfs3_call(MessageReader& in, std::uint32_t procedure, NfsExchange& exchange);
 void decode_nfs3_reply(MessageReader& in, std::uint32_t procedure, NfsExchange& exchange);
 void decode_nfs4_call(MessageReader& in, NfsExchange& exchange);

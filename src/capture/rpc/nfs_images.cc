@@ -8,7 +8,7 @@
 namespace weft::capture {
 namespace {
 
-// Of an Assembled: what is as it was sent.
+// Returns the ranges without flaws.
 std::vector<RangeSet::Range> sound_ranges(const Assembled& bytes) {
   RangeSet flawed;
   for (const FlawedRange& range : bytes.flaws()) flawed.add(range.begin, range.end);
@@ -24,7 +24,8 @@ bool names_a_child(std::string_view name) {
          name == "SYMLINK" || name == "MKNOD";
 }
 
-// The size that a GETATTR behind `at` tells of what `at` has found, in a list of version 4.
+// Returns the size of the file that operation `at` has found, from its own result or from a later
+// GETATTR in the same COMPOUND.
 std::optional<std::uint64_t> size_behind(const std::vector<NfsOperation>& operations,
                                          std::size_t at) {
   if (operations[at].file_size) return operations[at].file_size;
@@ -38,6 +39,8 @@ std::optional<std::uint64_t> size_behind(const std::vector<NfsOperation>& operat
 
 }  // namespace
 
+// Uses the operations that succeeded. A file that CREATE or OPEN leaves empty gets an image without
+// bytes.
 void NfsImages::add(const Rpc& rpc) {
   if (!rpc.nfs || !rpc.reply || rpc.nfs->callback) return;
   const auto& operations = rpc.nfs->operations;
@@ -55,6 +58,8 @@ void NfsImages::add(const Rpc& rpc) {
 
 // --- Names ---------------------------------------------------------------------------------------
 
+// Learns that `name` in `directory` is `handle`. If the table is full, it is cleared: names are a
+// convenience, and the handle identifies the file.
 void NfsImages::learn(ConnectionId connection, const FileHandle& directory, const std::string& name,
                       const FileHandle& handle) {
   if (handle.empty() || name.empty()) return;
@@ -65,6 +70,7 @@ void NfsImages::learn(ConnectionId connection, const FileHandle& directory, cons
   names.push_back(name);
 }
 
+// Follows the operations that create, remove or change names.
 void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operation) {
   if (names_a_child(operation.name)) {
     learn(connection, operation.handle, operation.entry, operation.found);
@@ -76,7 +82,7 @@ void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operat
   } else if (operation.name == "REMOVE" || operation.name == "RMDIR") {
     entries_.erase({{connection, operation.handle}, operation.entry});
   } else if (operation.name == "LINK") {
-    // Version 4 links the saved file into the current directory.
+    // In version 4 LINK links the saved file into the current directory.
     const bool saved = !operation.saved.empty();
     learn(connection, operation.target_directory, operation.entry,
           saved ? operation.saved : operation.handle);
@@ -85,6 +91,7 @@ void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operat
   }
 }
 
+// The file keeps its images, and gets the new name as well.
 void NfsImages::rename(ConnectionId connection, const NfsOperation& operation) {
   const FileHandle& from = operation.saved.empty() ? operation.handle : operation.saved;
   const auto entry = entries_.find({{connection, from}, operation.entry});
@@ -96,6 +103,7 @@ void NfsImages::rename(ConnectionId connection, const NfsOperation& operation) {
 
 // --- Files ---------------------------------------------------------------------------------------
 
+// Returns the file; if there are too many open ones, an eighth of them is closed first.
 NfsImages::File& NfsImages::file_of(const FileKey& key) {
   auto found = files_.find(key);
   if (found == files_.end()) {
@@ -106,6 +114,7 @@ NfsImages::File& NfsImages::file_of(const FileKey& key) {
   return found->second;
 }
 
+// Closes the eighth that was used least recently, so that the search is rare.
 void NfsImages::close_oldest() {
   std::vector<std::uint64_t> uses;
   for (const auto& [key, file] : files_) uses.push_back(file.used);
@@ -121,6 +130,8 @@ void NfsImages::close_oldest() {
   }
 }
 
+// Different files may have the same name. The first image of each direction shows whether the stem
+// is in use.
 bool NfsImages::taken(const std::string& stem) const {
   constexpr const char* first_images[] = {".written.1", ".read.1", ".written.1.incomplete",
                                           ".read.1.incomplete"};
@@ -140,6 +151,7 @@ void NfsImages::operation(const Rpc& rpc, const NfsOperation& operation) {
   }
 }
 
+// Begins the first image of one direction, and chooses the file name if there is none yet.
 void NfsImages::begin(const FileKey& key, File& file, Direction direction, std::uint64_t frame) {
   if (file.stem.empty()) {
     const std::string name =
@@ -157,6 +169,7 @@ void NfsImages::begin(const FileKey& key, File& file, Direction direction, std::
   directory_.write(one.path, {});
 }
 
+// Begins the next image as a copy of the current one, and closes that one.
 void NfsImages::begin_next(const FileKey& key, File& file, Direction direction) {
   Image& one = image(file, direction);
   Image before = one;
@@ -166,6 +179,7 @@ void NfsImages::begin_next(const FileKey& key, File& file, Direction direction) 
   close(key, file, direction, before);
 }
 
+// Begins the image of a new file that nothing was written to yet.
 void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
   File& file = file_of(key);
   if (!file.written.path.empty()) return;
@@ -173,6 +187,7 @@ void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
   file.written.last_frame = frame;
 }
 
+// Returns whether `bytes` differ from bytes that the image has already.
 bool NfsImages::changes(const Image& image, std::uint64_t offset, Bytes bytes) const {
   std::vector<std::byte> there;
   for (const auto& [begin, end] : image.have.within(offset, offset + bytes.size())) {
@@ -184,6 +199,7 @@ bool NfsImages::changes(const Image& image, std::uint64_t offset, Bytes bytes) c
   return false;
 }
 
+// Stores the bytes of a WRITE or READ. Only sound bytes count: a flaw must not begin a new image.
 void NfsImages::place(const FileKey& key, Direction direction, const NfsOperation& operation,
                       std::uint64_t frame) {
   const Assembled& bulk = operation.bulk;
@@ -209,6 +225,7 @@ void NfsImages::place(const FileKey& key, Direction direction, const NfsOperatio
   one.last_frame = frame;
 }
 
+// Applies SETATTR with a size to both images.
 void NfsImages::set_size(const FileKey& key, std::uint64_t size, std::uint64_t frame) {
   if (size > max_file_bytes) return;
   const auto found = files_.find(key);
@@ -217,14 +234,14 @@ void NfsImages::set_size(const FileKey& key, std::uint64_t size, std::uint64_t f
   for (const Direction direction : {Direction::written, Direction::read}) {
     Image& one = image(file, direction);
     if (one.path.empty() || one.size == size) continue;
-    // An empty image has nothing to show.
+    // An empty image need not be kept.
     if (one.size > 0) {
       begin_next(key, file, direction);
       one.first_frame = frame;
     }
     directory_.resize(one.path, size);
     one.have.cut_to(size);
-    one.have.add(one.size, size);  // zeros, where it grows
+    one.have.add(one.size, size);  // zeros, if the file grows
     one.size = size;
     one.size_known = true;
     one.last_frame = frame;
@@ -233,6 +250,7 @@ void NfsImages::set_size(const FileKey& key, std::uint64_t size, std::uint64_t f
 
 // --- Ends ----------------------------------------------------------------------------------------
 
+// Sets the final size, marks incomplete images by their names, and writes the entry in the index.
 void NfsImages::close(const FileKey& key, const File& file, Direction direction, Image& image) {
   const auto missing = image.have.missing(0, image.size);
   const bool whole = missing.empty() && (direction == Direction::written || image.size_known);

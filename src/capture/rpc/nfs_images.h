@@ -1,6 +1,6 @@
-// Files as NFS has carried them: what clients wrote and what they read, each put together to an
-// image. An image is done with, and the next one begins as its copy, when bytes that were seen
-// change or SETATTR changes the size; renames and hard links make no difference.
+// Reconstructs files from NFS traffic: one series of images with what clients wrote, and one with
+// what they read. An image ends, and the next one begins as its copy, when known bytes change or
+// SETATTR changes the size. Renames and hard links do not end an image.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,28 @@ namespace weft::capture {
 
 class NfsImages {
  public:
-  // Must outlive this. Images are nfs/<connection>/<name or handle>.<written or read>.<number>.
+  // `directory` must outlive this object. Images are nfs/<connection>/<name or handle>.<written or
+  // read>.<number>.
   explicit NfsImages(ExtractionDirectory& directory) : directory_(directory) {}
 
   void add(const Rpc& rpc);
-  // Closes its files.
+  // Closes the files of the connection.
   void forget(ConnectionId connection);
   void finish();
 
  private:
-  // Half of what common filesystems hold in a file; what is beyond that is left out.
+  // Half of the largest file of common filesystems; data beyond it is left out.
   static constexpr std::uint64_t max_file_bytes = 1ULL << 43;
-  // Files that are open at a time; of more an eighth is closed, those used longest ago. If they
-  // come again, they are other files.
+  // Files that are open at a time. Above the limit the eighth that was used least recently is
+  // closed; if one of them is used again, it counts as another file.
   static constexpr std::size_t max_files = 65'536;
-  // Names in directories, of all connections: of more all are forgotten, and renames of them are
-  // not followed.
+  // Names in directories, of all connections. Above the limit all are forgotten, and their renames
+  // are not followed.
   static constexpr std::size_t max_entries = 262'144;
-  static constexpr std::size_t max_names = 64;  // of one file
+  static constexpr std::size_t max_names = 64;  // names of one file
 
   struct Image {
-    std::string path;  // empty: there is none yet
+    std::string path;  // empty: not begun
     unsigned number = 0;
     RangeSet have;
     std::uint64_t size = 0;
@@ -48,14 +49,14 @@ class NfsImages {
   };
   enum class Direction : std::uint8_t { written, read };
   struct File {
-    std::string stem;  // of its paths; empty until it has an image
+    std::string stem;  // common part of its paths; empty until it has an image
     std::vector<std::string> names;
     Image written;
     Image read;
-    std::uint64_t used = 0;  // in the order of use
+    std::uint64_t used = 0;  // number of its last use
   };
   using FileKey = std::pair<ConnectionId, FileHandle>;
-  using EntryKey = std::pair<FileKey, std::string>;  // in a directory
+  using EntryKey = std::pair<FileKey, std::string>;  // name in a directory
 
   void operation(const Rpc& rpc, const NfsOperation& operation);
   void learn(ConnectionId connection, const FileHandle& directory, const std::string& name,
@@ -65,10 +66,10 @@ class NfsImages {
   void place(const FileKey& key, Direction direction, const NfsOperation& operation,
              std::uint64_t frame);
   void set_size(const FileKey& key, std::uint64_t size, std::uint64_t frame);
-  // Where the file is new and empty, there is something to show before anything is written.
+  // Begins an image of a file that is new and empty, so that it exists even if nothing is written.
   void begin_empty(const FileKey& key, std::uint64_t frame);
 
-  // The file of this handle, which is the one used last from here on.
+  // Returns the file of this handle, and marks it as used.
   File& file_of(const FileKey& key);
   void close_oldest();
   [[nodiscard]] bool taken(const std::string& stem) const;

@@ -13,7 +13,7 @@ struct Name {
   std::string_view name;
 };
 
-// RFC 1813 §2.6, RFC 7530 §13.1, RFC 8881 §15.1, RFC 7862 §11.1, RFC 8276 §8.5
+// Status codes: RFC 1813 §2.6, RFC 7530 §13.1, RFC 8881 §15.1, RFC 7862 §11.1, RFC 8276 §8.5.
 constexpr std::array statuses{
     Name{1, "PERM"},
     Name{2, "NOENT"},
@@ -134,6 +134,7 @@ constexpr std::array statuses{
 
 }  // namespace
 
+// Versions 3 and 4 share the numbers; version 3 has another name for 10008 only.
 std::string nfs_status(std::uint32_t version, std::uint32_t status) {
   if (status == 0) return "OK";
   if (version == 3 && status == 10008) return "NFS3ERR_JUKEBOX";

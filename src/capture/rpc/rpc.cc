@@ -19,6 +19,7 @@ constexpr std::array programs{
     Program{100021, "NLM"},     Program{100024, "STAT"},     Program{100227, "NFSACL"},
 };
 
+// Names the version and the operations of an NFS exchange.
 std::string describe_nfs(const Rpc& rpc) {
   const NfsExchange& nfs = *rpc.nfs;
   std::string text = nfs.callback       ? "NFS callback"

@@ -9,7 +9,8 @@
 namespace weft::capture {
 namespace {
 
-// Where servers call clients back: numbers that RFC 5531 §13.1 leaves to be chosen at run time.
+// Program numbers of NFS callbacks: servers use numbers that RFC 5531 §13.1 leaves to be chosen at
+// run time.
 constexpr std::uint32_t first_transient_program = 0x40000000;
 constexpr std::uint32_t last_transient_program = 0x5FFFFFFF;
 constexpr std::uint32_t callback_version = 1;
@@ -29,19 +30,20 @@ struct Gss {
   wire::GssCredential credential;
 };
 
-// Where arguments or results begin behind a header of `header_bytes`; nothing where they are
-// encrypted or tokens of the security mechanism. RFC 2203 §5.3.2.2.
+// Returns where the arguments or results begin after a header of `header_bytes`; nothing if they
+// are encrypted or are tokens of the security mechanism (RFC 2203 §5.3.2.2).
 std::optional<std::size_t> body_begin(const Assembled& message, std::size_t header_bytes,
                                       const Gss& gss) {
   if (!gss.present) return header_bytes;
   if (gss.credential.procedure != wire::GssProcedure::data) return {};
   if (gss.credential.service == wire::GssService::none) return header_bytes;
   if (gss.credential.service != wire::GssService::integrity) return {};
-  // The length of what is protected, and the sequence number again.
+  // The protected part begins with its length and a copy of the sequence number.
   if (message.size() < header_bytes + 8) return {};
   return header_bytes + 8;
 }
 
+// Reads the fields of AUTH_SYS or RPCSEC_GSS; other flavours have nothing to show.
 void read_credential(Rpc& rpc, const wire::RpcAuth& auth, Gss& gss) {
   rpc.flavor = auth.flavor;
   if (auth.flavor == wire::AuthFlavor::sys) {
@@ -58,7 +60,7 @@ void read_credential(Rpc& rpc, const wire::RpcAuth& auth, Gss& gss) {
   if (credential->service == wire::GssService::privacy) rpc.gss = GssProtection::privacy;
 }
 
-// The size of the header; 0 where there is none.
+// Decodes the header of the call and returns its size, or 0 if it is damaged.
 std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
   const Assembled& message = rpc.call->message;
   const auto call = wire::RpcCall::parse(message.bytes());
@@ -71,6 +73,8 @@ std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
   return call->size();
 }
 
+// Decodes the call as far as its protection allows. NFS calls get an exchange even if the rest
+// cannot be decoded.
 void decode_call(Rpc& rpc, Gss& gss) {
   const Assembled& message = rpc.call->message;
   const std::size_t header_bytes = decode_call_header(rpc, gss);
@@ -91,7 +95,7 @@ void decode_call(Rpc& rpc, Gss& gss) {
   }
 }
 
-// The reply as it was before it was reduced.
+// Restores the reply as it was before the responder reduced it.
 Assembled put_together(const RpcMessage& reply,
                        const std::vector<MessageReader::Placement>& placements) {
   std::vector<ReadChunk> chunks;
@@ -104,6 +108,8 @@ Assembled put_together(const RpcMessage& reply,
   return splice(reply.message, chunks).message;
 }
 
+// Decodes the results, and restores the whole reply if that succeeded. Chunks with bytes that no
+// result uses are faults.
 void decode_results(Rpc& rpc, std::size_t begin, ExchangeFaults& faults) {
   RpcMessage& reply = *rpc.reply;
   MessageReader in(reply.message, begin, reply.chunks);
@@ -122,6 +128,7 @@ void decode_results(Rpc& rpc, std::size_t begin, ExchangeFaults& faults) {
   }
 }
 
+// A reply without chunks is whole as it is. Only a successful status has results.
 void decode_reply(Rpc& rpc, const Gss& gss, ExchangeFaults& faults) {
   const Assembled& message = rpc.reply->message;
   const auto reply = wire::RpcReply::parse(message.bytes());

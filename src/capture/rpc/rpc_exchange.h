@@ -1,4 +1,4 @@
-// Decodes the two messages of an RPC: headers, credentials, RPCSEC_GSS, NFS.
+// Decodes the two messages of an RPC: headers, credentials, RPCSEC_GSS and NFS.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 namespace weft::capture {
 
 struct ExchangeFaults {
-  std::vector<LengthMismatch> lengths;  // of items in chunks
-  std::size_t unused_chunks = 0;        // of a reply, with bytes that no item of the result claims
+  std::vector<LengthMismatch> lengths;  // items in chunks whose lengths disagree
+  std::size_t unused_chunks = 0;  // chunks of a reply with bytes that no item of the result uses
 };
 
-// Fills in what the header of the call says, as far as it came inline: enough to name the RPC.
+// Decodes the header of the call, as far as it came inline: enough to name the RPC.
 void decode_header(Rpc& rpc);
 
-// Fills in what the messages say. `rpc.call` and `rpc.reply` have their bytes already. The call
-// comes first in every case: a reply means nothing without it.
+// Decodes both messages, whose bytes are in `rpc.call` and `rpc.reply`. The call is decoded first,
+// because a reply cannot be decoded without it.
 ExchangeFaults decode_exchange(Rpc& rpc);
 
 }  // namespace weft::capture

@@ -1,4 +1,4 @@
-// RpcTracker: how calls meet their replies.
+// The part of RpcTracker that matches replies with calls.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using wire::RpcRdmaProcedure;
 
-// FNV-1a
+// The FNV-1a hash of 64 bits.
 class Hash {
  public:
   void add(Bytes bytes) {
@@ -31,7 +31,7 @@ class Hash {
   std::uint64_t value_ = 0xCBF29CE484222325U;
 };
 
-// Equal for a call and its retransmission, although that may name other memory.
+// Returns a hash that is equal for a call and its retransmission, which may name other memory.
 std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   Hash hash;
   hash.add(body.bytes());
@@ -42,8 +42,9 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
-constexpr CallNumber nobodys_call = 0;  // its chunks are missing as a whole
+constexpr CallNumber nobodys_call = 0;  // for replies without a call, whose chunks are all missing
 
+// Moves the bytes of write chunks and reply chunk from the segments to the reply.
 void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
   ReplyChunks chunks = memory.reply_chunks(reply.lists, call);
   reply.chunks = std::move(chunks.writes);
@@ -54,6 +55,8 @@ void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
 
 }  // namespace
 
+// Registers a call. A second call with the XID of an open one is a retransmission if its content is
+// the same; otherwise the XID was reused, and the first call is given up.
 void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage message,
                                std::uint32_t xid, const Assembled& body) {
   Caller& caller = state.caller(origin.side);
@@ -99,7 +102,8 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   bound_all();
 }
 
-// RFC 8166 §3.3.1. The grant may shrink while calls are under way, so the largest one counts.
+// RFC 8166 §3.3.1: checks the number of open calls. A grant may shrink while calls are under way,
+// so the largest grant is the limit.
 void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
   if (caller.largest_grant == 0 || caller.open.size() <= caller.largest_grant) return;
   report_.add(finding::credits_exceeded, rpc,
@@ -108,7 +112,8 @@ void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
                           caller.open.size(), caller.largest_grant));
 }
 
-// A caller that uses all it was granted may have waited (RFC 8166 §3.3): see CreditWatch.
+// Reports how long a caller that had used all its credits may have waited (RFC 8166 §3.3); see
+// CreditWatch.
 void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Caller& caller) {
   const CreditWatch::Waits& waits = caller.waits.waits();
   if (waits.count == 0) return;
@@ -123,6 +128,8 @@ void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Call
        waits.stamps});
 }
 
+// Counts a retransmission. It may name other memory, so its chunk lists are registered as another
+// attempt.
 void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& message, Side side) {
   constexpr std::size_t most_attempts = 8;
   count(state, &RpcCounts::retransmissions);
@@ -141,6 +148,7 @@ void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& messa
   charge(call, message.lists);
 }
 
+// Matches a reply with its call, and reports a reply without one.
 void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage message,
                                 const wire::RpcRdmaView& view, const Assembled& body) {
   Rpc reply;
@@ -150,7 +158,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   if (view.procedure() == RpcRdmaProcedure::error) reply.error = view.error();
   Caller& caller = state.caller(reply.caller);
   caller.largest_grant = std::max(caller.largest_grant, message.credits);
-  caller.grant = std::max(message.credits, 1U);  // none would be for ever
+  caller.grant = std::max(message.credits, 1U);  // with 0 the account would report an endless wait
   if (reply.error) count(state, &RpcCounts::errors);
   const auto open = caller.open.find(reply.xid);
   if (open != caller.open.end()) {
@@ -162,7 +170,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   }
   count(state, &RpcCounts::replies_without_call);
   const bool again = caller.answered.contains(reply.xid);
-  // A capture that begins in the middle sees replies to calls that it has not seen.
+  // If the capture began in the middle, its first replies answer calls that it does not contain.
   if (caller.matched) {
     report_.add({finding::without_call,
                  origin.connection,
@@ -179,7 +187,8 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   sink_->on_rpc(reply);
 }
 
-// The bytes of the call: what was inline, and the read chunks of the attempt that was read.
+// Assembles the call from its inline bytes and the read chunks of the attempt whose memory was
+// read.
 void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
   if (call.attempts.back().reads.empty()) return;
   SegmentTable& memory = memory_.memory_of(state.id, owner);
@@ -205,6 +214,7 @@ void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
   }
 }
 
+// Joins the reply with its call, checks both, and reports the RPC.
 void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessage message,
                               const Assembled& body) {
   SegmentTable& memory = memory_.memory_of(state.id, call.rpc.caller);
@@ -244,10 +254,11 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
   bound_all();
 }
 
+// Charges the memory of a call to RpcLimits::call_bytes.
 void RpcTracker::Work::charge(Call& call, const ChunkLists& lists) {
   std::size_t segments = lists.reads.size() + (lists.reply ? lists.reply->size() : 0);
   for (const Chunk& chunk : lists.writes) segments += chunk.size();
-  // With the places where their bytes will be.
+  // An estimate that includes the bytes of map nodes and byte maps.
   constexpr std::size_t segment_bytes = 512;
   const std::size_t bytes = call.inline_bytes + segments * segment_bytes;
   call.charged_bytes += bytes;
@@ -261,7 +272,8 @@ void RpcTracker::Work::close(Caller& caller, std::uint32_t xid) {
   caller.open.erase(found);
 }
 
-// Of each connection the older half.
+// Applies the limits over all connections: each connection gives up the older half of its calls, or
+// forgets the older half of its XIDs.
 void RpcTracker::Work::bound_all() {
   while (open_calls_ > limits_.open_calls_in_all || charged_bytes_ > limits_.call_bytes) {
     for (auto& [connection, state] : connections_) {
@@ -282,6 +294,8 @@ void RpcTracker::Work::bound_all() {
   }
 }
 
+// The list of calls may name calls that were closed, or reopened with the same XID; those are
+// skipped.
 void RpcTracker::Work::give_up_oldest(State& state, Caller& caller) {
   const auto [xid, number] = caller.order.front();
   caller.order.pop_front();
@@ -295,6 +309,8 @@ void RpcTracker::Work::forget_answered(Caller& caller) {
   --answered_;
 }
 
+// Reports a call without a reply. A retransmission of an answered call is not reported as
+// unanswered.
 void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) {
   const auto found = caller.open.find(xid);
   Call& call = found->second;
@@ -309,6 +325,7 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
   close(caller, xid);
 }
 
+// Applies the limits of one caller.
 void RpcTracker::Work::bound(State& state, Caller& caller) {
   while (caller.answered_order.size() > limits_.answered_calls) forget_answered(caller);
   while (!caller.order.empty()) {
@@ -319,7 +336,8 @@ void RpcTracker::Work::bound(State& state, Caller& caller) {
     caller.order.pop_front();
     if (!closed) give_up(state, caller, xid);
   }
-  // One call that stays open must not keep the names of all that came and went behind it.
+  // Closed calls stay in the list behind one that stays open, so they are removed when they are too
+  // many.
   if (caller.order.size() < 2 * limits_.open_calls) return;
   std::erase_if(caller.order, [&](const auto& entry) {
     const auto open = caller.open.find(entry.first);

@@ -11,7 +11,7 @@ namespace weft::capture {
 namespace {
 
 constexpr std::uint32_t most_credits = 1U << 16;
-constexpr std::uint64_t shortest_rpc_bytes = 20;  // a denied call
+constexpr std::uint64_t shortest_rpc_bytes = 20;  // the shortest reply, a denied one
 
 bool sensible(const wire::RdmaSegment& segment) {
   // A segment does not wrap around the address space.
@@ -30,6 +30,7 @@ bool sensible(const ChunkLists& lists) {
   return std::ranges::all_of(lists.writes, good) && (!lists.reply || good(*lists.reply));
 }
 
+// The body must be an RPC message with the same XID, whose header decodes.
 bool proves_inline(const wire::RpcRdmaView& view, const ChunkLists& lists) {
   const auto start = wire::RpcStart::parse(view.body());
   if (!start || start->xid != view.xid() || lists.has_position_zero()) return false;
@@ -37,6 +38,7 @@ bool proves_inline(const wire::RpcRdmaView& view, const ChunkLists& lists) {
   return lists.reads.empty() && wire::RpcReply::parse(view.body()).ok();
 }
 
+// The message must be in a chunk that is large enough for one.
 bool proves_long(const wire::RpcRdmaView& view, const ChunkLists& lists) {
   if (!view.body().empty()) return false;
   if (lists.has_position_zero()) {
@@ -51,6 +53,7 @@ bool proves_long(const wire::RpcRdmaView& view, const ChunkLists& lists) {
 
 }  // namespace
 
+// The version is the second word of the header, and the procedure the fourth (RFC 8166 §4.1).
 bool may_be_rpc_rdma(Bytes first_bytes) {
   const auto word = [&](std::size_t at) { return load_be<std::uint32_t>(&first_bytes[at]); };
   if (first_bytes.size() >= 8 && word(4) != wire::rpc_rdma_version) return false;

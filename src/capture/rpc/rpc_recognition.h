@@ -1,6 +1,6 @@
-// Whether a Send is RPC-over-RDMA. Nothing on the wire says so, and payload of benchmarks may look
-// like a header by chance; so a connection is believed to carry RPCs only after one message that is
-// right in every field that can be checked.
+// Recognises RPC-over-RDMA in Sends. Nothing on the wire names the protocol, and the payload of
+// benchmarks may look like its header by chance. So a connection is recognised only by a message
+// that is correct in every field that can be checked.
 #pragma once
 
 #include "base/bytes.h"
@@ -8,12 +8,12 @@
 
 namespace weft::capture {
 
-// Cheap, on the first bytes of a message of which more may follow.
+// A cheap test of the first bytes of a message, of which more may follow.
 [[nodiscard]] bool may_be_rpc_rdma(Bytes first_bytes);
 
-// A whole message that proves it: version 1, credits that make sense, lists that end where they
-// should, and an RPC header with the same XID that decodes (RDMA_MSG), or nothing but a chunk that
-// can hold one (RDMA_NOMSG). The other types prove nothing.
+// Tests a whole message: version 1, plausible credits, lists that end correctly, and an RPC header
+// with the same XID that decodes (RDMA_MSG), or nothing but a chunk that can hold one (RDMA_NOMSG).
+// Messages of the other types prove nothing.
 [[nodiscard]] bool proves_rpc_rdma(const wire::RpcRdmaView& view);
 
 }  // namespace weft::capture

@@ -12,7 +12,7 @@ namespace {
 
 using wire::RpcRdmaProcedure;
 
-// Parts of Sends that are not whole yet: as much as a thousand connections can have.
+// Limit for incomplete Sends: enough for a thousand connections.
 constexpr std::uint64_t open_send_bytes = 64U << 20;
 
 constexpr std::uint64_t rpc_start_bytes = 8;
@@ -94,6 +94,8 @@ RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
 
 // --- Traffic -------------------------------------------------------------------------------------
 
+// Collects whole Sends. Until RPC-over-RDMA is recognised, only messages that begin like it are
+// kept.
 void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
   State& state = this->state(origin.connection);
   state.sends[index_of(origin.side)].add(
@@ -101,6 +103,8 @@ void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
       [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
 }
 
+// Places an RDMA Write in the memory of the other side's calls, and notes whether the Writes are
+// contiguous.
 void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised) return;
@@ -131,6 +135,7 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   traffic.last_frame = origin.stamp.frame;
 }
 
+// Checks the range of an RDMA Read request. Its bytes are placed by on_read_part.
 void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& request) {
   State& state = this->state(origin.connection);
   if (!state.recognised || request.repeated || request.length == 0) return;
@@ -155,6 +160,7 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
   traffic.read_bytes += request.length;
 }
 
+// Places the bytes of a Read response in the responder's memory.
 void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised || !part.known) return;
@@ -168,10 +174,12 @@ void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) 
   state.counts.without_segment += part.bytes.size();
 }
 
+// A lost packet may contain a reply, so the number of open calls is not reliable any more.
 void RpcTracker::Work::on_gap(const Origin& origin) {
   state(origin.connection).lost = true;
 }
 
+// A connection has ended when both sides have closed it, or one has reset it.
 void RpcTracker::Work::on_end(const Origin& origin, bool reset) {
   State* const known = connections_.find(origin.connection);
   if (known == nullptr) return;
@@ -190,6 +198,7 @@ void RpcTracker::Work::finish() {
   report_.finish();
 }
 
+// Reports everything that is open, and frees the memory of the connection.
 void RpcTracker::Work::end(ConnectionId connection, State& state) {
   for (const Side side : {Side::a, Side::b}) {
     Origin origin;
@@ -211,6 +220,8 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
 
 // --- Messages ------------------------------------------------------------------------------------
 
+// Handles a whole Send: recognises the protocol, or reports a Send without an RPC-over-RDMA header
+// on a connection that carries RPCs.
 void RpcTracker::Work::on_message(const Origin& origin, State& state,
                                   const SendAssembly::Message& message) {
   const auto view = wire::RpcRdmaView::check(message.bytes);
@@ -232,13 +243,13 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
                {message.first, message.last}});
 }
 
-// Whether an inline RPC message is a call or a reply; nothing where nobody can tell.
+// Returns whether an inline RPC message is a call or a reply; nothing if that is unknown.
 std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origin& origin,
                                                        const RpcMessage& message, std::uint32_t xid,
                                                        const Assembled& body) {
   const auto start = wire::RpcStart::parse(body.bytes());
   if (!body.whole(0, rpc_start_bytes) && state.caller(other(origin.side)).open.contains(xid)) {
-    return wire::RpcKind::reply;  // what it is cannot be read, but it is waited for
+    return wire::RpcKind::reply;  // unreadable, but a call with this XID is open
   }
   if (!start || !body.whole(0, rpc_start_bytes)) {
     count(state, &RpcCounts::malformed);
@@ -262,6 +273,7 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
   return start->kind;
 }
 
+// Decodes the header, and decides whether the message is a call or a reply.
 void RpcTracker::Work::on_header(const Origin& origin, State& state,
                                  const SendAssembly::Message& whole,
                                  const wire::RpcRdmaView& view) {
@@ -280,7 +292,7 @@ void RpcTracker::Work::on_header(const Origin& origin, State& state,
   if (view.procedure() == RpcRdmaProcedure::done) return count(state, &RpcCounts::done);
   std::optional<wire::RpcKind> kind = wire::RpcKind::reply;
   if (view.procedure() == RpcRdmaProcedure::nomsg) {
-    // A call has chunks to be read, a reply a reply chunk: RFC 8166 §3.5.3.
+    // RFC 8166 §3.5.3: a long call has read chunks, and a long reply has a reply chunk.
     const bool call = !message.lists.reads.empty() || (!message.lists.reply && !waited_for);
     if (call) kind = wire::RpcKind::call;
   } else if (view.procedure() != RpcRdmaProcedure::error) {

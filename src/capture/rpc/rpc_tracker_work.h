@@ -1,4 +1,5 @@
-// How RPCs are tracked, and what is kept of one connection; for RpcTracker's own files.
+// The implementation of RpcTracker and its state for each connection; only for RpcTracker's own
+// files.
 #pragma once
 
 #include <array>
@@ -41,22 +42,22 @@ class RpcTracker::Work {
   struct Call {
     Rpc rpc;
     CallNumber number = 0;
-    std::uint64_t hash = 0;  // of the message and the shape of its lists
+    std::uint64_t hash = 0;  // hash of the message and the form of its lists
     std::size_t inline_bytes = 0;
-    std::size_t charged_bytes = 0;     // to RpcLimits::call_bytes
-    std::vector<ChunkLists> attempts;  // lists of retransmissions
-    bool answered_before = false;      // the same call had its reply already
+    std::size_t charged_bytes = 0;     // bytes charged to RpcLimits::call_bytes
+    std::vector<ChunkLists> attempts;  // the chunk lists of the call and of its retransmissions
+    bool answered_before = false;      // an equal call was answered before
   };
-  // What one side of a connection asks of the other.
+  // The calls of one side of a connection.
   struct Caller {
     std::unordered_map<std::uint32_t, Call> open;
-    std::deque<std::pair<std::uint32_t, CallNumber>> order;     // of opening; may name closed ones
-    std::unordered_map<std::uint32_t, std::uint64_t> answered;  // XID to hash
+    std::deque<std::pair<std::uint32_t, CallNumber>> order;     // by age; may contain closed calls
+    std::unordered_map<std::uint32_t, std::uint64_t> answered;  // hash of the call by XID
     std::deque<std::uint32_t> answered_order;
     std::uint32_t largest_grant = 0;
-    std::uint32_t grant = 0;  // the last one; 0: none was seen
+    std::uint32_t grant = 0;  // the last grant; 0: none was seen
     CreditWatch waits;
-    bool matched = false;  // a call has met its reply: what comes without is no late start
+    bool matched = false;  // a reply was matched, so the capture did not begin after all calls
   };
   struct State;
 
@@ -97,7 +98,7 @@ class RpcTracker::Work {
   Budget send_budget_;
   ConnectionMap<State> connections_;
   CallNumber next_call_ = 1;
-  std::size_t open_calls_ = 0;  // of all callers, as those below
+  std::size_t open_calls_ = 0;  // of all callers, like the next two
   std::size_t charged_bytes_ = 0;
   std::size_t answered_ = 0;
   RpcCounts counts_;
@@ -107,14 +108,15 @@ class RpcTracker::Work {
   return side == Side::a ? 0 : 1;
 }
 
-// One connection's.
+// The state of one connection.
 struct RpcTracker::Work::State {
   State(ConnectionId connection, Budget& budget)
       : id(connection), sends{SendAssembly(budget), SendAssembly(budget)} {}
 
   ConnectionId id;
   bool recognised = false;
-  bool lost = false;  // calls may be open that were answered: nothing is said of waits any more
+  // Packets were lost, so answered calls may seem open and waits are not reported.
+  bool lost = false;
   std::array<SendAssembly, 2> sends;
   std::array<Caller, 2> callers;
   std::array<bool, 2> ended{};

@@ -12,6 +12,7 @@ constexpr std::uint64_t smallest_mtu_bytes = 256;
 
 }  // namespace
 
+// A length within the smallest MTU is one packet with every MTU.
 std::uint64_t SubSegment::packets() const {
   if (length_ <= smallest_mtu_bytes) return 1;
   return mtu_bytes_ == 0 ? 0 : (length_ + mtu_bytes_ - 1) / mtu_bytes_;
@@ -21,6 +22,7 @@ std::uint32_t SubSegment::distance(std::uint32_t psn) const {
   return (psn - first_psn_) & psn_mask;
 }
 
+// Stores the part that lies in the segment. Bytes outside of it are counted, but not stored.
 Segment::Placed Segment::place(std::uint64_t address, Bytes bytes, std::uint64_t missing) {
   Placed placed;
   const std::uint64_t total = bytes.size() + missing;

@@ -1,4 +1,4 @@
-// Feeding a SegmentTable packet by packet: PSNs of InfiniBand, sinks of iWARP.
+// The part of SegmentTable that takes single packets: by PSN on InfiniBand, by sink on iWARP.
 #include <algorithm>
 #include <iterator>
 
@@ -7,8 +7,8 @@
 namespace weft::capture {
 namespace {
 
-// Sub-segments of one segment, and requests of one sink, that are remembered. A segment of 1 MiB
-// that is read in pieces of 4 KiB has 256; behind the limit the oldest are forgotten.
+// Limit on the sub-segments of one segment, and on the requests of one sink. A segment of 1 MiB
+// that is read in pieces of 4 KiB has 256. Above the limit the oldest are removed.
 constexpr std::size_t max_remembered = 4096;
 constexpr std::uint32_t half_of_psns = 1U << 23;
 
@@ -18,7 +18,7 @@ bool is_mtu(std::uint64_t bytes) {
 
 using Place = IbFragment::Place;
 
-// Where in the sub-segment the fragment begins; nothing if it cannot belong to it.
+// Returns the offset of the fragment in the sub-segment; nothing if it cannot belong to it.
 std::optional<std::uint64_t> offset_in(SubSegment& sub, const IbFragment& fragment) {
   const std::uint64_t distance = sub.distance(fragment.psn);
   const std::uint64_t size = fragment.bytes.size();
@@ -27,7 +27,7 @@ std::optional<std::uint64_t> offset_in(SubSegment& sub, const IbFragment& fragme
     return distance == 0 && size == sub.length() ? std::optional<std::uint64_t>(0) : std::nullopt;
   }
   if (fragment.place == Place::last) {
-    // A last packet ends where the sub-segment ends; the MTU must fit between.
+    // A last packet ends where the sub-segment ends, so its distance must be a multiple of an MTU.
     const std::uint64_t offset = sub.length() - size;
     if (distance == 0 || offset % distance != 0 || !is_mtu(offset / distance)) return {};
     const std::uint64_t mtu = offset / distance;
@@ -41,7 +41,7 @@ std::optional<std::uint64_t> offset_in(SubSegment& sub, const IbFragment& fragme
   return distance * mtu;
 }
 
-// The one that the fragment opens: a new one, unless this is a retransmission.
+// Returns the sub-segment that the fragment opens: a new one, or the same one for a retransmission.
 SubSegment& sub_segment_of(Segment& segment, const IbFragment& fragment) {
   auto& subs = segment.sub_segments();
   const auto same = std::ranges::find_if(subs, [&](const SubSegment& sub) {
@@ -60,6 +60,7 @@ SegmentTable::Outcome SegmentTable::add_ib_fragment(const IbFragment& fragment) 
   return fragment.reth ? open_sub_segment(fragment) : place_by_psn(fragment);
 }
 
+// A packet with a RETH names the segment by handle and address.
 SegmentTable::Outcome SegmentTable::open_sub_segment(const IbFragment& fragment) {
   Segment* segment = find(fragment.reth->key, fragment.reth->address);
   if (segment == nullptr) return {};
@@ -69,8 +70,8 @@ SegmentTable::Outcome SegmentTable::open_sub_segment(const IbFragment& fragment)
   return {Verdict::placed, segment, segment->place(sub.address(), fragment.bytes)};
 }
 
-// PSNs of one side's requests never overlap, so the fragment belongs to the sub-segment that began
-// last before it, if to any.
+// PSNs of the requests of one side never overlap, so the fragment can only belong to the
+// sub-segment with the nearest first PSN before it.
 SegmentTable::Outcome SegmentTable::place_by_psn(const IbFragment& fragment) {
   Segment* owner = nullptr;
   SubSegment* nearest = nullptr;
@@ -102,8 +103,9 @@ bool SegmentTable::add_iwarp_request(const wire::ReadRequest& request) {
   return true;
 }
 
-// Requests are answered in order (RFC 5040 §5.2.2). A sink that is used again while answers to its
-// earlier use are missing is the newer request's, once data of it may have come.
+// Requests are answered in order (RFC 5040 §5.2.2). If a sink is used again while responses to its
+// earlier use are missing, its data belongs to the newer request as soon as the older one is closed
+// or filled.
 SegmentTable::Request* SegmentTable::choose(const IwarpFragment& fragment) {
   const auto sink = requests_.find(fragment.stag);
   if (sink == requests_.end()) return nullptr;
@@ -118,6 +120,7 @@ SegmentTable::Request* SegmentTable::choose(const IwarpFragment& fragment) {
   return late;
 }
 
+// A fragment of a later request shows that the earlier ones are complete.
 SegmentTable::Outcome SegmentTable::add_iwarp_fragment(const IwarpFragment& fragment) {
   if (!fragment.read) return place(fragment.stag, fragment.offset, fragment.bytes);
   Request* chosen = choose(fragment);

@@ -10,7 +10,7 @@ bool overlap(const wire::RdmaSegment& a, const wire::RdmaSegment& b) {
   return a.offset - b.offset < b.length || b.offset - a.offset < a.length;
 }
 
-// What a chunk would be put together to, if that is too much.
+// Returns an empty Assembled with one flaw, for a chunk that is too long to reassemble.
 Assembled too_long(std::uint64_t length) {
   Assembled none;
   none.mark({0, length, Flaw::dropped});
@@ -19,6 +19,8 @@ Assembled too_long(std::uint64_t length) {
 
 }  // namespace
 
+// Adds a segment, or updates the length of a known one. Overlapping segments with the same handle
+// are removed.
 SegmentTable::Added SegmentTable::add(const SegmentDescription& description) {
   Added added;
   auto& same_handle = by_handle_[description.target.handle];
@@ -30,7 +32,7 @@ SegmentTable::Added SegmentTable::add(const SegmentDescription& description) {
       at->set_length(description.target.length);
       return {&*at, true, false};
     }
-    // Memory is registered anew: what was there belongs to something that is over.
+    // The memory was registered again, so the old segment belongs to an operation that has ended.
     if (same_place || overlap(at->description().target, description.target)) {
       added.replaced = true;
       forget_requests_of(&*at);
@@ -101,6 +103,7 @@ void SegmentTable::reset() {
   segments_.clear();
 }
 
+// Pointers to the segment in read requests would dangle, so those requests are removed too.
 void SegmentTable::forget_requests_of(const Segment* segment) {
   for (auto sink = requests_.begin(); sink != requests_.end();) {
     sink->second.remove_if([&](const Request& request) { return request.segment == segment; });
@@ -121,10 +124,11 @@ void SegmentTable::process_call(const ChunkLists& lists, CallNumber call) {
   for (const wire::RdmaSegment& segment : *lists.reply) add({segment, SegmentUse::reply, 0, call});
 }
 
+// Returns the bytes of one segment of a chunk list, or only missing bytes if it is unknown.
 Assembled SegmentTable::take(const wire::RdmaSegment& target, CallNumber call) {
   if (const Segment* segment = find(target, call)) {
     Assembled bytes = segment->take(target.length);
-    // The reply says more than the call gave.
+    // The reply may announce more bytes than the call has offered.
     bytes.append_flawed(target.length - bytes.size(), Flaw::missing);
     return bytes;
   }
@@ -146,6 +150,7 @@ ReplyChunks SegmentTable::reply_chunks(const ChunkLists& reply, CallNumber call)
   return chunks;
 }
 
+// Collects the bytes of each read chunk. The limit applies to the sum of all chunks.
 std::vector<ReadChunk> SegmentTable::read_chunks(const ChunkLists& lists, CallNumber call) {
   std::uint64_t total = 0;
   for (const wire::ReadSegment& segment : lists.reads) total += segment.target.length;

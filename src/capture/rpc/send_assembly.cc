@@ -8,6 +8,7 @@ void SendAssembly::begin(const Origin& origin, const SendPart& part, bool wanted
   open_ = std::make_unique<Open>(part.message, origin.stamp, wanted, *budget_);
 }
 
+// Notes the extent of a part, and stores its bytes if the message is kept.
 void SendAssembly::keep(const Origin& origin, const SendPart& part) {
   open_->last = origin.stamp;
   open_->ended = part.last;

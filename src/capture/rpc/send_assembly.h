@@ -1,4 +1,4 @@
-// Whole Send messages of one side of one connection, from their parts.
+// Assembles the Send messages of one side of one connection from their parts.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,28 @@ namespace weft::capture {
 
 class SendAssembly {
  public:
-  // A message with all its parts, or as much of it as was seen. `tail_missing`: its last part was
-  // not seen, so how long it is nobody knows.
+  // A message with all its parts, or with those that were seen. `tail_missing`: its last part was
+  // not seen, so its length is unknown.
   struct Message {
     Stamp first;
     Stamp last;
     Bytes bytes;  // valid until the next call
     bool whole = true;
     bool tail_missing = false;
-    const Assembled* assembled = nullptr;  // the same bytes with their flaws, unless whole
+    // The same bytes with their flaws; nullptr if the message is whole.
+    const Assembled* assembled = nullptr;
   };
 
-  // Of a message that is kept at all, so many bytes are. What runs over RPC-over-RDMA sends at most
-  // a few KiB at a time; longer messages are somebody else's.
+  // A longer message is not kept. The upper protocols of RPC-over-RDMA send a few KiB inline at
+  // most, so longer messages belong to other protocols.
   static constexpr std::uint64_t max_message_bytes = 1U << 20;
 
-  // `budget` must outlive this.
+  // `budget` must outlive this object.
   explicit SendAssembly(Budget& budget) : budget_(&budget) {}
 
-  // Calls take(const Message&) for each message that ends: at most two, for a part of a new message
-  // ends the one before. A message of which `wanted(first bytes)` says no is not kept, nor is one
-  // whose beginning was not seen.
+  // Calls take(const Message&) for each message that ends: twice at most, because a part of a new
+  // message ends the one before. A message is not kept if `wanted(first bytes)` returns false, or
+  // if its beginning was not seen.
   template <typename Wanted, typename Take>
   void add(const Origin& origin, const SendPart& part, Wanted wanted, Take take) {
     if (open_ && open_->message != part.message) end(take);
@@ -46,7 +47,7 @@ class SendAssembly {
     keep(origin, part);
     if (part.last) end(take);
   }
-  // Ends what is open.
+  // Ends the open message.
   template <typename Take>
   void finish(Take take) {
     if (open_) end(take);
@@ -61,7 +62,7 @@ class SendAssembly {
     Stamp last;
     bool kept;
     ByteMap bytes;
-    std::uint64_t size = 0;  // where the last part that was seen ends
+    std::uint64_t size = 0;  // end of the last part that was seen
     bool ended = false;
   };
 

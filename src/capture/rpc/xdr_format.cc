@@ -8,7 +8,7 @@
 namespace weft::capture {
 namespace {
 
-// The bracket that closes the one at `open`.
+// Returns the position of the bracket that closes the one at `open`.
 std::size_t closing(std::string_view format, std::size_t open) {
   int depth = 0;
   for (std::size_t at = open; at < format.size(); ++at) {
@@ -20,7 +20,7 @@ std::size_t closing(std::string_view format, std::size_t open) {
   return format.size();
 }
 
-// The end of the first branch: a bar outside of brackets, or the end.
+// Returns the end of the first branch: a bar outside of brackets, or the end of the text.
 std::size_t branch_end(std::string_view branches) {
   for (std::size_t at = 0; at < branches.size(); ++at) {
     const char c = branches[at];
@@ -37,6 +37,7 @@ bool selects(std::string_view label, std::uint32_t value) {
   return number == value;
 }
 
+// The first branch whose label matches is used. Without one the data cannot be decoded.
 void skip_union(wire::XdrReader& in, std::string_view branches) {
   const std::uint32_t value = in.u32();
   while (!branches.empty()) {
@@ -49,6 +50,7 @@ void skip_union(wire::XdrReader& in, std::string_view branches) {
   in.fail(wire::WireError::bad_value);
 }
 
+// The count is limited by the remaining bytes, so a hostile one cannot make this loop long.
 void skip_array(wire::XdrReader& in, std::string_view item) {
   const std::uint32_t items = in.count(wire::xdr_unit_bytes);
   for (std::uint32_t i = 0; i < items && in.ok(); ++i) skip_items(in, item);

@@ -1,5 +1,5 @@
-// Skips XDR items by a short description of their types, for the many operations of NFS version 4
-// whose contents nobody asks for but whose length must be known to find the next one.
+// Skips XDR items by a short description of their types. Most operations of NFS version 4 have
+// contents that no report shows, but their length must be known to find the next operation.
 //
 //   4 8      four or eight bytes          o    opaque data or a string
 //   S K      16 bytes: stateid, session   V    8 bytes: a verifier
@@ -14,7 +14,7 @@
 
 namespace weft::capture {
 
-// bad_value where a discriminator has no branch.
+// Sets the error bad_value if a discriminator has no branch.
 void skip_items(wire::XdrReader& in, std::string_view format);
 
 }  // namespace weft::capture
