@@ -8,8 +8,9 @@
 namespace weft::capture {
 namespace {
 
-// Where both greetings have what their sender gives; the end of a greeting may be missing where it
-// is zero.
+// Offsets in the private data of both greetings (docs/message-protocol.md,
+// docs/stream-protocol.md). InfiniBand's connection manager drops zeros at the end of private data,
+// so a greeting may be shorter.
 constexpr std::size_t greeting_bytes = 28;
 constexpr std::size_t receives_at = 6;
 constexpr std::size_t ring_bytes_at = 20;
@@ -19,6 +20,7 @@ constexpr std::uint8_t version = 1;
 
 using Greeting = std::array<std::byte, greeting_bytes>;
 
+// Copies the greeting and fills the missing end with zeros.
 Greeting greeting_of(Bytes private_data) {
   Greeting greeting{};
   std::ranges::copy(private_data.first(std::min(private_data.size(), greeting_bytes)),
@@ -26,6 +28,7 @@ Greeting greeting_of(Bytes private_data) {
   return greeting;
 }
 
+// Recognises the protocol by the magic number and the version of the greeting.
 ToldCredits::Protocol protocol_of(Bytes private_data) {
   using Protocol = ToldCredits::Protocol;
   const Greeting greeting = greeting_of(private_data);
@@ -41,12 +44,14 @@ ToldCredits::Protocol protocol_of(Bytes private_data) {
 
 void EndToEndCredits::sent(const Stamp& stamp, std::uint32_t psn, bool first, bool last,
                            bool takes_receive) {
+  // The list must stay bounded. A message beyond the limit cannot be waiting for a credit.
   if (first) {
     if (open_.size() == most_open) open_.pop_front();
     open_.push_back({psn, last});
   } else if (!open_.empty()) {
     open_.back() = {psn, last};
   }
+  // A Write or Read needs no receive, but it changes the number of messages under way.
   if (takes_receive)
     watch_.sent(stamp, none_left());
   else
@@ -54,9 +59,11 @@ void EndToEndCredits::sent(const Stamp& stamp, std::uint32_t psn, bool first, bo
 }
 
 void EndToEndCredits::given(const Stamp& stamp, const CreditUpdate& update) {
+  // Acknowledgements may be captured out of order; an old one must not change the account.
   if (acknowledged_ && wire::psn_distance(*acknowledged_, update.psn) < 0) return;
   acknowledged_ = update.psn;
   credits_ = update.credits;
+  // The acknowledgement covers all messages whose last packet is at or before its PSN.
   while (!open_.empty() && open_.front().whole &&
          wire::psn_distance(open_.front().psn, update.psn) >= 0) {
     open_.pop_front();
@@ -64,9 +71,10 @@ void EndToEndCredits::given(const Stamp& stamp, const CreditUpdate& update) {
   watch_.given(stamp, none_left());
 }
 
-// --- Told in advance -----------------------------------------------------------------------------
+// --- Announced in advance ------------------------------------------------------------------------
 
 ToldCredits::Protocol ToldCredits::protocol_of(const Connection& connection) {
+  // Both greetings are needed: a side's credits are in the greeting of its peer.
   if (!connection.offer_a.seen || !connection.offer_b.seen) return Protocol::none;
   const Protocol asked = capture::protocol_of(connection.offer_a.private_data);
   return asked == capture::protocol_of(connection.offer_b.private_data) ? asked : Protocol::none;
@@ -79,6 +87,7 @@ ToldCredits::ToldCredits(Protocol protocol, Bytes peer) : stream_(protocol == Pr
 }
 
 bool ToldCredits::sent(const Stamp& stamp, std::uint32_t bytes) {
+  // The account is wrong if the sender used more than it had; the caller stops counting then.
   if (receives_ == 0 || (stream_ && bytes > bytes_)) return false;
   --receives_;
   if (stream_) bytes_ -= bytes;

@@ -1,4 +1,4 @@
-// What is left of a sender's credits, for each way in which they can be seen on the wire.
+// Accounts of the credits that a sender has left, for each way in which the wire shows them.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,23 @@
 
 namespace weft::capture {
 
-// InfiniBand's end-to-end credits (Architecture Specification, volume 1, §9.7.7.2): with what is
-// acknowledged done, so many messages may be under way. What was under way before the first
-// acknowledgement with credits is not counted, so that too few rather than too many waits are seen.
+// InfiniBand's end-to-end credits (Architecture Specification, volume 1, §9.7.7.2): an
+// acknowledgement tells how many messages may be under way after the acknowledged one. Messages
+// sent before the first such acknowledgement are not counted, so the account finds too few waits
+// rather than too many.
 class EndToEndCredits {
  public:
-  // A packet of a request; `first` of its message. `takes_receive`: with this packet the message
-  // is known to need one.
+  // A packet of a request was sent. `first`: it is the first of its message. `takes_receive`: this
+  // packet shows that the message needs a receive.
   void sent(const Stamp& stamp, std::uint32_t psn, bool first, bool last, bool takes_receive);
   void given(const Stamp& stamp, const CreditUpdate& update);
   [[nodiscard]] const CreditWatch& watch() const { return watch_; }
 
  private:
-  // More than the largest number of credits that an acknowledgement can tell.
+  // More than the largest number of credits that an acknowledgement can encode.
   static constexpr std::size_t most_open = 65'536;
   struct Message {
-    std::uint32_t psn = 0;  // of its last packet so far
+    std::uint32_t psn = 0;  // PSN of its last packet so far
     bool whole = false;
   };
   [[nodiscard]] bool none_left() const { return open_.size() >= credits_; }
@@ -39,20 +40,20 @@ class EndToEndCredits {
   CreditWatch watch_;
 };
 
-// Credits of Weft's own protocols (docs/message-protocol.md, docs/stream-protocol.md), which both
-// sides tell each other when they connect. One side's as a sender.
+// Credits of Weft's own protocols (docs/message-protocol.md, docs/stream-protocol.md), as one side
+// uses them for sending. Both sides announce them when they connect.
 class ToldCredits {
  public:
   enum class Protocol : std::uint8_t { none, message, stream };
-  // From the private data of both sides.
+  // Recognises the protocol by the private data of both sides.
   [[nodiscard]] static Protocol protocol_of(const Connection& connection);
 
   ToldCredits() = default;
-  // `peer`: the private data of the side that gives the credits.
+  // `peer` is the private data of the side that grants the credits.
   ToldCredits(Protocol protocol, Bytes peer);
 
-  // Uses one receive, and of a stream so many bytes of the peer's ring. False: more than there was,
-  // so that the capture and this account do not agree.
+  // Uses one receive and, on a stream, `bytes` of the peer's ring. Returns false if that is more
+  // than was left: then the account does not match the capture.
   [[nodiscard]] bool sent(const Stamp& stamp, std::uint32_t bytes);
   void given(const Stamp& stamp, std::uint32_t receives, std::uint32_t bytes);
   [[nodiscard]] const CreditWatch& watch() const { return watch_; }

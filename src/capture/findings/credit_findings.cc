@@ -15,11 +15,11 @@ namespace {
 
 using Protocol = ToldCredits::Protocol;
 
-// docs/message-protocol.md, Frames
+// Layout of frames: docs/message-protocol.md, Frames.
 constexpr std::size_t frame_start_bytes = 4;
 constexpr std::uint8_t frame_update = 3;
 
-// docs/stream-protocol.md, Messages
+// Layout of the 32-bit words: docs/stream-protocol.md, Messages.
 constexpr std::size_t word_bytes = 4;
 constexpr std::uint32_t word_update = 1U << 31;
 constexpr unsigned word_kind_shift = 28;
@@ -38,12 +38,13 @@ class CreditFindings::Work {
       : connections_(connections), sink_(sink) {}
 
   struct Sender {
-    std::unique_ptr<EndToEndCredits> end_to_end;  // where acknowledgements have any
+    // Created by the first acknowledgement with credits.
+    std::unique_ptr<EndToEndCredits> end_to_end;
     ToldCredits told;
   };
   struct State {
     Protocol protocol = Protocol::none;
-    bool lost = false;  // what is left is not known any more
+    bool lost = false;  // packets were lost, so the credits are unknown
     std::array<Sender, 2> senders;
 
     [[nodiscard]] Sender& of(Side side) { return senders[side == Side::a ? 0 : 1]; }
@@ -66,6 +67,8 @@ class CreditFindings::Work {
   ConnectionMap<State> states_;
 };
 
+// Creates the state at the first event. The offers are complete by then, because the handshake
+// precedes all traffic.
 CreditFindings::Work::State& CreditFindings::Work::state(ConnectionId id) {
   if (State* known = states_.find(id)) return *known;
   State& state = states_.get(id);
@@ -85,6 +88,7 @@ void CreditFindings::Work::request(State& state, const Origin& origin, bool firs
                 takes_receive);
 }
 
+// Each frame grants credits to the other side. All frames but a pure update use one.
 void CreditFindings::Work::frame(State& state, const Origin& origin, Bytes bytes) {
   if (state.lost || bytes.size() < frame_start_bytes) return;
   const auto kind = load_be<std::uint8_t>(bytes.data());
@@ -93,6 +97,8 @@ void CreditFindings::Work::frame(State& state, const Origin& origin, Bytes bytes
   state.of(other(origin.side)).told.given(origin.stamp, granted, 0);
 }
 
+// A word is either an update, which grants credits, or announces data or a ring. A map uses a
+// receive, but no bytes of the ring.
 void CreditFindings::Work::word(State& state, const Origin& origin, std::uint32_t word) {
   if (state.lost) return;
   if ((word & word_update) != 0) {
@@ -122,6 +128,8 @@ void CreditFindings::Work::tell(ConnectionId id, Side side, const CreditWatch& w
        waits.stamps});
 }
 
+// The account of end-to-end credits exists only on InfiniBand, the announced one only for Weft's
+// protocols.
 void CreditFindings::Work::tell_all(ConnectionId id) {
   State* const state = states_.find(id);
   if (state == nullptr) return;
@@ -145,6 +153,7 @@ CreditFindings::CreditFindings(const ConnectionTable& connections, FindingSink& 
     : work_(std::make_unique<Work>(connections, sink)) {}
 CreditFindings::~CreditFindings() = default;
 
+// A Send needs a receive. Only its first part can hold the frame start or the word.
 void CreditFindings::on_send(const Origin& origin, const SendPart& part) {
   auto& state = work_->state(origin.connection);
   const bool first = part.offset == 0;
@@ -156,6 +165,8 @@ void CreditFindings::on_send(const Origin& origin, const SendPart& part) {
   }
 }
 
+// On InfiniBand a stream sends its word as the immediate data of a Write, which then needs a
+// receive.
 void CreditFindings::on_write(const Origin& origin, const WritePart& part) {
   auto& state = work_->state(origin.connection);
   const bool takes_receive = part.last && part.has_immediate;
@@ -165,6 +176,7 @@ void CreditFindings::on_write(const Origin& origin, const WritePart& part) {
   }
 }
 
+// A Read or atomic counts as a message under way, but it needs no receive.
 void CreditFindings::on_read_request(const Origin& origin, const ReadRequest& request) {
   if (!request.repeated) Work::request(work_->state(origin.connection), origin, true, true, false);
 }
@@ -173,12 +185,14 @@ void CreditFindings::on_atomic_request(const Origin& origin, const AtomicRequest
   Work::request(work_->state(origin.connection), origin, true, true, false);
 }
 
+// On iWARP the word of a stream is in an Immediate Data message.
 void CreditFindings::on_immediate(const Origin& origin, const ImmediateMessage& message) {
   auto& state = work_->state(origin.connection);
   if (state.protocol != Protocol::stream || message.bytes.size() < word_bytes) return;
   Work::word(state, origin, load_be<std::uint32_t>(message.bytes.data()));
 }
 
+// Credits in an acknowledgement belong to the sender of the requests, which is the other side.
 void CreditFindings::on_credits(const Origin& origin, const CreditUpdate& update) {
   auto& state = work_->state(origin.connection);
   auto& account = state.of(other(origin.side)).end_to_end;
@@ -187,6 +201,7 @@ void CreditFindings::on_credits(const Origin& origin, const CreditUpdate& update
   account->given(origin.stamp, update);
 }
 
+// Lost packets may have used or granted credits.
 void CreditFindings::on_gap(const Origin& origin, const Gap&) {
   work_->state(origin.connection).lost = true;
 }

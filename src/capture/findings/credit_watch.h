@@ -1,7 +1,6 @@
-// Whether a sender had to wait for credits, as far as a capture can show it: from the message that
-// took the last one to what gave one back. Nothing on the wire says since when the next message was
-// ready; so the wait is an upper bound, and counts only where the sender went on within the time
-// that it had waited.
+// Measures the waits of a sender for credits, from the message that used the last credit to the
+// packet that granted one. The wire does not show when the next message was ready. So the wait is
+// an upper bound, and it counts only if the sender continued within a time no longer than the wait.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +21,15 @@ class CreditWatch {
     std::uint64_t count = 0;
     std::int64_t total_ns = 0;
     std::int64_t longest_ns = 0;
-    std::vector<Stamp> stamps;  // of the first waits: where each began and ended
+    std::vector<Stamp> stamps;  // of the first waits: begin and end of each
   };
 
-  // A message was sent, and that is what is left behind it.
+  // A message was sent; `none_left`: it used the last credit.
   void sent(const Stamp& stamp, bool none_left) {
     if (waited_) judge(stamp);
     given(stamp, none_left);
   }
-  // Credits were given back or taken away.
+  // Credits were granted or withdrawn.
   void given(const Stamp& stamp, bool none_left) {
     if (none_left == since_.has_value()) return;
     if (none_left) {
@@ -63,8 +62,8 @@ class CreditWatch {
     waits_.stamps.push_back(wait.end);
   }
 
-  std::optional<Stamp> since_;  // no credit is left
-  std::optional<Wait> waited_;  // the sender has not gone on yet
+  std::optional<Stamp> since_;  // set while no credit is left
+  std::optional<Wait> waited_;  // a wait that has ended; the next message decides whether it counts
   Waits waits_;
 };
 

@@ -22,6 +22,8 @@ std::vector<RdmaSegment> segments_of(const ChunkLists& lists) {
   return all;
 }
 
+// Position 0 is for RDMA_NOMSG only (RFC 8166 §3.5.3), and XDR items begin at multiples of four
+// (RFC 4506 §3).
 void check_positions(FindingReport& report, const Rpc& rpc, const RpcMessage& message) {
   for (const auto& segment : message.lists.reads) {
     if (segment.position == 0 && message.procedure != RpcRdmaProcedure::nomsg) {
@@ -38,6 +40,8 @@ void check_positions(FindingReport& report, const Rpc& rpc, const RpcMessage& me
 
 }  // namespace
 
+// RFC 8166 §3.5.3: an RDMA_NOMSG message has no inline part. Its RPC message is in a position-zero
+// read chunk (call) or in a reply chunk (reply).
 void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& message, bool is_call,
                   std::size_t inline_bytes) {
   if (message.credits == 0) {
@@ -65,6 +69,8 @@ void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& messa
   check_positions(report, rpc, message);
 }
 
+// A handle or an address may be in one segment of all open calls only, otherwise the owner of a
+// Read or Write is ambiguous. Quadratic search is fine: a list has few segments.
 void check_call_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory) {
   const std::vector<RdmaSegment> segments = segments_of(rpc.call->lists);
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -102,6 +108,9 @@ struct ReplyCheck {
   SegmentTable& memory;
   CallNumber call;
 
+  // Compares one segment of the reply with the call's, and with the Writes that were captured. A
+  // responder returns the call's segments with the same handle and offset and the length that it
+  // wrote (RFC 8166 §4.3.2).
   void segment(const char* name, const RdmaSegment& asked, const RdmaSegment& told) const {
     if (asked.handle != told.handle || asked.offset != told.offset) {
       report.add(finding::segment_differs, rpc,
@@ -123,6 +132,8 @@ struct ReplyCheck {
                              "byte {}",
                              told.length, name, there->end()));
     }
+    // If bytes are missing, the capture may have lost a Write in between, so the gap proves
+    // nothing.
     if (there != nullptr && there->traffic().writes_discontinuous &&
         there->take(told.length).whole()) {
       report.add(finding::write_discontinuous, rpc,
@@ -165,7 +176,7 @@ void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& mem
   } else if (told.reply) {
     check.chunk("reply chunk", *asked.reply, *told.reply);
   }
-  // RFC 8166 §3.5.2: the reply is inline, and so the chunk was not used.
+  // RFC 8166 §3.5.2: an inline reply does not use the reply chunk, so its length must be 0.
   if (told.reply && rpc.reply->procedure != RpcRdmaProcedure::nomsg && length_of(*told.reply) > 0) {
     report.add(
         finding::reply_chunk_in_msg, rpc,
@@ -179,7 +190,7 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
     const Segment* segment = memory.find(read.target, call);
     if (segment == nullptr) continue;
     const SegmentTraffic& traffic = segment->traffic();
-    // Where something is missing, the capture and not the responder may have left it out.
+    // If bytes are missing, the capture and not the responder may have skipped them.
     if (traffic.reads_discontinuous && segment->complete()) {
       report.add(finding::read_discontinuous, rpc,
                  fmt::format("has a read chunk (handle 0x{:08x}) whose read requests do not follow "
@@ -195,6 +206,7 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
   }
 }
 
+// Reports messages with flaws, so that a reader does not take zeros for content.
 void check_messages(FindingReport& report, const Rpc& rpc) {
   const auto told = [&](const char* what, const Assembled& bytes) {
     if (bytes.whole()) return;

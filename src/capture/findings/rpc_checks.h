@@ -1,5 +1,4 @@
-// The rules that RPC-over-RDMA headers and chunk lists must keep, each a finding where it is
-// broken.
+// Checks the rules for RPC-over-RDMA headers and chunk lists; each violation becomes a finding.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +9,18 @@
 
 namespace weft::capture {
 
-// A header that has just been seen, in a message whose inline part is `inline_bytes` long. `memory`
-// does not have the segments of the call yet.
+// Checks a header that was just received, in a message whose inline part has `inline_bytes` bytes.
 void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& message, bool is_call,
                   std::size_t inline_bytes);
+// Checks the segments of a call. `memory` must not contain them yet.
 void check_call_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory);
-// The reply's lists against the call's (RFC 8166 §4.3.2), and against the traffic.
+// Compares the reply's lists with the call's (RFC 8166 §4.3.2), and with the traffic.
 void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
                         CallNumber call);
+// Checks that the Read requests cover each read chunk in order and completely.
 void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
                         CallNumber call);
-// What decoding and putting together brought to light.
+// Report what decoding and reassembly have found.
 void check_messages(FindingReport& report, const Rpc& rpc);
 void check_exchange(FindingReport& report, const Rpc& rpc, const ExchangeFaults& faults);
 

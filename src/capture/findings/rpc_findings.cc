@@ -8,6 +8,7 @@ namespace weft::capture {
 
 namespace {
 
+// Stores the handles of all segments, up to the limit, so that findings can be selected by key.
 void add_keys(std::vector<std::uint32_t>& keys, const ChunkLists& lists) {
   const auto add = [&](const wire::RdmaSegment& segment) {
     if (keys.size() < Finding::max_keys) keys.push_back(segment.handle);
@@ -19,6 +20,8 @@ void add_keys(std::vector<std::uint32_t>& keys, const ChunkLists& lists) {
 
 }  // namespace
 
+// Passes a finding on, with its frames sorted and without duplicates. After max_of_a_kind findings
+// it only counts.
 void FindingReport::add(Finding finding) {
   std::vector<Stamp>& stamps = finding.stamps;
   std::ranges::sort(stamps, {}, &Stamp::frame);
@@ -30,6 +33,7 @@ void FindingReport::add(Finding finding) {
   sink_->on_finding(finding);
 }
 
+// Builds the finding from the RPC: its name and XID begin the sentence.
 void FindingReport::add(std::string_view kind, const Rpc& rpc, std::string_view sentence) {
   Finding finding{kind,
                   rpc.connection,
@@ -44,6 +48,7 @@ void FindingReport::add(std::string_view kind, const Rpc& rpc, std::string_view 
   add(std::move(finding));
 }
 
+// The map is ordered by connection, so all kinds of one connection are adjacent.
 void FindingReport::close(ConnectionId connection) {
   const auto begin = counts_.lower_bound({connection, {}});
   const auto end = counts_.lower_bound({connection + 1, {}});

@@ -1,4 +1,4 @@
-// Where findings about RPCs are made: one place for their sentences.
+// Builds the findings about RPCs, so that their sentences have one form.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,17 @@ namespace weft::capture {
 
 class FindingReport {
  public:
-  // Of one kind in one connection; of more only the number is told, at the end.
+  // The most findings of one kind in one connection; of the rest only the number is reported, at
+  // the end.
   static constexpr std::size_t max_of_a_kind = 100;
 
-  // `sink` must outlive this.
+  // `sink` must outlive this object.
   explicit FindingReport(FindingSink& sink) : sink_(&sink) {}
 
   void add(Finding finding);
-  // About one RPC: its frames, and a sentence that begins with what it is.
+  // Adds a finding about one RPC: with its frames, and the name of the RPC before `sentence`.
   void add(std::string_view kind, const Rpc& rpc, std::string_view sentence);
-  // Says of which kinds there were more, and forgets the connection.
+  // Reports the number of findings that were only counted, and forgets the connection.
   void close(ConnectionId connection);
   void finish();
 

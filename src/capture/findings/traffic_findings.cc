@@ -8,6 +8,7 @@
 namespace weft::capture {
 namespace {
 
+// Describes the first violation of a kind; the finding counts the others.
 std::string violation_text(Violation::Kind kind, const Violation& first) {
   switch (kind) {
     case Violation::Kind::bad_checksum:
@@ -53,8 +54,10 @@ void TrafficFindings::tell(std::string_view kind, ConnectionId connection,
   sink_.on_finding({kind, connection, std::move(sentence), stamps});
 }
 
-// --- At once -------------------------------------------------------------------------------------
+// --- Reported at once ----------------------------------------------------------------------------
 
+// Sequence errors and RNR NAKs are part of normal recovery, so they are only collected. Every other
+// refusal ends the connection and is reported at once.
 void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
   Half& own = half(origin.connection, origin.side);
   if (refusal.kind == Refusal::Kind::sequence_error) return own.sequence_errors.add(origin.stamp);
@@ -77,6 +80,7 @@ void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
   sink_.on_finding(finding);
 }
 
+// An acknowledgement of the packet, or of a later one, ends the series of RNR NAKs.
 void TrafficFindings::on_acknowledge(const Origin& origin, std::uint32_t psn) {
   Pair* const pair = pairs_.find(origin.connection);
   if (pair == nullptr) return;
@@ -85,6 +89,8 @@ void TrafficFindings::on_acknowledge(const Origin& origin, std::uint32_t psn) {
   end_train(origin.connection, origin.side, train, &origin.stamp);
 }
 
+// Reports a series of RNR NAKs as one finding. `acknowledged` is nullptr if the packet was never
+// accepted.
 void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train,
                                 const Stamp* acknowledged) {
   const std::string wait = duration_text(static_cast<std::int64_t>(train.naks.amount));
@@ -99,7 +105,7 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
   train = {};
 }
 
-// --- Counted -------------------------------------------------------------------------------------
+// --- Collected -----------------------------------------------------------------------------------
 
 void TrafficFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
   Half& own = half(origin.connection, origin.side);
@@ -125,12 +131,13 @@ void TrafficFindings::on_congestion(const Origin& origin, Congestion congestion)
   (congestion == Congestion::marked ? own.marked : own.notified).add(origin.stamp);
 }
 
+// A Read or atomic without response is known only when its operation ends.
 void TrafficFindings::on_operation(const Operation& operation) {
   if (operation.outcome != Operation::Outcome::unanswered) return;
   half(operation.connection, operation.side).unanswered.add(operation.start);
 }
 
-// --- At the end ----------------------------------------------------------------------------------
+// --- Reported at the end -------------------------------------------------------------------------
 
 void TrafficFindings::finish() {
   for (const Connection& connection : connections_) tell_all(connection);
@@ -145,6 +152,7 @@ void TrafficFindings::tell_all(const Connection& connection) {
   tell_connection(connection);
 }
 
+// Reports one finding for each kind of trouble that one side had.
 void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) {
   const std::string name = who(connection, side);
   if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
@@ -187,6 +195,7 @@ void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) 
   }
 }
 
+// Reports an unusual begin or end of the connection. Normal ends are not findings.
 void TrafficFindings::tell_connection(const Connection& connection) {
   const auto both = [&] {
     return fmt::format("{} and {}", who(connection.id, Side::a), who(connection.id, Side::b));

@@ -6,7 +6,7 @@
 namespace weft::capture {
 namespace {
 
-// Messages of a connection that are looked at, until it is neither.
+// Sends of a connection that are examined before the search is given up.
 constexpr unsigned patience_messages = 64;
 
 struct Name {
@@ -38,7 +38,7 @@ constexpr std::uint32_t smb2_magic = 0x424D53FE;  // "\xFESMB"
 constexpr std::uint32_t smb3_encrypted_magic = 0x424D53FD;
 constexpr std::uint16_t smb2_header_bytes = 64;
 
-// MS-SMB2 §2.2.1.2.
+// Command codes: MS-SMB2 §2.2.1.2.
 constexpr Name smb2_commands[] = {
     {0, "SMB2 NEGOTIATE"},      {1, "SMB2 SESSION_SETUP"},   {2, "SMB2 LOGOFF"},
     {3, "SMB2 TREE_CONNECT"},   {4, "SMB2 TREE_DISCONNECT"}, {5, "SMB2 CREATE"},
@@ -49,20 +49,20 @@ constexpr Name smb2_commands[] = {
     {18, "SMB2 OPLOCK_BREAK"},
 };
 
-// MS-SMBD §2.2.1.
+// SMB Direct Negotiate Request: MS-SMBD §2.2.1.
 bool is_negotiate_request(Bytes bytes, bool last) {
   return last && bytes.size() == negotiate_request_bytes && le16(bytes, 0) == smbd_version &&
          le16(bytes, 2) >= smbd_version && le16(bytes, 4) == 0 && le16(bytes, 6) != 0 &&
          le32(bytes, 8) >= 128 && le32(bytes, 12) >= 128;
 }
 
-// MS-SMBD §2.2.2.
+// SMB Direct Negotiate Response: MS-SMBD §2.2.2.
 bool is_negotiate_response(Bytes bytes, bool last) {
   return last && bytes.size() == negotiate_response_bytes && le16(bytes, 0) == smbd_version &&
          le16(bytes, 2) == smbd_version && le16(bytes, 4) == smbd_version && le16(bytes, 6) == 0;
 }
 
-// MS-SMBD §2.2.3: with an SMB 2 message in it.
+// SMB Direct Data Transfer (MS-SMBD §2.2.3) that holds an SMB 2 message.
 bool is_transfer_of_smb2(Bytes bytes) {
   constexpr std::size_t needed = transfer_header_bytes + 8;
   if (bytes.size() < needed || le32(bytes, 12) != transfer_header_bytes) return false;
@@ -71,10 +71,12 @@ bool is_transfer_of_smb2(Bytes bytes) {
   return magic == smb2_magic && le16(bytes, transfer_header_bytes + 4) == smb2_header_bytes;
 }
 
+// A response proves nothing that its request did not, so only requests and transfers are tested.
 bool is_smb_direct(const SendPart& part) {
   return is_negotiate_request(part.bytes, part.last) || is_transfer_of_smb2(part.bytes);
 }
 
+// Counts a message by its type, and the SMB 2 command in it by its name.
 void count_smb_direct(MessageCounts& messages, const SendPart& part) {
   const Bytes bytes = part.bytes;
   if (is_negotiate_request(bytes, part.last)) {
@@ -84,7 +86,7 @@ void count_smb_direct(MessageCounts& messages, const SendPart& part) {
   } else if (bytes.size() < empty_transfer_bytes) {
     ++messages["other"];
   } else if (le32(bytes, 16) == 0) {
-    ++messages["transfer without data"];  // credits, or a sign of life
+    ++messages["transfer without data"];  // only grants credits, or is a keep-alive
   } else {
     ++messages["transfer"];
     if (!is_transfer_of_smb2(bytes)) return;
@@ -133,7 +135,8 @@ std::uint8_t byte_at(Bytes bytes, std::size_t at) {
   return std::to_integer<std::uint8_t>(bytes[at]);
 }
 
-// NVMe over Fabrics: commands have SGLs, whose descriptor is keyed, or an offset in the capsule.
+// Tests the data pointer of a command. NVMe over Fabrics requires SGLs, whose descriptor is keyed
+// or an offset into the capsule.
 bool may_be_command(Bytes bytes) {
   if (bytes.size() < command_bytes) return false;
   const std::uint8_t descriptor = byte_at(bytes, 39);
@@ -141,18 +144,21 @@ bool may_be_command(Bytes bytes) {
          (descriptor == 0x40 || descriptor == 0x4F || descriptor == 0x01);
 }
 
+// The Connect command is the first one on each queue, so it identifies the protocol.
 bool is_connect(Bytes bytes) {
   constexpr std::uint16_t record_format = 0;
   return may_be_command(bytes) && byte_at(bytes, 0) == fabrics_opcode &&
          byte_at(bytes, 4) == fabrics_connect && le16(bytes, 40) == record_format;
 }
 
+// I/O and admin queues use the same opcodes for different commands, so the type of the queue must
+// be known.
 std::string_view command_name(Bytes bytes, bool admin, bool input_output) {
   const std::uint8_t opcode = byte_at(bytes, 0);
   if (opcode == fabrics_opcode) return name_of(fabrics_commands, byte_at(bytes, 4));
   if (admin) return name_of(admin_commands, opcode);
   if (input_output) return name_of(io_commands, opcode);
-  return "command";  // of a queue whose beginning was not seen
+  return "command";  // on a queue whose Connect was not captured
 }
 
 }  // namespace
@@ -161,7 +167,8 @@ const char* to_string(UpperProtocol protocol) {
   return protocol == UpperProtocol::nvme ? "NVMe over RDMA" : "SMB Direct";
 }
 
-// A completion (16 bytes) has the number of a command at offset 12, a command at offset 2.
+// Recognises NVMe by a Connect command, or by several completions that match commands. A completion
+// (16 bytes) has the id of its command at offset 12, a command at offset 2.
 bool UpperProtocols::recognise_nvme(State& state, const Origin& origin, const SendPart& part) {
   if (origin.side == Side::a) {
     if (is_connect(part.bytes)) return true;
@@ -179,6 +186,7 @@ bool UpperProtocols::recognise_nvme(State& state, const Origin& origin, const Se
   return ++nvme.matched == matches_wanted;
 }
 
+// Examines one Send, and gives up after patience_messages without a match.
 void UpperProtocols::recognise(State& state, const Origin& origin, const SendPart& part) {
   if (is_smb_direct(part)) {
     state.recognised = true;
@@ -191,6 +199,7 @@ void UpperProtocols::recognise(State& state, const Origin& origin, const SendPar
   }
 }
 
+// Side a is the host, which sends commands; side b is the controller, which sends completions.
 void UpperProtocols::count(State& state, const Origin& origin, const SendPart& part) {
   MessageCounts& messages = state.traffic.messages;
   if (state.traffic.protocol == UpperProtocol::smb_direct) {
@@ -202,20 +211,21 @@ void UpperProtocols::count(State& state, const Origin& origin, const SendPart& p
       return;
     }
     if (is_connect(part.bytes)) {
-      const bool admin = le16(part.bytes, 42) == 0;  // the queue's number
+      const bool admin = le16(part.bytes, 42) == 0;  // the queue id: 0 is the admin queue
       state.nvme.admin = admin;
       state.nvme.input_output = !admin;
     }
     ++messages[command_name(part.bytes, state.nvme.admin, state.nvme.input_output)];
   } else if (part.bytes.size() == completion_bytes) {
     ++messages["completion"];
-    // The lowest bit is the phase, which fabrics do not use.
+    // The lowest bit is the phase tag, which fabrics do not use; the rest is the status.
     if ((le16(part.bytes, 14) >> 1U) != 0) ++messages["completion with an error"];
   } else {
     ++messages["other"];
   }
 }
 
+// Later parts of a Send are payload, so only the first part is examined.
 void UpperProtocols::on_send(const Origin& origin, const SendPart& part) {
   if (part.offset != 0) return;
   State& state = states_.get(origin.connection);

@@ -1,6 +1,6 @@
-// What runs over a connection, where it is not RPC: SMB Direct (MS-SMBD) and NVMe over RDMA are
-// recognised, and their messages counted by type. Nothing on the wire names them; a connection is
-// believed to be one after a message that is right in every field that can be checked.
+// Recognises the upper protocols SMB Direct (MS-SMBD) and NVMe over RDMA, and counts their messages
+// by type. Nothing on the wire names the protocol, so a connection is recognised only by messages
+// that are correct in every field that can be checked.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace weft::capture {
 enum class UpperProtocol : std::uint8_t { smb_direct, nvme };
 [[nodiscard]] const char* to_string(UpperProtocol protocol);
 
-// Names of static storage: "negotiate request", "read", "completion".
+// Counts by name; the names are in static storage: "negotiate request", "read", "completion".
 using MessageCounts = std::map<std::string_view, std::uint64_t>;
 
 struct UpperTraffic {
@@ -30,15 +30,15 @@ class UpperProtocols final : public TrafficSink {
   void on_send(const Origin& origin, const SendPart& part) override;
   void on_forget(ConnectionId connection) override { states_.erase(connection); }
 
-  // nullptr: neither was recognised.
+  // Returns nullptr if no protocol was recognised.
   [[nodiscard]] const UpperTraffic* of(ConnectionId connection) const;
 
  private:
-  // What is known of a connection that may be NVMe.
+  // What is known about a connection that may be NVMe.
   struct NvmeState {
-    bool admin = false;  // its queue is known to be the admin queue
+    bool admin = false;  // its Connect was captured and has queue id 0
     bool input_output = false;
-    // Commands that look like some, until a completion with the same number has come for enough.
+    // Ids of the last messages that look like commands. Completions with the same ids confirm them.
     std::array<std::uint16_t, 8> commands{};
     std::size_t next_command = 0;
     std::size_t commands_seen = 0;
