@@ -13,13 +13,14 @@ namespace weft::capture {
 namespace {
 
 constexpr std::size_t recent_operations = 4096;
-// Operations are told when they are confirmed, and so may come behind the RPC that they are part
-// of; after so many more of any connection they are not waited for.
+// How many more operations, of any connection, to wait for before an exchange is completed. An
+// operation is reported when it is confirmed, which may be after the RPC that it belongs to.
 constexpr std::uint64_t patience = 512;
 constexpr std::size_t max_pending = 1024;
-// Of an operation, on either side.
+// Operations before and after an operation that are shown with it.
 constexpr std::size_t neighbours = 3;
 
+// Returns the handles of all chunks of the call, by which operations of the RPC are recognised.
 std::vector<std::uint32_t> keys_of(const Rpc& rpc) {
   std::vector<std::uint32_t> keys;
   if (!rpc.call) return keys;
@@ -52,6 +53,8 @@ PageOperation::PageOperation(const Operation& operation)
   if (operation.confirmed) confirmation = operation.confirmation;
 }
 
+// Decides whether an exchange is kept, and for which reason. Failed ones have priority over first
+// ones, and those over slow ones.
 bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::int64_t latency_ns,
                            Reason& reason) {
   auto found = connections_.find(connection);
@@ -59,7 +62,7 @@ bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::in
     if (connections_.size() == max_connections) return false;
     found = connections_.try_emplace(connection).first;
   }
-  // Where there are RPCs, operations for themselves are not shown.
+  // On a connection with RPCs, single operations are not shown as exchanges.
   if (!rpc && found->second.rpcs.count[static_cast<std::size_t>(Reason::first)] > 0) return false;
   Choice& choice = found->second.of(rpc);
   const auto take = [&](Reason why) {
@@ -78,6 +81,7 @@ bool PageExchanges::choose(ConnectionId connection, bool rpc, bool good, std::in
   return false;
 }
 
+// Remembers an operation. If it is chosen, it stays pending until later operations are known.
 void PageExchanges::add(const Operation& operation) {
   ++seen_;
   recent_.emplace_back(operation);
@@ -105,6 +109,7 @@ void PageExchanges::add(const Operation& operation) {
   }
 }
 
+// Chooses an RPC; its operations are collected when it is due.
 void PageExchanges::add(const Rpc& rpc) {
   const bool good = succeeded(rpc) && rpc.retransmissions == 0;
   const std::int64_t latency_ns = rpc.call && rpc.reply ? rpc.latency_ns : -1;
@@ -128,7 +133,8 @@ void PageExchanges::add(const Rpc& rpc) {
   pending.done_ns = rpc.reply ? rpc.reply->last.time_ns : exchange.start.time_ns;
   pending.due = seen_ + patience;
   pending_.push_back(std::move(pending));
-  // Where operations are not selected, none comes.
+  // If operations are deselected, none arrives and nothing becomes due, so the list must be bounded
+  // here.
   if (pending_.size() > max_pending) {
     settle(pending_.front());
     pending_.pop_front();
@@ -149,7 +155,8 @@ void PageExchanges::settle(Pending& pending) {
   keep(pending);
 }
 
-// The Sends of call and reply, and what happened to the memory of the call's chunks between them.
+// Collects the Sends of call and reply, and the operations on the memory of the call's chunks
+// between them.
 void PageExchanges::collect(Pending& pending) const {
   const PageExchange& exchange = pending.exchange;
   const auto belongs = [&](const PageOperation& operation) {
@@ -166,12 +173,13 @@ void PageExchanges::collect(Pending& pending) const {
   auto& out = pending.exchange.operations;
   std::ranges::copy_if(recent_, std::back_inserter(out), belongs);
   std::ranges::stable_sort(out, by_first_frame);
-  // The reply, which is last, is what everybody waits for.
+  // The last operation is the reply; it must be kept.
   if (out.size() > max_operations) {
     out.erase(out.begin() + max_operations - 1, out.end() - 1);
   }
 }
 
+// Collects the operations of the same connection around the chosen one.
 void PageExchanges::collect_neighbours(Pending& pending) const {
   std::vector<PageOperation> all;
   std::ranges::copy_if(recent_, std::back_inserter(all), [&](const PageOperation& operation) {
@@ -190,6 +198,7 @@ void PageExchanges::collect_neighbours(Pending& pending) const {
   pending.exchange.operations.assign(begin, begin + std::min(most, end - begin));
 }
 
+// Stores an exchange. Of the slow ones only the slowest stay, so each new one may replace another.
 void PageExchanges::keep(Pending& pending) {
   Choice& choice = connections_[pending.exchange.connection].of(pending.exchange.rpc);
   choice.chosen.push_back({std::move(pending.exchange), pending.reason});
@@ -215,7 +224,7 @@ std::vector<const PageExchange*> PageExchanges::of(ConnectionId connection,
   if (found == connections_.end()) return out;
   const PerConnection& own = found->second;
   const auto& chosen = (own.rpcs.chosen.empty() ? own.operations : own.rpcs).chosen;
-  // A third of the room for each reason, as the limit may be low.
+  // The limit may be low, so each reason gets a third of the room.
   for (const Reason reason : {Reason::failed, Reason::slow, Reason::first}) {
     std::size_t room = std::max<std::size_t>(1, limit / 3);
     for (const Chosen& one : chosen) {

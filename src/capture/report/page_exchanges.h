@@ -1,6 +1,6 @@
-// Chooses the exchanges that a page shows in detail: of each connection the first ones, the slowest
-// and those that failed, each with the operations that belong to it. An exchange is an RPC, or,
-// where there are none, an operation with its neighbours.
+// Chooses the exchanges that a page shows in detail: the first, the slowest and the failed ones of
+// each connection, each with the operations that belong to it. An exchange is an RPC, or an
+// operation with its neighbours on connections without RPCs.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@
 
 namespace weft::capture {
 
-// What a page keeps of an operation.
+// The part of an operation that a page stores.
 struct PageOperation {
   PageOperation() = default;
   explicit PageOperation(const Operation& operation);
 
   Stamp start;
   Stamp end;
-  Stamp confirmation;  // frame 0: never
+  Stamp confirmation;  // frame 0: not confirmed
   std::uint64_t bytes = 0;
   std::uint32_t key = 0;
   ConnectionId connection = 0;
@@ -38,7 +38,7 @@ struct PageOperation {
 
 struct PageExchange {
   ConnectionId connection = 0;
-  Side side = Side::a;  // who asked
+  Side side = Side::a;  // requester
   std::string title;
   std::string detail;
   std::string outcome;
@@ -46,21 +46,22 @@ struct PageExchange {
   bool rpc = false;
   Stamp start;
   std::int64_t latency_ns = -1;
-  std::vector<PageOperation> operations;  // by their first frame
+  std::vector<PageOperation> operations;  // ordered by first frame
 };
 
 class PageExchanges {
  public:
-  // Of one connection, for each reason.
+  // Limit for one connection and one reason.
   static constexpr std::size_t of_a_kind = 40;
-  static constexpr std::size_t max_operations = 64;  // of one exchange
+  static constexpr std::size_t max_operations = 64;  // in one exchange
   static constexpr std::size_t max_connections = 256;
 
   void add(const Operation& operation);
   void add(const Rpc& rpc);
   void finish();
 
-  // In the order of their beginning, at most `limit`: slow ones and those that failed first.
+  // Returns at most `limit` exchanges, ordered by their first frames; slow and failed ones are
+  // preferred.
   [[nodiscard]] std::vector<const PageExchange*> of(ConnectionId connection,
                                                     std::size_t limit) const;
 
@@ -72,8 +73,8 @@ class PageExchanges {
   };
   struct Choice {
     std::vector<Chosen> chosen;
-    std::array<std::size_t, 3> count{};  // by reason, with those that are pending
-    std::int64_t floor_ns = -1;          // what a slow one must exceed
+    std::array<std::size_t, 3> count{};  // by reason, including pending ones
+    std::int64_t floor_ns = -1;          // latency that another slow one must exceed
   };
   struct PerConnection {
     Choice operations;
@@ -81,16 +82,17 @@ class PageExchanges {
 
     [[nodiscard]] Choice& of(bool rpc) { return rpc ? rpcs : operations; }
   };
-  // Its operations may not all be known yet: acknowledgements come late.
+  // A chosen exchange whose operations may not all be known yet, because acknowledgements come
+  // late.
   struct Pending {
     PageExchange exchange;
     Reason reason = Reason::first;
-    std::vector<std::uint32_t> keys;  // of an RPC
+    std::vector<std::uint32_t> keys;  // handles of an RPC's chunks
     std::uint64_t first_frame = 0;
     std::uint64_t call_frame = 0;
     std::uint64_t reply_frame = 0;
     std::int64_t done_ns = 0;
-    std::uint64_t due = 0;  // when so many operations were seen
+    std::uint64_t due = 0;  // number of operations at which it is completed
   };
 
   [[nodiscard]] bool choose(ConnectionId connection, bool rpc, bool good, std::int64_t latency_ns,

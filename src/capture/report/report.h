@@ -1,4 +1,4 @@
-// What `weft dissect` prints: for people, as JSON lines, or as CSV.
+// The output of `weft dissect`: text, JSON lines, or CSV.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,22 +20,22 @@
 
 namespace weft::capture {
 
-// Selects what is shown; never what is reassembled. docs/dissect.md has a table.
+// Selects what is shown, never what is reassembled. docs/dissect.md has a table.
 struct Selection {
   std::optional<std::uint32_t> connection;  // numbered from 1
   std::optional<std::uint32_t> queue_pair;  // of either side
-  // Of operations, in the chunk lists of RPCs, and of findings about one of both.
+  // A key of operations, of chunk lists of RPCs, or of findings about either.
   std::optional<std::uint32_t> key;
-  std::optional<Operation::Kind> kind;  // of operations
-  std::optional<std::uint32_t> xid;     // of RPCs, and of findings about them
-  // Since the first frame. An operation or an RPC is in it when it began in it, a finding when one
-  // of its frames is.
+  std::optional<Operation::Kind> kind;  // kind of operations
+  std::optional<std::uint32_t> xid;     // XID of RPCs, and of findings about them
+  // Time range since the first frame. An operation or RPC is selected if it began in the range, a
+  // finding if one of its frames is in the range.
   std::optional<std::int64_t> from_ns;
   std::optional<std::int64_t> to_ns;
 
-  // By number and queue pair.
+  // Selects by number and queue pair.
   [[nodiscard]] bool takes(const Connection& connection) const;
-  // And had frames at that time.
+  // Selects by number, queue pair and time: the connection had frames in the range.
   [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
@@ -45,28 +45,28 @@ struct Selection {
   [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
 };
 
-// What else a report tells at the end.
+// The results that a report shows at the end.
 struct Results {
   const Analysis& analysis;
   const Statistics& statistics;
   const RpcTracker& rpcs;
   const UpperProtocols& upper;
-  std::uint64_t findings = 0;  // that are selected
+  std::uint64_t findings = 0;  // number of selected findings
 };
 
 struct ReportOptions {
-  bool operations = false;  // one line for each
+  bool operations = false;  // print one line for each
   bool connections = false;
   bool rpcs = false;
   bool findings = false;
   bool summary = true;
   bool colours = false;
-  std::string name;  // of what is read
+  std::string name;  // name of the input
 };
 
 class Report {
  public:
-  // Takes text in pieces of any size.
+  // Receives the text in pieces of any size.
   using Write = std::function<void(std::string_view)>;
 
   Report(const ReportOptions& options, Write write) : options_(options), write_(std::move(write)) {}
@@ -78,11 +78,11 @@ class Report {
   virtual void operation(const Operation& operation, const Analysis& analysis) = 0;
   virtual void rpc(const Rpc& rpc, const Analysis& analysis) = 0;
   virtual void finding(const Finding& finding, const Analysis& analysis) = 0;
-  // One that is selected, and forgotten before the end.
+  // Reports a selected connection that is forgotten before the end.
   virtual void forgotten(const Connection& connection, const Results& results) = 0;
-  // At the end. `selection` is about which connections to show.
+  // Ends the report. `selection` decides which connections are shown.
   virtual void finish(const Results& results, const Selection& selection) = 0;
-  // Hands over what was written so far.
+  // Passes on the text that was written so far.
   void flush() {
     if (out_.size() == 0) return;
     write_({out_.data(), out_.size()});
@@ -113,7 +113,7 @@ class Report {
                                                   Report::Write write);
 [[nodiscard]] std::unique_ptr<Report> csv_report(const ReportOptions& options, Report::Write write);
 
-// Connections are shown with numbers from 1.
+// Returns the number with which a connection is shown: they begin at 1.
 [[nodiscard]] inline std::uint64_t shown_number(ConnectionId id) {
   return std::uint64_t{id} + 1;
 }

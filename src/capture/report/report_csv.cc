@@ -1,4 +1,5 @@
-// CSV (RFC 4180): operations, RPCs or findings, or else connections.
+// CSV reports (RFC 4180): operations, RPCs or findings if they are requested, otherwise
+// connections.
 #include <string>
 
 #include "capture/report/report.h"
@@ -7,7 +8,7 @@
 namespace weft::capture {
 namespace {
 
-// RFC 4180 §2.
+// Quotes a field and doubles its quotation marks (RFC 4180 §2).
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char character : text) {
@@ -21,6 +22,7 @@ class CsvReport final : public Report {
  public:
   using Report::Report;
 
+  // Prints a header line for each list that is requested.
   void begin() override {
     if (options().rpcs) {
       print(
@@ -104,6 +106,7 @@ class CsvReport final : public Report {
   [[nodiscard]] bool of_connections() const {
     return !options().operations && !options().rpcs && !options().findings;
   }
+  // Prints the sums of one connection; operations of all kinds are added up.
   void connection(const Connection& one, const ConnectionStatistics& statistics) {
     print("{},{},{},{},{},{},{},{},{},{}", shown_number(one.id), to_string(one.transport),
           to_string(one.a.address), one.a.number, to_string(one.b.address), one.b.number,

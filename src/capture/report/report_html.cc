@@ -10,7 +10,7 @@
 namespace weft::capture {
 namespace {
 
-// Where the curves of latencies have their points.
+// The percentiles at which the latency curves of the page have their points.
 constexpr double percents[] = {0,  1,  2,  5,  10, 15, 20, 25,   30, 35, 40,   45,   50,    55, 60,
                                65, 70, 75, 80, 85, 90, 95, 97.5, 98, 99, 99.5, 99.9, 99.99, 100};
 
@@ -30,7 +30,7 @@ std::uint64_t count_of(const ConnectionStatistics& statistics) {
   return count;
 }
 
-// Without the end of the line.
+// Returns the JSON object of a connection without the line end.
 std::string connection_row(const Connection& connection, const Results& results) {
   fmt::memory_buffer made;
   write_connection_json(made, connection, results);
@@ -41,7 +41,8 @@ int number_of(Side side) {
   return side == Side::a ? 0 : 1;
 }
 
-// Names are looked up in the page: `kinds` and `outcomes` there.
+// Writes an operation as a row of numbers. The page looks the names of kinds and outcomes up in its
+// tables `kinds` and `outcomes`.
 void write_operation(JsonLine& line, const PageOperation& operation, std::int64_t origin_ns) {
   line.row().item(static_cast<int>(operation.kind)).item(number_of(operation.side));
   line.item(static_cast<int>(operation.outcome)).item(operation.bytes);
@@ -51,6 +52,8 @@ void write_operation(JsonLine& line, const PageOperation& operation, std::int64_
   line.item(operation.key).close(']');
 }
 
+// Writes an exchange. The strings come from the wire (file names), so their length is limited and
+// control characters are escaped.
 void write_exchange(JsonLine& line, const PageExchange& exchange, std::int64_t origin_ns) {
   constexpr std::size_t most_characters = 200;
   line.element().text("title", exchange.title.substr(0, most_characters));
@@ -87,7 +90,7 @@ void write_latencies(JsonLine& line, const ConnectionStatistics& statistics) {
   line.close(']');
 }
 
-// Every so many that at most `limit` are left.
+// Writes every n-th operation, so that at most `limit` are written.
 void write_operations(JsonLine& line, const std::vector<PageOperation>& operations,
                       std::size_t limit, std::int64_t origin_ns) {
   const std::size_t stride = limit == 0 ? 1 : (operations.size() + limit - 1) / limit;
@@ -102,6 +105,8 @@ void write_operations(JsonLine& line, const std::vector<PageOperation>& operatio
 HtmlReport::HtmlReport(const ReportOptions& options, const Analysis& analysis, Write write)
     : Report(options, std::move(write)), analysis_(analysis) {}
 
+// Returns the details of a connection, or nullptr for connections beyond the first max_detailed
+// ones.
 HtmlReport::Detail* HtmlReport::detail(ConnectionId connection) {
   const auto found = details_.find(connection);
   if (found != details_.end()) return found->second.get();
@@ -109,6 +114,8 @@ HtmlReport::Detail* HtmlReport::detail(ConnectionId connection) {
   return details_.emplace(connection, std::make_unique<Detail>()).first->second.get();
 }
 
+// Adds the bytes to the throughput of the sender. Both series begin with the first message of the
+// connection.
 void HtmlReport::on_progress(const Origin& origin, std::uint64_t bytes) {
   if (bytes == 0) return;
   Detail* detail = this->detail(origin.connection);
@@ -118,6 +125,8 @@ void HtmlReport::on_progress(const Origin& origin, std::uint64_t bytes) {
   series.add(origin.stamp.time_ns - *detail->first_ns, bytes);
 }
 
+// Keeps the operation for the timeline; failed ones have a list of their own, so that thinning
+// cannot remove them all.
 void HtmlReport::operation(const Operation& operation, const Analysis& /*analysis*/) {
   Detail* detail = this->detail(operation.connection);
   if (detail == nullptr) return;
@@ -130,12 +139,15 @@ void HtmlReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
   exchanges_.add(rpc);
 }
 
+// Keeps a limited number of findings. Keys are not shown, so they are dropped.
 void HtmlReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   if (findings_.size() == max_findings) return;
   findings_.push_back(finding);
   findings_.back().keys = {};
 }
 
+// Keeps what the page shows of a connection that the analysis forgets. To save time the list is cut
+// only when it is twice too long.
 void HtmlReport::forgotten(const Connection& connection, const Results& results) {
   const ConnectionStatistics& statistics = results.statistics.of(connection.id);
   Forgotten& kept = forgotten_[connection.id];
@@ -155,6 +167,7 @@ void HtmlReport::keep_largest_forgotten() {
   for (auto one = order.begin(); one != end; ++one) forgotten_.erase(one->second);
 }
 
+// Returns the statistics of a connection; for a forgotten one those that were kept.
 const ConnectionStatistics& HtmlReport::statistics_of(ConnectionId id,
                                                       const Results& results) const {
   const auto kept = forgotten_.find(id);
@@ -169,7 +182,8 @@ void HtmlReport::finish(const Results& results, const Selection& selection) {
   write_data(line, results, selection);
   line.end();
   print("{}", page::before_data);
-  // Within a script element nothing may look like a tag; outside strings JSON has no "<".
+  // Inside a script element nothing may look like a tag. In JSON "<" occurs only in strings, where
+  // it can be escaped.
   for (const char character : std::string_view(data.data(), data.size())) {
     if (character == '<') {
       print("\\u003c");
@@ -200,6 +214,8 @@ std::vector<ConnectionId> HtmlReport::choose_rows(const Results& results,
   return rows;
 }
 
+// Connections with few operations leave room for the others, so shares are assigned from the
+// smallest to the largest.
 std::size_t HtmlReport::operations_of_each(const std::vector<ConnectionId>& rows) const {
   std::vector<std::size_t> counts;
   for (const ConnectionId id : rows) {
@@ -220,7 +236,7 @@ void HtmlReport::write_data(JsonLine& line, const Results& results,
                             const Selection& selection) const {
   fmt::memory_buffer made;
   write_trace_json(made, printable(options().name), results);
-  line.array("trace").made({made.data(), made.size() - 1});  // without the end of the line
+  line.array("trace").made({made.data(), made.size() - 1});  // without the line end
   line.close(']').array("connections");
   const std::vector<ConnectionId> rows = choose_rows(results, selection);
   for (const ConnectionId id : rows) {
@@ -247,7 +263,7 @@ void HtmlReport::write_detail(JsonLine& line, ConnectionId id, const Results& re
                               std::size_t operations, std::size_t exchanges) const {
   const Detail& detail = *details_.at(id);
   const std::int64_t origin_ns = analysis_.totals().first_ns;
-  // Both on the same buckets.
+  // Both series must use buckets of the same width.
   TimeSeries a = detail.carried_a;
   TimeSeries b = detail.carried_b;
   a.widen_to(b.width_ns());

@@ -1,6 +1,6 @@
-// One page for a browser, complete in itself: connections, findings, a timeline of operations,
-// throughput and latency, and sequence diagrams of chosen exchanges. What it holds is bounded, and
-// it says what it leaves out; docs/dissect.md has the limits.
+// A report as one complete page for a browser: connections, findings, a timeline of operations,
+// throughput and latency, and sequence diagrams of chosen exchanges. Its size is bounded, and it
+// states what it leaves out; docs/dissect.md has the limits.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace weft::capture {
 
 class HtmlReport final : public Report, public ProgressSink {
  public:
-  // Of connections beyond the first so many only a row in the table is kept.
+  // Connections with details. Of those after them only a row in the table is kept.
   static constexpr std::size_t max_detailed = 256;
   static constexpr std::size_t max_rows = 1000;
   static constexpr std::size_t max_findings = 1500;
-  // Of a connection in memory, and of all in the page.
+  // Limits of operations: in memory for one connection, and in the page for all.
   static constexpr std::size_t operations_of_one = 3000;
   static constexpr std::size_t operations_of_all = 30'000;
   static constexpr std::size_t exchanges_of_all = 400;
 
-  // `analysis` must outlive it.
+  // `analysis` must outlive the report.
   HtmlReport(const ReportOptions& options, const Analysis& analysis, Write write);
 
   void operation(const Operation& operation, const Analysis& analysis) override;
@@ -41,18 +41,18 @@ class HtmlReport final : public Report, public ProgressSink {
 
  private:
   struct Detail {
-    std::optional<std::int64_t> first_ns;  // of the messages: where both series begin
-    TimeSeries carried_a;                  // bytes of messages, by who sent them
+    std::optional<std::int64_t> first_ns;  // time of the first message: both series begin there
+    TimeSeries carried_a;                  // bytes of messages by sender
     TimeSeries carried_b;
     ThinnedList<PageOperation> operations{operations_of_one};
     ThinnedList<PageOperation> failed{operations_of_one / 8};
   };
 
-  // What the page shows of a connection that is forgotten.
+  // What the page shows of a forgotten connection.
   struct Forgotten {
     std::uint64_t bytes = 0;
     std::string row;
-    std::unique_ptr<ConnectionStatistics> statistics;  // where there are details
+    std::unique_ptr<ConnectionStatistics> statistics;  // set if there are details
   };
 
   [[nodiscard]] Detail* detail(ConnectionId connection);
@@ -60,10 +60,10 @@ class HtmlReport final : public Report, public ProgressSink {
   void keep_largest_forgotten();
   [[nodiscard]] const ConnectionStatistics& statistics_of(ConnectionId id,
                                                           const Results& results) const;
-  // The connections that become rows, those with the most bytes where there are too many.
+  // Returns the connections in the table: if there are too many, those with the most bytes.
   [[nodiscard]] std::vector<ConnectionId> choose_rows(const Results& results,
                                                       const Selection& selection) const;
-  // So many of each connection that they are operations_of_all together.
+  // Returns a limit for each connection, so that all together have at most operations_of_all.
   [[nodiscard]] std::size_t operations_of_each(const std::vector<ConnectionId>& rows) const;
   void write_data(JsonLine& line, const Results& results, const Selection& selection) const;
   void write_detail(JsonLine& line, ConnectionId id, const Results& results, std::size_t operations,

@@ -1,4 +1,4 @@
-// JSON lines: docs/dissect.md describes them, and they stay as they are; what is new is added.
+// JSON lines. docs/dissect.md describes them. Existing fields never change; new ones are added.
 #include <string>
 #include <utility>
 
@@ -42,6 +42,7 @@ constexpr const char* violation_names[violation_kinds] = {"bad_checksum",
                                                           "answer_beyond_request",
                                                           "wrong_length"};
 
+// A queue pair number that was never seen is left out.
 void add_endpoint(JsonLine& line, const char* name, const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);
   line.object(name).text("address", to_string(endpoint.address));
@@ -51,6 +52,7 @@ void add_endpoint(JsonLine& line, const char* name, const Connection& connection
   line.close();
 }
 
+// The offers of one side. Only MPA has a revision, CRCs and markers.
 void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer, bool iwarp) {
   if (!offer.seen) return;
   line.object(name);
@@ -96,7 +98,7 @@ void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.close().close();
 }
 
-// Both sides on the same intervals.
+// Writes the throughput of both sides, with intervals of the same width.
 void add_throughput(JsonLine& line, const ConnectionStatistics& statistics) {
   if (!statistics.carried_from_ns) return;
   auto a = statistics.a.carried;
@@ -123,6 +125,7 @@ void add_counts(JsonLine& line, const RpcCounts& counts) {
 
 }  // namespace
 
+// Writes one connection with all its sums. The page uses the same object.
 void write_connection_json(fmt::memory_buffer& out, const Connection& connection,
                            const Results& results) {
   const ConnectionStatistics& statistics = results.statistics.of(connection.id);

@@ -1,4 +1,4 @@
-// Lines of the JSON report that other reports carry too.
+// Lines of the JSON report that the page contains as well.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace weft::capture {
 
 void write_connection_json(fmt::memory_buffer& out, const Connection& connection,
                            const Results& results);
-// `name`: of what was read.
+// `name` is that of the input.
 void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Results& results);
 
 }  // namespace weft::capture

@@ -1,4 +1,4 @@
-// The report for people: a summary, and lists where they are asked for.
+// The text report: a summary, and lists if they are requested.
 #include <string>
 
 #include "capture/report/report.h"
@@ -17,10 +17,11 @@ constexpr const char* violation_words[violation_kinds] = {
     "impossible header",        "message number out of order",    "message offset out of order",
     "answer without a request", "answer longer than its request", "wrong length"};
 
+// Describes the framing of MPA in both directions.
 std::string framing_text(const Connection& connection) {
   std::string text = connection.crc ? "CRC" : "no CRC";
   for (const Side side : {Side::a, Side::b}) {
-    // Who wants markers receives them.
+    // A side receives the markers that it requested, so they are in the stream of the other side.
     const auto& wish = side == Side::a ? connection.offer_b : connection.offer_a;
     if (wish.markers) text += fmt::format(", markers {}", arrow_of(side));
   }
@@ -31,7 +32,7 @@ std::string depths_text(const Connection::Offer& offer) {
   return fmt::format("IRD {} ORD {}", offer.ird, offer.ord);
 }
 
-// Who of the two asked for it, and what it cost.
+// The columns of one kind of operation: direction, name, count, bytes and latencies.
 constexpr const char* operation_line = "    {} {:<12} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}\n";
 
 class TextReport final : public Report {
@@ -70,6 +71,7 @@ void TextReport::begin() {
         "bytes", "start s", "frames", "latency", "what");
 }
 
+// Prints one line. The last column has only what is unusual or specific to the kind.
 void TextReport::operation(const Operation& operation, const Analysis& analysis) {
   std::string what;
   const auto add = [&what](const std::string& words) {
@@ -146,6 +148,7 @@ void TextReport::title(const Analysis& analysis) {
   print("\n");
 }
 
+// Prints counts over all frames. Zero counts are left out, except those of the main line.
 void TextReport::packets(const Analysis& analysis) {
   const auto& totals = analysis.totals();
   const auto& counts = analysis.packet_counts();
@@ -187,6 +190,7 @@ void TextReport::heading(const Connection& connection) {
         endpoint_text(connection, Side::b), to_string(connection.end));
 }
 
+// Prints the parameters of the handshake, or that there was none in the capture.
 void TextReport::handshake(const Connection& connection) {
   const auto& a = connection.offer_a;
   const auto& b = connection.offer_b;
@@ -210,6 +214,7 @@ void TextReport::handshake(const Connection& connection) {
   }
 }
 
+// Prints the table of operations by side and kind, with its header before the first row.
 void TextReport::kinds(const ConnectionStatistics& statistics) {
   bool first = true;
   for (const Side side : {Side::a, Side::b}) {
@@ -230,6 +235,7 @@ void TextReport::kinds(const ConnectionStatistics& statistics) {
   }
 }
 
+// Prints the average and the largest throughput. One bucket only has no meaningful rate.
 void TextReport::throughput(Side side, const SideStatistics& statistics) {
   const auto& series = statistics.carried;
   std::uint64_t bytes = 0;
@@ -250,6 +256,7 @@ void TextReport::throughput(Side side, const SideStatistics& statistics) {
         duration_text(static_cast<std::int64_t>(series.width_ns())));
 }
 
+// Prints what went wrong on one side. Zero counts are left out.
 void TextReport::troubles(Side side, const SideStatistics& statistics, const Analysis& analysis) {
   const char* arrow = arrow_of(side);
   if (statistics.repeats > 0) {

@@ -20,6 +20,7 @@ const char* name_of(GssProtection protection) {
   return "unknown";
 }
 
+// Writes the flaws of a message, if there are any.
 void add_flaws(JsonLine& line, const char* name, const Assembled& bytes) {
   if (bytes.whole()) return;
   line.array(name);
@@ -30,6 +31,7 @@ void add_flaws(JsonLine& line, const char* name, const Assembled& bytes) {
   line.close(']');
 }
 
+// Writes call or reply. The whole message, with chunks in place, is preferred.
 void add_message(JsonLine& line, const char* name, const RpcMessage& message) {
   const Assembled& bytes = message.whole ? *message.whole : message.message;
   line.object(name).number("frame", message.first.frame).number("ns", message.first.time_ns);
@@ -42,6 +44,7 @@ void add_message(JsonLine& line, const char* name, const RpcMessage& message) {
   line.close();
 }
 
+// Writes an NFS operation; absent fields are left out.
 void add_operation(JsonLine& line, const NfsExchange& nfs, const NfsOperation& operation) {
   line.element().text("name", operation.name);
   if (operation.answered) line.text("status", nfs_status(nfs.version, operation.status));

@@ -1,4 +1,4 @@
-// An RPC as a line of JSON.
+// Writes an RPC as a line of JSON.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace weft::capture {
 
-// `number`: in the order of this list, from 1.
+// `number` is the position in the list of RPCs, from 1.
 void write_json(fmt::memory_buffer& out, const Rpc& rpc, std::uint64_t number);
 
 }  // namespace weft::capture

@@ -7,6 +7,8 @@
 
 namespace weft::capture {
 
+// The NFS status is preferred to the RPC status, which is success in this case. The NULL procedure
+// has no status.
 std::string outcome_text(const Rpc& rpc) {
   if (!rpc.reply) return "no reply";
   if (rpc.error) {

@@ -1,5 +1,5 @@
-// A selection of bounded size that is spread evenly over what comes: all of it at first, then every
-// second, every fourth and so on.
+// A selection of bounded size that is spread evenly over the items: at first all of them, then
+// every second, every fourth and so on.
 #pragma once
 
 #include <cstddef>
