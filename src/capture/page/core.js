@@ -1,5 +1,5 @@
-// What all parts of the page need: the data, elements, quantities, scales and the tooltip. The
-// scripts of this directory are one function; names are theirs alone.
+// The common parts of the page: the data, elements, quantities, scales and the tooltip. All scripts
+// of this directory become one function, so their names are visible only to each other.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const trace = data.trace[0];
@@ -8,7 +8,7 @@ const outcomes = ["complete", "incomplete", "unanswered", "refused"];
 const sides = ["a", "b"];
 const details = new Map(data.details.map((detail) => [detail.connection, detail]));
 
-// The fields of a row in `operations`.
+// Converts a row of `operations` to an object.
 function operation_of(row) {
   const [kind, side, outcome, bytes, start, end, confirmed, frame, last_frame, confirmed_frame,
     key] = row;
@@ -23,7 +23,7 @@ function operation_of(row) {
 
 // --- Elements ------------------------------------------------------------------------------------
 
-// Text is always set as text, never as markup: it may come from the wire.
+// Text is always added as text, never as markup, because it may come from the wire.
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -105,7 +105,7 @@ function linear([low, high], [from, to]) {
   return scale;
 }
 
-// About `wanted` round numbers in [low, high].
+// Returns about `wanted` round numbers in [low, high].
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -115,7 +115,7 @@ function ticks(low, high, wanted) {
   return out;
 }
 
-// The text of times on an axis: all in one unit, with as many digits as tell them apart.
+// Formats the times on an axis: all in one unit, with enough digits to distinguish them.
 function time_format(values) {
   const step = values.length > 1 ? values[1] - values[0] : 1e9;
   const largest = Math.max(...values.map(Math.abs), 1);

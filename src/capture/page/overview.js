@@ -1,4 +1,4 @@
-// --- What it is, and in numbers ------------------------------------------------------------------
+// --- Title and totals ----------------------------------------------------------------------------
 
 function show_header() {
   document.title = `${trace.name} – weft dissect`;
@@ -79,7 +79,7 @@ function show_findings() {
 
 // --- Connections ---------------------------------------------------------------------------------
 
-// Its traffic on the time axis of the whole trace.
+// Draws the traffic of a connection on the time axis of the whole trace.
 function spark(connection) {
   const [width, height] = [180, 22];
   const svg = drawn("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`,

@@ -1,5 +1,5 @@
-// The page of report_html.h, put together from the files of this directory when Weft is built:
-// page.html with its style and its scripts in place, up to where the data goes, and from there on.
+// The page of report_html.h, assembled from the files of this directory when Weft is built:
+// page.html with its style and scripts, in two parts, before and after the data.
 #pragma once
 
 #include <string_view>

@@ -2,7 +2,7 @@
 
 const margin = { left: 64, right: 12, top: 8, bottom: 22 };
 
-// An empty plot of so many pixels, as wide as its place.
+// Creates an empty plot with the given height in pixels, as wide as its container.
 function canvas(parent, height, label) {
   const width = Math.max(280, parent.clientWidth);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
@@ -32,7 +32,7 @@ function value_axis(plot, y, values, text) {
   }
 }
 
-// Dragging over a plot shows that time in all of them.
+// Dragging over a plot selects a time range in all plots.
 function zoomable(plot, x, zoom) {
   const { svg } = plot;
   svg.classList.add("zoomable");
@@ -66,7 +66,7 @@ function zoomable(plot, x, zoom) {
   svg.addEventListener("pointerleave", end);
 }
 
-// Bytes of messages by time: what `a` sends upwards, what `b` sends downwards.
+// Plots message bytes over time: those that `a` sends upwards, those that `b` sends downwards.
 function draw_throughput(parent, detail, domain, zoom) {
   const plot = canvas(parent, 150, "throughput over time");
   const x = linear(domain, plot.x);
@@ -100,7 +100,7 @@ function powers(low, high) {
   return out;
 }
 
-// Each operation's latency at its beginning, on a logarithmic scale.
+// Plots the latency of each operation at its start, on a logarithmic scale.
 function draw_latency(parent, operations, domain, zoom) {
   const dots = operations.filter((one) => (one.request ? one.good : one.confirmed >= 0)
     && one.start >= domain[0] && one.start <= domain[1]);
@@ -124,7 +124,7 @@ function draw_latency(parent, operations, domain, zoom) {
   zoomable(plot, x, zoom);
 }
 
-// How many percent of all operations of a kind took at most how long.
+// Plots which percentage of the operations of a kind took at most which time.
 function draw_distribution(parent, detail) {
   const plot = canvas(parent, 230, "distribution of latencies");
   const all = detail.latencies;

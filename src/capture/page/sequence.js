@@ -2,7 +2,7 @@
 
 const step = 34;
 
-// What is seen on the wire of an operation: arrows, each with its frame and time.
+// Returns the arrows of an operation, as seen on the wire, each with its frame and time.
 function arrows_of(one) {
   const named = `${one.kind} ${bytes_text(one.bytes)}`;
   const key = one.key ? ` of 0x${one.key.toString(16)}` : "";
@@ -23,7 +23,7 @@ function arrows_of(one) {
   return out;
 }
 
-// In the order of frames; an acknowledgement of several operations is one arrow.
+// Orders the arrows by frame; an acknowledgement of several operations becomes one arrow.
 function events_of(operations) {
   const all = operations.flatMap(arrows_of)
     .sort((left, right) => left.frame - right.frame || left.at - right.at);
@@ -62,7 +62,7 @@ function draw_event(svg, event, y, lines, time) {
     width: lines[1] - lines[0], height: step }), described(event.of)));
 }
 
-// A gap between two frames that takes a good part of the whole is drawn.
+// A pause between two frames is drawn if it is a large part of the exchange.
 function draw_pause(svg, y, lines, ns) {
   const middle = (lines[0] + lines[1]) / 2;
   for (const x of lines) {
@@ -111,7 +111,7 @@ function draw_sequence(parent, exchange, connection) {
   parent.append(svg);
 }
 
-// --- Which exchange ------------------------------------------------------------------------------
+// --- Choice of the exchange ----------------------------------------------------------------------
 
 function show_exchange(view, exchange, connection) {
   view.replaceChildren(element("p", {}, element("strong", {}, exchange.title), " ",

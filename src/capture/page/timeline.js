@@ -3,8 +3,8 @@
 const lane_rows = 5;
 const row_height = 9;
 
-// Which row of its lane each operation gets, so that those at the same time stand below each other
-// as long as there are rows; what finds none shares the last.
+// Assigns a row of its lane to each operation, so that simultaneous ones are below each other while
+// there are rows left; the others share the last row.
 function arrange(operations, least) {
   const free = [];
   return operations.map((one) => {
