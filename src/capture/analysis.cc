@@ -43,19 +43,21 @@ struct Analysis::Work {
   Totals totals;
 };
 
+// Forgets connections that have ended, then those that were idle for longest.
 void Analysis::Work::forget_some() {
-  std::vector<std::pair<std::uint64_t, ConnectionId>> order;  // who is to go first stands first
+  std::vector<std::pair<std::uint64_t, ConnectionId>> order;  // the first ones are forgotten first
   order.reserve(connections.known());
   for (const Connection& one : connections) {
     order.emplace_back(is_over(one) ? 0 : one.last.frame, one.id);
   }
-  // More than are too many, so that the whole table is looked through now and then only.
+  // Forgets an eighth more than necessary, so that the whole table is sorted rarely.
   const std::size_t count = connections.known() - connections_limit + connections_limit / 8;
   const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
   std::partial_sort(order.begin(), end, order.end());
   for (auto one = order.begin(); one != end; ++one) forget(connections[one->second]);
 }
 
+// The transport first reports what is open, which may still use the entry in the table.
 void Analysis::Work::forget(Connection& connection) {
   const ConnectionId id = connection.id;
   if (connection.transport == Transport::iwarp) {
@@ -91,6 +93,7 @@ void Analysis::add(const RawPacket& packet) {
   if (work_->connections.known() > work_->connections_limit) work_->forget_some();
 }
 
+// The transports pass their last events to the tracker, so it finishes after them.
 void Analysis::finish() {
   work_->iwarp.segments().finish();
   work_->infiniband.packets().finish();

@@ -46,6 +46,7 @@ const char* to_string(Connection::End end) {
   return "?";
 }
 
+// An IPv6 address with a port is written in brackets (RFC 5952 §6).
 std::string endpoint_text(const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);
   const std::string address = to_string(endpoint.address);

@@ -7,7 +7,7 @@
 namespace weft::capture {
 namespace {
 
-// Each power of two is divided into so many buckets.
+// Each power of two is divided into this many buckets (as a power of two).
 constexpr unsigned sub_bits = 5;
 constexpr std::uint64_t sub_buckets = 1ULL << sub_bits;
 
@@ -17,7 +17,7 @@ std::size_t bucket_of(std::uint64_t value) {
   return static_cast<std::size_t>(shift * sub_buckets + (value >> shift));
 }
 
-// The middle of a bucket.
+// Returns the middle of a bucket.
 std::uint64_t value_of(std::size_t bucket) {
   if (bucket < 2 * sub_buckets) return bucket;
   const std::uint64_t shift = bucket / sub_buckets - 1;
@@ -43,6 +43,8 @@ std::int64_t Histogram::mean() const {
                      : static_cast<std::int64_t>(std::llround(sum_ / static_cast<double>(count_)));
 }
 
+// The result is limited to the smallest and largest value, because the middle of a bucket may lie
+// outside.
 std::int64_t Histogram::percentile(double percent) const {
   if (count_ == 0) return 0;
   const auto rank = static_cast<std::uint64_t>(

@@ -14,13 +14,13 @@ std::string ipv4_text(const std::byte* at) {
                      std::to_integer<int>(at[2]), std::to_integer<int>(at[3]));
 }
 
-// RFC 5952: the longest run of zero words, the first of equal ones, becomes "::".
+// RFC 5952: the longest run of zero words, or the first of several equal ones, becomes "::".
 std::string ipv6_text(const std::byte* at) {
   constexpr int words = 8;
   std::array<std::uint16_t, words> word{};
   for (int i = 0; i < words; ++i) word[i] = load_be<std::uint16_t>(at + 2 * i);
   int best = -1;
-  int best_length = 1;  // one alone is not shortened
+  int best_length = 1;  // a single zero word is not shortened
   for (int i = 0; i < words; ++i) {
     int length = 0;
     while (i + length < words && word[i + length] == 0) ++length;

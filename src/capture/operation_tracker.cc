@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t psn_bits = 24;
 
-// Whether PSN `psn` is `last` or lies behind it, modulo 2^24.
+// Returns whether `psn` is equal to `last` or after it, modulo 2^24.
 bool reaches(std::uint64_t psn, std::uint64_t last) {
   constexpr std::uint64_t half = 1U << (psn_bits - 1);
   return ((psn - last) & ((1U << psn_bits) - 1)) < half;
@@ -86,7 +86,8 @@ void OperationTracker::give_out(Operation operation) {
 
 // --- Sends and Writes ----------------------------------------------------------------------------
 
-// A part at the wrong place: what is between was not captured.
+// Adds a part to the Send under way. If it does not follow the part before, the bytes between were
+// not captured.
 void OperationTracker::on_send(const Origin& origin, const SendPart& part) {
   Half& own = half(origin);
   Open& open = own.send;
@@ -114,6 +115,7 @@ void OperationTracker::on_send(const Origin& origin, const SendPart& part) {
   close(own, open, origin.position);
 }
 
+// Adds a part to the Write under way; a Write without its first part is incomplete.
 void OperationTracker::on_write(const Origin& origin, const WritePart& part) {
   Half& own = half(origin);
   Open& open = own.write;
@@ -160,12 +162,13 @@ void OperationTracker::close(Half& own, Open& open, std::uint64_t position) {
   await_confirmation(own, open.operation, position);
 }
 
+// Stores a finished operation until its confirmation, or reports it if there will be none.
 void OperationTracker::await_confirmation(Half& own, const Operation& operation,
                                           std::uint64_t position) {
-  // A datagram or an unreliable connection confirms nothing.
+  // Datagrams and unreliable connections have no confirmations.
   const Transport transport = connections_[operation.connection].transport;
   if (transport == Transport::uc || transport == Transport::ud) return give_out(operation);
-  // It may have been held back until after its confirmation was seen.
+  // The operation may have been delayed until after its confirmation was captured.
   const bool reached = transport == Transport::iwarp ? position <= own.confirmed_position
                                                      : reaches(own.confirmed_position, position);
   if (own.has_confirmed && own.unconfirmed.empty() && reached) {
@@ -192,11 +195,12 @@ void OperationTracker::give_out_unanswered(Half& own) {
   --waiting_;
 }
 
+// Above the limit all sides report half of what waits, so that the next call does not have to.
 void OperationTracker::count_waiting() {
   if (++waiting_ <= limits_.waiting_in_all) return;
   for (auto& [connection, pair] : pairs_) {
     for (Half* own : {&pair.a, &pair.b}) {
-      // Of a single one that waits, too: there may be many such sides.
+      // Rounds up, because there may be many sides with a single waiting operation.
       for (std::size_t i = (own->unconfirmed.size() + 1) / 2; i > 0; --i)
         give_out_unconfirmed(*own);
       for (std::size_t i = (own->requests.size() + 1) / 2; i > 0; --i) give_out_unanswered(*own);
@@ -268,6 +272,8 @@ void OperationTracker::on_atomic_request(const Origin& origin, const AtomicReque
   add_request(half(origin), operation);
 }
 
+// Adds a part of a response to its Read. The last part ends the Read, whether or not all bytes were
+// captured.
 void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   Half& requester = peer(origin);
   if (!part.known) return;
@@ -304,7 +310,7 @@ bool OperationTracker::take_request(Half& requester, std::uint64_t message, Oper
   const auto found = std::ranges::find_if(
       requests, [&](const Operation& known) { return known.message == message; });
   if (found == requests.end()) return false;
-  // Answers come in order: whoever was passed over has lost his.
+  // Responses arrive in request order, so requests older than this one will never be answered.
   for (auto passed = found - requests.begin(); passed > 0; --passed) {
     give_out_unanswered(requester);
   }
@@ -316,6 +322,8 @@ bool OperationTracker::take_request(Half& requester, std::uint64_t message, Oper
 
 // --- Ends ----------------------------------------------------------------------------------------
 
+// Marks the operations that a fatal refusal is about. An InfiniBand NAK names a PSN, and a
+// Terminate quotes the header with key and address.
 void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) {
   if (refusal.kind == Refusal::Kind::receiver_not_ready) not_ready(peer(origin), refusal.psn);
   if (!is_fatal(refusal)) return;
@@ -331,10 +339,10 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
     return !on_psn && operation.kind == Operation::Kind::write && refusal.has_key &&
            operation.key == refusal.key && refusal.address - operation.address < operation.bytes;
   };
-  // What the sender had sent on before it knew makes no difference.
+  // Messages that were sent after the refused one, before the refusal arrived, are not marked.
   for (Open* open : {&requester.send, &requester.write}) {
     Operation& under_way = open->operation;
-    // On InfiniBand a message is numbered by its first PSN.
+    // On InfiniBand the number of a message is its first PSN.
     const bool meant = on_psn ? reaches(refusal.psn, under_way.message) : is_written(under_way);
     if (open->active && meant) under_way.outcome = Operation::Outcome::refused;
   }
@@ -346,6 +354,7 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
   }
 }
 
+// Counts an RNR NAK for the messages that contain its PSN.
 void OperationTracker::not_ready(Half& requester, std::uint32_t psn) {
   for (Open* open : {&requester.send, &requester.write}) {
     if (open->active && reaches(psn, open->operation.message)) ++open->operation.not_ready;
@@ -368,6 +377,7 @@ void OperationTracker::on_close(ConnectionId connection) {
   give_out_all(pair->b);
 }
 
+// Reports everything that is open on one side, with an outcome that shows what is missing.
 void OperationTracker::give_out_all(Half& own) {
   waiting_ -= own.unconfirmed.size() + own.requests.size();
   for (Open* open : {&own.send, &own.write}) {
@@ -379,7 +389,7 @@ void OperationTracker::give_out_all(Half& own) {
     own.unconfirmed.push_back({open->operation, 0});
   }
   for (Unconfirmed& waiting : own.unconfirmed) {
-    // The receiver was never ready.
+    // The receiver never became ready.
     if (waiting.operation.not_ready > 0) waiting.operation.outcome = Operation::Outcome::refused;
     give_out(waiting.operation);
   }

@@ -9,14 +9,14 @@
 namespace weft::capture {
 namespace {
 
-// The shortest request on the wire.
+// Size of the shortest request on the wire.
 constexpr std::size_t request_fpdu_bytes =
     wire::fpdu_bytes(wire::DdpUntagged::header_bytes + wire::ReadRequest::header_bytes);
 
-// How far back to look for requests that use the same memory.
+// How many earlier requests are compared for shared sinks.
 constexpr std::size_t shared_sink_horizon = 64;
 
-// What an answer takes of the stream at least.
+// Returns the minimum number of stream bytes that the missing responses of a request have.
 std::uint64_t unanswered_bytes(const RequestMatcher::Request& request) {
   if (!request.seen) return 0;
   if (request.atomic) return wire::AtomicResponse::header_bytes;
@@ -29,11 +29,14 @@ bool RequestMatcher::requests_may_be_missing() const {
   return lost_requests_bytes_ >= request_fpdu_bytes;
 }
 
+// Registers a request. A gap in the numbers is explained by lost bytes, and the requests in it are
+// remembered as unseen.
 bool RequestMatcher::on_request(const Request& request) {
-  // RFC 5041 §5.3: the first one is 1.
+  // RFC 5041 §5.3: the first MSN is 1.
   std::uint32_t skipped = request.msn - last_msn_ - 1;
   const bool explained = skipped <= lost_requests_bytes_ / request_fpdu_bytes;
-  if (mid_stream_ && last_msn_ == 0 && !explained) skipped = 0;  // they came before the capture
+  // They were sent before the capture.
+  if (mid_stream_ && last_msn_ == 0 && !explained) skipped = 0;
   bool in_order = true;
   if (skipped > 0 && !explained) {
     in_order = lost_requests_bytes_ != 0;
@@ -58,6 +61,8 @@ void RequestMatcher::remember(const Request& request) {
   requests_.push_back(request);
 }
 
+// In a stream that began before the capture, a sink alone does not identify a request if several
+// sources share it.
 void RequestMatcher::look_for_shared_sinks(const Request& request) {
   const std::size_t count = std::min(requests_.size(), shared_sink_horizon);
   for (auto known = requests_.end() - static_cast<std::ptrdiff_t>(count); known != requests_.end();
@@ -71,11 +76,12 @@ void RequestMatcher::look_for_shared_sinks(const Request& request) {
   }
 }
 
+// Returns whether the response can belong to the request by kind, sink and length.
 bool RequestMatcher::fits(const Request& request, const Answer& answer) {
   if (!request.seen) return true;
   if (request.atomic != answer.atomic) return false;
   if (request.atomic) return request.atomic_id == answer.atomic_id;
-  // RFC 5040 §5.2.1: the sink of an empty read means nothing.
+  // RFC 5040 §5.2.1: the sink of an empty Read has no meaning.
   if (request.length_bytes == 0) return answer.bytes == 0;
   const std::uint64_t within = answer.sink_offset - request.sink_offset;
   if (answer.sink_stag != request.sink_stag || within < request.answered_bytes) return false;
@@ -84,6 +90,7 @@ bool RequestMatcher::fits(const Request& request, const Answer& answer) {
   return answer.last ? answer.bytes == rest : answer.bytes < rest;
 }
 
+// Finds the request of a response, and removes it with its last part.
 RequestMatcher::Match RequestMatcher::match(const Answer& answer) {
   Match match;
   Request* request = lost_answers_bytes_ > 0 || uncertain_ ? after_loss(answer)
@@ -99,6 +106,7 @@ RequestMatcher::Match RequestMatcher::match(const Answer& answer) {
   return match;
 }
 
+// The normal case: the response must belong to the oldest request.
 RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& unexpected) {
   if (requests_.empty()) {
     if (requests_may_be_missing() && answer.last) ++answered_unseen_;
@@ -111,16 +119,19 @@ RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& un
   const bool young = too_young(oldest, answer);
   if (next && fits(oldest, answer) && !young) return &oldest;
   unexpected = !mid_stream_ && !young;
-  uncertain_ = true;  // or one wrong answer would make all later ones wrong
+  uncertain_ = true;  // otherwise one wrong match would make all later ones wrong
   return nullptr;
 }
 
+// After a loss a response is matched only if exactly one request fits, and the lost bytes can
+// contain the responses of all requests before it.
 RequestMatcher::Request* RequestMatcher::after_loss(const Answer& answer) {
   const bool was_uncertain = uncertain_;
   uncertain_ = true;
   if (requests_may_be_missing()) return nullptr;
   auto found = requests_.end();
-  std::uint64_t skipped = 0;  // of answers that must have been lost for this one to be meant
+  // Bytes of responses that must have been lost if this request is the one.
+  std::uint64_t skipped = 0;
   for (auto request = requests_.begin(); request != requests_.end(); ++request) {
     if (fits(*request, answer)) {
       if (found != requests_.end() || !request->seen) return nullptr;

@@ -1,9 +1,9 @@
-// Which of one side's Read and atomic requests an answer belongs to.
+// Finds the Read or atomic request of one side that a response belongs to.
 //
-// Answers carry no number: they come in the order of the requests (RFC 5040 §5.5), and a Read's
-// names its sink. That is enough while nothing is missing. Where a request or an answer may not
-// have been captured, an answer is given to a request only if no other can be meant: programs use
-// the same sink again and again.
+// Responses have no number: they come in the order of the requests (RFC 5040 §5.5), and a Read
+// Response has the sink of its request. That is sufficient while nothing is missing. If a request
+// or response may be missing in the capture, a response is matched only if no other request is
+// possible, because programs use the same sink repeatedly.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace weft::capture {
 
 class RequestMatcher {
  public:
-  // Requests without an answer that are remembered: 64 KiB of them. RFC 6581 §5.1 allows more (IRD
-  // has 14 bits), adapters do not.
+  // Limit on requests without a response (64 KiB of them). RFC 6581 §5.1 allows more (IRD has 14
+  // bits), but adapters do not.
   static constexpr std::size_t max_requests = 1024;
 
   struct Request {
     std::uint64_t frame = 0;
     std::uint32_t msn = 0;
-    bool seen = true;  // false: a gap in the numbers says that there was one, and no more
+    bool seen = true;  // false: only a gap in the numbers shows that it exists
     bool atomic = false;
     std::uint32_t atomic_id = 0;
     std::uint32_t sink_stag = 0;
@@ -40,37 +40,38 @@ class RequestMatcher {
     bool last = true;
   };
   struct Match {
-    bool known = false;       // `request` is the one
-    bool unexpected = false;  // nothing is missing, and yet there is no such request
+    bool known = false;       // `request` is the request of the response
+    bool unexpected = false;  // nothing is missing, and yet no request matches
     Request request;
   };
 
-  // The stream was seen from its start, but its FPDUs from somewhere in it on.
+  // The stream was captured from its start, but its FPDUs were recognised later.
   void begin_late() {
     out_of_step_ = true;
     lost_requests_bytes_ = unknown_bytes;
   }
   void begin_with_answers_late() { out_of_step_ = true; }
-  // Earlier requests may be under way, of which nothing is known.
+  // Earlier requests may be under way, and nothing is known about them.
   void begin_in_mid_stream() { mid_stream_ = out_of_step_ = true; }
-  // What the other side has sent before is unknown. Until FPDUs are found in a stream it waits, and
-  // the other one goes on: an answer may be told behind requests that are younger.
+  // The earlier part of the other side's stream is unknown. Until FPDUs are found in a stream its
+  // bytes wait, while the other stream goes on; so a response may be reported after requests that
+  // are younger.
   void begin_with_answers_unknown() {
     out_of_step_ = true;
     lost_answers_bytes_ = unknown_bytes;
   }
-  // How many requests may be under way at a time, by the handshake; 0: unknown.
+  // Sets the limit on requests under way from the handshake; 0: unknown.
   void set_depth(std::size_t depth) { depth_ = depth; }
 
-  // False: the number is out of order, and nothing was lost that would explain it.
+  // Returns false if the number is out of order and no loss explains it.
   bool on_request(const Request& request);
-  // Bytes of the requester's stream, and of the other side's, that were not captured.
+  // Count the bytes of the requester's stream, and of the other side's, that were not captured.
   void on_requests_lost(std::uint64_t bytes) { lost_requests_bytes_ += bytes; }
   void on_answers_lost(std::uint64_t bytes) { lost_answers_bytes_ += bytes; }
 
   [[nodiscard]] Match match(const Answer& answer);
   [[nodiscard]] std::uint32_t last_msn() const { return last_msn_; }
-  // It cannot be told at present which request is next.
+  // Returns true if it is unknown at present which request is next.
   [[nodiscard]] bool uncertain() const { return uncertain_; }
 
  private:
@@ -78,7 +79,8 @@ class RequestMatcher {
   static constexpr std::uint64_t unknown_bytes = 1ULL << 62;
 
   [[nodiscard]] static bool fits(const Request& request, const Answer& answer);
-  // Then nobody knows whether the capture is out of order, or an earlier request is meant.
+  // A response before its request: either the capture is out of order, or it belongs to an earlier
+  // request.
   [[nodiscard]] bool too_young(const Request& request, const Answer& answer) const {
     return out_of_step_ && request.seen && answer.frame < request.frame;
   }
@@ -88,16 +90,18 @@ class RequestMatcher {
   Request* in_order(const Answer& answer, bool& unexpected);
   Request* after_loss(const Answer& answer);
 
-  std::deque<Request> requests_;  // without (all of) their answer, oldest first
+  std::deque<Request> requests_;  // without (complete) response, oldest first
   std::uint32_t last_msn_ = 0;
   std::uint64_t lost_requests_bytes_ = 0;  // since the last request
   std::uint64_t lost_answers_bytes_ = 0;   // since the last answer
-  std::uint64_t answered_unseen_ = 0;      // answers to requests that were lost since the last one
+  // Responses, since the last request, to requests that were lost.
+  std::uint64_t answered_unseen_ = 0;
   std::size_t depth_ = 0;
   bool uncertain_ = false;
   bool mid_stream_ = false;
   bool out_of_step_ = false;
-  bool sinks_shared_ = false;  // by requests that were under way together, with other sources
+  // Requests with different sources used the same sink at the same time.
+  bool sinks_shared_ = false;
 };
 
 }  // namespace weft::capture

@@ -5,6 +5,7 @@
 namespace weft::capture {
 namespace {
 
+// Returns whether a chunk list of the message has a segment with this handle.
 bool names(const RpcMessage& message, std::uint32_t key) {
   const auto is_it = [key](const wire::RdmaSegment& segment) { return segment.handle == key; };
   const auto has_it = [&](const Chunk& chunk) { return std::ranges::any_of(chunk, is_it); };
@@ -15,6 +16,7 @@ bool names(const RpcMessage& message, std::uint32_t key) {
 
 }  // namespace
 
+// InfiniBand connections have queue pair numbers; for iWARP the number is a TCP port.
 bool Selection::takes(const Connection& candidate) const {
   if (connection && shown_number(candidate.id) != *connection) return false;
   if (!queue_pair) return true;
@@ -44,6 +46,7 @@ bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
   return takes(analysis.connections()[rpc.connection]);
 }
 
+// A finding matches if it has the key or XID, and one of its frames is in the time range.
 bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
   if (xid && finding.xid != *xid) return false;
   if (key && std::ranges::find(finding.keys, *key) == finding.keys.end()) return false;

@@ -28,6 +28,7 @@ void Statistics::on_operation(const Operation& operation) {
   if (const std::int64_t latency = operation.latency_ns(); latency >= 0) kind.latency.add(latency);
 }
 
+// Counts message bytes over time. Requests carry none, but they are progress.
 void Statistics::on_progress(const Origin& origin, std::uint64_t bytes) {
   ConnectionStatistics& connection = connections_.get(origin.connection);
   SideStatistics& own = connection.of(origin.side);
@@ -38,6 +39,7 @@ void Statistics::on_progress(const Origin& origin, std::uint64_t bytes) {
   own.carried.add(time_ns - *connection.carried_from_ns, bytes);
 }
 
+// RNR NAKs and sequence errors are part of normal recovery and have counters of their own.
 void Statistics::on_refusal(const Origin& origin, const Refusal& refusal) {
   auto& own = side(origin.connection, origin.side);
   if (refusal.kind == Refusal::Kind::receiver_not_ready) {

@@ -1,4 +1,4 @@
-// One event for several sinks.
+// Sinks that pass each event on to several sinks.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace weft::capture {
 
-// Gives each event to several sinks, in the order in which they were added.
+// Calls all sinks for each event, in the order in which they were added.
 class TrafficFan final : public TrafficSink {
  public:
   void add(TrafficSink& sink) { sinks_.push_back(&sink); }

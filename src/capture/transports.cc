@@ -28,6 +28,7 @@ TcpFlows& IwarpTransport::segments() {
   return work_->flows;
 }
 
+// The transport needs the addresses of the connection to find its TCP flow.
 void IwarpTransport::forget(ConnectionId connection) {
   const auto found = work_->shared.established.find(connection);
   if (found == work_->shared.established.end()) return;
