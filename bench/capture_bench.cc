@@ -1,9 +1,11 @@
-// Measures how fast captures are read: `weft dissect` in its modes, a plain walk over the packets,
-// and tshark. Each runs in a process of its own, one after the other within each round.
+// Measures how fast captures are read: `weft dissect` in its modes, compared with a plain walk over
+// the packets and with tshark. Each runs in a process of its own, and they alternate within each
+// round.
 //
-// The capture consists of copies of two from tests/data: NFS over the kernel's soft RoCE and over
-// its soft iWARP, with ICRCs and FPDUs unchanged, repeated until the size is reached. Each copy
-// starts one second after the one before, so its connections are new ones with the same numbers.
+// The input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over its
+// soft iWARP. The packets are unchanged, with ICRC or plain FPDUs, and the captures are repeated
+// until there are enough bytes. Each copy begins a second after the one before, so its connections
+// are new ones with the same numbers.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -106,8 +108,8 @@ struct Cost {
   double memory_mb = 0;  // peak resident size
 };
 
-// Runs `act` in a new process without output. Measures processor time, because the machine may run
-// other programs.
+// Runs `act` in a new process without output. Measures processor time, because other programs may
+// use the processor too.
 Cost measure(const std::function<void()>& act) {
   const pid_t child = fork();
   if (child == 0) {

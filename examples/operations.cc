@@ -1,9 +1,9 @@
-// Lists the RDMA operations and RPCs of a capture: how much each side has transferred by which
-// operation, and which operation took longest.
+// Walks over the operations and RPCs of a capture. It prints how much each side has moved with each
+// kind of operation, and which operation took longest.
 //
 //   operations trace.pcapng
 //
-// The packets come from a file here. A program can also fill RawPacket structs itself and pass them
+// The packets come from a file here. They may also come from memory: fill a RawPacket, and pass it
 // to Analysis::add().
 #include <algorithm>
 #include <cstdint>
@@ -74,7 +74,7 @@ class Sums final : public capture::OperationSink, public capture::RpcSink {
   const capture::ConnectionTable& connections_;
   std::map<Key, Sum> sums_;
   std::map<std::string, std::uint64_t> rpcs_;
-  capture::Operation slowest_;  // default: no operation is complete yet
+  capture::Operation slowest_;  // initially one without a known latency
 };
 
 }  // namespace

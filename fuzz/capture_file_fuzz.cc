@@ -1,5 +1,5 @@
-// Captures as files: pcap and pcapng, plain or packed, with all that they hold taken apart. The
-// input is the file.
+// Fuzzes captures as files: pcap and pcapng, plain or compressed, with the whole analysis of their
+// content. The input is the file.
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -19,7 +19,7 @@ struct Sink final : capture::RpcSink {
   void on_finding(const capture::Finding& finding) override { require(!finding.sentence.empty()); }
 };
 
-// A packed file may hold far more than its size; so many packets show what there is to see.
+// Limit on the packets: a compressed file may hold far more than its size suggests.
 constexpr std::size_t most_packets = 4'096;
 
 std::unique_ptr<capture::ByteStream> unpacked(Bytes input) {
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     fuzz::read(fuzz::input_bytes(data, size));
   } catch (const std::runtime_error&) {
-    // It is no capture.
+    // The input is not a capture.
   }
   return 0;
 }

@@ -1,7 +1,7 @@
-// The whole analysis: the input is a byte for the link type, then packets, each behind two bytes of
-// its captured length (big-endian) and one byte for what the snap length has cut. RPCs are followed
-// too. With the highest bit of the first byte, packets that may be RoCE v2 over IPv4 get the ICRC
-// that they should have: a mutation would not get past it.
+// Fuzzes the whole analysis. The input is a byte for the link type, then packets, each after two
+// bytes with its captured length (big-endian) and one byte with the number of bytes that the snap
+// length cut off. RPCs are followed as well. If the highest bit of the first byte is set, packets
+// that may be RoCE v2 over IPv4 get a correct ICRC: mutation would hardly ever produce one.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -48,7 +48,7 @@ struct Sink final : capture::RpcSink, capture::OperationSink, capture::TrafficSi
   const capture::UpperProtocols* upper = nullptr;
 };
 
-// The smallest limits, so that short inputs reach them.
+// The smallest limits that are useful, so that short inputs reach them.
 capture::Analysis::Limits limits() {
   capture::Analysis::Limits limits;
   limits.connections = 4;
@@ -65,6 +65,7 @@ constexpr std::array<std::uint32_t, 6> link_types{
     wire::link_type::ethernet, wire::link_type::raw,          wire::link_type::infiniband,
     wire::link_type::erf,      wire::link_type::linux_cooked, wire::link_type::null};
 
+// Writes the correct ICRC to the end of a packet that may be RoCE v2 over Ethernet and IPv4.
 void repair(std::vector<std::byte>& packet) {
   constexpr std::size_t network_at = 14;
   constexpr std::size_t network_bytes = 28;
