@@ -156,6 +156,73 @@ class Sizes(unittest.TestCase):
         self.assertEqual(sizes.functions(body), [(1, 81, "f")])
 
 
+class Classes(unittest.TestCase):
+    def test_counts_data_members_only(self):
+        text = """
+        namespace weft {
+        class Thing final : public Base<int, long> {
+         public:
+          explicit Thing(int a);
+          std::function<void(int)> callback;
+          int get() const { return a_; }
+          bool operator==(const Thing&) const = default;
+          enum class Kind { one, two };
+          struct Part {
+            int x = f(1);
+          };
+          class Other;
+         private:
+          using Name = int;
+          static constexpr int limit = 3;
+          friend class Other;
+          void work();
+          int a_ = 0;
+          int (*table_)(int);
+          alignas(64) std::atomic<int> b_{0};
+          std::array<std::byte, size(3)> bytes_;
+          unsigned bit_ : 1;
+        };
+        }
+        """
+        self.assertEqual(sizes.classes(text), [(10, "Thing::Part", 1), (3, "Thing", 5)])
+
+    def findings(self, files, exceptions=None):
+        with tree(files) as root:
+            report, found = house.Report(root), sizes.Classes()
+            for path in house.sources(root):
+                found.add(includes.layer_of(root, path)[0], path,
+                          *sizes.declarations(house.read(path)))
+            found.check(report, exceptions or {})
+            return report.failures
+
+    def large(self, members):
+        return "class A {\n" + "".join(f"  int a{number}_;\n" for number in range(members)) + "};"
+
+    def test_too_many_members(self):
+        self.assertEqual(self.findings({"src/cm/a.h": self.large(25)}), [])
+        found = self.findings({"src/cm/a.h": self.large(26)})
+        self.assertEqual(len(found), 1)
+        self.assertIn("src/cm/a.h:1: cm::A has 26 data members", found[0])
+
+    def test_too_many_source_files(self):
+        files = {f"src/cm/a{number}.cc": f"int A::f{number}() {{ return 1; }}\n"
+                 for number in range(4)} | {"src/cm/a.h": "class A { int a_; };"}
+        self.assertEqual(self.findings(files), [])
+        # Of another layer, hence of another class.
+        files["src/message/b.cc"] = "void A::g() {}"
+        self.assertEqual(self.findings(files), [])
+        files["src/cm/b.cc"] = "A::~A() {}"
+        self.assertIn("cm::A are in 5 source files", self.findings(files)[0])
+
+    def test_exceptions_shrink(self):
+        files = {"src/cm/a.h": self.large(30)}
+        self.assertEqual(self.findings(files, {"cm::A": (30, 4)}), [])
+        self.assertIn("at most 29", self.findings(files, {"cm::A": (29, 4)})[0])
+        self.assertIn("needs no exception",
+                      self.findings({"src/cm/a.h": self.large(25)}, {"cm::A": (30, 4)})[0])
+        self.assertIn("there is no cm::B", self.findings({}, {"cm::B": (30, 4)})[0])
+
+
 class Text(unittest.TestCase):
     def findings(self, name, content):
         with tree({name: content}) as root:
