@@ -50,9 +50,9 @@ class Consumers(unittest.TestCase):
         run("cmake", "--install", SETTINGS.build, "--prefix", cls.prefix)
 
     def check(self, program):
-        said = run(program, LD_LIBRARY_PATH=str(libraries(self.prefix)))
-        self.assertEqual(said, f"weft0 of weft {SETTINGS.version}\nconnection: 42\n"
-                               "message: 4 bytes\nstream: 3 bytes\n")
+        output = run(program, LD_LIBRARY_PATH=str(libraries(self.prefix)))
+        self.assertEqual(output, f"weft0 of weft {SETTINGS.version}\nconnection: 42\n"
+                                 "message: 4 bytes\nstream: 3 bytes\n")
         self.assertFalse([name for name in needed_by(program) if "verbs" in name or "cm" in name])
 
     def build(self, name, *options):
@@ -74,11 +74,6 @@ class Consumers(unittest.TestCase):
         program = self.place / "by_pkg_config"
         run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program, *flags)
         self.check(program)
-
-    @unittest.skipUnless(os.environ.get("WEFT_TEST_LONG", "0") != "0", "builds everything again")
-    def test_add_subdirectory(self):
-        self.check(self.build("inside", f"-DWEFT_SOURCE={HERE.parents[1]}", "-DBUILD_TESTING=OFF",
-                              "-DWEFT_BENCH=OFF"))
 
     def test_installed_program_finds_its_libraries(self):
         said = run(self.prefix / "bin/weft", "run", "-q", "--",

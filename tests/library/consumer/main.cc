@@ -1,4 +1,4 @@
-// A program of somebody who has installed Weft: it uses each layer, and nothing of its sources.
+// A program that uses an installed Weft: each layer, by the public headers alone.
 #include <array>
 #include <chrono>
 #include <cstdio>
