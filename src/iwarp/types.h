@@ -24,7 +24,7 @@ enum class Operation : std::uint8_t {
   compare_swap,
   fetch_add,
   atomic_write,  // 8 bytes at once, behind everything before: RFC 7306's swap, compared to nothing
-  // Of this side alone, in their turn: see Host::carry_out().
+  // Of this side alone, in their turn: see Host::carry_out_local().
   bind_window,
   local_invalidate,
 };

@@ -1,5 +1,6 @@
 """The house tests find what they shall find and nothing else, and ./dev answers as it should."""
 
+import collections
 import contextlib
 import io
 import pathlib
@@ -11,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 
 import house
 import includes
+import language
 import sizes
 import summary
 import text
@@ -221,6 +223,63 @@ class Classes(unittest.TestCase):
         self.assertIn("needs no exception",
                       self.findings({"src/cm/a.h": self.large(25)}, {"cm::A": (30, 4)})[0])
         self.assertIn("there is no cm::B", self.findings({}, {"cm::B": (30, 4)})[0])
+
+
+class Language(unittest.TestCase):
+    CODE = """
+    namespace weft::cm {
+    class Base { int inherited(); };
+    class Thing final : public weft::cm::Base { void work(); enum class Kind { one }; };
+    class Other { void other(); };
+    int free_function(int);
+    }
+    """
+
+    def findings(self, comment):
+        with tree({"src/cm/a.h": self.CODE, "src/cm/b.h": comment}) as root:
+            report, names = house.Report(root), language.Names()
+            for path in house.sources(root):
+                names.add(house.code_only(house.read(path)))
+            path = root / "src/cm/b.h"
+            language.check_names(report, path, language.comments(house.read(path)), names,
+                                 {"dlopen"})
+            return report.failures
+
+    def test_names_that_exist(self):
+        for comment in ("// See Thing::work(), work() and `free_function()`.",
+                        "/* Thing::Kind::one,\n   cm::Thing, Thing::inherited() */",
+                        "// std::nothing(), dlopen(), dlopen(3) and missing(2)",
+                        "}  // namespace weft::gone",
+                        'auto text = "// Thing::missing()";',
+                        "// https://example.org/a::b() ->missing() and x.missing()",
+                        "// It says: word. Thing's member; a plain word"):
+            with self.subTest(comment=comment):
+                self.assertEqual(self.findings(comment), [])
+
+    def test_names_that_do_not_exist(self):
+        for comment, name in (("int a;  // see Thing::missing()", "Thing::missing()"),
+                              ("// see Thing::other().", "Thing::other()"),
+                              ("// `missing()`", "missing()"),
+                              ("/* first\n * Thing::Missing */", "Thing::Missing"),
+                              ("// Missing::work()", "Missing::work()")):
+            with self.subTest(comment=comment):
+                found = self.findings(comment)
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(f"names {name},", found[0])
+
+    def test_counts_the_idiom_in_comments_only(self):
+        lines = language.comments('// Whoever has gone is told.\nauto nobody = "who";\n')
+        counts = collections.Counter()
+        language.count_idiom(None, lines, counts, [])
+        self.assertEqual(counts, {"who, whoever, whom, whose": 1, "has gone, goes away": 1,
+                                  "is told, tells": 1})
+
+    def test_plain_english_is_not_counted(self):
+        counts = collections.Counter()
+        language.count_idiom(None, [(1, "// Rejects the request, so that the peer does not wait "
+                                        "for its timeout. Told apart by standing order.")],
+                             counts, [])
+        self.assertEqual(counts, {})
 
 
 class Text(unittest.TestCase):
