@@ -13,7 +13,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
+
+#include "base/descriptor.h"
 
 namespace weft::device::sys {
 

@@ -1,0 +1,26 @@
+#include "base/event_fd.h"
+
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace weft {
+
+EventFd::EventFd()
+    : fd_(static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+
+// Fails only with EAGAIN at a count of 2^64 - 2, and then the descriptor is readable anyway.
+void EventFd::signal() const noexcept {
+  const std::uint64_t one = 1;
+  ::syscall(SYS_write, fd_.get(), &one, sizeof one);
+}
+
+// One read takes the whole count; EAGAIN means that there was none.
+void EventFd::drain() const noexcept {
+  std::uint64_t count = 0;
+  ::syscall(SYS_read, fd_.get(), &count, sizeof count);
+}
+
+}  // namespace weft
