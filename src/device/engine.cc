@@ -42,7 +42,7 @@ Engine::~Engine() {
     return;
   }
   stopping_ = true;
-  lookout_.end();
+  wait_leader_.stop();
   expect_sleep();
   wake();
   if (thread_.joinable()) thread_.join();
@@ -179,14 +179,14 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
   if (!sleeps || mode_ == ProgressMode::thread || abandoned_) {
     return sys::poll(entries, until_ns, mask);
   }
-  const Lookout::Waiter waiter(lookout_);
+  const WaitLeader::Waiter waiter(wait_leader_);
   if (waiter.leads() || mode_ == ProgressMode::manual) {
-    return sleep_on_duty(*this, entries, until_ns, mask);
+    return run_wait_loop(*this, entries, until_ns, mask);
   }
   return sys::poll(entries, until_ns, mask);
 }
 
-std::optional<Duty::Time> Engine::do_due() {
+std::optional<WaitLoop::Time> Engine::run_timers() {
   if (put_off_ > 0) run_put_off();  // the program's next call is far away
   const int deadline_ms = run_deadlines();
   if (deadline_ms < 0) return std::nullopt;
@@ -199,13 +199,13 @@ int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const si
 
 // The wake-up says that there is an earlier deadline. The thread may sleep in ignorance of it until
 // it stands aside: only then may others take it.
-void Engine::look() {
+void Engine::dispatch_ready() {
   std::array<epoll_event, batch> events;
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
   for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
     if (event.data.u64 != wake_token) {
       dispatch(event, [](Pollable& target, std::uint32_t what) { target.on_ready_in_wait(what); });
-    } else if (mode_ == ProgressMode::manual || lookout_.stands_aside()) {
+    } else if (mode_ == ProgressMode::manual || wait_leader_.is_thread_aside()) {
       take_wake_up();
     } else {
       sys::yield();
@@ -230,8 +230,8 @@ void Engine::run() {
     const int timeout_ms = run_deadlines();
     const int ready = sys::epoll_wait(epoll_.get(), events, timeout_ms);
     if (stopping_) return;
-    if (lookout_.is_led()) {
-      lookout_.stand_aside();
+    if (wait_leader_.has_leader()) {
+      wait_leader_.stand_aside();
       if (put_off_ > 0) run_put_off();
       continue;
     }
@@ -288,8 +288,9 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
 bool Engine::put_off(std::weak_ptr<Pollable> target, bool waiting) {
   const std::lock_guard lock(put_off_mutex_);
   if (put_off_++ == 0) put_off_targets_.clear();
-  const bool soon = waiting ? lookout_.stands_aside()
-                            : standing_by_ || (lookout_.stands_aside() && !lookout_.is_led());
+  const bool soon =
+      waiting ? wait_leader_.is_thread_aside()
+              : standing_by_ || (wait_leader_.is_thread_aside() && !wait_leader_.has_leader());
   if (soon) {
     put_off_targets_.push_back(std::move(target));
   } else {

@@ -8,7 +8,7 @@
 // work.
 //
 // An application thread that sleeps in wait() needs no thread either: it is woken by what comes in
-// itself, and the progress thread stands aside (see Lookout).
+// itself, and the progress thread stands aside (see WaitLeader).
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/lookout.h"
+#include "base/wait_leader.h"
+#include "base/wait_loop.h"
 #include "device/system.h"
 
 namespace weft::device {
@@ -74,7 +75,7 @@ class Pollable {
   std::uint64_t eager_until_ns_ = 0;  // nobody came then: do not wait again soon
 };
 
-class Engine final : private Duty {
+class Engine final : private WaitLoop {
  public:
   explicit Engine(ProgressMode mode);
   ~Engine();
@@ -107,7 +108,7 @@ class Engine final : private Duty {
   // `waiting`: in on_ready_in_wait().
   bool put_off(std::weak_ptr<Pollable> target, bool waiting);
   // An application thread that comes to wait() again and again: what was put off goes then.
-  [[nodiscard]] bool application_waits() const { return lookout_.stands_aside(); }
+  [[nodiscard]] bool application_waits() const { return wait_leader_.is_thread_aside(); }
   void put_off_done() { put_off_.fetch_sub(1); }
 
   // In the child after fork(): closes the child's copies of all descriptors, and does nothing any
@@ -129,9 +130,9 @@ class Engine final : private Duty {
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
   void take_wake_up() const;
-  std::optional<Time> do_due() override;
+  std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
-  void look() override;
+  void dispatch_ready() override;
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
   void run_put_off();
@@ -152,7 +153,7 @@ class Engine final : private Duty {
   std::atomic<int> put_off_{0};
   std::mutex put_off_mutex_;
   std::vector<std::weak_ptr<Pollable>> put_off_targets_;
-  Lookout lookout_;
+  WaitLeader wait_leader_;
   std::atomic<bool> standing_by_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};

@@ -53,7 +53,7 @@ class Until {
 // `kernel` waits as the C library has it: where nobody leads, or another thread does.
 template <typename Lead, typename Kernel>
 int wait_by(Pump& attending, const Lead& lead, const Kernel& kernel) {
-  const weft::Lookout::Waiter waiter(attending.lookout());
+  const weft::WaitLeader::Waiter waiter(attending.wait_leader());
   return waiter.leads() ? guarded(lead) : kernel();
 }
 

@@ -46,8 +46,8 @@ int wait_for_events(int epoll, std::span<epoll_event> events, int timeout_ms) {
                                   static_cast<int>(events.size()), timeout_ms, nullptr, 0));
 }
 
-Duty::Time time_of(Pump::Clock::time_point at) {
-  return static_cast<Duty::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
+WaitLoop::Time time_of(Pump::Clock::time_point at) {
+  return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
 }
 
 constinit std::mutex making;
@@ -146,7 +146,7 @@ void Pump::run() {
     attend_late();
     const auto next = next_time();
     attend_ready((next ? Deadline(*next) : Deadline::never()).poll_timeout_ms(), true);
-    if (lookout_.is_led()) lookout_.stand_aside();
+    if (wait_leader_.has_leader()) wait_leader_.stand_aside();
   }
 }
 
@@ -155,11 +155,11 @@ void Pump::run() {
 void Pump::attend_ready(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
   const int count = wait_for_events(epoll_, events, timeout_ms);
-  if (is_thread && lookout_.is_led()) return;
+  if (is_thread && wait_leader_.has_leader()) return;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 != no_token) {
       attend(events[i].data.u64);
-    } else if (is_thread || lookout_.stands_aside()) {
+    } else if (is_thread || wait_leader_.is_thread_aside()) {
       std::uint64_t ignored;
       [[maybe_unused]] const auto taken = read(wake_, &ignored, sizeof ignored);
     } else {
@@ -177,13 +177,13 @@ int Pump::lead(std::span<pollfd> entries, const timespec* timeout, const sigset_
         std::chrono::seconds(timeout->tv_sec) + std::chrono::nanoseconds(timeout->tv_nsec);
     until = time_of(Clock::now() + length);
   }
-  const int ready = sleep_on_duty(*this, entries, until, mask);
+  const int ready = run_wait_loop(*this, entries, until, mask);
   if (ready >= 0) return ready;
   errno = -ready;
   return -1;
 }
 
-std::optional<Duty::Time> Pump::do_due() {
+std::optional<WaitLoop::Time> Pump::run_timers() {
   attend_late();
   const auto next = next_time();
   return next ? std::optional(time_of(*next)) : std::nullopt;
@@ -203,7 +203,7 @@ int Pump::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigs
 int wait(std::span<pollfd> entries, int timeout_ms) {
   Pump* const pump = timeout_ms != 0 ? Pump::existing() : nullptr;
   if (!pump) return provider::wait(entries, timeout_ms);
-  const Lookout::Waiter waiter(pump->lookout());
+  const WaitLeader::Waiter waiter(pump->wait_leader());
   if (!waiter.leads()) return provider::wait(entries, timeout_ms);
   const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
   return pump->lead(entries, timeout_ms < 0 ? nullptr : &timeout, nullptr);

@@ -18,7 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/lookout.h"
+#include "base/wait_leader.h"
+#include "base/wait_loop.h"
 
 namespace weft::stream::detail {
 
@@ -29,7 +30,7 @@ class Attendant {
   virtual void attend() noexcept = 0;
 };
 
-class Pump final : private Duty {
+class Pump final : private WaitLoop {
  public:
   using Clock = std::chrono::steady_clock;
   using Token = std::uint64_t;
@@ -47,7 +48,7 @@ class Pump final : private Duty {
   void remove(Token token, std::initializer_list<int> fds);
 
   // Threads of the application wait while they have a Waiter of this.
-  [[nodiscard]] Lookout& lookout() { return lookout_; }
+  [[nodiscard]] WaitLeader& wait_leader() { return wait_leader_; }
   // For a waiter that leads: ppoll(2), and attends meanwhile, so that nothing has to be handed over
   // to the pump's thread and from there to the caller.
   int lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask);
@@ -59,16 +60,16 @@ class Pump final : private Duty {
   void attend(Token token);
   void attend_late();
   void attend_ready(int timeout_ms, bool is_thread);
-  std::optional<Time> do_due() override;
+  std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_; }
-  void look() override { attend_ready(0, false); }
+  void dispatch_ready() override { attend_ready(0, false); }
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
 
   const pid_t owner_;
   int epoll_;
   int wake_;
-  Lookout lookout_;
+  WaitLeader wait_leader_;
   std::mutex mutex_;
   Token last_ = 0;
   std::unordered_map<Token, std::weak_ptr<Attendant>> attendants_;
