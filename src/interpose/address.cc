@@ -42,7 +42,7 @@ stream::Address from_ipv6(const sockaddr_in6& address, bool connecting) {
 }
 
 sockaddr_storage ipv4(const in_addr& host, std::uint16_t port, int family) {
-  sockaddr_storage made = no_address(family);
+  sockaddr_storage made = empty_address(family);
   if (family == AF_INET) {
     auto& address = reinterpret_cast<sockaddr_in&>(made);
     address.sin_addr = host;
@@ -56,7 +56,7 @@ sockaddr_storage ipv4(const in_addr& host, std::uint16_t port, int family) {
   return made;
 }
 
-// Port 0 stays: it means any.
+// Port 0 stays, because it means any port.
 void move_port(sockaddr_storage& address, int by) {
   if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return;
   auto& port = reinterpret_cast<sockaddr_in&>(address).sin_port;
@@ -78,24 +78,24 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connec
     return from_ipv6(known, connecting);
   }
   const bool is_known = address->sa_family == AF_INET || address->sa_family == AF_INET6;
-  throw Error(is_known ? EINVAL : EAFNOSUPPORT, "an address of another family");
+  throw Error(is_known ? EINVAL : EAFNOSUPPORT, "the address is neither IPv4 nor IPv6");
 }
 
-sockaddr_storage no_address(int family) {
+sockaddr_storage empty_address(int family) {
   sockaddr_storage none{};
   none.ss_family = static_cast<sa_family_t>(family);
   return none;
 }
 
-sockaddr_storage from_text(const std::string& text, int family) {
+sockaddr_storage parse_address(const std::string& text, int family) {
   const auto colon = text.rfind(':');
-  if (colon == std::string::npos) return no_address(family);
+  if (colon == std::string::npos) return empty_address(family);
   const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
   std::string host = text.substr(0, colon);
   if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
   in_addr four{};
   if (inet_pton(AF_INET, host.c_str(), &four) == 1) return ipv4(four, port, family);
-  sockaddr_storage made = no_address(AF_INET6);
+  sockaddr_storage made = empty_address(AF_INET6);
   auto& address = reinterpret_cast<sockaddr_in6&>(made);
   const auto percent = host.find('%');
   if (percent != std::string::npos) {
@@ -103,7 +103,7 @@ sockaddr_storage from_text(const std::string& text, int family) {
     host.resize(percent);
   }
   address.sin6_port = htons(port);
-  if (inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return no_address(family);
+  if (inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return empty_address(family);
   return made;
 }
 
@@ -112,19 +112,19 @@ std::uint16_t port_offset() {
   return offset ? static_cast<std::uint16_t>(std::atoi(offset)) : 0;
 }
 
-// Both families have it at the same place.
+// The port has the same place in both families.
 std::uint16_t port_of(const sockaddr_storage& address) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-KernelName for_kernel(const sockaddr* address, socklen_t bytes) {
+KernelName to_kernel_name(const sockaddr* address, socklen_t bytes) {
   KernelName name{.bytes = std::min<socklen_t>(bytes, sizeof(sockaddr_storage))};
   if (address) std::memcpy(&name.address, address, name.bytes);
   move_port(name.address, port_offset());
   return name;
 }
 
-sockaddr_storage name_of(int kernel) {
+sockaddr_storage local_name_of(int kernel) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof name;
   next::getsockname(kernel, reinterpret_cast<sockaddr*>(&name), &bytes);
@@ -136,7 +136,7 @@ socklen_t size_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-void give(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
+void copy_out(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
   if (!address || !bytes) return;
   std::memcpy(address, &from, std::min(size_of(from), *bytes));
   *bytes = size_of(from);

@@ -1,4 +1,4 @@
-// Addresses as sockets have them, and as streams do.
+// Converts between socket addresses and those of streams.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,25 +10,26 @@
 
 namespace weft::interpose {
 
-// Throws Error(EINVAL) or Error(EAFNOSUPPORT). IPv4 in IPv6 becomes IPv4; to connect to any address
-// means to connect to this host.
+// Throws Error(EINVAL) or Error(EAFNOSUPPORT). An IPv4-mapped IPv6 address becomes IPv4. If
+// `connecting`, the unspecified address becomes that of this host.
 [[nodiscard]] stream::Address to_address(const sockaddr* address, socklen_t bytes, bool connecting);
-// Of "192.0.2.1:7174" or "[::1]:7174", as a socket of that family says it; no address where it is
-// neither.
-[[nodiscard]] sockaddr_storage from_text(const std::string& text, int family);
-[[nodiscard]] sockaddr_storage no_address(int family);
-// As much as there is room for; `bytes` becomes what it would need.
-void give(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
-// WEFT_PORT_OFFSET: the ports of the kernel's sockets are so much higher than the program's.
+// Parses "192.0.2.1:7174" or "[::1]:7174" into the form that a socket of `family` returns: IPv4 is
+// mapped for an IPv6 socket. Any other text gives empty_address().
+[[nodiscard]] sockaddr_storage parse_address(const std::string& text, int family);
+// The unspecified address and port 0.
+[[nodiscard]] sockaddr_storage empty_address(int family);
+// Copies as much as `*bytes` has room for, and sets it to the whole size, as getsockname(2).
+void copy_out(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
+// WEFT_PORT_OFFSET is added to the program's port numbers for kernel sockets.
 [[nodiscard]] std::uint16_t port_offset();
-// For the kernel: the program's address with another port.
+// The program's address with its port moved by port_offset(), for the kernel.
 struct KernelName {
   sockaddr_storage address{};
   socklen_t bytes = 0;
 };
-[[nodiscard]] KernelName for_kernel(const sockaddr* address, socklen_t bytes);
-// As the program knows it: getsockname(2) of the kernel's socket.
-[[nodiscard]] sockaddr_storage name_of(int kernel);
+[[nodiscard]] KernelName to_kernel_name(const sockaddr* address, socklen_t bytes);
+// getsockname(2) of a kernel socket, with the port as the program knows it.
+[[nodiscard]] sockaddr_storage local_name_of(int kernel);
 [[nodiscard]] std::uint16_t port_of(const sockaddr_storage& address);
 [[nodiscard]] socklen_t size_of(const sockaddr_storage& address);
 

@@ -1,4 +1,4 @@
-// Receiving and sending.
+// Replacements of the functions that receive and send.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,16 +14,17 @@ using namespace weft::interpose;
 
 namespace {
 
-// Does it with the stream behind the descriptor, or lets the kernel do it.
+// Calls `ours` if the descriptor is a stream, else `next`.
 template <typename Ours, typename Next>
-ssize_t either(int fd, const Ours& ours, const Next& next) {
+ssize_t stream_or_kernel(int fd, const Ours& ours, const Next& next) {
   const auto socket = find_stream(fd);
   if (!socket) return next();
   const ssize_t done = guarded([&] { return static_cast<ssize_t>(ours(*socket)); });
-  return done == piped ? next() : done;
+  return done == call_kernel ? next() : done;
 }
 
-void no_more_than(msghdr& message, int flags) {
+// A stream carries neither an address nor control messages.
+void clear_ancillary(msghdr& message, int flags) {
   message.msg_namelen = 0;
   message.msg_controllen = 0;
   message.msg_flags = flags & MSG_CMSG_CLOEXEC;
@@ -34,15 +35,15 @@ void no_more_than(msghdr& message, int flags) {
 // --- Receiving -----------------------------------------------------------------------------------
 
 WEFT_INTERPOSED ssize_t recv(int fd, void* into, size_t bytes, int flags) {
-  return either(
+  return stream_or_kernel(
       fd, [&](Socket& socket) { return receive(socket, into, bytes, flags); },
       [&] { return next::recv(fd, into, bytes, flags); });
 }
 
-// A connected socket leaves the address alone, as TCP does.
+// As with TCP, a connected socket returns no address.
 WEFT_INTERPOSED ssize_t recvfrom(int fd, void* into, size_t bytes, int flags, sockaddr* address,
                                  socklen_t* address_bytes) {
-  return either(
+  return stream_or_kernel(
       fd,
       [&](Socket& socket) {
         const ssize_t got = receive(socket, into, bytes, flags);
@@ -53,16 +54,17 @@ WEFT_INTERPOSED ssize_t recvfrom(int fd, void* into, size_t bytes, int flags, so
 }
 
 WEFT_INTERPOSED ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  return either(
+  return stream_or_kernel(
       fd,
       [&](Socket& socket) {
         const ssize_t got = receive(socket, message->msg_iov, message->msg_iovlen, flags);
-        if (got >= 0) no_more_than(*message, flags);
+        if (got >= 0) clear_ancillary(*message, flags);
         return got;
       },
       [&] { return next::recvmsg(fd, message, flags); });
 }
 
+// As recvmmsg(2): an error after the first message ends the call without being reported.
 WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags,
                              timespec* timeout) {
   if (!find_stream(fd)) return next::recvmmsg(fd, messages, count, flags, timeout);
@@ -78,13 +80,13 @@ WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flag
 }
 
 WEFT_INTERPOSED ssize_t read(int fd, void* into, size_t bytes) {
-  return either(
+  return stream_or_kernel(
       fd, [&](Socket& socket) { return receive(socket, into, bytes, 0); },
       [&] { return next::read(fd, into, bytes); });
 }
 
 WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
-  return either(
+  return stream_or_kernel(
       fd,
       [&](Socket& socket) {
         if (count < 0) return ssize_t{fail_with(EINVAL)};
@@ -93,6 +95,7 @@ WEFT_INTERPOSED ssize_t readv(int fd, const iovec* pieces, int count) {
       [&] { return next::readv(fd, pieces, count); });
 }
 
+// An offset of -1 means the file offset, so the call is readv(2).
 WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at, int flags) {
   if (at == -1 && find_stream(fd)) return readv(fd, pieces, count);
   return next::preadv2(fd, pieces, count, at, flags);
@@ -101,24 +104,24 @@ WEFT_INTERPOSED ssize_t preadv2(int fd, const iovec* pieces, int count, off_t at
 // --- Sending -------------------------------------------------------------------------------------
 
 WEFT_INTERPOSED ssize_t send(int fd, const void* from, size_t bytes, int flags) {
-  return either(
+  return stream_or_kernel(
       fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
       [&] { return next::send(fd, from, bytes, flags); });
 }
 
-// TCP does not look at the address of a connected socket.
+// As with TCP, the address is ignored for a connected socket.
 WEFT_INTERPOSED ssize_t sendto(int fd, const void* from, size_t bytes, int flags,
                                const sockaddr* address, socklen_t address_bytes) {
-  return either(
+  return stream_or_kernel(
       fd, [&](Socket& socket) { return send(socket, from, bytes, flags); },
       [&] { return next::sendto(fd, from, bytes, flags, address, address_bytes); });
 }
 
 WEFT_INTERPOSED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  return either(
+  return stream_or_kernel(
       fd,
       [&](Socket& socket) { return send(socket, message->msg_iov, message->msg_iovlen, flags); },
-      [&] { return pipe_passed_descriptors(*message) ? next::sendmsg(fd, message, flags) : -1; });
+      [&] { return relay_passed_descriptors(*message) ? next::sendmsg(fd, message, flags) : -1; });
 }
 
 WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
@@ -132,13 +135,13 @@ WEFT_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flag
 }
 
 WEFT_INTERPOSED ssize_t write(int fd, const void* from, size_t bytes) {
-  return either(
+  return stream_or_kernel(
       fd, [&](Socket& socket) { return send(socket, from, bytes, 0); },
       [&] { return next::write(fd, from, bytes); });
 }
 
 WEFT_INTERPOSED ssize_t writev(int fd, const iovec* pieces, int count) {
-  return either(
+  return stream_or_kernel(
       fd,
       [&](Socket& socket) {
         if (count < 0) return ssize_t{fail_with(EINVAL)};
@@ -156,6 +159,8 @@ WEFT_INTERPOSED ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t a
 
 namespace {
 
+// Reads with pread(2) and moves the file's own offset only by what was sent, so that a partial send
+// loses no bytes.
 ssize_t send_file(Socket& socket, int from, off64_t* at, size_t bytes) {
   std::array<char, 65536> piece;
   size_t done = 0;
@@ -183,7 +188,7 @@ ssize_t send_file(Socket& socket, int from, off64_t* at, size_t bytes) {
 }  // namespace
 
 WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) {
-  return either(
+  return stream_or_kernel(
       to, [&](Socket& socket) { return send_file(socket, from, at, bytes); },
       [&] { return next::sendfile64(to, from, at, bytes); });
 }
@@ -195,19 +200,19 @@ WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
   return done;
 }
 
-// The kernel moves these bytes without asking anybody, so it has to have them.
+// The kernel moves these bytes itself, so they must pass through the visible socket.
 WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t bytes,
                                unsigned flags) {
   for (const int fd : {from, to}) {
     const auto socket = find_stream(fd);
-    if (socket && !guarded([&] { return socket->become_pipe() ? 1 : 0; })) {
+    if (socket && !guarded([&] { return socket->start_relay() ? 1 : 0; })) {
       return fail_with(ENOTCONN);
     }
   }
   return next::splice(from, from_at, to, to_at, bytes, flags);
 }
 
-// --- Other names, of programs compiled with checks or for large files ----------------------------
+// --- Other names: programs built with _FORTIFY_SOURCE call these, and libc has aliases -----------
 
 WEFT_INTERPOSED ssize_t __read_chk(int fd, void* into, size_t bytes, size_t room) {
   if (bytes > room) std::abort();

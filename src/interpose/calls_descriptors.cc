@@ -1,4 +1,5 @@
-// What is done with descriptors of any kind: closing, copying, flags; and whoever goes past us.
+// Replacements of the functions for descriptors of any kind: close, duplicate, flags; and of those
+// that let stdio or another process use a descriptor without calling this library.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
@@ -11,24 +12,27 @@
 
 #include "interpose/data.h"
 #include "interpose/export.h"
+#include "interpose/process.h"
 #include "interpose/table.h"
 
 using namespace weft::interpose;
 
 namespace {
 
-// A child of vfork(2) makes copies for the program that it will become. There is no fork(2) before
-// which the connection could have been given to the kernel.
+// A child of vfork(2) duplicates descriptors for the program that it will execute. The handlers of
+// fork(2), which hand connections to the kernel, have not run, so this fails.
 int refuse_copy(int copy) {
-  say("a connection can be handed to another program by fork and exec or posix_spawn, and not by "
-      "vfork");
+  print_notice(
+      "a connection can be passed to another program by fork and exec or by posix_spawn, but not "
+      "by vfork");
   next::close(copy);
   return fail_with(EOPNOTSUPP);
 }
 
-int keep_copy(int from, int copy) {
+// Enters a duplicate of `from` in the table, or removes a stale entry for its number.
+int register_copy(int from, int copy) {
   if (copy < 0) return copy;
-  if (find_stream(from) && !table_is_ours()) return refuse_copy(copy);
+  if (find_stream(from) && !owns_table()) return refuse_copy(copy);
   if (const auto socket = find(from)) {
     put(copy, socket);
   } else {
@@ -37,18 +41,18 @@ int keep_copy(int from, int copy) {
   return copy;
 }
 
-int control(int fd, int command, void* argument) {
+int fcntl_any(int fd, int command, void* argument) {
   const auto socket = find(fd);
   const int done = next::fcntl(fd, command, argument);
   if (!socket || done < 0) return done;
-  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return keep_copy(fd, done);
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return register_copy(fd, done);
   if (command == F_SETFL) {
     socket->set_nonblocking((reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0);
   }
   return done;
 }
 
-int control_stream(Socket& socket, int fd, unsigned long request, void* argument) {
+int ioctl_stream(Socket& socket, int fd, unsigned long request, void* argument) {
   const auto stream = socket.stream();
   switch (request) {
     case FIONREAD: {
@@ -57,7 +61,7 @@ int control_stream(Socket& socket, int fd, unsigned long request, void* argument
       std::memcpy(argument, &bytes, sizeof bytes);
       return 0;
     }
-    case TIOCOUTQ: {  // what was taken is on its way
+    case TIOCOUTQ: {  // all bytes that were taken are on their way
       const int none = 0;
       std::memcpy(argument, &none, sizeof none);
       return 0;
@@ -72,25 +76,26 @@ int control_stream(Socket& socket, int fd, unsigned long request, void* argument
     case FIONCLEX:
     case FIOASYNC:
       return next::ioctl(fd, request, argument);
-    default:  // about interfaces and the like
-      return next::ioctl(socket.kernel(), request, argument);
+    default:  // requests about interfaces and the like
+      return next::ioctl(socket.kernel_fd(), request, argument);
   }
 }
 
-void pipe_all() {
+void relay_all() {
   lock_table();
   const auto sockets = all_sockets();
   unlock_table();
   for (const auto& socket : sockets) {
-    (void)guarded([&] { return socket->become_pipe() ? 1 : 0; });
+    (void)guarded([&] { return socket->start_relay() ? 1 : 0; });
   }
 }
 
-// Whether the kernel may carry the bytes from now on; nothing else can be done.
-bool piped_for(int fd) {
+// Lets the kernel carry the bytes of `fd` from now on. False with ENOTCONN for a socket that is not
+// connected.
+bool relay_for_kernel(int fd) {
   const auto socket = find_stream(fd);
   if (!socket) return true;
-  if (guarded([&] { return socket->become_pipe() ? 1 : 0; }) == 1) return true;
+  if (guarded([&] { return socket->start_relay() ? 1 : 0; }) == 1) return true;
   errno = ENOTCONN;
   return false;
 }
@@ -99,7 +104,7 @@ bool piped_for(int fd) {
 
 namespace weft::interpose {
 
-bool pipe_passed_descriptors(const msghdr& message) {
+bool relay_passed_descriptors(const msghdr& message) {
   auto& all = const_cast<msghdr&>(message);
   for (cmsghdr* part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -107,8 +112,8 @@ bool pipe_passed_descriptors(const msghdr& message) {
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (piped_for(fd)) continue;
-      say("a socket can be passed to another process while it is connected, and not else");
+      if (relay_for_kernel(fd)) continue;
+      print_notice("a socket can be passed to another process only while it is connected");
       errno = EOPNOTSUPP;
       return false;
     }
@@ -134,16 +139,16 @@ WEFT_INTERPOSED void closefrom(int first) {
 }
 
 WEFT_INTERPOSED int dup(int fd) {
-  return keep_copy(fd, next::dup(fd));
+  return register_copy(fd, next::dup(fd));
 }
 
 WEFT_INTERPOSED int dup2(int fd, int to) {
   const int copy = next::dup2(fd, to);
-  return fd == to ? copy : keep_copy(fd, copy);
+  return fd == to ? copy : register_copy(fd, copy);
 }
 
 WEFT_INTERPOSED int dup3(int fd, int to, int flags) {
-  return keep_copy(fd, next::dup3(fd, to, flags));
+  return register_copy(fd, next::dup3(fd, to, flags));
 }
 
 WEFT_INTERPOSED int fcntl64(int fd, int command, ...) {
@@ -151,7 +156,7 @@ WEFT_INTERPOSED int fcntl64(int fd, int command, ...) {
   va_start(arguments, command);
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
-  return control(fd, command, argument);
+  return fcntl_any(fd, command, argument);
 }
 
 WEFT_INTERPOSED int fcntl(int fd, int command, ...) {
@@ -159,7 +164,7 @@ WEFT_INTERPOSED int fcntl(int fd, int command, ...) {
   va_start(arguments, command);
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
-  return control(fd, command, argument);
+  return fcntl_any(fd, command, argument);
 }
 
 WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
@@ -169,23 +174,24 @@ WEFT_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   va_end(arguments);
   const auto socket = find_stream(fd);
   if (!socket) return next::ioctl(fd, request, argument);
-  return guarded([&] { return control_stream(*socket, fd, request, argument); });
+  return guarded([&] { return ioctl_stream(*socket, fd, request, argument); });
 }
 
-// The kernel's own, but for this: who wants edges is told of more where there was some.
+// Remembers that a waiter uses edges. It needs an event for each arrival, which the visible socket
+// has to repeat while it stays readable.
 WEFT_INTERPOSED int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
   if (event && (event->events & EPOLLET)) {
-    if (const auto socket = find_stream(fd)) socket->wants_edges();
+    if (const auto socket = find_stream(fd)) socket->use_edges();
   }
   return next::epoll_ctl(epoll, operation, fd, event);
 }
 
-// The actions may copy a connection to the other program.
+// The file actions may duplicate any connection for the other program.
 WEFT_INTERPOSED int posix_spawn(pid_t* child, const char* path,
                                 const posix_spawn_file_actions_t* actions,
                                 const posix_spawnattr_t* attributes, char* const arguments[],
                                 char* const environment[]) {
-  if (actions) pipe_all();
+  if (actions) relay_all();
   return next::posix_spawn(child, path, actions, attributes, arguments, environment);
 }
 
@@ -193,17 +199,17 @@ WEFT_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
                                  const posix_spawn_file_actions_t* actions,
                                  const posix_spawnattr_t* attributes, char* const arguments[],
                                  char* const environment[]) {
-  if (actions) pipe_all();
+  if (actions) relay_all();
   return next::posix_spawnp(child, file, actions, attributes, arguments, environment);
 }
 
-// The C library's files read and write past us.
+// stdio reads and writes by internal functions that cannot be replaced.
 WEFT_INTERPOSED FILE* fdopen(int fd, const char* mode) {
-  return piped_for(fd) ? next::fdopen(fd, mode) : nullptr;
+  return relay_for_kernel(fd) ? next::fdopen(fd, mode) : nullptr;
 }
 
 WEFT_INTERPOSED int vdprintf(int fd, const char* format, va_list arguments) {
-  return piped_for(fd) ? next::vdprintf(fd, format, arguments) : -1;
+  return relay_for_kernel(fd) ? next::vdprintf(fd, format, arguments) : -1;
 }
 
 WEFT_INTERPOSED int dprintf(int fd, const char* format, ...) {

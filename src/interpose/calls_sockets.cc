@@ -1,4 +1,4 @@
-// Making, connecting and ending sockets.
+// Replacements of the functions that create, connect and shut down sockets.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -6,11 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "interpose/accept_queue.h"
+#include "interpose/accepted_client.h"
 #include "interpose/address.h"
 #include "interpose/data.h"
 #include "interpose/export.h"
-#include "interpose/listening.h"
-#include "interpose/newcomer.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
 
@@ -18,16 +18,17 @@ using namespace weft::interpose;
 
 namespace {
 
-// Gives the program a descriptor of who was let in.
-int hand_out(Newcomer newcomer, Manner manner, int type, sockaddr* address, socklen_t* bytes) {
+// Returns a new descriptor of the program for an accepted client.
+int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type, sockaddr* address,
+                    socklen_t* bytes) {
   int visible = -1;
-  if (auto* stream = std::get_if<weft::stream::Stream>(&newcomer)) {
-    auto made = Socket::accepted(std::move(manner), std::move(*stream), type, visible);
-    give(made->peer_name(), address, bytes);
+  if (auto* stream = std::get_if<weft::stream::Stream>(&client)) {
+    auto made = Socket::accepted(std::move(inherited), std::move(*stream), type, visible);
+    copy_out(made->peer_name(), address, bytes);
     put(visible, std::move(made));
     return visible;
   }
-  const int plain = std::get<Descriptor>(newcomer).get();
+  const int plain = std::get<Descriptor>(client).get();
   set_blocking(plain, (type & SOCK_NONBLOCK) == 0);
   visible = next::fcntl(plain, type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, nullptr);
   if (visible < 0) return visible;
@@ -41,50 +42,57 @@ bool is_readable(int fd) {
   return next::poll(&entry, 1, 0) > 0;
 }
 
-// Out of the kernel's queue, the first who is to be served. Nothing and errno where there is none.
-std::optional<Newcomer> next_of_kernel(int kernel, const Manner& manner) {
+// Takes clients from the kernel's queue until one is to be served. Returns nothing, with errno, if
+// the queue is empty or on an error.
+std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
+                                                       const InheritedOptions& inherited) {
   while (true) {
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
     try {
-      auto asking =
-          hear(out_of_the_way(std::move(connection)), options_of(manner), Patience::little);
-      if (asking) return let_in(std::move(*asking));
+      auto classified = classify(move_high(std::move(connection)), stream_options(inherited),
+                                 ClassifyTimeout::in_accept);
+      if (classified) return complete(std::move(*classified));
     } catch (const weft::Error&) {
-      // It has gone meanwhile.
+      // The client has disconnected meanwhile.
     }
   }
 }
 
+// Clients that were connected ahead come first. A blocking call waits for the visible socket, which
+// is readable while any client waits.
 int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type) {
-  const auto listening = listener.listening();
-  if (!listening) return fail_with(EINVAL);
+  const auto queue = listener.accept_queue();
+  if (!queue) return fail_with(EINVAL);
   while (true) {
-    if (auto newcomer = listening->take()) {
-      return hand_out(std::move(*newcomer), listener.manner(), type, address, bytes);
+    if (auto client = queue->take()) {
+      return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
+                             bytes);
     }
-    if (!listening->is_open()) return fail_with(EINVAL);
-    if (listening->is_left_to_kernel() && is_readable(listener.kernel())) {
-      auto newcomer = next_of_kernel(listener.kernel(), listener.manner());
+    if (!queue->is_open()) return fail_with(EINVAL);
+    if (queue->uses_kernel_queue() && is_readable(listener.kernel_fd())) {
+      auto client = accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options());
       const int error = errno;
-      listening->look_again(false);
-      if (newcomer) {
-        listening->go_ahead();
-        return hand_out(std::move(*newcomer), listener.manner(), type, address, bytes);
+      queue->recheck(false);
+      if (client) {
+        queue->accept_ahead();
+        return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
+                               bytes);
       }
       if (error != EAGAIN) return fail_with(error);
     }
     if (listener.nonblocking()) return fail_with(EAGAIN);
-    const int failed = listener.shadow().await_readable();
+    const int failed = listener.visible().await_readable();
     if (failed == EINTR || failed == EAGAIN) return fail_with(failed);
   }
 }
 
-// A socket of the kernel's: of the parent before fork(2), or of whoever started this program.
+// Accepts from a kernel socket that this process has inherited: by fork(2) or from the program that
+// started it.
 int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int type) {
-  const Manner manner = manner_of(listener);
-  auto newcomer = next_of_kernel(listener, manner);
-  return newcomer ? hand_out(std::move(*newcomer), manner, type, address, bytes) : -1;
+  const InheritedOptions inherited = inherited_options_of(listener);
+  auto client = accept_from_kernel_queue(listener, inherited);
+  return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
 }
 
 bool is_tcp(int fd) {
@@ -103,7 +111,7 @@ WEFT_INTERPOSED int socket(int family, int type, int protocol) {
   if (!ours) return next::socket(family, type, protocol);
   return guarded([&] {
     int visible = -1;
-    auto made = Socket::make(family, type, protocol, visible);
+    auto made = Socket::create(family, type, protocol, visible);
     put(visible, std::move(made));
     return visible;
   });
@@ -163,7 +171,7 @@ WEFT_INTERPOSED int getsockname(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
   if (!socket) return next::getsockname(fd, address, bytes);
   return guarded([&] {
-    give(socket->local_name(), address, bytes);
+    copy_out(socket->local_name(), address, bytes);
     return 0;
   });
 }
@@ -172,7 +180,7 @@ WEFT_INTERPOSED int getpeername(int fd, sockaddr* address, socklen_t* bytes) {
   const auto socket = find(fd);
   if (!socket) return next::getpeername(fd, address, bytes);
   return guarded([&] {
-    give(socket->peer_name(), address, bytes);
+    copy_out(socket->peer_name(), address, bytes);
     return 0;
   });
 }

@@ -1,8 +1,9 @@
-// Waiting is the kernel's own: descriptors are shown as their streams are (see Shadow). But a
-// thread that sleeps here can see to what comes in itself, and is woken by it without a hand-over.
+// Replacements of poll(2) and epoll_wait(2). The kernel's own would do, because visible sockets are
+// as ready as their streams (see VisibleSocket). But a thread that blocks here can handle arriving
+// data itself, so that it is woken without a hand-over from the pump's thread.
 //
-// Only where it is the one that does: several would be in each other's way. Such a thread cannot be
-// cancelled (pthread_cancel(3)) while it sleeps.
+// Only a single waiting thread does so (see WaitLeader). It cannot be cancelled (pthread_cancel(3))
+// while it blocks.
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -23,14 +24,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Pump = weft::stream::detail::Pump;
 
-// Until when a call may sleep; no time is for ever.
-class Until {
+// When the timeout of a call expires; no time means never.
+class WaitLimit {
  public:
-  explicit Until(int timeout_ms) {
+  explicit WaitLimit(int timeout_ms) {
     if (timeout_ms >= 0) at_ = Clock::now() + std::chrono::milliseconds(timeout_ms);
   }
-  explicit Until(const timespec* timeout) {
-    // What no clock can say is for ever, too.
+  explicit WaitLimit(const timespec* timeout) {
+    // A longer timeout would overflow the clock; treat it as infinite.
     constexpr time_t longest_s = 1'000'000'000;
     if (!timeout || timeout->tv_sec > longest_s) return;
     at_ = Clock::now() + std::chrono::seconds(timeout->tv_sec) +
@@ -38,7 +39,7 @@ class Until {
   }
 
   [[nodiscard]] bool passed() const { return at_ && Clock::now() >= *at_; }
-  // Null for ever; valid until the next call.
+  // The remaining time; null means without limit. Valid until the next call.
   const timespec* left() {
     if (!at_) return nullptr;
     left_ = weft::timespec_of(*at_ - Clock::now());
@@ -50,21 +51,22 @@ class Until {
   timespec left_{};
 };
 
-// `kernel` waits as the C library has it: where nobody leads, or another thread does.
+// Calls `lead` if this thread leads, else `kernel`, which waits as the C library does.
 template <typename Lead, typename Kernel>
 int wait_by(Pump& attending, const Lead& lead, const Kernel& kernel) {
   const weft::WaitLeader::Waiter waiter(attending.wait_leader());
   return waiter.leads() ? guarded(lead) : kernel();
 }
 
+// Null if this process has no streams, and in a child of vfork(2).
 Pump* pump() {
-  return table_is_ours() ? Pump::existing() : nullptr;
+  return owns_table() ? Pump::existing() : nullptr;
 }
 
-// All calls of epoll. Who finds something at once does not wait, and must not count as somebody who
-// does: the pump's thread would leave everything to a thread that never looks.
+// For all epoll_wait(2) variants. Events that are ready are returned before the thread counts as a
+// waiter: otherwise the pump's thread would leave all work to a thread that never blocks here.
 template <typename Kernel>
-int wait_epoll(int epoll, epoll_event* events, int most, Until until, const sigset_t* mask,
+int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const sigset_t* mask,
                const Kernel& kernel) {
   Pump* const attending = until.passed() ? nullptr : pump();
   if (!attending) return kernel();
@@ -73,7 +75,7 @@ int wait_epoll(int epoll, epoll_event* events, int most, Until until, const sigs
     while (true) {
       pollfd entry{epoll, POLLIN, 0};
       if (attending->lead({&entry, 1}, until.left(), mask) < 0) return -1;
-      // Another thread may have taken them before us.
+      // Another thread may have taken the events first: then wait again.
       const int found = next::epoll_wait(epoll, events, most, 0);
       if (found != 0 || until.passed()) return found;
     }
@@ -82,7 +84,7 @@ int wait_epoll(int epoll, epoll_event* events, int most, Until until, const sigs
 }
 
 template <typename Kernel>
-int wait_poll(pollfd* entries, nfds_t count, Until until, const sigset_t* mask,
+int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
   Pump* const attending = until.passed() ? nullptr : pump();
   if (!attending) return kernel();
@@ -93,29 +95,29 @@ int wait_poll(pollfd* entries, nfds_t count, Until until, const sigset_t* mask,
 }  // namespace
 
 WEFT_INTERPOSED int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
-  return wait_epoll(epoll, events, most, Until(timeout_ms), nullptr,
+  return wait_epoll(epoll, events, most, WaitLimit(timeout_ms), nullptr,
                     [&] { return next::epoll_wait(epoll, events, most, timeout_ms); });
 }
 
 WEFT_INTERPOSED int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms,
                                 const sigset_t* mask) {
-  return wait_epoll(epoll, events, most, Until(timeout_ms), mask,
+  return wait_epoll(epoll, events, most, WaitLimit(timeout_ms), mask,
                     [&] { return next::epoll_pwait(epoll, events, most, timeout_ms, mask); });
 }
 
 WEFT_INTERPOSED int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                                  const sigset_t* mask) {
-  return wait_epoll(epoll, events, most, Until(timeout), mask,
+  return wait_epoll(epoll, events, most, WaitLimit(timeout), mask,
                     [&] { return next::epoll_pwait2(epoll, events, most, timeout, mask); });
 }
 
 WEFT_INTERPOSED int poll(pollfd* entries, nfds_t count, int timeout_ms) {
-  return wait_poll(entries, count, Until(timeout_ms), nullptr,
+  return wait_poll(entries, count, WaitLimit(timeout_ms), nullptr,
                    [&] { return next::poll(entries, count, timeout_ms); });
 }
 
 WEFT_INTERPOSED int ppoll(pollfd* entries, nfds_t count, const timespec* timeout,
                           const sigset_t* mask) {
-  return wait_poll(entries, count, Until(timeout), mask,
+  return wait_poll(entries, count, WaitLimit(timeout), mask,
                    [&] { return next::ppoll(entries, count, timeout, mask); });
 }

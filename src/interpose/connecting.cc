@@ -1,4 +1,4 @@
-// bind(2) and connect(2), and what follows where the peer is no stream.
+// bind(2), listen(2) and connect(2), and what follows if the peer speaks plain TCP.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "interpose/accept_queue.h"
 #include "interpose/address.h"
-#include "interpose/listening.h"
+#include "interpose/process.h"
 #include "interpose/relay.h"
 #include "interpose/socket.h"
 #include "weft/error.hpp"
@@ -15,14 +16,15 @@
 namespace weft::interpose {
 namespace {
 
-constexpr int plain_connect_ms = 5000;
+constexpr int tcp_connect_ms = 5000;
 
 std::string text_of(const stream::Address& address) {
   const bool six = address.host.find(':') != std::string::npos;
   return (six ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
-// A port that only lingers in TIME_WAIT may be had again, one that somebody has bound may not.
+// Binds also to a port that is only in TIME_WAIT, but not to one that another socket has bound.
+// SO_REUSEADDR is therefore set for a second attempt alone, unless the program has set it.
 int bind_kernel(int fd, const KernelName& name) {
   const auto bind = [&] {
     return next::bind(fd, reinterpret_cast<const sockaddr*>(&name.address), name.bytes);
@@ -40,11 +42,11 @@ int bind_kernel(int fd, const KernelName& name) {
   return reuse;
 }
 
-// A TCP connection, or none.
-Descriptor connect_plainly(const stream::Address& peer) {
+// Connects by plain TCP and waits for the outcome. Returns no descriptor if that fails.
+Descriptor connect_tcp(const stream::Address& peer) {
   const auto name =
-      from_text(text_of(peer), peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
-  Descriptor made = out_of_the_way(
+      parse_address(text_of(peer), peer.host.find(':') != std::string::npos ? AF_INET6 : AF_INET);
+  Descriptor made = move_high(
       Descriptor(next::socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!made.valid()) return {};
   const auto* address = reinterpret_cast<const sockaddr*>(&name);
@@ -53,17 +55,18 @@ Descriptor connect_plainly(const stream::Address& peer) {
     pollfd entry{made.get(), POLLOUT, 0};
     int error = 0;
     socklen_t bytes = sizeof error;
-    if (next::poll(&entry, 1, plain_connect_ms) <= 0 ||
+    if (next::poll(&entry, 1, tcp_connect_ms) <= 0 ||
         next::getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
       return {};
     }
   }
-  next::fcntl(made.get(), F_SETFL, nullptr);  // the relay waits
+  next::fcntl(made.get(), F_SETFL, nullptr);  // the relay's calls block
   return made;
 }
 
-// Whether that may be what a peer makes of us that knows no streams.
-bool may_be_plain(int error) {
+// True if a peer that speaks plain TCP may have caused this error: it does not answer the MPA
+// request, resets the connection, or listens at the port number for TCP alone.
+bool may_be_tcp(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EPROTO || error == ETIMEDOUT ||
          error == EHOSTUNREACH;
 }
@@ -71,28 +74,29 @@ bool may_be_plain(int error) {
 }  // namespace
 
 void Socket::bind(const sockaddr* address, socklen_t bytes) {
-  const int fd = kernel();
+  const int fd = kernel_fd();
   const std::lock_guard lock(mutex_);
-  if (phase_ != Phase::fresh) throw Error(EINVAL, "the socket has an address already");
-  if (fd < 0 || bind_kernel(fd, for_kernel(address, bytes)) != 0) {
-    throw Error(errno, "cannot have the address");
+  if (phase_ != Phase::fresh) throw Error(EINVAL, "the socket is already bound");
+  if (fd < 0 || bind_kernel(fd, to_kernel_name(address, bytes)) != 0) {
+    throw Error(errno, "cannot bind to the address");
   }
   phase_ = Phase::bound;
 }
 
 void Socket::listen(int backlog) {
-  const int fd = kernel();
+  const int fd = kernel_fd();
   const std::lock_guard lock(mutex_);
   const bool may = phase_ == Phase::fresh || phase_ == Phase::bound || phase_ == Phase::listening;
   if (!may) throw Error(EINVAL, "cannot listen");
-  // Only if the connections have it from here, their TIME_WAIT does not keep the next listener from
-  // the port.
+  // Accepted connections inherit SO_REUSEADDR from here. Without it their TIME_WAIT would keep the
+  // next listener from the port.
   constexpr int reuse = 1;
   next::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
   if (fd < 0 || next::listen(fd, backlog) != 0) throw Error(errno, "cannot listen");
   if (phase_ == Phase::listening) return;
   set_blocking(fd, false);
-  listening_ = Listening::start(fd, backlog, options_of(manner_), weak_from_this());
+  accept_queue_ =
+      AcceptQueue::start(fd, backlog, stream_options(kernel_.options()), weak_from_this());
   phase_ = Phase::listening;
 }
 
@@ -101,68 +105,73 @@ int Socket::connect(const stream::Address& peer) {
     case Phase::listening:
       return EISCONN;
     case Phase::connected:
-    case Phase::piped:  // who did not wait may ask once
-      return success_told_.exchange(true) ? EISCONN : 0;
-    case Phase::lost:
+    case Phase::relayed:  // a non-blocking connect(2) may be repeated once to learn of success
+      return connect_.reported.exchange(true) ? EISCONN : 0;
+    case Phase::abandoned:
       return EOPNOTSUPP;
     case Phase::connecting:
       if (nonblocking_) return EALREADY;
       break;
     case Phase::fresh:
     case Phase::bound:
-      start(peer);
+      start_connecting(peer);
       if (nonblocking_) return EINPROGRESS;
       break;
   }
   return await_connection();
 }
 
-void Socket::start(const stream::Address& peer) {
-  const auto stream = std::make_shared<stream::Stream>(options_of(manner()));
+// The phase changes before watch(), because the stream may report to changed() at once.
+void Socket::start_connecting(const stream::Address& peer) {
+  const auto stream = std::make_shared<stream::Stream>(stream_options(inherited_options()));
   {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::bound) {
-      const auto name = name_of(kernel_.get());
-      kernel_.reset();  // the address is the stream's now
+      const auto name = local_name_of(kernel_.fd());
+      kernel_.close();  // the stream binds to its address
       stream->bind(to_address(reinterpret_cast<const sockaddr*>(&name), size_of(name), false));
     }
   }
-  Listening::before_connecting(peer.port);
+  AcceptQueue::before_connect(peer.port);
   stream->start_connecting(peer);
-  awaited_ = !nonblocking_;
+  connect_.blocks = !nonblocking_;
   {
-    const std::scoped_lock lock(mutex_, levels_);
-    if (!shadow_.usable()) throw Error(ECONNABORTED, "the socket has failed to connect before");
-    shadow_.set_writable(false);
+    const std::scoped_lock lock(mutex_, visible_mutex_);
+    if (!visible_.usable()) throw Error(ECONNABORTED, "the socket has failed to connect before");
+    visible_.set_writable(false);
     stream_ = stream;
-    peer_ = peer;
+    connect_.peer = peer;
     phase_ = Phase::connecting;
   }
   stream->watch(this);
 }
 
+// SO_SNDTIMEO limits a blocking connect(2), as with TCP: after it the attempt goes on, and the
+// caller has to wait for the descriptor.
 int Socket::await_connection() {
   while (true) {
-    if (phase_ == Phase::connected || phase_ == Phase::piped) {
-      success_told_ = true;
+    if (phase_ == Phase::connected || phase_ == Phase::relayed) {
+      connect_.reported = true;
       return 0;
     }
-    if (phase_ != Phase::connecting) return take_error();
-    const int failed = shadow_.await_writable(send_timeout_ms_);
+    if (phase_ != Phase::connecting) return connect_.error.exchange(0);
+    const int failed = visible_.await_writable(send_timeout_ms_);
     if (failed != EAGAIN) continue;
-    awaited_ = false;
+    connect_.blocks = false;
     return EINPROGRESS;
   }
 }
 
-// --- What has gone wrong -------------------------------------------------------------------------
+// --- A stream that was not connected -------------------------------------------------------------
 
-void Socket::look_again() {
+// Either the stream was connected and lost at once, or the peer may speak plain TCP: then connect
+// by TCP, if only to tell the user what to change.
+void Socket::resolve_failed_connect() {
   const auto stream = this->stream();
   stream->unwatch(this);
   int error = ECONNRESET;
   try {
-    if (stream->await_connected(Deadline::now())) {  // and lost at once
+    if (stream->await_connected(Deadline::now())) {  // and was lost at once
       phase_ = Phase::connected;
       stream->watch(this);
       return;
@@ -173,44 +182,48 @@ void Socket::look_again() {
   stream::Address peer;
   {
     const std::lock_guard lock(mutex_);
-    peer = peer_;
+    peer = connect_.peer;
     stream_.reset();
   }
-  if (!may_be_plain(error)) return could_not_connect(error);
-  Descriptor plain = connect_plainly(peer);
-  if (!plain.valid()) return could_not_connect(error);
-  if (may_fall_back() && fall_back(peer, std::move(plain))) return;
-  say(text_of(peer) +
+  if (!may_be_tcp(error)) return fail_connect(error);
+  Descriptor plain = connect_tcp(peer);
+  if (!plain.valid()) return fail_connect(error);
+  if (tcp_fallback_allowed() && fall_back_to_tcp(peer, std::move(plain))) return;
+  print_notice(
+      text_of(peer) +
       " speaks plain TCP and no streams; run its program with --sockets as well, or this one "
       "with --sockets=fallback");
-  could_not_connect(EPROTONOSUPPORT);
+  fail_connect(EPROTONOSUPPORT);
 }
 
-void Socket::could_not_connect(int error) {
-  error_ = error;
-  const std::lock_guard lock(levels_);
+// A blocking connect(2) returns the error itself, and the socket can be connected again. A
+// non-blocking one ends with EPOLLERR and SO_ERROR, as with TCP.
+void Socket::fail_connect(int error) {
+  connect_.error = error;
+  const std::lock_guard lock(visible_mutex_);
   phase_ = Phase::fresh;
-  if (awaited_) {
-    shadow_.set_writable(true);  // it may be tried again
+  if (connect_.blocks) {
+    visible_.set_writable(true);
   } else {
-    shadow_.fail();
+    visible_.show_failure();
   }
 }
 
-bool Socket::fall_back(const stream::Address& peer, Descriptor plain) {
-  const std::scoped_lock lock(mutex_, levels_);
-  if (!shadow_.usable()) return false;
+// False if the program has closed the socket meanwhile.
+bool Socket::fall_back_to_tcp(const stream::Address& peer, Descriptor plain) {
+  const std::scoped_lock lock(mutex_, visible_mutex_);
+  if (!visible_.usable()) return false;
   sockaddr_storage name{};
   socklen_t bytes = sizeof name;
   next::getsockname(plain.get(), reinterpret_cast<sockaddr*>(&name), &bytes);
-  local_name_ = name;
+  names_.local = name;
   bytes = sizeof name;
   next::getpeername(plain.get(), reinterpret_cast<sockaddr*>(&name), &bytes);
-  peer_name_ = name;
-  say(text_of(peer) + " speaks plain TCP: connected without RDMA (--sockets=fallback)");
-  phase_ = Phase::piped;
-  Descriptor pipe = shadow_.become_pipe();
-  pipe_fd_ = pipe.get();
+  names_.peer = name;
+  print_notice(text_of(peer) + " speaks plain TCP: connected without RDMA (--sockets=fallback)");
+  phase_ = Phase::relayed;
+  Descriptor pipe = visible_.start_relay();
+  relay_fd_ = pipe.get();
   relay(std::move(pipe), std::move(plain));
   return true;
 }

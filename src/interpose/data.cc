@@ -11,7 +11,7 @@
 namespace weft::interpose {
 namespace {
 
-// To be woken takes longer than most answers.
+// Polls before blocking: most replies arrive sooner than a blocked thread wakes up.
 constexpr std::chrono::microseconds spin{50};
 
 template <typename Byte>
@@ -30,7 +30,7 @@ void drop(std::span<std::span<Byte>> pieces, std::size_t bytes) {
   }
 }
 
-// Calls `attempt` until it answers something else than would-block, or the time is over.
+// Calls `attempt` until it returns something other than would-block, or `spin` is over.
 template <typename Attempt>
 stream::Outcome spin_on(const Attempt& attempt) {
   const auto until = std::chrono::steady_clock::now() + spin;
@@ -46,10 +46,10 @@ bool waits(const Socket& socket, int flags) {
   return !socket.nonblocking() && !(flags & MSG_DONTWAIT);
 }
 
-// Why there is no stream.
-int nothing_there(const Socket& socket, int otherwise) {
+// The errno of a call on a socket without a stream.
+int no_stream_error(const Socket& socket, int otherwise) {
   if (socket.phase() == Socket::Phase::connecting) return EAGAIN;
-  return socket.phase() == Socket::Phase::lost ? EOPNOTSUPP : otherwise;
+  return socket.phase() == Socket::Phase::abandoned ? EOPNOTSUPP : otherwise;
 }
 
 ssize_t broken_pipe(int flags) {
@@ -57,29 +57,31 @@ ssize_t broken_pipe(int flags) {
   return fail_with(EPIPE);
 }
 
-// Sockets say the end as often as they are asked, and a loss once.
-ssize_t no_more_to_receive(Socket& socket, const stream::Outcome& outcome) {
-  if (outcome.end() || outcome.error_number == ESHUTDOWN || !socket.tell_loss()) return 0;
+// As sockets do: reports the loss of the connection once, and the end of the bytes each time.
+ssize_t receive_failure(Socket& socket, const stream::Outcome& outcome) {
+  if (outcome.end() || outcome.error_number == ESHUTDOWN || !socket.claim_loss_report()) return 0;
   return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
 }
 
-ssize_t no_more_to_send(Socket& socket, const stream::Outcome& outcome, int flags) {
-  if (outcome.error_number == EPIPE || !socket.tell_loss()) return broken_pipe(flags);
+ssize_t send_failure(Socket& socket, const stream::Outcome& outcome, int flags) {
+  if (outcome.error_number == EPIPE || !socket.claim_loss_report()) return broken_pipe(flags);
   return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
 }
 
-// MSG_TRUNC: the bytes are not wanted.
+// MSG_TRUNC on TCP: receives the bytes and drops them (tcp(7)).
 ssize_t discard(Socket& socket, std::size_t bytes, int flags) {
   std::array<std::byte, 65536> ignored;
   return receive(socket, ignored.data(), std::min(bytes, ignored.size()), flags & ~MSG_TRUNC);
 }
 
+// Receives once, or until all pieces are full with MSG_WAITALL. What has arrived is returned even
+// if an error or a signal follows.
 ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags) {
   const stream::ReceiveFlags how{.peek = (flags & MSG_PEEK) != 0};
   const bool all = (flags & MSG_WAITALL) != 0;
   if (all && how.peek && waits(socket, flags)) {
     const auto outcome = stream.receive(into, Deadline::never(), {.peek = true, .wait_all = true});
-    return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : no_more_to_receive(socket, outcome);
+    return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : receive_failure(socket, outcome);
   }
   const std::size_t total = total_of(into);
   std::size_t done = 0;
@@ -95,14 +97,14 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
       continue;
     }
     if (!outcome.would_block()) {
-      return done > 0 ? static_cast<ssize_t>(done) : no_more_to_receive(socket, outcome);
+      return done > 0 ? static_cast<ssize_t>(done) : receive_failure(socket, outcome);
     }
-    const int failed = wait ? socket.shadow().await_readable() : EAGAIN;
+    const int failed = wait ? socket.visible().await_readable() : EAGAIN;
     if (failed == EAGAIN || failed == EINTR) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);
     }
-    if (socket.phase() == Socket::Phase::piped)
-      return done > 0 ? static_cast<ssize_t>(done) : piped;
+    if (socket.phase() == Socket::Phase::relayed)
+      return done > 0 ? static_cast<ssize_t>(done) : call_kernel;
   }
 }
 
@@ -111,23 +113,25 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
 ssize_t receive(Socket& socket, Into into, int flags) {
   constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC |
                         MSG_TRUNC | MSG_ERRQUEUE;
-  if (flags & MSG_OOB) return fail_with(EINVAL);  // as where there is none
+  if (flags & MSG_OOB) return fail_with(EINVAL);  // as TCP without urgent data
   if (flags & ~known) return fail_with(EOPNOTSUPP);
   if (flags & MSG_ERRQUEUE) return fail_with(EAGAIN);
   const auto stream = socket.stream();
-  if (!stream) return fail_with(nothing_there(socket, ENOTCONN));
+  if (!stream) return fail_with(no_stream_error(socket, ENOTCONN));
   if (flags & MSG_TRUNC) return discard(socket, total_of(into), flags);
   if (total_of(into) == 0) return 0;
   return receive_all(socket, *stream, into, flags);
 }
 
+// A blocking socket sends everything, a non-blocking one what fits now. MSG_MORE, MSG_ZEROCOPY and
+// the like are hints, and ignored.
 ssize_t send(Socket& socket, From from, int flags) {
   constexpr int known =
       MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_WAITALL | MSG_EOR | MSG_ZEROCOPY | MSG_CONFIRM;
   if (flags & ~known) return fail_with(EOPNOTSUPP);
   const auto stream = socket.stream();
   if (!stream) {
-    const int error = nothing_there(socket, EPIPE);
+    const int error = no_stream_error(socket, EPIPE);
     return error == EPIPE ? broken_pipe(flags) : fail_with(error);
   }
   const std::size_t total = total_of(from);
@@ -143,12 +147,12 @@ ssize_t send(Socket& socket, From from, int flags) {
       continue;
     }
     if (!outcome.would_block()) {
-      return done > 0 ? static_cast<ssize_t>(done) : no_more_to_send(socket, outcome, flags);
+      return done > 0 ? static_cast<ssize_t>(done) : send_failure(socket, outcome, flags);
     }
-    const int failed = wait ? socket.shadow().await_writable(socket.send_timeout_ms()) : EAGAIN;
+    const int failed = wait ? socket.visible().await_writable(socket.send_timeout_ms()) : EAGAIN;
     if (failed == EAGAIN) return done > 0 ? static_cast<ssize_t>(done) : fail_with(EAGAIN);
-    if (socket.phase() == Socket::Phase::piped)
-      return done > 0 ? static_cast<ssize_t>(done) : piped;
+    if (socket.phase() == Socket::Phase::relayed)
+      return done > 0 ? static_cast<ssize_t>(done) : call_kernel;
   }
   return static_cast<ssize_t>(done);
 }

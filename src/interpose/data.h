@@ -1,4 +1,4 @@
-// What goes through a stream, as the calls of sockets say it: -1 and errno.
+// Receives and sends through a stream with the results of socket calls: -1 and errno.
 #pragma once
 
 #include <sys/types.h>
@@ -17,10 +17,10 @@ namespace weft::interpose {
 using Into = std::span<std::span<std::byte>>;
 using From = std::span<std::span<const std::byte>>;
 
-// Nothing was done, and from now on the kernel does it.
-inline constexpr ssize_t piped = -2;
+// Returned if nothing was done because a relay has started: call the kernel's function instead.
+inline constexpr ssize_t call_kernel = -2;
 
-// These change the list of pieces.
+// These two remove from the list of pieces what was transferred.
 [[nodiscard]] ssize_t receive(Socket& socket, Into into, int flags);
 [[nodiscard]] ssize_t send(Socket& socket, From from, int flags);
 [[nodiscard]] ssize_t receive(Socket& socket, void* into, std::size_t bytes, int flags);
@@ -28,16 +28,16 @@ inline constexpr ssize_t piped = -2;
 [[nodiscard]] ssize_t receive(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 [[nodiscard]] ssize_t send(Socket& socket, const iovec* pieces, std::size_t count, int flags);
 
-// Descriptors that go to another process: from now on the kernel carries their bytes. False with
-// errno where that cannot be.
-[[nodiscard]] bool pipe_passed_descriptors(const msghdr& message);
+// Starts relays for the sockets that a message passes to another process (SCM_RIGHTS). False with
+// errno if one of them is not connected.
+[[nodiscard]] bool relay_passed_descriptors(const msghdr& message);
 
 inline int fail_with(int error) {
   errno = error;
   return -1;
 }
 
-// No exception crosses the C ABI.
+// Turns exceptions into -1 and errno: none may cross the C ABI.
 template <typename Call>
 auto guarded(const Call& call) -> decltype(call()) {
   try {

@@ -12,6 +12,7 @@
 namespace weft::interpose {
 namespace {
 
+// Above FD_SETSIZE, and below the soft limit of descriptors, which is often 1024: then half of it.
 constexpr rlim_t high_enough = 2048;
 
 int duplicate_high(int fd) {
@@ -23,14 +24,14 @@ int duplicate_high(int fd) {
 
 }  // namespace
 
-Descriptor out_of_the_way(Descriptor low) {
+Descriptor move_high(Descriptor low) {
   const int high = duplicate_high(low.get());
   return high < 0 ? std::move(low) : Descriptor(high);
 }
 
-Descriptor copy_of(int fd) {
+Descriptor copy_high(int fd) {
   const int high = duplicate_high(fd);
-  if (high < 0) throw Error(errno, "no descriptor left for a socket");
+  if (high < 0) throw Error(errno, "no descriptor left for a socket: raise the limit (ulimit -n)");
   return Descriptor(high);
 }
 

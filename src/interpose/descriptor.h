@@ -1,45 +1,24 @@
-// Descriptors of ours, out of the way of the program's.
+// Descriptors of this library, at numbers that programs do not get.
 #pragma once
 
-#include <unistd.h>
-
-#include <utility>
-
+#include "base/descriptor.h"
 #include "interpose/next.h"
 
 namespace weft::interpose {
 
-// Owns one.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  void reset() {
-    if (fd_ >= 0) next::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_ = -1;
+// Closes by the function that the descriptor was made with: another preloaded library may keep
+// account of sockets.
+struct CloseByNext {
+  void operator()(int fd) const noexcept { next::close(fd); }
 };
+using Descriptor = OwnedDescriptor<CloseByNext>;
 
-// Moves it to a high number, so that programs get the low ones: select(2) knows 1024.
-[[nodiscard]] Descriptor out_of_the_way(Descriptor low);
-// A second one for the same file, out of the way. Throws Error.
-[[nodiscard]] Descriptor copy_of(int fd);
-// O_NONBLOCK, for all who have the file.
+// Moves a descriptor to a high number, so that programs get the low ones: select(2) works only up
+// to 1023. Returns `low` itself where no high number is free.
+[[nodiscard]] Descriptor move_high(Descriptor low);
+// Duplicates `fd` to a high number, close-on-exec. Throws Error.
+[[nodiscard]] Descriptor copy_high(int fd);
+// Clears or sets O_NONBLOCK, which all duplicates of `fd` share, those of other processes too.
 void set_blocking(int fd, bool blocks);
 
 }  // namespace weft::interpose

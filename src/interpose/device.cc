@@ -1,4 +1,4 @@
-// The device is that of the drop-in libibverbs.so.1, so that a process has one.
+// Uses the device of the drop-in libibverbs.so.1, so that a process has only one.
 #include "provider/table.h"
 
 extern "C" const weft::provider::Table* weft_provider_table();

@@ -1,4 +1,4 @@
-// How a function of this library stands before the C library's of the same name.
+// Exports a function that replaces the libc function of the same name (LD_PRELOAD).
 #pragma once
 
 #define WEFT_INTERPOSED extern "C" __attribute__((visibility("default")))

@@ -1,4 +1,5 @@
-// The functions that ours stand before: those of the C library, or of the next preloaded one.
+// The functions that this library replaces, as the C library or the next preloaded library has
+// them.
 #pragma once
 
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ namespace weft::interpose::next {
 template <typename Signature>
 class Function;
 
-// Found when it is first called. Has no destructor: programs call to their very end.
+// Looks the function up at its first call. Has no destructor: programs call until their very end.
 template <typename Result, typename... Arguments>
 class Function<Result(Arguments...)> {
  public:
@@ -35,7 +36,7 @@ class Function<Result(Arguments...)> {
   using Pointer = Result (*)(Arguments...);
   Pointer find() const {
     auto* const found = reinterpret_cast<Pointer>(dlsym(RTLD_NEXT, name_));
-    if (!found) std::abort();  // the C library has them all
+    if (!found) std::abort();  // cannot be: the C library has them all
     found_.store(found, std::memory_order_relaxed);
     return found;
   }

@@ -1,4 +1,4 @@
-// What belongs to the process: threads, its end, and fork(2).
+// Threads, the end of the process, and fork(2).
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,34 +12,34 @@
 #include <system_error>
 
 #include "interpose/export.h"
-#include "interpose/listening.h"
-#include "interpose/relay.h"
+#include "interpose/process.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
 
-// What is still under way. One for each process: a child has no part in its parent's.
-struct Pending::Process {
+// Counts the holds of one process. A child of fork(2) gets its own, because the parent's threads do
+// not exist there.
+struct ExitHold::Count {
   std::mutex mutex;
-  std::condition_variable done;
-  int pending = 0;
+  std::condition_variable changed;
+  int holds = 0;
 };
 namespace {
 
-using Closing = Pending::Process;
+using HoldCount = ExitHold::Count;
 
-// A peer that lives takes no more than a round trip.
-constexpr std::chrono::seconds patience_at_exit{5};
+// Limits how long the process stays at its end. A peer that is alive needs a round trip.
+constexpr std::chrono::seconds exit_timeout{5};
 
-constinit std::atomic<Closing*> current{nullptr};
+constinit std::atomic<HoldCount*> current_count{nullptr};
 
-Closing& closing() {
-  Closing* known = current;
+HoldCount& hold_count() {
+  HoldCount* known = current_count;
   if (!known) {
-    auto* const made = new Closing();  // threads use it to the very end
-    if (current.compare_exchange_strong(known, made)) return *made;
+    auto* const made = new HoldCount();  // never deleted: threads use it to the very end
+    if (current_count.compare_exchange_strong(known, made)) return *made;
     delete made;
   }
   return *known;
@@ -50,22 +50,23 @@ void close_now(stream::Stream& stream, bool at_once) {
   stream.close(at_once ? Deadline::now() : Deadline(stream.options().linger));
 }
 
-// What the program leaves open ends as it would with TCP: the peer gets all of it.
+// Closes what the program has left open, so that its peers get all bytes, as with TCP. Closing the
+// program's end of a relayed connection lets its relay finish.
 void close_all() {
-  if (!table_is_ours()) return;
+  if (!owns_table()) return;
   lock_table();
   const auto left = all_sockets();
-  const auto piped = piped_descriptors();
+  const auto relayed = relayed_descriptors();
   unlock_table();
-  if (!piped.empty()) std::fflush(nullptr);
-  for (const int fd : piped) next::close(fd);  // then their relays end
+  if (!relayed.empty()) std::fflush(nullptr);
+  for (const int fd : relayed) next::close(fd);
   for (const auto& socket : left) {
-    if (socket->phase() == Socket::Phase::connected) close_later(socket->stream(), false);
+    if (socket->phase() == Socket::Phase::connected) close_in_background(socket->stream(), false);
   }
-  const auto until = std::chrono::steady_clock::now() + patience_at_exit;
-  Closing& closes = closing();
-  std::unique_lock lock(closes.mutex);
-  closes.done.wait_until(lock, until, [&] { return closes.pending == 0; });
+  const auto until = std::chrono::steady_clock::now() + exit_timeout;
+  HoldCount& count = hold_count();
+  std::unique_lock lock(count.mutex);
+  count.changed.wait_until(lock, until, [&] { return count.holds == 0; });
 }
 
 [[gnu::destructor]] void at_exit() {
@@ -74,18 +75,19 @@ void close_all() {
 
 // --- fork(2) -------------------------------------------------------------------------------------
 
-// Connections go over to both processes: the kernel carries their bytes, to a relay in the parent.
-// What listens is the kernel's anyway, and the child gets it.
+// Both processes have each connection afterwards: the kernel carries its bytes to a relay in the
+// parent. The child gets the kernel socket of each listener. The table stays locked until both
+// handlers after fork(2) have run.
 void before_fork() {
   lock_table();
-  for (const auto& socket : all_sockets()) socket->share();
+  for (const auto& socket : all_sockets()) socket->prepare_fork();
 }
 
 void after_fork_in_child() {
-  current = nullptr;
+  current_count = nullptr;
   const auto sockets = all_sockets();
-  for (const auto& [fd, socket] : take_listening()) socket->become_kernel(fd);
-  for (const auto& socket : sockets) socket->leave_to_parent();
+  for (const auto& [fd, socket] : take_listeners()) socket->replace_with_kernel_socket(fd);
+  for (const auto& socket : sockets) socket->abandon_in_child();
   unlock_table();
 }
 
@@ -95,12 +97,12 @@ void after_fork_in_child() {
 
 }  // namespace
 
-bool may_fall_back() {
-  const char* wish = std::getenv("WEFT_SOCKETS");
-  return wish && std::string_view(wish) == "fallback";
+bool tcp_fallback_allowed() {
+  const char* mode = std::getenv("WEFT_SOCKETS");
+  return mode && std::string_view(mode) == "fallback";
 }
 
-void say(const std::string& sentence) {
+void print_notice(const std::string& sentence) {
   const std::string line = "weft: " + sentence + "\n";
   [[maybe_unused]] const auto written = next::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -130,23 +132,24 @@ void start_thread(void (*run)(void*), void* argument) {
   pthread_detach(thread);
 }
 
-Pending::Pending() : process_(&closing()) {
-  const std::lock_guard lock(process_->mutex);
-  ++process_->pending;
+ExitHold::ExitHold() : count_(&hold_count()) {
+  const std::lock_guard lock(count_->mutex);
+  ++count_->holds;
 }
 
-Pending::~Pending() {
-  const std::lock_guard lock(process_->mutex);
-  --process_->pending;
-  process_->done.notify_all();
+ExitHold::~ExitHold() {
+  const std::lock_guard lock(count_->mutex);
+  --count_->holds;
+  count_->changed.notify_all();
 }
 
-void close_later(std::shared_ptr<stream::Stream> stream, bool at_once) {
-  const auto close = [pending = std::make_shared<Pending>(), stream = std::move(stream), at_once] {
+// Closes it in this thread if no other can be started.
+void close_in_background(std::shared_ptr<stream::Stream> stream, bool at_once) {
+  const auto close = [hold = std::make_shared<ExitHold>(), stream = std::move(stream), at_once] {
     try {
       close_now(*stream, at_once);
     } catch (const std::exception&) {
-      // It was broken before.
+      // The connection was lost before.
     }
   };
   try {
@@ -156,68 +159,9 @@ void close_later(std::shared_ptr<stream::Stream> stream, bool at_once) {
   }
 }
 
-// --- The kernel carries the bytes ----------------------------------------------------------------
-
-bool Socket::become_pipe() {
-  if (phase_ == Phase::piped) return true;
-  if (phase_ != Phase::connected) return false;
-  const auto stream = this->stream();
-  stream->unwatch(this);
-  const auto local = local_name();
-  const auto peer = peer_name();
-  const std::scoped_lock lock(mutex_, levels_);
-  if (!shadow_.usable()) return false;
-  local_name_ = local;
-  peer_name_ = peer;
-  phase_ = Phase::piped;
-  Descriptor pipe = shadow_.become_pipe();
-  pipe_fd_ = pipe.get();
-  relay(std::move(pipe), stream);
-  return true;
-}
-
-void Socket::share() {
-  become_pipe();
-  if (phase_ != Phase::listening) return;
-  listening()->share();
-  keep_silent_back(kernel());
-  set_blocking(kernel(), !nonblocking_);  // as the child expects it
-}
-
-void Socket::set_nonblocking(bool nonblocking) {
-  nonblocking_ = nonblocking;
-  const auto listening = this->listening();
-  if (listening && listening->is_shared()) set_blocking(kernel(), !nonblocking);
-}
-
-void Socket::become_kernel(int fd) const {
-  const bool closes = (next::fcntl(fd, F_GETFD, nullptr) & FD_CLOEXEC) != 0;
-  next::dup3(kernel_.get(), fd, closes ? O_CLOEXEC : 0);
-}
-
-// What is the parent's is not to be ended here.
-void Socket::leave_to_parent() {
-  new std::shared_ptr<stream::Stream>(std::move(stream_));
-  new std::shared_ptr<Listening>(std::move(listening_));
-  switch (phase_) {
-    case Phase::piped:
-      next::close(pipe_fd_);
-      return;
-    case Phase::listening:
-      kernel_.reset();
-      shadow_.release();
-      return;
-    case Phase::connecting:
-      phase_ = Phase::lost;
-      return;
-    default:
-      return;
-  }
-}
-
 }  // namespace weft::interpose
 
-// Programs that end without exit handlers have something under way as well.
+// _exit(2) runs no destructor, but the peers must get all bytes as well.
 WEFT_INTERPOSED __attribute__((noreturn)) void _exit(int status) {
   weft::interpose::close_all();
   weft::interpose::next::exit_at_once(status);

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "interpose/socket.h"
+#include "interpose/process.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -16,19 +16,19 @@ namespace {
 constexpr std::size_t piece_bytes = 65536;
 using Bytes = std::span<std::byte>;
 
-// What the program is connected to. Each call waits.
-class Far {
+// The connection to the peer. All calls block.
+class Target {
  public:
-  virtual ~Far() = default;
-  virtual ssize_t receive(Bytes into) = 0;  // 0: the end, negative: lost
+  virtual ~Target() = default;
+  virtual ssize_t receive(Bytes into) = 0;  // 0 at the end, negative if the connection is lost
   virtual bool send(std::span<const std::byte> bytes) = 0;
   virtual void finish() = 0;
   virtual void close() = 0;
 };
 
-class FarStream final : public Far {
+class StreamTarget final : public Target {
  public:
-  explicit FarStream(std::shared_ptr<stream::Stream> stream) : stream_(std::move(stream)) {}
+  explicit StreamTarget(std::shared_ptr<stream::Stream> stream) : stream_(std::move(stream)) {}
   ssize_t receive(Bytes into) override {
     const auto outcome = stream_->receive(into);
     if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
@@ -53,9 +53,9 @@ bool send_all(int fd, std::span<const std::byte> bytes) {
   return true;
 }
 
-class FarPlain final : public Far {
+class TcpTarget final : public Target {
  public:
-  explicit FarPlain(Descriptor socket) : socket_(std::move(socket)) {}
+  explicit TcpTarget(Descriptor socket) : socket_(std::move(socket)) {}
   ssize_t receive(Bytes into) override {
     return next::recv(socket_.get(), into.data(), into.size(), 0);
   }
@@ -68,13 +68,13 @@ class FarPlain final : public Far {
 };
 
 struct Relay {
-  Relay(Descriptor its_pipe, std::unique_ptr<Far> its_far)
-      : pipe(std::move(its_pipe)), far(std::move(its_far)) {}
+  Relay(Descriptor its_pipe, std::unique_ptr<Target> its_target)
+      : pipe(std::move(its_pipe)), target(std::move(its_target)) {}
 
-  void towards_program() {
+  void run_to_program() {
     std::array<std::byte, piece_bytes> piece;
     while (true) {
-      const ssize_t got = far->receive(piece);
+      const ssize_t got = target->receive(piece);
       if (got <= 0) {
         next::shutdown(pipe.get(), got == 0 ? SHUT_WR : SHUT_RDWR);
         return;
@@ -83,29 +83,29 @@ struct Relay {
     }
   }
 
-  void from_program() {
+  void run_from_program() {
     std::array<std::byte, piece_bytes> piece;
     bool takes = true;
     while (takes) {
       const ssize_t got = next::recv(pipe.get(), piece.data(), piece.size(), 0);
       if (got <= 0) break;
-      takes = far->send(Bytes(piece).first(static_cast<std::size_t>(got)));
+      takes = target->send(Bytes(piece).first(static_cast<std::size_t>(got)));
     }
     if (takes) {
-      far->finish();
+      target->finish();
     } else {
       next::shutdown(pipe.get(), SHUT_RDWR);
     }
-    // It still may receive; POLLHUP says that it has closed.
+    // The program may still receive. POLLHUP reports that it has closed its end.
     pollfd gone{pipe.get(), 0, 0};
     while (next::poll(&gone, 1, -1) < 0 && errno == EINTR) {
     }
-    far->close();
+    target->close();
   }
 
   Descriptor pipe;
-  std::unique_ptr<Far> far;
-  Pending pending;  // until it is destroyed
+  std::unique_ptr<Target> target;
+  ExitHold hold;  // the process may end when the relay is destroyed
 };
 
 template <typename Direction>
@@ -114,26 +114,26 @@ void start(const std::shared_ptr<Relay>& relay, Direction direction) {
     try {
       (relay.get()->*direction)();
     } catch (const std::exception&) {
-      next::shutdown(relay->pipe.get(), SHUT_RDWR);  // the other direction ends by that
-      relay->far->close();
+      next::shutdown(relay->pipe.get(), SHUT_RDWR);  // ends the other direction as well
+      relay->target->close();
     }
   });
 }
 
-void run(Descriptor pipe, std::unique_ptr<Far> far) {
-  const auto relay = std::make_shared<Relay>(std::move(pipe), std::move(far));
-  start(relay, &Relay::towards_program);
-  start(relay, &Relay::from_program);
+void run(Descriptor pipe, std::unique_ptr<Target> target) {
+  const auto relay = std::make_shared<Relay>(std::move(pipe), std::move(target));
+  start(relay, &Relay::run_to_program);
+  start(relay, &Relay::run_from_program);
 }
 
 }  // namespace
 
 void relay(Descriptor pipe, std::shared_ptr<stream::Stream> stream) {
-  run(std::move(pipe), std::make_unique<FarStream>(std::move(stream)));
+  run(std::move(pipe), std::make_unique<StreamTarget>(std::move(stream)));
 }
 
 void relay(Descriptor pipe, Descriptor plain) {
-  run(std::move(pipe), std::make_unique<FarPlain>(std::move(plain)));
+  run(std::move(pipe), std::make_unique<TcpTarget>(std::move(plain)));
 }
 
 }  // namespace weft::interpose

@@ -1,5 +1,5 @@
-// Carries bytes between a pipe to the program and what it is connected to, until both directions
-// have ended or the program has closed its last descriptor.
+// Copies bytes between a pipe to the program and its peer, in two threads, until both directions
+// have ended or all processes have closed the program's end of the pipe.
 #pragma once
 
 #include <memory>

@@ -4,40 +4,40 @@
 
 #include <cerrno>
 
+#include "interpose/accept_queue.h"
 #include "interpose/address.h"
-#include "interpose/listening.h"
+#include "interpose/process.h"
 #include "interpose/table.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
 
-Socket::Socket(int family, int type, int& visible)
-    : family_(family),
-      nonblocking_((type & SOCK_NONBLOCK) != 0),
-      manner_{family, {}},
-      shadow_(type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
+Socket::Socket(InheritedOptions options, int type, int& visible)
+    : nonblocking_((type & SOCK_NONBLOCK) != 0),
+      kernel_(std::move(options)),
+      visible_(type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
 
-// The kernel says what may be a socket.
-std::shared_ptr<Socket> Socket::make(int family, int type, int protocol, int& visible) {
-  auto made = std::make_shared<Socket>(family, type, visible);
+// The kernel makes a socket with the program's own arguments, so that it decides what is valid.
+std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& visible) {
+  auto made = std::make_shared<Socket>(InheritedOptions{family, {}}, type, visible);
   Descriptor owned(visible);  // until nothing can fail
   Descriptor kernel(next::socket(family, SOCK_STREAM | SOCK_CLOEXEC, protocol));
   if (!kernel.valid()) throw Error(errno, "no socket");
-  made->kernel_ = out_of_the_way(std::move(kernel));
+  made->kernel_.adopt(move_high(std::move(kernel)));
   visible = owned.release();
   return made;
 }
 
-std::shared_ptr<Socket> Socket::accepted(Manner manner, stream::Stream stream, int type,
-                                         int& visible) {
-  auto made = std::make_shared<Socket>(manner.family, type, visible);
-  made->manner_ = std::move(manner);
+// It is shown as not writable until the stream reports its readiness to changed().
+std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, stream::Stream stream,
+                                         int type, int& visible) {
+  auto made = std::make_shared<Socket>(std::move(inherited), type, visible);
   made->stream_ = std::make_shared<stream::Stream>(std::move(stream));
-  for (const Setting& setting : made->manner_.settings) made->apply(setting);
-  made->peer_name_ = from_text(made->stream_->peer_address(), made->family_);
+  for (const SocketOption& option : made->kernel_.options().values) made->apply(option);
+  made->names_.peer = parse_address(made->stream_->peer_address(), made->kernel_.family());
   made->phase_ = Phase::connected;
-  made->success_told_ = true;
-  made->shadow_.set_writable(false);
+  made->connect_.reported = true;
+  made->visible_.set_writable(false);
   made->stream_->watch(made.get());
   return made;
 }
@@ -47,19 +47,22 @@ std::shared_ptr<stream::Stream> Socket::stream() const {
   return stream_;
 }
 
-std::shared_ptr<Listening> Socket::listening() const {
+std::shared_ptr<AcceptQueue> Socket::accept_queue() const {
   const std::lock_guard lock(mutex_);
-  return listening_;
+  return accept_queue_;
 }
 
-// --- What the kernel is shown --------------------------------------------------------------------
+// --- What the program sees -----------------------------------------------------------------------
 
-// With the lock of the stream.
+// A stream that is over before any byte has arrived, and not by the peer's end, may not have been
+// connected at all. To find out can take long, which is not for a thread that holds the stream's
+// lock.
 void Socket::changed(const stream::Stream::Readiness& now) noexcept {
   if (phase_ == Phase::connecting) {
     if (!now.settled) return;
     if (now.over && !now.ended && now.arrived_bytes == 0) {
-      if (auto self = weak_from_this().lock()) start_thread([self] { self->look_again(); });
+      if (auto self = weak_from_this().lock())
+        start_thread([self] { self->resolve_failed_connect(); });
       return;
     }
     phase_ = Phase::connected;
@@ -67,81 +70,88 @@ void Socket::changed(const stream::Stream::Readiness& now) noexcept {
   show(now);
 }
 
+// A failure is final and hides everything else. read_shut_ makes the socket readable: receiving
+// returns 0 at once.
 void Socket::show(const stream::Stream::Readiness& now) {
-  const std::lock_guard lock(levels_);
-  const bool more = now.arrived_bytes != arrived_bytes_;
-  arrived_bytes_ = now.arrived_bytes;
-  ended_ = now.ended;
+  const std::lock_guard lock(visible_mutex_);
+  const bool more = now.arrived_bytes != shown_.arrived_bytes;
+  shown_.arrived_bytes = now.arrived_bytes;
+  shown_.ended = now.ended;
   if (now.over && !now.ended) {
-    shadow_.fail();
+    visible_.show_failure();
     return;
   }
-  if (more && edges_) shadow_.renew_readable();
-  shadow_.set_readable(now.readable || read_shut_);
-  shadow_.set_writable(now.settled && now.writable);
+  if (more && uses_edges_) visible_.repeat_readable();
+  visible_.set_readable(now.readable || read_shut_);
+  visible_.set_writable(now.settled && now.writable);
   if (now.ended && write_shut_) {
-    shadow_.hang_up();
+    visible_.show_hang_up();
   } else if (now.ended) {
-    shadow_.end();
+    visible_.show_end();
   }
 }
 
-void Socket::show_requests(bool any, bool another) {
-  const std::lock_guard lock(levels_);
-  if (any && another && edges_) shadow_.renew_readable();
-  shadow_.set_readable(any);
+void Socket::show_clients(bool any, bool another) {
+  const std::lock_guard lock(visible_mutex_);
+  if (any && another && uses_edges_) visible_.repeat_readable();
+  visible_.set_readable(any);
 }
 
 // --- Names ---------------------------------------------------------------------------------------
 
 sockaddr_storage Socket::local_name() const {
   const std::lock_guard lock(mutex_);
-  if (local_name_) return *local_name_;
-  if (stream_) return from_text(stream_->local_address(), family_);
-  return kernel_.valid() ? name_of(kernel_.get()) : no_address(family_);
+  if (names_.local) return *names_.local;
+  if (stream_) return parse_address(stream_->local_address(), kernel_.family());
+  return kernel_.is_open() ? local_name_of(kernel_.fd()) : empty_address(kernel_.family());
 }
 
 sockaddr_storage Socket::peer_name() const {
-  if (phase_ != Phase::connected && phase_ != Phase::piped) throw Error(ENOTCONN, "not connected");
+  if (phase_ != Phase::connected && phase_ != Phase::relayed)
+    throw Error(ENOTCONN, "not connected");
   const std::lock_guard lock(mutex_);
-  if (peer_name_) return *peer_name_;
-  return from_text(stream_->peer_address(), family_);
+  if (names_.peer) return *names_.peer;
+  return parse_address(stream_->peer_address(), kernel_.family());
 }
 
 // --- The end -------------------------------------------------------------------------------------
 
+// shutdown(2) of a listener wakes the threads that wait in accept(2), which then fail with EINVAL.
 void Socket::shut_down(int how) {
-  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) throw Error(EINVAL, "shut down what?");
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+    throw Error(EINVAL, "shutdown() with an unknown direction");
   if (phase_ == Phase::listening) {
-    listening()->close();
-    if (next::shutdown(kernel(), how) != 0) throw Error(errno, "cannot shut the listener down");
+    accept_queue()->close();
+    if (next::shutdown(kernel_fd(), how) != 0) throw Error(errno, "cannot shut down the listener");
     return;
   }
   const auto stream = this->stream();
   if (!stream || phase_ != Phase::connected) throw Error(ENOTCONN, "not connected");
   if (how != SHUT_RD && !write_shut_.exchange(true)) stream->finish();
   if (how != SHUT_WR) read_shut_ = true;
-  const std::lock_guard lock(levels_);
+  const std::lock_guard lock(visible_mutex_);
   if (read_shut_) {
-    shadow_.set_readable(true);
-    shadow_.end();
+    visible_.set_readable(true);
+    visible_.show_end();
   }
-  if (write_shut_ && (ended_ || read_shut_)) shadow_.hang_up();
+  if (write_shut_ && (shown_.ended || read_shut_)) visible_.show_hang_up();
 }
 
-void Socket::let_go() {
+// A relay keeps its stream, and a child does not end what its parent continues.
+void Socket::remove_descriptor() {
   if (--descriptors_ > 0) return;
   const auto stream = this->stream();
-  if (stream && phase_ != Phase::piped && phase_ != Phase::lost) {
+  if (stream && phase_ != Phase::relayed && phase_ != Phase::abandoned) {
     stream->unwatch(this);
-    close_later(stream, phase_ == Phase::connecting || resets_at_close());
+    close_in_background(stream,
+                        phase_ == Phase::connecting || resets_at_close(inherited_options()));
   }
-  if (const auto listening = this->listening(); listening && phase_ == Phase::listening) {
-    listening->close();
+  if (const auto queue = this->accept_queue(); queue && phase_ == Phase::listening) {
+    queue->close();
   }
-  const std::scoped_lock lock(mutex_, levels_);
-  listening_.reset();
-  shadow_.release();
+  const std::scoped_lock lock(mutex_, visible_mutex_);
+  accept_queue_.reset();
+  visible_.release();
 }
 
 }  // namespace weft::interpose

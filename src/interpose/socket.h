@@ -1,46 +1,32 @@
-// A TCP socket of the program's that is a stream.
+// A TCP socket of the program that is a stream.
 //
-// Until it listens or connects it is a kernel socket, which knows what options there are and what
-// they may be; that one is kept aside for good, to be asked. The program's number is the shadow's.
-// Where the kernel itself must carry the bytes (another process or stdio uses the descriptor, or
-// the peer speaks plain TCP), the shadow becomes a pipe and a relay stands between it and the
-// stream; then all calls are the kernel's.
+// The program's descriptor is that of a VisibleSocket. A kernel socket exists beside it: it holds
+// the address until the program connects, it listens, and it is asked about options at any time.
+//
+// The kernel itself must carry the bytes if another process or stdio uses the descriptor, or if the
+// peer speaks plain TCP. Then the visible socket becomes a pipe, a relay copies between it and the
+// stream, and all calls are the kernel's.
 #pragma once
 
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "interpose/descriptor.h"
-#include "interpose/newcomer.h"
-#include "interpose/shadow.h"
+#include "interpose/inherited_options.h"
+#include "interpose/kernel_socket.h"
+#include "interpose/visible_socket.h"
 #include "weft/stream.hpp"
 
 namespace weft::interpose {
 
-class Listening;
+class AcceptQueue;
 
-// setsockopt(2)
-struct Setting {
-  int level;
-  int name;
-  std::vector<std::byte> value;
-};
-// What a socket that is accepted has of the one that listens.
-struct Manner {
-  int family = 0;
-  std::vector<Setting> settings;
-};
-// Of a socket of the kernel's.
-[[nodiscard]] Manner manner_of(int kernel);
-[[nodiscard]] stream::Options options_of(const Manner& manner);
-
+// Thread-safe.
 class Socket final : public stream::Stream::Watcher, public std::enable_shared_from_this<Socket> {
  public:
   enum class Phase {
@@ -49,139 +35,124 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
     listening,
     connecting,
     connected,
-    piped,  // the kernel carries the bytes
-    lost,   // was about to connect in the parent of this process, which is a child
+    relayed,    // the kernel carries the bytes
+    abandoned,  // in a child process: was connecting at fork(2), which only the parent continues
   };
 
-  // Both with the program's descriptor in `visible`; `type` as socket(2) has it. Throw Error.
-  static std::shared_ptr<Socket> make(int family, int type, int protocol, int& visible);
-  static std::shared_ptr<Socket> accepted(Manner manner, stream::Stream stream, int type,
-                                          int& visible);
-  Socket(int family, int type, int& visible);
+  // Both return the program's descriptor in `visible`; `type` as in socket(2). Throw Error.
+  static std::shared_ptr<Socket> create(int family, int type, int protocol, int& visible);
+  static std::shared_ptr<Socket> accepted(InheritedOptions inherited, stream::Stream stream,
+                                          int type, int& visible);
+  Socket(InheritedOptions options, int type, int& visible);
   ~Socket() override = default;
 
-  [[nodiscard]] int family() const { return family_; }
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool nonblocking() const { return nonblocking_; }
   void set_nonblocking(bool nonblocking);
-  // Null where it is not connected, nor about to be.
+  // Null unless it is connected or connecting.
   [[nodiscard]] std::shared_ptr<stream::Stream> stream() const;
-  [[nodiscard]] std::shared_ptr<Listening> listening() const;
-  [[nodiscard]] Shadow& shadow() { return shadow_; }
-  // Of a listener: whether somebody waits to be accepted, and is new.
-  void show_requests(bool any, bool another);
+  // Null unless it listens.
+  [[nodiscard]] std::shared_ptr<AcceptQueue> accept_queue() const;
+  [[nodiscard]] VisibleSocket& visible() { return visible_; }
+  // For a listener: shows whether clients wait to be accepted. `another`: one has just come.
+  void show_clients(bool any, bool another);
 
-  // --- Life (connecting.cc, listening.cc). All throw Error, or answer 0.
+  // --- Bind, connect, shut down (connecting.cc, socket.cc). All throw Error.
   void bind(const sockaddr* address, socklen_t bytes);
   void listen(int backlog);
+  // 0 or an errno value, as connect(2).
   int connect(const stream::Address& peer);
-  // Whether receiving, sending or both is over; throws Error(ENOTCONN).
+  // `how` as in shutdown(2).
   void shut_down(int how);
   [[nodiscard]] bool read_shut() const { return read_shut_; }
-  [[nodiscard]] bool write_shut() const { return write_shut_; }
   [[nodiscard]] sockaddr_storage local_name() const;
   [[nodiscard]] sockaddr_storage peer_name() const;  // throws Error(ENOTCONN)
 
   // --- Descriptors of the program that are this socket (table.cc counts them).
-  void retain() { ++descriptors_; }
-  // The last one has gone: ends what there is.
-  void let_go();
+  void add_descriptor() { ++descriptors_; }
+  // Closes the connection or the listener with the last descriptor.
+  void remove_descriptor();
 
-  // --- Options (settings.cc)
-  // 0, or -1 with errno, as the kernel has it.
+  // --- Options (socket_options.cc)
+  // As setsockopt(2) and getsockopt(2): 0, or -1 with errno.
   int set_option(int level, int name, const void* value, socklen_t bytes);
   int get_option(int level, int name, void* value, socklen_t* bytes);
-  // The kernel's socket, which knows them, and listens; -1 with errno.
-  [[nodiscard]] int kernel();
-  [[nodiscard]] Manner manner() const;
-  [[nodiscard]] int take_error() { return error_.exchange(0); }
-  // Says a loss of the connection once; after that, sending is a broken pipe.
-  [[nodiscard]] bool tell_loss() { return !loss_told_.exchange(true); }
-  void wants_edges() { edges_ = true; }
+  // The kernel socket; made again where it was closed. -1 with errno.
+  [[nodiscard]] int kernel_fd();
+  [[nodiscard]] InheritedOptions inherited_options() const;
+  // Sockets report the loss of a connection once; after that, receiving returns 0 and sending fails
+  // with EPIPE. True for the caller that has to report it.
+  [[nodiscard]] bool claim_loss_report() { return !loss_reported_.exchange(true); }
+  // A waiter uses EPOLLET: it needs an event for each arrival.
+  void use_edges() { uses_edges_ = true; }
   [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
 
-  // --- The kernel carries the bytes (relay.cc). False where it cannot: nothing is connected.
-  bool become_pipe();
-  // Around fork(2): before it; in the child; for each descriptor of the child's. The child gets the
-  // kernel's socket instead of one that listens.
-  void share();
-  void leave_to_parent();
-  void become_kernel(int fd) const;
+  // --- Relay and fork(2) (socket_relay.cc)
+  // Lets the kernel carry the bytes from now on. False if the socket is not connected.
+  bool start_relay();
+  // Before fork(2): both processes will have the connection or the listener.
+  void prepare_fork();
+  // In the child, for each descriptor of a listener: puts the kernel socket in its place.
+  void replace_with_kernel_socket(int fd) const;
+  // In the child: gives up what belongs to the parent, without closing any connection.
+  void abandon_in_child();
 
+  // Called by the stream, with its lock held.
   void changed(const stream::Stream::Readiness& now) noexcept override;
 
  private:
-  void show(const stream::Stream::Readiness& now);
-  [[nodiscard]] std::string kernel_address() const;
-  void apply(const Setting& setting);
-  [[nodiscard]] bool resets_at_close() const;
-  void start(const stream::Address& peer);
-  [[nodiscard]] int await_connection();
-  // What becomes of a connection that could not be made; not in a thread of the program's.
-  void look_again();
-  void could_not_connect(int error);
-  bool fall_back(const stream::Address& peer, Descriptor plain);
+  // The call of connect(2) that is under way or was the last one.
+  struct ConnectAttempt {
+    stream::Address peer;               // guarded by mutex_
+    std::atomic<bool> blocks{false};    // connect(2) waits, and returns the outcome itself
+    std::atomic<bool> reported{false};  // connect(2) has returned 0, or accept(2) made the socket
+    std::atomic<int> error{0};          // SO_ERROR
+  };
+  // Addresses that can no longer change, for getsockname(2) and getpeername(2).
+  struct FixedNames {
+    std::optional<sockaddr_storage> local;
+    std::optional<sockaddr_storage> peer;
+  };
+  // What the visible socket shows of the stream.
+  struct Shown {
+    std::uint64_t arrived_bytes = 0;
+    bool ended = false;
+  };
 
-  const int family_;  // manner_.family
+  void show(const stream::Stream::Readiness& now);
+  void apply(const SocketOption& option);
+  void start_connecting(const stream::Address& peer);
+  [[nodiscard]] int await_connection();
+  // Finds out why the stream failed to connect. In a thread of its own, as it may wait.
+  void resolve_failed_connect();
+  void fail_connect(int error);
+  bool fall_back_to_tcp(const stream::Address& peer, Descriptor plain);
+  [[nodiscard]] int take_error();
+
   std::atomic<Phase> phase_{Phase::fresh};
   std::atomic<bool> nonblocking_;
   std::atomic<bool> read_shut_{false};
   std::atomic<bool> write_shut_{false};
-  std::atomic<bool> edges_{false};
-  std::atomic<bool> loss_told_{false};
-  std::atomic<bool> success_told_{false};  // by connect(2)
-  std::atomic<bool> awaited_{false};       // connect(2) itself says whether it went well
-  std::atomic<int> error_{0};
+  std::atomic<bool> uses_edges_{false};
+  std::atomic<bool> loss_reported_{false};
   std::atomic<int> send_timeout_ms_{-1};
   std::atomic<int> descriptors_{0};
+  ConnectAttempt connect_;
 
-  mutable std::mutex mutex_;  // of what follows; never held while a stream is called
-  Descriptor kernel_;
-  Manner manner_;  // what the program has set
-  stream::Address peer_;
-  std::optional<sockaddr_storage> local_name_;  // where they are known for good
-  std::optional<sockaddr_storage> peer_name_;
-  std::shared_ptr<Listening> listening_;
+  // Guards the next four. A stream may be called with it, but it is never taken by changed().
+  mutable std::mutex mutex_;
+  KernelSocket kernel_;
+  FixedNames names_;
+  std::shared_ptr<AcceptQueue> accept_queue_;
   std::shared_ptr<stream::Stream> stream_;
 
-  std::mutex levels_;  // of the shadow
-  Shadow shadow_;
-  std::uint64_t arrived_bytes_ = 0;
-  bool ended_ = false;
-  // What a child of this process closes: the other end of the pipe, and what is behind the relay.
-  int pipe_fd_ = -1;
+  // Guards the next two. Taken by changed() with the stream's lock held, so no stream is called
+  // with it.
+  std::mutex visible_mutex_;
+  VisibleSocket visible_;
+  Shown shown_;
+  // The relay's end of the pair. The relay owns it; a child of this process closes its copy.
+  int relay_fd_ = -1;
 };
-
-// --- What the whole process has (process.cc)
-
-// WEFT_SOCKETS=fallback
-[[nodiscard]] bool may_fall_back();
-void say(const std::string& sentence);
-// Without signals: those are the program's.
-void start_thread(void (*run)(void*), void* argument);
-template <typename Call>
-void start_thread(Call call) {
-  auto* const kept = new Call(std::move(call));
-  start_thread(
-      [](void* argument) {
-        const std::unique_ptr<Call> owned(static_cast<Call*>(argument));
-        (*owned)();
-      },
-      kept);
-}
-// Something that the process waits for when it ends.
-class Pending {
- public:
-  struct Process;
-  Pending();
-  ~Pending();
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-
- private:
-  Process* const process_;
-};
-// Closes it in the background; the process waits for that when it ends.
-void close_later(std::shared_ptr<stream::Stream> stream, bool at_once);
 
 }  // namespace weft::interpose

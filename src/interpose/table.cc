@@ -12,7 +12,7 @@
 namespace weft::interpose {
 namespace {
 
-// Beyond that descriptors are looked for in the map itself.
+// Descriptors from this number on are looked up in the map at each call.
 constexpr std::size_t flagged_descriptors = 65536;
 
 struct Table {
@@ -20,17 +20,17 @@ struct Table {
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
 
-// Never destroyed: threads of the program may use it until the process has gone.
+// Never destroyed: threads of the program may use it until the process ends.
 Table& table() {
   static Table* const made = new Table();
   return *made;
 }
 
-// Of descriptors that may be ours.
+// True for descriptors that may be in the table, so that calls on other files take no lock.
 constinit std::array<std::atomic<bool>, flagged_descriptors> flags{};
-constinit std::atomic<pid_t> owner{0};
+constinit std::atomic<pid_t> owner{0};  // the process that the table belongs to
 
-bool may_be_ours(int fd) {
+bool may_be_socket(int fd) {
   if (fd < 0) return false;
   const auto index = static_cast<std::size_t>(fd);
   return index >= flags.size() ? owner != 0 : flags[index].load(std::memory_order_acquire);
@@ -42,13 +42,14 @@ void set_flag(int fd, bool ours) {
 }
 
 pid_t this_process() {
-  return static_cast<pid_t>(syscall(SYS_getpid));  // the C library might remember the parent's
+  return static_cast<pid_t>(
+      syscall(SYS_getpid));  // a child of vfork(2) must not get a cached number of its parent
 }
 
 }  // namespace
 
 std::shared_ptr<Socket> find(int fd) {
-  if (!may_be_ours(fd)) return nullptr;
+  if (!may_be_socket(fd)) return nullptr;
   const std::lock_guard lock(table().mutex);
   const auto found = table().sockets.find(fd);
   return found == table().sockets.end() ? nullptr : found->second;
@@ -56,12 +57,12 @@ std::shared_ptr<Socket> find(int fd) {
 
 std::shared_ptr<Socket> find_stream(int fd) {
   auto socket = find(fd);
-  return socket && socket->phase() != Socket::Phase::piped ? socket : nullptr;
+  return socket && socket->phase() != Socket::Phase::relayed ? socket : nullptr;
 }
 
 void put(int fd, std::shared_ptr<Socket> socket) {
   forget(fd);
-  socket->retain();
+  socket->add_descriptor();
   const std::lock_guard lock(table().mutex);
   owner = this_process();
   table().sockets[fd] = std::move(socket);
@@ -69,7 +70,7 @@ void put(int fd, std::shared_ptr<Socket> socket) {
 }
 
 void forget(int fd) {
-  if (!may_be_ours(fd) || !table_is_ours()) return;
+  if (!may_be_socket(fd) || !owns_table()) return;
   std::shared_ptr<Socket> socket;
   {
     const std::lock_guard lock(table().mutex);
@@ -79,7 +80,7 @@ void forget(int fd) {
     table().sockets.erase(found);
     set_flag(fd, false);
   }
-  socket->let_go();
+  socket->remove_descriptor();
 }
 
 void forget_range(unsigned first, unsigned last) {
@@ -94,7 +95,7 @@ void forget_range(unsigned first, unsigned last) {
   for (const int fd : ours) forget(fd);
 }
 
-bool table_is_ours() {
+bool owns_table() {
   return owner == this_process();
 }
 
@@ -106,15 +107,15 @@ std::vector<std::shared_ptr<Socket>> all_sockets() {
   return all;
 }
 
-std::vector<int> piped_descriptors() {
+std::vector<int> relayed_descriptors() {
   std::vector<int> found;
   for (const auto& [fd, socket] : table().sockets) {
-    if (socket->phase() == Socket::Phase::piped) found.push_back(fd);
+    if (socket->phase() == Socket::Phase::relayed) found.push_back(fd);
   }
   return found;
 }
 
-std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listening() {
+std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listeners() {
   std::vector<std::pair<int, std::shared_ptr<Socket>>> taken;
   for (const auto& [fd, socket] : table().sockets) {
     if (socket->phase() == Socket::Phase::listening) taken.emplace_back(fd, socket);

@@ -1,4 +1,4 @@
-// Which descriptors of the program are sockets of ours.
+// Maps descriptors of the program to their sockets. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -9,26 +9,26 @@
 
 namespace weft::interpose {
 
-// Null where the descriptor is none of ours; costs a load then.
+// Null if the descriptor is no stream socket, which costs one load.
 [[nodiscard]] std::shared_ptr<Socket> find(int fd);
-// The same, but null also where the kernel does what there is to do.
+// The same, but null also for a relayed socket, whose calls are the kernel's.
 [[nodiscard]] std::shared_ptr<Socket> find_stream(int fd);
 
 void put(int fd, std::shared_ptr<Socket> socket);
-// Before the program's descriptor is closed, or becomes something else. In a child that shares our
-// memory (vfork(2)) nothing is forgotten.
+// Removes an entry, before the program's descriptor is closed or replaced. No effect in a child
+// that shares the parent's memory (vfork(2)).
 void forget(int fd);
 void forget_range(unsigned first, unsigned last);
 
-// False where there was never a socket, and in a child that shares our memory.
-[[nodiscard]] bool table_is_ours();
-// With the table locked.
+// False if there was never a socket, and in a child that shares the parent's memory (vfork(2)).
+[[nodiscard]] bool owns_table();
+// --- With the table locked
 [[nodiscard]] std::vector<std::shared_ptr<Socket>> all_sockets();
-// Those whose bytes the kernel carries. With the table locked.
-[[nodiscard]] std::vector<int> piped_descriptors();
-// Those that listen, which are forgotten; for the child after fork(2). With the table locked.
-[[nodiscard]] std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listening();
-// For fork(2).
+// Descriptors whose bytes the kernel carries.
+[[nodiscard]] std::vector<int> relayed_descriptors();
+// Removes and returns the listeners, for the child after fork(2).
+[[nodiscard]] std::vector<std::pair<int, std::shared_ptr<Socket>>> take_listeners();
+// Around fork(2): unlocked in both processes. The child owns its copy from then on.
 void lock_table();
 void unlock_table();
 

@@ -212,7 +212,7 @@ print(here.recv(100).decode())
 def vfork(stage):
     """A connection that cannot go to another program is refused by name, and stays what it was."""
     program = stage.start("program", "python3", "-c", _HANDING_ON, options=OURS)
-    program.expect("can be handed to another program by fork")
+    program.expect("can be passed to another program by fork")
     program.expect("refused: .*not supported")
     program.expect("^as before$")
     program.finish()

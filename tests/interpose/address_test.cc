@@ -1,4 +1,4 @@
-// Addresses of sockets to those of streams and back.
+// Converts addresses of sockets to those of streams and back.
 #include "interpose/address.h"
 
 #include <arpa/inet.h>
@@ -56,21 +56,21 @@ std::string text_of(const sockaddr_storage& address) {
   return std::string(text.data()) + " " + std::to_string(ntohs(six.sin6_port));
 }
 
-TEST(InterposeAddress, IsReadAsProgramsGiveIt) {
+TEST(InterposeAddress, IsReadInBothFamilies) {
   EXPECT_EQ(read(ipv4("192.0.2.1", 7174)).host, "192.0.2.1");
   EXPECT_EQ(read(ipv4("192.0.2.1", 7174)).port, 7174);
   EXPECT_EQ(read(ipv6("2001:db8::1", 80)).host, "2001:db8::1");
   EXPECT_EQ(read(ipv6("::ffff:192.0.2.1", 80)).host, "192.0.2.1");
 }
 
-TEST(InterposeAddress, ToConnectToAnyIsToConnectToThisHost) {
+TEST(InterposeAddress, TheUnspecifiedAddressConnectsToThisHost) {
   EXPECT_EQ(read(ipv4("0.0.0.0", 1), true).host, "127.0.0.1");
   EXPECT_EQ(read(ipv6("::", 1), true).host, "::1");
   EXPECT_EQ(read(ipv4("0.0.0.0", 1)).host, "0.0.0.0");
   EXPECT_EQ(read(ipv6("::", 1)).host, "::");
 }
 
-TEST(InterposeAddress, ThatIsNoneIsRefused) {
+TEST(InterposeAddress, AnInvalidOneIsRefused) {
   const auto good = ipv6("::1", 1);
   const auto* raw = reinterpret_cast<const sockaddr*>(&good);
   EXPECT_EQ(refusal(nullptr, 100), EINVAL);
@@ -82,25 +82,25 @@ TEST(InterposeAddress, ThatIsNoneIsRefused) {
   EXPECT_EQ(refusal(reinterpret_cast<const sockaddr*>(&local), sizeof local), EAFNOSUPPORT);
 }
 
-TEST(InterposeAddress, IsGivenInTheFamilyOfTheSocket) {
-  EXPECT_EQ(text_of(from_text("192.0.2.1:7174", AF_INET)), "192.0.2.1 7174");
-  EXPECT_EQ(text_of(from_text("192.0.2.1:7174", AF_INET6)), "::ffff:192.0.2.1 7174");
-  EXPECT_EQ(text_of(from_text("[2001:db8::1]:65535", AF_INET6)), "2001:db8::1 65535");
+TEST(InterposeAddress, IsReturnedInTheFamilyOfTheSocket) {
+  EXPECT_EQ(text_of(parse_address("192.0.2.1:7174", AF_INET)), "192.0.2.1 7174");
+  EXPECT_EQ(text_of(parse_address("192.0.2.1:7174", AF_INET6)), "::ffff:192.0.2.1 7174");
+  EXPECT_EQ(text_of(parse_address("[2001:db8::1]:65535", AF_INET6)), "2001:db8::1 65535");
   for (const char* none : {"", "192.0.2.1", "nobody:1", "[::1:1"}) {
-    EXPECT_EQ(text_of(from_text(none, AF_INET)), "0.0.0.0 0") << none;
+    EXPECT_EQ(text_of(parse_address(none, AF_INET)), "0.0.0.0 0") << none;
   }
 }
 
-TEST(InterposeAddress, IsCutWhereThereIsLessRoomAndSaysHowMuchItNeeds) {
+TEST(InterposeAddress, IsCutToTheRoomAndReturnsItsWholeSize) {
   const auto from = ipv4("192.0.2.1", 7174);
   std::array<char, 20> into;
   into.fill('x');
   socklen_t bytes = 6;
-  give(from, reinterpret_cast<sockaddr*>(into.data()), &bytes);
+  copy_out(from, reinterpret_cast<sockaddr*>(into.data()), &bytes);
   EXPECT_EQ(bytes, sizeof(sockaddr_in));
   EXPECT_EQ(std::memcmp(into.data(), &from, 6), 0);
   EXPECT_EQ(into[6], 'x');
-  give(from, nullptr, nullptr);
+  copy_out(from, nullptr, nullptr);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Descriptors that are ours do not take the program's low numbers, and are closed once.
+// Descriptors of the library do not take the low numbers that programs need, and are closed once.
 #include "interpose/descriptor.h"
 
 #include <fcntl.h>
@@ -16,17 +16,17 @@ bool is_open(int fd) {
   return fcntl(fd, F_GETFD) >= 0;
 }
 
-TEST(InterposeDescriptor, GoesOutOfTheWay) {
+TEST(InterposeDescriptor, MovesToAHighNumber) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const int least = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 2048));
   const int low = open("/dev/null", O_RDONLY);
   ASSERT_LT(low, least);
-  const Descriptor high = out_of_the_way(Descriptor(low));
+  const Descriptor high = move_high(Descriptor(low));
   EXPECT_GE(high.get(), least);
   EXPECT_FALSE(is_open(low));
   EXPECT_EQ(fcntl(high.get(), F_GETFD), FD_CLOEXEC);
-  const Descriptor copy = copy_of(high.get());
+  const Descriptor copy = copy_high(high.get());
   EXPECT_GE(copy.get(), least);
   EXPECT_NE(copy.get(), high.get());
 }
@@ -50,8 +50,8 @@ TEST(InterposeDescriptor, IsClosedByItsLastOwner) {
   close(kept);
 }
 
-TEST(InterposeDescriptor, OfNothingIsAnError) {
-  EXPECT_THROW((void)copy_of(-1), Error);
+TEST(InterposeDescriptor, AnInvalidNumberIsAnError) {
+  EXPECT_THROW((void)copy_high(-1), Error);
 }
 
 }  // namespace

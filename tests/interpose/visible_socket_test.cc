@@ -1,5 +1,5 @@
-// What the kernel's poll and epoll say of a shadow.
-#include "interpose/shadow.h"
+// What poll(2) and epoll(7) report for a visible socket.
+#include "interpose/visible_socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace weft::interpose {
 namespace {
 
 struct Seen {
-  explicit Seen(int type = 0) : shadow(type, fd) {}
+  explicit Seen(int type = 0) : socket(type, fd) {}
   ~Seen() { close(fd); }
   Seen(const Seen&) = delete;
   Seen& operator=(const Seen&) = delete;
@@ -27,78 +27,78 @@ struct Seen {
     return entry.revents;
   }
 
-  int fd = -1;  // the program's
-  Shadow shadow;
+  int fd = -1;  // the program's descriptor
+  VisibleSocket socket;
 };
 
-TEST(Shadow, IsReadableAndWritableAsItIsTold) {
+TEST(VisibleSocket, IsReadableAndWritableAsItIsSet) {
   Seen seen;
   EXPECT_EQ(seen.events(), POLLOUT);
   for (int turn = 0; turn < 3; ++turn) {
-    seen.shadow.set_readable(true);
-    seen.shadow.set_readable(true);
+    seen.socket.set_readable(true);
+    seen.socket.set_readable(true);
     EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
-    seen.shadow.set_writable(false);
+    seen.socket.set_writable(false);
     EXPECT_EQ(seen.events(), POLLIN);
-    seen.shadow.set_readable(false);
+    seen.socket.set_readable(false);
     EXPECT_EQ(seen.events(), 0);
-    seen.shadow.set_writable(true);
+    seen.socket.set_writable(true);
     EXPECT_EQ(seen.events(), POLLOUT);
   }
 }
 
-TEST(Shadow, EndsForReadingThenForBoth) {
+TEST(VisibleSocket, EndsForReadingThenForBoth) {
   Seen seen;
-  seen.shadow.end();
+  seen.socket.show_end();
   EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP);
-  seen.shadow.hang_up();
+  seen.socket.show_hang_up();
   EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP | POLLHUP);
-  seen.shadow.set_writable(false);  // nothing changes any more
-  seen.shadow.set_readable(false);
+  seen.socket.set_writable(false);  // no effect any more
+  seen.socket.set_readable(false);
   EXPECT_EQ(seen.events(), POLLIN | POLLOUT | POLLRDHUP | POLLHUP);
-  EXPECT_FALSE(seen.shadow.usable());
+  EXPECT_FALSE(seen.socket.usable());
 }
 
-TEST(Shadow, AFailureIsAnError) {
+TEST(VisibleSocket, AFailureIsAnError) {
   Seen seen;
-  seen.shadow.fail();
+  seen.socket.show_failure();
   EXPECT_TRUE(seen.events() & POLLERR);
   EXPECT_TRUE(seen.events() & POLLHUP);
 }
 
-TEST(Shadow, WhoWaitsForEdgesIsToldOnceMore) {
+TEST(VisibleSocket, RepeatsTheEdgeOnRequest) {
   Seen seen;
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = seen.fd}};
   ASSERT_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, seen.fd, &event), 0);
   const auto edges = [&] { return epoll_wait(epoll, &event, 1, 0); };
   EXPECT_EQ(edges(), 0);
-  seen.shadow.renew_readable();  // it is not
+  seen.socket.repeat_readable();  // no effect: it is not readable
   EXPECT_EQ(edges(), 0);
-  seen.shadow.set_readable(true);
+  seen.socket.set_readable(true);
   EXPECT_EQ(edges(), 1);
   EXPECT_EQ(edges(), 0);
-  seen.shadow.renew_readable();
+  seen.socket.repeat_readable();
   EXPECT_EQ(edges(), 1);
   EXPECT_EQ(edges(), 0);
-  seen.shadow.set_readable(false);
-  EXPECT_EQ(seen.events() & POLLIN, 0) << "the renewed byte has gone too";
+  seen.socket.set_readable(false);
+  EXPECT_EQ(seen.events() & POLLIN, 0) << "a repeated byte is left in the socket";
   close(epoll);
 }
 
-TEST(Shadow, WaitsAsTheProgramHasSaidItWould) {
+TEST(VisibleSocket, WaitsUntilTheTimeoutsOfTheProgram) {
   Seen seen;
-  EXPECT_EQ(seen.shadow.await_writable(-1), 0);
-  seen.shadow.set_writable(false);
-  EXPECT_EQ(seen.shadow.await_writable(1), EAGAIN);
+  EXPECT_EQ(seen.socket.await_writable(-1), 0);
+  seen.socket.set_writable(false);
+  EXPECT_EQ(seen.socket.await_writable(1), EAGAIN);
   const timeval soon{0, 1000};
-  seen.shadow.set_receive_timeout(&soon, sizeof soon);
-  EXPECT_EQ(seen.shadow.await_readable(), EAGAIN);
-  seen.shadow.set_readable(true);
-  EXPECT_EQ(seen.shadow.await_readable(), 0);
+  seen.socket.set_receive_timeout(&soon, sizeof soon);
+  EXPECT_EQ(seen.socket.await_readable(), EAGAIN);
+  seen.socket.set_readable(true);
+  EXPECT_EQ(seen.socket.await_readable(), 0);
 }
 
-TEST(Shadow, KeepsTheFlagsOfTheProgramsDescriptor) {
+TEST(VisibleSocket, HasTheFlagsOfTheProgramsDescriptor) {
   const Seen plain;
   EXPECT_EQ(fcntl(plain.fd, F_GETFD), 0);
   EXPECT_EQ(fcntl(plain.fd, F_GETFL) & O_NONBLOCK, 0);
@@ -107,11 +107,11 @@ TEST(Shadow, KeepsTheFlagsOfTheProgramsDescriptor) {
   EXPECT_EQ(fcntl(flagged.fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
 }
 
-TEST(Shadow, AsAPipeItCarriesNothingButTheProgramsBytes) {
+TEST(VisibleSocket, ARelayCarriesOnlyTheProgramsBytes) {
   Seen seen(SOCK_NONBLOCK);
-  seen.shadow.set_readable(true);
-  seen.shadow.set_writable(false);
-  const Descriptor other = seen.shadow.become_pipe();
+  seen.socket.set_readable(true);
+  seen.socket.set_writable(false);
+  const Descriptor other = seen.socket.start_relay();
   EXPECT_EQ(seen.events(), POLLOUT);
   ASSERT_EQ(write(seen.fd, "out", 3), 3);
   ASSERT_EQ(write(other.get(), "in", 2), 2);

@@ -1,0 +1,222 @@
+#include "interpose/accept_queue.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "interpose/accept_thread.h"
+#include "interpose/address.h"
+#include "interpose/process.h"
+#include "interpose/socket.h"
+#include "weft/error.hpp"
+
+namespace weft::interpose {
+namespace {
+
+// A process that has not forked within two seconds of the first client is unlikely to do so later.
+// From then on clients are connected ahead.
+constexpr unsigned rechecks_before_ahead = 40;
+// For 200 ms another process may accept a client that may be our own.
+constexpr unsigned rechecks_before_own = 4;
+
+// Limits the threads that classify clients; further clients wait in the kernel's queue.
+constexpr std::size_t max_classifying = 64;
+
+bool has_waiting_client(int kernel) {
+  pollfd entry{kernel, POLLIN, 0};
+  return next::poll(&entry, 1, 0) > 0;
+}
+
+}  // namespace
+
+AcceptQueue::AcceptQueue(int kernel, int backlog, const stream::Options& options,
+                         std::weak_ptr<Socket> socket)
+    : kernel_(kernel),
+      port_(port_of(local_name_of(kernel))),
+      backlog_(static_cast<std::size_t>(std::clamp(backlog, 1, SOMAXCONN))),
+      options_(options),
+      socket_(std::move(socket)) {}
+
+std::shared_ptr<AcceptQueue> AcceptQueue::start(int kernel, int backlog,
+                                                const stream::Options& options,
+                                                std::weak_ptr<Socket> socket) {
+  auto made = std::make_shared<AcceptQueue>(kernel, backlog, options, std::move(socket));
+  const std::lock_guard lock(made->mutex_);
+  made->cookie_ = AcceptThread::instance().add(kernel, made);
+  made->watch_if_room();
+  return made;
+}
+
+bool AcceptQueue::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
+bool AcceptQueue::is_shared() const {
+  const std::lock_guard lock(mutex_);
+  return shared_;
+}
+
+bool AcceptQueue::uses_kernel_queue() const {
+  const std::lock_guard lock(mutex_);
+  return open_ && !accepts_ahead_;
+}
+
+// With mutex_ held. Asks AcceptThread for the next client, unless the backlog is full or one waits
+// already.
+void AcceptQueue::watch_if_room() {
+  const bool room = connected_.size() < backlog_ && classifying_ < max_classifying;
+  if (!open_ || watched_ || client_waits_ || !room) return;
+  watched_ = true;
+  AcceptThread::instance().watch(kernel_, cookie_);
+}
+
+// A closed queue is shown as readable, so that waiting threads call accept(2) and get EINVAL.
+void AcceptQueue::show(bool another) {
+  if (const auto socket = socket_.lock()) {
+    socket->show_clients(!connected_.empty() || client_waits_ || !open_, another);
+  }
+}
+
+void AcceptQueue::accept_ahead() {
+  const std::lock_guard lock(mutex_);
+  if (shared_ || accepts_ahead_) return;
+  accepts_ahead_ = true;
+  client_waits_ = false;  // watch_if_room() has it reported once more
+  watch_if_room();
+  show(false);
+}
+
+void AcceptQueue::before_connect(std::uint16_t port) {
+  for (const auto& queue : all_accept_queues()) {
+    queue->accept_ahead();
+    if (queue->port_ == port) queue->expect_own_client();
+  }
+}
+
+// One more client is to be taken ahead of accept(2), even from a shared socket: recheck() takes it
+// if no other process has accepted it in time.
+void AcceptQueue::expect_own_client() {
+  const std::lock_guard lock(mutex_);
+  if (accepts_ahead_) return;
+  ++own_clients_;
+}
+
+void AcceptQueue::share() {
+  const std::lock_guard lock(mutex_);
+  shared_ = true;
+  accepts_ahead_ = false;
+}
+
+// --- Clients -------------------------------------------------------------------------------------
+
+void AcceptQueue::on_client_waiting() {
+  const auto socket = socket_.lock();  // keeps the kernel socket open
+  const std::lock_guard lock(mutex_);
+  watched_ = false;
+  if (!socket || !open_) return;
+  if (accepts_ahead_) return take_from_kernel();
+  client_waits_ = true;
+  rechecks_ = 0;
+  show(true);
+}
+
+// With mutex_ held. Each client is classified by a thread of its own: it may be silent for seconds,
+// and others must not wait for it.
+void AcceptQueue::take_from_kernel() {
+  if (has_waiting_client(kernel_)) {
+    Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.valid()) {
+      connection = move_high(std::move(connection));
+      if (own_clients_ > 0) --own_clients_;
+      ++classifying_;
+      try {
+        start_thread([self = shared_from_this(), owned = std::move(connection)]() mutable {
+          self->add_client(std::move(owned));
+        });
+      } catch (const Error&) {
+        --classifying_;  // closing `connection` refuses the client
+      }
+    } else if (errno == EMFILE || errno == ENFILE) {
+      client_waits_ = true;  // recheck() tries again
+      show(true);
+    }
+  }
+  watch_if_room();
+}
+
+// Completes connections with mutex_ held, so that the queue has the order in which the clients get
+// their replies.
+void AcceptQueue::add_client(Descriptor connection) {
+  std::optional<ClassifiedClient> classified;
+  try {
+    classified = classify(std::move(connection), options_, ClassifyTimeout::background);
+  } catch (const std::exception&) {
+    // No descriptor or memory is left: the client is refused.
+  }
+  const std::lock_guard lock(mutex_);
+  --classifying_;
+  bool another = false;
+  if (classified && open_) {
+    try {
+      connected_.push_back(complete(std::move(*classified)));
+      another = true;
+    } catch (const std::exception&) {
+      // The client has disconnected meanwhile.
+    }
+  }
+  watch_if_room();
+  if (another) show(true);
+}
+
+// A client that still waits is left to accept(2) at first, then taken here if it may be our own or
+// if the process does not seem to fork.
+bool AcceptQueue::recheck(bool timer_expired) {
+  const std::lock_guard lock(mutex_);
+  if (!client_waits_ || !open_) return false;
+  if (timer_expired) ++rechecks_;
+  if (!has_waiting_client(kernel_)) {
+    client_waits_ = false;
+    own_clients_ = 0;
+  } else if (own_clients_ > 0 && rechecks_ >= rechecks_before_own) {
+    client_waits_ = false;
+    take_from_kernel();
+  } else if (!shared_ && rechecks_ >= rechecks_before_ahead) {
+    accepts_ahead_ = true;
+  }
+  if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it
+  watch_if_room();
+  show(false);
+  return client_waits_;
+}
+
+std::optional<AcceptedClient> AcceptQueue::take() {
+  const std::lock_guard lock(mutex_);
+  std::optional<AcceptedClient> taken;
+  if (!connected_.empty()) {
+    taken.emplace(std::move(connected_.front()));
+    connected_.pop_front();
+  }
+  watch_if_room();
+  show(false);
+  return taken;
+}
+
+void AcceptQueue::close() {
+  std::deque<AcceptedClient> connected;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!open_) return;
+    open_ = false;
+    connected.swap(connected_);
+    AcceptThread::instance().remove(kernel_, cookie_);
+    show(true);
+  }
+  for (AcceptedClient& client : connected) {
+    if (auto* stream = std::get_if<stream::Stream>(&client)) stream->abort();
+  }
+}
+
+}  // namespace weft::interpose

@@ -1,0 +1,85 @@
+// The clients of one listening socket that wait for accept(2). The socket is the kernel's, and its
+// clients leave the kernel's queue in one of two ways.
+//
+// Ahead of accept(2), by a thread: as with TCP, a client is connected before the program accepts
+// it, up to the backlog. This is done while only this process has the socket, and once the process
+// is known to accept.
+//
+// By accept(2) itself: while another process has the socket as well (fork(2)), because a client
+// that is taken here can be accepted only here; and at first, because the process may be about to
+// fork.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "interpose/accepted_client.h"
+
+namespace weft::interpose {
+
+class Socket;
+
+// Thread-safe.
+class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
+ public:
+  // `kernel` is the kernel socket of `socket`; it listens and does not block. `socket` is shown as
+  // readable while a client waits. Throws Error.
+  static std::shared_ptr<AcceptQueue> start(int kernel, int backlog, const stream::Options& options,
+                                            std::weak_ptr<Socket> socket);
+  AcceptQueue(int kernel, int backlog, const stream::Options& options,
+              std::weak_ptr<Socket> socket);
+
+  // The program is about to connect to `port`. If it listens there itself and connects before it
+  // accepts, its own client must be taken ahead, or connect(2) would block for ever.
+  static void before_connect(std::uint16_t port);
+  // The oldest client that was connected ahead.
+  [[nodiscard]] std::optional<AcceptedClient> take();
+  // True if accept(2) must look into the kernel's queue.
+  [[nodiscard]] bool uses_kernel_queue() const;
+  // Connects clients ahead of accept(2) from now on. No effect on a socket that is shared.
+  void accept_ahead();
+  // Before fork(2): the child may accept as well from now on.
+  void share();
+  [[nodiscard]] bool is_shared() const;
+  [[nodiscard]] bool is_open() const;
+  // This process accepts no more clients. Those that were connected ahead are reset.
+  void close();
+
+  // --- For AcceptThread
+  // A client waits in the kernel's queue.
+  void on_client_waiting();
+  // Checks whether a client still waits in the kernel's queue: another process may have accepted
+  // it. `timer_expired`: no event came since the last check. Returns true if the check must be
+  // repeated later.
+  bool recheck(bool timer_expired);
+
+ private:
+  void take_from_kernel();
+  void add_client(Descriptor connection);
+  void expect_own_client();
+  void watch_if_room();
+  void show(bool another);
+
+  const int kernel_;
+  const std::uint16_t port_;
+  const std::size_t backlog_;
+  const stream::Options options_;
+  const std::weak_ptr<Socket> socket_;
+  mutable std::mutex mutex_;
+  std::uint64_t cookie_ = 0;
+  bool open_ = true;
+  bool accepts_ahead_ = false;
+  bool shared_ = false;
+  bool watched_ = false;         // AcceptThread reports the next client
+  bool client_waits_ = false;    // in the kernel's queue, for accept(2)
+  unsigned rechecks_ = 0;        // by the timer, since that client came
+  std::size_t own_clients_ = 0;  // connections from this process that are to be taken ahead
+  std::size_t classifying_ = 0;  // clients whose first bytes are awaited
+  std::deque<AcceptedClient> connected_;
+};
+
+}  // namespace weft::interpose

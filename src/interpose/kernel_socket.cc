@@ -1,0 +1,20 @@
+#include "interpose/kernel_socket.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace weft::interpose {
+
+int KernelSocket::open() {
+  if (socket_.valid()) return socket_.get();
+  Descriptor made(next::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!made.valid()) return -1;
+  for (const SocketOption& option : options_.values) {
+    next::setsockopt(made.get(), option.level, option.name, option.value.data(),
+                     static_cast<socklen_t>(option.value.size()));
+  }
+  socket_ = move_high(std::move(made));
+  return socket_.get();
+}
+
+}  // namespace weft::interpose

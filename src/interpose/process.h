@@ -1,0 +1,47 @@
+// What belongs to the whole process: its settings, threads, messages, and its end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "weft/stream.hpp"
+
+namespace weft::interpose {
+
+// WEFT_SOCKETS=fallback: peers that speak plain TCP are served by the kernel.
+[[nodiscard]] bool tcp_fallback_allowed();
+// Writes "weft: SENTENCE" to the standard error.
+void print_notice(const std::string& sentence);
+
+// Starts a detached thread with all signals blocked: the program's handlers must run in threads of
+// the program. Throws Error.
+void start_thread(void (*run)(void*), void* argument);
+template <typename Call>
+void start_thread(Call call) {
+  auto* const kept = new Call(std::move(call));
+  start_thread(
+      [](void* argument) {
+        const std::unique_ptr<Call> owned(static_cast<Call*>(argument));
+        (*owned)();
+      },
+      kept);
+}
+
+// Delays the end of the process while it exists, for some seconds at most.
+class ExitHold {
+ public:
+  struct Count;
+  ExitHold();
+  ~ExitHold();
+  ExitHold(const ExitHold&) = delete;
+  ExitHold& operator=(const ExitHold&) = delete;
+
+ private:
+  Count* const count_;
+};
+
+// Closes the stream in a thread and delays the end of the process meanwhile. `at_once`: resets it.
+void close_in_background(std::shared_ptr<stream::Stream> stream, bool at_once);
+
+}  // namespace weft::interpose

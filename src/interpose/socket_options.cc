@@ -1,0 +1,107 @@
+// setsockopt(2) and getsockopt(2). The kernel socket checks and keeps all options; a stream obeys
+// some of them.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "interpose/socket.h"
+
+namespace weft::interpose {
+namespace {
+
+bool is_keepalive(int level, int name) {
+  return (level == SOL_SOCKET && name == SO_KEEPALIVE) ||
+         (level == IPPROTO_TCP &&
+          (name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT));
+}
+
+// Options by which the kernel would change the bytes or the connection. Refuse them: a stream
+// cannot do the same, and a program must not believe that they are in effect.
+bool is_unsupported(int level, int name) {
+  if (level == SOL_SOCKET) return name == SO_ZEROCOPY;
+  return level == IPPROTO_TCP &&
+         (name == TCP_ULP || name == TCP_REPAIR || name == TCP_MD5SIG || name == TCP_FASTOPEN);
+}
+
+int fail_with(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+int Socket::kernel_fd() {
+  const std::lock_guard lock(mutex_);
+  return kernel_.open();
+}
+
+InheritedOptions Socket::inherited_options() const {
+  const std::lock_guard lock(mutex_);
+  return kernel_.options();
+}
+
+// With mutex_ held. Receiving blocks in the visible socket, which obeys SO_RCVTIMEO itself; sending
+// blocks in poll(2), with a timeout of its own.
+void Socket::apply(const SocketOption& option) {
+  if (option.level != SOL_SOCKET) return;
+  if (option.name == SO_RCVTIMEO) {
+    visible_.set_receive_timeout(option.value.data(), static_cast<unsigned>(option.value.size()));
+  }
+  if (option.name == SO_SNDTIMEO) send_timeout_ms_ = timeout_ms_of(option);
+}
+
+int Socket::set_option(int level, int name, const void* value, socklen_t bytes) {
+  if (is_unsupported(level, name)) return fail_with(EOPNOTSUPP);
+  const int fd = kernel_fd();
+  if (fd < 0 || next::setsockopt(fd, level, name, value, bytes) != 0) return -1;
+  const auto* first = static_cast<const std::byte*>(value);
+  SocketOption option{level, name, {}};
+  if (value) option.value.assign(first, first + bytes);
+  std::shared_ptr<stream::Stream> stream;
+  stream::Options options;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::relayed) apply(option);
+    kernel_.record(std::move(option));
+    stream = stream_;
+    options = stream_options(kernel_.options());
+  }
+  if (stream && is_keepalive(level, name)) {
+    auto changed = stream->options();
+    changed.keepalive = options.keepalive;
+    stream->set_options(changed);
+  }
+  return 0;
+}
+
+// SO_ERROR: the error of a non-blocking connect(2), or the loss of the connection if it was not
+// reported yet.
+int Socket::take_error() {
+  if (const int error = connect_.error.exchange(0)) return error;
+  const auto stream = this->stream();
+  const bool is_lost =
+      stream && phase_ == Phase::connected && stream->state() == stream::State::failed;
+  return is_lost && claim_loss_report() ? stream->error_number() : 0;
+}
+
+int Socket::get_option(int level, int name, void* value, socklen_t* bytes) {
+  const int fd = kernel_fd();
+  if (fd < 0) return -1;
+  const int done = next::getsockopt(fd, level, name, value, bytes);
+  if (done != 0 || !value || !bytes) return done;
+  if (level == SOL_SOCKET && name == SO_ERROR && phase_ != Phase::relayed) {
+    const int error = take_error();
+    std::memcpy(value, &error, std::min<std::size_t>(sizeof error, *bytes));
+  }
+  // The kernel socket's counters are all zero, but programs check the state: it is connected.
+  if (level == IPPROTO_TCP && name == TCP_INFO && phase_ == Phase::connected && *bytes > 0) {
+    static_cast<unsigned char*>(value)[0] = TCP_ESTABLISHED;
+  }
+  return 0;
+}
+
+}  // namespace weft::interpose

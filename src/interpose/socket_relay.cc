@@ -1,0 +1,74 @@
+// A socket whose bytes the kernel carries, and what becomes of sockets at fork(2).
+#include <fcntl.h>
+
+#include "interpose/accept_queue.h"
+#include "interpose/relay.h"
+#include "interpose/socket.h"
+
+namespace weft::interpose {
+
+// The names are fixed first: afterwards the stream belongs to the relay.
+bool Socket::start_relay() {
+  if (phase_ == Phase::relayed) return true;
+  if (phase_ != Phase::connected) return false;
+  const auto stream = this->stream();
+  stream->unwatch(this);
+  const auto local = local_name();
+  const auto peer = peer_name();
+  const std::scoped_lock lock(mutex_, visible_mutex_);
+  if (!visible_.usable()) return false;
+  names_.local = local;
+  names_.peer = peer;
+  phase_ = Phase::relayed;
+  Descriptor pipe = visible_.start_relay();
+  relay_fd_ = pipe.get();
+  relay(std::move(pipe), stream);
+  return true;
+}
+
+// The child will accept from the kernel socket itself. So that socket gets the program's
+// O_NONBLOCK, and returns no silent clients, for which accept(2) would have to wait in classify().
+void Socket::prepare_fork() {
+  start_relay();
+  if (phase_ != Phase::listening) return;
+  accept_queue()->share();
+  defer_silent_clients(kernel_fd());
+  set_blocking(kernel_fd(), !nonblocking_);
+}
+
+// Only a shared kernel socket follows: the child waits in it. Otherwise it stays non-blocking, for
+// AcceptQueue.
+void Socket::set_nonblocking(bool nonblocking) {
+  nonblocking_ = nonblocking;
+  const auto queue = this->accept_queue();
+  if (queue && queue->is_shared()) set_blocking(kernel_fd(), !nonblocking);
+}
+
+// The new file keeps the close-on-exec flag that the number had.
+void Socket::replace_with_kernel_socket(int fd) const {
+  const bool closes = (next::fcntl(fd, F_GETFD, nullptr) & FD_CLOEXEC) != 0;
+  next::dup3(kernel_.fd(), fd, closes ? O_CLOEXEC : 0);
+}
+
+// Leaks the stream and the queue on purpose: their destructors would close connections that the
+// parent goes on with.
+void Socket::abandon_in_child() {
+  new std::shared_ptr<stream::Stream>(std::move(stream_));
+  new std::shared_ptr<AcceptQueue>(std::move(accept_queue_));
+  switch (phase_) {
+    case Phase::relayed:
+      next::close(relay_fd_);
+      return;
+    case Phase::listening:
+      kernel_.close();
+      visible_.release();
+      return;
+    case Phase::connecting:
+      phase_ = Phase::abandoned;
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace weft::interpose

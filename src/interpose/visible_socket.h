@@ -1,0 +1,53 @@
+// The local socket that the program sees in place of a stream. It is one end of a socketpair(2),
+// has the program's descriptor number, and is kept as readable, writable, ended or broken as the
+// stream is. So poll, select and epoll with all their flags, O_NONBLOCK and close-on-exec are the
+// kernel's own.
+//
+// A byte that was sent to the program's end makes it readable; filling its send buffer makes it not
+// writable. These bytes mean nothing: what the program sends and receives bypasses the pair.
+#pragma once
+
+#include "interpose/descriptor.h"
+
+namespace weft::interpose {
+
+// Not thread-safe, except for the functions that wait.
+class VisibleSocket {
+ public:
+  // Returns the program's end in `visible`; the caller owns it. `type`: SOCK_NONBLOCK,
+  // SOCK_CLOEXEC. Throws Error.
+  VisibleSocket(int type, int& visible);
+
+  void set_readable(bool readable);
+  void set_writable(bool writable);
+  // Repeats the event for EPOLLET waiters, if the socket is readable.
+  void repeat_readable();
+  void show_end();      // EPOLLRDHUP: nothing more arrives
+  void show_hang_up();  // EPOLLHUP: and nothing more can be sent
+  void show_failure();  // EPOLLERR as well
+
+  // Wait as recv(2) and send(2) do, up to the timeout of SO_RCVTIMEO and SO_SNDTIMEO. Return 0 or
+  // an errno value. The first is restarted after a signal only if the handler has SA_RESTART.
+  [[nodiscard]] int await_readable() const;
+  [[nodiscard]] int await_writable(int timeout_ms) const;
+
+  // From now on the pair carries the program's bytes. Returns the end that is not the program's.
+  [[nodiscard]] Descriptor start_relay();
+  // Closes the descriptors that this object has; the program's own stays open.
+  void release();
+  [[nodiscard]] bool usable() const { return !broken_ && visible_copy_.valid(); }
+  // `value` is that of SO_RCVTIMEO.
+  void set_receive_timeout(const void* value, unsigned bytes) const;
+
+ private:
+  void drain(int fd) const;
+
+  Descriptor visible_copy_;  // of the program's end
+  Descriptor hidden_end_;
+  bool readable_ = false;
+  bool writable_ = true;
+  bool broken_ = false;  // nothing can be shown any more
+  bool ended_ = false;
+};
+
+}  // namespace weft::interpose
