@@ -1,4 +1,4 @@
-// Weft's coroutines in Asio, where Asio is installed:
+// Runs Weft's coroutines on Asio's event loop. Needs Asio to be installed:
 //
 //   asio::io_context context;
 //   weft::AsioExecutor executor(context.get_executor());
@@ -8,7 +8,7 @@
 //     asio::use_awaitable);
 //   }, asio::detached);
 //
-// run() takes any of Asio's completion tokens: a callback, use_future, use_awaitable, …
+// run() accepts any completion token of Asio: a callback, use_future, use_awaitable and so on.
 #pragma once
 
 #include <asio/any_io_executor.hpp>
@@ -29,7 +29,8 @@
 
 namespace weft {
 
-// Outlives what it runs, and goes before its io_context does. With several threads, use a strand.
+// Must outlive the tasks that it runs, and be destroyed before its io_context. If several threads
+// run the io_context, use a strand.
 class AsioExecutor : public Executor {
  public:
   explicit AsioExecutor(asio::any_io_executor executor) : executor_(std::move(executor)) {}
@@ -38,25 +39,25 @@ class AsioExecutor : public Executor {
   void when_readable(int fd, std::function<void()> ready) override {
     auto wait = std::make_shared<Wait>(executor_, fd, std::move(ready));
     waits_[fd] = wait;
-    wait->descriptor.async_wait(asio::posix::descriptor_base::wait_read,
-                                [this, wait](const asio::error_code&) {
-                                  const auto call = std::move(wait->ready);
-                                  if (!call) return;  // forgotten, this executor perhaps gone
-                                  forget(wait->descriptor.native_handle());
-                                  call();
-                                });
+    wait->descriptor.async_wait(
+        asio::posix::descriptor_base::wait_read, [this, wait](const asio::error_code&) {
+          const auto call = std::move(wait->ready);
+          if (!call) return;  // forget() came first, and the executor may be destroyed
+          forget(wait->descriptor.native_handle());
+          call();
+        });
   }
 
   void forget(int fd) noexcept override {
     const auto found = waits_.find(fd);
     if (found == waits_.end()) return;
     found->second->ready = nullptr;
-    found->second->descriptor.release();  // cancels; the descriptor is not ours
+    found->second->descriptor.release();  // cancels the wait; the caller owns the descriptor
     waits_.erase(found);
   }
 
-  // Begins the task here. The token's signature is void(std::exception_ptr) for a task of nothing,
-  // else void(std::exception_ptr, T).
+  // Starts the task in this executor. The signature of `token` is void(std::exception_ptr) for a
+  // Task<void>, else void(std::exception_ptr, T).
   template <typename T, typename Token>
   auto run(Task<T> task, Token&& token) {
     using Signature = typename Result<T>::Signature;
@@ -88,7 +89,8 @@ class AsioExecutor : public Executor {
     std::function<void()> ready;
   };
 
-  // What a handler is given: Asio wants values that can be had without a result.
+  // The arguments of a handler. Asio needs a value even if the task has failed, so a type without a
+  // default constructor is passed as std::optional.
   template <typename T>
   struct Result {
     static constexpr bool plain = std::is_default_constructible_v<T>;

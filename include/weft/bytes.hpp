@@ -1,4 +1,4 @@
-// Spans of bytes. Who they belong to, and until when they are there, says who hands them over.
+// Views of bytes. They do not own the memory: each function documents how long it must stay valid.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the embedded device counts.
+// The counters of the embedded device. All of them only increase.
 #pragma once
 
 #include <array>
@@ -12,35 +12,36 @@ struct Traffic {
   std::uint64_t bytes = 0;
 };
 
-// By ibv_wc_status.
+// One count for each ibv_wc_status, which is the index.
 using StatusCounts = std::array<std::uint64_t, 24>;
 
 struct QueuePairCounters {
-  // Accepted by ibv_post_send(3) and ibv_post_recv(3): how many, and the bytes of their lists. What
-  // became of them is below.
+  // Work requests that ibv_post_send(3) and ibv_post_recv(3) accepted, and the bytes of their
+  // scatter/gather lists. Their outcomes are counted below.
   Traffic sends;
   Traffic writes;
   Traffic reads;
   Traffic atomics;
   Traffic local;  // binds of memory windows, local invalidations
   Traffic receives;
-  // Messages that have taken a receive here, and their bytes; what a write with immediate has
-  // written is counted with the peer's writes.
+  // Messages that consumed a receive request here, and their bytes. The bytes of a write with
+  // immediate data are counted in `peer_writes`.
   Traffic received;
-  // What the peer has done in memory here, messages that are whole; writes of no bytes are none.
+  // Operations of the peer on memory here that are complete. Writes of zero bytes are not counted.
   Traffic peer_writes;
   Traffic peer_reads;
   Traffic peer_atomics;
-  // That went to completion queues. Sends that succeed unsignaled have none.
+  // Work completions that were added to completion queues. A successful unsignaled send has none.
   StatusCounts send_completions{};
   StatusCounts receive_completions{};
-  // How often a connection by GID and number was tried again.
+  // Repeated attempts to connect to a peer by GID and queue pair number.
   std::uint64_t connection_retries = 0;
-  // Messages of the peer that found no receive, and how long they waited for one, together.
+  // Messages of the peer that found no receive request, and the sum of the times that they waited
+  // for one.
   std::uint64_t rnr_waits = 0;
   std::uint64_t rnr_wait_ns = 0;
-  // How often, and how long, the send queue waited for room in what the peer can hold of messages
-  // without a receive. Only towards another embedded device.
+  // How often, and how long in total, the send queue waited because the peer's buffer for messages
+  // without a receive request was full. Only if the peer is an embedded device as well.
   std::uint64_t credit_waits = 0;
   std::uint64_t credit_wait_ns = 0;
 };
@@ -48,11 +49,12 @@ struct QueuePairCounters {
 struct CompletionQueueCounters {
   StatusCounts completions{};
   std::uint64_t polled = 0;
-  std::uint64_t events = 0;  // raised on the completion channel
-  std::uint64_t lost = 0;    // found the queue full
+  std::uint64_t events = 0;  // sent to the completion channel
+  std::uint64_t lost = 0;    // dropped because the queue was full
 };
 
-// What peers have done in a memory region, by its own rkey.
+// Operations of peers on one memory region through its own rkey; those through a memory window are
+// not included.
 struct MemoryRegionCounters {
   Traffic peer_writes;
   Traffic peer_reads;

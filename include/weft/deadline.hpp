@@ -1,4 +1,4 @@
-// Until when a call may wait.
+// Limits how long a call may block.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// Made from a duration ("this long from now"), from a point in time, or never(). A deadline that
-// has passed means: look, and do not wait.
+// Converts from a duration, which counts from now on, or from a point in time. A call with a
+// deadline that has passed checks once and does not block.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,11 +21,12 @@ class Deadline {
   Deadline(Clock::time_point at) : at_(at) {}
 
   [[nodiscard]] bool passed() const { return at_ && Clock::now() >= *at_; }
-  // For poll(2): milliseconds from now, rounded up; -1 is never.
+  // The remaining time in milliseconds, rounded up, for poll(2); -1 is without limit. Cut to about
+  // eleven days, so a caller must check passed() after a timeout.
   [[nodiscard]] int poll_timeout_ms() const {
     if (!at_) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*at_ - Clock::now()).count();
-    constexpr long longest = 1'000'000'000;  // eleven days; the caller looks again then
+    constexpr long longest = 1'000'000'000;
     return static_cast<int>(left < 0 ? 0 : left > longest ? longest : left);
   }
 

@@ -1,4 +1,5 @@
-// What the control path throws: the object, what went wrong with it, and the next step.
+// The exception of all calls outside the data path. Its text names the object, what went wrong with
+// it, and the next step.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace weft {
 
-// `code()` is the errno of the call below, in std::generic_category(); `what()` is a sentence.
+// `code()` has the errno value of the call that failed, in std::generic_category(). `what()` is one
+// sentence.
 class WEFT_API Error : public std::system_error {
  public:
   Error(int error_number, const std::string& what);

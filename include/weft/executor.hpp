@@ -1,4 +1,4 @@
-// What coroutines run on.
+// The interface between coroutines and the event loop that they run in.
 #pragma once
 
 #include <functional>
@@ -7,18 +7,18 @@
 
 namespace weft {
 
-// Any event loop that can watch a descriptor: weft::message::EventLoop is one, <weft/asio.hpp>
-// makes one of Asio's. An executor outlives the coroutines that wait in it. Its calls come from the
-// thread of whoever awaits, which is the loop's own; a loop of several threads has to be safe for
-// that.
+// Any event loop that can watch a descriptor. weft::message::EventLoop is an executor, and
+// <weft/asio.hpp> makes one from Asio's loop. An executor must outlive the coroutines that wait in
+// it. Its functions are called from the thread that runs the awaiting coroutine, which is a thread
+// of the loop. They must be thread-safe if the loop has several threads.
 class WEFT_API Executor {
  public:
   virtual ~Executor() = default;
 
-  // Calls `ready` once, as soon as `fd` is readable, as the loop calls whatever it calls: never
-  // from inside of this. Nobody else watches that descriptor. Throws Error where it cannot.
+  // Calls `ready` once, from the loop, when `fd` is readable; never from inside this function. Only
+  // one call at a time may be registered for a descriptor. Throws Error if it cannot be watched.
   virtual void when_readable(int fd, std::function<void()> ready) = 0;
-  // `ready` is not wanted any more, and was not called yet.
+  // Cancels when_readable() before `ready` was called.
   virtual void forget(int fd) noexcept = 0;
 };
 

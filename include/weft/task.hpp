@@ -1,4 +1,4 @@
-// What a coroutine will have computed.
+// The return type of coroutines.
 #pragma once
 
 #include <coroutine>
@@ -16,8 +16,9 @@ template <typename T>
 struct TaskPromise;
 }  // namespace detail
 
-// Begins when it is awaited, by any coroutine, or started by a loop or a TaskSet; destroying it
-// ends it where it waits. It goes on in whatever thread calls it back, which its executor decides.
+// A coroutine that returns T. It starts when another coroutine awaits it, or when an event loop or
+// a TaskSet starts it. It resumes in the thread that its executor chooses. Destroying the task
+// destroys the coroutine where it is suspended. An exception in it is thrown again by co_await.
 template <typename T = void>
 class [[nodiscard]] Task {
  public:
@@ -46,8 +47,8 @@ class [[nodiscard]] Task {
   std::coroutine_handle<promise_type> frame_;
 };
 
-// Tasks that run by themselves. Thread-safe, but for clear() and the end: nothing may resume a task
-// at that moment.
+// Runs tasks that no coroutine awaits. Thread-safe, except for clear() and the destructor: no other
+// thread may resume a task meanwhile.
 class TaskSet {
  public:
   TaskSet() = default;
@@ -55,27 +56,27 @@ class TaskSet {
   TaskSet& operator=(const TaskSet&) = delete;
   ~TaskSet() { clear(); }
 
-  // Destroys those that wait, where they wait.
+  // Destroys all tasks that have not ended, where they are suspended.
   void clear() {
     while (const auto frame = any()) frame.destroy();
   }
 
-  // Begins the task in here. When it has ended, `done` is called with what it has thrown, and with
-  // an optional of what it has returned unless that is void. `done` does not throw.
+  // Starts the task at once. When it has ended, calls `done` with its exception, which may be null,
+  // and unless T is void with a std::optional of its result. `done` must not throw.
   template <typename T, typename Done>
   void start(Task<T> task, Done done) {
     run(*this, std::move(task), std::move(done));
   }
 
  private:
-  // A coroutine that nobody awaits: it begins at once, and its frame goes when it ends.
+  // A coroutine that starts at once, is not awaited, and frees its frame when it ends.
   struct Detached {
     struct promise_type {
       Detached get_return_object() const noexcept { return {}; }
       [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
       [[nodiscard]] std::suspend_never final_suspend() const noexcept { return {}; }
       void return_void() const noexcept {}
-      void unhandled_exception() const noexcept { std::terminate(); }  // it catches everything
+      void unhandled_exception() const noexcept { std::terminate(); }  // run() catches all
     };
   };
   struct OwnFrame {

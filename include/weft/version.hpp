@@ -1,4 +1,4 @@
-// Which Weft this is.
+// The version of Weft.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Of the library that is loaded: "1.2.3".
+// The version of the library that is loaded, for example "1.2.3".
 [[nodiscard]] WEFT_API std::string_view version();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Byte spans and the two byte orders of the wire. Nothing here knows a protocol.
+// Reads and writes integers in the two byte orders of the wire. Knows no protocol.
 #pragma once
 
 #include <bit>
@@ -42,7 +42,7 @@ inline void store_be(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// Least significant byte first: MPA's CRC and InfiniBand's ICRC travel this way.
+// Least significant byte first: the order of MPA's CRC and InfiniBand's ICRC.
 template <std::unsigned_integral T>
 [[nodiscard]] inline T load_le(const std::byte* at) {
   T value;

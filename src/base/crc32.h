@@ -1,5 +1,5 @@
-// CRC-32 with Ethernet's polynomial, the checksum of InfiniBand's transport (wire/icrc.h). ISA-L
-// picks the fastest instructions of this CPU at run time; where there is no ISA-L, tables do.
+// Computes CRC-32 with Ethernet's polynomial, the checksum of InfiniBand's transport (wire/icrc.h).
+// ISA-L picks the fastest instructions of this CPU at run time. Builds without ISA-L use tables.
 #pragma once
 
 #include <cstdint>

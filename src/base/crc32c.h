@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli), the checksum of MPA (RFC 5044 §4.4). ISA-L picks the fastest instructions of
-// this CPU at run time; where there is no ISA-L, tables do.
+// Computes CRC32C (Castagnoli), the checksum of MPA (RFC 5044 §4.4). ISA-L picks the fastest
+// instructions of this CPU at run time. Builds without ISA-L use tables.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 
 namespace weft {
 
+// Slicing by eight: the tables give the effect of each of eight bytes at its distance from the end,
+// and CRCs are linear, so the effects add up by XOR.
 std::uint32_t CrcTable::update(std::uint32_t state, Bytes bytes) const {
   while (bytes.size() >= 8) {
     std::uint32_t next = 0;

@@ -1,5 +1,5 @@
-// Reflected CRCs of 32 bits by tables, eight bytes at a time: for where ISA-L does not exist, as on
-// 32-bit processors.
+// Computes reflected 32-bit CRCs by tables, eight bytes at a time. Used where ISA-L does not exist,
+// as on 32-bit processors.
 #pragma once
 
 #include <array>
@@ -26,11 +26,11 @@ class CrcTable {
     }
   }
 
-  // The state behind `bytes`; initial value and final inversion are the caller's.
+  // The state after `bytes`. The caller applies the initial value and the final inversion.
   [[nodiscard]] std::uint32_t update(std::uint32_t state, Bytes bytes) const;
 
  private:
-  // What a byte does to the state when as many zeros as the index says come after it.
+  // after_[zeros][byte]: the effect of a byte on the state when that many zero bytes follow it.
   std::array<std::array<std::uint32_t, 256>, 8> after_{};
 };
 

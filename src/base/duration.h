@@ -1,4 +1,4 @@
-// Lengths of time as the C library takes them.
+// Converts durations to the types of the C library.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// None at all where the length is negative.
+// A negative duration becomes zero.
 [[nodiscard]] inline timespec timespec_of(std::chrono::nanoseconds length) {
   const auto whole = std::max(length, std::chrono::nanoseconds(0));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(whole);

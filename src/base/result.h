@@ -1,4 +1,4 @@
-// A value or the reason why there is none, for code that must not throw.
+// Holds a value or an error, for code that must not throw.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ class [[nodiscard]] Result {
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  // Only where ok().
+  // Only if ok().
   [[nodiscard]] T& value() { return *std::get_if<0>(&state_); }
   [[nodiscard]] const T& value() const { return *std::get_if<0>(&state_); }
   T& operator*() { return value(); }
@@ -23,7 +23,7 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  // Only where !ok().
+  // Only if !ok().
   [[nodiscard]] const E& error() const { return *std::get_if<1>(&state_); }
 
  private:

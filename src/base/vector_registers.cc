@@ -2,8 +2,8 @@
 
 namespace weft {
 
-// On some processors every SSE instruction after ISA-L's is slow, in the kernel too: it made a half
-// round trip of 4 KiB a quarter longer. Clearing the upper halves takes a nanosecond.
+// While the upper halves are in use, every SSE instruction is slow on some processors, also in the
+// kernel. Measured: half a round trip of 4 KiB took a quarter longer. Clearing takes a nanosecond.
 #if defined(__x86_64__)
 namespace {
 

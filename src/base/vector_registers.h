@@ -1,4 +1,4 @@
-// For after ISA-L: it returns with the upper halves of the vector registers in use.
+// Clears the upper halves of the vector registers, which ISA-L leaves in use. Call it after ISA-L.
 #pragma once
 
 namespace weft {
