@@ -1,4 +1,4 @@
-// Socket addresses, as libfabric has them, and addresses in text, as streams have them.
+// Converts between socket addresses, which libfabric uses, and the text form of streams.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,18 +16,19 @@ struct SocketAddress {
   std::size_t bytes = 0;
 };
 
-// Of sockaddr_in and sockaddr_in6; nothing for other families and where bytes are missing. The
-// second form takes the size from the family.
+// Reads a sockaddr_in or sockaddr_in6. Returns nothing for other families, or if bytes are missing.
+// The second form takes the size from the family.
 [[nodiscard]] std::optional<SocketAddress> read_address(const void* address, std::size_t bytes);
 [[nodiscard]] std::optional<SocketAddress> read_address(const void* address);
 
 [[nodiscard]] stream::Address to_text(const SocketAddress& address);
-// "192.0.2.1:7174" or "[2001:db8::1]:7174".
+// Parses "192.0.2.1:7174" or "[2001:db8::1]:7174".
 [[nodiscard]] std::optional<SocketAddress> from_text(const std::string& text);
 
 [[nodiscard]] bool is_wildcard(const SocketAddress& address);  // no host and no port
 
-// As fi_getname(3) has it: cut to the room there is, and then -FI_ETOOSMALL.
+// As fi_getname(3): copies as much as `*room` allows and sets it to the whole size. Returns
+// -FI_ETOOSMALL if the address was cut.
 [[nodiscard]] int give_address(const SocketAddress& address, void* to, std::size_t* room);
 
 }  // namespace weft::fabric

@@ -1,5 +1,5 @@
-// What programs call of every kind of endpoint, over the class that is behind it; and the tables
-// with what no kind has answered by its absence.
+// The calls that active and passive endpoints have in common, as templates over the class; and the
+// function tables with everything else set to unsupported.
 #pragma once
 
 #include <rdma/fi_cm.h>
@@ -7,8 +7,8 @@
 #include <rdma/fi_errno.h>
 
 #include "fabric/address.h"
-#include "fabric/answer.h"
 #include "fabric/event_queue.h"
+#include "fabric/table_functions.h"
 
 namespace weft::fabric {
 
@@ -33,22 +33,22 @@ constexpr fi_ops endpoint_fid_ops(decltype(fi_ops::control) control) {
       .close = guarded<close_object<Object>>,
       .bind = guarded<bind_queue<Object>>,
       .control = control,
-      .ops_open = lacking<decltype(fi_ops::ops_open)>,
-      .tostr = lacking<decltype(fi_ops::tostr)>,
-      .ops_set = lacking<decltype(fi_ops::ops_set)>,
+      .ops_open = unsupported<decltype(fi_ops::ops_open)>,
+      .tostr = unsupported<decltype(fi_ops::tostr)>,
+      .ops_set = unsupported<decltype(fi_ops::ops_set)>,
   };
 }
 
 constexpr fi_ops_ep option_ops(decltype(fi_ops_ep::getopt) get, decltype(fi_ops_ep::setopt) set) {
   return {
       .size = sizeof(fi_ops_ep),
-      .cancel = lacking<decltype(fi_ops_ep::cancel)>,
+      .cancel = unsupported<decltype(fi_ops_ep::cancel)>,
       .getopt = get,
       .setopt = set,
-      .tx_ctx = lacking<decltype(fi_ops_ep::tx_ctx)>,
-      .rx_ctx = lacking<decltype(fi_ops_ep::rx_ctx)>,
-      .rx_size_left = lacking<decltype(fi_ops_ep::rx_size_left)>,
-      .tx_size_left = lacking<decltype(fi_ops_ep::tx_size_left)>,
+      .tx_ctx = unsupported<decltype(fi_ops_ep::tx_ctx)>,
+      .rx_ctx = unsupported<decltype(fi_ops_ep::rx_ctx)>,
+      .rx_size_left = unsupported<decltype(fi_ops_ep::rx_size_left)>,
+      .tx_size_left = unsupported<decltype(fi_ops_ep::tx_size_left)>,
   };
 }
 
@@ -66,20 +66,20 @@ int get_name(fid_t handle, void* address, std::size_t* bytes) {
   return name ? give_address(*name, address, bytes) : -FI_EADDRNOTAVAIL;
 }
 
-// With nothing but names: the rest is for each kind to put in.
+// A table with the name calls only; each class sets its other members.
 template <typename Object>
 constexpr fi_ops_cm name_ops() {
   return {
       .size = sizeof(fi_ops_cm),
       .setname = guarded<set_name<Object>>,
       .getname = guarded<get_name<Object>>,
-      .getpeer = lacking<decltype(fi_ops_cm::getpeer)>,
-      .connect = lacking<decltype(fi_ops_cm::connect)>,
-      .listen = lacking<decltype(fi_ops_cm::listen)>,
-      .accept = lacking<decltype(fi_ops_cm::accept)>,
-      .reject = lacking<decltype(fi_ops_cm::reject)>,
-      .shutdown = lacking<decltype(fi_ops_cm::shutdown)>,
-      .join = lacking<decltype(fi_ops_cm::join)>,
+      .getpeer = unsupported<decltype(fi_ops_cm::getpeer)>,
+      .connect = unsupported<decltype(fi_ops_cm::connect)>,
+      .listen = unsupported<decltype(fi_ops_cm::listen)>,
+      .accept = unsupported<decltype(fi_ops_cm::accept)>,
+      .reject = unsupported<decltype(fi_ops_cm::reject)>,
+      .shutdown = unsupported<decltype(fi_ops_cm::shutdown)>,
+      .join = unsupported<decltype(fi_ops_cm::join)>,
   };
 }
 

@@ -2,9 +2,9 @@
 
 #include <rdma/fi_errno.h>
 
-#include "fabric/answer.h"
 #include "fabric/endpoint_calls.h"
 #include "fabric/options.h"
+#include "fabric/table_functions.h"
 
 namespace weft::fabric {
 
@@ -22,7 +22,7 @@ Endpoint::Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Re
 }
 
 Endpoint::~Endpoint() {
-  stream_.reset();  // lingers, and then there are no more events
+  stream_.reset();  // blocks for the linger time; afterwards no more events come
   if (queue_) queue_->remove(cookie_);
 }
 
@@ -41,7 +41,7 @@ int Endpoint::bind(EventQueue& queue) {
 int Endpoint::set_option(int level, int name, const void* value, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   stream::Options changed = options_;
-  if (const int answer = fabric::set_option(changed, level, name, value, bytes)) return answer;
+  if (const int error = fabric::set_option(changed, level, name, value, bytes)) return error;
   if (enabled_) return -FI_EOPBADSTATE;
   options_ = changed;
   return 0;
@@ -64,6 +64,8 @@ int Endpoint::enable() {
   return enable_locked();
 }
 
+// With mutex_ held. fi_endpoint(3): connect and accept enable an endpoint implicitly. On the
+// passive side the stream exists only after accept().
 int Endpoint::enable_locked() {
   if (!queue_) return -FI_ENOEQ;
   if (enabled_) return 0;
@@ -76,6 +78,8 @@ int Endpoint::enable_locked() {
   return 0;
 }
 
+// The descriptor that fd() returned before now follows the stream. live_ is set before events can
+// come, because notice_of() reads it.
 void Endpoint::start(stream::Stream stream) {
   stream_.emplace(std::move(stream));
   if (wait_set_) wait_set_->add(stream_->fd());
@@ -91,7 +95,7 @@ int Endpoint::connect(const void* address, std::span<const std::byte> data) {
   auto peer = read_address(address);
   if (!address) peer = read_address(info_->dest_addr, info_->dest_addrlen);
   if (!peer) return -FI_EINVAL;
-  if (const int answer = enable_locked()) return answer;
+  if (const int error = enable_locked()) return error;
   stream_->start_connecting(to_text(*peer), data);
   return 0;
 }
@@ -99,13 +103,14 @@ int Endpoint::connect(const void* address, std::span<const std::byte> data) {
 int Endpoint::accept(std::span<const std::byte> data) {
   const std::lock_guard lock(mutex_);
   if (!request_) return -FI_EOPBADSTATE;
-  if (const int answer = enable_locked()) return answer;
+  if (const int error = enable_locked()) return error;
   stream::Request request = std::move(*request_);
   request_.reset();
   start(std::move(request).accept(data, options_));
   return 0;
 }
 
+// Ends the sending side of a connection; a connection attempt is given up.
 int Endpoint::shut_down() {
   stream::Stream* const stream = this->stream();
   if (!stream) return -FI_ENOTCONN;
@@ -130,7 +135,7 @@ std::optional<SocketAddress> Endpoint::address() {
     try {
       if (const auto known = from_text(stream_->local_address())) return known;
     } catch (const Error&) {
-      return local_;  // it has neither been bound nor connected
+      return local_;  // the stream is neither bound nor connected
     }
   }
   return passive_ ? read_address(info_->src_addr, info_->src_addrlen) : local_;
@@ -152,6 +157,8 @@ int Endpoint::fd() {
   return wait_set_->fd();
 }
 
+// Called with the queue's lock held, so it must not take mutex_: bind() holds that one when it
+// calls EventQueue::add().
 std::optional<Notice> Endpoint::notice_of(stream::Event event) {
   stream::Stream* const stream = this->stream();
   if (!stream) return std::nullopt;
@@ -162,8 +169,8 @@ std::optional<Notice> Endpoint::notice_of(stream::Event event) {
       return std::nullopt;
     case stream::EventType::connected:
       notice.event = FI_CONNECTED;
-      (void)stream->state();  // is told of by this: the descriptor need not
-      // fi_eq(3): none on the side that was connected to.
+      (void)stream->state();  // clears the stream's own notification: the queue reports it
+      // fi_eq(3): no private data on the passive side.
       if (!passive_) {
         const auto data = stream->peer_private_data();
         notice.data.assign(data.begin(), data.end());
@@ -182,7 +189,7 @@ std::optional<Notice> Endpoint::notice_of(stream::Event event) {
   } catch (const stream::Refused& refused) {
     notice.data = refused.private_data();
   } catch (const Error&) {
-    // It says no more than the error.
+    // The error number is all there is.
   }
   return notice;
 }
@@ -192,8 +199,8 @@ int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* co
   auto& opened = static_cast<Domain&>(*domain);
   std::optional<stream::Request> request;
   if (info->handle) {
-    // Looked for and not into: its listener may have gone. The passive endpoints that
-    // fi_endpoint(3) has in that place as well are no requests either.
+    // The handle is compared and never dereferenced: its listener may be closed, which drops the
+    // request. A passive endpoint, which fi_endpoint(3) allows here as well, is no request.
     request = opened.fabric().requests().take(info->handle);
     if (!request) return -FI_EINVAL;
   }

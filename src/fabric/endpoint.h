@@ -1,4 +1,4 @@
-// The active endpoint of fi_endpoint(3): one end of a stream. Its calls never wait.
+// The active endpoint of fi_endpoint(3): one end of a stream. Its calls never block.
 #pragma once
 
 #include <rdma/fi_cm.h>
@@ -16,10 +16,12 @@
 
 namespace weft::fabric {
 
-class Endpoint final : public fid_ep, public Source {
+// Thread-safe. Calls return 0 or a negative error number, and may throw.
+class Endpoint final : public fid_ep, public EventSource {
  public:
   using Handle = fid_ep;
-  // With `request`, that of the side which is connected to. Throws Error.
+  // With a `request` it is the passive side of a connection, which accept() completes. Throws
+  // Error.
   Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Request> request,
            void* context);
   ~Endpoint() override;
@@ -39,9 +41,9 @@ class Endpoint final : public fid_ep, public Source {
   [[nodiscard]] std::optional<SocketAddress> peer_address();
 
   // --- Bytes
-  // Null until there is one: enabled, or on the side that is connected to, accepted.
+  // Null until enable(), or on the passive side until accept().
   [[nodiscard]] stream::Stream* stream() const { return live_.load(std::memory_order_acquire); }
-  // Readable as Stream::fd() has it.
+  // Readable as Stream::fd() is; valid before there is a stream.
   [[nodiscard]] int fd();
 
   std::optional<Notice> notice_of(stream::Event event) override;
@@ -59,11 +61,11 @@ class Endpoint final : public fid_ep, public Source {
   stream::Options options_;
   const bool passive_;
   std::optional<stream::Request> request_;  // until it is accepted
-  std::optional<SocketAddress> local_;      // to come from
+  std::optional<SocketAddress> local_;      // the source address to bind to
   bool enabled_ = false;
-  std::optional<WaitSet> wait_set_;  // where a descriptor was wanted before there was a stream
+  std::optional<WaitSet> wait_set_;  // if fd() was called before there was a stream
   std::optional<stream::Stream> stream_;
-  std::atomic<stream::Stream*> live_{nullptr};
+  std::atomic<stream::Stream*> live_{nullptr};  // `stream_`, for calls without the lock
 };
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* context);

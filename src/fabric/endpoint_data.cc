@@ -1,13 +1,13 @@
-// fi_msg(3), as fi_endpoint(3) has it for socket endpoints: a transfer is over when its call
-// returns, which says how many bytes it was.
+// fi_msg(3) in the form that fi_endpoint(3) defines for FI_EP_SOCK_STREAM: a transfer is complete
+// when its call returns, and the result is the number of bytes.
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
 #include <array>
 #include <span>
 
-#include "fabric/answer.h"
 #include "fabric/endpoint.h"
+#include "fabric/table_functions.h"
 
 namespace weft::fabric {
 namespace {
@@ -18,10 +18,10 @@ stream::Stream* stream_of(fid_ep* endpoint) {
 
 template <typename Byte>
 struct Pieces {
-  std::array<std::span<Byte>, most_pieces> spans{};
+  std::array<std::span<Byte>, max_pieces> spans{};
   std::size_t count = 0;
 
-  // False where there are more than fit.
+  // False if there are more than max_pieces.
   [[nodiscard]] bool read(const iovec* from, std::size_t entries) {
     if (entries > spans.size() || (!from && entries > 0)) return false;
     count = entries;
@@ -42,7 +42,7 @@ ssize_t send(fid_ep* endpoint, const void* buffer, std::size_t bytes, void* /*de
   stream::Stream* const stream = stream_of(endpoint);
   if (!stream) return -FI_ENOTCONN;
   if (!buffer && bytes > 0) return -FI_EINVAL;
-  return answer_of(
+  return result_of(
       stream->send(std::span(static_cast<const std::byte*>(buffer), bytes), Deadline::now()));
 }
 
@@ -52,13 +52,14 @@ ssize_t send_vector(fid_ep* endpoint, const iovec* vector, void** /*descriptions
   if (!stream) return -FI_ENOTCONN;
   Pieces<const std::byte> pieces;
   if (!pieces.read(vector, count)) return -FI_EINVAL;
-  return answer_of(stream->send(pieces.list(), Deadline::now()));
+  return result_of(stream->send(pieces.list(), Deadline::now()));
 }
 
+// FI_PEEK asks how many bytes could be sent now.
 ssize_t send_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
   if (flags == FI_PEEK) {
     stream::Stream* const stream = stream_of(endpoint);
-    return stream ? answer_of(stream->peek_send()) : -FI_ENOTCONN;
+    return stream ? result_of(stream->peek_send()) : -FI_ENOTCONN;
   }
   if (flags != 0) return -FI_ENOSYS;
   if (!message) return -FI_EINVAL;
@@ -72,7 +73,7 @@ ssize_t receive(fid_ep* endpoint, void* buffer, std::size_t bytes, void* /*descr
   stream::Stream* const stream = stream_of(endpoint);
   if (!stream) return -FI_ENOTCONN;
   if (!buffer && bytes > 0) return -FI_EINVAL;
-  return answer_of(
+  return result_of(
       stream->receive(std::span(static_cast<std::byte*>(buffer), bytes), Deadline::now()));
 }
 
@@ -82,13 +83,14 @@ ssize_t receive_vector(fid_ep* endpoint, const iovec* vector, void** /*descripti
   if (!stream) return -FI_ENOTCONN;
   Pieces<std::byte> pieces;
   if (!pieces.read(vector, count)) return -FI_EINVAL;
-  return answer_of(stream->receive(pieces.list(), Deadline::now()));
+  return result_of(stream->receive(pieces.list(), Deadline::now()));
 }
 
+// FI_PEEK asks how many bytes have arrived.
 ssize_t receive_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
   if (flags == FI_PEEK) {
     stream::Stream* const stream = stream_of(endpoint);
-    return stream ? answer_of(stream->peek_receive()) : -FI_ENOTCONN;
+    return stream ? result_of(stream->peek_receive()) : -FI_ENOTCONN;
   }
   if (flags != 0) return -FI_ENOSYS;
   if (!message) return -FI_EINVAL;
@@ -105,9 +107,9 @@ fi_ops_msg message_ops = {
     .send = guarded<send>,
     .sendv = guarded<send_vector>,
     .sendmsg = guarded<send_message>,
-    .inject = lacking<decltype(fi_ops_msg::inject)>,
-    .senddata = lacking<decltype(fi_ops_msg::senddata)>,
-    .injectdata = lacking<decltype(fi_ops_msg::injectdata)>,
+    .inject = unsupported<decltype(fi_ops_msg::inject)>,
+    .senddata = unsupported<decltype(fi_ops_msg::senddata)>,
+    .injectdata = unsupported<decltype(fi_ops_msg::injectdata)>,
 };
 
 }  // namespace weft::fabric

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/answer.h"
 #include "fabric/fabric.h"
+#include "fabric/table_functions.h"
 #include "stream/pump.h"
 
 namespace weft::fabric {
@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::uint64_t known_read_flags = FI_PEEK;
 
+// Copies an event to the program. A peeked FI_CONNREQ keeps its fi_info, which the program must not
+// free then.
 ssize_t give(Notice& notice, std::span<std::byte> into, bool peek) {
   if (notice.is_written) {
     if (into.size() < notice.data.size()) return -FI_ETOOSMALL;
@@ -27,7 +29,7 @@ ssize_t give(Notice& notice, std::span<std::byte> into, bool peek) {
   entry.fid = notice.handle;
   entry.info = peek ? notice.info.get() : notice.info.release();
   std::memcpy(into.data(), &entry, sizeof entry);
-  // fi_eq(3): the peer's data come behind, as much as there is room for.
+  // fi_eq(3): the private data follow the entry, as far as there is room.
   const auto room = into.subspan(sizeof entry);
   const std::size_t fits = std::min(room.size(), notice.data.size());
   std::copy_n(notice.data.begin(), fits, room.begin());
@@ -36,12 +38,14 @@ ssize_t give(Notice& notice, std::span<std::byte> into, bool peek) {
 
 }  // namespace
 
+// Events are translated only when the program reads, so that an event of a closed endpoint is
+// dropped.
 Notice* EventQueue::next() {
   while (notices_.empty()) {
     auto event = events_.next(Deadline::now());
     if (!event) return nullptr;
     const auto source = sources_.find(event->cookie);
-    if (source == sources_.end()) continue;  // it was closed meanwhile
+    if (source == sources_.end()) continue;  // the endpoint was closed meanwhile
     auto notice = source->second->notice_of(std::move(*event));
     if (!notice) continue;
     notice->cookie = source->first;
@@ -77,7 +81,7 @@ ssize_t EventQueue::await(std::uint32_t* event, std::span<std::byte> into, bool 
     if (bytes != -FI_EAGAIN) return bytes;
     pollfd entry{fd(), POLLIN, 0};
     const int ready = stream::detail::wait({&entry, 1}, deadline.poll_timeout_ms());
-    if (ready < 0) return -errno;  // a signal as well: fi_eq(3)
+    if (ready < 0) return -errno;  // also EINTR: fi_eq(3)
     if (ready == 0 && deadline.passed()) return -FI_EAGAIN;
   }
 }
@@ -94,7 +98,7 @@ ssize_t EventQueue::read_error(fi_eq_err_entry& into, bool peek) {
   into.err = notice->error;
   into.prov_errno = notice->error;
   error_data_ = notice->data;
-  // fi_eq(3): without room of the program's own, it looks at ours.
+  // fi_eq(3): without a buffer of its own, the program reads the provider's.
   if (room == 0 || !buffer) {
     into.err_data = error_data_.empty() ? nullptr : error_data_.data();
     into.err_data_size = error_data_.size();
@@ -119,12 +123,13 @@ ssize_t EventQueue::write(std::uint32_t event, std::span<const std::byte> from) 
   return static_cast<ssize_t>(from.size());
 }
 
-std::uint64_t EventQueue::add(Source& source) {
+std::uint64_t EventQueue::add(EventSource& source) {
   const std::lock_guard lock(mutex_);
   sources_.emplace(++last_cookie_, &source);
   return last_cookie_;
 }
 
+// Also drops the notices of the source: they hold its handle.
 void EventQueue::remove(std::uint64_t cookie) {
   const std::lock_guard lock(mutex_);
   sources_.erase(cookie);
@@ -201,11 +206,11 @@ int control(fid* handle, int command, void* argument) {
 fi_ops queue_fid_ops = {
     .size = sizeof(fi_ops),
     .close = guarded<close_queue>,
-    .bind = lacking<decltype(fi_ops::bind)>,
+    .bind = unsupported<decltype(fi_ops::bind)>,
     .control = guarded<control>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
+    .ops_open = unsupported<decltype(fi_ops::ops_open)>,
+    .tostr = unsupported<decltype(fi_ops::tostr)>,
+    .ops_set = unsupported<decltype(fi_ops::ops_set)>,
 };
 
 fi_ops_eq queue_ops = {

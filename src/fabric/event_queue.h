@@ -1,4 +1,4 @@
-// fi_eq(3): what happens to endpoints, one after the other.
+// fi_eq(3): the queue that reports connection events of endpoints, in order.
 #pragma once
 
 #include <rdma/fi_eq.h>
@@ -22,27 +22,28 @@ namespace weft::fabric {
 
 class Fabric;
 
-// An event as programs will see it.
+// An event in the form that programs read.
 struct Notice {
-  std::uint64_t cookie = 0;  // whose
+  std::uint64_t cookie = 0;  // of the source
   bool is_error = false;
   std::uint32_t event = 0;
   fid_t handle = nullptr;
-  Info info{};                    // given away with FI_CONNREQ
-  std::vector<std::byte> data{};  // of the peer's, or what fi_eq_write was given
+  Info info{};                    // of FI_CONNREQ; the program owns it after reading
+  std::vector<std::byte> data{};  // private data of the peer, or the data of fi_eq_write
   int error = 0;
-  bool is_written = false;  // by fi_eq_write
+  bool is_written = false;  // came from fi_eq_write
 };
 
-// An endpoint, passive or not, whose events go to a queue.
-class Source {
+// An endpoint, passive or active, that reports events to a queue.
+class EventSource {
  public:
-  virtual ~Source() = default;
-  // What an event of the stream's or the listener's means; nothing where it means nothing. Is
-  // called with the queue's lock.
+  virtual ~EventSource() = default;
+  // Translates an event of the stream or the listener; nothing if programs do not see it. Called
+  // with the queue's lock held.
   virtual std::optional<Notice> notice_of(stream::Event event) = 0;
 };
 
+// Thread-safe.
 class EventQueue final : public fid_eq {
  public:
   using Handle = fid_eq;
@@ -55,8 +56,8 @@ class EventQueue final : public fid_eq {
   [[nodiscard]] ssize_t read_error(fi_eq_err_entry& into, bool peek);
   [[nodiscard]] ssize_t write(std::uint32_t event, std::span<const std::byte> from);
 
-  // The number under which the events of `source` come; it must live until it is removed.
-  [[nodiscard]] std::uint64_t add(Source& source);
+  // Returns the cookie for events of `source`, which must live until remove().
+  [[nodiscard]] std::uint64_t add(EventSource& source);
   void remove(std::uint64_t cookie);
   [[nodiscard]] stream::EventQueue& events() { return events_; }
 
@@ -65,7 +66,7 @@ class EventQueue final : public fid_eq {
   [[nodiscard]] Users& users() { return users_; }
 
  private:
-  // With the lock. The next one, which stays; null where there is none.
+  // With mutex_ held. The next notice, which stays in the queue; null if there is none.
   Notice* next();
   void drop_next();
 
@@ -75,12 +76,12 @@ class EventQueue final : public fid_eq {
   Users users_;
   std::mutex mutex_;
   stream::EventQueue events_;
-  std::deque<Notice> notices_;          // taken from `events_`, or written
-  stream::detail::EventFd has_notice_;  // up while there are any
+  std::deque<Notice> notices_;          // translated from `events_`, or written
+  stream::detail::EventFd has_notice_;  // set while notices_ is not empty
   WaitSet wait_set_;
-  std::map<std::uint64_t, Source*> sources_;
+  std::map<std::uint64_t, EventSource*> sources_;
   std::uint64_t last_cookie_ = 0;
-  std::vector<std::byte> error_data_;  // of the last error; until the next reading call
+  std::vector<std::byte> error_data_;  // of the last error, valid until the next call that reads
 };
 
 int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** queue, void* context);

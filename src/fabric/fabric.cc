@@ -5,11 +5,11 @@
 
 #include <string_view>
 
-#include "fabric/answer.h"
 #include "fabric/endpoint.h"
 #include "fabric/event_queue.h"
 #include "fabric/info.h"
 #include "fabric/passive_endpoint.h"
+#include "fabric/table_functions.h"
 
 namespace weft::fabric {
 namespace {
@@ -26,33 +26,33 @@ int close_domain(fid* handle) {
 fi_ops domain_fid_ops = {
     .size = sizeof(fi_ops),
     .close = guarded<close_domain>,
-    .bind = lacking<decltype(fi_ops::bind)>,
-    .control = lacking<decltype(fi_ops::control)>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
+    .bind = unsupported<decltype(fi_ops::bind)>,
+    .control = unsupported<decltype(fi_ops::control)>,
+    .ops_open = unsupported<decltype(fi_ops::ops_open)>,
+    .tostr = unsupported<decltype(fi_ops::tostr)>,
+    .ops_set = unsupported<decltype(fi_ops::ops_set)>,
 };
 
 fi_ops_domain domain_ops = {
     .size = sizeof(fi_ops_domain),
-    .av_open = lacking<decltype(fi_ops_domain::av_open)>,
-    .cq_open = lacking<decltype(fi_ops_domain::cq_open)>,
+    .av_open = unsupported<decltype(fi_ops_domain::av_open)>,
+    .cq_open = unsupported<decltype(fi_ops_domain::cq_open)>,
     .endpoint = guarded<open_endpoint>,
-    .scalable_ep = lacking<decltype(fi_ops_domain::scalable_ep)>,
-    .cntr_open = lacking<decltype(fi_ops_domain::cntr_open)>,
-    .poll_open = lacking<decltype(fi_ops_domain::poll_open)>,
-    .stx_ctx = lacking<decltype(fi_ops_domain::stx_ctx)>,
-    .srx_ctx = lacking<decltype(fi_ops_domain::srx_ctx)>,
-    .query_atomic = lacking<decltype(fi_ops_domain::query_atomic)>,
-    .query_collective = lacking<decltype(fi_ops_domain::query_collective)>,
-    .endpoint2 = lacking<decltype(fi_ops_domain::endpoint2)>,
+    .scalable_ep = unsupported<decltype(fi_ops_domain::scalable_ep)>,
+    .cntr_open = unsupported<decltype(fi_ops_domain::cntr_open)>,
+    .poll_open = unsupported<decltype(fi_ops_domain::poll_open)>,
+    .stx_ctx = unsupported<decltype(fi_ops_domain::stx_ctx)>,
+    .srx_ctx = unsupported<decltype(fi_ops_domain::srx_ctx)>,
+    .query_atomic = unsupported<decltype(fi_ops_domain::query_atomic)>,
+    .query_collective = unsupported<decltype(fi_ops_domain::query_collective)>,
+    .endpoint2 = unsupported<decltype(fi_ops_domain::endpoint2)>,
 };
 
 fi_ops_mr memory_ops = {
     .size = sizeof(fi_ops_mr),
-    .reg = lacking<decltype(fi_ops_mr::reg)>,
-    .regv = lacking<decltype(fi_ops_mr::regv)>,
-    .regattr = lacking<decltype(fi_ops_mr::regattr)>,
+    .reg = unsupported<decltype(fi_ops_mr::reg)>,
+    .regv = unsupported<decltype(fi_ops_mr::regv)>,
+    .regattr = unsupported<decltype(fi_ops_mr::regattr)>,
 };
 
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
@@ -70,7 +70,8 @@ int close_fabric(fid* handle) {
   return 0;
 }
 
-// fi_poll(3): whether a program may sleep on the descriptors, or has to look first.
+// fi_trywait of fi_poll(3): -FI_EAGAIN if the program must read first, because a descriptor is
+// readable already.
 int try_wait(fid_fabric* /*fabric*/, fid** handles, int count) {
   if (!handles || count <= 0) return -FI_EINVAL;
   for (int i = 0; i < count; ++i) {
@@ -88,11 +89,11 @@ int try_wait(fid_fabric* /*fabric*/, fid** handles, int count) {
 fi_ops fabric_fid_ops = {
     .size = sizeof(fi_ops),
     .close = guarded<close_fabric>,
-    .bind = lacking<decltype(fi_ops::bind)>,
-    .control = lacking<decltype(fi_ops::control)>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
+    .bind = unsupported<decltype(fi_ops::bind)>,
+    .control = unsupported<decltype(fi_ops::control)>,
+    .ops_open = unsupported<decltype(fi_ops::ops_open)>,
+    .tostr = unsupported<decltype(fi_ops::tostr)>,
+    .ops_set = unsupported<decltype(fi_ops::ops_set)>,
 };
 
 fi_ops_fabric fabric_ops = {
@@ -100,9 +101,9 @@ fi_ops_fabric fabric_ops = {
     .domain = guarded<open_domain>,
     .passive_ep = guarded<open_passive_endpoint>,
     .eq_open = guarded<open_event_queue>,
-    .wait_open = lacking<decltype(fi_ops_fabric::wait_open)>,
+    .wait_open = unsupported<decltype(fi_ops_fabric::wait_open)>,
     .trywait = guarded<try_wait>,
-    .domain2 = lacking<decltype(fi_ops_fabric::domain2)>,
+    .domain2 = unsupported<decltype(fi_ops_fabric::domain2)>,
 };
 
 }  // namespace
@@ -124,7 +125,7 @@ int open_fabric(fi_fabric_attr* attributes, fid_fabric** fabric, void* context) 
 
 }  // namespace weft::fabric
 
-// --- What libfabric looks for --------------------------------------------------------------------
+// --- The entry point of the provider -------------------------------------------------------------
 
 extern "C" FI_EXT_INI {
   using namespace weft::fabric;
@@ -135,7 +136,7 @@ extern "C" FI_EXT_INI {
       .name = provider_name,
       .getinfo = guarded<get_info>,
       .fabric = guarded<open_fabric>,
-      .cleanup = [] {},  // threads of the device run to the process's end
+      .cleanup = [] {},  // the device's threads run until the process ends
   };
   return &provider;
 }

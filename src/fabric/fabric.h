@@ -1,5 +1,5 @@
-// fi_fabric(3) and fi_domain(3): what all endpoints have in common, which is little, for there is
-// no memory to register and nothing completes but in its call.
+// fi_fabric(3) and fi_domain(3): what endpoints share. That is little: there is no memory to
+// register, and every transfer completes within its call.
 #pragma once
 
 #include <rdma/fi_domain.h>

@@ -22,13 +22,14 @@ bool is_queue_size(std::size_t wanted) {
   return wanted == 0 || (wanted >= stream::min_queue && wanted <= stream::max_queue);
 }
 
-// Every transfer is complete, and its buffer free, when its call returns.
+// Every transfer is complete, and its buffer reusable, when its call returns. So these flags change
+// nothing and are accepted.
 constexpr std::uint64_t operation_flags = FI_INJECT | FI_INJECT_COMPLETE;
 
 bool can_serve(const fi_tx_attr& wanted) {
   return within(wanted.caps, capabilities) && within(wanted.op_flags, operation_flags) &&
          within(wanted.msg_order, message_order) && within(wanted.comp_order, FI_ORDER_STRICT) &&
-         wanted.inject_size == 0 && is_queue_size(wanted.size) && wanted.iov_limit <= most_pieces &&
+         wanted.inject_size == 0 && is_queue_size(wanted.size) && wanted.iov_limit <= max_pieces &&
          wanted.rma_iov_limit == 0;
 }
 
@@ -36,7 +37,7 @@ bool can_serve(const fi_rx_attr& wanted) {
   return within(wanted.caps, capabilities) && wanted.op_flags == 0 &&
          within(wanted.msg_order, message_order) && within(wanted.comp_order, FI_ORDER_STRICT) &&
          wanted.total_buffered_recv == 0 && is_queue_size(wanted.size) &&
-         wanted.iov_limit <= most_pieces;
+         wanted.iov_limit <= max_pieces;
 }
 
 bool can_serve(const fi_ep_attr& wanted) {

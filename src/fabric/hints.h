@@ -1,4 +1,4 @@
-// What a program asks for in its hints, and what the provider has.
+// Compares the hints of a program with what the provider offers.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -11,10 +11,10 @@ inline constexpr std::uint64_t capabilities =
     FI_MSG | FI_SEND | FI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
 inline constexpr std::uint64_t message_order = FI_ORDER_SAS;
 
-// What the provider is called; the name of the domain is that of the device.
+// The name of the device: "weft0", or "system" for the machine's own RDMA devices.
 [[nodiscard]] const char* domain_name();
 
-// False where the hints ask for anything that is not there.
+// False if the hints ask for anything that the provider does not have.
 [[nodiscard]] bool can_serve(const fi_info& hints);
 
 }  // namespace weft::fabric

@@ -26,7 +26,8 @@ int family_of(const fi_info* hints) {
   return hints->addr_format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_UNSPEC;
 }
 
-// Those of a name and a service; IPv4 first, for that is what a listener at any address has.
+// Resolves a node and a service. IPv4 comes first: a listener at the wildcard address is an IPv4
+// one.
 Addresses resolve(const char* node, const char* service, std::uint64_t flags, int family) {
   addrinfo wanted{};
   wanted.ai_family = family;
@@ -46,7 +47,7 @@ Addresses resolve(const char* node, const char* service, std::uint64_t flags, in
   return found;
 }
 
-// Memory that fi_freeinfo gives back.
+// Allocated by malloc(3), because fi_freeinfo frees it.
 void set_address(void*& to, std::size_t& bytes, const SocketAddress& address) {
   to = std::malloc(address.bytes);
   if (!to) throw std::bad_alloc();
@@ -68,14 +69,14 @@ void describe_queues(fi_info& info, const fi_info* hints) {
   tx.comp_order = FI_ORDER_STRICT;
   tx.size =
       hints && hints->tx_attr && hints->tx_attr->size ? hints->tx_attr->size : defaults.send_queue;
-  tx.iov_limit = most_pieces;
+  tx.iov_limit = max_pieces;
   fi_rx_attr& rx = *info.rx_attr;
   rx.caps = FI_MSG | FI_RECV;
   rx.msg_order = message_order;
   rx.comp_order = FI_ORDER_STRICT;
   rx.size = hints && hints->rx_attr && hints->rx_attr->size ? hints->rx_attr->size
                                                             : defaults.receive_queue;
-  rx.iov_limit = most_pieces;
+  rx.iov_limit = max_pieces;
 }
 
 void describe_endpoint(fi_info& info, const fi_info* hints) {
@@ -94,7 +95,7 @@ void describe_domain(fi_info& info, const fi_info* hints) {
   fi_domain_attr& domain = *info.domain_attr;
   domain.name = set_text(domain_name());
   domain.threading = FI_THREAD_SAFE;
-  // A stream goes on by itself, but a program that expects to drive it may.
+  // Streams make progress by themselves; a program that asks to drive them gets what it asks for.
   domain.control_progress =
       wanted && wanted->control_progress ? wanted->control_progress : FI_PROGRESS_AUTO;
   domain.data_progress =
@@ -106,7 +107,7 @@ void describe_domain(fi_info& info, const fi_info* hints) {
   domain.rx_ctx_cnt = 1;
   domain.max_ep_tx_ctx = 1;
   domain.max_ep_rx_ctx = 1;
-  info.fabric_attr->name = set_text(provider_name);  // libfabric adds the provider's
+  info.fabric_attr->name = set_text(provider_name);  // libfabric sets prov_name
 }
 
 Info describe(const fi_info* hints) {
@@ -136,7 +137,7 @@ Info with_addresses(const fi_info* hints, std::optional<SocketAddress> source,
   return info;
 }
 
-// One for each address that the node and the service stand for.
+// One entry for each address that node and service resolve to.
 std::vector<Info> offers(const char* node, const char* service, std::uint64_t flags,
                          const fi_info* hints) {
   std::vector<Info> list;

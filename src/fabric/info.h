@@ -1,4 +1,4 @@
-// fi_getinfo(3): what the provider offers, and whether that is what a program wants.
+// fi_getinfo(3): describes what the provider offers for the hints of a program.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -13,7 +13,7 @@ namespace weft::fabric {
 
 inline constexpr char provider_name[] = "weft";
 inline constexpr std::uint32_t protocol_version = 1;
-inline constexpr std::size_t most_pieces = 64;  // of one fi_sendv or fi_recvv
+inline constexpr std::size_t max_pieces = 64;  // in one fi_sendv or fi_recvv
 
 struct FreeInfo {
   void operator()(fi_info* info) const { fi_freeinfo(info); }
@@ -22,8 +22,8 @@ using Info = std::unique_ptr<fi_info, FreeInfo>;
 
 [[nodiscard]] Info copy_of(const fi_info& info);  // throws std::bad_alloc
 
-// Of the stream behind an endpoint with these attributes. Throws Error(EINVAL) where they are out
-// of range.
+// The options of the stream for an endpoint with these attributes. Throws Error(EINVAL) if one is
+// out of range.
 [[nodiscard]] stream::Options options_of(const fi_info& info);
 
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,

@@ -10,7 +10,7 @@
 namespace weft::fabric {
 namespace {
 
-// The types are those of rstream: sizes of buffers have 32 bits, those of queues 16.
+// The types are those of libfabric's rstream: buffer sizes have 32 bits, queue sizes 16.
 struct Option {
   int name;
   std::uint32_t stream::Options::*member;

@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-// In memory that fi_freeinfo gives back.
+// Replaces an address in an fi_info. Uses malloc(3), because fi_freeinfo frees it.
 void replace(void*& address, std::size_t& bytes, const std::string& text) {
   std::free(address);
   address = nullptr;
@@ -30,7 +30,7 @@ void replace(void*& address, std::size_t& bytes, const std::string& text) {
 }  // namespace
 
 PassiveEndpoint::~PassiveEndpoint() {
-  listener_.reset();  // no more events
+  listener_.reset();  // afterwards no more events come
   if (queue_) queue_->remove(cookie_);
   fabric_.requests().drop_of(this);
 }
@@ -45,6 +45,7 @@ int PassiveEndpoint::bind(EventQueue& queue) {
   return 0;
 }
 
+// Binds at once, so that address() returns the port that was chosen.
 int PassiveEndpoint::set_address(const SocketAddress& address) {
   const std::lock_guard lock(mutex_);
   if (listening_) return -FI_EOPBADSTATE;
@@ -84,6 +85,8 @@ int PassiveEndpoint::reject(fid_t request, std::span<const std::byte> data) {
   return 0;
 }
 
+// fi_eq(3): the fi_info of FI_CONNREQ describes the endpoint to open, with the addresses of this
+// connection and a handle for fi_endpoint or fi_reject.
 std::optional<Notice> PassiveEndpoint::notice_of(stream::Event event) {
   if (event.type != stream::EventType::connect_request || !event.request) return std::nullopt;
   Notice notice;
@@ -121,7 +124,7 @@ int get_option(fid_t /*handle*/, int level, int name, void* value, std::size_t* 
   return give_connection_data_size(value, bytes);
 }
 
-// Endpoints have options, each its own.
+// Only active endpoints have options that can be set.
 int set_option(fid_t /*handle*/, int /*level*/, int /*name*/, const void* /*value*/,
                std::size_t /*bytes*/) {
   return -FI_ENOPROTOOPT;

@@ -1,4 +1,4 @@
-// The passive endpoint of fi_endpoint(3): waits to be connected to.
+// The passive endpoint of fi_endpoint(3): listens for connection requests.
 #pragma once
 
 #include <rdma/fi_cm.h>
@@ -14,7 +14,8 @@
 
 namespace weft::fabric {
 
-class PassiveEndpoint final : public fid_pep, public Source {
+// Thread-safe. Calls return 0 or a negative error number, and may throw.
+class PassiveEndpoint final : public fid_pep, public EventSource {
  public:
   using Handle = fid_pep;
   PassiveEndpoint(Fabric& fabric, const fi_info& info, void* context);  // throws Error
@@ -38,9 +39,9 @@ class PassiveEndpoint final : public fid_pep, public Source {
   EventQueue* queue_ = nullptr;
   std::optional<Use> queue_use_;
   std::uint64_t cookie_ = 0;
-  std::optional<stream::Listener> listener_;  // bound
+  std::optional<stream::Listener> listener_;  // exists once there is an address
   bool listening_ = false;
-  int backlog_ = 0;  // the device's own
+  int backlog_ = 0;  // 0: the device's default
 };
 
 int open_passive_endpoint(fid_fabric* fabric, fi_info* info, fid_pep** endpoint, void* context);

@@ -4,20 +4,20 @@
 
 #include <vector>
 
-#include "fabric/answer.h"
+#include "fabric/table_functions.h"
 
 namespace weft::fabric {
 namespace {
 
-// The handle of a request is given to fi_endpoint or fi_reject and to nothing else.
+// Programs pass the handle of a request only to fi_endpoint or fi_reject, so all calls on it fail.
 fi_ops request_ops = {
     .size = sizeof(fi_ops),
-    .close = lacking<decltype(fi_ops::close)>,
-    .bind = lacking<decltype(fi_ops::bind)>,
-    .control = lacking<decltype(fi_ops::control)>,
-    .ops_open = lacking<decltype(fi_ops::ops_open)>,
-    .tostr = lacking<decltype(fi_ops::tostr)>,
-    .ops_set = lacking<decltype(fi_ops::ops_set)>,
+    .close = unsupported<decltype(fi_ops::close)>,
+    .bind = unsupported<decltype(fi_ops::bind)>,
+    .control = unsupported<decltype(fi_ops::control)>,
+    .ops_open = unsupported<decltype(fi_ops::ops_open)>,
+    .tostr = unsupported<decltype(fi_ops::tostr)>,
+    .ops_set = unsupported<decltype(fi_ops::ops_set)>,
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Requests to connect that programs know of and have neither accepted nor rejected.
+// Connection requests that were reported to the program and are neither accepted nor rejected yet.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -12,14 +12,15 @@
 
 namespace weft::fabric {
 
-// By the handles that stand in their fi_info.
+// Thread-safe. The key of a request is the handle in its fi_info.
 class Requests {
  public:
-  // `listener` is whose request it is.
+  // `listener`: the passive endpoint that received the request.
   [[nodiscard]] fid_t add(const void* listener, stream::Request request);
-  // Nothing for handles that are none, or were taken before.
+  // Removes the request. Nothing if the handle is unknown or was taken before: it is only compared,
+  // never dereferenced.
   [[nodiscard]] std::optional<stream::Request> take(fid_t handle);
-  // Rejects what a listener has left.
+  // Rejects all requests of a listener.
   void drop_of(const void* listener);
 
  private:

@@ -1,4 +1,4 @@
-// Who still needs an object: fi_close answers -FI_EBUSY until nobody does.
+// Counts the users of an object: fi_close fails with -FI_EBUSY while there are any.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class Users {
   std::atomic<int> count_{0};
 };
 
-// Counts as a user for as long as it lives.
+// One user, for as long as this exists.
 class Use {
  public:
   explicit Use(Users& users) : users_(users) { ++users_.count_; }

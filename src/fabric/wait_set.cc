@@ -1,8 +1,6 @@
 #include "fabric/wait_set.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -10,20 +8,13 @@
 
 namespace weft::fabric {
 
-WaitSet::WaitSet() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (fd_ < 0) throw Error(errno, "cannot make a descriptor to wait for");
-}
-
-WaitSet::~WaitSet() {
-  close(fd_);
+WaitSet::WaitSet() {
+  if (!epoll_.valid()) throw Error(errno, "cannot create a descriptor to wait on");
 }
 
 void WaitSet::add(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw Error(errno, "cannot wait for a descriptor");
-  }
+  const int failed = epoll_.add(fd, EPOLLIN, 0);
+  if (failed != 0) throw Error(-failed, "cannot add a descriptor to wait on");
 }
 
 bool is_readable(int fd) {

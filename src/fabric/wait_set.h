@@ -1,24 +1,23 @@
-// One descriptor that is readable while any of several is.
+// One descriptor that is readable while any of several others is.
 #pragma once
+
+#include "base/epoll_set.h"
 
 namespace weft::fabric {
 
 class WaitSet {
  public:
   WaitSet();  // throws Error
-  ~WaitSet();
-  WaitSet(const WaitSet&) = delete;
-  WaitSet& operator=(const WaitSet&) = delete;
 
-  // A descriptor that is closed leaves by itself.
+  // A descriptor that is closed leaves the set by itself.
   void add(int fd);  // throws Error
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return epoll_.get(); }
 
  private:
-  int fd_;
+  EpollSet epoll_;
 };
 
-// Whether a descriptor is readable now.
+// True if a descriptor is readable now.
 [[nodiscard]] bool is_readable(int fd);
 
 }  // namespace weft::fabric

@@ -1,5 +1,5 @@
-// How a function answers libfabric: a negative number is an error of rdma/fi_errno.h, and no
-// exception leaves.
+// Adapters for the function tables of libfabric. Errors are negative numbers of rdma/fi_errno.h,
+// and no exception crosses the C ABI.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -14,10 +14,10 @@
 namespace weft::fabric {
 
 template <auto function>
-struct Answering;
+struct Guarded;
 
 template <typename R, typename... Arguments, R (*function)(Arguments...)>
-struct Answering<function> {
+struct Guarded<function> {
   [[gnu::noinline]] static R call(Arguments... arguments) noexcept {
     try {
       return function(arguments...);
@@ -31,30 +31,31 @@ struct Answering<function> {
   }
 };
 
-// The function as a table of libfabric's may hold it.
+// The function in a form for such a table: exceptions become error numbers.
 template <auto function>
-inline constexpr auto* guarded = &Answering<function>::call;
+inline constexpr auto* guarded = &Guarded<function>::call;
 
-// What a member of such a table is where there is nothing behind it.
+// The member of such a table for a call that is not implemented: returns -FI_ENOSYS.
 template <typename Function>
-struct Lacking;
+struct Unsupported;
 
 template <typename R, typename... Arguments>
-struct Lacking<R (*)(Arguments...)> {
+struct Unsupported<R (*)(Arguments...)> {
   static R call(Arguments... /*arguments*/) noexcept { return static_cast<R>(-FI_ENOSYS); }
 };
 
 template <typename Function>
-inline constexpr auto* lacking = &Lacking<Function>::call;
+inline constexpr auto* unsupported = &Unsupported<Function>::call;
 
-// The object behind the structure that programs hold: the structure is its base, and begins with
-// the fid.
+// The object that a program's handle belongs to: the handle is its base class and begins with a
+// fid.
 template <typename Object>
 Object& object_of(fid* handle) {
   return static_cast<Object&>(*reinterpret_cast<typename Object::Handle*>(handle));
 }
 
-inline ssize_t answer_of(const stream::Outcome& outcome) {
+// The return value of fi_send(3) and fi_recv(3): a number of bytes, 0 at the end, or an error.
+inline ssize_t result_of(const stream::Outcome& outcome) {
   switch (outcome.status) {
     case stream::Status::ok:
       return static_cast<ssize_t>(outcome.bytes);
@@ -65,7 +66,7 @@ inline ssize_t answer_of(const stream::Outcome& outcome) {
     case stream::Status::failed:
       break;
   }
-  // fi_errno.h has no EPIPE.
+  // fi_errno.h has no EPIPE
   return outcome.error_number == EPIPE ? -FI_ESHUTDOWN : -outcome.error_number;
 }
 
