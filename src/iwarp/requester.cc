@@ -1,40 +1,25 @@
-// The queue: what is posted, and what may go out when.
+// What is posted, and what may be sent when: ORD, fences, the peer's window, and probes.
 #include "iwarp/requester.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "iwarp/scatter.h"
 
 namespace weft::iwarp {
-namespace {
-
-// So much may be under way without proof before a proof is asked for between two requests.
-constexpr std::uint64_t unproven_limit_bytes = 256 * 1024;
-
-}  // namespace
 
 Requester::Requester(const QueueLimits& limits, const Options& options, Host& host,
                      Transmitter& out, ControlOutbox& control)
-    : limits_(limits),
-      options_(options),
+    : options_(options),
+      limits_(limits),
       host_(host),
       out_(out),
-      control_(control),
-      entries_(std::max<std::uint32_t>(limits.send_requests, 1)),
-      slices_(entries_.size() * std::max<std::uint32_t>(limits.send_slices, 1)),
-      inline_data_(entries_.size() * limits.inline_bytes) {}
-
-std::span<LocalSlice> Requester::slices_of(std::uint64_t index) {
-  const std::size_t per_entry = slices_.size() / entries_.size();
-  return std::span(slices_).subspan(static_cast<std::size_t>(index % entries_.size()) * per_entry,
-                                    entry(index).slice_count);
-}
+      queue_(limits),
+      window_({.limit_bytes = options.window_bytes, .provable = options.wire_ord != 0}, control) {}
 
 bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request) {
   const std::uint64_t length = total_bytes(request.slices);
   if (request.slices.size() > limits.send_slices || length > UINT32_MAX) return false;
-  // There is no such thing as a sink that is copied when the request is posted.
+  // Inline data is copied when the request is posted, so it cannot be the sink of a response.
   if (request.inline_data && (length > limits.inline_bytes || fetches(request.operation))) {
     return false;
   }
@@ -42,47 +27,42 @@ bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request
 }
 
 Requester::Posted Requester::post(const WorkRequest& request) {
-  if (tail_ - head_ == entries_.size()) return Posted::queue_full;
+  if (queue_.full()) return Posted::queue_full;
   if (!acceptable(limits_, request)) return Posted::invalid;
   if (request.operation == Operation::send_immediate && !options_.send_immediate) {
     return Posted::unsupported;
   }
-  const std::uint64_t length = total_bytes(request.slices);
-  Entry& added = entry(tail_);
-  added = Entry{.request = request, .length_bytes = static_cast<std::uint32_t>(length)};
-  store_slices(request);
-  ++tail_;
+  queue_.push(request, static_cast<std::uint32_t>(total_bytes(request.slices)));
   return Posted::ok;
 }
 
-void Requester::store_slices(const WorkRequest& request) {
-  Entry& added = entry(tail_);
-  if (!request.inline_data) {
-    added.slice_count = static_cast<std::uint32_t>(request.slices.size());
-    std::copy(request.slices.begin(), request.slices.end(), slices_of(tail_).begin());
-    return;
-  }
-  std::byte* at = inline_data_.data() + (tail_ % entries_.size()) * limits_.inline_bytes;
-  for (const auto& slice : request.slices) {
-    if (slice.length_bytes == 0) continue;
-    std::memcpy(at, reinterpret_cast<const void*>(slice.address), slice.length_bytes);
-    at += slice.length_bytes;
-  }
-}
-
+// Requests leave in the order of posting, so one that may not start holds up all behind it. A fence
+// waits for the application's earlier reads and atomics, not for probes: ibv_post_send(3),
+// IBV_SEND_FENCE. RFC 5040 §3.3: no more reads and atomics are under way than the peer has room for
+// (ORD); a place of those is set aside for the probe.
 bool Requester::may_start(const Entry& entry) const {
   if (failed_) return false;
-  const WorkRequest& request = entry.request;
+  const StoredRequest& request = entry.request;
   if (request.fence && users_outstanding_ > 0) return false;
   if (!is_answered(request.operation)) return true;
-  // With no ORD at all the request can never go: start() completes it in error.
+  // Without any ORD the request could never be sent: start() completes it in error.
   if (options_.ord == 0) return true;
   return users_outstanding_ < options_.ord && outstanding_.size() < options_.wire_ord;
 }
 
-// Checks what can be checked before the first byte leaves.
+// Asks the peer's window, and for the proof that would open it. The probe itself is sent once
+// nothing else can be: see Connection::fill().
+bool Requester::admitted(const Entry& entry) {
+  const auto admission = window_.admit(entry.request.operation, entry.length_bytes, send_msn_);
+  if (admission == PeerWindow::Admission::needs_proof) proofs_.want(queue_.next());
+  return admission == PeerWindow::Admission::open;
+}
+
+// Checks everything that can be checked before the first byte is sent: a fault found here fails the
+// request alone, while one in the middle of a message would cut the message in two. Atomics need an
+// aligned target (RFC 7306 §5.1); the status is that of InfiniBand's responder.
 bool Requester::start(Entry& entry) {
-  const WorkRequest& request = entry.request;
+  const StoredRequest& request = entry.request;
   if (is_answered(request.operation) && options_.ord == 0) {
     fail(entry, Status::local_operation);
     return false;
@@ -93,61 +73,62 @@ bool Requester::start(Entry& entry) {
   }
   if (request.inline_data) return true;
   gathered_.clear();
-  const Fault fault = map_slices(host_, slices_of(next_), 0, entry.length_bytes,
+  const Fault fault = map_slices(host_, queue_.slices(queue_.next()), 0, entry.length_bytes,
                                  fetches(request.operation), gathered_);
   if (fault == Fault::none) return true;
   fail(entry, Status::local_protection);
   return false;
 }
 
+// The entry completes with `status` when everything posted before it has completed. For that the
+// earlier requests must be proven, so the stream lives on until then. A message of which the peer
+// has a part already leaves no way to prove anything: the stream ends at once.
 void Requester::fail(Entry& entry, Status status) {
   entry.failure = status;
   failed_ = true;
   mid_message_ = false;
   if (entry.built_bytes > 0) {
-    failed_locally_ = true;  // a message cut in two: this stream cannot go on even to prove things
+    failed_locally_ = true;
     return;
   }
-  // The error is reported in its turn, so what went before must be proven.
-  proof_wanted_ = std::max(proof_wanted_, next_);
+  proofs_.want(queue_.next());
   retire();
 }
 
 bool Requester::build() {
-  if (next_ == tail_) return false;
-  Entry& current = entry(next_);
+  if (queue_.all_built()) return false;
+  Entry& current = queue_.entry(queue_.next());
   if (!mid_message_) {
     if (!may_start(current)) return false;
-    window_closed_ = options_.window_bytes != 0 && !window_open(current);
-    if (window_closed_) return false;
+    if (window_.limited() && !admitted(current)) return false;
     if (!start(current)) return true;
     mid_message_ = true;
   }
-  bool complete = true;
-  switch (current.request.operation) {
+  if (build_operation(current)) finish_build(current);
+  return true;
+}
+
+// Returns true when the request is built whole.
+bool Requester::build_operation(Entry& entry) {
+  switch (entry.request.operation) {
     case Operation::send:
     case Operation::send_invalidate:
     case Operation::send_immediate:
-      complete = build_send(current);
-      break;
+      return build_send(entry);
     case Operation::write:
     case Operation::write_immediate:
-      complete = build_write(current);
-      break;
+      return build_write(entry);
     case Operation::read:
-      build_read(current);
-      break;
+      build_read(entry);
+      return true;
     case Operation::compare_swap:
     case Operation::fetch_add:
     case Operation::atomic_write:
-      complete = build_atomic(current);
-      break;
+      return build_atomic(entry);
     case Operation::bind_window:
     case Operation::local_invalidate:
-      complete = carry_out(current);
-      break;
+      return carry_out(entry);
   }
-  if (complete) finish_build(current);
   return true;
 }
 
@@ -157,32 +138,32 @@ bool Requester::carry_out(Entry& entry) {
   return status == Status::success;
 }
 
+// Remembers what will show that the request was carried out: its position in the stream, the number
+// of its last message, its share of the peer's hold. A signaled request wants a proof. So does an
+// unsignaled one when half of the queue waits for proofs: without it a queue of unsignaled requests
+// would fill up for good.
 void Requester::finish_build(Entry& entry) {
   mid_message_ = false;
   entry.built = true;
   entry.end_position = out_.end_position();
   entry.last_message = messages_;
-  if (options_.window_bytes != 0) charge(entry);
-  entry.sent_cost = sent_cost_;
-  if (!is_answered(entry.request.operation)) unproven_bytes_ += entry.length_bytes;
-  ++next_;
+  if (window_.limited()) window_.charge(entry.request.operation, entry.length_bytes);
+  entry.sent_cost = window_.sent_cost();
+  const bool answered = is_answered(entry.request.operation);
+  if (!answered) proofs_.count_unproven(entry.length_bytes);
+  queue_.advance();
   if (is_local(entry.request.operation)) return retire();
-  const bool half_full = (next_ - head_) * 2 >= entries_.size();
-  if (options_.acknowledge && !is_answered(entry.request.operation) &&
-      (entry.request.signaled || half_full)) {
-    proof_wanted_ = next_;
+  if (options_.acknowledge && !answered &&
+      (entry.request.signaled || queue_.half_full_of_built())) {
+    proofs_.want(queue_.next());
   }
 }
 
-bool Requester::acknowledgement_due() const {
-  return unproven_bytes_ >= unproven_limit_bytes && proof_wanted_ > proven_;
-}
-
+// A read of the application behind the last request that wants a proof proves it as well.
 bool Requester::acknowledgement_possible() const {
-  if (mid_message_ || ours_outstanding_ || proof_wanted_ <= proven_) return false;
+  if (mid_message_ || !proofs_.probe_useful()) return false;
   if (outstanding_.size() >= options_.wire_ord) return false;
-  // A read of the application behind the last of them proves them as well.
-  return outstanding_.empty() || outstanding_.back().index < proof_wanted_;
+  return outstanding_.empty() || proofs_.wanted_behind(outstanding_.back().index);
 }
 
 void Requester::acknowledge() {

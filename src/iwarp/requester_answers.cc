@@ -1,4 +1,4 @@
-// The peer's responses, and the completions that they prove.
+// The peer's responses and other proofs, and the completions that follow from them.
 #include <algorithm>
 #include <cstring>
 
@@ -7,6 +7,9 @@
 
 namespace weft::iwarp {
 
+// RFC 5040 §5.2: responses come in the order of the requests, so a segment can only belong to the
+// oldest outstanding read. It must name that read's sink, continue without a gap, and be the last
+// exactly where the read ends.
 TerminateRaised Requester::check_read_response(const Segment& segment) const {
   const auto& header = segment.tagged_header;
   if (outstanding_.empty() || outstanding_.front().atomic) {
@@ -29,10 +32,11 @@ TerminateRaised Requester::check_read_response(const Segment& segment) const {
 TerminateRaised Requester::read_targets(const Segment& /*segment*/, std::uint32_t offset,
                                         std::uint32_t length, std::vector<iovec>& out) {
   const Outstanding& front = outstanding_.front();
-  const Fault fault =
-      map_slices(host_, slices_of(front.index), front.received_bytes + offset, length, true, out);
+  const Fault fault = map_slices(host_, queue_.slices(front.index), front.received_bytes + offset,
+                                 length, true, out);
   if (fault == Fault::none) return std::nullopt;
-  entry(front.index).failure = Status::local_protection;
+  // Our application has withdrawn the sink. The response cannot be placed, so the stream ends.
+  queue_.entry(front.index).failure = Status::local_protection;
   failed_ = true;
   return wire::terminate::rdma_stream_catastrophic;
 }
@@ -46,39 +50,45 @@ void Requester::deliver_read_response(const Segment& segment) {
   answered(finished);
 }
 
+// A response proves every message that was sent before its request (RFC 5040 §5.5).
 void Requester::answered(const Outstanding& finished) {
-  proven_ = std::max(proven_, finished.index);
-  proven_cost_ = std::max(proven_cost_, finished.sent_cost);
-  if (finished.ours) {
-    ours_outstanding_ = false;
+  window_.prove(finished.sent_cost);
+  if (finished.probe) {
+    proofs_.probe_answered();
+    proofs_.prove(finished.index);
   } else {
     --users_outstanding_;
-    entry(finished.index).answered = true;
-    proven_ = std::max(proven_, finished.index + 1);
+    queue_.entry(finished.index).answered = true;
+    proofs_.prove(finished.index + 1);
   }
   retire();
 }
 
+// `messages` counts messages, requests are proven as a whole: by their last one.
 void Requester::placed(std::uint64_t messages) {
-  for (proven_ = std::max(proven_, head_); proven_ != next_; ++proven_) {
-    const Entry& candidate = entry(proven_);
+  std::uint64_t index = std::max(proofs_.proven(), queue_.head());
+  for (; index != queue_.next(); ++index) {
+    const Entry& candidate = queue_.entry(index);
     if (candidate.last_message > messages) break;
-    proven_cost_ = std::max(proven_cost_, candidate.sent_cost);
+    window_.prove(candidate.sent_cost);
   }
+  proofs_.prove(index);
   retire();
 }
 
-// What the word was before goes to who asked for it; an atomic write does not.
+// Stores the value that the peer's memory had before the atomic. An atomic write has no place for
+// it: its slice is the source.
 bool Requester::store_original(std::uint64_t index, std::uint64_t value) {
-  if (!fetches(entry(index).request.operation)) return true;
+  if (!fetches(queue_.entry(index).request.operation)) return true;
   std::vector<iovec> target;
-  if (map_slices(host_, slices_of(index), 0, sizeof value, true, target) != Fault::none) {
+  if (map_slices(host_, queue_.slices(index), 0, sizeof value, true, target) != Fault::none) {
     return false;
   }
   std::memcpy(target.front().iov_base, &value, sizeof value);
   return true;
 }
 
+// RFC 7306 §5.2.2: the response carries the identifier of its request, for which we use the MSN.
 TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response) {
   if (outstanding_.empty() || !outstanding_.front().atomic ||
       outstanding_.front().msn != response.request_id) {
@@ -86,7 +96,7 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
   }
   const Outstanding finished = outstanding_.front();
   if (!store_original(finished.index, response.original_value)) {
-    entry(finished.index).failure = Status::local_protection;
+    queue_.entry(finished.index).failure = Status::local_protection;
     failed_ = true;
     return wire::terminate::rdma_stream_catastrophic;
   }
@@ -95,47 +105,54 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
   return std::nullopt;
 }
 
+// Whether a request may complete successfully. Without acknowledgement "sent" means that TCP has
+// taken its last byte.
 bool Requester::done(std::uint64_t index) const {
-  const Entry& candidate = entry(index);
+  const Entry& candidate = queue_.entry(index);
   if (!candidate.built) return false;
   if (is_local(candidate.request.operation)) return true;
   if (is_answered(candidate.request.operation)) return candidate.answered;
-  if (options_.acknowledge) return index < proven_;
+  if (options_.acknowledge) return proofs_.covers(index);
   return candidate.end_position <= out_.taken_position();
 }
 
+// Requests complete in the order of posting. An unsignaled one completes without a report: the next
+// reported completion covers it.
 void Requester::retire() {
-  while (head_ != tail_ && !failed_locally_) {
-    const Entry& oldest = entry(head_);
+  while (!queue_.idle() && !failed_locally_) {
+    const std::uint64_t index = queue_.head();
+    const Entry& oldest = queue_.entry(index);
     if (oldest.failure != Status::success) {
       failed_locally_ = true;
-      complete(head_, oldest.failure);
-    } else if (done(head_)) {
-      if (oldest.request.signaled) complete(head_, Status::success);
+      complete(index, oldest.failure);
+    } else if (done(index)) {
+      if (oldest.request.signaled) complete(index, Status::success);
     } else {
       return;
     }
-    ++head_;
+    queue_.pop();
   }
 }
 
+// Reports a completion for the entry. Requests that completed unreported since the last one are
+// counted with it, so that the host can free their places.
 void Requester::complete(std::uint64_t index, Status status) {
-  const Entry& finished = entry(index);
+  const Entry& finished = queue_.entry(index);
   host_.complete_send({.wr_id = finished.request.wr_id,
                        .operation = finished.request.operation,
                        .status = status,
                        .signaled = finished.request.signaled,
                        .length_bytes = finished.length_bytes,
-                       .covered = static_cast<std::uint32_t>(index + 1 - told_)});
-  told_ = index + 1;
+                       .covered = static_cast<std::uint32_t>(index + 1 - reported_)});
+  reported_ = index + 1;
 }
 
 void Requester::flush() {
-  for (; head_ != tail_; ++head_) {
-    const Entry& oldest = entry(head_);
-    complete(head_, oldest.failure == Status::success ? Status::flushed : oldest.failure);
+  for (; !queue_.idle(); queue_.pop()) {
+    const Entry& oldest = queue_.entry(queue_.head());
+    complete(queue_.head(), oldest.failure == Status::success ? Status::flushed : oldest.failure);
   }
-  next_ = tail_;
+  queue_.stop();
   mid_message_ = false;
   outstanding_.clear();
 }

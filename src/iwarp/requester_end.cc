@@ -19,6 +19,9 @@ std::uint32_t quoted_queue(const Terminate& message) {
   return header ? header->queue : UINT32_MAX;
 }
 
+// The status of the request at fault. Layers 0 and 1 with type 1 are RDMAP's and DDP's protection
+// errors (RFC 5040 §4.8, RFC 5041 §8). A message of queue 0 without a buffer found no receive,
+// which on InfiniBand ends as exhausted RNR retries; on queue 1 the peer's IRD was exceeded.
 Status status_of(const Terminate& message) {
   const auto& code = message.code;
   if (code.layer <= 1 && code.type == 1) return Status::remote_access;
@@ -30,110 +33,128 @@ Status status_of(const Terminate& message) {
   return Status::remote_operation;
 }
 
-}  // namespace
+// Whether a tagged header that a Terminate quotes belongs to this request. A Write carries no
+// sequence number, so any segment of it matches.
+bool blamed_by_tagged(const SendQueue::Entry& entry, const Terminate& message) {
+  const StoredRequest& request = entry.request;
+  const bool write =
+      request.operation == Operation::write || request.operation == Operation::write_immediate;
+  const auto header = wire::DdpTagged::parse(Bytes(message.ddp_header));
+  // It may also quote one of our Read Responses, which is no request's fault.
+  if (!write || !header || header->stag != request.rkey ||
+      wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::write) {
+    return false;
+  }
+  const std::uint64_t offset = header->tagged_offset - request.remote_address;
+  return offset == 0 || offset < entry.length_bytes;
+}
 
-// Whether the quoted header is one of this request's. A Write carries no sequence number, so any
-// segment of it matches.
-bool Requester::blamed(const Entry& entry, const Terminate& message) const {
-  const WorkRequest& request = entry.request;
+// The same for an untagged header: MSN and queue name the message. A Send with immediate has two
+// messages, the announcement and the Send.
+bool blamed_by_untagged(const SendQueue::Entry& entry, const Terminate& message) {
+  const Operation operation = entry.request.operation;
+  const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
+  if (!header) return false;
+  const bool announced = operation == Operation::send_immediate;
+  if (entry.msn != header->msn && !(announced && entry.msn - 1 == header->msn)) return false;
+  if (is_local(operation)) return false;
+  const bool answered = is_answered(operation);
+  if (header->queue == wire::queue::request) return answered;
+  return header->queue == wire::queue::send && !answered && operation != Operation::write;
+}
+
+bool blamed(const SendQueue::Entry& entry, const Terminate& message) {
+  const StoredRequest& request = entry.request;
   if (message.has_read_request) {
-    // Surer than the header in front of it, whose sequence number the kernel's siw overwrites.
+    // More reliable than the DDP header in front of it, whose MSN the kernel's siw overwrites.
     const wire::ReadRequest& read = message.read_request;
     return request.operation == Operation::read && !entry.answered &&
            read.source_stag == request.rkey && read.source_offset == request.remote_address;
   }
-  const bool write =
-      request.operation == Operation::write || request.operation == Operation::write_immediate;
-  if (quotes_tagged(message)) {
-    const auto header = wire::DdpTagged::parse(Bytes(message.ddp_header));
-    // It may also quote one of our Read Responses, which is no request's fault.
-    if (!write || !header || header->stag != request.rkey ||
-        wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::write) {
-      return false;
-    }
-    const std::uint64_t offset = header->tagged_offset - request.remote_address;
-    return offset == 0 || offset < entry.length_bytes;
-  }
-  if (!quotes_untagged(message)) return false;
-  const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
-  if (!header) return false;
-  const bool announced = request.operation == Operation::send_immediate;
-  if (entry.msn != header->msn && !(announced && entry.msn - 1 == header->msn)) return false;
-  if (is_local(request.operation)) return false;
-  const bool answered = is_answered(request.operation);
-  if (header->queue == wire::queue::request) return answered;
-  return header->queue == wire::queue::send && !answered && request.operation != Operation::write;
+  if (quotes_tagged(message)) return blamed_by_tagged(entry, message);
+  return quotes_untagged(message) && blamed_by_untagged(entry, message);
 }
 
-// The index of the request at fault; tail_ where it is none of ours.
+}  // namespace
+
+// The index of the request at fault; tail() where the fault is in none of our requests. The count
+// of executed messages, where the peer reported it, decides; otherwise the header that the
+// Terminate quotes (RFC 5040 §4.8). A request that was partly built, or whose grant was asked for,
+// is known to the peer as well.
 std::uint64_t Requester::find_guilty(const Terminate& message,
                                      std::optional<std::uint64_t> executed) const {
-  const std::uint64_t started = next_ + (mid_message_ || grant_ == Grant::asked ? 1 : 0);
-  for (std::uint64_t index = head_; index != started; ++index) {
-    const Entry& candidate = entry(index);
+  const std::uint64_t started = queue_.next() + (mid_message_ || window_.awaits_grant() ? 1 : 0);
+  for (std::uint64_t index = queue_.head(); index != started; ++index) {
+    const Entry& candidate = queue_.entry(index);
     if (executed) {
       if (!candidate.built || candidate.last_message > *executed) return index;
-    } else if (index >= proven_ && blamed(candidate, message)) {
+    } else if (!proofs_.covers(index) && blamed(candidate, message)) {
       return index;
     }
   }
-  return tail_;
+  return queue_.tail();
 }
 
+// The peer carries out messages in order (RFC 5040 §5.5), so the requests before the one at fault
+// succeeded, except reads and atomics whose response did not arrive.
 void Requester::end_by_terminate(const Terminate& message, std::optional<std::uint64_t> executed) {
   if (options_.unreliable) return end_unreliably();
   const std::uint64_t guilty = find_guilty(message, executed);
-  if (guilty == tail_) return flush();
-
-  // The peer works in order: what went before the request at fault was carried out.
-  for (; head_ != guilty; ++head_) {
-    const Entry& earlier = entry(head_);
+  if (guilty == queue_.tail()) return flush();
+  for (; queue_.head() != guilty; queue_.pop()) {
+    const Entry& earlier = queue_.entry(queue_.head());
     if (is_answered(earlier.request.operation) && !earlier.answered) {
-      complete(head_, Status::flushed);
+      complete(queue_.head(), Status::flushed);
     } else if (earlier.request.signaled) {
-      complete(head_, Status::success);
+      complete(queue_.head(), Status::success);
     }
   }
-  complete(head_++, status_of(message));
+  complete(guilty, status_of(message));
+  queue_.pop();
   flush();
 }
 
-// On InfiniBand they would have left all the same.
+// An unreliable connection reports no failure of the peer: on InfiniBand the requests would have
+// been sent and completed, whether or not anything received them.
 void Requester::end_unreliably() {
-  for (; head_ != tail_; ++head_) {
-    const Entry& oldest = entry(head_);
+  for (; !queue_.idle(); queue_.pop()) {
+    const Entry& oldest = queue_.entry(queue_.head());
     if (oldest.failure != Status::success) {
-      complete(head_, oldest.failure);
+      complete(queue_.head(), oldest.failure);
     } else if (oldest.request.signaled) {
-      complete(head_, Status::success);
+      complete(queue_.head(), Status::success);
     }
   }
   flush();
 }
 
 void Requester::blame_unsent() {
-  for (std::uint64_t index = head_; index != tail_; ++index) {
-    Entry& candidate = entry(index);
+  for (std::uint64_t index = queue_.head(); index != queue_.tail(); ++index) {
+    Entry& candidate = queue_.entry(index);
     if (candidate.built && candidate.end_position <= out_.taken_position()) continue;
     candidate.failure = Status::local_protection;
     return;
   }
 }
 
+// Without a Terminate nothing is at fault: requests that the peer carried out, or at least its TCP
+// acknowledged, succeed. The first other one reports the loss as exhausted retries, as an
+// InfiniBand adapter does. Nothing behind an unanswered read may succeed.
 void Requester::end_by_loss(std::uint64_t acknowledged_position,
                             std::optional<std::uint64_t> executed) {
   retire();
   if (options_.unreliable) return end_unreliably();
-  for (; head_ != tail_; ++head_) {
-    const Entry& oldest = entry(head_);
+  for (; !queue_.idle(); queue_.pop()) {
+    const Entry& oldest = queue_.entry(queue_.head());
     const bool arrived = oldest.built && !is_answered(oldest.request.operation) &&
                          (executed ? oldest.last_message <= *executed
                                    : oldest.end_position <= acknowledged_position);
     if (!arrived) break;
-    if (oldest.request.signaled) complete(head_, Status::success);
+    if (oldest.request.signaled) complete(queue_.head(), Status::success);
   }
-  if (head_ != tail_ && entry(head_).failure == Status::success) {
-    complete(head_++, Status::retry_exceeded);
+  if (!queue_.idle() && queue_.entry(queue_.head()).failure == Status::success) {
+    complete(queue_.head(), Status::retry_exceeded);
+    queue_.pop();
   }
   flush();
 }

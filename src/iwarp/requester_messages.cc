@@ -1,4 +1,4 @@
-// From one request to its FPDUs.
+// How one request becomes FPDUs: headers of RFC 5040 §4 and RFC 5041 §5, and of RFC 7306.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,10 +11,11 @@ namespace {
 
 using wire::RdmapOpcode;
 
-// The second word of an Immediate Data message that belongs to the Send behind it.
+// The second word of an Immediate Data message (RFC 7306 §6.2) whose value belongs to the Send that
+// follows. Only Weft peers that offered PeerFeatures::send_immediate understand it.
 constexpr std::uint32_t announcing = 1;
 
-RdmapOpcode send_opcode(const WorkRequest& request) {
+RdmapOpcode send_opcode(const StoredRequest& request) {
   const bool invalidate = request.operation == Operation::send_invalidate;
   if (request.solicited) {
     return invalidate ? RdmapOpcode::send_solicited_invalidate : RdmapOpcode::send_solicited;
@@ -24,22 +25,23 @@ RdmapOpcode send_opcode(const WorkRequest& request) {
 
 }  // namespace
 
-// Collects the next `bytes` bytes of a request's payload into gathered_.
+// Collects the next `bytes` bytes of a request's payload into gathered_. The memory is looked up
+// again for each segment, since the application may have withdrawn it between two of them.
 bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
   gathered_.clear();
-  Entry& current = entry(index);
+  const Entry& current = queue_.entry(index);
   if (bytes == 0) return true;
   if (current.request.inline_data) {
-    std::byte* data = inline_data_.data() + (index % entries_.size()) * limits_.inline_bytes;
-    gathered_.push_back({data + current.built_bytes, bytes});
+    gathered_.push_back({queue_.inline_data(index) + current.built_bytes, bytes});
     return true;
   }
-  const Fault fault = map_slices(host_, slices_of(index), current.built_bytes, bytes,
+  const Fault fault = map_slices(host_, queue_.slices(index), current.built_bytes, bytes,
                                  fetches(current.request.operation), gathered_);
   return fault == Fault::none;
 }
 
-// Returns true when the message is complete (RFC 5041 §5.3: segments in order of offset).
+// Adds segments until the message is complete or the transmitter full, in order of their offset
+// (RFC 5041 §5.3). Returns true when the message is complete.
 bool Requester::build_send(Entry& entry) {
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpUntagged::header_bytes;
   if (entry.built_bytes == 0) {
@@ -49,7 +51,7 @@ bool Requester::build_send(Entry& entry) {
   do {
     const auto part = static_cast<std::uint32_t>(
         std::min<std::size_t>(room, entry.length_bytes - entry.built_bytes));
-    if (!gather(next_, part)) {
+    if (!gather(queue_.next(), part)) {
       fail(entry, Status::local_protection);
       return false;
     }
@@ -73,12 +75,13 @@ bool Requester::build_send(Entry& entry) {
   return true;
 }
 
+// As build_send(), with tagged segments (RFC 5040 §5.1): each names its place, and there is no MSN.
 bool Requester::build_write(Entry& entry) {
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpTagged::header_bytes;
   do {
     const auto part = static_cast<std::uint32_t>(
         std::min<std::size_t>(room, entry.length_bytes - entry.built_bytes));
-    if (!gather(next_, part)) {
+    if (!gather(queue_.next(), part)) {
       fail(entry, Status::local_protection);
       return false;
     }
@@ -97,7 +100,8 @@ bool Requester::build_write(Entry& entry) {
   return true;
 }
 
-// RFC 7306 §6: behind the Write, or in front of a Send, with nothing of ours in between.
+// Adds an Immediate Data message: after its Write (RFC 7306 §6), or before the Send that it
+// announces, and with no other message in between. One FPDU, for which has_room() keeps a reserve.
 void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   entry.msn = send_msn_++;
   ++messages_;
@@ -115,10 +119,10 @@ void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   out_.add(bytes, {&piece, 1});
 }
 
-// Adds a message of queue 1 and remembers that its answer is to come.
+// Adds a message of queue 1 and remembers that its response is to come, and what that will prove.
 void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outstanding) {
   outstanding.msn = request_msn_++;
-  outstanding.sent_cost = sent_cost_;
+  outstanding.sent_cost = window_.sent_cost();
   ++messages_;
   const wire::DdpUntagged header{.last = true,
                                  .rdmap_control = wire::rdmap_control(opcode),
@@ -128,20 +132,21 @@ void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outst
   header.emit(bytes);
   const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
   out_.add(bytes, {&piece, 1});
-  if (outstanding.ours) {
-    ours_outstanding_ = true;
+  if (outstanding.probe) {
+    proofs_.probe_sent();
   } else {
+    proofs_.read_sent();
     ++users_outstanding_;
   }
   outstanding_.push_back(outstanding);
-  unproven_bytes_ = 0;  // its answer proves all that went before
 }
 
-// The sink is named by the first slice. Nobody looks it up: a response is checked against the
-// outstanding read, so the slices need no remote rights (and may be several).
+// The request names the first slice as the sink, and the peer sends that name back. The response is
+// checked against the outstanding read, not looked up in a table: the slices need no remote rights,
+// and there may be several of them.
 void Requester::build_read(Entry& entry) {
-  const auto slices = slices_of(next_);
-  Outstanding outstanding{.index = next_, .size_bytes = entry.length_bytes};
+  const auto slices = queue_.slices(queue_.next());
+  Outstanding outstanding{.index = queue_.next(), .size_bytes = entry.length_bytes};
   if (!slices.empty()) {
     outstanding.sink_stag = slices.front().lkey;
     outstanding.sink_offset = slices.front().address;
@@ -158,15 +163,15 @@ void Requester::build_read(Entry& entry) {
 }
 
 // RFC 7306 §5.1: plain FetchAdd has an add mask of zero, and its compare fields are not
-// significant. A swap that compares nothing writes in any case.
-wire::AtomicRequest Requester::atomic_operands(const WorkRequest& work) const {
+// significant. An atomic write is a CmpSwap whose compare mask is zero: it writes in any case.
+wire::AtomicRequest Requester::atomic_operands(const StoredRequest& request) const {
   constexpr std::uint64_t whole = ~std::uint64_t{0};
-  switch (work.operation) {
+  switch (request.operation) {
     case Operation::compare_swap:
       return {.opcode = wire::AtomicOpcode::compare_swap,
-              .add_or_swap = work.swap,
+              .add_or_swap = request.swap,
               .add_or_swap_mask = whole,
-              .compare = work.compare_or_add,
+              .compare = request.compare_or_add,
               .compare_mask = whole};
     case Operation::atomic_write: {
       std::uint64_t value = 0;
@@ -178,13 +183,14 @@ wire::AtomicRequest Requester::atomic_operands(const WorkRequest& work) const {
     }
     default:
       return {.opcode = wire::AtomicOpcode::fetch_add,
-              .add_or_swap = work.compare_or_add,
+              .add_or_swap = request.compare_or_add,
               .compare_mask = whole};
   }
 }
 
 bool Requester::build_atomic(Entry& entry) {
-  if (entry.request.operation == Operation::atomic_write && !gather(next_, entry.length_bytes)) {
+  if (entry.request.operation == Operation::atomic_write &&
+      !gather(queue_.next(), entry.length_bytes)) {
     fail(entry, Status::local_protection);
     return false;
   }
@@ -195,14 +201,15 @@ bool Requester::build_atomic(Entry& entry) {
   std::array<std::byte, wire::AtomicRequest::header_bytes> payload;
   request.emit(payload);
   entry.msn = request_msn_;
-  add_request(RdmapOpcode::atomic_request, payload, {.atomic = true, .index = next_});
+  add_request(RdmapOpcode::atomic_request, payload, {.atomic = true, .index = queue_.next()});
   return true;
 }
 
 void Requester::build_probe() {
   std::array<std::byte, wire::ReadRequest::header_bytes> payload;
-  wire::ReadRequest{}.emit(payload);  // zero length: STags and offsets are not checked (§5.2.1)
-  add_request(RdmapOpcode::read_request, payload, {.ours = true, .index = next_});
+  // RFC 5040 §5.2.1: STags and offsets of a zero-length read are not checked.
+  wire::ReadRequest{}.emit(payload);
+  add_request(RdmapOpcode::read_request, payload, {.probe = true, .index = queue_.next()});
 }
 
 }  // namespace weft::iwarp
