@@ -5,7 +5,6 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "base/bytes.h"
 #include "weft/verbs/memory.hpp"
 
 namespace weft::verbs {
@@ -39,20 +38,6 @@ LocalSlice LocalSlice::slice(std::size_t offset_bytes, std::size_t bytes) const 
 RemoteSlice RemoteSlice::slice(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   if (bytes > bytes_ || offset_bytes > bytes_ - bytes) beyond(offset_bytes, bytes, bytes_);
   return {address_ + offset_bytes, bytes, rkey_};
-}
-
-std::array<std::byte, RemoteSlice::encoded_bytes> RemoteSlice::to_bytes() const {
-  std::array<std::byte, encoded_bytes> bytes;
-  store_be(bytes.data(), address_);
-  store_be(bytes.data() + 8, bytes_);
-  store_be(bytes.data() + 16, rkey_);
-  return bytes;
-}
-
-std::optional<RemoteSlice> RemoteSlice::from_bytes(std::span<const std::byte> bytes) {
-  if (bytes.size() != encoded_bytes) return std::nullopt;
-  return RemoteSlice(load_be<std::uint64_t>(bytes.data()), load_be<std::uint64_t>(bytes.data() + 8),
-                     load_be<std::uint32_t>(bytes.data() + 16));
 }
 
 std::string RemoteSlice::to_string() const {
