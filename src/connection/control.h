@@ -1,19 +1,12 @@
-// How one side tells the other of its buffers: it writes records into a ring in the other's memory.
-// No receive is used, so that the user's own keep their order.
-//
-// The control region, which each side lets the other write to:
-//
-//   0   8  how many records the peer has taken from the ring in its region, as it tells us
-//  64   -  the ring: 32 bytes for each slot
-//
-// A record: its number, from 1 (4 bytes), address (8), length (8), rkey (4), tag (4), CRC32C of the
-// 28 bytes before (4); record n is in slot (n - 1) modulo slots. All in network order. The CRC
-// tells when a record is there as a whole: writes need not be placed in order of their bytes.
+// Control advertises buffers to the peer: it writes records into a ring in the peer's memory, and
+// takes the records that the peer has written into the ring here. connection/control_wire.h has the
+// layout. Neither side spends a receive on this, so the user's receives keep their order.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "connection/control_wire.h"
 #include "weft/connection/connection.hpp"
 
 namespace weft::connection::detail {
@@ -21,13 +14,6 @@ namespace weft::connection::detail {
 class Control {
  public:
   static constexpr std::uint16_t ring_slots = 64;
-  static constexpr std::size_t record_bytes = 32;
-  static constexpr std::size_t ring_offset = 64;
-
-  // What the peer may write to.
-  [[nodiscard]] static constexpr std::size_t peer_bytes(std::uint16_t slots) {
-    return ring_offset + slots * record_bytes;
-  }
 
   explicit Control(const verbs::ProtectionDomain& domain);
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "connection/control.h"
-#include "connection/greeting.h"
+#include "connection/greeting_wire.h"
 #include "connection/requests.h"
 #include "connection/wait_queue.h"
 #include "connection/waiting.h"

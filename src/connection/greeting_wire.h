@@ -1,4 +1,5 @@
-// What two sides that want to advertise buffers to each other put around the user's private data.
+// The private data of two sides that agree to advertise buffers to each other. It has the place of
+// the control region (connection/control_wire.h), and the user's private data behind it.
 //
 //   0  4  "WEFC"
 //   4  1  version, 1
@@ -26,13 +27,15 @@ struct ControlGreeting {
   static constexpr std::size_t fixed_bytes = 21;
 
   std::uint16_t slots = 0;
-  verbs::RemoteSlice control;  // its length follows from `slots`
+  verbs::RemoteSlice control;  // not sent is its length, which follows from `slots`
   std::optional<verbs::RemoteSlice> buffer;
-  std::vector<std::byte> private_data;
+  std::vector<std::byte> private_data;  // 255 bytes at most
 
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
-  // Nothing where the bytes are no such greeting; bytes behind it are ignored.
+  // Returns nothing for bytes that are not such a greeting: all of them are the user's private data
+  // then. Ignores bytes beyond the private data: transports may append zeros.
   [[nodiscard]] static std::optional<ControlGreeting> parse(std::span<const std::byte> bytes);
+  friend bool operator==(const ControlGreeting&, const ControlGreeting&) = default;
 };
 
 }  // namespace weft::connection::detail
