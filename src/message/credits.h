@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "message/frame.h"
+#include "message/frame_wire.h"
 
 namespace weft::message::detail {
 

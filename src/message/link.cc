@@ -115,7 +115,7 @@ void Link::on_event(const Event& event) {
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       return attempt([&] {
         set_up();
-        const auto bytes = Greeting{loop_->terms(), said_}.to_bytes();
+        const auto bytes = MessageGreeting{loop_->terms(), said_}.to_bytes();
         id_->connect(parameters(bytes));
       });
     case RDMA_CM_EVENT_ESTABLISHED:
@@ -150,7 +150,7 @@ void Link::fail_connecting(const Event& event) {
 
 // --- Passive -------------------------------------------------------------------------------------
 
-void Link::accept(verbs::Id id, Greeting greeting, Ticket ticket) {
+void Link::accept(verbs::Id id, MessageGreeting greeting, Ticket ticket) {
   ticket_ = std::move(ticket);
   passive_ = true;
   id_.emplace(std::move(id));
@@ -161,7 +161,7 @@ void Link::accept(verbs::Id id, Greeting greeting, Ticket ticket) {
     set_up();
     session_.emplace(loop_->terms(), greeting.terms);
     peer_said_ = std::move(greeting.private_data);
-    const auto bytes = Greeting{loop_->terms(), said_}.to_bytes();
+    const auto bytes = MessageGreeting{loop_->terms(), said_}.to_bytes();
     id_->accept(parameters(bytes));
     later(connect_timeout_, &Link::check_connected);
   });
@@ -210,7 +210,7 @@ void Link::set_up() {
 void Link::on_established(const Event& event) {
   if (was_established_) return;
   if (!passive_) {
-    auto read = read_greeting(event.private_data);
+    auto read = MessageGreeting::parse(event.private_data);
     if (!read.greeting) {
       return end(Ending::By::failure, EPROTO,
                  fmt::format("{} accepted the connection in another protocol", peer_text_));

@@ -44,7 +44,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // --- Connecting
   void start(const Address& peer);
-  void accept(verbs::Id id, Greeting greeting, Ticket ticket);
+  void accept(verbs::Id id, MessageGreeting greeting, Ticket ticket);
   void on_event(const Event& event);
 
   // --- The loop

@@ -137,7 +137,7 @@ void LoopCore::handle_request(verbs::ConnectionEvent event) {
   const auto known = listeners_.find(number->second);
   if (known == listeners_.end()) return;
   const auto listener = known->second;
-  auto read = read_greeting(event.private_data());
+  auto read = MessageGreeting::parse(event.private_data());
   const auto id = std::make_shared<verbs::Id>(event.take_request());
   { const verbs::ConnectionEvent acknowledged = std::move(event); }
   Rejection rejection;

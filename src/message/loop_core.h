@@ -48,7 +48,7 @@ class Ticket {
 struct PendingRequest {
   std::weak_ptr<LoopCore> loop;
   verbs::Id id;
-  Greeting greeting;
+  MessageGreeting greeting;
   Ticket ticket;
 };
 

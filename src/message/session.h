@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "message/credits.h"
-#include "message/frame.h"
-#include "message/greeting.h"
+#include "message/frame_wire.h"
+#include "message/greeting_wire.h"
 #include "weft/message/status.hpp"
 
 namespace weft::message::detail {

@@ -1,7 +1,7 @@
 // Short messages that wait together: one frame for several, and nobody can tell.
 #include <algorithm>
 
-#include "message/frame.h"
+#include "message/frame_wire.h"
 #include "message/scripted_peer.h"
 #include "message/sides.h"
 #include "support/host.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "message/greeting.h"
+#include "message/greeting_wire.h"
 #include "message/sides.h"
 #include "support/host.h"
 #include "weft/verbs.hpp"
@@ -38,7 +38,7 @@ class ScriptedPeer {
     for (std::size_t i = 0; i < 8; ++i) {
       EXPECT_EQ(queue_pair_->post_receive(region_->slice(10'000 + i * 1000, 1000), 0), 0);
     }
-    const auto said = detail::Greeting{{4, 512, 1000, true}, {}}.to_bytes();
+    const auto said = detail::MessageGreeting{{4, 512, 1000, true}, {}}.to_bytes();
     id_->connect({.private_data = said});
     expect(RDMA_CM_EVENT_ESTABLISHED);
   }

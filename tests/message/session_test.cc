@@ -513,7 +513,7 @@ TEST(SessionViolation, NothingCrashesTheParsers) {
     if (bytes.size() > 23) bytes[20] = bytes[21] = bytes[22] = std::byte{0};
     Session session(joining, joining);
     (void)session.on_frame(bytes, 0);
-    (void)read_greeting(bytes);
+    (void)MessageGreeting::parse(bytes);
     (void)Rejection::parse(bytes);
   }
 }
@@ -580,36 +580,38 @@ TEST(Frames, JoinedOnesComeBackAsTheyWere) {
 }
 
 TEST(Greetings, SayWhetherFramesMayBeJoined) {
-  auto bytes = Greeting{joining, {}}.to_bytes();
+  auto bytes = MessageGreeting{joining, {}}.to_bytes();
   EXPECT_EQ(bytes[5], std::byte{1});
   bytes[5] = std::byte{0xFF};  // flags that we do not know are ignored
-  EXPECT_EQ(read_greeting(bytes).greeting->terms, joining);
+  EXPECT_EQ(MessageGreeting::parse(bytes).greeting->terms, joining);
   bytes[5] = std::byte{0xFE};
-  EXPECT_EQ(read_greeting(bytes).greeting->terms, usual);
+  EXPECT_EQ(MessageGreeting::parse(bytes).greeting->terms, usual);
 }
 
 TEST(Greetings, ComeBackAsTheyWereWithBytesBehind) {
-  const Greeting greeting{{300, 70'000, std::uint64_t{1} << 33}, {std::byte{1}, std::byte{2}}};
+  const MessageGreeting greeting{{300, 70'000, std::uint64_t{1} << 33},
+                                 {std::byte{1}, std::byte{2}}};
   auto bytes = greeting.to_bytes();
   EXPECT_EQ(bytes.size(), 23U);
   bytes.resize(56);
-  const auto read = read_greeting(bytes);
+  const auto read = MessageGreeting::parse(bytes);
   ASSERT_TRUE(read.greeting);
   EXPECT_EQ(read.greeting->terms, greeting.terms);
   EXPECT_EQ(read.greeting->private_data, greeting.private_data);
 }
 
 TEST(Greetings, SayWhyTheyAreRejected) {
-  auto bytes = Greeting{usual, {std::byte{1}}}.to_bytes();
-  EXPECT_EQ(read_greeting({}).reason, Reason::malformed);
-  EXPECT_EQ(read_greeting(Bytes(bytes).first(20)).reason, Reason::malformed);
-  EXPECT_EQ(read_greeting(Bytes(bytes).first(21)).reason, Reason::malformed);
-  EXPECT_EQ(read_greeting(bytes).reason, Reason::none);
+  auto bytes = MessageGreeting{usual, {std::byte{1}}}.to_bytes();
+  EXPECT_EQ(MessageGreeting::parse({}).reason, Reason::malformed);
+  EXPECT_EQ(MessageGreeting::parse(Bytes(bytes).first(20)).reason, Reason::malformed);
+  EXPECT_EQ(MessageGreeting::parse(Bytes(bytes).first(21)).reason, Reason::malformed);
+  EXPECT_EQ(MessageGreeting::parse(bytes).reason, Reason::none);
   bytes[4] = std::byte{2};
-  EXPECT_EQ(read_greeting(bytes).reason, Reason::version);
+  EXPECT_EQ(MessageGreeting::parse(bytes).reason, Reason::version);
   bytes[0] = std::byte{0};
-  EXPECT_EQ(read_greeting(bytes).reason, Reason::malformed);
-  EXPECT_EQ(read_greeting(Greeting{{0, 1, 1}, {}}.to_bytes()).reason, Reason::malformed);
+  EXPECT_EQ(MessageGreeting::parse(bytes).reason, Reason::malformed);
+  EXPECT_EQ(MessageGreeting::parse(MessageGreeting{{0, 1, 1}, {}}.to_bytes()).reason,
+            Reason::malformed);
 }
 
 TEST(Greetings, RejectionsHaveAReason) {
