@@ -34,7 +34,7 @@ class Door final : public Attendant, public std::enable_shared_from_this<Door> {
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:
-  [[nodiscard]] std::optional<Reason> objection(const Greeting& greeting) const;
+  [[nodiscard]] std::optional<Reason> objection(const StreamGreeting& greeting) const;
   void refuse(const verbs::Id& id, Reason reason);
 
   const Options options_;

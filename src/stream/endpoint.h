@@ -21,7 +21,7 @@
 #include "stream/event_fd.h"
 #include "stream/events.h"
 #include "stream/flow.h"
-#include "stream/greeting.h"
+#include "stream/greeting_wire.h"
 #include "stream/maps.h"
 #include "stream/pieces.h"
 #include "stream/pump.h"
@@ -32,10 +32,10 @@ namespace weft::stream::detail {
 
 // A request to connect that was not answered yet.
 struct Asked {
-  Asked(verbs::Id from, Greeting said, const Options& with)
+  Asked(verbs::Id from, StreamGreeting said, const Options& with)
       : id(std::move(from)), greeting(std::move(said)), options(with) {}
   verbs::Id id;
-  Greeting greeting;
+  StreamGreeting greeting;
   Options options;
   bool answered = false;
 };
@@ -100,9 +100,9 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   // --- Connecting (endpoint_connect.cc)
   void enter_pump(verbs::EventChannel events);
   void leave_pump();
-  void answer(const Greeting& peer, std::span<const std::byte> private_data);
+  void answer(const StreamGreeting& peer, std::span<const std::byte> private_data);
   void open_wire();
-  void open_flow(Greeting peer, std::uint8_t variant);
+  void open_flow(StreamGreeting peer, std::uint8_t variant);
   void look_at_connection();
   void handle(const verbs::ConnectionEvent& event);
   void established(const verbs::ConnectionEvent& event);
@@ -170,7 +170,7 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   std::vector<std::byte> private_data_;  // of ours, until it is sent
   std::optional<Wire> wire_;
   std::optional<Flow> flow_;
-  Greeting peer_;
+  StreamGreeting peer_;
   bool disconnected_ = false;
 
   bool sending_ = false;

@@ -103,17 +103,17 @@ void Endpoint::accept(Asked& asked, std::span<const std::byte> private_data) {
   try {
     answer(asked.greeting, private_data);
   } catch (...) {
-    id_->reject(Greeting::refusal(Reason::unable).to_bytes());
+    id_->reject(StreamGreeting::refusal(Reason::unable).to_bytes());
     throw;
   }
 }
 
-void Endpoint::answer(const Greeting& peer, std::span<const std::byte> private_data) {
+void Endpoint::answer(const StreamGreeting& peer, std::span<const std::byte> private_data) {
   open_wire();
   const std::uint8_t common = wire_->variants() & peer.variants;
   const std::uint8_t variant = common & variant_immediate ? variant_immediate : common;
   if (variant == 0) throw Error(EPROTONOSUPPORT, to_string(Reason::no_variant));
-  Greeting ours = wire_->greeting(GreetingType::acceptance);
+  StreamGreeting ours = wire_->greeting(GreetingType::acceptance);
   ours.variants = variant;
   ours.private_data.assign(private_data.begin(), private_data.end());
   const auto bytes = ours.to_bytes();
@@ -128,7 +128,7 @@ void Endpoint::open_wire() {
   theirs_.resize(options_.mapped_buffers);
 }
 
-void Endpoint::open_flow(Greeting peer, std::uint8_t variant) {
+void Endpoint::open_flow(StreamGreeting peer, std::uint8_t variant) {
   peer_ = std::move(peer);
   flow_.emplace(wire_->connect(peer_, variant));
   ours_.resize(peer_.rows);
@@ -156,7 +156,7 @@ void Endpoint::handle(const verbs::ConnectionEvent& event) {
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       open_wire();
-      Greeting ours = wire_->greeting(GreetingType::request);
+      StreamGreeting ours = wire_->greeting(GreetingType::request);
       ours.private_data = private_data_;
       const auto bytes = ours.to_bytes();
       phase_ = Phase::connecting;
@@ -184,8 +184,8 @@ void Endpoint::handle(const verbs::ConnectionEvent& event) {
 
 void Endpoint::established(const verbs::ConnectionEvent& event) {
   if (!flow_) {
-    auto parsed = Greeting::parse(event.private_data());
-    auto* peer = std::get_if<Greeting>(&parsed);
+    auto parsed = StreamGreeting::parse(event.private_data());
+    auto* peer = std::get_if<StreamGreeting>(&parsed);
     if (!peer || peer->type != GreetingType::acceptance ||
         (peer->variants & wire_->variants()) == 0) {
       disconnect();
@@ -200,8 +200,8 @@ void Endpoint::established(const verbs::ConnectionEvent& event) {
 }
 
 void Endpoint::rejected(const verbs::ConnectionEvent& event) {
-  auto parsed = Greeting::parse(event.private_data());
-  auto* peer = std::get_if<Greeting>(&parsed);
+  auto parsed = StreamGreeting::parse(event.private_data());
+  auto* peer = std::get_if<StreamGreeting>(&parsed);
   refused_ = true;
   if (peer && peer->type == GreetingType::refusal) {
     refusal_ = std::move(peer->private_data);

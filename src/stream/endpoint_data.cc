@@ -248,7 +248,7 @@ void Endpoint::change_row(Lock& lock, std::uint32_t row, const Mapping& mapping,
     throw Error(EAGAIN, "the peer has no receive for a mapping now");
   if (const int error = send_error()) throw Error(error, "cannot tell the peer of a mapping");
   if (!flow_->take_message()) throw Error(EAGAIN, "the peer has no receive for a mapping now");
-  const auto bytes = mapping.to_bytes();
+  const auto bytes = mapping.to_row().to_bytes();
   if (const int error = wire_->post_row(row, bytes)) {
     flow_->sent(0);
     break_off(error);

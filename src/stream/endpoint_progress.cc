@@ -84,7 +84,8 @@ void Endpoint::received(const verbs::Completion& completion, std::uint32_t slot)
     if (value_of(word) >= theirs_.size()) {
       violated();
     } else {
-      theirs_.set(value_of(word), Mapping::from_bytes(wire_->row(value_of(word))));
+      const auto row = MapRow::from_bytes(wire_->row(value_of(word)));
+      theirs_.set(value_of(word), Mapping::of(row));
     }
   }
 }

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "stream/word.h"
+#include "stream/word_wire.h"
 
 namespace weft::stream::detail {
 

@@ -41,7 +41,7 @@ void Door::adopt(int connection) {
   id_.adopt(connection);
 }
 
-std::optional<Reason> Door::objection(const Greeting& greeting) const {
+std::optional<Reason> Door::objection(const StreamGreeting& greeting) const {
   if (greeting.type != GreetingType::request) return Reason::malformed;
   const std::uint8_t ours = options_.variant == Variant::automatic   ? 0xFF
                             : options_.variant == Variant::immediate ? variant_immediate
@@ -53,7 +53,7 @@ std::optional<Reason> Door::objection(const Greeting& greeting) const {
 void Door::refuse(const verbs::Id& id, Reason reason) {
   ++refused_;
   try {
-    id.reject(Greeting::refusal(reason).to_bytes());
+    id.reject(StreamGreeting::refusal(reason).to_bytes());
   } catch (const Error&) {
     // It has gone already.
   }
@@ -63,10 +63,10 @@ std::optional<Request> Door::take() {
   while (auto event = events_.next(Deadline::now())) {
     // A peer that went before its request was looked at is no concern of anybody.
     if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-    auto parsed = Greeting::parse(event->private_data());
+    auto parsed = StreamGreeting::parse(event->private_data());
     verbs::Id id = event->take_request();
     event.reset();  // before the id moves to a channel of its own
-    auto* greeting = std::get_if<Greeting>(&parsed);
+    auto* greeting = std::get_if<StreamGreeting>(&parsed);
     const auto reason = greeting ? objection(*greeting) : std::get<Reason>(parsed);
     if (!reason) {
       return Request(std::make_unique<Asked>(std::move(id), std::move(*greeting), options_));
@@ -159,7 +159,8 @@ void Request::reject(std::span<const std::byte> private_data) && {
     throw Error(EINVAL, "the private data of a rejection is too long");
   }
   asked_->answered = true;
-  asked_->id.reject(detail::Greeting::refusal(detail::Reason::by_user, private_data).to_bytes());
+  asked_->id.reject(
+      detail::StreamGreeting::refusal(detail::Reason::by_user, private_data).to_bytes());
 }
 
 // --- Listener ------------------------------------------------------------------------------------

@@ -2,25 +2,7 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
-
 namespace weft::stream::detail {
-
-std::array<std::byte, row_bytes> Mapping::to_bytes() const {
-  std::array<std::byte, row_bytes> row{};
-  store_be(&row[0], offset);
-  store_be(&row[8], memory.size_bytes());
-  store_be(&row[16], memory.address());
-  store_be(&row[24], memory.rkey());
-  return row;
-}
-
-Mapping Mapping::from_bytes(std::span<const std::byte> row) {
-  return {load_be<std::uint64_t>(&row[0]),
-          {load_be<std::uint64_t>(&row[16]), load_be<std::uint64_t>(&row[8]),
-           load_be<std::uint32_t>(&row[24])},
-          nullptr};
-}
 
 std::optional<std::uint32_t> Maps::free_row() const {
   const auto found =

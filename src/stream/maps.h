@@ -1,15 +1,13 @@
 // Buffers that are mapped for the peer, and what it has mapped for us: rows of two tables.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
-#include "stream/greeting.h"
+#include "stream/ring_map_wire.h"
 #include "weft/verbs.hpp"
 
 namespace weft::stream::detail {
@@ -19,8 +17,9 @@ struct Mapping {
   verbs::RemoteSlice memory;                              // no bytes: nothing is mapped
   std::shared_ptr<verbs::TypedRegion<std::byte>> region;  // of ours
 
-  [[nodiscard]] std::array<std::byte, row_bytes> to_bytes() const;
-  [[nodiscard]] static Mapping from_bytes(std::span<const std::byte> row);
+  // What the peer's table has of it, and a mapping from what the peer has written into ours.
+  [[nodiscard]] MapRow to_row() const { return {offset, memory}; }
+  [[nodiscard]] static Mapping of(const MapRow& row) { return {row.offset, row.memory, nullptr}; }
 };
 
 class Maps {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "stream/greeting.h"
+#include "stream/greeting_wire.h"
 
 namespace weft::stream {
 namespace {
@@ -34,7 +34,7 @@ std::size_t max_private_data_bytes(verbs::Backend backend) {
   constexpr std::size_t infiniband = 56;
   constexpr std::size_t embedded = 252;
   return (backend == verbs::Backend::embedded ? embedded : infiniband) -
-         detail::Greeting::fixed_bytes;
+         detail::StreamGreeting::fixed_bytes;
 }
 
 Refused::Refused(int error_number, const std::string& what, std::vector<std::byte> private_data)

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 
-#include "base/bytes.h"
 #include "base/size.h"
+#include "stream/ring_map_wire.h"
+#include "stream/word_wire.h"
 
 namespace weft::stream::detail {
 namespace {
 
-constexpr std::uint32_t word_bytes = sizeof(std::uint32_t);
 constexpr std::uint32_t probes = 1;
 // Rows of the peer's table that are on their way, in a place of their own behind our ring.
 constexpr std::uint32_t most_rows = 255;
@@ -83,8 +83,8 @@ Wire::Wire(const verbs::Id& id, const Options& options)
   }
 }
 
-Greeting Wire::greeting(GreetingType type) const {
-  Greeting greeting;
+StreamGreeting Wire::greeting(GreetingType type) const {
+  StreamGreeting greeting;
   greeting.type = type;
   greeting.receives = static_cast<std::uint16_t>(options_.receive_queue);
   greeting.ring_address = receive_ring_.remote().address();
@@ -95,7 +95,7 @@ Greeting Wire::greeting(GreetingType type) const {
   return greeting;
 }
 
-FlowSizes Wire::connect(const Greeting& peer, std::uint8_t variant) {
+FlowSizes Wire::connect(const StreamGreeting& peer, std::uint8_t variant) {
   immediate_ = variant == variant_immediate;
   peer_ring_ = {peer.ring_address, peer.ring_bytes, peer.ring_rkey};
   peer_table_ = {peer.ring_address + table_offset(peer.ring_bytes),
@@ -113,7 +113,8 @@ verbs::LocalSlice Wire::slot(std::uint32_t number) const {
 }
 
 std::uint32_t Wire::word_in(std::uint32_t slot) const {
-  return load_be<std::uint32_t>(&slots_[std::size_t{slot} * word_bytes]);
+  const auto bytes = slots_.elements().subspan(std::size_t{slot} * word_bytes);
+  return word_from_bytes(bytes.first<word_bytes>());
 }
 
 std::span<const std::byte> Wire::row(std::uint32_t number) const {
@@ -133,8 +134,7 @@ int Wire::post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice&
                        std::uint32_t word, const Posted& posted) {
   using verbs::SendFlags;
   if (immediate_) return queue_pair_.post_write_with_immediate(bytes, to, word, posted.to_id());
-  std::array<std::byte, word_bytes> text;
-  store_be(text.data(), word);
+  const std::array<std::byte, word_bytes> text = word_to_bytes(word);
   // Copied during the call: no lkey is needed.
   const verbs::LocalSlice said(reinterpret_cast<std::uint64_t>(text.data()), word_bytes, 0);
   auto batch = queue_pair_.batch<2>();

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "stream/flow.h"
-#include "stream/greeting.h"
+#include "stream/greeting_wire.h"
 #include "weft/stream/options.hpp"
 #include "weft/verbs.hpp"
 
@@ -38,10 +38,10 @@ class Wire {
   Wire(const verbs::Id& id, const Options& options);
 
   // What to tell the peer.
-  [[nodiscard]] Greeting greeting(GreetingType type) const;
+  [[nodiscard]] StreamGreeting greeting(GreetingType type) const;
   [[nodiscard]] std::uint8_t variants() const { return variants_; }
   // How big what may be posted and received is, once the peer is known.
-  [[nodiscard]] FlowSizes connect(const Greeting& peer, std::uint8_t variant);
+  [[nodiscard]] FlowSizes connect(const StreamGreeting& peer, std::uint8_t variant);
   [[nodiscard]] Variant variant() const {
     return immediate_ ? Variant::immediate : Variant::write_and_send;
   }

@@ -1,7 +1,7 @@
 // Connecting, refusing, and what is settled by it.
 #include <future>
 
-#include "stream/greeting.h"
+#include "stream/greeting_wire.h"
 #include "stream/sides.h"
 #include "support/host.h"
 
@@ -166,7 +166,7 @@ std::pair<rdma_cm_event_type, std::vector<std::byte>> ask(std::uint16_t port,
 }
 
 TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
-  detail::Greeting good;
+  detail::StreamGreeting good;
   good.receives = 10;
   good.ring_address = 4096;
   good.ring_rkey = 7;
@@ -199,10 +199,10 @@ TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
   for (const auto& [said, reason] : cases) {
     const auto [type, answer] = ask(listener.port(), said);
     EXPECT_EQ(type, RDMA_CM_EVENT_REJECTED);
-    const auto parsed = detail::Greeting::parse(answer);
-    ASSERT_TRUE(std::holds_alternative<detail::Greeting>(parsed));
-    EXPECT_EQ(std::get<detail::Greeting>(parsed).type, detail::GreetingType::refusal);
-    EXPECT_EQ(std::get<detail::Greeting>(parsed).reason(), reason);
+    const auto parsed = detail::StreamGreeting::parse(answer);
+    ASSERT_TRUE(std::holds_alternative<detail::StreamGreeting>(parsed));
+    EXPECT_EQ(std::get<detail::StreamGreeting>(parsed).type, detail::GreetingType::refusal);
+    EXPECT_EQ(std::get<detail::StreamGreeting>(parsed).reason(), reason);
   }
   EXPECT_EQ(listener.refused(), cases.size());
   Stream welcome;

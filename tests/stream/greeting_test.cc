@@ -1,18 +1,19 @@
 // What both sides say first, and the table of mapped buffers.
-#include "stream/greeting.h"
+#include "stream/greeting_wire.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "stream/maps.h"
+#include "stream/word_wire.h"
 #include "support/random.h"
 
 namespace weft::stream::detail {
 namespace {
 
-Greeting request() {
-  Greeting greeting;
+StreamGreeting request() {
+  StreamGreeting greeting;
   greeting.receives = 384;
   greeting.ring_address = 0x1122'3344'5566'7788;
   greeting.ring_rkey = 0x99AA'BBCC;
@@ -38,23 +39,23 @@ TEST(Greeting, HasTheBytesOfTheDocument) {
 TEST(Greeting, IsReadAsItWasWritten) {
   auto bytes = request().to_bytes();
   bytes.resize(bytes.size() + 20);  // what transports fill up with
-  const auto parsed = Greeting::parse(bytes);
-  ASSERT_TRUE(std::holds_alternative<Greeting>(parsed));
-  EXPECT_EQ(std::get<Greeting>(parsed).to_bytes(), request().to_bytes());
+  const auto parsed = StreamGreeting::parse(bytes);
+  ASSERT_TRUE(std::holds_alternative<StreamGreeting>(parsed));
+  EXPECT_EQ(std::get<StreamGreeting>(parsed).to_bytes(), request().to_bytes());
 }
 
 TEST(Greeting, NothingShorterIsOne) {
   const auto bytes = request().to_bytes();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_TRUE(std::holds_alternative<Reason>(Greeting::parse(std::span(bytes).first(size))))
+    EXPECT_TRUE(std::holds_alternative<Reason>(StreamGreeting::parse(std::span(bytes).first(size))))
         << size;
   }
 }
 
 TEST(Greeting, ARegionBeyondTheEndOfMemoryIsRefused) {
-  Greeting greeting = request();
+  StreamGreeting greeting = request();
   greeting.ring_address = std::numeric_limits<std::uint64_t>::max() - 1000;
-  EXPECT_TRUE(std::holds_alternative<Reason>(Greeting::parse(greeting.to_bytes())));
+  EXPECT_TRUE(std::holds_alternative<Reason>(StreamGreeting::parse(greeting.to_bytes())));
 }
 
 TEST(Greeting, AnythingAtAllIsReadOrRefused) {
@@ -67,9 +68,9 @@ TEST(Greeting, AnythingAtAllIsReadOrRefused) {
       for (int change = 0; change < 4 && !bytes.empty(); ++change) {
         bytes[random.below(bytes.size())] = static_cast<std::byte>(random.below(256));
       }
-      const auto parsed = Greeting::parse(bytes);
-      if (const auto* greeting = std::get_if<Greeting>(&parsed)) {
-        EXPECT_LE(greeting->private_data.size() + Greeting::fixed_bytes, bytes.size());
+      const auto parsed = StreamGreeting::parse(bytes);
+      if (const auto* greeting = std::get_if<StreamGreeting>(&parsed)) {
+        EXPECT_LE(greeting->private_data.size() + StreamGreeting::fixed_bytes, bytes.size());
         if (greeting->type == GreetingType::refusal) continue;
         EXPECT_GE(greeting->ring_bytes, 1U);
         EXPECT_LE(greeting->ring_bytes, max_buffer_bytes);
@@ -79,11 +80,34 @@ TEST(Greeting, AnythingAtAllIsReadOrRefused) {
   }
 }
 
-TEST(Maps, RowsSurviveTheWire) {
-  const Mapping mapping{77, {0x1000, 500, 42}, nullptr};
-  const auto back = Mapping::from_bytes(mapping.to_bytes());
-  EXPECT_EQ(back.offset, 77U);
-  EXPECT_EQ(back.memory, mapping.memory);
+// As docs/stream-protocol.md has it.
+TEST(Maps, ARowHasTheBytesOfTheDocument) {
+  const MapRow row{0x0102'0304'0506'0708,
+                   {0x2122'2324'2526'2728, 0x1112'1314'1516'1718, 0x3132'3334}};
+  const std::uint8_t expected[] = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x11, 0x12, 0x13,
+                                   0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26,
+                                   0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0,    0,    0,    0};
+  const auto bytes = row.to_bytes();
+  ASSERT_EQ(bytes.size(), sizeof expected);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << i;
+  }
+  EXPECT_EQ(MapRow::from_bytes(bytes), row);
+  EXPECT_EQ(Mapping::of(row).to_row(), row);
+}
+
+// As docs/stream-protocol.md has it.
+TEST(Words, HaveTheBitsOfTheDocument) {
+  EXPECT_EQ(encode(Kind::data, 0x0ABCDEF1), 0x0ABCDEF1U);
+  EXPECT_EQ(encode(Kind::end, 0), 0x10000000U);
+  EXPECT_EQ(encode(Kind::map, 5), 0x20000005U);
+  const Update update{.bytes = 0x1FFFFF, .receives = 0x81, .acknowledged = 2};
+  EXPECT_EQ(encode(update), 1U << 31 | 2U << 29 | 0x81U << 21 | 0x1FFFFFU);
+  EXPECT_EQ(update_of(encode(update)), update);
+  const auto bytes = word_to_bytes(0x01020304);
+  EXPECT_EQ(bytes[0], std::byte{1});
+  EXPECT_EQ(bytes[3], std::byte{4});
+  EXPECT_EQ(word_from_bytes(bytes), 0x01020304U);
 }
 
 TEST(Maps, FindsWhatAnOffsetNames) {

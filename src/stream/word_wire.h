@@ -1,15 +1,24 @@
-// The 32 bits that say what a message of the stream is: the immediate of a write, or the bytes of
-// the small send behind it. docs/stream-protocol.md has the format.
+// The 32-bit word that tells the receiver what a message of the stream is. It travels as the
+// immediate of a write, or as the bytes of the small send behind the write, in network order.
+// docs/stream-protocol.md is the specification.
+//
+// Bits 31..28 of a word are 1xxx for an update, else the kind; the rest is the value of the kind.
+// An update has: bits 30..29 acknowledged updates, 28..21 returned receives, 20..0 returned bytes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
 
 namespace weft::stream::detail {
 
 enum class Kind : std::uint8_t {
-  data = 0,  // so many bytes follow in the ring
-  end = 1,   // no more bytes will come
-  map = 2,   // that row of the table of mapped buffers has changed
+  data = 0,  // the value is the number of bytes in the ring
+  end = 1,   // no more data follows
+  map = 2,   // the value is the row of the table of mapped buffers that has changed
 };
 
 inline constexpr std::uint32_t most_value = (1U << 28) - 1;
@@ -24,6 +33,7 @@ struct Update {
   friend bool operator==(const Update&, const Update&) = default;
 };
 
+// `value` is at most most_value, and the counts of an update are at most theirs (acknowledged: 3).
 [[nodiscard]] constexpr std::uint32_t encode(Kind kind, std::uint32_t value) {
   return static_cast<std::uint32_t>(kind) << 28 | value;
 }
@@ -43,6 +53,19 @@ struct Update {
 }
 [[nodiscard]] constexpr Update update_of(std::uint32_t word) {
   return {word & most_returned_bytes, word >> 21 & most_returned_receives, word >> 29 & 3};
+}
+
+// The word as the bytes of a send.
+inline constexpr std::uint32_t word_bytes = sizeof(std::uint32_t);
+
+[[nodiscard]] constexpr std::array<std::byte, word_bytes> word_to_bytes(std::uint32_t word) {
+  std::array<std::byte, word_bytes> bytes{};
+  store_be(bytes.data(), word);
+  return bytes;
+}
+[[nodiscard]] constexpr std::uint32_t word_from_bytes(
+    std::span<const std::byte, word_bytes> bytes) {
+  return load_be<std::uint32_t>(bytes.data());
 }
 
 }  // namespace weft::stream::detail
