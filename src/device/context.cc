@@ -285,6 +285,7 @@ std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
 // Runs in the child, so it takes no lock.
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
+  memory_.abandon_after_fork();
   for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
 }
 

@@ -47,6 +47,9 @@ class Context {
   [[nodiscard]] Device& device() { return device_; }
   [[nodiscard]] Engine& engine() { return device_.engine(); }
   [[nodiscard]] MemoryTable& memory() { return memory_; }
+  // For peers on this host. False where there is no shared memory.
+  [[nodiscard]] bool open_grants() { return memory_.open_grants(); }
+  [[nodiscard]] const GrantTable& grants() const { return memory_.grants(); }
 
   // Queues an asynchronous event, ibv_get_async_event(3).
   void raise(const ibv_async_event& event);

@@ -141,6 +141,7 @@ void Device::remove(Context* context) {
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   slots_->abandon_after_fork();
+  local_listeners_.abandon_after_fork();
   datagrams_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
   for (Context* context : contexts_) context->abandon_after_fork();

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "device/addresses.h"
 #include "device/engine.h"
+#include "device/local/local_channel.h"
 #include "device/settings.h"
 #include "device/statistics_registry.h"
 #include "device/tap/capture_tap.h"
@@ -53,6 +54,7 @@ class Device {
   [[nodiscard]] std::uint32_t take_queue_pair_number();
   void give_back_queue_pair_number(std::uint32_t number);
   [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
+  [[nodiscard]] LocalListeners& local_listeners() { return local_listeners_; }
   // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
@@ -88,6 +90,7 @@ class Device {
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;
   Engine engine_;
+  LocalListeners local_listeners_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;
   std::vector<Context*> contexts_;

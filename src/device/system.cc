@@ -117,7 +117,7 @@ long receive_several(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  return call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+  return call(SYS_recvmsg, fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ std::ptrdiff_t send_message(int fd, const msghdr& message) {
 }
 
 std::ptrdiff_t receive_message(int fd, msghdr& message) {
-  const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT);
+  const auto got = call(SYS_recvmsg, fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   note_received();
   return got;
 }

@@ -136,6 +136,14 @@ constexpr std::array table{
         "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
         "fallback: connect without RDMA, and say so.",
         [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
+    Variable{"WEFT_SAME_HOST", "off", "auto or off",
+             "Connections to a process of the same user on the same host. auto: they leave TCP and "
+             "copy between the processes where the kernel allows it, otherwise they stay on TCP. "
+             "off: they use TCP.",
+             [](std::string_view value, Settings& settings) {
+               settings.same_host = value == "auto";
+               return value == "auto" || value == "off";
+             }},
     Variable{"WEFT_STATS", "none", "the path of a file",
              "Writes what the device has counted to this file, as JSON, when the program exits and "
              "at SIGUSR2, unless the program handles that signal itself. A second process at the "

@@ -213,6 +213,7 @@ int CompletionQueue::request_notification(bool solicited_only) {
     if (notify) note_told();
   }
   if (notify) tell();
+  prepare_members(solicited_only);
   context_.engine().expect_sleep();
   return 0;
 }
@@ -287,6 +288,12 @@ void CompletionQueue::forget(std::uint32_t queue_pair_number) {
     if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
   }
   count_ = kept;
+}
+
+// What the members find already is in the queue before the program sleeps, and raises the event.
+void CompletionQueue::prepare_members(bool solicited_only) {
+  const std::lock_guard lock(members_mutex_);
+  for (const auto& member : members_) member->expect_event(solicited_only);
 }
 
 void CompletionQueue::attach(const std::shared_ptr<Driven>& member) {

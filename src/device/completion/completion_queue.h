@@ -28,6 +28,8 @@ class Driven {
   // Receives and sends what is possible now, without waiting for a lock or for the network. Called
   // without any lock.
   virtual void drive_inline() = 0;
+  // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
+  virtual void expect_event(bool /*solicited_only*/) {}
 };
 
 // A completion channel, ibv_create_comp_channel(3). Thread-safe.
@@ -137,6 +139,7 @@ class CompletionQueue {
   bool take_current();
   Delivery& pop();
   void drive();
+  void prepare_members(bool solicited_only);
   void overrun();
   void note_told();
   void tell();

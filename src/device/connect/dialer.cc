@@ -13,6 +13,17 @@ namespace weft::device {
 
 using iwarp::HandshakeFailure;
 
+namespace {
+
+bool is_on_this_host(int tcp) {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  return sys::local_address(tcp, &local) >= 0 && sys::peer_address(tcp, &peer) >= 0 &&
+         (is_loopback_address(peer) || same_host_address(local, peer));
+}
+
+}  // namespace
+
 Dialer::Dialer(Device& device, Plan plan, std::function<void(Outcome)> done)
     : device_(device), plan_(std::move(plan)), done_(std::move(done)) {}
 
@@ -156,6 +167,10 @@ Dialer::Result Dialer::connected() {
   sockaddr_storage peer{};
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
   socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
+  // Before the MPA request: see local/local_channel.h.
+  if (device_.settings().same_host && is_on_this_host(socket_.fd())) {
+    socket_.set_channel(LocalChannel::dial(socket_.fd()));
+  }
   handshake_.emplace(plan_.handshake, plan_.private_data);
   phase_ = Phase::shaking;
   set_deadline(plan_.handshake_timeout_ns);

@@ -21,6 +21,10 @@ Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move
 
 int Listener::start() {
   const std::lock_guard lock(mutex_);
+  // Before the first connection can come: see local/local_channel.h.
+  if (device_.settings().same_host && plan_.socket.valid()) {
+    has_local_ = device_.local_listeners().add(plan_.socket.get());
+  }
   watch();
   return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
 }
@@ -30,6 +34,7 @@ void Listener::stop() {
   {
     const std::lock_guard lock(mutex_);
     pause();
+    if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
     plan_.socket.reset();
     unfinished.swap(greetings_);
   }

@@ -56,6 +56,7 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
 
   std::mutex mutex_;
   std::uint64_t token_ = 0;
+  bool has_local_ = false;  // peers on this host find us outside of TCP as well
   std::unordered_set<std::shared_ptr<Greeting>> greetings_;
   std::size_t requests_ = 0;
 };

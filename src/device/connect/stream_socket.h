@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "device/local/local_channel.h"
 #include "device/system.h"
 #include "device/tap/capture_loop.h"
 #include "device/tap/capture_tap.h"
@@ -30,10 +31,18 @@ class StreamSocket {
   // Bytes moved, 0 where the peer has closed (receive only), or -errno.
   std::ptrdiff_t send(std::span<const iovec> pieces);
   std::ptrdiff_t receive(std::span<const iovec> pieces);
+  // What the active side has opened beside the connection, if the peer is on this host.
+  void set_channel(LocalChannel channel) { channel_ = std::move(channel); }
+  [[nodiscard]] bool has_channel() const { return channel_.valid(); }
+  [[nodiscard]] LocalChannel take_channel() { return std::move(channel_); }
+
   void shutdown_write();
   void close();
   // Forgets the descriptor: somebody else has closed it.
-  void disown() { (void)fd_.release(); }
+  void disown() {
+    (void)fd_.release();
+    channel_.close();
+  }
   // Sends a reset instead of an orderly end: the peer sees the connection as lost.
   void abort();
 
@@ -46,6 +55,7 @@ class StreamSocket {
   sys::Descriptor fd_;
   std::unique_ptr<ConnectionTap> tap_;
   std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
+  LocalChannel channel_;
   std::uint64_t written_ = 0;
   bool active_ = false;
   bool write_shut_ = false;

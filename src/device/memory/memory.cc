@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "device/limits.h"
+#include "device/local/grant_table.h"
 #include "device/memory/memory_window.h"
 #include "device/memory/on_demand.h"
 #include "device/memory/special_memory.h"
@@ -41,7 +42,8 @@ bool is_region(const Region* entry) {
 
 }  // namespace
 
-MemoryTable::MemoryTable() : random_(std::random_device{}()) {
+MemoryTable::MemoryTable()
+    : random_(std::random_device{}()), grants_(std::make_unique<GrantTable>()) {
   tables_.push_back(std::make_unique<Table>(first_table_entries));
   table_ = tables_.back().get();
 }
@@ -64,6 +66,7 @@ bool MemoryTable::add(Region& region) {
   region.stag = stag;
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
   insert(*table_, &region);
+  grants_->publish(region);
   ++size_;
   ++used_;
   return true;
@@ -73,8 +76,24 @@ void MemoryTable::restore(Region& region) {
   const std::lock_guard lock(mutex_);
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
   insert(*table_, &region);
+  grants_->publish(region);
   ++size_;
   ++used_;
+}
+
+bool MemoryTable::open_grants() {
+  const std::lock_guard lock(mutex_);
+  if (grants_->is_open()) return true;
+  if (!grants_->open()) return false;
+  for (const auto& slot : table_.load()->slots) {
+    const Region* region = slot.load(std::memory_order_relaxed);
+    if (is_region(region)) grants_->publish(*region);
+  }
+  return true;
+}
+
+void MemoryTable::abandon_after_fork() {
+  grants_->abandon();
 }
 
 std::uint32_t MemoryTable::random_control_stag() {
@@ -121,6 +140,7 @@ std::uint64_t MemoryTable::remove(Region& region) {
     const Region* entry = table.slots[at].load(std::memory_order_relaxed);
     if (entry == nullptr) return growths;
     if (entry != &region) continue;
+    grants_->withdraw(region);
     table.slots[at].store(gravestone(), std::memory_order_release);
     --size_;
     return growths;

@@ -22,6 +22,7 @@
 
 namespace weft::device {
 
+class GrantTable;
 class MemoryWindow;
 class NullMemory;
 
@@ -92,6 +93,12 @@ class MemoryTable {
   [[nodiscard]] std::uint32_t random_control_stag();
   // Adds a removed region again with its previous STag.
   void restore(Region& region);
+  // Makes the regions visible to peers on this host, from now on. False if there is no shared
+  // memory. Changes nothing on a second call.
+  bool open_grants();
+  [[nodiscard]] const GrantTable& grants() const { return *grants_; }
+  // In the child after fork(): forgets what is shared with peers.
+  void abandon_after_fork();
   // Removes a region. After a grace period no thread uses it any more. Returns the number of times
   // the table has grown.
   std::uint64_t remove(Region& region);
@@ -117,6 +124,7 @@ class MemoryTable {
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
   std::uint64_t reclaimed_ = 0;                 // number of tables that were freed
   std::mt19937_64 random_;
+  std::unique_ptr<GrantTable> grants_;
 };
 
 // The queue pair on whose behalf memory is accessed.

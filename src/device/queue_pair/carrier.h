@@ -1,9 +1,10 @@
 // What moves the work of a queue pair to its peer and back. The queue pair itself is the face that
 // verbs programs see: it checks what they ask for, keeps the state, and publishes completions.
 //
-// Carriers: StreamCarrier (iWARP over TCP, for RC and UC) and DatagramCarrier (UD). A queue pair of
-// type UD has its carrier from the beginning; the others get one when the handshake with their peer
-// is done, and lose it when the connection ends.
+// Carriers: StreamCarrier (iWARP over TCP, for RC and UC), LocalCarrier (shared memory, between two
+// processes of one user on one host) and DatagramCarrier (UD). A queue pair of type UD has its
+// carrier from the beginning; the others get one when the handshake with their peer is done, and
+// lose it when the connection ends.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -44,6 +45,10 @@ class Carrier {
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
+  // Begins, and sends and receives what there is. 0, or an errno value where the connection has
+  // ended at once for want of resources.
+  virtual int start(QueuePairLock& lock) = 0;
+
   // --- Work
 
   // Whether post() may be called now. Where not, requests wait in QueuePairParts::waiting, and
@@ -62,6 +67,9 @@ class Carrier {
   virtual void drive(Occasion occasion, QueuePairLock& lock) = 0;
   // ibv_modify_qp(3) has changed the timer or the retries of receiver-not-ready.
   virtual void retry_attributes_changed(QueuePairLock& lock) = 0;
+  // The program has armed a completion queue (ibv_req_notify_cq(3)) and may sleep: what comes in
+  // from now on must wake this process. Carriers that the kernel wakes anyway do nothing.
+  virtual void expect_event(bool /*solicited_only*/, QueuePairLock& /*lock*/) {}
   // Every request that post() has accepted has completed.
   [[nodiscard]] virtual bool requests_done(const QueuePairLock& lock) const = 0;
 

@@ -32,6 +32,7 @@ class DatagramCarrier final : public Carrier {
   [[nodiscard]] static int check(const ibv_send_wr& request, const ibv_qp& qp,
                                  std::uint32_t inline_bytes);
 
+  int start(QueuePairLock& /*lock*/) override { return 0; }
   [[nodiscard]] bool takes_requests(const QueuePairLock& /*lock*/) const override { return true; }
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& /*lock*/) const override {
     return true;

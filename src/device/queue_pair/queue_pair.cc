@@ -236,6 +236,14 @@ void QueuePair::drive_inline() {
   if (waits && engine.mode() == ProgressMode::manual) engine.poll();
 }
 
+// Programs arm for each event, so the carriers that need no call here cost no lock.
+void QueuePair::expect_event(bool solicited_only) {
+  if (wakes_itself_.load(std::memory_order_acquire)) return;
+  QueuePairLock lock(mutex_);
+  if (carrier_) carrier_->expect_event(solicited_only, lock);
+  settle(lock);
+}
+
 void QueuePair::shared_receives_posted() {
   QueuePairLock lock(mutex_);
   if (carrier_) carrier_->receives_posted(lock);

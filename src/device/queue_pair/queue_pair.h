@@ -12,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -100,6 +101,7 @@ class QueuePair final : public Pollable,
   // --- Progress. Without any lock.
 
   void drive_inline() override;
+  void expect_event(bool solicited_only) override;
   void on_ready(std::uint32_t events) override;
   void on_ready_in_wait(std::uint32_t events) override;
   void on_put_off() override;
@@ -170,7 +172,8 @@ class QueuePair final : public Pollable,
   std::unique_ptr<Carrier> carrier_;      // null while a connected type has no connection
   DatagramCarrier* datagrams_ = nullptr;  // the same, of IBV_QPT_UD
   std::unique_ptr<SendBatch> batch_;
-  bool drain_event_ = false;  // IBV_EVENT_SQ_DRAINED is asked for
+  std::atomic<bool> wakes_itself_{true};  // the kernel notices what comes in: see expect_event()
+  bool drain_event_ = false;              // IBV_EVENT_SQ_DRAINED is asked for
 };
 
 }  // namespace weft::device

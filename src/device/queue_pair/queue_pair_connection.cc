@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "device/local/local_carrier.h"
 #include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
@@ -36,12 +37,20 @@ int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& paramete
 
 int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                            QueuePairLock& lock) {
-  auto carrier = std::make_unique<StreamCarrier>(
-      parts_, StreamCarrier::Driver{context().engine(), weak_from_this()}, std::move(socket),
-      parameters, paired);
-  StreamCarrier& stream = *carrier;
-  carrier_ = std::move(carrier);
-  return stream.start(lock);
+  const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
+  const bool active = socket.has_channel();
+  LocalChannel channel =
+      active ? socket.take_channel() : context().device().local_listeners().take(socket.fd());
+  wakes_itself_ = true;
+  if (channel.valid() && LocalCarrier::serves(parts_, parameters)) {
+    wakes_itself_ = false;
+    carrier_ = std::make_unique<LocalCarrier>(parts_, driver, std::move(socket), parameters, paired,
+                                              std::move(channel), active);
+  } else {
+    carrier_ =
+        std::make_unique<StreamCarrier>(parts_, driver, std::move(socket), parameters, paired);
+  }
+  return carrier_->start(lock);
 }
 
 void QueuePair::fail_pairing(const Pairing& pairing) {

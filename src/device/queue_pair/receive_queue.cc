@@ -38,6 +38,11 @@ bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   return true;
 }
 
+std::span<const iwarp::LocalSlice> ReceiveRing::slices_of(std::uint64_t number) const {
+  const auto at = static_cast<std::size_t>(number % entries_.size());
+  return std::span(slices_).subspan(at * slices_per_request_, entries_[at].slice_count);
+}
+
 void ReceiveRing::clear() {
   head_ = tail_;
   slots_.clear();

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/queue_pair/queue_slots.h"
@@ -25,6 +26,10 @@ class ReceiveRing {
   [[nodiscard]] QueueSlots& slots() { return slots_; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
   [[nodiscard]] std::uint32_t capacity() const { return slots_.capacity(); }
+  // The posted receives by number, counted since the ring was made: first() to last(), exclusive.
+  [[nodiscard]] std::uint64_t first() const { return head_; }
+  [[nodiscard]] std::uint64_t last() const { return tail_; }
+  [[nodiscard]] std::span<const iwarp::LocalSlice> slices_of(std::uint64_t number) const;
   // 0, or EINVAL where what is posted and not yet done with would not fit.
   int resize(std::uint32_t requests);
 

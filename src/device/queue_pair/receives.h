@@ -19,6 +19,7 @@ class Receives {
       : own_(cap.max_recv_wr, cap.max_recv_sge), shared_(shared) {}
 
   [[nodiscard]] SharedReceiveQueue* shared() const { return shared_; }
+  [[nodiscard]] const ReceiveRing& own() const { return own_; }
   // Notified of new receives in the shared queue, after a take() that found none.
   void set_waiter(std::weak_ptr<ReceiveWaiter> waiter) { waiter_ = std::move(waiter); }
 

@@ -70,7 +70,7 @@ int StreamCarrier::start(QueuePairLock& lock) {
 
 // A responder may send only after the peer's first FPDU (RFC 5044 §7.1). In SQD nothing new starts.
 bool StreamCarrier::takes_requests(const QueuePairLock& /*lock*/) const {
-  return confirmed_ && !connection_.ended() && parts_.qp.state != IBV_QPS_SQD;
+  return confirmed_ && !held_ && !connection_.ended() && parts_.qp.state != IBV_QPS_SQD;
 }
 
 int StreamCarrier::post(const SendRequest& request, QueuePairLock& /*lock*/) {
@@ -266,6 +266,13 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
     rest.insert(rest.end(), at, at + piece.iov_len);
   }
   Linger::start(driver_.engine, std::move(socket_), std::move(rest));
+}
+
+StreamSocket StreamCarrier::release_socket(QueuePairLock& /*lock*/) {
+  end_deferral();
+  if (token_ != 0) driver_.engine.unwatch(token_);
+  token_ = 0;
+  return std::move(socket_);
 }
 
 // A paired queue pair survives its peer, as on InfiniBand, where a connection has no end: requests

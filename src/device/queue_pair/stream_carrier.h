@@ -50,7 +50,15 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   // Registers with the engine, and sends and receives what there is. 0, or ENOMEM where the kernel
   // refuses; the stream has ended then.
-  [[nodiscard]] int start(QueuePairLock& lock);
+  int start(QueuePairLock& lock) override;
+
+  // For LocalCarrier, which leaves the stream before the first request. While requests are held,
+  // takes_requests() is false.
+  void hold_requests(bool hold) { held_ = hold; }
+  // The peer's first FPDU has arrived, or this end is the initiator.
+  [[nodiscard]] bool confirmed() const { return confirmed_; }
+  // Ends this carrier without a word to the peer; the connection goes on elsewhere.
+  [[nodiscard]] StreamSocket release_socket(QueuePairLock& lock);
 
   [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const override;
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& /*lock*/) const override {
@@ -113,6 +121,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool confirmed_;                 // the peer has the stream as well
   std::uint64_t base_position_;    // bytes written to the socket before the first FPDU
   std::uint64_t token_ = 0;        // with the engine; 0: not registered
+  bool held_ = false;              // see hold_requests()
   bool writing_ = false;           // EPOLLOUT is asked for
   bool answers_deferred_ = false;  // see defer_answers()
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then

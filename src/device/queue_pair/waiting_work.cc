@@ -2,7 +2,7 @@
 
 namespace weft::device {
 
-WaitingWork::Entry::Entry(const iwarp::WorkRequest& given)
+StoredRequest::StoredRequest(const iwarp::WorkRequest& given)
     : request(given), slices(given.slices.begin(), given.slices.end()) {
   if (request.inline_data) {
     for (const auto& slice : slices) {

@@ -12,6 +12,18 @@
 
 namespace weft::device {
 
+// A request with copies of its slices and of its inline data. Never moved, because the request
+// refers to them.
+struct StoredRequest {
+  explicit StoredRequest(const iwarp::WorkRequest& given);
+  StoredRequest(const StoredRequest&) = delete;
+  StoredRequest& operator=(const StoredRequest&) = delete;
+
+  iwarp::WorkRequest request;
+  std::vector<iwarp::LocalSlice> slices;
+  std::vector<std::byte> inline_data;
+};
+
 // Not thread safe: the queue pair's lock covers it.
 class WaitingWork {
  public:
@@ -31,18 +43,7 @@ class WaitingWork {
   }
 
  private:
-  // Never moved: the request's slices are its own.
-  struct Entry {
-    explicit Entry(const iwarp::WorkRequest& given);
-    Entry(const Entry&) = delete;
-    Entry& operator=(const Entry&) = delete;
-
-    iwarp::WorkRequest request;
-    std::vector<iwarp::LocalSlice> slices;
-    std::vector<std::byte> inline_data;
-  };
-
-  std::deque<Entry> entries_;
+  std::deque<StoredRequest> entries_;
 };
 
 }  // namespace weft::device

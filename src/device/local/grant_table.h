@@ -1,0 +1,76 @@
+// The regions of a context, for peers on the same host that place and fetch data themselves.
+//
+// The owner publishes a table in shared memory; peers map it read-only. It holds ordinary regions
+// only: those that need more than an address (windows, null and on-demand regions), and those that
+// find no place, are missing, and a peer asks the owner's device to access them.
+//
+// A peer announces an access before it looks a region up (see Inbox::accessing). The owner
+// withdraws a region and then waits until no announced access is left, so that memory is never
+// touched after its deregistration (RFC 5042 §6.2.2).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "device/local/shared_memory.h"
+#include "device/memory/memory.h"
+
+namespace weft::device {
+
+// One region, as it lies in shared memory.
+struct Grant {
+  std::atomic<std::uint32_t> stag{0};  // written last; 0: no region
+  std::uint32_t domain = 0;
+  std::uint32_t access = 0;  // IBV_ACCESS_*
+  std::uint32_t reserved = 0;
+  std::uint64_t iova = 0;
+  std::uint64_t base = 0;  // in the owner's address space
+  std::uint64_t length_bytes = 0;
+  std::uint64_t padding[3]{};
+};
+static_assert(sizeof(Grant) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+namespace grants {
+inline constexpr std::size_t entries = std::size_t{1} << 15;
+inline constexpr std::size_t bytes = entries * sizeof(Grant);
+// A region lies within this many places of where its STag points, or nowhere.
+inline constexpr std::size_t reach = 16;
+}  // namespace grants
+
+// The owner's side. Not thread safe: the memory table's lock covers changes.
+class GrantTable {
+ public:
+  // False where there is no shared memory: then connections of this context stay on TCP.
+  [[nodiscard]] bool open();
+  [[nodiscard]] bool is_open() const { return memory_.valid(); }
+  // Regions that cannot be accessed directly are left out.
+  void publish(const Region& region);
+  // After this no access begins that finds the region. The caller waits for those under way.
+  void withdraw(const Region& region);
+  [[nodiscard]] sys::Descriptor read_only_file() const { return memory_.read_only_file(); }
+  void abandon() { memory_.abandon(); }
+
+ private:
+  [[nodiscard]] Grant* at(std::size_t index) const;
+
+  SharedMemory memory_;
+};
+
+// A peer's side. The values are the peer's word, for its own memory.
+class GrantView {
+ public:
+  GrantView() = default;
+  explicit GrantView(SharedMemory memory) : memory_(std::move(memory)) {}
+
+  // The region with exactly this STag, or null. Only between the announcement of an access and its
+  // end.
+  [[nodiscard]] const Grant* find(std::uint32_t stag) const;
+  void abandon() { memory_.abandon(); }
+
+ private:
+  SharedMemory memory_;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,128 @@
+// What one end of a connection within a host receives through: memory that it owns and that its
+// peer maps as well. Each end has an inbox; messages, published receives and flags go through them.
+//
+// Layouts, not classes with rules: the rules are in ring.h (messages) and local_carrier.h. A peer
+// may write anything at any time, so every value that comes from it is checked before it is used as
+// an index or a size. It runs under the same user, who could trace this process anyway.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "iwarp/types.h"
+
+namespace weft::device::inbox {
+
+inline constexpr std::uint32_t slots = 512;
+// Of one receive; one that has more cannot be written to directly.
+inline constexpr std::uint32_t direct_slices = 4;
+// Payload that is copied through the ring. A larger one is written to its place in one copy.
+inline constexpr std::uint32_t inline_bytes = 4096;
+
+enum class Kind : std::uint8_t {
+  send,     // payload follows in the slots
+  placed,   // of a Send whose payload lies in its receive already
+  written,  // Write with immediate
+  request,  // an access that the owner's device is to make
+  reply,    // to a request
+};
+
+// Flags of a message.
+inline constexpr std::uint8_t flag_solicited = 1;
+inline constexpr std::uint8_t flag_immediate = 2;
+inline constexpr std::uint8_t flag_invalidate = 4;
+inline constexpr std::uint8_t flag_too_long = 8;  // for its receive; without payload
+
+struct MessageHeader {
+  Kind kind = Kind::send;
+  std::uint8_t flags = 0;
+  std::uint16_t slots = 1;  // of the whole message
+  std::uint32_t length_bytes = 0;
+  std::uint32_t immediate_be = 0;
+  std::uint32_t rkey = 0;  // to be invalidated
+};
+
+// A slot belongs to the message that its stamp names: the number of the slot since the beginning,
+// from 1. The stamp is written last.
+struct alignas(64) Slot {
+  static constexpr std::size_t bytes = 120;
+  std::atomic<std::uint64_t> stamp{0};
+  std::array<std::byte, bytes> data;
+};
+static_assert(sizeof(Slot) == 128);
+inline constexpr std::size_t first_payload_bytes = Slot::bytes - sizeof(MessageHeader);
+
+// An access that only the owner's device can make: atomics, memory windows, special regions, Sends
+// to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
+// initiator's address space, whose local rights the initiator has checked.
+struct AccessRequest {
+  iwarp::Operation operation = iwarp::Operation::write;
+  std::uint8_t flags = 0;
+  std::uint16_t pieces = 0;
+  std::uint32_t stag = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length_bytes = 0;
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;
+};
+struct Piece {
+  std::uint64_t address = 0;
+  std::uint64_t length_bytes = 0;
+};
+struct AccessReply {
+  iwarp::Fault fault = iwarp::Fault::none;
+  std::uint64_t original = 0;  // atomics
+};
+
+// A posted receive, as the owner publishes it.
+struct Receive {
+  std::uint64_t length_bytes = 0;
+  std::uint32_t pieces = 0;  // direct_slices + 1: the payload cannot be written directly
+  std::uint32_t reserved = 0;
+  std::array<iwarp::LocalSlice, direct_slices> slices{};
+};
+
+// How the peer has ended the connection.
+enum class End : std::uint32_t { none, closed, access_refused, receive_refused, gave_up };
+
+// When the owner wants to be woken by a message.
+enum class Armed : std::uint32_t { no, any, solicited };
+
+struct Inbox {
+  // Written by the owner.
+  alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
+  std::atomic<std::uint64_t> receives{0};              // published since the beginning
+  std::atomic<Armed> armed{Armed::no};
+  std::atomic<bool> open{false};  // the peer may access memory
+  std::uint32_t domain = 0;
+  std::uint32_t queue_pair = 0;
+  std::atomic<std::uint32_t> access{0};  // IBV_ACCESS_* of the queue pair
+  std::atomic<std::uint64_t> retry_timer_ns{0};
+
+  // Written by the peer, rarely: the owner looks at this line with every poll.
+  alignas(64) std::atomic<End> end{End::none};
+  std::atomic<bool> wants_receive{false};  // it waits for a receive
+  std::atomic<bool> wants_room{false};     // it waits for slots
+
+  // Written by the peer with every access.
+  alignas(64) std::atomic<bool> accessing{false};  // it looks regions up, and copies
+  struct Count {
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  Count writes;
+  Count reads;
+
+  alignas(128) std::array<Slot, slots> ring;
+  // Followed by the published receives: a power of two of them.
+};
+static_assert(std::atomic<Armed>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
+
+[[nodiscard]] constexpr std::size_t bytes_for(std::uint32_t receives) {
+  return sizeof(Inbox) + receives * sizeof(Receive);
+}
+
+}  // namespace weft::device::inbox

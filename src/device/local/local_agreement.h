@@ -1,0 +1,62 @@
+// How the two ends of a connection within a host agree to leave TCP: over their LocalChannel each
+// sends the other its inbox and its grant table, checks that it can reach the other's memory, and
+// only then says so. Until both are sure, nothing but the ready-to-receive message has been sent
+// over TCP, and requests wait; where anything is missing, both stay on TCP.
+//
+//   passive   offer ->            its memory
+//   active            <- offer    its memory; it can reach the passive side's
+//   passive   ready ->            it can reach the active side's, and has left TCP
+//
+// An end that cannot, or will not, closes the channel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "device/local/grant_table.h"
+#include "device/local/inbox.h"
+#include "device/local/local_channel.h"
+#include "device/local/peer_process.h"
+#include "device/local/shared_memory.h"
+
+namespace weft::device {
+
+// What one end of a connection within a host has of the other.
+struct LocalPeer {
+  PeerProcess process;
+  SharedMemory inbox;
+  std::uint32_t receives = 0;  // places for published receives in its inbox, a power of two
+  GrantView grants;
+};
+
+class LocalAgreement {
+ public:
+  // `own`: the inbox of this end, ready for use, with `receives` places for receives. `grants`: of
+  // this end's context.
+  LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
+                 std::uint32_t receives, const GrantTable& grants);
+
+  enum class State : std::uint8_t { pending, agreed, refused };
+  // Sends the first message, where it is this end's turn.
+  State begin();
+  // Reads what has come over the channel.
+  State advance();
+  // Once agreed.
+  [[nodiscard]] LocalPeer take_peer() { return std::move(peer_); }
+
+ private:
+  struct Offer;
+  [[nodiscard]] bool send_offer();
+  [[nodiscard]] bool take_offer(LocalChannel::Message message);
+
+  LocalChannel& channel_;
+  const bool active_;
+  const SharedMemory& own_;
+  const std::uint32_t receives_;
+  const GrantTable& grants_;
+  std::uint64_t probe_;  // the peer reads it to see that it reaches this process
+  bool offer_taken_ = false;
+  LocalPeer peer_;
+};
+
+}  // namespace weft::device

@@ -1,0 +1,100 @@
+// The carrier of RC queue pairs whose two ends are processes of one user on one host.
+//
+// It begins as a StreamCarrier, and leaves TCP once both ends have agreed (local_agreement.h). From
+// then on the initiator of an operation does the work itself, at once and without a thread of the
+// target: it places Writes and fetches Reads by process_vm_writev(2) and process_vm_readv(2), after
+// a look into the target's grant table; it matches Sends with the receives that the target has
+// published, and puts their payload into the target's inbox or, where it is large, into the
+// receive. The target finds messages when it polls, and is woken only if it has armed. A completion
+// is added when the data are in place, so it means the same as over TCP with acknowledgements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "device/local/local_agreement.h"
+#include "device/local/local_channel.h"
+#include "device/local/local_connection.h"
+#include "device/local/local_requester.h"
+#include "device/local/local_responder.h"
+#include "device/queue_pair/stream_carrier.h"
+
+namespace weft::device {
+
+class LocalCarrier final : public Carrier {
+ public:
+  // Whether a queue pair can have such a carrier at all. Shared receive queues cannot be published,
+  // and a capture shows what TCP carries.
+  [[nodiscard]] static bool serves(const QueuePairParts& parts, const StreamParameters& parameters);
+
+  // `channel`: that of the TCP connection `socket`. `active`: this end has dialled it.
+  LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver, StreamSocket socket,
+               const StreamParameters& parameters, bool paired, LocalChannel channel, bool active);
+  ~LocalCarrier() override;
+
+  int start(QueuePairLock& lock) override;
+  [[nodiscard]] bool takes_requests(const QueuePairLock& lock) const override;
+  [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const override;
+  int post(const SendRequest& request, QueuePairLock& lock) override;
+  void advance(QueuePairLock& lock) override;
+  void receives_posted(QueuePairLock& lock) override;
+  void drive(Occasion occasion, QueuePairLock& lock) override;
+  void retry_attributes_changed(QueuePairLock& lock) override;
+  [[nodiscard]] bool requests_done(const QueuePairLock& lock) const override;
+  void expect_event(bool solicited_only, QueuePairLock& lock) override;
+
+  [[nodiscard]] bool ended(const QueuePairLock& lock) const override;
+  [[nodiscard]] End end(const QueuePairLock& lock) const override;
+  void disconnect(QueuePairLock& lock) override;
+  void flush(QueuePairLock& lock) override;
+  void stop(QueuePairLock& lock) override;
+
+  void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
+  void add_counters(QueuePairCounters& counters) const override;
+  void abandon_after_fork() override;
+
+ private:
+  // What exists once both ends have left TCP.
+  struct Link {
+    Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox, LocalPeer peer,
+         bool holds);
+
+    LocalConnection connection;
+    LocalRequester requester;
+    LocalResponder responder;
+  };
+
+  void begin_agreement(QueuePairLock& lock);
+  void agree(QueuePairLock& lock);
+  void leave_tcp(QueuePairLock& lock);
+  void stay_on_tcp(QueuePairLock& lock);
+  [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
+  void take_in(Occasion occasion);
+  void read_channel();
+  void look_for_end();
+  void keep_time();
+  void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End told);
+  void flush_requests();
+  [[nodiscard]] bool fails_later() const;
+
+  QueuePairParts& parts_;
+  StreamCarrier::Driver driver_;
+  const bool paired_;
+  const bool active_;
+  const bool holds_;                       // Sends that find no receive wait for one
+  std::unique_ptr<StreamCarrier> stream_;  // while this end uses TCP
+  LocalChannel channel_;                   // while the ends negotiate
+  SharedMemory inbox_;                     // the same
+  std::optional<LocalAgreement> agreement_;
+  std::unique_ptr<Link> link_;
+  StreamSocket socket_;                 // nothing moves through it any more
+  std::uint64_t token_ = 0;             // of the channel, with the engine
+  std::uint64_t agreement_end_ns_ = 0;  // without an answer it stays on TCP
+  std::uint64_t alarm_ns_ = UINT64_MAX;
+  bool peer_gone_ = false;
+  End end_;
+};
+
+}  // namespace weft::device

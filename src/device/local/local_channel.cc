@@ -1,0 +1,225 @@
+#include "device/local/local_channel.h"
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "device/addresses.h"
+
+namespace weft::device {
+namespace {
+
+// Offers of connections that failed in their handshake stay behind; the oldest are dropped.
+constexpr std::size_t most_offers = 256;
+constexpr std::size_t most_descriptors = 4;
+constexpr std::size_t most_bytes = 512;
+
+struct Name {
+  sockaddr_un address{};
+  socklen_t bytes = 0;
+};
+
+// A leading zero byte puts the name into the abstract namespace, which belongs to the network
+// namespace, as TCP ports do.
+Name name_of(const std::string& text) {
+  Name name;
+  name.address.sun_family = AF_UNIX;
+  const std::size_t room = sizeof name.address.sun_path - 1;
+  const std::size_t count = std::min(text.size(), room);
+  std::memcpy(name.address.sun_path + 1, text.data(), count);
+  name.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + count);
+  return name;
+}
+
+std::string listener_name(const sockaddr_storage& address) {
+  return "weft-local/" + to_string(address);
+}
+
+// A socket for both families shows an IPv4 address in its mapped form.
+std::string plain(const sockaddr_storage& address) {
+  sockaddr_storage unmapped = address_of(gid_of(address));
+  set_port(unmapped, port_of(address));
+  return to_string(unmapped);
+}
+
+// The same text at both ends: active side first.
+std::string connection_name(const sockaddr_storage& active, const sockaddr_storage& passive) {
+  return plain(active) + ">" + plain(passive);
+}
+
+sockaddr_storage any_address(int family, std::uint16_t port) {
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  set_port(any, port);
+  return any;
+}
+
+sys::Descriptor unix_socket() {
+  const int made = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return sys::Descriptor(made < 0 ? -1 : made);
+}
+
+LocalChannel connect_to(const std::string& text) {
+  sys::Descriptor socket = unix_socket();
+  const Name name = name_of(text);
+  if (!socket.valid() ||
+      sys::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) <
+          0) {
+    return {};
+  }
+  LocalChannel channel(std::move(socket));
+  return channel.peer() != 0 ? std::move(channel) : LocalChannel();
+}
+
+}  // namespace
+
+// A listener on one address has precedence over one on all, as in TCP.
+LocalChannel LocalChannel::dial(int tcp) {
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+  if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
+  LocalChannel channel = connect_to(listener_name(remote));
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (channel.valid()) break;
+    channel = connect_to(listener_name(any_address(family, port_of(remote))));
+  }
+  if (!channel.valid()) return {};
+  const std::string name = connection_name(local, remote);
+  return channel.send(std::as_bytes(std::span(name))) ? std::move(channel) : LocalChannel();
+}
+
+pid_t LocalChannel::peer() const {
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  if (sys::get_option(socket_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0) return 0;
+  return credentials.uid == ::geteuid() ? credentials.pid : 0;
+}
+
+bool LocalChannel::send(std::span<const std::byte> message, std::span<const int> descriptors) {
+  iovec piece{const_cast<std::byte*>(message.data()), message.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(most_descriptors * sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&header);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
+  }
+  return sys::send_message(socket_.get(), header) == static_cast<std::ptrdiff_t>(message.size());
+}
+
+void LocalChannel::wake() {
+  constexpr std::byte token{1};
+  (void)send({&token, 1});
+}
+
+std::optional<LocalChannel::Message> LocalChannel::receive() {
+  Message message;
+  message.bytes.resize(most_bytes);
+  iovec piece{message.bytes.data(), message.bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(most_descriptors * sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const auto got = sys::receive_message(socket_.get(), header);
+  if (got == -EAGAIN || got == -EINTR) return std::nullopt;
+  message.bytes.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(got, 0)));
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      message.descriptors.emplace_back(fd);
+    }
+  }
+  return message;
+}
+
+// --- Listeners -----------------------------------------------------------------------------------
+
+bool LocalListeners::add(int tcp_listener) {
+  sockaddr_storage address{};
+  if (sys::local_address(tcp_listener, &address) < 0) return false;
+  const std::string text = listener_name(address);
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.name != text) continue;
+    ++entry.users;
+    return true;
+  }
+  sys::Descriptor socket = unix_socket();
+  const Name name = name_of(text);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&name.address);
+  if (!socket.valid() || sys::bind(socket.get(), generic, name.bytes) < 0) return false;
+  if (sys::listen(socket.get(), SOMAXCONN) < 0) return false;
+  entries_.push_back({.name = text, .socket = std::move(socket)});
+  return true;
+}
+
+void LocalListeners::remove(int tcp_listener) {
+  sockaddr_storage address{};
+  if (sys::local_address(tcp_listener, &address) < 0) return;
+  const std::string text = listener_name(address);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [&](Entry& entry) { return entry.name == text && --entry.users == 0; });
+}
+
+// An offer without a name: its active side is between connect() and send(). It is asked again.
+void LocalListeners::accept_all() {
+  for (Offer& offer : offers_) {
+    if (offer.connection.empty()) take_name(offer);
+  }
+  for (Entry& entry : entries_) {
+    sockaddr_storage from{};
+    while (true) {
+      const int accepted = sys::accept(entry.socket.get(), &from);
+      if (accepted < 0) break;
+      LocalChannel channel{sys::Descriptor(accepted)};
+      if (channel.peer() == 0) continue;
+      offers_.push_back({.connection = {}, .channel = std::move(channel)});
+      take_name(offers_.back());
+      if (offers_.size() > most_offers) offers_.pop_front();
+    }
+  }
+}
+
+void LocalListeners::take_name(Offer& offer) {
+  const auto name = offer.channel.receive();
+  if (!name) return;
+  offer.connection.assign(reinterpret_cast<const char*>(name->bytes.data()), name->bytes.size());
+}
+
+LocalChannel LocalListeners::take(int tcp) {
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+  if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
+  const std::string name = connection_name(remote, local);
+  const std::lock_guard lock(mutex_);
+  accept_all();
+  const auto found = std::find_if(offers_.begin(), offers_.end(),
+                                  [&](const Offer& offer) { return offer.connection == name; });
+  if (found == offers_.end()) return {};
+  LocalChannel channel = std::move(found->channel);
+  offers_.erase(found);
+  return channel;
+}
+
+void LocalListeners::abandon_after_fork() {
+  for (Entry& entry : entries_) entry.socket.reset();
+  for (Offer& offer : offers_) offer.channel.close();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,93 @@
+// How the two ends of a TCP connection within one host find each other outside of it: by a Unix
+// socket in the abstract namespace, named after the TCP address that the passive side listens on.
+//
+// The active side connects to that name before it sends its MPA request, and names its TCP
+// connection there. When the passive side has accepted the request, the name is therefore already
+// in its Unix socket's queue, or will never come: nobody has to wait for a peer that does not know
+// this. The wire format is the same with and without it. What runs over the channel afterwards is
+// described in local_agreement.h.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/system.h"
+
+namespace weft::device {
+
+// A connected Unix socket between two processes of one user; each message arrives whole.
+class LocalChannel {
+ public:
+  LocalChannel() = default;
+  explicit LocalChannel(sys::Descriptor socket) : socket_(std::move(socket)) {}
+
+  // Connects to whoever listens on the same address as `tcp`, a TCP socket that is connected within
+  // this host, and names that connection. Not valid where nothing listens or another user does.
+  [[nodiscard]] static LocalChannel dial(int tcp);
+
+  [[nodiscard]] bool valid() const { return socket_.valid(); }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  // The other process; 0 where it belongs to another user or cannot be seen from here.
+  [[nodiscard]] pid_t peer() const;
+
+  // One message with descriptors, which stay the caller's. False where it cannot be sent at once.
+  [[nodiscard]] bool send(std::span<const std::byte> message,
+                          std::span<const int> descriptors = {});
+  // Wakes the peer, if it has registered the channel with its engine. Never blocks; a wake-up that
+  // finds the queue full is not needed.
+  void wake();
+  struct Message {
+    std::vector<std::byte> bytes;
+    std::vector<sys::Descriptor> descriptors;
+  };
+  // The next message; no value where none is there. An empty one: the peer has closed.
+  [[nodiscard]] std::optional<Message> receive();
+
+  void close() { socket_.reset(); }
+  // In the child after fork(): the engine has closed the descriptor.
+  void disown() { (void)socket_.release(); }
+
+ private:
+  sys::Descriptor socket_;
+};
+
+// The Unix sockets of a device's TCP listeners. Thread-safe.
+class LocalListeners {
+ public:
+  // Called for each TCP listener; does nothing where the name is taken. Returns whether one was
+  // added.
+  bool add(int tcp_listener);
+  void remove(int tcp_listener);
+  // The channel of a TCP connection that one of the listeners has accepted, if its active side has
+  // opened one.
+  [[nodiscard]] LocalChannel take(int tcp);
+  void abandon_after_fork();
+
+ private:
+  struct Entry {
+    std::string name;
+    sys::Descriptor socket;
+    int users = 1;
+  };
+  struct Offer {
+    std::string connection;  // empty: not received yet
+    LocalChannel channel;
+  };
+  void accept_all();
+  static void take_name(Offer& offer);
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::deque<Offer> offers_;  // not taken yet
+};
+
+}  // namespace weft::device

@@ -1,0 +1,99 @@
+#include "device/local/local_connection.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+namespace weft::device {
+namespace {
+
+inbox::Inbox* inbox_in(const SharedMemory& memory) {
+  return std::launder(reinterpret_cast<inbox::Inbox*>(memory.data()));
+}
+
+inbox::Receive* receives_behind(inbox::Inbox* inbox) {
+  return std::launder(reinterpret_cast<inbox::Receive*>(inbox + 1));
+}
+
+}  // namespace
+
+LocalConnection::LocalConnection(QueuePairParts& parts, LocalChannel channel, SharedMemory own,
+                                 std::uint32_t own_receives, LocalPeer peer)
+    : parts_(parts),
+      channel_(std::move(channel)),
+      own_memory_(std::move(own)),
+      peer_(std::move(peer)),
+      own_at_(inbox_in(own_memory_)),
+      peer_at_(inbox_in(peer_.inbox)),
+      own_receives_(own_receives),
+      writer_(*peer_at_),
+      reader_(*own_at_) {
+  own_memory_.close_file();
+}
+
+std::uint32_t LocalConnection::receives_of(const QueuePairParts& parts) {
+  return std::bit_ceil(std::max(parts.attributes.cap.max_recv_wr, 1U));
+}
+
+SharedMemory LocalConnection::make_inbox(const QueuePairParts& parts, std::uint32_t receives) {
+  SharedMemory made = SharedMemory::create("weft-inbox", inbox::bytes_for(receives));
+  if (!made.valid()) return made;
+  auto* inbox = new (made.data()) inbox::Inbox;
+  inbox->domain = ProtectionDomain::of(parts.qp.pd)->number;
+  inbox->queue_pair = parts.qp.qp_num;
+  inbox->access = parts.attributes.qp_access_flags;
+  return made;
+}
+
+inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {
+  return receives_behind(own_at_)[number & (own_receives_ - 1)];
+}
+
+inbox::Receive LocalConnection::peer_receive(std::uint64_t number) const {
+  return receives_behind(peer_at_)[number & (peer_.receives - 1)];
+}
+
+// The message is visible before the flag is read, and the peer sets the flag before it looks for
+// messages a last time: one of the two notices the other.
+void LocalConnection::push(const inbox::MessageHeader& header, std::span<const iovec> payload) {
+  writer_.push(header, payload);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  auto& armed = peer_at_->armed;
+  const inbox::Armed now = armed.load(std::memory_order_relaxed);
+  if (now == inbox::Armed::no) return;
+  const bool counts = now == inbox::Armed::any || (header.flags & inbox::flag_solicited) != 0 ||
+                      header.kind >= inbox::Kind::request;
+  if (counts && armed.exchange(inbox::Armed::no) != inbox::Armed::no) wake();
+}
+
+void LocalConnection::tell_end(inbox::End end) {
+  inbox::End none = inbox::End::none;
+  peer_at_->end.compare_exchange_strong(none, end);
+  wake();
+}
+
+void LocalConnection::close_memory() {
+  own_at_->open.store(false, std::memory_order_seq_cst);
+  await_access();
+}
+
+// An access takes as long as one copy. A peer that is killed in the middle leaves its announcement
+// behind.
+void LocalConnection::await_access() const {
+  constexpr unsigned look_every = 1024;
+  for (unsigned i = 1; own_at_->accessing.load(std::memory_order_seq_cst); ++i) {
+    if (i % look_every != 0) continue;
+    if (!peer_.process.alive()) return;
+    sys::yield();
+  }
+}
+
+void LocalConnection::abandon_after_fork() {
+  channel_.disown();
+  own_memory_.abandon();
+  peer_.inbox.abandon();
+  peer_.grants.abandon();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,91 @@
+// The send queue of a connection within one host: executes requests by accessing the peer's memory
+// and inbox itself.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "device/local/inbox.h"
+#include "device/local/local_connection.h"
+#include "device/queue_pair/queue_pair_parts.h"
+#include "device/queue_pair/waiting_work.h"
+
+namespace weft::device {
+
+// Requests execute in the order of posting. One that cannot execute yet (no receive, no room in the
+// inbox, a reply to come) holds up those behind it. Covered by the queue pair's lock.
+class LocalRequester {
+ public:
+  // `holds`: a Send that finds no receive waits for one, for the time that the attributes give;
+  // otherwise it fails at once.
+  LocalRequester(QueuePairParts& parts, LocalConnection& connection, bool holds)
+      : parts_(parts), connection_(connection), holds_(holds) {}
+
+  // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
+  // with iwarp::Requester::acceptable().
+  void post(const iwarp::WorkRequest& work);
+  // Executes what can be executed by now.
+  void advance();
+  // The answer to the access that the peer's device was asked for.
+  void take_reply(const inbox::AccessReply& reply);
+  [[nodiscard]] bool idle() const { return pending_.empty(); }
+
+  // A request has failed, so the connection must end.
+  struct Failure {
+    iwarp::EndReason reason = iwarp::EndReason::none;
+    inbox::End told = inbox::End::none;  // to be reported to the peer
+  };
+  [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
+
+  // Hands out what has not executed, in the order of posting, and keeps none of it.
+  template <typename Take>
+  void release(Take take) {
+    for (; !pending_.empty(); pending_.pop_front()) take(pending_.front().request, give_covered());
+  }
+
+  // When advance() must be called next because a Send waits for a receive; UINT64_MAX: never.
+  [[nodiscard]] std::uint64_t deadline_ns() const { return deadline_ns_; }
+
+ private:
+  enum class Outcome : std::uint8_t { done, blocked };
+
+  [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome wait_for_room(const iwarp::WorkRequest& work, std::size_t payload_bytes);
+  [[nodiscard]] bool receive_available() const;
+  [[nodiscard]] bool place_in_receive(const inbox::Receive& receive, std::uint64_t length_bytes,
+                                      int& error);
+  void push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
+            std::uint8_t flags = 0);
+  Outcome complete(const iwarp::WorkRequest& work, iwarp::Status status);
+  Outcome fail(const iwarp::WorkRequest& work, iwarp::Status status, Failure failure);
+  Outcome copy_failed(const iwarp::WorkRequest& work, int error);
+  [[nodiscard]] std::uint32_t give_covered() { return std::exchange(silent_, 0) + 1; }
+
+  QueuePairParts& parts_;
+  LocalConnection& connection_;
+  const bool holds_;
+  std::deque<StoredRequest> pending_;
+  std::optional<Failure> failure_;
+  bool reply_awaited_ = false;              // by the oldest pending request
+  bool stored_ = false;                     // the request that executes is the oldest pending one
+  std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
+  std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
+  std::uint32_t silent_ = 0;                // unsignaled requests done since the last completion
+  std::uint64_t length_bytes_ = 0;          // of the request that executes
+  std::vector<iovec> local_;                // its memory here
+  std::vector<iovec> remote_;               // and there
+};
+
+}  // namespace weft::device

@@ -1,0 +1,246 @@
+#include "device/local/local_responder.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "iwarp/scatter.h"
+
+namespace weft::device {
+namespace {
+
+using iwarp::Fault;
+using iwarp::Operation;
+using iwarp::Status;
+
+constexpr std::size_t most_pieces = 64;
+
+iwarp::RemoteRight right_of(Operation operation) {
+  if (operation == Operation::read) return iwarp::RemoteRight::read;
+  return is_atomic(operation) ? iwarp::RemoteRight::atomic : iwarp::RemoteRight::write;
+}
+
+// Processor atomics, so that they exclude each other and those of programs on the same memory.
+std::uint64_t execute_atomic(const inbox::AccessRequest& request, std::byte* at) {
+  const std::atomic_ref target(*reinterpret_cast<std::uint64_t*>(at));
+  switch (request.operation) {
+    case Operation::fetch_add:
+      return target.fetch_add(request.compare_or_add);
+    case Operation::compare_swap: {
+      std::uint64_t original = request.compare_or_add;
+      target.compare_exchange_strong(original, request.swap);
+      return original;
+    }
+    default:
+      return target.exchange(request.swap);
+  }
+}
+
+}  // namespace
+
+// What a peer needs to know of a receive: how much fits, and where large payload goes. The peer
+// checks the lkeys again when it writes, and this end when it copies.
+void LocalResponder::publish_receives() {
+  const ReceiveRing& ring = parts_.receives.own();
+  if (published_ == ring.last()) return;
+  for (; published_ < ring.last(); ++published_) {
+    const auto slices = ring.slices_of(published_);
+    inbox::Receive& receive = connection_.own_receive(published_ - first_);
+    receive.length_bytes = iwarp::total_bytes(slices);
+    receive.pieces = static_cast<std::uint32_t>(slices.size());
+    if (slices.size() <= inbox::direct_slices) {
+      std::copy(slices.begin(), slices.end(), receive.slices.begin());
+    } else {
+      receive.pieces = inbox::direct_slices + 1;
+    }
+  }
+  inbox::Inbox& own = connection_.own();
+  own.receives.store(published_ - first_, std::memory_order_seq_cst);
+  if (own.wants_receive.load(std::memory_order_seq_cst) && own.wants_receive.exchange(false)) {
+    connection_.wake();
+  }
+}
+
+void LocalResponder::drain() {
+  RingReader& reader = connection_.reader();
+  bool any = false;
+  while (!failure_) {
+    const auto header = reader.next();
+    if (!header) break;
+    take(*header);
+    reader.done(*header);
+    any = true;
+  }
+  if (reader.broken()) fail(inbox::End::closed);
+  if (!any) return;
+  inbox::Inbox& own = connection_.own();
+  if (own.wants_room.load(std::memory_order_seq_cst) && own.wants_room.exchange(false)) {
+    connection_.wake();
+  }
+}
+
+void LocalResponder::take(const inbox::MessageHeader& header) {
+  parts_.note_arrival();
+  switch (header.kind) {
+    case inbox::Kind::request:
+      return take_request(header);
+    case inbox::Kind::reply: {
+      inbox::AccessReply reply;
+      connection_.reader().copy(0, std::as_writable_bytes(std::span(&reply, 1)));
+      return requester_.take_reply(reply);
+    }
+    default:
+      return take_send(header);
+  }
+}
+
+// A Send or a Write with immediate: the peer uses receives in the order in which they are
+// published.
+void LocalResponder::take_send(const inbox::MessageHeader& header) {
+  if (!parts_.receives.take(receive_, false)) return fail(inbox::End::closed);
+  const bool from_write = header.kind == inbox::Kind::written;
+  Status status = Status::success;
+  if (header.kind == inbox::Kind::send) status = place(receive_, header);
+  complete(receive_.wr_id, status, header, from_write);
+  if (status != Status::success) return fail(inbox::End::receive_refused);
+  if ((header.flags & inbox::flag_invalidate) != 0 && !parts_.memory.invalidate(header.rkey)) {
+    fail(inbox::End::access_refused, IBV_EVENT_QP_ACCESS_ERR);
+  }
+}
+
+Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
+                             const inbox::MessageHeader& header) {
+  const bool fits = (header.flags & inbox::flag_too_long) == 0 &&
+                    header.length_bytes <= iwarp::total_bytes(receive.slices);
+  if (!fits) return Status::local_length;
+  here_.clear();
+  if (iwarp::map_slices(parts_.memory, receive.slices, 0, header.length_bytes, true, here_) !=
+      Fault::none) {
+    return Status::local_protection;
+  }
+  std::size_t offset = 0;
+  for (const iovec& piece : here_) {
+    connection_.reader().copy(offset, {static_cast<std::byte*>(piece.iov_base), piece.iov_len});
+    offset += piece.iov_len;
+  }
+  return Status::success;
+}
+
+void LocalResponder::complete(std::uint64_t wr_id, Status status,
+                              const inbox::MessageHeader& header, bool from_write) {
+  parts_.complete_receive({.wr_id = wr_id,
+                           .status = status,
+                           .length_bytes = header.length_bytes,
+                           .solicited = (header.flags & inbox::flag_solicited) != 0,
+                           .from_write = from_write,
+                           .has_immediate = (header.flags & inbox::flag_immediate) != 0,
+                           .immediate_be = header.immediate_be,
+                           .has_invalidated = (header.flags & inbox::flag_invalidate) != 0,
+                           .invalidated_rkey = header.rkey});
+}
+
+// --- Accesses that the peer asks for -------------------------------------------------------------
+
+void LocalResponder::take_request(const inbox::MessageHeader& header) {
+  inbox::AccessRequest request;
+  const std::size_t bytes = header.slots * inbox::Slot::bytes - sizeof header;
+  if (bytes < sizeof request) return fail(inbox::End::closed);
+  connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
+  std::array<inbox::Piece, most_pieces> pieces;
+  const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
+  if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes) {
+    return fail(inbox::End::closed);
+  }
+  connection_.reader().copy(sizeof request,
+                            std::as_writable_bytes(std::span(pieces)).first(piece_bytes));
+  there_.clear();
+  for (std::size_t i = 0; i < request.pieces; ++i) {
+    there_.push_back({reinterpret_cast<void*>(pieces[i].address),
+                      static_cast<std::size_t>(pieces[i].length_bytes)});
+  }
+  reply_ = carry_out(request, header);
+  const Fault fault = reply_->fault;
+  advance();
+  if (fault != Fault::none && !failure_) {
+    fail(inbox::End::access_refused, IBV_EVENT_QP_ACCESS_ERR);
+  }
+}
+
+inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request,
+                                             const inbox::MessageHeader& header) {
+  if (takes_receive(request.operation) && request.operation != Operation::write_immediate) {
+    return pull_send(request, header);
+  }
+  const inbox::AccessReply reply = transfer(request);
+  if (reply.fault != Fault::none || request.operation != Operation::write_immediate) return reply;
+  if (!parts_.receives.take(receive_, false)) return {.fault = Fault::access};
+  complete(receive_.wr_id, Status::success, header, true);
+  return reply;
+}
+
+inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request) {
+  const iwarp::RemoteRight right = right_of(request.operation);
+  const std::uint64_t length_bytes = is_atomic(request.operation) ? 8 : request.length_bytes;
+  const iwarp::Memory memory = parts_.memory.remote_memory({.stag = request.stag,
+                                                            .offset = request.offset,
+                                                            .length_bytes = length_bytes,
+                                                            .right = right});
+  if (memory.fault != Fault::none) return {.fault = memory.fault};
+  inbox::AccessReply reply;
+  QueuePairCounters& counters = parts_.completions.counters();
+  Traffic* traffic = &counters.peer_atomics;
+  if (is_atomic(request.operation)) {
+    if (reinterpret_cast<std::uintptr_t>(memory.at) % 8 != 0) return {.fault = Fault::bounds};
+    if (request.operation == Operation::atomic_write) {
+      std::uint64_t value = 0;
+      const iovec to{&value, sizeof value};
+      if (connection_.other().process.read({&to, 1}, there_) != 0) return {.fault = Fault::access};
+      inbox::AccessRequest swap = request;
+      swap.swap = value;
+      (void)execute_atomic(swap, memory.at);
+    } else {
+      reply.original = execute_atomic(request, memory.at);
+    }
+  } else {
+    const bool reads = right == iwarp::RemoteRight::read;
+    const iovec here{memory.at, static_cast<std::size_t>(length_bytes)};
+    PeerProcess& process = connection_.other().process;
+    const int error = reads ? process.write({&here, 1}, there_) : process.read({&here, 1}, there_);
+    if (error != 0) return {.fault = Fault::access};
+    traffic = reads ? &counters.peer_reads : &counters.peer_writes;
+  }
+  ++traffic->operations;
+  traffic->bytes += length_bytes;
+  parts_.memory.count({.stag = request.stag, .right = right, .bytes = length_bytes});
+  return reply;
+}
+
+// A Send whose payload the peer cannot write into the receive itself.
+inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request,
+                                             const inbox::MessageHeader& header) {
+  if (!parts_.receives.take(receive_, false)) return {.fault = Fault::access};
+  here_.clear();
+  Status status = Status::success;
+  if (request.length_bytes > iwarp::total_bytes(receive_.slices)) {
+    status = Status::local_length;
+  } else if (iwarp::map_slices(parts_.memory, receive_.slices, 0, request.length_bytes, true,
+                               here_) != Fault::none ||
+             connection_.other().process.read(here_, there_) != 0) {
+    status = Status::local_protection;
+  }
+  complete(receive_.wr_id, status, header, false);
+  if (status == Status::success) return {};
+  fail(inbox::End::receive_refused);
+  return {.fault = Fault::access};
+}
+
+void LocalResponder::advance() {
+  if (!reply_ || !connection_.has_room(sizeof *reply_)) return;
+  const iovec payload{&*reply_, sizeof *reply_};
+  connection_.push({.kind = inbox::Kind::reply}, {&payload, 1});
+  connection_.wake();
+  reply_.reset();
+}
+
+}  // namespace weft::device

@@ -1,0 +1,71 @@
+// The receiving side of a connection within one host: takes the peer's messages out of the inbox,
+// publishes receives, and makes the accesses that only this device can make.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "device/local/inbox.h"
+#include "device/local/local_connection.h"
+#include "device/local/local_requester.h"
+#include "device/queue_pair/queue_pair_parts.h"
+
+namespace weft::device {
+
+// Covered by the queue pair's lock.
+class LocalResponder {
+ public:
+  LocalResponder(QueuePairParts& parts, LocalConnection& connection, LocalRequester& requester)
+      : parts_(parts),
+        connection_(connection),
+        requester_(requester),
+        first_(parts.receives.own().first()),
+        published_(first_) {}
+
+  // Lets the peer use the receives that were posted since the last call.
+  void publish_receives();
+  // Takes all messages that are there.
+  void drain();
+  // Whether anything is to be sent still.
+  void advance();
+
+  // The peer has broken a rule, or memory of a receive is gone: the connection must end so.
+  struct Failure {
+    inbox::End told = inbox::End::none;
+    std::optional<ibv_event_type> event{};
+  };
+  [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
+
+ private:
+  void take(const inbox::MessageHeader& header);
+  void take_send(const inbox::MessageHeader& header);
+  void take_request(const inbox::MessageHeader& header);
+  [[nodiscard]] iwarp::Status place(const iwarp::ReceiveRequest& receive,
+                                    const inbox::MessageHeader& header);
+  [[nodiscard]] inbox::AccessReply carry_out(const inbox::AccessRequest& request,
+                                             const inbox::MessageHeader& header);
+  [[nodiscard]] inbox::AccessReply transfer(const inbox::AccessRequest& request);
+  [[nodiscard]] inbox::AccessReply pull_send(const inbox::AccessRequest& request,
+                                             const inbox::MessageHeader& header);
+  void complete(std::uint64_t wr_id, iwarp::Status status, const inbox::MessageHeader& header,
+                bool from_write);
+  void fail(inbox::End told, std::optional<ibv_event_type> event = {}) {
+    if (!failure_) failure_ = {told, event};
+  }
+
+  QueuePairParts& parts_;
+  LocalConnection& connection_;
+  LocalRequester& requester_;
+  const std::uint64_t first_;  // receive in the queue pair's own count that is published as 0
+  std::uint64_t published_;
+  std::optional<inbox::AccessReply> reply_;  // to be sent
+  std::optional<Failure> failure_;
+  iwarp::ReceiveRequest receive_;
+  std::vector<iovec> here_;
+  std::vector<iovec> there_;
+};
+
+}  // namespace weft::device

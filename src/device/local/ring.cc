@@ -1,0 +1,95 @@
+#include "device/local/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::device {
+namespace {
+
+using inbox::Slot;
+
+// Where a byte of the payload lies: the first slot begins with the header.
+struct Position {
+  std::uint64_t slot = 0;  // from the first of the message
+  std::size_t offset = 0;
+};
+
+Position position_of(std::size_t payload_offset) {
+  const std::size_t at = payload_offset + sizeof(inbox::MessageHeader);
+  return {at / Slot::bytes, at % Slot::bytes};
+}
+
+Slot& slot_at(inbox::Inbox& inbox, std::uint64_t number) {
+  return inbox.ring[number % inbox::slots];
+}
+
+}  // namespace
+
+std::uint32_t RingWriter::slots_for(std::size_t payload_bytes) {
+  const std::size_t bytes = payload_bytes + sizeof(inbox::MessageHeader);
+  return static_cast<std::uint32_t>((bytes + Slot::bytes - 1) / Slot::bytes);
+}
+
+bool RingWriter::has_room(std::size_t payload_bytes) {
+  const std::uint64_t needed = produced_ + slots_for(payload_bytes);
+  if (needed - consumed_ <= inbox::slots) return true;
+  consumed_ = peer_.consumed.load(std::memory_order_acquire);
+  return needed - consumed_ <= inbox::slots;
+}
+
+// The first slot's stamp is written last: it makes the whole message visible. The other slots of a
+// message have none; what they hold of earlier rounds is never the number that a reader expects.
+void RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payload) {
+  std::size_t bytes = 0;
+  for (const auto& piece : payload) bytes += piece.iov_len;
+  header.slots = static_cast<std::uint16_t>(slots_for(bytes));
+  std::memcpy(slot_at(peer_, produced_).data.data(), &header, sizeof header);
+  std::size_t offset = 0;
+  for (const auto& piece : payload) {
+    const auto* from = static_cast<const std::byte*>(piece.iov_base);
+    for (std::size_t left = piece.iov_len; left > 0;) {
+      const Position to = position_of(offset);
+      const std::size_t part = std::min(left, Slot::bytes - to.offset);
+      std::memcpy(slot_at(peer_, produced_ + to.slot).data.data() + to.offset, from, part);
+      from += part;
+      offset += part;
+      left -= part;
+    }
+  }
+  Slot& first = slot_at(peer_, produced_);
+  const std::uint64_t stamp = produced_ + 1;
+  produced_ += header.slots;
+  first.stamp.store(stamp, std::memory_order_release);
+}
+
+std::optional<inbox::MessageHeader> RingReader::next() {
+  const Slot& first = slot_at(own_, consumed_);
+  if (first.stamp.load(std::memory_order_acquire) != consumed_ + 1) return std::nullopt;
+  inbox::MessageHeader header;
+  std::memcpy(&header, first.data.data(), sizeof header);
+  const bool fits =
+      header.slots >= 1 && header.slots <= inbox::slots && header.kind <= inbox::Kind::reply;
+  const bool payload_fits = header.kind != inbox::Kind::send ||
+                            RingWriter::slots_for(header.length_bytes) <= header.slots ||
+                            (header.flags & inbox::flag_too_long) != 0;
+  broken_ = !fits || !payload_fits;
+  if (broken_) return std::nullopt;
+  return header;
+}
+
+void RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const Position from = position_of(offset);
+    const std::size_t part = std::min(to.size(), Slot::bytes - from.offset);
+    std::memcpy(to.data(), slot_at(own_, consumed_ + from.slot).data.data() + from.offset, part);
+    offset += part;
+    to = to.subspan(part);
+  }
+}
+
+void RingReader::done(const inbox::MessageHeader& header) {
+  consumed_ += header.slots;
+  own_.consumed.store(consumed_, std::memory_order_release);
+}
+
+}  // namespace weft::device

@@ -1,0 +1,55 @@
+// Messages from one end of a connection within a host to the other, through the slots of an inbox.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/bytes.h"
+#include "device/local/inbox.h"
+
+namespace weft::device {
+
+// Writes into the peer's inbox. Not thread safe.
+class RingWriter {
+ public:
+  explicit RingWriter(inbox::Inbox& peer) : peer_(peer) {}
+
+  // Whether a message of that much payload fits now.
+  [[nodiscard]] bool has_room(std::size_t payload_bytes);
+  // Publishes a message; has_room() was true for it. Sets header.slots.
+  void push(inbox::MessageHeader header, std::span<const iovec> payload);
+  // How many slots a message takes.
+  [[nodiscard]] static std::uint32_t slots_for(std::size_t payload_bytes);
+
+ private:
+  inbox::Inbox& peer_;
+  std::uint64_t produced_ = 0;  // slots
+  std::uint64_t consumed_ = 0;  // at the last look
+};
+
+// Reads from the own inbox. Not thread safe.
+class RingReader {
+ public:
+  explicit RingReader(inbox::Inbox& own) : own_(own) {}
+
+  // The next message. The payload is still in the ring: copy() takes it from there, and done()
+  // gives its slots back. Nothing where there is none, or where what is there cannot be a message
+  // (then broken() is true).
+  [[nodiscard]] std::optional<inbox::MessageHeader> next();
+  // Copies `to.size()` bytes of the payload from `offset` on.
+  void copy(std::size_t offset, std::span<std::byte> to) const;
+  // `header`: as next() returned it.
+  void done(const inbox::MessageHeader& header);
+  [[nodiscard]] bool broken() const { return broken_; }
+
+ private:
+  inbox::Inbox& own_;
+  std::uint64_t consumed_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace weft::device

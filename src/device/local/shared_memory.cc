@@ -1,0 +1,78 @@
+#include "device/local/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace weft::device {
+namespace {
+
+constexpr int size_seals = F_SEAL_GROW | F_SEAL_SHRINK;
+
+std::byte* map(int file, std::size_t bytes, bool writable) {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* at = mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : file_(std::move(other.file_)),
+      at_(std::exchange(other.at_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  unmap();
+  file_ = std::move(other.file_);
+  at_ = std::exchange(other.at_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  unmap();
+}
+
+void SharedMemory::unmap() {
+  if (at_) munmap(at_, bytes_);
+  at_ = nullptr;
+}
+
+SharedMemory SharedMemory::create(const char* name, std::size_t bytes) {
+  SharedMemory made;
+  made.file_.reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made.file_.valid()) return {};
+  const int file = made.file_.get();
+  if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return {};
+  if (fcntl(file, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) return {};
+  made.at_ = map(file, bytes, true);
+  made.bytes_ = bytes;
+  return made.at_ ? std::move(made) : SharedMemory();
+}
+
+SharedMemory SharedMemory::open(sys::Descriptor file, std::size_t bytes, bool writable) {
+  struct stat status {};
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  const bool fits = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                    status.st_size == static_cast<off_t>(bytes);
+  if (!fits || seals < 0 || (seals & size_seals) != size_seals) return {};
+  SharedMemory opened;
+  opened.at_ = map(file.get(), bytes, writable);
+  opened.bytes_ = bytes;
+  return opened.at_ ? std::move(opened) : SharedMemory();
+}
+
+// A file that is opened anew by its name under /proc gets rights of its own.
+sys::Descriptor SharedMemory::read_only_file() const {
+  std::array<char, 32> path;
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file_.get());
+  return sys::Descriptor(::open(path.data(), O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace weft::device
