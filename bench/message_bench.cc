@@ -61,7 +61,7 @@ double in_pair(const std::function<void(int out)>& passive,
   return value;
 }
 
-void tell(int out, std::uint16_t port) {
+void report_port(int out, std::uint16_t port) {
   if (write(out, &port, sizeof port) != sizeof port) std::abort();
 }
 
@@ -78,7 +78,7 @@ void weft_passive(int out, int every) {
   handlers.disconnected = [&](Connection&, const message::Ending&) { loop.stop(); };
   const auto listener =
       loop.listen({"127.0.0.1", 0}, [&](Request request) { request.accept(handlers); });
-  tell(out, listener.port());
+  report_port(out, listener.port());
   loop.run();
 }
 
@@ -138,7 +138,7 @@ void zmq_passive(int out, int messages, bool one_way) {
   std::array<char, 64> where{};
   std::size_t length = where.size();
   need(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, where.data(), &length) == 0);
-  tell(out, static_cast<std::uint16_t>(std::atoi(std::strrchr(where.data(), ':') + 1)));
+  report_port(out, static_cast<std::uint16_t>(std::atoi(std::strrchr(where.data(), ':') + 1)));
   zmq_msg_t message;
   need(zmq_msg_init(&message) == 0);
   for (int i = 0; i < messages; ++i) {
@@ -183,20 +183,21 @@ double median(std::vector<double> values) {
 
 void measure(const char* name, std::size_t bytes, int messages, bool one_way, int rounds) {
   std::vector<double> ratios;
-  std::vector<double> ours;
-  std::vector<double> theirs;
+  std::vector<double> weft_values;
+  std::vector<double> zeromq_values;
   for (int i = 0; i < rounds; ++i) {
-    theirs.push_back(zmq_run(bytes, messages, one_way));
-    ours.push_back(weft_run(bytes, messages, one_way));
+    zeromq_values.push_back(zmq_run(bytes, messages, one_way));
+    weft_values.push_back(weft_run(bytes, messages, one_way));
     // Ratios of times for round trips, of rates for flows.
-    ratios.push_back(one_way ? theirs.back() / ours.back() : ours.back() / theirs.back());
+    ratios.push_back(one_way ? zeromq_values.back() / weft_values.back()
+                             : weft_values.back() / zeromq_values.back());
   }
   const auto shown = [&](double seconds) {
     return one_way ? messages / seconds : seconds / messages / 2 * 1e6;
   };
   const auto [low, high] = std::ranges::minmax_element(ratios);
   fmt::print("{:<36} {:>6.2f} [{:.2f}..{:.2f}]   zmq {:>10.1f}  weft {:>10.1f} {}\n", name,
-             median(ratios), *low, *high, shown(median(theirs)), shown(median(ours)),
+             median(ratios), *low, *high, shown(median(zeromq_values)), shown(median(weft_values)),
              one_way ? "messages/s" : "us");
   std::fflush(stdout);
 }

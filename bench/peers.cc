@@ -49,11 +49,11 @@ std::pair<sys::Descriptor, sys::Descriptor> connected() {
 
 }  // namespace
 
-void Lines::tell(std::uint64_t value) const {
+void Lines::send_value(std::uint64_t value) const {
   if (write(control, &value, sizeof value) != sizeof value) give_up("the other process is gone");
 }
 
-std::uint64_t Lines::hear() const {
+std::uint64_t Lines::receive_value() const {
   std::uint64_t value = 0;
   if (read(control, &value, sizeof value) != sizeof value) give_up("the other process is gone");
   return value;
@@ -118,10 +118,10 @@ VerbsEnd::VerbsEnd(Lines& lines, bool crc, std::size_t buffer_bytes)
                                             .receiver_not_ready = {.hold_bytes = 1 << 20}};
   queue_pair_->attach(device::StreamSocket(std::move(lines.stream), nullptr, lines.active),
                       parameters, {});
-  lines.tell(reinterpret_cast<std::uint64_t>(buffer_.data()));
-  lines.tell(mr_->rkey);
-  remote_address_ = lines.hear();
-  remote_rkey_ = static_cast<std::uint32_t>(lines.hear());
+  lines.send_value(reinterpret_cast<std::uint64_t>(buffer_.data()));
+  lines.send_value(mr_->rkey);
+  remote_address_ = lines.receive_value();
+  remote_rkey_ = static_cast<std::uint32_t>(lines.receive_value());
 }
 
 VerbsEnd::~VerbsEnd() {

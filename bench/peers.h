@@ -23,8 +23,8 @@ struct Lines {
   device::sys::Descriptor stream;
   bool active = true;
 
-  void tell(std::uint64_t value) const;
-  [[nodiscard]] std::uint64_t hear() const;
+  void send_value(std::uint64_t value) const;
+  [[nodiscard]] std::uint64_t receive_value() const;
 };
 
 // Runs `child` in a forked process on processor 1 and `parent` here on processor 0; returns what

@@ -72,7 +72,7 @@ double raw_rate(std::size_t bytes, int messages) {
         std::vector<std::uint8_t> data(bytes);
         const std::uint64_t start = sys::now_ns();
         for (int i = 0; i < messages; ++i) send_all(lines.stream.get(), data.data(), bytes);
-        (void)lines.hear();
+        (void)lines.receive_value();
         return messages / seconds_since(start);
       },
       [=](Lines lines) {
@@ -83,7 +83,7 @@ double raw_rate(std::size_t bytes, int messages) {
           const auto got = sys::receive(lines.stream.get(), {&piece, 1});
           if (got > 0) left -= static_cast<std::size_t>(got);
         }
-        lines.tell(1);
+        lines.send_value(1);
       });
 }
 
@@ -100,8 +100,8 @@ double send_latency(std::size_t bytes, int iterations, bool crc) {
   return run_pair(
       [=](Lines lines) {
         VerbsEnd end(lines, crc, bytes);
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
         end.post_receive(bytes);
         std::uint64_t start = 0;
         for (int i = -iterations / 10; i < iterations; ++i) {
@@ -109,18 +109,18 @@ double send_latency(std::size_t bytes, int iterations, bool crc) {
           turn(end, true);
         }
         const double result = seconds_since(start) / iterations / 2 * 1e6;
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
         return result;
       },
       [=](Lines lines) {
         VerbsEnd end(lines, crc, bytes);
         end.post_receive(bytes);
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
         for (int i = -iterations / 10; i < iterations; ++i) turn(end, false);
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
       });
 }
 
@@ -146,8 +146,8 @@ double write_latency(std::size_t bytes, int iterations, bool crc) {
           turn(end, mark_of(i + iterations), true);
         }
         const double result = seconds_since(start) / iterations / 2 * 1e6;
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
         return result;
       },
       [=](Lines lines) {
@@ -155,8 +155,8 @@ double write_latency(std::size_t bytes, int iterations, bool crc) {
         for (int i = -iterations / 10; i < iterations; ++i) {
           turn(end, mark_of(i + iterations), false);
         }
-        lines.tell(0);
-        (void)lines.hear();
+        lines.send_value(0);
+        (void)lines.receive_value();
       });
 }
 
@@ -166,7 +166,7 @@ double rate(ibv_wr_opcode opcode, std::size_t bytes, int messages, int batch, bo
   return run_pair(
       [=](Lines lines) {
         VerbsEnd end(lines, crc, bytes);
-        (void)lines.hear();
+        (void)lines.receive_value();
         const std::uint64_t start = sys::now_ns();
         int outstanding = 0;
         for (int sent = 0; sent < messages; sent += batch) {
@@ -182,7 +182,7 @@ double rate(ibv_wr_opcode opcode, std::size_t bytes, int messages, int batch, bo
           outstanding -= batch * std::exchange(end.others, 0);
         }
         const double result = messages / seconds_since(start);
-        lines.tell(0);
+        lines.send_value(0);
         return result;
       },
       [=](Lines lines) {
@@ -192,14 +192,14 @@ double rate(ibv_wr_opcode opcode, std::size_t bytes, int messages, int batch, bo
         if (receives) {
           for (int i = 0; i < posted; ++i) end.post_receive(bytes);
         }
-        lines.tell(0);
+        lines.send_value(0);
         for (int done = 0; receives && done < messages;) {
           end.poll();
           for (; end.receives > 0; --end.receives, ++done) {
             if (done + posted < messages) end.post_receive(bytes);
           }
         }
-        (void)lines.hear();
+        (void)lines.receive_value();
       });
 }
 

@@ -20,7 +20,7 @@ namespace {
 using namespace weft::message;  // NOLINT(google-build-using-namespace)
 
 // Types of messages.
-enum : std::uint32_t { joined, said };
+enum : std::uint32_t { join_message, line_message };
 
 int serve(std::uint16_t port) {
   EventLoop loop;
@@ -42,8 +42,8 @@ int serve(std::uint16_t port) {
                            message.size_bytes());
     for (Guest& guest : guests) {
       if (!(guest.connection == from)) continue;
-      if (message.type() == joined) guest.name = text;
-      if (message.type() == joined) {
+      if (message.type() == join_message) guest.name = text;
+      if (message.type() == join_message) {
         tell_all({}, text + " is here");
       } else {
         tell_all(from, guest.name + ": " + text);
@@ -73,7 +73,7 @@ int talk(const std::string& host, std::uint16_t port, const std::string& name) {
   bool over = false;
   int result = 0;
   Handlers handlers;
-  handlers.established = [&](Connection& server) { server.send(name, {.type = joined}); };
+  handlers.established = [&](Connection& server) { server.send(name, {.type = join_message}); };
   handlers.message = [](Connection&, Received& message) {
     std::printf("%.*s\n", static_cast<int>(message.size_bytes()),
                 reinterpret_cast<const char*>(message.bytes().data()));
@@ -100,7 +100,7 @@ int talk(const std::string& host, std::uint16_t port, const std::string& name) {
     for (ssize_t i = 0; i < got; ++i) {
       if (text[i] != '\n') {
         line += text[i];
-      } else if (server.send(line, {.type = said})) {
+      } else if (server.send(line, {.type = line_message})) {
         line.clear();
       }
     }

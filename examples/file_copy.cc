@@ -64,10 +64,10 @@ void serve(const char* name) {
   (void)request->post_receive(sum.slice(), 1);  // before accepting, so that the send finds it
   auto peer = std::move(*request).accept({.buffer = content.remote()}, 10s);
   next(peer, Queue::receive);
-  std::uint64_t said = 0;
-  std::memcpy(&said, sum.bytes().data(), sizeof said);
+  std::uint64_t expected = 0;
+  std::memcpy(&expected, sum.bytes().data(), sizeof expected);
   const auto bytes = content.bytes().first(size);
-  if (checksum(bytes) != said) throw std::runtime_error("the checksum is wrong");
+  if (checksum(bytes) != expected) throw std::runtime_error("the checksum is wrong");
   std::ofstream file(name, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (!file.flush()) throw std::runtime_error("the file cannot be written");
@@ -79,9 +79,9 @@ void send(const char* host, std::uint16_t port, const char* name) {
   if (!file) throw std::runtime_error("the file cannot be read");
   const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
   const std::size_t size = text.size();
-  const std::uint64_t tell = size;
-  auto peer =
-      connect({host, port}, 10s, options(), {.private_data = std::as_bytes(std::span(&tell, 1))});
+  const std::uint64_t announced = size;
+  auto peer = connect({host, port}, 10s, options(),
+                      {.private_data = std::as_bytes(std::span(&announced, 1))});
   const auto remote = peer.await_advertisement(10s);
   if (!remote) throw std::runtime_error("the receiver has advertised no memory");
   const auto content = peer.allocate(std::max<std::size_t>(size, 1));

@@ -16,11 +16,11 @@ namespace {
 
 using namespace weft::verbs;  // NOLINT(google-build-using-namespace)
 
-constexpr std::chrono::seconds patience{30};
+constexpr std::chrono::seconds timeout{30};
 constexpr std::size_t most_bytes = 256;
 
 ConnectionEvent expect(const EventChannel& events, rdma_cm_event_type type) {
-  auto event = events.next(patience);
+  auto event = events.next(timeout);
   if (!event) throw std::runtime_error("nothing has happened for 30 s");
   if (event->type() != type) throw std::runtime_error(std::string(event->name()));
   return std::move(*event);
@@ -53,7 +53,7 @@ struct Side {
   }
   [[nodiscard]] Completion await() const {
     std::array<Completion, 1> one;
-    const auto got = queue.wait(one, patience);
+    const auto got = queue.wait(one, timeout);
     if (got.empty()) throw std::runtime_error("no completion");
     if (!got[0].ok()) throw std::runtime_error(std::string(got[0].status_name()));
     return got[0];
@@ -100,9 +100,9 @@ void serve(const Address& address) {
 void ask(const Address& address, std::string_view text) {
   const EventChannel events;
   Id id(events);
-  id.resolve_address(address, patience);
+  id.resolve_address(address, timeout);
   (void)expect(events, RDMA_CM_EVENT_ADDR_RESOLVED);
-  id.resolve_route(patience);
+  id.resolve_route(timeout);
   (void)expect(events, RDMA_CM_EVENT_ROUTE_RESOLVED);
   const Side side(std::move(id));
   side.id.connect();

@@ -101,16 +101,16 @@ int serve(std::uint16_t port) {
 
 int ask(const weft::verbs::Address& server, int count, char** words) {
   EventLoop loop;
-  bool asked = false;
+  bool all_sent = false;
   Caller caller(loop, server, [&] {
     for (int i = 0; i < count; ++i) {
       const std::string word = words[i];
       caller.call(loud, word, [](const std::string& text) { std::puts(text.c_str()); });
       caller.call(backwards, word, [](const std::string& text) { std::puts(text.c_str()); });
     }
-    asked = true;
+    all_sent = true;
   });
-  while (!asked || !caller.idle()) loop.step(weft::Deadline::never());
+  while (!all_sent || !caller.idle()) loop.step(weft::Deadline::never());
   return 0;
 }
 
