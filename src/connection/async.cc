@@ -101,8 +101,8 @@ Task<Connection> Async::Parts::accept(Executor& executor, Listener& listener, De
 // --- Requests ------------------------------------------------------------------------------------
 
 // Posts the request, and waits for room while the queue is full. ENOMEM of the device itself is an
-// error: it is full of requests that the user has posted directly, whose completions this loop does
-// not see.
+// error: it is full of requests that the user has posted directly, and this loop does not see their
+// completions.
 Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::Core& core,
                                                    Post post, Deadline deadline,
                                                    std::stop_token stop) {

@@ -11,7 +11,7 @@
 
 namespace weft::connection::detail {
 
-// A request whose outcome goes to one waiter, no matter which thread polls it. Guarded by
+// A request with a waiter of its own for the outcome, no matter which thread polls it. Guarded by
 // Core::posting_.
 struct AwaitedRequest {
   std::optional<Outcome> outcome;

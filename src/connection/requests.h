@@ -11,7 +11,7 @@
 
 namespace weft::connection::detail {
 
-// A request whose outcome a coroutine waits for.
+// A request that a coroutine waits for.
 struct AwaitedRequest;
 
 // Not thread-safe; guarded by Core::posting_.

@@ -61,8 +61,8 @@ inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
 // kernel iWARP CMs.
 inline constexpr std::uint64_t connect_ns = 30'000'000'000;
 // The time in which a refused connection is retried at short intervals; then REJECTED. On other
-// devices, resolving routes and creating queue pairs takes milliseconds, so programs whose server
-// closes one listener and opens the next (perftest -R) rely on that delay.
+// devices, resolving routes and creating queue pairs takes milliseconds, and some programs rely on
+// that delay: their server closes one listener and then opens the next (perftest -R).
 inline constexpr std::uint64_t refused_ns = 1'000'000'000;
 inline constexpr std::uint64_t refused_pause_ns = 5'000'000;
 // The same for a queue pair that connects by GID and number; then the attempt is repeated.

@@ -34,7 +34,7 @@ std::uint16_t to_network(std::uint16_t value) {
   return result;
 }
 
-// The largest InfiniBand MTU whose packets fit into a frame of the interface.
+// The largest InfiniBand MTU that fits, with its headers, into a frame of the interface.
 ibv_mtu path_mtu(const LocalAddress& local) {
   constexpr std::uint32_t headers_bytes = 40 + 8 + 12 + 16 + 4;  // IPv6 UDP BTH RETH ICRC
   ibv_mtu fits = IBV_MTU_256;

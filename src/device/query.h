@@ -14,7 +14,7 @@ class Device;
 // The longest unreliable datagram: one packet of the port's active MTU.
 [[nodiscard]] std::uint32_t datagram_mtu_bytes(const Device& device);
 void query_device(Context& context, ibv_device_attr& attributes);
-// Fills in at most `bytes` bytes of `attributes`, whose size depends on the program's version of
+// Fills in at most `bytes` bytes of `attributes`; its size depends on the program's version of
 // verbs.h.
 int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_t bytes);
 // These return 0 or an errno: EINVAL for a port other than 1 or an index beyond the table.

@@ -128,7 +128,7 @@ TEST_P(CaptureTshark, FollowsFpdusOverSegments) {
     send(Bytes(fpdu).first(first));
     send(Bytes(fpdu).subspan(first));
   }
-  // One write of whole FPDUs, whose TCP segments end anywhere inside them.
+  // One write of whole FPDUs; the TCP segments end anywhere inside them.
   std::vector<std::byte> many;
   for (std::uint32_t msn = 5; msn < 25; ++msn) {
     const auto fpdu = send_fpdu(64'746, msn);

@@ -116,7 +116,7 @@ TEST_F(Multicast, JoiningTwiceIsJoiningOnce) {
   EXPECT_EQ(join(b, b.gid()), EINVAL) << "no group";
 }
 
-// A group in InfiniBand's form (an IPv6 multicast GID) on a device whose address is IPv4.
+// A group in InfiniBand's form (an IPv6 multicast GID) on a device with an IPv4 address.
 TEST_F(Multicast, AGroupOfTheOtherKindHasASubstitute) {
   const ibv_gid native = group_of("ff0e::1:2:3");
   ASSERT_EQ(join(b, native), 0);

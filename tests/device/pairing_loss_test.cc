@@ -1,4 +1,4 @@
-// Queue pairs without rdma_cm whose peer does not exist, or disappears.
+// Queue pairs without rdma_cm: the peer does not exist, or disappears.
 #include "device/connect/pairing.h"
 #include "device/raw_end.h"
 

@@ -204,7 +204,8 @@ TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {
   EXPECT_EQ(end.state(), IBV_QPS_INIT);
 }
 
-// --- Who may connect -----------------------------------------------------------------------------
+// --- Which requests are accepted
+// ------------------------------------------------------------------
 
 // A client that speaks the protocol but claims a false identity.
 class Impostor : public Pairs {

@@ -1,5 +1,5 @@
 // A program that works over a connection without a pause, in both directions and with every kind of
-// request, and whose peer may be killed at any moment. It must then get a completion for each
+// request, while its peer may be killed at any moment. It must then get a completion for each
 // posted request and RDMA_CM_EVENT_DISCONNECTED; it frees all objects, prints what it saw and how
 // many descriptors are left, and continues.
 //

@@ -19,8 +19,7 @@ class Attempt {
   // Error.
   WEFT_API explicit Attempt(const Address& peer, const Options& options = {},
                             const Greeting& greeting = {});
-  // Starts to connect or to accept with an endpoint whose buffers and receives the program has
-  // prepared.
+  // Starts to connect or to accept with an endpoint that has its buffers and receives already.
   WEFT_API explicit Attempt(Prepared&& prepared, const Greeting& greeting = {});
   WEFT_API explicit Attempt(Request&& request, const Greeting& greeting = {});
   WEFT_API Attempt(Attempt&&) noexcept;

@@ -68,8 +68,8 @@ class Endpoint {
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
   // The verbs objects of the connection. Completions of requests that were posted directly on the
-  // queue pair can be polled directly, or await() returns them with their own ids. Ids whose upper
-  // 16 bits are 0x5743 are reserved for this library.
+  // queue pair can be polled directly, or await() returns them with their own ids. Ids with 0x5743
+  // in the upper 16 bits are reserved for this library.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
   [[nodiscard]] WEFT_API const verbs::QueuePair& queue_pair() const;

@@ -127,8 +127,8 @@ class CompletionIteration {
   int failure_ = 0;
 };
 
-// A completion queue whose completions can also be read by iterate(), ibv_create_cq_ex(3).
-// Thread-safe except for iterate().
+// A completion queue that can also be read by iterate(), ibv_create_cq_ex(3). Thread-safe except
+// for iterate().
 class ExtendedCompletionQueue : public CompletionQueue {
  public:
   ExtendedCompletionQueue(ExtendedCompletionQueue&&) noexcept = default;

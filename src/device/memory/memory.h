@@ -127,7 +127,7 @@ class MemoryTable {
   std::unique_ptr<GrantTable> grants_;
 };
 
-// The queue pair on whose behalf memory is accessed.
+// The queue pair that an access is made for.
 struct Accessor {
   std::uint32_t domain = 0;      // number of its protection domain
   std::uint32_t queue_pair = 0;  // its number

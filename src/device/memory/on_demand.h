@@ -1,4 +1,5 @@
-// On-demand paging: regions whose pages may be unmapped until they are used, and ibv_advise_mr(3).
+// On-demand paging: regions with pages that may be unmapped until they are used; and
+// ibv_advise_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -13,7 +13,7 @@
 namespace weft::device {
 
 // Device memory, which this device keeps in the process. Programs access it by copy functions, and
-// by regions whose addresses start at zero.
+// by regions with addresses from zero.
 class DeviceMemory {
  public:
   DeviceMemory(ibv_context* context, std::size_t length_bytes, std::size_t alignment_bytes);

@@ -108,7 +108,7 @@ void CaptureBatch::restart(std::size_t packets) {
 void CaptureBatch::begin() {
   frames_.emplace_back();
   first_vector_ = vectors_.size();
-  vectors_.push_back({});  // placeholder for the head, whose length is not known yet
+  vectors_.push_back({});  // placeholder for the head: its length is not known yet
   payload_bytes_ = 0;
 }
 

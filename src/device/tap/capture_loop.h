@@ -1,8 +1,7 @@
 // Captures a queue pair that is connected to itself. Its socket carries a single stream with both
-// requests and responses, from which a reader could not tell the two sides apart. So the capture
-// shows two ports: requests go from the socket's port to the other one, responses come back. The
-// FPDUs are unchanged; the MPA frames, which do not exist on the wire, and the second port are
-// invented.
+// requests and responses, which a reader could not assign to the two sides. So the capture shows
+// two ports: requests go from the socket's port to the other one, responses come back. The FPDUs
+// are unchanged; the MPA frames, which do not exist on the wire, and the second port are invented.
 #pragma once
 
 #include <sys/socket.h>
