@@ -16,6 +16,7 @@ using provider::Transition;
 
 constexpr int anywhere = IBV_QP_STATE | IBV_QP_CUR_STATE;
 
+// Returns the names of the attribute bits as in the man page, without the prefix IBV_QP_.
 std::string names(int mask) {
   struct Name {
     int bit;
@@ -53,6 +54,8 @@ std::string names(int mask) {
 
 }  // namespace
 
+// Any state can change to RESET or ERR, with no attributes; the provider's table lists the other
+// transitions only.
 std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     const int other = mask & ~anywhere;
@@ -61,24 +64,24 @@ std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to
   for (const Transition& transition : provider::transitions_of(type)) {
     if (transition.from != from || transition.to != to) continue;
     const int missing = transition.required & ~mask;
-    const int strange = mask & ~(transition.required | transition.optional | anywhere);
+    const int not_allowed = mask & ~(transition.required | transition.optional | anywhere);
     std::string text;
     if (missing) text = "attributes that are missing: " + names(missing);
-    if (strange) {
+    if (not_allowed) {
       text += (text.empty() ? "" : "; ") + std::string("attributes that do not belong there: ") +
-              names(strange);
+              names(not_allowed);
     }
     return text;
   }
-  return fmt::format("there is no way from {} to {}", state_name(from), state_name(to));
+  return fmt::format("there is no transition from {} to {}", state_name(from), state_name(to));
 }
 
 std::string explain_route(int error, const ibv_ah_attr& to) {
-  const bool no_way = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
-  if (!no_way || !to.is_global) return {};
+  const bool unreachable = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
+  if (!unreachable || !to.is_global) return {};
   return fmt::format(
       "over RoCE the peer, {}, must be reachable from row {} of our GID table, by UDP port 4791; "
-      "best_gid() says which row is the right one",
+      "best_gid() returns the right row",
       Gid(to.grh.dgid).to_string(), to.grh.sgid_index);
 }
 

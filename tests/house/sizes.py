@@ -20,7 +20,6 @@ CLASS_MEMBERS, CLASS_SOURCES = 25, 4
 EXCEPTIONS = {
     "cm::Identifier": (36, 8),
     "cm::Manager": (25, 6),
-    "connection::Core": (26, 4),
     "device::QueuePair": (44, 10),
     "dropin::DatagramSocket": (28, 4),
     "iwarp::Requester": (30, 5),

@@ -20,13 +20,13 @@ namespace weft::device {
 class Context;
 class CompletionQueue;
 
-// What may complete into a queue: a queue pair. An application thread that polls the queue drives
-// it.
+// An object that may complete into a queue: a queue pair. An application thread that polls the
+// queue drives it.
 class Driven {
  public:
   virtual ~Driven() = default;
-  // Receives and sends what is possible now, without waiting for a lock or for the network. Called
-  // without any lock.
+  // Receives and sends what is possible now, without waiting for a lock or for the network. The
+  // caller holds no queue pair's lock.
   virtual void drive_inline() = 0;
   // The program has armed the queue and may sleep: ibv_req_notify_cq(3). Called without any lock.
   virtual void expect_event(bool /*solicited_only*/) {}
@@ -123,7 +123,7 @@ class CompletionQueue {
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
   void forget(std::uint32_t queue_pair_number);
 
-  // Queue pairs that may complete into this queue.
+  // The queue pairs that may complete into this queue; polling drives them.
   void attach(const std::shared_ptr<Driven>& member);
   void detach(const Driven* member);
   [[nodiscard]] bool in_use() const;

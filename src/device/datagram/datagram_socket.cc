@@ -179,6 +179,8 @@ bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, 
   }
 }
 
+// EPOLLOUT is watched only while a queue pair waits: a writable socket would wake the progress
+// thread all the time.
 void DatagramSocket::await_room(std::weak_ptr<DatagramReceiver> waiting) {
   {
     const std::lock_guard lock(waiting_mutex_);

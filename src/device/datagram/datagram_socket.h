@@ -40,7 +40,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   // network, which datagrams do not report. The port of route.source is ignored: it is this
   // socket's.
   [[nodiscard]] bool send(const DatagramRoute& route, unsigned interface_index, Bytes packet);
-  // Tells the queue pair once, when there is room again.
+  // Calls DatagramReceiver::datagram_room() once when the socket is writable again.
   void await_room(std::weak_ptr<DatagramReceiver> waiting);
 
   // The bound address with its port.

@@ -48,6 +48,7 @@ int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
   return failed;
 }
 
+// The sockets of a slot are opened with its first datagram queue pair and stay open.
 int Datagrams::add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>& receiver) {
   const std::lock_guard lock(mutex_);
   for (const int family : families()) {
@@ -57,6 +58,7 @@ int Datagrams::add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>
   return 0;
 }
 
+// Also leaves groups that have no other member, so that the kernel stops receiving for them.
 void Datagrams::remove(std::uint32_t number, const DatagramReceiver& receiver) {
   const std::lock_guard lock(mutex_);
   receivers_.erase(number);
@@ -107,6 +109,7 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
     const auto entry = here ? receivers_.find(number) : receivers_.end();
     if (entry != receivers_.end()) found.push_back(entry->second.lock());
   } else if (number == multicast_queue_pair) {
+    // A group packet must have both the group's address and the reserved queue pair number.
     const auto group = groups_.find(bytes_of(destination));
     if (group == groups_.end()) return found;
     for (const Member& member : group->second) found.push_back(member.receiver.lock());
@@ -147,6 +150,7 @@ void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDi
 
 // --- Groups --------------------------------------------------------------------------------------
 
+// A group is joined in each address family of the device, since a sender may use any of them.
 int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group) {
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(mutex_);

@@ -44,18 +44,19 @@ class DatagramReceiver {
  public:
   virtual ~DatagramReceiver() = default;
   virtual void take_datagram(const Datagram& datagram) = 0;
-  // The socket has room again for what is to be sent.
+  // The socket has room again for the waiting packets.
   virtual void datagram_room() = 0;
 };
 
+// Thread-safe.
 class Datagrams {
  public:
   explicit Datagrams(Device& device);
 
-  // From now on the queue pair of that number receives its datagrams. 0 or an errno value:
-  // EADDRINUSE where another program has the slot's UDP port.
+  // Starts delivering the datagrams of that queue pair number. 0 or an errno: EADDRINUSE if another
+  // program has the slot's UDP port.
   [[nodiscard]] int add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>& receiver);
-  // Leaves its groups as well.
+  // Stops delivering to it, and leaves its groups.
   void remove(std::uint32_t number, const DatagramReceiver& receiver);
 
   // The socket that a queue pair sends from; null if the host has no address of that family.
@@ -64,7 +65,7 @@ class Datagrams {
   // pairs.
   void drive_inline(std::uint32_t number);
 
-  // 0 or an errno value: EINVAL for no group, or for one that the queue pair is not in; ENOMEM.
+  // 0 or an errno: EINVAL if it is not a group, or not one of the queue pair's; ENOMEM.
   int attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group);
   int detach(const DatagramReceiver& receiver, const ibv_gid& group);
 
@@ -96,7 +97,7 @@ class Datagrams {
   std::mutex mutex_;
   std::map<Port, std::shared_ptr<DatagramSocket>> sockets_;
   std::unordered_map<std::uint32_t, std::weak_ptr<DatagramReceiver>> receivers_;  // by number
-  std::map<Address, std::vector<Member>> groups_;  // by the address that packets go to
+  std::map<Address, std::vector<Member>> groups_;  // by the address that packets are sent to
 };
 
 }  // namespace weft::device
