@@ -22,7 +22,6 @@ EXCEPTIONS = {
     "cm::Manager": (25, 6),
     "device::QueuePair": (44, 10),
     "dropin::DatagramSocket": (28, 4),
-    "iwarp::Requester": (30, 5),
     "message::Link": (43, 4),
     "message::LoopCore": (26, 4),
     "message::Session": (27, 4),
