@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 weft=${1:-build/dev/bin/weft}
 
-# An ordinary user is enough, so be one where that user can read the build.
+# An ordinary user is enough: become one if that user can read the build.
 nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
 if ((EUID == 0)) && "${nobody[@]}" test -x "$weft" -a -r "$0" 2>/dev/null; then
   exec "${nobody[@]}" bash "$0" "$weft"
@@ -15,14 +15,14 @@ fi
 
 scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
-export HOME=$scratch XDG_CONFIG_HOME=$scratch  # tshark wants a place for its settings
+export HOME=$scratch XDG_CONFIG_HOME=$scratch  # tshark needs a place for its settings
 
 bold='' dim='' plain=''
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'; fi
 title() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 command_line() { printf '%s  $ %s%s\n' "$dim" "$*" "$plain"; }
 
-# need PROGRAM PACKAGE: says which program it is, or that there is none.
+# need PROGRAM PACKAGE: prints where the program comes from; fails if it is not installed.
 need() {
   local version
   command -v "$1" >/dev/null || { echo "  $1 is not installed (package $2): left out"; return 1; }
@@ -30,7 +30,7 @@ need() {
   echo "  $1 is the unmodified program of the package $2 $version"
 }
 
-# A port that nobody listens on.
+# A port without a listener.
 free_port() {
   local port
   while port=$((11000 + RANDOM % 17000)) && listens "$port"; do :; done
@@ -46,7 +46,7 @@ listens() {
 
 # pair FILTER OPTIONS PROGRAM...: a server and then, as soon as it listens, a client, both with
 # `-p PORT`. The words of PROGRAM that begin with server: or client: are for that side only. OPTIONS
-# are weft's, for the client. What both say goes through FILTER.
+# are weft's, for the client. The output of both goes through FILTER.
 pair() {
   local filter=$1 options=$2 port word server=() client=()
   shift 2
@@ -74,7 +74,7 @@ pair() {
 pings() { grep -v -e DISCONNECT -e '^wait for' | cut -c1-70; }
 results() { expand | grep -E '^weft:|#bytes|^ *[0-9]+ +[0-9]+ ' | sed 's/^ *//; s/   */   /g'; }
 
-# What tshark, which knows nothing of Weft, finds in a capture.
+# What tshark, an independent program, finds in a capture.
 judge() {
   local read=(tshark -n -2 -r "$1" --disable-protocol rpcordma -o tcp.try_heuristic_first:TRUE
     -o tcp.check_checksum:TRUE)
@@ -88,10 +88,10 @@ judge() {
     awk '/CRC check/ { if (/Good CRC32/) good++; else bad++ }
          END { printf "  %8d  right CRCs\n  %8d  wrong CRCs\n", good, bad }'
   printf '  %8d  malformed frames\n' "$("${read[@]}" -Y _ws.malformed 2>/dev/null | wc -l)"
-  echo "  More reads than rping asks for: an empty one proves to who wrote or sent that it arrived."
+  echo "  rping posts fewer reads: the empty ones prove that writes and sends have arrived."
 }
 
-title "RDMA on a machine that has none"
+title "RDMA on a machine without RDMA hardware"
 devices=$(ls /sys/class/infiniband 2>/dev/null | wc -l) || true
 echo "  $(uname -sr), $(nproc) processors; RDMA devices in the kernel: $devices;" \
   "user: $(id -un 2>/dev/null || id -u)"

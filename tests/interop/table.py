@@ -1,9 +1,9 @@
-"""Writes docs/compatibility.md from the results that run.py left.
+"""Writes docs/compatibility.md from the results of run.py.
 
 usage: table.py RESULTS_JSONL PAGE
 
-The page shows what was run and how it ended. It leaves out what differs between two runs, ports
-and times, so that a change of the page is a change of the product.
+The page shows what was run, and the result. It omits what differs between two runs, ports and
+times, so that a change of the page is a change of the product.
 """
 
 import json
@@ -12,11 +12,11 @@ import sys
 
 _INTRO = """# Compatibility
 
-Programs of Debian's packages, unmodified, run on the device by `tests/interop`. This page is
-written by `./dev table` from the results of the last `./dev test`; it shows those tests that this
-run reached. *Case* is the test's name without the program's: `./dev test -R
-'interop.PROGRAM.CASE$'` runs it again, and `tests/interop` says what it looks at. *Personality* is
-what the device looked like, the server's first where the two sides differ.
+`tests/interop` runs unmodified programs of Debian's packages on the device. `./dev table` writes
+this page from the results of the last `./dev test`; it lists the tests that this run reached.
+*Case* is the test's name without the program's: `./dev test -R 'interop.PROGRAM.CASE$'` repeats
+it, and `tests/interop` states what it checks. *Personality* is what the device looked like; if the
+two sides differ, the server's is first.
 """
 
 _OPTION_OF_CHANCE = re.compile(r" (?:-p|--port)[ =]?\d+")
