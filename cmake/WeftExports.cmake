@@ -1,7 +1,8 @@
-# weft_exports(TARGET FILE): exports from a shared library exactly what FILE lists, as
-# `NAME VERSION [ANSWER]` in a line. Writes the version script and the functions that only answer.
+# weft_exports(TARGET FILE): exports from a shared library exactly the symbols that FILE lists, one
+# `NAME VERSION [ANSWER]` per line. Writes the version script, and the functions that only return an
+# error or a constant.
 
-# What the version PRIVATE stands for; see src/dropin/export.h.
+# The versions that PRIVATE means; see src/dropin/export.h.
 set(WEFT_PRIVATE_VERSIONS IBVERBS_PRIVATE_34 IBVERBS_PRIVATE_57 IBVERBS_PRIVATE_59
                           IBVERBS_PRIVATE_64)
 

@@ -43,7 +43,7 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_UNITY_BUILD OFF)  # sources have helpers of the same name
-# The layers end up in shared objects that stand in for system libraries: only what is exported on
+# The layers are linked into shared objects that replace system libraries: only what is exported on
 # purpose may be visible there.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)

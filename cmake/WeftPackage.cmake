@@ -3,8 +3,8 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME weft)
 set(CPACK_PACKAGE_VENDOR Weft)
-# Who answers for the package: whoever gives it away, as Debian's own tools ask for it. A package
-# that somebody has built for himself has nobody, and says so.
+# The maintainer of the package: DEBFULLNAME and DEBEMAIL, which Debian's own tools use as well. A
+# package that is built without them is marked as a local build.
 set(weft_maintainer "A local build of Weft <nobody@weft.invalid>")
 if(DEFINED ENV{DEBEMAIL})
   set(weft_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
@@ -23,18 +23,20 @@ privileges or a kernel module: weft run -- PROGRAM.
 .
 Also a C++ library with verbs objects, connections, messages and streams, and
 an analyzer for captures of RDMA traffic.")
-# What the programs and libraries are linked to. Those of this package need each other.
+# The dependencies are the libraries that programs and libraries are linked to. Libraries of this
+# package depend on each other, too; they are in a folder of their own.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib/weft)
-# And what others that are linked to its libraries will need. Not CPack's own list, which would name
-# libibverbs.so.1 and librdmacm.so.1: those of this package are in a folder of theirs.
+# Packages that are linked to these libraries depend on this one. CPack's own list would also name
+# libibverbs.so.1 and librdmacm.so.1, which are in a folder of their own and not for linking.
 set(weft_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shlibs @ONLY CONTENT
 "libweft @weft_soversion@ weft (>= @weft_soversion@)
 libweft-capture @weft_soversion@ weft (>= @weft_soversion@)
 ")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/shlibs)
-# Only those who compile against the C++ library need the headers; libraries are found at run time.
+# Only programs that are compiled against the C++ library need the headers; the libraries are found
+# at run time.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libibverbs-dev, librdmacm-dev")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "ibverbs-utils, perftest, rdmacm-utils, tshark")
 

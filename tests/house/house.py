@@ -50,7 +50,7 @@ def skip(reason):
 
 
 def files(root, trees=TREES):
-    """Files of the project, sorted. Build directories and hidden files are not ours."""
+    """Files of the project, sorted. Build directories and hidden files are left out."""
     found = []
     for tree in trees:
         base = root / tree

@@ -1,4 +1,4 @@
-"""Who may include whom, and that nobody includes itself by a detour."""
+"""Which layer may include which, and no file includes itself by a detour."""
 
 import sys
 

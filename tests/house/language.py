@@ -26,7 +26,7 @@ IDIOM = {
     "nobody, somebody, someone": r"\b(?:[Nn]obody|[Ss]ome(?:body|one)|[Nn]o one|[Aa]nybody)\b",
     "is told, tells": r"\b(?:is|are|was|were|be|been) told\b|\btells?\b|\btelling\b",
     "says, has said, heard": r"\b(?:says?|(?:has|have|had|is|was|been) (?:said|heard))\b",
-    "of ours, of theirs": r"\bof (?:ours|theirs|its own)\b",
+    "of ours, of theirs": r"\bof (?:ours|theirs)\b",
     "stands before, behind, for": r"\b[Ss]tands? (?:before|behind|in front|for itself|alone)\b",
     "comes to nothing": r"\b(?:comes?|came|coming) to (?:nothing|naught)\b",
     "has gone, goes away": r"\b(?:has|have|had|is|are) gone\b|\bgoes away\b",

@@ -52,7 +52,7 @@ def reason(case):
 
 
 def last_words(case):
-    """The end of what a failed test printed: where the whole run is cut short, this still tells."""
+    """The last lines of a failed test, which remain if the log of the whole run is cut."""
     lines = [line.rstrip() for line in (case.findtext("system-out") or "").splitlines()]
     return [f"    {line}" for line in filter(None, lines)][-LAST_WORDS:]
 

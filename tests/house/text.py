@@ -10,7 +10,7 @@ SCRIPTS = {".py", ".sh", ".cmake"}
 # Text that is checked for paths and TODOs only: tables and the like may be wide.
 PROSE = {".md", ".txt", ".json", ".map", ".in"}
 
-# Directories of somebody's machine, which mean nothing on another. Spelt so as not to match itself.
+# Directories of one machine, which mean nothing on another. Spelt so as not to match itself.
 PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
 TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
 
