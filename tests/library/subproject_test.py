@@ -46,7 +46,10 @@ def cache(build):
 class Subproject(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
+        # Beside the build that is tested: where ccache has a base_dir, it finds the objects of that
+        # build only from a folder of the same depth.
+        beside = pathlib.Path(SETTINGS.build).resolve().parent
+        folder = tempfile.TemporaryDirectory(prefix="subproject-", dir=beside)
         cls.addClassCleanup(folder.cleanup)
         cls.place = pathlib.Path(folder.name)
         flags = [f"-D{found[1]}={found[2]}" for found in map(SAME_FLAGS.fullmatch,
