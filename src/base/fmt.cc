@@ -5,7 +5,7 @@
 // but compiles this code again in each source file that formats something, three to four seconds
 // each. Its symbols are hidden in the libraries, so that a program may use another version of fmt.
 //
-// The instantiations are those of src/format.cc of fmt 9, which packages do not ship.
+// The instantiations are those of format.cc in the sources of fmt 9, which packages do not ship.
 
 #include <fmt/format-inl.h>
 

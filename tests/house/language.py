@@ -1,4 +1,4 @@
-"""The language of comments and documents: plain technical English, and names that exist.
+"""The language of comments and documents: plain technical English, and names and paths that exist.
 
 A comment that names a function or type of the project fails if there is none of that name: `X::y`,
 `X::y()` and `y()` are looked up in the code. Functions of libraries that the code itself does not
@@ -122,6 +122,21 @@ def unknown(names, known, scope, name, call):
     return bool(call) and name.lstrip("~") not in names.all and name not in known
 
 
+# A file or folder of the project, perhaps with *. Folders of a build and of an installation have
+# other names in front.
+_PATH = re.compile(r"(?<![\w./${}<>*-])(?:src|include|tests|examples|fuzz|bench|docs|cmake)/"
+                   r"[\w./*-]*[\w*]")
+
+
+def check_paths(report, path, lines):
+    for number, line in lines:
+        for name in _PATH.findall(line):
+            if re.search(r"[A-Z]{4}", name):
+                continue  # with a placeholder, as in NAME_test.cc
+            if not any(True for _ in report.root.glob(name)):
+                report.fail(path, number, f"there is no {name}")
+
+
 def check_names(report, path, lines, names, known):
     for number, line in lines:
         if re.match(r"// namespace\b", line):
@@ -155,11 +170,14 @@ def main():
     for path in paths:
         lines = list(comments(house.read(path)))
         check_names(report, path, lines, names, known)
+        check_paths(report, path, lines)
         count_idiom(path, lines, counts, places)
     documents = [path for path in house.files(root, ("docs",)) if path.suffix == ".md"]
     for path in [*documents, root / "README.md"]:
         if path.is_file():
-            count_idiom(path, enumerate(house.read(path).split("\n"), 1), counts, places)
+            lines = list(enumerate(house.read(path).split("\n"), 1))
+            check_paths(report, path, lines)
+            count_idiom(path, lines, counts, places)
 
     if options.list:
         for path, number, name in places:

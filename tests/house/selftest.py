@@ -267,6 +267,14 @@ class Language(unittest.TestCase):
                 self.assertEqual(len(found), 1, found)
                 self.assertIn(f"names {name},", found[0])
 
+    def test_paths(self):
+        with tree({"src/cm/a.h": ""}) as root:
+            report = house.Report(root)
+            language.check_paths(report, root / "src/cm/a.h", [
+                (1, "see src/cm/a.h, `src/cm` and src/cm/*.h; fuzz/NAME_fuzz, build/src/no.h"),
+                (2, "see src/cm/b.h.")])
+            self.assertEqual(report.failures, ["src/cm/a.h:2: there is no src/cm/b.h"])
+
     def test_counts_the_idiom_in_comments_only(self):
         lines = language.comments('// Whoever has gone is told.\nauto nobody = "who";\n')
         counts = collections.Counter()
