@@ -7,7 +7,7 @@
 
 #include "capture/iwarp/fpdu_search.h"
 #include "capture/iwarp/mpa_reader.h"
-#include "capture/request_matcher.h"
+#include "capture/iwarp/request_matcher.h"
 #include "weft/capture/traffic.hpp"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "capture/findings/rpc_checks.h"
+#include "capture/rpc/rpc_checks.h"
 #include "capture/rpc/rpc_exchange.h"
 #include "capture/rpc/rpc_tracker_work.h"
 #include "capture/text/units.h"

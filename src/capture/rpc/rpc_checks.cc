@@ -1,4 +1,4 @@
-#include "capture/findings/rpc_checks.h"
+#include "capture/rpc/rpc_checks.h"
 
 #include <fmt/format.h>
 

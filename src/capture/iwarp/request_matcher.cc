@@ -1,4 +1,4 @@
-#include "capture/request_matcher.h"
+#include "capture/iwarp/request_matcher.h"
 
 #include <algorithm>
 
