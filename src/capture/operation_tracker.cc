@@ -79,7 +79,7 @@ Operation OperationTracker::begin(const Origin& origin, Operation::Kind kind,
   return operation;
 }
 
-void OperationTracker::give_out(Operation operation) {
+void OperationTracker::report(Operation operation) {
   operation.number = ++numbered_;
   sink_.on_operation(operation);
 }
@@ -167,7 +167,7 @@ void OperationTracker::await_confirmation(Half& own, const Operation& operation,
                                           std::uint64_t position) {
   // Datagrams and unreliable connections have no confirmations.
   const Transport transport = connections_[operation.connection].transport;
-  if (transport == Transport::uc || transport == Transport::ud) return give_out(operation);
+  if (transport == Transport::uc || transport == Transport::ud) return report(operation);
   // The operation may have been delayed until after its confirmation was captured.
   const bool reached = transport == Transport::iwarp ? position <= own.confirmed_position
                                                      : reaches(own.confirmed_position, position);
@@ -175,22 +175,22 @@ void OperationTracker::await_confirmation(Half& own, const Operation& operation,
     Operation confirmed = operation;
     confirmed.confirmed = true;
     confirmed.confirmation = own.confirmed_at;
-    return give_out(confirmed);
+    return report(confirmed);
   }
-  if (own.unconfirmed.size() == limits_.waiting) give_out_unconfirmed(own);
+  if (own.unconfirmed.size() == limits_.waiting) report_unconfirmed(own);
   own.unconfirmed.push_back({operation, position});
   count_waiting();
 }
 
-void OperationTracker::give_out_unconfirmed(Half& own) {
-  give_out(own.unconfirmed.front().operation);
+void OperationTracker::report_unconfirmed(Half& own) {
+  report(own.unconfirmed.front().operation);
   own.unconfirmed.pop_front();
   --waiting_;
 }
 
-void OperationTracker::give_out_unanswered(Half& own) {
+void OperationTracker::report_unanswered(Half& own) {
   own.requests.front().outcome = Operation::Outcome::unanswered;
-  give_out(own.requests.front());
+  report(own.requests.front());
   own.requests.pop_front();
   --waiting_;
 }
@@ -201,9 +201,8 @@ void OperationTracker::count_waiting() {
   for (auto& [connection, pair] : pairs_) {
     for (Half* own : {&pair.a, &pair.b}) {
       // Rounds up, because there may be many sides with a single waiting operation.
-      for (std::size_t i = (own->unconfirmed.size() + 1) / 2; i > 0; --i)
-        give_out_unconfirmed(*own);
-      for (std::size_t i = (own->requests.size() + 1) / 2; i > 0; --i) give_out_unanswered(*own);
+      for (std::size_t i = (own->unconfirmed.size() + 1) / 2; i > 0; --i) report_unconfirmed(*own);
+      for (std::size_t i = (own->requests.size() + 1) / 2; i > 0; --i) report_unanswered(*own);
     }
   }
 }
@@ -214,7 +213,7 @@ void OperationTracker::confirm(Half& own, const Stamp& stamp, Confirms confirms)
     Operation& operation = own.unconfirmed.front().operation;
     operation.confirmed = true;
     operation.confirmation = stamp;
-    give_out_unconfirmed(own);
+    report_unconfirmed(own);
   }
 }
 
@@ -240,7 +239,7 @@ void OperationTracker::on_acknowledge(const Origin& origin, std::uint32_t psn) {
 // --- Reads and atomics ---------------------------------------------------------------------------
 
 void OperationTracker::add_request(Half& own, const Operation& operation) {
-  if (own.requests.size() == limits_.waiting) give_out_unanswered(own);
+  if (own.requests.size() == limits_.waiting) report_unanswered(own);
   own.requests.push_back(operation);
   count_waiting();
 }
@@ -292,7 +291,7 @@ void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) 
     operation.missing_bytes += operation.requested_bytes - operation.bytes;
     operation.bytes = operation.requested_bytes;
   }
-  give_out(operation);
+  report(operation);
 }
 
 void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer& answer) {
@@ -302,7 +301,7 @@ void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer
   operation.end = origin.stamp;
   constexpr std::uint64_t word_bytes = 8;
   operation.bytes = word_bytes;
-  give_out(operation);
+  report(operation);
 }
 
 bool OperationTracker::take_request(Half& requester, std::uint64_t message, Operation& operation) {
@@ -312,7 +311,7 @@ bool OperationTracker::take_request(Half& requester, std::uint64_t message, Oper
   if (found == requests.end()) return false;
   // Responses arrive in request order, so requests older than this one will never be answered.
   for (auto passed = found - requests.begin(); passed > 0; --passed) {
-    give_out_unanswered(requester);
+    report_unanswered(requester);
   }
   operation = requests.front();
   requests.pop_front();
@@ -330,10 +329,10 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
   Half& requester = peer(origin);
   const bool on_psn = refusal.kind != Refusal::Kind::terminate;
   for (Operation& operation : requester.requests) {
-    const bool meant = on_psn ? operation.message == refusal.psn
-                              : refusal.has_key && operation.key == refusal.key &&
-                                    operation.address == refusal.address;
-    if (meant) operation.outcome = Operation::Outcome::refused;
+    const bool affected = on_psn ? operation.message == refusal.psn
+                                 : refusal.has_key && operation.key == refusal.key &&
+                                       operation.address == refusal.address;
+    if (affected) operation.outcome = Operation::Outcome::refused;
   }
   const auto is_written = [&](const Operation& operation) {
     return !on_psn && operation.kind == Operation::Kind::write && refusal.has_key &&
@@ -343,14 +342,14 @@ void OperationTracker::on_refusal(const Origin& origin, const Refusal& refusal) 
   for (Open* open : {&requester.send, &requester.write}) {
     Operation& under_way = open->operation;
     // On InfiniBand the number of a message is its first PSN.
-    const bool meant = on_psn ? reaches(refusal.psn, under_way.message) : is_written(under_way);
-    if (open->active && meant) under_way.outcome = Operation::Outcome::refused;
+    const bool affected = on_psn ? reaches(refusal.psn, under_way.message) : is_written(under_way);
+    if (open->active && affected) under_way.outcome = Operation::Outcome::refused;
   }
   for (Unconfirmed& waiting : requester.unconfirmed) {
-    const bool meant = on_psn ? reaches(refusal.psn, waiting.operation.message) &&
-                                    reaches(waiting.position, refusal.psn)
-                              : is_written(waiting.operation);
-    if (meant) waiting.operation.outcome = Operation::Outcome::refused;
+    const bool affected = on_psn ? reaches(refusal.psn, waiting.operation.message) &&
+                                       reaches(waiting.position, refusal.psn)
+                                 : is_written(waiting.operation);
+    if (affected) waiting.operation.outcome = Operation::Outcome::refused;
   }
 }
 
@@ -360,25 +359,25 @@ void OperationTracker::not_ready(Half& requester, std::uint32_t psn) {
     if (open->active && reaches(psn, open->operation.message)) ++open->operation.not_ready;
   }
   for (Unconfirmed& waiting : requester.unconfirmed) {
-    const bool meant = reaches(psn, waiting.operation.message) && reaches(waiting.position, psn);
-    if (meant) ++waiting.operation.not_ready;
+    const bool affected = reaches(psn, waiting.operation.message) && reaches(waiting.position, psn);
+    if (affected) ++waiting.operation.not_ready;
   }
 }
 
 void OperationTracker::on_end(const Origin& origin, bool /*reset*/) {
-  give_out_all(half(origin));
-  give_out_all(peer(origin));
+  report_all(half(origin));
+  report_all(peer(origin));
 }
 
 void OperationTracker::on_close(ConnectionId connection) {
   Pair* const pair = pairs_.find(connection);
   if (pair == nullptr) return;
-  give_out_all(pair->a);
-  give_out_all(pair->b);
+  report_all(pair->a);
+  report_all(pair->b);
 }
 
 // Reports everything that is open on one side, with an outcome that shows what is missing.
-void OperationTracker::give_out_all(Half& own) {
+void OperationTracker::report_all(Half& own) {
   waiting_ -= own.unconfirmed.size() + own.requests.size();
   for (Open* open : {&own.send, &own.write}) {
     if (!open->active) continue;
@@ -391,22 +390,22 @@ void OperationTracker::give_out_all(Half& own) {
   for (Unconfirmed& waiting : own.unconfirmed) {
     // The receiver never became ready.
     if (waiting.operation.not_ready > 0) waiting.operation.outcome = Operation::Outcome::refused;
-    give_out(waiting.operation);
+    report(waiting.operation);
   }
   own.unconfirmed.clear();
   for (Operation& operation : own.requests) {
     if (operation.outcome != Operation::Outcome::refused) {
       operation.outcome = Operation::Outcome::unanswered;
     }
-    give_out(operation);
+    report(operation);
   }
   own.requests.clear();
 }
 
 void OperationTracker::finish() {
   for (auto& [connection, pair] : pairs_) {
-    give_out_all(pair.a);
-    give_out_all(pair.b);
+    report_all(pair.a);
+    report_all(pair.b);
   }
 }
 

@@ -13,7 +13,7 @@ struct IwarpTransport::Work {
             [this](const TcpEndpoints& endpoints) {
               return std::make_unique<IwarpConnection>(shared, endpoints);
             },
-            &IwarpConnection::begins_anew) {}
+            &IwarpConnection::begins_with_request) {}
 
   IwarpConnection::Shared shared;
   TcpFlows flows;

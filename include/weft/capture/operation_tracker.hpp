@@ -83,11 +83,11 @@ class WEFT_API OperationTracker final : public TrafficSink {
   // Removes the request with number `message`; reports older ones as unanswered.
   bool take_request(Half& half, std::uint64_t message, Operation& operation);
   static void not_ready(Half& requester, std::uint32_t psn);
-  void give_out(Operation operation);
-  void give_out_all(Half& half);
+  void report(Operation operation);
+  void report_all(Half& half);
   // Reports the oldest waiting operation as it is.
-  void give_out_unconfirmed(Half& half);
-  void give_out_unanswered(Half& half);
+  void report_unconfirmed(Half& half);
+  void report_unanswered(Half& half);
   // Counts one more waiting operation; reports older ones if that exceeds the limit.
   void count_waiting();
 

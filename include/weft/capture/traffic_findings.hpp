@@ -60,7 +60,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void on_violation(const Origin& origin, const Violation& violation) override;
   void on_congestion(const Origin& origin, Congestion congestion) override;
   void on_operation(const Operation& operation) override;
-  void on_close(ConnectionId connection) override { tell_all(connections_[connection]); }
+  void on_close(ConnectionId connection) override { report_all(connections_[connection]); }
   void on_forget(ConnectionId connection) override { pairs_.erase(connection); }
   // Ends the trace: reports the findings that were collected.
   void finish();
@@ -109,13 +109,13 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     half(origin.connection, origin.side).repeating.something_new(origin.stamp.time_ns);
   }
   [[nodiscard]] Half& half(ConnectionId connection, Side side);
-  [[nodiscard]] std::string who(ConnectionId connection, Side side) const;
-  void tell(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
-            std::string sentence);
+  [[nodiscard]] std::string endpoint_name(ConnectionId connection, Side side) const;
+  void report(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
+              std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
-  void tell_half(ConnectionId connection, Side side, Half& half);
-  void tell_connection(const Connection& connection);
-  void tell_all(const Connection& connection);
+  void report_half(ConnectionId connection, Side side, Half& half);
+  void report_connection(const Connection& connection);
+  void report_all(const Connection& connection);
 
   const ConnectionTable& connections_;
   FindingSink& sink_;

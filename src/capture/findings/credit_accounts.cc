@@ -29,8 +29,8 @@ Greeting greeting_of(Bytes private_data) {
 }
 
 // Recognises the protocol by the magic number and the version of the greeting.
-ToldCredits::Protocol protocol_of(Bytes private_data) {
-  using Protocol = ToldCredits::Protocol;
+AnnouncedCredits::Protocol protocol_of(Bytes private_data) {
+  using Protocol = AnnouncedCredits::Protocol;
   const Greeting greeting = greeting_of(private_data);
   if (std::to_integer<std::uint8_t>(greeting[4]) != version) return Protocol::none;
   const auto magic = load_be<std::uint32_t>(greeting.data());
@@ -73,20 +73,22 @@ void EndToEndCredits::given(const Stamp& stamp, const CreditUpdate& update) {
 
 // --- Announced in advance ------------------------------------------------------------------------
 
-ToldCredits::Protocol ToldCredits::protocol_of(const Connection& connection) {
+AnnouncedCredits::Protocol AnnouncedCredits::protocol_of(const Connection& connection) {
   // Both greetings are needed: a side's credits are in the greeting of its peer.
   if (!connection.offer_a.seen || !connection.offer_b.seen) return Protocol::none;
-  const Protocol asked = capture::protocol_of(connection.offer_a.private_data);
-  return asked == capture::protocol_of(connection.offer_b.private_data) ? asked : Protocol::none;
+  const Protocol protocol_a = capture::protocol_of(connection.offer_a.private_data);
+  return protocol_a == capture::protocol_of(connection.offer_b.private_data) ? protocol_a
+                                                                             : Protocol::none;
 }
 
-ToldCredits::ToldCredits(Protocol protocol, Bytes peer) : stream_(protocol == Protocol::stream) {
+AnnouncedCredits::AnnouncedCredits(Protocol protocol, Bytes peer)
+    : stream_(protocol == Protocol::stream) {
   const Greeting greeting = greeting_of(peer);
   receives_ = load_be<std::uint16_t>(&greeting[receives_at]);
   bytes_ = load_be<std::uint32_t>(&greeting[ring_bytes_at]);
 }
 
-bool ToldCredits::sent(const Stamp& stamp, std::uint32_t bytes) {
+bool AnnouncedCredits::sent(const Stamp& stamp, std::uint32_t bytes) {
   // The account is wrong if the sender used more than it had; the caller stops counting then.
   if (receives_ == 0 || (stream_ && bytes > bytes_)) return false;
   --receives_;
@@ -95,7 +97,7 @@ bool ToldCredits::sent(const Stamp& stamp, std::uint32_t bytes) {
   return true;
 }
 
-void ToldCredits::given(const Stamp& stamp, std::uint32_t receives, std::uint32_t bytes) {
+void AnnouncedCredits::given(const Stamp& stamp, std::uint32_t receives, std::uint32_t bytes) {
   receives_ += receives;
   bytes_ += bytes;
   watch_.given(stamp, none_left());

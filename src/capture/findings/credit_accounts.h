@@ -42,15 +42,15 @@ class EndToEndCredits {
 
 // Credits of Weft's own protocols (docs/message-protocol.md, docs/stream-protocol.md), as one side
 // uses them for sending. Both sides announce them when they connect.
-class ToldCredits {
+class AnnouncedCredits {
  public:
   enum class Protocol : std::uint8_t { none, message, stream };
   // Recognises the protocol by the private data of both sides.
   [[nodiscard]] static Protocol protocol_of(const Connection& connection);
 
-  ToldCredits() = default;
+  AnnouncedCredits() = default;
   // `peer` is the private data of the side that grants the credits.
-  ToldCredits(Protocol protocol, Bytes peer);
+  AnnouncedCredits(Protocol protocol, Bytes peer);
 
   // Uses one receive and, on a stream, `bytes` of the peer's ring. Returns false if that is more
   // than was left: then the account does not match the capture.

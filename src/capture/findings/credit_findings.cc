@@ -13,7 +13,7 @@
 namespace weft::capture {
 namespace {
 
-using Protocol = ToldCredits::Protocol;
+using Protocol = AnnouncedCredits::Protocol;
 
 // Layout of frames: docs/message-protocol.md, Frames.
 constexpr std::size_t frame_start_bytes = 4;
@@ -40,7 +40,7 @@ class CreditFindings::Work {
   struct Sender {
     // Created by the first acknowledgement with credits.
     std::unique_ptr<EndToEndCredits> end_to_end;
-    ToldCredits told;
+    AnnouncedCredits announced;
   };
   struct State {
     Protocol protocol = Protocol::none;
@@ -55,28 +55,28 @@ class CreditFindings::Work {
                       bool takes_receive);
   static void frame(State& state, const Origin& origin, Bytes bytes);
   static void word(State& state, const Origin& origin, std::uint32_t word);
-  void tell_all(ConnectionId id);
+  void report_all(ConnectionId id);
   void forget(ConnectionId id) { states_.erase(id); }
   void finish();
 
  private:
-  void tell(ConnectionId id, Side side, const CreditWatch& watch, std::string_view what);
+  void report(ConnectionId id, Side side, const CreditWatch& watch, std::string_view what);
 
   const ConnectionTable& connections_;
   FindingSink& sink_;
   ConnectionMap<State> states_;
 };
 
-// Creates the state at the first event. The offers are complete by then, because the handshake
-// precedes all traffic.
+// Creates the state at the first event. The handshake precedes the traffic, so both offers are
+// known by then.
 CreditFindings::Work::State& CreditFindings::Work::state(ConnectionId id) {
   if (State* known = states_.find(id)) return *known;
   State& state = states_.get(id);
   const Connection& connection = connections_[id];
-  state.protocol = ToldCredits::protocol_of(connection);
+  state.protocol = AnnouncedCredits::protocol_of(connection);
   if (state.protocol == Protocol::none) return state;
-  state.of(Side::a).told = ToldCredits(state.protocol, connection.offer_b.private_data);
-  state.of(Side::b).told = ToldCredits(state.protocol, connection.offer_a.private_data);
+  state.of(Side::a).announced = AnnouncedCredits(state.protocol, connection.offer_b.private_data);
+  state.of(Side::b).announced = AnnouncedCredits(state.protocol, connection.offer_a.private_data);
   return state;
 }
 
@@ -92,9 +92,10 @@ void CreditFindings::Work::request(State& state, const Origin& origin, bool firs
 void CreditFindings::Work::frame(State& state, const Origin& origin, Bytes bytes) {
   if (state.lost || bytes.size() < frame_start_bytes) return;
   const auto kind = load_be<std::uint8_t>(bytes.data());
-  if (kind != frame_update && !state.of(origin.side).told.sent(origin.stamp, 0)) state.lost = true;
+  if (kind != frame_update && !state.of(origin.side).announced.sent(origin.stamp, 0))
+    state.lost = true;
   const auto granted = load_be<std::uint16_t>(bytes.data() + 2);
-  state.of(other(origin.side)).told.given(origin.stamp, granted, 0);
+  state.of(other(origin.side)).announced.given(origin.stamp, granted, 0);
 }
 
 // A word is either an update, which grants credits, or announces data or a ring. A map uses a
@@ -103,17 +104,17 @@ void CreditFindings::Work::word(State& state, const Origin& origin, std::uint32_
   if (state.lost) return;
   if ((word & word_update) != 0) {
     const std::uint32_t receives = word >> word_receives_shift & word_receives_mask;
-    state.of(other(origin.side)).told.given(origin.stamp, receives, word & word_bytes_mask);
+    state.of(other(origin.side)).announced.given(origin.stamp, receives, word & word_bytes_mask);
     return;
   }
   const std::uint32_t kind = word >> word_kind_shift;
   if (kind != word_data && kind != word_map) return;
   const std::uint32_t bytes = kind == word_data ? word & word_length_mask : 0;
-  if (!state.of(origin.side).told.sent(origin.stamp, bytes)) state.lost = true;
+  if (!state.of(origin.side).announced.sent(origin.stamp, bytes)) state.lost = true;
 }
 
-void CreditFindings::Work::tell(ConnectionId id, Side side, const CreditWatch& watch,
-                                std::string_view what) {
+void CreditFindings::Work::report(ConnectionId id, Side side, const CreditWatch& watch,
+                                  std::string_view what) {
   const CreditWatch::Waits& waits = watch.waits();
   if (waits.count == 0) return;
   const Connection& connection = connections_[id];
@@ -130,20 +131,20 @@ void CreditFindings::Work::tell(ConnectionId id, Side side, const CreditWatch& w
 
 // The account of end-to-end credits exists only on InfiniBand, the announced one only for Weft's
 // protocols.
-void CreditFindings::Work::tell_all(ConnectionId id) {
+void CreditFindings::Work::report_all(ConnectionId id) {
   State* const state = states_.find(id);
   if (state == nullptr) return;
   for (const Side side : {Side::a, Side::b}) {
     const Sender& sender = state->of(side);
-    if (sender.end_to_end) tell(id, side, sender.end_to_end->watch(), "end-to-end credits");
-    tell(id, side, sender.told.watch(),
-         state->protocol == Protocol::stream ? "room in the ring or receives"
-                                             : "credits for messages");
+    if (sender.end_to_end) report(id, side, sender.end_to_end->watch(), "end-to-end credits");
+    report(id, side, sender.announced.watch(),
+           state->protocol == Protocol::stream ? "room in the ring or receives"
+                                               : "credits for messages");
   }
 }
 
 void CreditFindings::Work::finish() {
-  for (const auto& [id, state] : states_) tell_all(id);
+  for (const auto& [id, state] : states_) report_all(id);
   states_.clear();
 }
 
@@ -207,7 +208,7 @@ void CreditFindings::on_gap(const Origin& origin, const Gap&) {
 }
 
 void CreditFindings::on_close(ConnectionId connection) {
-  work_->tell_all(connection);
+  work_->report_all(connection);
 }
 
 void CreditFindings::on_forget(ConnectionId connection) {

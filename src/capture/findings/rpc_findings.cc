@@ -52,16 +52,16 @@ void FindingReport::add(std::string_view kind, const Rpc& rpc, std::string_view 
 void FindingReport::close(ConnectionId connection) {
   const auto begin = counts_.lower_bound({connection, {}});
   const auto end = counts_.lower_bound({connection + 1, {}});
-  tell_rest(begin, end);
+  report_rest(begin, end);
   counts_.erase(begin, end);
 }
 
 void FindingReport::finish() {
-  tell_rest(counts_.begin(), counts_.end());
+  report_rest(counts_.begin(), counts_.end());
   counts_.clear();
 }
 
-void FindingReport::tell_rest(Counts::const_iterator begin, Counts::const_iterator end) {
+void FindingReport::report_rest(Counts::const_iterator begin, Counts::const_iterator end) {
   for (auto at = begin; at != end; ++at) {
     const auto& [key, count] = *at;
     if (count.findings <= max_of_a_kind) continue;

@@ -37,7 +37,7 @@ class FindingReport {
   };
   using Counts = std::map<std::pair<ConnectionId, std::string_view>, Count>;
 
-  void tell_rest(Counts::const_iterator begin, Counts::const_iterator end);
+  void report_rest(Counts::const_iterator begin, Counts::const_iterator end);
 
   FindingSink* sink_;
   Counts counts_;

@@ -45,12 +45,12 @@ TrafficFindings::Half& TrafficFindings::half(ConnectionId connection, Side side)
   return side == Side::a ? pair.a : pair.b;
 }
 
-std::string TrafficFindings::who(ConnectionId connection, Side side) const {
+std::string TrafficFindings::endpoint_name(ConnectionId connection, Side side) const {
   return endpoint_text(connections_[connection], side);
 }
 
-void TrafficFindings::tell(std::string_view kind, ConnectionId connection,
-                           const std::vector<Stamp>& stamps, std::string sentence) {
+void TrafficFindings::report(std::string_view kind, ConnectionId connection,
+                             const std::vector<Stamp>& stamps, std::string sentence) {
   sink_.on_finding({kind, connection, std::move(sentence), stamps});
 }
 
@@ -71,11 +71,11 @@ void TrafficFindings::on_refusal(const Origin& origin, const Refusal& refusal) {
     train.last = origin.stamp;
     return train.naks.add(origin.stamp, refusal.timer_ns);
   }
-  Finding finding{
-      finding::refused,
-      origin.connection,
-      fmt::format("{} refused: {}.", who(origin.connection, origin.side), refusal_text(refusal)),
-      {origin.stamp}};
+  Finding finding{finding::refused,
+                  origin.connection,
+                  fmt::format("{} refused: {}.", endpoint_name(origin.connection, origin.side),
+                              refusal_text(refusal)),
+                  {origin.stamp}};
   if (refusal.has_key) finding.keys.push_back(refusal.key);
   sink_.on_finding(finding);
 }
@@ -99,9 +99,10 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
           ? fmt::format("which cost {}", duration_text(acknowledged->time_ns - train.begin.time_ns))
           : fmt::format("and never was, in {}",
                         duration_text(train.last.time_ns - train.begin.time_ns));
-  tell(finding::not_ready, connection, train.naks.stamps,
-       fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
-                   who(connection, side), count_text(train.naks.count, "RNR NAK"), wait, end));
+  report(finding::not_ready, connection, train.naks.stamps,
+         fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
+                     endpoint_name(connection, side), count_text(train.naks.count, "RNR NAK"), wait,
+                     end));
   train = {};
 }
 
@@ -140,82 +141,86 @@ void TrafficFindings::on_operation(const Operation& operation) {
 // --- Reported at the end -------------------------------------------------------------------------
 
 void TrafficFindings::finish() {
-  for (const Connection& connection : connections_) tell_all(connection);
+  for (const Connection& connection : connections_) report_all(connection);
   pairs_.clear();
 }
 
-void TrafficFindings::tell_all(const Connection& connection) {
+void TrafficFindings::report_all(const Connection& connection) {
   if (Pair* pair = pairs_.find(connection.id)) {
-    tell_half(connection.id, Side::a, pair->a);
-    tell_half(connection.id, Side::b, pair->b);
+    report_half(connection.id, Side::a, pair->a);
+    report_half(connection.id, Side::b, pair->b);
   }
-  tell_connection(connection);
+  report_connection(connection);
 }
 
 // Reports one finding for each kind of trouble that one side had.
-void TrafficFindings::tell_half(ConnectionId connection, Side side, Half& half) {
-  const std::string name = who(connection, side);
+void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half) {
+  const std::string name = endpoint_name(connection, side);
   if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
   if (half.repeats.count > 0) {
-    tell(finding::repeated, connection, half.repeats.stamps,
-         fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
-                     bytes_text(half.repeats.amount), count_text(half.repeats.count, "packet"),
-                     duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))));
+    report(finding::repeated, connection, half.repeats.stamps,
+           fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
+                       bytes_text(half.repeats.amount), count_text(half.repeats.count, "packet"),
+                       duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))));
   }
   if (half.gaps.count > 0) {
-    tell(finding::not_captured, connection, half.gaps.stamps,
-         fmt::format("Of what {} sent, {} and {} are not in the capture, or cannot be understood "
-                     "without what is missing.",
-                     name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
+    report(finding::not_captured, connection, half.gaps.stamps,
+           fmt::format("Of what {} sent, {} and {} are not in the capture, or cannot be understood "
+                       "without what is missing.",
+                       name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
   }
   if (half.sequence_errors.count > 0) {
-    tell(finding::sequence_error, connection, half.sequence_errors.stamps,
-         fmt::format("{} missed packets, and asked for them again {}.", name,
-                     times_text(half.sequence_errors.count)));
+    report(finding::sequence_error, connection, half.sequence_errors.stamps,
+           fmt::format("{} missed packets, and asked for them again {}.", name,
+                       times_text(half.sequence_errors.count)));
   }
   if (half.unanswered.count > 0) {
-    tell(finding::unanswered_request, connection, half.unanswered.stamps,
-         fmt::format("{} of {} had no answer.", count_text(half.unanswered.count, "Read or atomic"),
-                     name));
+    report(finding::unanswered_request, connection, half.unanswered.stamps,
+           fmt::format("{} of {} had no answer.",
+                       count_text(half.unanswered.count, "Read or atomic"), name));
   }
   if (half.marked.count + half.notified.count > 0) {
-    tell(finding::congestion, connection,
-         half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
-         fmt::format("{} from {} met congestion, and it sent {} of it.",
-                     count_text(half.marked.count, "packet"), name,
-                     count_text(half.notified.count, "notification")));
+    report(finding::congestion, connection,
+           half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
+           fmt::format("{} from {} met congestion, and it sent {} of it.",
+                       count_text(half.marked.count, "packet"), name,
+                       count_text(half.notified.count, "notification")));
   }
   for (std::size_t kind = 0; kind < violation_kinds; ++kind) {
     const Tally& tally = half.violations[kind];
     if (tally.count == 0) continue;
-    tell(finding::violations[kind], connection, tally.stamps,
-         fmt::format("{} sent {}, {}.", name,
-                     violation_text(static_cast<Violation::Kind>(kind), half.first_violation[kind]),
-                     times_text(tally.count)));
+    report(
+        finding::violations[kind], connection, tally.stamps,
+        fmt::format("{} sent {}, {}.", name,
+                    violation_text(static_cast<Violation::Kind>(kind), half.first_violation[kind]),
+                    times_text(tally.count)));
   }
 }
 
 // Reports an unusual begin or end of the connection. Normal ends are not findings.
-void TrafficFindings::tell_connection(const Connection& connection) {
+void TrafficFindings::report_connection(const Connection& connection) {
   const auto both = [&] {
-    return fmt::format("{} and {}", who(connection.id, Side::a), who(connection.id, Side::b));
+    return fmt::format("{} and {}", endpoint_name(connection.id, Side::a),
+                       endpoint_name(connection.id, Side::b));
   };
   const std::vector<Stamp> last{connection.last};
   switch (connection.end) {
     case Connection::End::reset:
-      return tell(finding::reset, connection.id, last,
-                  fmt::format("The connection of {} was reset.", both()));
+      return report(finding::reset, connection.id, last,
+                    fmt::format("The connection of {} was reset.", both()));
     case Connection::End::half_open:
-      return tell(finding::half_open, connection.id, last,
-                  fmt::format("Of {} only one has closed the connection.", both()));
+      return report(finding::half_open, connection.id, last,
+                    fmt::format("Of {} only one has closed the connection.", both()));
     case Connection::End::rejected:
-      return tell(finding::rejected_connection, connection.id, last,
-                  fmt::format("{} rejected the connection that {} asked for.",
-                              who(connection.id, Side::b), who(connection.id, Side::a)));
+      return report(finding::rejected_connection, connection.id, last,
+                    fmt::format("{} rejected the connection that {} asked for.",
+                                endpoint_name(connection.id, Side::b),
+                                endpoint_name(connection.id, Side::a)));
     case Connection::End::unanswered:
-      return tell(finding::unanswered_connection, connection.id, last,
-                  fmt::format("{} asked for a connection, and {} never answered.",
-                              who(connection.id, Side::a), who(connection.id, Side::b)));
+      return report(finding::unanswered_connection, connection.id, last,
+                    fmt::format("{} asked for a connection, and {} never answered.",
+                                endpoint_name(connection.id, Side::a),
+                                endpoint_name(connection.id, Side::b)));
     default:
       return;
   }

@@ -7,7 +7,7 @@ namespace weft::capture {
 namespace {
 
 // Sends of a connection that are examined before the search is given up.
-constexpr unsigned patience_messages = 64;
+constexpr unsigned max_examined_messages = 64;
 
 struct Name {
   std::uint32_t code;
@@ -194,7 +194,7 @@ void UpperProtocols::recognise(State& state, const Origin& origin, const SendPar
   } else if (recognise_nvme(state, origin, part)) {
     state.recognised = true;
     state.traffic.protocol = UpperProtocol::nvme;
-  } else if (++state.looked_at == patience_messages) {
+  } else if (++state.looked_at == max_examined_messages) {
     state.given_up = true;
   }
 }

@@ -136,7 +136,7 @@ void IbAnalysis::forget(ConnectionId id) {
     const auto flow = flows_.find(key);
     if (flow != flows_.end() && flow->second.connection == &connection) flows_.erase(flow);
   }
-  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  std::erase_if(unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
   manager_.forget(connection);
   connections_.erase(id);
 }
@@ -185,13 +185,15 @@ Connection& IbAnalysis::datagrams(const DatagramKey& key, Side& side) {
     side = Side::b;
     return table_[known->second];
   }
-  const bool told = std::ranges::find(services_, std::pair(key.to_b.destination,
-                                                           key.to_b.queue_pair)) != services_.end();
-  Connection& connection = table_.add(
-      {.transport = Transport::ud,
-       .a = {.address = key.to_b.source, .number = key.queue_pair_a},
-       .b = {.address = key.to_b.destination, .number = key.to_b.queue_pair},
-       .beginning = told ? Connection::Beginning::handshake : Connection::Beginning::traffic});
+  const bool named_by_manager =
+      std::ranges::find(services_, std::pair(key.to_b.destination, key.to_b.queue_pair)) !=
+      services_.end();
+  Connection& connection =
+      table_.add({.transport = Transport::ud,
+                  .a = {.address = key.to_b.source, .number = key.queue_pair_a},
+                  .b = {.address = key.to_b.destination, .number = key.to_b.queue_pair},
+                  .beginning = named_by_manager ? Connection::Beginning::handshake
+                                                : Connection::Beginning::traffic});
   datagrams_.emplace(key, connection.id);
   datagram_keys_.get(connection.id, key);
   return connection;

@@ -56,7 +56,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     std::vector<FlowKey> flows{};  // current and former directions of this connection
   };
   // A connection of which only one direction is known, and the sender of that direction.
-  struct Alone {
+  struct Unpaired {
     FlowKey key;
     IbConnection* connection = nullptr;
     Side side = Side::a;
@@ -81,19 +81,19 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void on_connected(const FlowKey& key, const IbSegment& segment);
   // Finds the connection of a flow that has none. Returns false if it is not known yet.
   bool join(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  [[nodiscard]] const Alone* match(const FlowKey& key, const Flow& flow,
-                                   const IbSegment& segment) const;
+  [[nodiscard]] const Unpaired* match(const FlowKey& key, const Flow& flow,
+                                      const IbSegment& segment) const;
   // The reverse search: a response in a connection may show which undecided requests belong to it.
   void decide_others(const FlowKey& key, IbConnection& connection, Side side,
                      const IbSegment& answer);
   // Makes the flow one direction of the connection.
   void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
-  void begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  void begin_unpaired(const FlowKey& key, Flow& flow, const IbSegment& segment);
   // Stores a packet of an undecided flow. Returns false if there is no room.
   bool hold(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  void lack_peer(const Alone& alone);
+  void add_unpaired(const Unpaired& one);
   void pass_on_undecided(Flow& flow);
   // Drops the undecided packets of a flow whose queue pair number was assigned anew.
   void drop_undecided(const FlowKey& key, Flow& flow);
@@ -112,7 +112,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   IbManager manager_;
   ConnectionMap<Connected> connections_;
   std::unordered_map<FlowKey, Flow, HashFlowKey> flows_;
-  std::deque<Alone> alone_;  // oldest first
+  std::deque<Unpaired> unpaired_;  // oldest first
   std::vector<FlowKey> undecided_;
   std::unordered_map<DatagramKey, ConnectionId, HashDatagramKey> datagrams_;
   ConnectionMap<DatagramKey> datagram_keys_;

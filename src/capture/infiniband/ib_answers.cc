@@ -80,10 +80,10 @@ IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
   return nullptr;
 }
 
-std::optional<std::uint32_t> IbAnswers::asked_again(std::uint32_t psn) {
+std::optional<std::uint32_t> IbAnswers::on_repeated_request(std::uint32_t psn) {
   Open* open = find(psn);
   if (!open) return {};
-  open->asked_again = true;
+  open->repeated = true;
   blocked_since_ = 0;  // the response will come again
   return open->request.psn;
 }
@@ -157,9 +157,9 @@ std::optional<Violation> IbAnswers::broken_rule(const IbSegment& segment, const 
   const std::uint64_t length = open.request.length;
   const bool first = is_first(segment.operation());
   const bool last = is_last(segment.operation());
-  const std::uint64_t behind = last ? size : size * (index + 1);
-  if (behind > length) return Violation{Violation::Kind::answer_beyond_request, behind, length};
-  const bool may_begin_here = open.asked_again || requests_lost_;
+  const std::uint64_t end = last ? size : size * (index + 1);
+  if (end > length) return Violation{Violation::Kind::answer_beyond_request, end, length};
+  const bool may_begin_here = open.repeated || requests_lost_;
   const bool is_end = open.packets != 0 && index + 1 == open.packets;
   if ((index == 0 ? !first : first && !may_begin_here) || (open.packets != 0 && last != is_end)) {
     return Violation{Violation::Kind::bad_header, segment.headers.bth.opcode.code(), 0};

@@ -53,7 +53,7 @@ class IbAnswers {
   void expect(const Origin& origin, const Request& request);
   // Handles a request that was sent again. Returns the PSN that identifies the open request whose
   // response contains `psn`; nothing if it is not open.
-  std::optional<std::uint32_t> asked_again(std::uint32_t psn);
+  std::optional<std::uint32_t> on_repeated_request(std::uint32_t psn);
   // Adds a response packet. `may_come`: its request may still arrive. `was_passed`: all requests up
   // to there were passed on, and none was lost.
   void add(const Origin& origin, const IbSegment& segment, bool may_come, bool was_passed);
@@ -71,7 +71,7 @@ class IbAnswers {
     std::size_t budgeted = 0;  // bytes taken from the budget
     bool complete = false;
     // For the rest of it, so the response may contain another First packet.
-    bool asked_again = false;
+    bool repeated = false;
     Stamp completed{};
     std::uint64_t original = 0;
   };

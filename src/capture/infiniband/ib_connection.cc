@@ -34,7 +34,7 @@ std::uint32_t acknowledged_by(const IbSegment& segment) {
 
 // Returns whether the refusal makes the requester repeat the request, so that the connection goes
 // on.
-bool asks_again(const IbSegment& segment) {
+bool requests_retransmission(const IbSegment& segment) {
   const wire::Aeth& aeth = segment.headers.aeth;
   return refuses(segment) && (aeth.kind() == wire::Aeth::Kind::rnr_nak ||
                               aeth.nak_code() == wire::Aeth::Nak::psn_sequence_error);
@@ -90,7 +90,8 @@ bool IbConnection::delay(Side side, const IbSegment& segment) {
   // Only the acknowledgement is used at once, because it shows whether the missing packet was
   // received.
   if (segment.is_answer()) peer.order.acknowledge(acknowledged_by(segment));
-  if (segment.is_answer() && asks_again(segment)) peer.order.asked_again(segment.psn());
+  if (segment.is_answer() && requests_retransmission(segment))
+    peer.order.on_retransmission_requested(segment.psn());
   return true;
 }
 
@@ -182,8 +183,8 @@ void IbConnection::on_acknowledge(const Origin& origin, const IbSegment& segment
   } else {
     refusal.kind = kind_of(aeth.nak_code());
   }
-  if (asks_again(segment))
-    requester.order.asked_again(segment.psn());
+  if (requests_retransmission(segment))
+    requester.order.on_retransmission_requested(segment.psn());
   else
     connection_.end = Connection::End::terminated;
   shared_.sink.on_refusal(origin, refusal);

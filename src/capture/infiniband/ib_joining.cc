@@ -70,26 +70,26 @@ bool IbAnalysis::awaits_reply(const FlowKey& key) const {
 // Joins a flow without connection to a known one, or begins a connection with one known direction.
 // Returns false if a later packet may still decide.
 bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) {
-  if (const Alone* found = match(key, flow, segment)) {
+  if (const Unpaired* found = match(key, flow, segment)) {
     attach(key, flow, *found->connection, other(found->side));
     return true;
   }
   // The other direction may be one of the candidates; a response will show which one.
   const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
-  const bool candidates = std::ranges::any_of(alone_, [&](const auto& one) {
+  const bool candidates = std::ranges::any_of(unpaired_, [&](const auto& one) {
     return one.key.source == key.destination && one.key.destination == key.source;
   });
   if (segment.is_answer() || (candidates && !unreliable) || awaits_reply(key)) return false;
-  begin_alone(key, flow, segment);
+  begin_unpaired(key, flow, segment);
   return true;
 }
 
 // Returns the only connection in the opposite direction whose requests this flow answers, by this
 // packet or by a waiting one. Returns nullptr if there is none or more than one.
-const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
-                                           const IbSegment& segment) const {
-  const Alone* found = nullptr;
-  for (const Alone& one : alone_) {
+const IbAnalysis::Unpaired* IbAnalysis::match(const FlowKey& key, const Flow& flow,
+                                              const IbSegment& segment) const {
+  const Unpaired* found = nullptr;
+  for (const Unpaired& one : unpaired_) {
     if (one.key.source != key.destination || one.key.destination != key.source) continue;
     const auto answers = [&](const IbSegment& packet) {
       return packet.is_answer() && one.connection->has_requested(one.side, packet.psn());
@@ -109,17 +109,17 @@ const IbAnalysis::Alone* IbAnalysis::match(const FlowKey& key, const Flow& flow,
 void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Side side,
                                const IbSegment& answer) {
   if (undecided_.empty()) return;
-  const bool lacks_peer =
-      std::ranges::any_of(alone_, [&](const Alone& one) { return one.connection == &connection; });
-  if (!lacks_peer) return;
+  const bool is_unpaired = std::ranges::any_of(
+      unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
+  if (!is_unpaired) return;
   const FlowKey* found = nullptr;
   for (const FlowKey& candidate : undecided_) {
     if (candidate.source != key.destination || candidate.destination != key.source) continue;
     const auto& waiting = flows_[candidate].undecided;
-    const bool asked = std::ranges::any_of(waiting, [&](const HeldIbSegment& one) {
+    const bool requested = std::ranges::any_of(waiting, [&](const HeldIbSegment& one) {
       return !one.get().is_answer() && one.get().psn() == answer.psn();
     });
-    if (!asked) continue;
+    if (!requested) continue;
     if (found) return;
     found = &candidate;
   }
@@ -140,7 +140,7 @@ void IbAnalysis::bind(const FlowKey& key, Flow& flow, IbConnection& connection, 
 // Joins the second direction; the connection is complete then.
 void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side) {
   bind(key, flow, connection, side);
-  std::erase_if(alone_, [&](const Alone& one) { return one.connection == &connection; });
+  std::erase_if(unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
   // The packets of this flow name the queue pair of their receiver.
   Connection& known = connection.connection();
@@ -152,7 +152,7 @@ void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection
 
 // Begins a connection of which only this direction is known. Its own queue pair number is unknown,
 // because packets name only the receiver's.
-void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
+void IbAnalysis::begin_unpaired(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   IbConnection& connection =
       add_connection({.transport = transport_of(segment),
                       .a = {.address = key.source, .known = false},
@@ -160,7 +160,7 @@ void IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& se
                       .beginning = Connection::Beginning::traffic});
   bind(key, flow, connection, Side::a);
   std::erase(undecided_, key);
-  lack_peer({key, &connection, Side::a});
+  add_unpaired({key, &connection, Side::a});
 }
 
 // Stores a packet of an undecided flow, within the limits on flows, packets and memory.
@@ -176,13 +176,13 @@ bool IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) 
 }
 
 void IbAnalysis::give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment) {
-  begin_alone(key, flow, flow.undecided.empty() ? segment : flow.undecided.front().get());
+  begin_unpaired(key, flow, flow.undecided.empty() ? segment : flow.undecided.front().get());
   pass_on_undecided(flow);
 }
 
-void IbAnalysis::lack_peer(const Alone& alone) {
-  if (alone_.size() == limits_.alone) alone_.pop_front();
-  alone_.push_back(alone);
+void IbAnalysis::add_unpaired(const Unpaired& one) {
+  if (unpaired_.size() == limits_.alone) unpaired_.pop_front();
+  unpaired_.push_back(one);
 }
 
 // Processes the waiting packets of a flow that now has a connection.
@@ -221,7 +221,7 @@ IbConnection& IbAnalysis::on_request(const IbManager::Request& request) {
   Flow& flow = flows_[key];
   drop_undecided(key, flow);  // it was sent before this connection was requested
   bind(key, flow, connection, Side::b);
-  lack_peer({key, &connection, Side::b});
+  add_unpaired({key, &connection, Side::b});
   return connection;
 }
 

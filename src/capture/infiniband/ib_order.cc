@@ -53,7 +53,7 @@ void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
   const auto width = reader_.on_next(segment);
   uncertain_ = !width;
   next_ = position + std::max<std::uint64_t>(width.value_or(1), 1);
-  if (asked_again_ && *asked_again_ < next_) asked_again_.reset();
+  if (retransmission_from_ && *retransmission_from_ < next_) retransmission_from_.reset();
 }
 
 std::optional<std::uint64_t> IbOrder::ready() {
@@ -90,7 +90,7 @@ void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
   while (held_.size() >= limits_.held_packets || !budget_.take(held.bytes())) {
     // The packet will be sent again, so this copy is not needed; or it is larger than the whole
     // budget.
-    if (asked_again_ || held_.empty()) return;
+    if (retransmission_from_ || held_.empty()) return;
     give_up();
     while (ready()) pass_on_first();
     if (position == next_) return pass_on(segment, position);
@@ -102,13 +102,13 @@ void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
 
 void IbOrder::acknowledge(std::uint32_t psn) {
   if (!begun()) return;
-  const std::uint64_t behind = position_of(psn) + 1;
-  if (behind > acknowledged_ && near(psn)) acknowledged_ = behind;
-  if (asked_again_ && *asked_again_ < acknowledged_) asked_again_.reset();
+  const std::uint64_t end = position_of(psn) + 1;
+  if (end > acknowledged_ && near(psn)) acknowledged_ = end;
+  if (retransmission_from_ && *retransmission_from_ < acknowledged_) retransmission_from_.reset();
 }
 
-void IbOrder::asked_again(std::uint32_t psn) {
-  if (begun() && near(psn)) asked_again_ = position_of(psn);
+void IbOrder::on_retransmission_requested(std::uint32_t psn) {
+  if (begun() && near(psn)) retransmission_from_ = position_of(psn);
 }
 
 // Counts the packets since the queue is blocked. A missing packet that the responder has

@@ -22,13 +22,13 @@ class IbOrder {
   class Reader {
    public:
     virtual ~Reader() = default;
-    // Receives the next request. Returns how many PSNs it takes: a Read takes as many as its
-    // response has packets, or nothing is returned if that is unknown.
+    // Receives the next request, and returns how many PSNs it takes. For a Read these are the
+    // packets of its response; returns nothing if their number is unknown.
     virtual std::optional<std::uint64_t> on_next(const IbSegment& segment) = 0;
     virtual void on_repeat(const IbSegment& segment) = 0;
-    // `packets` requests before `behind` are not in the capture. Called before the on_next of
-    // `behind`.
-    virtual void on_lost(const IbSegment& behind, std::uint64_t packets) = 0;
+    // `packets` requests before `next` are not in the capture. Called before the on_next of
+    // `next`.
+    virtual void on_lost(const IbSegment& next, std::uint64_t packets) = 0;
     // `packets` requests at the end, which the responder has acknowledged, are not in the capture.
     virtual void on_end_lost(std::uint64_t packets) = 0;
     // Returns how many PSNs a Read takes for which on_next returned nothing. The next request lies
@@ -53,19 +53,19 @@ class IbOrder {
   // The responder has acknowledged everything up to and including `psn`.
   void acknowledge(std::uint32_t psn);
   // The responder lacks `psn`: the requester will repeat it and everything after it.
-  void asked_again(std::uint32_t psn);
+  void on_retransmission_requested(std::uint32_t psn);
   // Applies the timeouts to missing packets. Call it for each packet of the connection.
   void watch();
   // Stops waiting for what is missing before the first stored packet, and passes that packet on.
   void give_up();
-  // Ends the input. Nothing may be waiting any more.
+  // Ends the input. The caller must have called give_up() until nothing waits.
   void finish();
   // For UC: there are no acknowledgements and no retransmissions.
   void set_unreliable() { unreliable_ = true; }
 
   [[nodiscard]] bool begun() const { return next_ != 0; }
-  // Returns whether a request with this PSN can be near the next one, apart from lost or repeated
-  // ones.
+  // Returns whether the PSN is so close to the next one that it can belong to this queue pair, even
+  // if requests were lost or repeated.
   [[nodiscard]] bool near(std::uint32_t psn) const;
   // Returns whether the request was seen: delivered or waiting.
   [[nodiscard]] bool covers(std::uint32_t psn) const;
@@ -92,7 +92,7 @@ class IbOrder {
   std::uint64_t next_ = 0;   // position of the next request; 0: not begun
   bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
   std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
-  std::optional<std::uint64_t> asked_again_;
+  std::optional<std::uint64_t> retransmission_from_;
   std::map<std::uint64_t, HeldIbSegment> held_;
   std::size_t held_bytes_ = 0;
   std::uint64_t waited_packets_ = 0;

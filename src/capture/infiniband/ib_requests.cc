@@ -72,7 +72,7 @@ void IbRequests::on_repeat(const IbSegment& segment) {
   sink_.on_repeat(origin(segment), segment.payload_wire_bytes);
   if (segment.operation() != Operation::read_request) return;
   // If the response was complete already, the request is reported with its own PSN.
-  const auto request = answers_.asked_again(segment.psn());
+  const auto request = answers_.on_repeated_request(segment.psn());
   sink_.on_read_request(origin(segment), {.request = request.value_or(segment.psn()),
                                           .key = segment.headers.reth.key,
                                           .address = segment.headers.reth.address,
@@ -81,11 +81,11 @@ void IbRequests::on_repeat(const IbSegment& segment) {
 }
 
 // A loss makes the offset of a message under way uncertain; the next packet decides what is kept.
-void IbRequests::on_lost(const IbSegment& behind, std::uint64_t packets) {
+void IbRequests::on_lost(const IbSegment& next, std::uint64_t packets) {
   lost_any_ = true;
   answers_.on_requests_lost();
   lost_before_ = packets;
-  sink_.on_gap(origin(behind), {.packets = static_cast<std::uint32_t>(packets)});
+  sink_.on_gap(origin(next), {.packets = static_cast<std::uint32_t>(packets)});
 }
 
 void IbRequests::on_end_lost(std::uint64_t packets) {
@@ -191,9 +191,9 @@ void IbRequests::write(const IbSegment& segment) {
   } else if (!continues_write(segment)) {
     return not_understood(segment);
   }
-  const std::uint64_t behind = offset_ + segment.payload_wire_bytes;
-  if (last ? behind != length_ : behind >= length_) {
-    violation(segment, Violation::Kind::wrong_length, behind, length_);
+  const std::uint64_t end = offset_ + segment.payload_wire_bytes;
+  if (last ? end != length_ : end >= length_) {
+    violation(segment, Violation::Kind::wrong_length, end, length_);
   }
   sink_.on_write(origin(segment),
                  {.message = first_psn_,
@@ -206,7 +206,7 @@ void IbRequests::write(const IbSegment& segment) {
                   .message_bytes = length_,
                   .has_immediate = wire::IbLayout::of(segment.headers.bth.opcode).immediate,
                   .immediate = segment.headers.immediate});
-  offset_ = behind;
+  offset_ = end;
   if (last) open_ = Open::none;
 }
 

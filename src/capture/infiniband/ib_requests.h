@@ -20,7 +20,7 @@ class IbRequests final : public IbOrder::Reader {
 
   std::optional<std::uint64_t> on_next(const IbSegment& segment) override;
   void on_repeat(const IbSegment& segment) override;
-  void on_lost(const IbSegment& behind, std::uint64_t packets) override;
+  void on_lost(const IbSegment& next, std::uint64_t packets) override;
   void on_end_lost(std::uint64_t packets) override;
   std::uint64_t settle_width(std::uint64_t distance) override;
 

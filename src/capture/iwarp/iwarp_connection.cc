@@ -25,7 +25,7 @@ IwarpConnection::~IwarpConnection() {
 }
 
 // The request key is compared only; MpaReader checks the rest of the frame.
-bool IwarpConnection::begins_anew(Bytes payload) {
+bool IwarpConnection::begins_with_request(Bytes payload) {
   return payload.size() >= wire::MpaFrame::header_bytes &&
          std::memcmp(payload.data(), request_key.data(), request_key.size()) == 0;
 }
@@ -192,11 +192,11 @@ void IwarpConnection::on_end(const Stamp& stamp) {
   over_ = true;
   Connection::End& end = connection_->end;
   if (end != Connection::End::open) return;
-  const bool asked = connection_->offer_a.seen || connection_->offer_b.seen;
+  const bool requested = connection_->offer_a.seen || connection_->offer_b.seen;
   const bool answered = connection_->offer_a.seen && connection_->offer_b.seen;
   if (decoder_->terminated()) {
     end = Connection::End::terminated;
-  } else if (asked && !answered && !decoder_->saw_fpdus()) {
+  } else if (requested && !answered && !decoder_->saw_fpdus()) {
     end = Connection::End::unanswered;
   } else if ((finished_a_ || finished_b_) && stamp.time_ns >= finished_ns_ + time_to_close_ns) {
     end = Connection::End::half_open;

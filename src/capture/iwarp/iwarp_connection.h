@@ -42,7 +42,7 @@ class IwarpConnection final : public TcpReader {
   [[nodiscard]] bool indifferent() const override { return indifferent_; }
 
   // Returns whether a segment begins like an MPA request.
-  [[nodiscard]] static bool begins_anew(Bytes payload);
+  [[nodiscard]] static bool begins_with_request(Bytes payload);
 
  private:
   class Direction final : public MpaEvents {
@@ -53,7 +53,7 @@ class IwarpConnection final : public TcpReader {
     void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame) override {
       connection_.on_frame(side_, stamp, frame);
     }
-    bool on_stranger() override { return connection_.decoder_.has_value(); }
+    bool on_unknown_start() override { return connection_.decoder_.has_value(); }
     void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
     void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
     void on_lost(const Stamp& stamp, std::uint64_t bytes) override {

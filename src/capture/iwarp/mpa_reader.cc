@@ -57,18 +57,18 @@ void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes
   switch (mode_) {
     case Mode::fpdus:
       return read_fpdus(stamp, position, bytes);
-    case Mode::greeting:
-      return greet(stamp, position, bytes);
+    case Mode::handshake:
+      return read_handshake(stamp, position, bytes);
     case Mode::searching:
       return search(stamp, position, bytes);
-    case Mode::stranger:
+    case Mode::not_mpa:
       return;
   }
 }
 
 void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
   if (mode_ == Mode::searching) try_search(Occasion::hole);
-  if (mode_ == Mode::stranger) return;
+  if (mode_ == Mode::not_mpa) return;
   if (mode_ == Mode::searching) drop_window(buffer_.size());
   const std::size_t wanted = mode_ == Mode::fpdus ? wanted_bytes() : 0;
   // Inside an FPDU of known length the missing bytes have a place in the buffer. Otherwise the next
@@ -95,13 +95,13 @@ void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
 // Ends the stream. An incomplete FPDU at its end is reported as lost.
 void MpaReader::finish(const Stamp& stamp) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
-  if (mode_ == Mode::stranger || !ever_found_) return release();
+  if (mode_ == Mode::not_mpa || !ever_found_) return release();
   if (!buffer_.empty()) events_.on_lost(stamp, buffer_.size());
   release();
 }
 
 void MpaReader::give_up() {
-  mode_ = Mode::stranger;
+  mode_ = Mode::not_mpa;
   release();
 }
 
@@ -118,7 +118,7 @@ void MpaReader::release() {
 
 // Collects the request or reply frame. If the stream begins with something else, FPDUs are searched
 // if the connection is known to be MPA or its beginning was not captured.
-void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
+void MpaReader::read_handshake(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
   if (buffer_.empty()) buffer_position_ = position;
   const std::size_t had = buffer_.size();
   const std::size_t room = wire::MpaFrame::header_bytes + wire::MpaFrame::max_private_data_bytes;
@@ -140,7 +140,7 @@ void MpaReader::greet(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
     return;
   }
   if (frame.error() == wire::WireError::truncated && is_prefix_of_frame(buffer_)) return;
-  if (from_the_start_ && !events_.on_stranger()) return give_up();
+  if (from_the_start_ && !events_.on_unknown_start()) return give_up();
   begin_search();
   search(stamp, position, bytes);
 }

@@ -34,7 +34,7 @@ class MpaEvents {
   // Private data is valid during the call only.
   virtual void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame) = 0;
   // The stream begins with something else. Return true to search for FPDUs nevertheless.
-  virtual bool on_stranger() = 0;
+  virtual bool on_unknown_start() = 0;
   // FPDUs were found in the middle of the stream.
   virtual void on_found(bool crc_good) = 0;
   virtual void on_fpdu(const Fpdu& fpdu) = 0;
@@ -74,17 +74,17 @@ class MpaReader {
   void finish(const Stamp& stamp);
 
   // Returns true if the stream seems not to be MPA; the reader ignores further bytes.
-  [[nodiscard]] bool gave_up() const { return mode_ == Mode::stranger; }
+  [[nodiscard]] bool gave_up() const { return mode_ == Mode::not_mpa; }
   void give_up();
 
  private:
-  enum class Mode : std::uint8_t { greeting, fpdus, searching, stranger };
+  enum class Mode : std::uint8_t { handshake, fpdus, searching, not_mpa };
   struct Mark {
     std::size_t offset;  // position in the buffer
     Stamp stamp;         // the frame whose bytes begin there
   };
 
-  void greet(const Stamp& stamp, std::uint64_t position, Bytes bytes);
+  void read_handshake(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   void read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   // Appends bytes to the FPDU in the buffer, and returns how many it used.
   [[nodiscard]] std::size_t collect(const Stamp& stamp, std::uint64_t position, Bytes bytes);
@@ -117,9 +117,10 @@ class MpaReader {
   MpaEvents& events_;
   Budget& budget_;
   Settings settings_;
-  Mode mode_ = Mode::greeting;
+  Mode mode_ = Mode::handshake;
   bool from_the_start_ = false;
-  // Mode fpdus: an incomplete FPDU. Mode searching: the window. Mode greeting: a part of the frame.
+  // Mode fpdus: an incomplete FPDU. Mode searching: the window. Mode handshake: a part of the
+  // frame.
   std::vector<std::byte> buffer_;
   std::uint64_t buffer_position_ = 0;  // stream position of its first byte
   std::vector<MissingRange> missing_;  // ranges in the buffer
@@ -127,8 +128,8 @@ class MpaReader {
   std::vector<Mark> marks_;            // while searching: the frame of each part of the window
   std::vector<std::byte> plain_;       // FPDU without markers
   FpduSearch search_;
-  std::size_t searched_bytes_ = 0;      // size of the window at the last search
-  std::uint64_t searched_in_vain_ = 0;  // bytes searched since FPDUs were last found
+  std::size_t searched_bytes_ = 0;        // size of the window at the last search
+  std::uint64_t unrecognised_bytes_ = 0;  // bytes searched since FPDUs were last found
   bool ever_found_ = false;
   bool has_base_ = false;
   std::uint64_t base_ = 0;  // stream position of the first FPDU, if has_base_

@@ -24,7 +24,7 @@ void MpaReader::begin_search() {
   mode_ = Mode::searching;
   search_.reset();
   searched_bytes_ = 0;
-  searched_in_vain_ = 0;
+  unrecognised_bytes_ = 0;
   buffer_.clear();
   missing_.clear();
   marks_.clear();
@@ -61,7 +61,7 @@ void MpaReader::drop_window(std::size_t bytes) {
   if (bytes == 0) return;
   const Stamp stamp = marks_.empty() ? Stamp{} : marks_.front().stamp;
   events_.on_lost(stamp, bytes);
-  searched_in_vain_ += bytes;
+  unrecognised_bytes_ += bytes;
   search_.skip(bytes);
   searched_bytes_ -= std::min(searched_bytes_, bytes);
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(bytes));
@@ -75,7 +75,7 @@ void MpaReader::drop_window(std::size_t bytes) {
   if (first > 1)
     marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(first - 1));
   if (buffer_.empty()) marks_.clear();
-  if (!ever_found_ && searched_in_vain_ > max_search_bytes) give_up();
+  if (!ever_found_ && unrecognised_bytes_ > max_search_bytes) give_up();
 }
 
 void MpaReader::try_search(Occasion occasion) {

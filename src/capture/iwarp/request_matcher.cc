@@ -35,7 +35,7 @@ bool RequestMatcher::on_request(const Request& request) {
   // RFC 5041 §5.3: the first MSN is 1.
   std::uint32_t skipped = request.msn - last_msn_ - 1;
   const bool explained = skipped <= lost_requests_bytes_ / request_fpdu_bytes;
-  // They were sent before the capture.
+  // The skipped requests were sent before the capture.
   if (mid_stream_ && last_msn_ == 0 && !explained) skipped = 0;
   bool in_order = true;
   if (skipped > 0 && !explained) {
@@ -116,9 +116,9 @@ RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& un
   Request& oldest = requests_.front();
   const bool next = !oldest.seen || oldest.atomic || oldest.length_bytes == 0 ||
                     answer.sink_offset - oldest.sink_offset == oldest.answered_bytes;
-  const bool young = too_young(oldest, answer);
-  if (next && fits(oldest, answer) && !young) return &oldest;
-  unexpected = !mid_stream_ && !young;
+  const bool precedes = precedes_request(oldest, answer);
+  if (next && fits(oldest, answer) && !precedes) return &oldest;
+  unexpected = !mid_stream_ && !precedes;
   uncertain_ = true;  // otherwise one wrong match would make all later ones wrong
   return nullptr;
 }
@@ -140,7 +140,7 @@ RequestMatcher::Request* RequestMatcher::after_loss(const Answer& answer) {
     skipped += unanswered_bytes(*request);
     if (!was_uncertain && skipped > lost_answers_bytes_) break;
   }
-  if (found == requests_.end() || too_young(*found, answer)) return nullptr;
+  if (found == requests_.end() || precedes_request(*found, answer)) return nullptr;
   uncertain_ = false;
   requests_.erase(requests_.begin(), found);
   return &requests_.front();

@@ -81,7 +81,7 @@ class RequestMatcher {
   [[nodiscard]] static bool fits(const Request& request, const Answer& answer);
   // A response before its request: either the capture is out of order, or it belongs to an earlier
   // request.
-  [[nodiscard]] bool too_young(const Request& request, const Answer& answer) const {
+  [[nodiscard]] bool precedes_request(const Request& request, const Answer& answer) const {
     return out_of_step_ && request.seen && answer.frame < request.frame;
   }
   [[nodiscard]] bool requests_may_be_missing() const;

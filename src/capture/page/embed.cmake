@@ -26,7 +26,7 @@ file(WRITE ${OUTPUT} "#include \"capture/page/page.h\"
 namespace weft::capture::page {
 
 const std::string_view before_data = R\"WEFT(${before})WEFT\";
-const std::string_view behind_data = R\"WEFT(${behind})WEFT\";
+const std::string_view after_data = R\"WEFT(${behind})WEFT\";
 
 }  // namespace weft::capture::page
 ")

@@ -7,6 +7,6 @@
 namespace weft::capture::page {
 
 extern const std::string_view before_data;
-extern const std::string_view behind_data;
+extern const std::string_view after_data;
 
 }  // namespace weft::capture::page

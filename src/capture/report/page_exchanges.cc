@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t recent_operations = 4096;
 // How many more operations, of any connection, to wait for before an exchange is completed. An
 // operation is reported when it is confirmed, which may be after the RPC that it belongs to.
-constexpr std::uint64_t patience = 512;
+constexpr std::uint64_t later_operations = 512;
 constexpr std::size_t max_pending = 1024;
 // Operations before and after an operation that are shown with it.
 constexpr std::size_t neighbours = 3;
@@ -100,7 +100,7 @@ void PageExchanges::add(const Operation& operation) {
     exchange.latency_ns = operation.latency_ns();
     pending.first_frame = own.start.frame;
     pending.done_ns = own.done_ns();
-    pending.due = seen_ + patience;
+    pending.due = seen_ + later_operations;
     pending_.push_back(std::move(pending));
   }
   while (!pending_.empty() && pending_.front().due <= seen_) {
@@ -131,7 +131,7 @@ void PageExchanges::add(const Rpc& rpc) {
   if (rpc.call) pending.call_frame = rpc.call->first.frame;
   if (rpc.reply) pending.reply_frame = rpc.reply->first.frame;
   pending.done_ns = rpc.reply ? rpc.reply->last.time_ns : exchange.start.time_ns;
-  pending.due = seen_ + patience;
+  pending.due = seen_ + later_operations;
   pending_.push_back(std::move(pending));
   // If operations are deselected, none arrives and nothing becomes due, so the list must be bounded
   // here.
@@ -189,11 +189,11 @@ void PageExchanges::collect_neighbours(Pending& pending) const {
   const auto own = std::ranges::find_if(all, [&](const PageOperation& operation) {
     return operation.start.frame >= pending.first_frame;
   });
-  const auto behind = std::ranges::find_if(own, all.end(), [&](const PageOperation& operation) {
+  const auto after = std::ranges::find_if(own, all.end(), [&](const PageOperation& operation) {
     return operation.start.time_ns > pending.done_ns;
   });
   const auto begin = own - std::min<std::ptrdiff_t>(neighbours, own - all.begin());
-  const auto end = behind + std::min<std::ptrdiff_t>(neighbours, all.end() - behind);
+  const auto end = after + std::min<std::ptrdiff_t>(neighbours, all.end() - after);
   constexpr std::ptrdiff_t most = 16;
   pending.exchange.operations.assign(begin, begin + std::min(most, end - begin));
 }

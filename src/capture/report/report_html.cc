@@ -192,7 +192,7 @@ void HtmlReport::finish(const Results& results, const Selection& selection) {
     }
     flush_if_full();
   }
-  print("{}", page::behind_data);
+  print("{}", page::after_data);
   flush();
 }
 

@@ -22,8 +22,8 @@ std::string framing_text(const Connection& connection) {
   std::string text = connection.crc ? "CRC" : "no CRC";
   for (const Side side : {Side::a, Side::b}) {
     // A side receives the markers that it requested, so they are in the stream of the other side.
-    const auto& wish = side == Side::a ? connection.offer_b : connection.offer_a;
-    if (wish.markers) text += fmt::format(", markers {}", arrow_of(side));
+    const auto& receiver = side == Side::a ? connection.offer_b : connection.offer_a;
+    if (receiver.markers) text += fmt::format(", markers {}", arrow_of(side));
   }
   return text;
 }
@@ -162,18 +162,19 @@ void TextReport::packets(const Analysis& analysis) {
   }
   print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
         analysis.tcp_connections() == 1 ? "connection" : "connections");
-  const auto tell = [&](std::uint64_t count, const char* what) {
+  const auto print_count = [&](std::uint64_t count, const char* what) {
     if (count > 0) print("{} {}\n", count_text(count, "frame"), what);
   };
-  tell(totals.truncated_frames, "cut by the snap length: what is missing is counted as lost");
-  tell(counts.cut_short, "cut so short that their headers are missing");
-  tell(counts.malformed, "with headers that contradict themselves");
-  tell(counts.unknown_link, "of a link layer that is not understood");
-  tell(infiniband.malformed, "of InfiniBand too short for their own headers");
-  tell(infiniband.cut_short, "of InfiniBand cut so short that their headers are missing");
-  tell(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
-  tell(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
-  tell(infiniband.congestion_notifications, "that notify of congestion");
+  print_count(totals.truncated_frames,
+              "cut by the snap length: what is missing is counted as lost");
+  print_count(counts.cut_short, "cut so short that their headers are missing");
+  print_count(counts.malformed, "with headers that contradict themselves");
+  print_count(counts.unknown_link, "of a link layer that is not understood");
+  print_count(infiniband.malformed, "of InfiniBand too short for their own headers");
+  print_count(infiniband.cut_short, "of InfiniBand cut so short that their headers are missing");
+  print_count(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
+  print_count(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
+  print_count(infiniband.congestion_notifications, "that notify of congestion");
   if (const std::size_t forgotten = analysis.connections().forgotten(); forgotten > 0) {
     print("{} {} told of above, before the end: too many at a time\n",
           count_text(forgotten, "RDMA connection"), forgotten == 1 ? "is" : "are");
@@ -299,14 +300,14 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
 
 void TextReport::rpcs(const RpcCounts& counts) {
   print("    {}", count_text(counts.calls, "RPC"));
-  const auto tell = [&](std::uint64_t count, const char* what) {
+  const auto print_count = [&](std::uint64_t count, const char* what) {
     if (count > 0) print(", {} {}", count, what);
   };
-  tell(counts.retransmissions, "sent again");
-  tell(counts.unanswered, "unanswered");
-  tell(counts.replies_without_call, "replies without a call");
-  tell(counts.errors, "answered by RDMA_ERROR");
-  tell(counts.malformed, "malformed");
+  print_count(counts.retransmissions, "sent again");
+  print_count(counts.unanswered, "unanswered");
+  print_count(counts.replies_without_call, "replies without a call");
+  print_count(counts.errors, "answered by RDMA_ERROR");
+  print_count(counts.malformed, "malformed");
   print("\n");
 }
 

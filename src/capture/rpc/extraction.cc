@@ -70,7 +70,7 @@ class File {
 
 // Returns whether a character is kept. A leading dot is encoded, so that no name becomes "." or
 // ".." or hidden.
-bool stays(char character, bool first) {
+bool is_kept(char character, bool first) {
   const bool letter = (character >= 'a' && character <= 'z') ||
                       (character >= 'A' && character <= 'Z') ||
                       (character >= '0' && character <= '9');
@@ -83,7 +83,7 @@ std::string safe_file_name(std::string_view name) {
   std::string safe;
   for (const char character : name) {
     if (safe.size() + 3 > max_name_bytes) break;
-    if (stays(character, safe.empty()))
+    if (is_kept(character, safe.empty()))
       safe += character;
     else
       safe += fmt::format("%{:02X}", static_cast<unsigned char>(character));

@@ -186,7 +186,7 @@ bool moves(std::uint32_t operation) {
 }
 
 // Returns the handle in the next GETFH, if no operation before it changes the current handle.
-FileHandle told_behind(const std::vector<NfsOperation>& operations, std::size_t at) {
+FileHandle handle_of_next_getfh(const std::vector<NfsOperation>& operations, std::size_t at) {
   for (std::size_t i = at + 1; i < operations.size(); ++i) {
     const NfsOperation& operation = operations[i];
     if (operation.number == nfs4::getfh && operation.answered) return operation.found;
@@ -219,7 +219,7 @@ void follow_handles(std::vector<NfsOperation>& operations) {
     } else if (operation.number == nfs4::rename || operation.number == nfs4::link) {
       operation.target_directory = current;
     } else if (moves(operation.number) && !by_handle) {
-      current = operation.found = told_behind(operations, i);
+      current = operation.found = handle_of_next_getfh(operations, i);
     }
   }
 }

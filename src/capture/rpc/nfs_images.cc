@@ -26,8 +26,8 @@ bool names_a_child(std::string_view name) {
 
 // Returns the size of the file that operation `at` has found, from its own result or from a later
 // GETATTR in the same COMPOUND.
-std::optional<std::uint64_t> size_behind(const std::vector<NfsOperation>& operations,
-                                         std::size_t at) {
+std::optional<std::uint64_t> size_after(const std::vector<NfsOperation>& operations,
+                                        std::size_t at) {
   if (operations[at].file_size) return operations[at].file_size;
   for (std::size_t i = at + 1; i < operations.size(); ++i) {
     if (operations[i].name == "GETATTR" && operations[i].handle == operations[at].found) {
@@ -50,7 +50,7 @@ void NfsImages::add(const Rpc& rpc) {
     follow_names(rpc.connection, one);
     operation(rpc, one);
     const bool opens = one.name == "CREATE" || one.name == "OPEN";
-    if (opens && !one.found.empty() && size_behind(operations, i) == 0) {
+    if (opens && !one.found.empty() && size_after(operations, i) == 0) {
       begin_empty({rpc.connection, one.found}, rpc.reply->first.frame);
     }
   }

@@ -111,44 +111,45 @@ struct ReplyCheck {
   // Compares one segment of the reply with the call's, and with the Writes that were captured. A
   // responder returns the call's segments with the same handle and offset and the length that it
   // wrote (RFC 8166 §4.3.2).
-  void segment(const char* name, const RdmaSegment& asked, const RdmaSegment& told) const {
-    if (asked.handle != told.handle || asked.offset != told.offset) {
-      report.add(finding::segment_differs, rpc,
-                 fmt::format("returns a {} with handle 0x{:08x} at 0x{:x}; the call's has handle "
-                             "0x{:08x} at 0x{:x}",
-                             name, told.handle, told.offset, asked.handle, asked.offset));
+  void segment(const char* name, const RdmaSegment& offered, const RdmaSegment& returned) const {
+    if (offered.handle != returned.handle || offered.offset != returned.offset) {
+      report.add(
+          finding::segment_differs, rpc,
+          fmt::format("returns a {} with handle 0x{:08x} at 0x{:x}; the call's has handle "
+                      "0x{:08x} at 0x{:x}",
+                      name, returned.handle, returned.offset, offered.handle, offered.offset));
       return;
     }
-    if (told.length > asked.length) {
+    if (returned.length > offered.length) {
       report.add(finding::segment_longer, rpc,
-                 fmt::format("returns a {} of {} bytes where the call gave {}", name, told.length,
-                             asked.length));
+                 fmt::format("returns a {} of {} bytes where the call gave {}", name,
+                             returned.length, offered.length));
     }
-    const Segment* there = memory.find(asked, call);
-    if (there != nullptr && there->end() > told.length) {
-      report.add(told.length == 0 ? finding::unused_chunk_written : finding::written_beyond_reply,
-                 rpc,
-                 fmt::format("says that {} bytes of a {} were written, but RDMA Writes reached "
-                             "byte {}",
-                             told.length, name, there->end()));
+    const Segment* there = memory.find(offered, call);
+    if (there != nullptr && there->end() > returned.length) {
+      report.add(
+          returned.length == 0 ? finding::unused_chunk_written : finding::written_beyond_reply, rpc,
+          fmt::format("says that {} bytes of a {} were written, but RDMA Writes reached "
+                      "byte {}",
+                      returned.length, name, there->end()));
     }
     // If bytes are missing, the capture may have lost a Write in between, so the gap proves
     // nothing.
     if (there != nullptr && there->traffic().writes_discontinuous &&
-        there->take(told.length).whole()) {
+        there->take(returned.length).whole()) {
       report.add(finding::write_discontinuous, rpc,
                  fmt::format("has a {} whose RDMA Writes do not follow one another", name));
     }
   }
 
-  void chunk(const char* name, const Chunk& asked, const Chunk& told) const {
-    if (asked.size() != told.size()) {
+  void chunk(const char* name, const Chunk& offered, const Chunk& returned) const {
+    if (offered.size() != returned.size()) {
       report.add(finding::segment_count, rpc,
                  fmt::format("returns a {} of {} segments where the call gave {}", name,
-                             told.size(), asked.size()));
+                             returned.size(), offered.size()));
     }
-    for (std::size_t i = 0; i < std::min(asked.size(), told.size()); ++i) {
-      segment(name, asked[i], told[i]);
+    for (std::size_t i = 0; i < std::min(offered.size(), returned.size()); ++i) {
+      segment(name, offered[i], returned[i]);
     }
   }
 };
@@ -157,30 +158,31 @@ struct ReplyCheck {
 
 void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
                         CallNumber call) {
-  const ChunkLists& asked = rpc.call->lists;
-  const ChunkLists& told = rpc.reply->lists;
+  const ChunkLists& offered = rpc.call->lists;
+  const ChunkLists& returned = rpc.reply->lists;
   const ReplyCheck check{report, rpc, memory, call};
-  if (!told.reads.empty()) {
+  if (!returned.reads.empty()) {
     report.add(finding::chunk_count, rpc, "returns a read list, which only calls have");
   }
-  if (told.writes.size() != asked.writes.size()) {
+  if (returned.writes.size() != offered.writes.size()) {
     report.add(finding::chunk_count, rpc,
-               fmt::format("returns {} write chunks where the call gave {}", told.writes.size(),
-                           asked.writes.size()));
+               fmt::format("returns {} write chunks where the call gave {}", returned.writes.size(),
+                           offered.writes.size()));
   }
-  for (std::size_t i = 0; i < std::min(asked.writes.size(), told.writes.size()); ++i) {
-    check.chunk("write chunk", asked.writes[i], told.writes[i]);
+  for (std::size_t i = 0; i < std::min(offered.writes.size(), returned.writes.size()); ++i) {
+    check.chunk("write chunk", offered.writes[i], returned.writes[i]);
   }
-  if (told.reply && !asked.reply) {
+  if (returned.reply && !offered.reply) {
     report.add(finding::chunk_count, rpc, "returns a reply chunk that the call did not give");
-  } else if (told.reply) {
-    check.chunk("reply chunk", *asked.reply, *told.reply);
+  } else if (returned.reply) {
+    check.chunk("reply chunk", *offered.reply, *returned.reply);
   }
   // RFC 8166 §3.5.2: an inline reply does not use the reply chunk, so its length must be 0.
-  if (told.reply && rpc.reply->procedure != RpcRdmaProcedure::nomsg && length_of(*told.reply) > 0) {
-    report.add(
-        finding::reply_chunk_in_msg, rpc,
-        fmt::format("comes inline, but returns a reply chunk of {} bytes", length_of(*told.reply)));
+  if (returned.reply && rpc.reply->procedure != RpcRdmaProcedure::nomsg &&
+      length_of(*returned.reply) > 0) {
+    report.add(finding::reply_chunk_in_msg, rpc,
+               fmt::format("comes inline, but returns a reply chunk of {} bytes",
+                           length_of(*returned.reply)));
   }
 }
 
@@ -208,22 +210,22 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
 
 // Reports messages with flaws, so that a reader does not take zeros for content.
 void check_messages(FindingReport& report, const Rpc& rpc) {
-  const auto told = [&](const char* what, const Assembled& bytes) {
+  const auto report_flaws = [&](const char* what, const Assembled& bytes) {
     if (bytes.whole()) return;
     report.add(finding::incomplete, rpc,
                fmt::format("is incomplete: of the {}, {}", what, describe_flaws(bytes)));
   };
-  if (rpc.call) told("call", rpc.call->message);
+  if (rpc.call) report_flaws("call", rpc.call->message);
   if (!rpc.reply) return;
-  told("reply", rpc.reply->message);
-  for (const Assembled& chunk : rpc.reply->chunks) told("write chunk", chunk);
+  report_flaws("reply", rpc.reply->message);
+  for (const Assembled& chunk : rpc.reply->chunks) report_flaws("write chunk", chunk);
 }
 
 void check_exchange(FindingReport& report, const Rpc& rpc, const ExchangeFaults& faults) {
   for (const LengthMismatch& mismatch : faults.lengths) {
     report.add(finding::length_mismatch, rpc,
                fmt::format("returns an item of {} bytes, but the write chunk that holds it has {}",
-                           mismatch.said, mismatch.in_chunk));
+                           mismatch.length_word, mismatch.in_chunk));
   }
   if (faults.unused_chunks != 0) {
     report.add(finding::unused_chunk_written, rpc,

@@ -42,7 +42,7 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
-constexpr CallNumber nobodys_call = 0;  // for replies without a call, whose chunks are all missing
+constexpr CallNumber no_call = 0;  // for replies without a call, whose chunks are all missing
 
 // Moves the bytes of write chunks and reply chunk from the segments to the reply.
 void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
@@ -114,7 +114,7 @@ void RpcTracker::Work::check_credits(const Rpc& rpc, const Caller& caller) {
 
 // Reports how long a caller that had used all its credits may have waited (RFC 8166 §3.3); see
 // CreditWatch.
-void RpcTracker::Work::tell_waits(ConnectionId connection, Side side, const Caller& caller) {
+void RpcTracker::Work::report_waits(ConnectionId connection, Side side, const Caller& caller) {
   const CreditWatch::Waits& waits = caller.waits.waits();
   if (waits.count == 0) return;
   report_.add(
@@ -182,7 +182,7 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   if (again) return;
   reply.reply = std::move(message);
   reply.reply->message = body;
-  take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), nobodys_call);
+  take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), no_call);
   decode_exchange(reply);
   sink_->on_rpc(reply);
 }

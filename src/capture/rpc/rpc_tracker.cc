@@ -210,7 +210,7 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
   for (Caller& caller : state.callers) {
     while (!caller.order.empty()) give_up_oldest(state, caller);
   }
-  for (const Side side : {Side::a, Side::b}) tell_waits(connection, side, state.caller(side));
+  for (const Side side : {Side::a, Side::b}) report_waits(connection, side, state.caller(side));
   for (Caller& caller : state.callers) {
     answered_ -= caller.answered.size();
     caller = {};

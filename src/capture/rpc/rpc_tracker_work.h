@@ -80,7 +80,7 @@ class RpcTracker::Work {
   static bool none_left(const Caller& caller) {
     return caller.grant != 0 && caller.open.size() >= caller.grant;
   }
-  void tell_waits(ConnectionId connection, Side side, const Caller& caller);
+  void report_waits(ConnectionId connection, Side side, const Caller& caller);
   void charge(Call& call, const ChunkLists& lists);
   void close(Caller& caller, std::uint32_t xid);
   void give_up_oldest(State& state, Caller& caller);

@@ -8,7 +8,7 @@ namespace {
 class MergedSource final : public PacketSource {
  public:
   MergedSource(const std::vector<std::string>& paths, const std::atomic<bool>* stop) : stop_(stop) {
-    for (const std::string& path : paths) look_at(path);
+    for (const std::string& path : paths) add_file(path);
     std::ranges::stable_sort(waiting_, {}, &Waiting::first_ns);
   }
 
@@ -48,7 +48,7 @@ class MergedSource final : public PacketSource {
 
   // Reads the time of the first packet and closes the file again. The order of the files follows
   // from it.
-  void look_at(const std::string& path) {
+  void add_file(const std::string& path) {
     const auto source = open_capture(path, stop_);
     RawPacket packet;
     if (source->next(packet)) {

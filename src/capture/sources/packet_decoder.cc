@@ -98,7 +98,7 @@ void PacketDecoder::Work::link(const RawPacket& packet,
       problem(header.error());
     return;
   }
-  network(header->type, Layer{packet.bytes, packet.wire_bytes}.behind(header->size_bytes));
+  network(header->type, Layer{packet.bytes, packet.wire_bytes}.after(header->size_bytes));
 }
 
 // Decodes the ERF header of capture cards; its length excludes padding.
@@ -111,7 +111,7 @@ void PacketDecoder::Work::erf(const RawPacket& packet) {
   if (header->is_ethernet()) {
     const auto ethernet = wire::parse_ethernet_link(layer.bytes);
     if (!ethernet) return problem(ethernet.error());
-    return network(ethernet->type, layer.behind(ethernet->size_bytes));
+    return network(ethernet->type, layer.after(ethernet->size_bytes));
   }
   switch (header->type) {
     case Type::infiniband:
@@ -144,7 +144,7 @@ void PacketDecoder::Work::ipv4(Layer layer) {
               .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
               .begin = layer.bytes.data()};
   const Bytes headers = layer.bytes.first(header->size());
-  layer = layer.behind(header->size());
+  layer = layer.after(header->size());
   if (!header->more_fragments && header->fragment_offset_bytes == 0) return transport(ip, layer);
   fragment(ip,
            {.id = header->id,
@@ -166,7 +166,7 @@ void PacketDecoder::Work::ipv6(Layer layer) {
               .destination = HostAddress::ipv6(header->destination.data()),
               .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
               .begin = layer.bytes.data()};
-  layer = layer.behind(wire::Ipv6Header::header_bytes);
+  layer = layer.after(wire::Ipv6Header::header_bytes);
   if (ipv6_extensions(ip, layer, static_cast<std::uint8_t>(header->next_header))) {
     transport(ip, layer);
   }
@@ -187,7 +187,7 @@ bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8
       return false;
     }
     ip.protocol = std::to_integer<std::uint8_t>(layer.bytes[0]);
-    layer = layer.behind(size);
+    layer = layer.after(size);
   }
   if (ip.protocol != extension::fragment) return true;
   // Fragments inside a reassembled datagram are invalid. Decoding them would let one packet cause
@@ -215,7 +215,7 @@ bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) 
             .offset_bytes = place & 0xFFF8U,
             .more = (place & 1) != 0,
             .headers = Bytes{ip.begin, headers_bytes}},
-           layer.behind(extension::min_bytes));
+           layer.after(extension::min_bytes));
   return false;
 }
 
@@ -254,7 +254,7 @@ void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
 void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::TcpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
-  const Layer payload = layer.behind(header->size());
+  const Layer payload = layer.after(header->size());
   tcp_.on_segment({.stamp = stamp_,
                    .source = ip.source,
                    .destination = ip.destination,
@@ -275,7 +275,7 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   if (header->length_bytes != 0) {
     payload.shorten(std::min<std::size_t>(header->length_bytes, layer.wire_bytes));
   }
-  payload = payload.behind(wire::UdpHeader::header_bytes);
+  payload = payload.after(wire::UdpHeader::header_bytes);
 
   // The headers are contiguous in the frame. In a reassembled datagram the IP header is stored
   // elsewhere.
@@ -302,7 +302,7 @@ void PacketDecoder::Work::roce_v1(Layer layer) {
   }
   layer.shorten(wire::GlobalRouteHeader::header_bytes + global->header.payload_bytes);
   const Bytes network = layer.bytes.first(wire::GlobalRouteHeader::header_bytes);
-  layer = layer.behind(network.size());
+  layer = layer.after(network.size());
   infiniband_.on_packet(
       {.stamp = stamp_,
        .carrier = IbPacket::Carrier::roce_v1,
@@ -344,7 +344,7 @@ void PacketDecoder::Work::native(Layer layer) {
   }
   layer.shorten(length);
   packet.network = layer.bytes.first(network_bytes);
-  layer = layer.behind(network_bytes);
+  layer = layer.after(network_bytes);
   packet.transport = layer.bytes;
   packet.wire_bytes = layer.wire_bytes;
   infiniband_.on_packet(packet);

@@ -27,7 +27,7 @@ class PacketDecoder::Work {
     Bytes bytes;
     std::size_t wire_bytes = 0;
 
-    [[nodiscard]] Layer behind(std::size_t header_bytes) const {
+    [[nodiscard]] Layer after(std::size_t header_bytes) const {
       return {bytes.subspan(header_bytes), wire_bytes - std::min(wire_bytes, header_bytes)};
     }
     // Removes what the link layer appended.

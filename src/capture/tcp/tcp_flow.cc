@@ -10,7 +10,7 @@ using wire::tcp_flag::syn;
 
 // After this many consecutive segments with impossible sequence numbers, a new connection has begun
 // whose SYN was not captured.
-constexpr std::uint64_t max_strangers = 8;
+constexpr std::uint64_t max_foreign_segments = 8;
 
 // In a shuffled capture the SYN of this connection may come late, but not later than this.
 constexpr std::uint64_t late_syn_packets = 200;
@@ -50,7 +50,7 @@ Side TcpFlows::Flow::side_of(const TcpSegment& segment) const {
 bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   if (reader_->indifferent() && flows_.looks_new_(segment.payload)) return true;
   const Half& own = half(side_of(segment));
-  if (own.strangers >= max_strangers) return true;
+  if (own.foreign_segments >= max_foreign_segments) return true;
   if (!segment.header.has(syn) || !own.stream.running()) return false;
   const std::uint32_t sequence = segment.header.sequence + 1;
   if (own.stream.from_the_start()) return *own.stream.first_sequence() != sequence;
@@ -110,7 +110,7 @@ void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
                       .missing_bytes = segment.wire_bytes - segment.payload.size(),
                       .needs = header.has(ack) ? peer.position_of(header.acknowledgement) : 0},
                      peer, own.direction);
-  own.strangers = taken ? 0 : own.strangers + 1;
+  own.foreign_segments = taken ? 0 : own.foreign_segments + 1;
   const std::uint64_t repeated = own.stream.repeated_bytes() - repeated_before;
   if (repeated > 0) reader_->on_repeat(side, segment.stamp, repeated);
 }

@@ -45,7 +45,7 @@ class TcpFlows::Flow {
     Direction direction;
     bool announced = false;
     bool finished = false;
-    std::uint64_t strangers = 0;  // consecutive segments that cannot belong to the stream
+    std::uint64_t foreign_segments = 0;  // consecutive segments that cannot belong to the stream
   };
 
   [[nodiscard]] Half& half(Side side) { return side == Side::a ? a_ : b_; }

@@ -89,7 +89,8 @@ void TcpStream::hold_piece(const Segment& segment, std::uint64_t begin, std::uin
   held_.emplace(from, std::move(held));
 }
 
-// Delivers stored segments as long as they follow and the other direction is far enough.
+// Delivers stored segments while the next one is contiguous and the other direction has delivered
+// what its sender had received.
 bool TcpStream::deliver(const TcpStream& other, StreamReader& reader) {
   if (phase_ != Phase::running) return false;
   bool moved = false;
@@ -156,8 +157,8 @@ bool TcpStream::watch(std::uint64_t packet, const Stamp& stamp, StreamReader& re
     return false;
   }
   // If this direction waits for the other one, the timeout of the other one must expire first.
-  const std::uint64_t patience = limits_.patience_packets * (lacks_bytes() ? 1 : 2);
-  if (packet - waiting_since_ < patience) return false;
+  const std::uint64_t timeout_packets = limits_.patience_packets * (lacks_bytes() ? 1 : 2);
+  if (packet - waiting_since_ < timeout_packets) return false;
   if (lacks_bytes()) {
     // Nothing beyond the acknowledged bytes is skipped, because the rest may still come.
     const std::uint64_t held_from = held_.empty() ? acknowledged_ : held_.begin()->first;
