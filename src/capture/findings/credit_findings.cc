@@ -120,7 +120,7 @@ void CreditFindings::Work::report(ConnectionId id, Side side, const CreditWatch&
   const Connection& connection = connections_[id];
   sink_.on_finding(
       {finding::credit_stall, id,
-       fmt::format("{} had no {} left, {}, and went on when {} had given some back: it waited up "
+       fmt::format("{} had no {} left, {}, and continued when {} had granted more: it waited up "
                    "to {} in all, up to {} at a time.",
                    endpoint_text(connection, side), what,
                    waits.count == 1 ? "once" : fmt::format("{} times", waits.count),

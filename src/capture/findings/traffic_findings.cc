@@ -19,17 +19,17 @@ std::string violation_text(Violation::Kind kind, const Violation& first) {
     case Violation::Kind::bad_version:
       return fmt::format("protocol version {}", first.found);
     case Violation::Kind::bad_header:
-      return "a header that cannot stand there";
+      return "an impossible header";
     case Violation::Kind::unexpected_message:
-      return fmt::format("message number {} where {} was due", first.found, first.expected);
+      return fmt::format("message number {} instead of {}", first.found, first.expected);
     case Violation::Kind::unexpected_offset:
-      return fmt::format("message offset {} where {} was due", first.found, first.expected);
+      return fmt::format("message offset {} instead of {}", first.found, first.expected);
     case Violation::Kind::answer_without_request:
-      return fmt::format("an answer that nobody has asked for (to {:#010x})", first.found);
+      return fmt::format("an answer without a request (to {:#010x})", first.found);
     case Violation::Kind::answer_beyond_request:
       return fmt::format("an answer of {} bytes to a request for {}", first.found, first.expected);
     case Violation::Kind::wrong_length:
-      return fmt::format("a length of {} bytes where {} are due", first.found, first.expected);
+      return fmt::format("a length of {} bytes instead of {}", first.found, first.expected);
   }
   return "something wrong";
 }
@@ -97,7 +97,7 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
   const std::string end =
       acknowledged
           ? fmt::format("which cost {}", duration_text(acknowledged->time_ns - train.begin.time_ns))
-          : fmt::format("and never was, in {}",
+          : fmt::format("and did not become ready in {}",
                         duration_text(train.last.time_ns - train.begin.time_ns));
   report(finding::not_ready, connection, train.naks.stamps,
          fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
@@ -165,13 +165,13 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
   }
   if (half.gaps.count > 0) {
     report(finding::not_captured, connection, half.gaps.stamps,
-           fmt::format("Of what {} sent, {} and {} are not in the capture, or cannot be understood "
-                       "without what is missing.",
+           fmt::format("Of the traffic from {}, {} and {} are not in the capture, or cannot be "
+                       "decoded because of that.",
                        name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
   }
   if (half.sequence_errors.count > 0) {
     report(finding::sequence_error, connection, half.sequence_errors.stamps,
-           fmt::format("{} missed packets, and asked for them again {}.", name,
+           fmt::format("{} missed packets, and requested them again {}.", name,
                        times_text(half.sequence_errors.count)));
   }
   if (half.unanswered.count > 0) {
@@ -210,15 +210,15 @@ void TrafficFindings::report_connection(const Connection& connection) {
                     fmt::format("The connection of {} was reset.", both()));
     case Connection::End::half_open:
       return report(finding::half_open, connection.id, last,
-                    fmt::format("Of {} only one has closed the connection.", both()));
+                    fmt::format("Only one of {} closed the connection.", both()));
     case Connection::End::rejected:
       return report(finding::rejected_connection, connection.id, last,
-                    fmt::format("{} rejected the connection that {} asked for.",
+                    fmt::format("{} rejected the connection that {} requested.",
                                 endpoint_name(connection.id, Side::b),
                                 endpoint_name(connection.id, Side::a)));
     case Connection::End::unanswered:
       return report(finding::unanswered_connection, connection.id, last,
-                    fmt::format("{} asked for a connection, and {} never answered.",
+                    fmt::format("{} requested a connection, and {} never answered.",
                                 endpoint_name(connection.id, Side::a),
                                 endpoint_name(connection.id, Side::b)));
     default:

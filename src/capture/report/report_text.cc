@@ -89,7 +89,7 @@ void TextReport::operation(const Operation& operation, const Analysis& analysis)
     add(fmt::format("invalidates {:#010x}", operation.invalidated_key));
   }
   if (operation.has_immediate) add(fmt::format("immediate {:#010x}", operation.immediate));
-  if (operation.repeated) add("asked again");
+  if (operation.repeated) add("requested again");
   if (operation.not_ready > 0) {
     add(fmt::format("met {}", count_text(operation.not_ready, "RNR NAK")));
   }
@@ -176,7 +176,7 @@ void TextReport::packets(const Analysis& analysis) {
   print_count(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
   print_count(infiniband.congestion_notifications, "that notify of congestion");
   if (const std::size_t forgotten = analysis.connections().forgotten(); forgotten > 0) {
-    print("{} {} told of above, before the end: too many at a time\n",
+    print("{} {} reported above, before the end: too many at a time\n",
           count_text(forgotten, "RDMA connection"), forgotten == 1 ? "is" : "are");
   }
   if (analysis.tcp_forgotten() > 0) {

@@ -46,7 +46,7 @@ void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& messa
                   std::size_t inline_bytes) {
   if (message.credits == 0) {
     report.add(finding::zero_credits, rpc,
-               is_call ? "asks for no credit" : "grants no credit: nothing may be sent any more");
+               is_call ? "requests no credits" : "grants no credits: nothing may be sent any more");
   }
   if (message.procedure == RpcRdmaProcedure::nomsg) {
     if (inline_bytes != 0) {
@@ -129,7 +129,7 @@ struct ReplyCheck {
     if (there != nullptr && there->end() > returned.length) {
       report.add(
           returned.length == 0 ? finding::unused_chunk_written : finding::written_beyond_reply, rpc,
-          fmt::format("says that {} bytes of a {} were written, but RDMA Writes reached "
+          fmt::format("reports {} bytes of a {} as written, but RDMA Writes reached "
                       "byte {}",
                       returned.length, name, there->end()));
     }
@@ -202,7 +202,7 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
     if (traffic.read_bytes != 0 && traffic.read_bytes != segment->length()) {
       report.add(finding::read_length, rpc,
                  fmt::format("has a read chunk of {} bytes (handle 0x{:08x}) of which {} were "
-                             "asked for",
+                             "requested",
                              segment->length(), segment->handle(), traffic.read_bytes));
     }
   }

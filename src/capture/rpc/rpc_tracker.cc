@@ -264,7 +264,7 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
   if (start->xid != xid) {
     report_.add({finding::xid_differs,
                  origin.connection,
-                 fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message behind it "
+                 fmt::format("The RPC-over-RDMA header has XID 0x{:08x}, the RPC message after it "
                              "0x{:08x}.",
                              xid, start->xid),
                  {message.first},
