@@ -1,5 +1,5 @@
 // Measures how fast captures are read: `weft dissect` in its modes, compared with a plain walk over
-// the packets and with tshark. Each runs in a process of its own, and they alternate within each
+// the packets and with tshark. Each runs in a separate process, and they alternate within each
 // round.
 //
 // The input is made of two captures in tests/data: NFS over the kernel's soft RoCE and over its

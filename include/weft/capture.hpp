@@ -12,7 +12,7 @@
 //   analysis.finish();
 //
 // The library pushes its results: it calls the sinks that were added during add() and finish(), and
-// it starts no thread of its own. Packets may come from any place. Each part can also be used
+// it starts no thread. Packets may come from any place. Each part can also be used
 // alone:
 //
 //   PacketSource         reads packets from files, standard input, memory or an interface

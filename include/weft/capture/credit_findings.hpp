@@ -1,4 +1,4 @@
-// Reports senders that waited for credits, on connections whose credits can be seen: the end-to-end
+// Reports senders that waited for credits, on connections with visible credits: the end-to-end
 // credits in InfiniBand's acknowledgements, and the credits of Weft's messages and Weft's streams.
 // RpcTracker reports those of RPC-over-RDMA. iWARP itself has no credits.
 #pragma once

@@ -33,7 +33,7 @@ struct InfinibandLimits {
   std::size_t held_bytes = 64 * 1024 * 1024;  // waiting packets of all connections
   // Limits on directions that are not joined to another one yet: packets that wait in one
   // direction, directions that wait, and connections that lack their second direction. Above them
-  // the direction becomes a connection of its own.
+  // the direction becomes a separate connection.
   std::size_t undecided_packets = 256;
   std::size_t undecided_flows = 1024;
   std::size_t alone = 1024;

@@ -39,7 +39,7 @@ struct Operation {
   std::uint64_t original = 0;         // value before an atomic
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
-  bool repeated = false;        // a Read or atomic whose request was sent again
+  bool repeated = false;        // the request of a Read or atomic was sent again
   std::uint32_t not_ready = 0;  // number of RNR NAKs; it was sent again after each
   // Sends, Writes and Immediate Data: when the transport of the other side confirmed the last part,
   // by a TCP acknowledgement on iWARP, by the responder's acknowledgement on InfiniBand.

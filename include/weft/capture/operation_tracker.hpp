@@ -19,7 +19,7 @@ class WEFT_API OperationTracker final : public TrafficSink {
     // Operations of one side that wait for a confirmation or a response. Above the limit the oldest
     // is reported as it is: a capture of one direction contains no confirmations at all.
     std::size_t waiting = 16'384;
-    // Waiting operations of all sides. Above the limit each side reports the older half of its own.
+    // Waiting operations of all sides. Above the limit each side reports its older half.
     std::size_t waiting_in_all = 262'144;
   };
 

@@ -70,7 +70,7 @@ class WEFT_API SegmentTable {
     placed,
     no_segment,      // no chunk list names this handle with this address
     no_sub_segment,  // the packet has no address, and the packet with the address was not captured
-    no_request,      // an iWARP response whose request was not captured
+    no_request,      // an iWARP response, and its request was not captured
     wrong_length,    // a packet before the last is not as long as the path MTU
   };
   struct Outcome {

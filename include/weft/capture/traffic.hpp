@@ -24,7 +24,7 @@ struct Stamp {
 // connection.
 using ConnectionId = std::uint32_t;
 
-// The sender of an event: `a` is the side whose connection request or packet was seen first.
+// The sender of an event: `a` is the side with the first connection request or packet.
 enum class Side : std::uint8_t { a, b };
 [[nodiscard]] constexpr Side other(Side side) {
   return side == Side::a ? Side::b : Side::a;
@@ -148,7 +148,7 @@ struct Refusal {
 };
 
 // Bytes of one side that were on the wire but not in the capture (dropped by the capture, cut by
-// the snap length), or whose order is unknown.
+// the snap length), or bytes in an unknown order.
 struct Gap {
   std::uint64_t wire_bytes = 0;  // TCP bytes; 0 for lost packets of InfiniBand
   std::uint32_t packets = 0;     // lost PSNs on InfiniBand, otherwise 0

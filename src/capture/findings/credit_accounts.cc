@@ -63,7 +63,7 @@ void EndToEndCredits::given(const Stamp& stamp, const CreditUpdate& update) {
   if (acknowledged_ && wire::psn_distance(*acknowledged_, update.psn) < 0) return;
   acknowledged_ = update.psn;
   credits_ = update.credits;
-  // The acknowledgement covers all messages whose last packet is at or before its PSN.
+  // The acknowledgement covers all messages that end at or before its PSN.
   while (!open_.empty() && open_.front().whole &&
          wire::psn_distance(open_.front().psn, update.psn) >= 0) {
     open_.pop_front();

@@ -14,7 +14,7 @@
 namespace weft::capture {
 
 // InfiniBand's end-to-end credits (Architecture Specification, volume 1, §9.7.7.2): an
-// acknowledgement tells how many messages may be under way after the acknowledged one. Messages
+// acknowledgement states how many messages may be under way after the acknowledged one. Messages
 // sent before the first such acknowledgement are not counted, so the account finds too few waits
 // rather than too many.
 class EndToEndCredits {

@@ -135,8 +135,8 @@ std::uint8_t byte_at(Bytes bytes, std::size_t at) {
   return std::to_integer<std::uint8_t>(bytes[at]);
 }
 
-// Tests the data pointer of a command. NVMe over Fabrics requires SGLs, whose descriptor is keyed
-// or an offset into the capsule.
+// Tests the data pointer of a command. NVMe over Fabrics requires SGLs, with a keyed descriptor or
+// an offset into the capsule.
 bool may_be_command(Bytes bytes) {
   if (bytes.size() < command_bytes) return false;
   const std::uint8_t descriptor = byte_at(bytes, 39);
@@ -158,7 +158,7 @@ std::string_view command_name(Bytes bytes, bool admin, bool input_output) {
   if (opcode == fabrics_opcode) return name_of(fabrics_commands, byte_at(bytes, 4));
   if (admin) return name_of(admin_commands, opcode);
   if (input_output) return name_of(io_commands, opcode);
-  return "command";  // on a queue whose Connect was not captured
+  return "command";  // the Connect of the queue was not captured
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void add_unpaired(const Unpaired& one);
   void pass_on_undecided(Flow& flow);
-  // Drops the undecided packets of a flow whose queue pair number was assigned anew.
+  // Drops the undecided packets of a flow, because its queue pair number was assigned anew.
   void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;

@@ -64,7 +64,7 @@ void IbAnswers::expect(const Origin& origin, const Request& request) {
   if (!early_.empty()) retry_early(false);
 }
 
-// Finds the request whose PSN range contains `psn`. While the MTU is unknown, the range is the
+// Finds the request with `psn` in its range of PSNs. While the MTU is unknown, the range is the
 // largest that is possible.
 IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
   for (Open& open : open_) {

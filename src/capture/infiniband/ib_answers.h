@@ -51,8 +51,8 @@ class IbAnswers {
 
   // Registers a request. `origin` is that of the responder, here and below.
   void expect(const Origin& origin, const Request& request);
-  // Handles a request that was sent again. Returns the PSN that identifies the open request whose
-  // response contains `psn`; nothing if it is not open.
+  // Handles a request that was sent again. Returns the PSN that identifies the open request with
+  // `psn` in its response; nothing if it is not open.
   std::optional<std::uint32_t> on_repeated_request(std::uint32_t psn);
   // Adds a response packet. `may_come`: its request may still arrive. `was_passed`: all requests up
   // to there were passed on, and none was lost.

@@ -84,8 +84,8 @@ bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) 
   return true;
 }
 
-// Returns the only connection in the opposite direction whose requests this flow answers, by this
-// packet or by a waiting one. Returns nullptr if there is none or more than one.
+// Returns the only connection in the opposite direction with requests that this flow answers, by
+// this packet or by a waiting one. Returns nullptr if there is none or more than one.
 const IbAnalysis::Unpaired* IbAnalysis::match(const FlowKey& key, const Flow& flow,
                                               const IbSegment& segment) const {
   const Unpaired* found = nullptr;

@@ -94,7 +94,7 @@ void IbRequests::on_end_lost(std::uint64_t packets) {
   sink_.on_gap(origin, {.packets = static_cast<std::uint32_t>(packets)});
 }
 
-// Reports a packet whose message cannot be decoded as a gap.
+// Reports a packet as a gap, because its message cannot be decoded.
 void IbRequests::not_understood(const IbSegment& segment) {
   open_ = Open::none;
   sink_.on_gap(origin(segment), {.wire_bytes = segment.payload_wire_bytes});
@@ -225,7 +225,7 @@ std::optional<std::uint64_t> IbRequests::read(const IbSegment& segment) {
   return path_.packets_of(read_bytes_);
 }
 
-// Opens an atomic, whose response is one packet.
+// Opens an atomic; its response is one packet.
 void IbRequests::atomic(const IbSegment& segment) {
   end_open(segment);
   const wire::AtomicEth& atomic = segment.headers.atomic;

@@ -42,7 +42,7 @@ class IbRequests final : public IbOrder::Reader {
   void end_open(const IbSegment& segment);
   void begin(Open what, const IbSegment& segment);
   void check_full(const IbSegment& segment);
-  // Reports a packet of a message whose beginning was lost.
+  // Reports a packet of a message with a lost beginning.
   void not_understood(const IbSegment& segment);
   void violation(const IbSegment& segment, Violation::Kind kind, std::uint64_t found,
                  std::uint64_t expected) {

@@ -2,7 +2,7 @@
 // have.
 //
 // Each field with a prescribed value is evidence, counted in bits: random data matches once in
-// 2^bits. The length of an FPDU gives the start of the next one, whose header adds its own
+// 2^bits. The length of an FPDU gives the start of the next one, and that header adds its own
 // evidence; a correct CRC adds 32 bits.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace weft::capture {
 
-// A range of a buffer whose bytes are not in the capture.
+// A range of a buffer that stands for bytes that are not in the capture.
 struct MissingRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -81,7 +81,7 @@ class MpaReader {
   enum class Mode : std::uint8_t { handshake, fpdus, searching, not_mpa };
   struct Mark {
     std::size_t offset;  // position in the buffer
-    Stamp stamp;         // the frame whose bytes begin there
+    Stamp stamp;         // the frame with the bytes that begin there
   };
 
   void read_handshake(const Stamp& stamp, std::uint64_t position, Bytes bytes);

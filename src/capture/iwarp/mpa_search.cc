@@ -120,8 +120,8 @@ std::optional<FpduStart> MpaReader::find_start(Occasion occasion) {
   return start;
 }
 
-// RFC 5044 §4.3: markers exist for this purpose. The first marker whose FPDU begins in the window
-// gives the position.
+// RFC 5044 §4.3: markers exist for this purpose. The first marker of an FPDU that begins in the
+// window gives the position.
 std::optional<FpduStart> MpaReader::find_by_marker() const {
   std::size_t at = wire::bytes_to_marker(buffer_position_ - base_);
   for (; at + wire::marker_bytes <= buffer_.size(); at += wire::marker_interval_bytes) {
@@ -134,7 +134,7 @@ std::optional<FpduStart> MpaReader::find_by_marker() const {
 }
 
 // Continues with reading FPDUs at the position found, with the bytes in the window. Each part keeps
-// the stamp of its own frame.
+// the stamp of its frame.
 void MpaReader::found(const FpduStart& start) {
   const std::vector<std::byte> window = std::move(buffer_);
   const std::vector<Mark> marks = std::move(marks_);

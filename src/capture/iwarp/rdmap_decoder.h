@@ -84,7 +84,7 @@ class RdmapDecoder {
   void terminate(const Segment& segment);
 
   void check_send_order(const Segment& segment, const wire::UntaggedView& view);
-  // Registers a request whose content cannot be decoded.
+  // Registers a request with content that cannot be decoded.
   void unreadable_request(const Segment& segment, const wire::UntaggedView& view);
   void add_request(const Segment& segment, const RequestMatcher::Request& request);
   void report(const Segment& segment, Violation::Kind kind, std::uint64_t found = 0,

@@ -82,8 +82,7 @@ class PageExchanges {
 
     [[nodiscard]] Choice& of(bool rpc) { return rpc ? rpcs : operations; }
   };
-  // A chosen exchange whose operations may not all be known yet, because acknowledgements come
-  // late.
+  // A chosen exchange. Its operations may not all be known yet, because acknowledgements come late.
   struct Pending {
     PageExchange exchange;
     Reason reason = Reason::first;

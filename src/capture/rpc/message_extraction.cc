@@ -84,7 +84,7 @@ void MessageExtraction::on_write(const Origin& origin, const WritePart& part) {
   if (part.last) end(key);
 }
 
-// RFC 7306 §7: Immediate Data is a message of its own; it may follow the Write that it belongs to.
+// RFC 7306 §7: Immediate Data is a separate message; it may follow the Write that it belongs to.
 void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessage& message) {
   if (!wanted_.connection(origin.connection)) return;
   const Key key{origin.connection, origin.side, Kind::immediate, message.message};

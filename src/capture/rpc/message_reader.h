@@ -12,7 +12,7 @@
 
 namespace weft::capture {
 
-// An item whose length word disagrees with the length of its chunk.
+// An item with a length word that disagrees with the length of its chunk.
 struct LengthMismatch {
   std::uint64_t length_word = 0;  // by the length word in the message
   std::uint64_t in_chunk = 0;

@@ -9,7 +9,7 @@
 
 namespace weft::capture {
 
-// Checks a header that was just received, in a message whose inline part has `inline_bytes` bytes.
+// Checks a header that was just received. The inline part of its message has `inline_bytes` bytes.
 void check_header(FindingReport& report, const Rpc& rpc, const RpcMessage& message, bool is_call,
                   std::size_t inline_bytes);
 // Checks the segments of a call. `memory` must not contain them yet.

@@ -42,7 +42,7 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
-constexpr CallNumber no_call = 0;  // for replies without a call, whose chunks are all missing
+constexpr CallNumber no_call = 0;  // for replies without a call: all their chunks are missing
 
 // Moves the bytes of write chunks and reply chunk from the segments to the reply.
 void take_chunks(RpcMessage& reply, SegmentTable& memory, CallNumber call) {
@@ -187,8 +187,8 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
   sink_->on_rpc(reply);
 }
 
-// Assembles the call from its inline bytes and the read chunks of the attempt whose memory was
-// read.
+// Assembles the call from its inline bytes and the read chunks of the attempt with the memory
+// that was read.
 void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
   if (call.attempts.back().reads.empty()) return;
   SegmentTable& memory = memory_.memory_of(state.id, owner);

@@ -30,7 +30,7 @@ bool sensible(const ChunkLists& lists) {
   return std::ranges::all_of(lists.writes, good) && (!lists.reply || good(*lists.reply));
 }
 
-// The body must be an RPC message with the same XID, whose header decodes.
+// The body must be an RPC message with the same XID and a valid header.
 bool proves_inline(const wire::RpcRdmaView& view, const ChunkLists& lists) {
   const auto start = wire::RpcStart::parse(view.body());
   if (!start || start->xid != view.xid() || lists.has_position_zero()) return false;

@@ -37,7 +37,7 @@ bool selects(std::string_view label, std::uint32_t value) {
   return number == value;
 }
 
-// The first branch whose label matches is used. Without one the data cannot be decoded.
+// The first branch with a matching label is used. Without one the data cannot be decoded.
 void skip_union(wire::XdrReader& in, std::string_view branches) {
   const std::uint32_t value = in.u32();
   while (!branches.empty()) {

@@ -5,7 +5,7 @@
 //   S K      16 bytes: stateid, session   V    8 bytes: a verifier
 //   b        a bitmap                     a    attributes: a bitmap and opaque data
 //   c        change information           [x]  any number of x
-//   ?(x)     x where a boolean says so    {1:x|2:y|*:z}  by the value of a discriminator
+//   ?(x)     x if a boolean is true       {1:x|2:y|*:z}  by the value of a discriminator
 #pragma once
 
 #include <string_view>

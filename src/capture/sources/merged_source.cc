@@ -59,7 +59,7 @@ class MergedSource final : public PacketSource {
     }
   }
 
-  // Opens the files whose first packet is due.
+  // Opens the files with a first packet that is due.
   void open_due() {
     while (next_waiting_ < waiting_.size() &&
            (open_.empty() || waiting_[next_waiting_].first_ns <= earliest_ns())) {

@@ -132,8 +132,7 @@ void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
   ++counts_.other;
 }
 
-// A total length of 0 is what segmentation offload leaves; then the packet extends to the end of
-// the frame.
+// A total length of 0 comes from segmentation offload: the packet fills the rest of the frame.
 void PacketDecoder::Work::ipv4(Layer layer) {
   const auto header = wire::Ipv4Header::parse(layer.bytes);
   if (!header) return problem(header.error());
@@ -157,8 +156,7 @@ void PacketDecoder::Work::ipv4(Layer layer) {
 void PacketDecoder::Work::ipv6(Layer layer) {
   const auto header = wire::Ipv6Header::parse(layer.bytes);
   if (!header) return problem(header.error());
-  // A length of 0 is a jumbogram or what segmentation offload leaves; both extend to the end of the
-  // frame.
+  // A length of 0 is a jumbogram or segmentation offload; both fill the rest of the frame.
   if (header->payload_bytes != 0) {
     layer.shorten(wire::Ipv6Header::header_bytes + header->payload_bytes);
   }
@@ -277,8 +275,7 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   }
   payload = payload.after(wire::UdpHeader::header_bytes);
 
-  // The headers are contiguous in the frame. In a reassembled datagram the IP header is stored
-  // elsewhere.
+  // In a frame the headers are contiguous; a reassembled datagram has its IP header elsewhere.
   const std::byte* begin = ip.from_fragments ? layer.bytes.data() : ip.begin;
   const auto network_bytes = static_cast<std::size_t>(payload.bytes.data() - begin);
   infiniband_.on_packet({.stamp = stamp_,

@@ -9,7 +9,7 @@ using wire::tcp_flag::rst;
 using wire::tcp_flag::syn;
 
 // After this many consecutive segments with impossible sequence numbers, a new connection has begun
-// whose SYN was not captured.
+// and its SYN was not captured.
 constexpr std::uint64_t max_foreign_segments = 8;
 
 // In a shuffled capture the SYN of this connection may come late, but not later than this.

@@ -48,8 +48,8 @@ std::unique_ptr<TcpFlows::Flow> TcpFlows::make_flow(const TcpSegment& segment) {
   return std::make_unique<Flow>(*this, budget_, segment);
 }
 
-// Finds or creates the connection of a segment. A connection whose ports are used again is finished
-// first.
+// Finds or creates the connection of a segment. If a new connection uses the ports, the old one is
+// finished first.
 void TcpFlows::on_segment(const TcpSegment& segment) {
   now_ = segment.stamp;
   const Key key = key_of(segment);
