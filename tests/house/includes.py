@@ -27,6 +27,24 @@ MAY_INCLUDE = {
     "cli": {"base", "capture", "provider", "public"},
     "examples": {"public"},
 }
+# The rooms of a layer are its folders, and "." stands for the files beside them. The table has for
+# each room the other rooms of the layer that its files may include. Public headers belong to no
+# room. A layer without an entry has no such rules; in a layer with one, each folder needs a row.
+ROOMS = {
+    "capture": {
+        "text": set(),
+        "page": set(),
+        "tcp": set(),
+        "sources": {"tcp"},
+        "iwarp": {"sources", "tcp"},
+        "infiniband": {"sources", "tcp"},
+        "findings": {"text"},
+        "rpc": {"findings", "tcp", "text"},
+        "report": {"findings", "page", "rpc", "text"},
+        # These files join the rooms, so no room may include them.
+        ".": {"findings", "infiniband", "iwarp", "report", "rpc", "sources", "tcp", "text"},
+    },
+}
 # Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:
 # anybody may include them.
 PUBLIC_BASE = {"asio", "bytes", "counters", "deadline", "error", "executor",
@@ -72,6 +90,14 @@ def layer_of(root, path):
     return None, False
 
 
+def room_of(root, path):
+    """The room of a file below src/, "." beside the rooms; None outside of layers with rooms."""
+    parts = path.relative_to(root).parts
+    if parts[0] != "src" or len(parts) < 3 or parts[1] not in ROOMS:
+        return None
+    return parts[2] if len(parts) > 3 else "."
+
+
 def resolve(root, path, name, quoted):
     """The project's file behind an #include, or None for a system header."""
     bases = [root / "src", root / "include"]
@@ -108,6 +134,7 @@ class Checker:
                 self.report.fail(path, 1, "belongs to no layer: name it after one, or add it to "
                                           "the tables of tests/house/includes.py")
                 continue
+            self.check_rooms(path, layer)
             for line, name, target in self.graph[path]:
                 if target is None:
                     self.check_system(path, line, layer, name)
@@ -144,6 +171,25 @@ class Checker:
             allowed = ", ".join(sorted(MAY_INCLUDE[layer])) or "nothing else"
             self.report.fail(path, line, f'{layer} may not include "{name}" of {other}; it may '
                                          f"include {allowed}")
+
+    def check_rooms(self, path, layer):
+        """Includes between the rooms of one layer; check_direction() checks the other ones."""
+        room = room_of(self.root, path)
+        if room is None:
+            return
+        rooms = ROOMS[layer]
+        if room not in rooms:
+            self.report.fail(path, 1, f"{room} is no room of {layer}: add it to ROOMS in "
+                                      "tests/house/includes.py")
+            return
+        for line, name, target in self.graph[path]:
+            if target is None or layer_of(self.root, target) != (layer, False):
+                continue
+            other = room_of(self.root, target)
+            if other != room and other not in rooms[room]:
+                allowed = ", ".join(sorted(rooms[room])) or "no other room"
+                self.report.fail(path, line, f'{layer}/{room} may not include "{name}"; it may '
+                                             f"include {allowed}")
 
     def check_iwarp(self, path):
         """Also by way of our own headers."""

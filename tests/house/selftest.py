@@ -85,6 +85,37 @@ class Includes(unittest.TestCase):
         self.assert_finds({"include/weft/verbs.hpp": '#include "base/b.h"', "src/base/b.h": ""},
                           "include/weft/verbs.hpp:1", "not installed")
 
+    def test_against_the_direction_of_rooms(self):
+        self.assert_finds(
+            {"src/capture/tcp/a.h": '\n#include "capture/report/b.h"',
+             "src/capture/report/b.h": ""},
+            "src/capture/tcp/a.h:2", "capture/tcp may not include")
+        self.assert_finds(
+            {"src/capture/rpc/a.h": '#include "capture/b.h"', "src/capture/b.h": ""},
+            "src/capture/rpc/a.h:1", "it may include findings, tcp, text")
+
+    def test_with_the_direction_of_rooms(self):
+        files = {"src/capture/sources/a.cc": '#include "capture/sources/a.h"\n'
+                                             '#include "capture/tcp/b.h"\n#include "base/d.h"\n'
+                                             "#include <weft/capture/e.hpp>\n",
+                 "src/capture/sources/a.h": "", "src/capture/tcp/b.h": "", "src/base/d.h": "",
+                 "src/capture/c.cc": '#include "capture/report/f.h"\n',
+                 "src/capture/report/f.h": "", "include/weft/capture/e.hpp": "",
+                 "src/cli/m.cc": '#include "capture/report/f.h"\n'}
+        self.assertEqual(include_findings(files), [])
+
+    def test_folder_that_is_no_room(self):
+        self.assert_finds({"src/capture/attic/a.h": ""}, "src/capture/attic/a.h:1",
+                          "attic is no room of capture")
+
+    def test_rooms_of_capture_have_no_circle(self):
+        remaining = dict(includes.ROOMS["capture"])
+        while remaining:
+            lowest = [room for room, below in remaining.items() if not below & set(remaining)]
+            self.assertTrue(lowest, f"a circle among {sorted(remaining)}")
+            for room in lowest:
+                del remaining[room]
+
     def test_new_directory_without_a_layer(self):
         self.assert_finds({"src/misc/a.h": ""}, "src/misc/a.h:1", "belongs to no layer")
 
