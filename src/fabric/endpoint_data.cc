@@ -55,7 +55,7 @@ ssize_t send_vector(fid_ep* endpoint, const iovec* vector, void** /*descriptions
   return result_of(stream->send(pieces.list(), Deadline::now()));
 }
 
-// FI_PEEK asks how many bytes could be sent now.
+// FI_PEEK tests without sending: 0 if a send would accept a byte now, else its error.
 ssize_t send_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
   if (flags == FI_PEEK) {
     stream::Stream* const stream = stream_of(endpoint);
@@ -86,7 +86,8 @@ ssize_t receive_vector(fid_ep* endpoint, const iovec* vector, void** /*descripti
   return result_of(stream->receive(pieces.list(), Deadline::now()));
 }
 
-// FI_PEEK asks how many bytes have arrived.
+// FI_PEEK tests without receiving: 0 if a receive would return something now, even the end or an
+// error, else -FI_EAGAIN.
 ssize_t receive_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t flags) {
   if (flags == FI_PEEK) {
     stream::Stream* const stream = stream_of(endpoint);
