@@ -1,4 +1,4 @@
-// The embedded instance: the device in this process.
+// The provider table of the embedded device, which lives in this process.
 #pragma once
 
 #include "provider/table.h"

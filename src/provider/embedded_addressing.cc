@@ -1,5 +1,4 @@
-// Address handles and multicast: what unreliable datagrams need. Where the device looks like an
-// iWARP adapter there are none.
+// Address handles and multicast, for unreliable datagrams. The iwarp personality has neither.
 #include "device/datagram/address_handle.h"
 #include "device/datagram/datagrams.h"
 #include "device/queue_pair/queue_pair.h"
@@ -41,6 +40,7 @@ int destroy_ah(ibv_ah* ah) {
   return 0;
 }
 
+// The LID is meaningful only on InfiniBand, so it is ignored.
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t /*lid*/) {
   if (!Process::owns(qp->context)) return ENODEV;
   if (qp->qp_type != IBV_QPT_UD) return EINVAL;

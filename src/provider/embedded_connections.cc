@@ -1,4 +1,4 @@
-// Connection management: the manager's functions, for C.
+// Connection management: the functions of cm::Manager as members of the table.
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
 #include "provider/process.h"
@@ -8,7 +8,7 @@ namespace {
 
 using cm::Manager;
 
-// The member function of this process's manager as a plain function.
+// Calls a member function of this process's manager.
 template <auto member>
 struct Forward;
 
@@ -25,6 +25,7 @@ inline constexpr auto* forward = cm_call<&Forward<member>::call>;
 void events_and_ids(Table& table) {
   table.create_event_channel = forward<&Manager::create_event_channel>;
   table.destroy_event_channel = forward<&Manager::destroy_event_channel>;
+  // Not guarded: a thread may be cancelled in it, and must find no frame that needs a destructor.
   table.get_cm_event = Forward<&Manager::get_cm_event>::call;
   table.ack_cm_event = forward<&Manager::ack_cm_event>;
   table.event_str = cm_call<&Manager::event_str>;

@@ -1,4 +1,4 @@
-// What the device has counted.
+// The counters of queue pairs, completion queues and memory regions.
 #include "device/completion/completion_queue.h"
 #include "device/memory/memory.h"
 #include "device/queue_pair/queue_pair.h"

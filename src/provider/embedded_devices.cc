@@ -1,4 +1,4 @@
-// Devices, contexts, and what they say of themselves.
+// Devices and contexts, and queries of their attributes.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -20,12 +20,13 @@ namespace {
 using device::Context;
 using device::Device;
 
-// A port's attributes as they were when programs called ibv_query_port as a function.
+// The size of ibv_port_attr in old programs, which call ibv_query_port() as a function.
 constexpr std::size_t compatible_port_bytes = offsetof(ibv_port_attr, port_cap_flags2);
 
 constexpr int gid_type_roce_v1 = 0;
 constexpr int gid_type_roce_v2 = 1;
 
+// The list always has the one device, unless it cannot be made.
 ibv_device** get_device_list(int* count) {
   if (count) *count = 0;
   Device* device = Process::current().device();
@@ -54,22 +55,24 @@ std::uint64_t get_device_guid(ibv_device* device) {
 ibv_context* open_device(ibv_device* device) {
   Device* ours = Process::current().device();
   if (!ours) return nullptr;
-  // From before a fork(): its successor is meant.
+  // A pointer from before fork(2) stands for the device that replaced it, so compare the names.
   if (device != ours->verbs() && std::string_view(device->name) != ours->verbs()->name) {
     return fail_null(ENODEV);
   }
   return make_context(*ours).release()->verbs();
 }
 
+// A child of fork(2) may close contexts of its parent, which has no effect.
 int close_device(ibv_context* verbs) {
   Context* context = Context::of(verbs);
   if (!Process::owns(verbs) || Process::current().is_shared(context)) return 0;
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
-  // What is left behind refers to the context: it stays then.
+  // Objects that the program did not destroy refer to the context, so it must stay.
   if (context->objects == 0) delete context;
   return 0;
 }
 
+// Answers for weft0 from the device, because it has no files in sysfs.
 int read_sysfs_file(const char* directory, const char* file, char* text, std::size_t bytes) {
   constexpr std::string_view ours = "/sys/class/infiniband/weft0";
   const std::string path = std::string(directory) + "/" + file;
@@ -113,6 +116,7 @@ int query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) 
   return -1;
 }
 
+// Copies only as many bytes as the caller's version of ibv_gid_entry has.
 int query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
                  ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_bytes) {
   if (flags != 0) return EOPNOTSUPP;
@@ -163,7 +167,7 @@ int get_pkey_index(ibv_context* context, std::uint8_t port, std::uint16_t pkey_b
   return -1;
 }
 
-// Nothing is pinned, so there is nothing that a fork() could tear apart.
+// Memory is not pinned, so copy-on-write after fork(2) does no harm.
 int fork_init() {
   return 0;
 }
@@ -176,7 +180,7 @@ ibv_fork_status is_fork_initialized() {
 std::unique_ptr<Context> make_context(Device& device) {
   auto made = std::make_unique<Context>(device);
   ibv_context& verbs = *made->verbs();
-  verbs.cmd_fd = verbs.async_fd;  // some want a valid descriptor, none uses it
+  verbs.cmd_fd = verbs.async_fd;  // some programs check that it is valid, none uses it
   verbs.ops._compat_query_device = embedded().query_device;
   verbs.ops._compat_query_port = embedded().query_port;
   return made;

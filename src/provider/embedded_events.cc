@@ -1,5 +1,5 @@
-// Waiting for events. A thread may be cancelled while it waits: nothing in these frames needs a
-// destructor, and what could throw stands in functions of its own.
+// Functions that wait for events. A thread may be cancelled while it waits (pthread_cancel(3)), so
+// nothing in these frames needs a destructor, and what may throw is in separate functions.
 #include <optional>
 #include <span>
 
@@ -17,7 +17,8 @@ using device::CompletionChannel;
 using device::CompletionQueue;
 using device::Context;
 
-// 0, or EAGAIN where the event was withdrawn after it had been announced.
+// Returns EAGAIN if the event was withdrawn after its token was written: then wait for the next
+// one.
 int take_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   CompletionQueue* queue = nullptr;
   if (!CompletionChannel::of(channel)->take(queue)) return EAGAIN;
@@ -55,7 +56,7 @@ void ack_cq_events(ibv_cq* cq, unsigned events) {
   pthread_mutex_unlock(&cq->mutex);
 }
 
-// Null for events of the port or of the whole device, which nobody waits for.
+// Null for events of a port or of the device: no destroy function waits for their acknowledgement.
 ibv_context* context_of(const ibv_async_event& event) {
   switch (event.event_type) {
     case IBV_EVENT_CQ_ERR:

@@ -18,6 +18,7 @@ ibv_pd* alloc_pd(ibv_context* verbs) {
   return &domain->pd;
 }
 
+// EBUSY while objects of the domain exist. A parent domain releases the domains that it holds.
 int dealloc_pd(ibv_pd* pd) {
   if (!Process::owns(pd->context)) return 0;
   ProtectionDomain* domain = ProtectionDomain::of(pd);
@@ -47,7 +48,8 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
 
-// Memory of other devices: this one reaches what the processor reaches.
+// Memory of other devices, such as GPUs: the embedded device reaches only what the processor
+// reaches.
 ibv_mr* reg_dmabuf_mr(ibv_pd* /*pd*/, std::uint64_t /*offset*/, std::size_t /*length*/,
                       std::uint64_t /*iova*/, int /*fd*/, int /*access*/) {
   return fail_null(EOPNOTSUPP);
@@ -73,6 +75,8 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   return IBV_REREG_MR_ERR_CMD;
 }
 
+// Memory that a child of fork(2) inherited stays registered in the parent, so this has no effect
+// there.
 int dereg_mr(ibv_mr* mr) {
   if (!mr) return EINVAL;
   if (!Process::owns(mr->context)) return 0;

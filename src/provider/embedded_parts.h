@@ -1,4 +1,4 @@
-// Private to the embedded instance: each of its files fills in its part of the table.
+// Private to the embedded provider: each of its files sets its own members of the table.
 #pragma once
 
 #include "provider/table.h"

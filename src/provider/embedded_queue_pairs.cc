@@ -1,4 +1,4 @@
-// Queue pairs.
+// Creates, changes and queries queue pairs.
 #include "device/context.h"
 #include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
@@ -18,7 +18,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   return made ? made->verbs() : nullptr;  // the context holds it until destroy()
 }
 
-// Null where it was not made for the calls of ibv_wr_post(3).
+// Null if it was not created with send_ops_flags, for ibv_wr_post(3).
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
   QueuePair* queue_pair = QueuePair::of(qp);
   return queue_pair->takes_batches() ? queue_pair->extended() : nullptr;
@@ -33,7 +33,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_attr
   return 0;
 }
 
-// TCP delivers in order, but the answer binds every later path of the data as well: no promise.
+// TCP delivers in order, but a promise would also bind every later data path: make none.
 int query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*opcode*/, std::uint32_t /*flags*/) {
   return 0;
 }
@@ -44,7 +44,7 @@ int destroy_qp(ibv_qp* qp) {
   return 0;
 }
 
-// Options that vendors negotiate; this one has none.
+// Enhanced connection establishment: vendors negotiate options by it, and this device has none.
 int set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return EOPNOTSUPP;
 }

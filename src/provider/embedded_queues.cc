@@ -28,6 +28,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
   return made.release()->verbs();
 }
 
+// EBUSY while completion queues use the channel.
 int destroy_comp_channel(ibv_comp_channel* channel) {
   if (!Process::owns(channel->context)) return 0;
   if (std::atomic_ref(channel->refcnt) > 0) return EBUSY;
@@ -53,6 +54,8 @@ int resize_cq(ibv_cq* cq, int entries) {
   return CompletionQueue::of(cq)->resize(entries);
 }
 
+// ibv_get_cq_event(3) and ibv_get_async_event(3): blocks until all events of the queue are
+// acknowledged.
 int destroy_cq(ibv_cq* cq) {
   if (!Process::owns(cq->context)) return 0;
   CompletionQueue* queue = CompletionQueue::of(cq);
@@ -64,6 +67,7 @@ int destroy_cq(ibv_cq* cq) {
   return 0;
 }
 
+// Returns the limits that were granted: at least one scatter/gather entry.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
   const ibv_srq_attr& wanted = attributes->attr;

@@ -19,6 +19,7 @@ bool read_switch(std::string_view value, bool& target) {
   return true;
 }
 
+// A scope, as in fe80::1%eth0, is not checked here.
 bool read_address(std::string_view value, Settings& settings) {
   const std::string text(value.substr(0, value.find('%')));
   std::array<unsigned char, 16> bytes{};
@@ -65,9 +66,11 @@ bool read_gids(std::string_view value, Settings& settings) {
 
 constexpr std::string_view on_or_off = "0 or 1";
 
+// In the order of `weft help environment`. Variables that are not settings of the device are only
+// checked here.
 constexpr std::array table{
     Variable{"WEFT_ADDR", "none", "a numeric IP address of this host",
-             "The device's only address, and so its only GID; WEFT_GIDS means nothing then.",
+             "The device's only address, and so its only GID. WEFT_GIDS has no effect then.",
              read_address},
     Variable{"WEFT_ACK", "1", on_or_off,
              "1: a send or write completes when the peer's device has placed it. 0: it completes "
@@ -78,7 +81,7 @@ constexpr std::array table{
     Variable{"WEFT_BACKEND", "embedded", "embedded, system or auto",
              "For programs written with the C++ library. embedded: the device in the program. "
              "system: rdma-core's devices. auto: one of those with an active port, else the "
-             "embedded one; says which.",
+             "embedded one; reports the choice.",
              [](std::string_view value, Settings&) {
                return value == "embedded" || value == "system" || value == "auto";
              }},
@@ -91,21 +94,21 @@ constexpr std::array table{
           return true;
         }},
     Variable{"WEFT_CRC", "1", on_or_off,
-             "1: asks for a CRC on every FPDU. 0: asks for none; there is one all the same if the "
-             "peer wants it.",
+             "1: asks for a CRC on every FPDU. 0: does not ask for it; CRCs are still used if the "
+             "peer asks for them.",
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.crc);
              }},
     Variable{"WEFT_CRC_STRICT", "1", on_or_off,
-             "1: nothing reaches the application's memory before its CRC is known to be right, at "
-             "the price of a copy.",
+             "1: checks the CRC before data are written to the application's memory, which costs a "
+             "copy.",
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.strict_crc);
              }},
     Variable{
         "WEFT_GIDS", "one with roce, all with iwarp", "one or all",
         "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
-        "is not loopback's, or else 127.0.0.1.",
+        "is not a loopback address, or else 127.0.0.1.",
         read_gids},
     Variable{"WEFT_PERSONALITY", "roce", "roce or iwarp",
              "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "
@@ -113,28 +116,28 @@ constexpr std::array table{
              "rdma_cm. The wire is iWARP in both.",
              read_personality},
     Variable{"WEFT_PORT_OFFSET", "0", "a number from 0 to 65535",
-             "Added to every rdma_cm port, on both sides alike, where a program also uses the TCP "
-             "port of that number.",
+             "Added to every rdma_cm port, for a program that also uses the TCP port of the same "
+             "number. Both sides need the same offset.",
              read_port_offset},
     Variable{"WEFT_PROGRESS", "auto", "auto, thread or manual",
              "Who drives the device. auto: a thread, and any thread that polls a completion queue. "
-             "thread: the thread alone. manual: only who polls.",
+             "thread: the thread alone. manual: only threads that poll.",
              read_progress},
     Variable{"WEFT_QUIET", "0", on_or_off,
-             "1: does not say at the start which device serves the program. Errors are said.",
+             "1: does not print at the start which device serves the program. Errors are printed.",
              [](std::string_view value, Settings&) {
                bool quiet = false;
                return read_switch(value, quiet);
              }},
     Variable{
         "WEFT_REQUIRE", "none", "embedded or system",
-        "For programs written with the C++ library: they fail where it would be the other "
-        "backend.",
+        "For programs written with the C++ library: they fail if the other backend would be "
+        "used.",
         [](std::string_view value, Settings&) { return value == "embedded" || value == "system"; }},
     Variable{
         "WEFT_SOCKETS", "rdma", "rdma or fallback",
         "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
-        "fallback: connect without RDMA, and say so.",
+        "fallback: connect without RDMA, and print a notice.",
         [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
     Variable{"WEFT_SAME_HOST", "off", "auto or off",
              "Connections to a process of the same user on the same host. auto: they leave TCP and "
@@ -145,7 +148,7 @@ constexpr std::array table{
                return value == "auto" || value == "off";
              }},
     Variable{"WEFT_STATS", "none", "the path of a file",
-             "Writes what the device has counted to this file, as JSON, when the program exits and "
+             "Writes the counters of the device to this file, as JSON, when the program exits and "
              "at SIGUSR2, unless the program handles that signal itself. A second process at the "
              "same time writes FILE.PID.",
              [](std::string_view value, Settings& settings) {

@@ -1,4 +1,4 @@
-// Keeps exceptions inside: a function of a Table answers in C's way, as its man page says.
+// Turns exceptions into the error results of C functions, as their man pages define them.
 #pragma once
 
 #include <cerrno>
@@ -8,10 +8,10 @@
 
 namespace weft::provider {
 
-// How a function that returns a number reports failure.
+// How a function reports failure if it returns a number. One that returns a pointer returns null.
 enum class Failure {
   errno_value,  // most of verbs: returns it, and sets errno as well
-  minus_one,    // rdma_cm, and the waits for events: -1 and errno
+  minus_one,    // rdma_cm, and functions that wait for events: returns -1 and sets errno
 };
 
 template <Failure how, typename R>
@@ -24,7 +24,7 @@ R fail(int error) {
   }
 }
 
-// Null with errno set.
+// Returns null and sets errno.
 inline std::nullptr_t fail_null(int error) {
   errno = error;
   return nullptr;
@@ -48,7 +48,7 @@ struct Guarded<how, function> {
   }
 };
 
-// The function as a Table may hold it.
+// The function in a form for a Table: exceptions become error results.
 template <auto function>
 inline constexpr auto* verbs_call = &Guarded<Failure::errno_value, function>::call;
 template <auto function>

@@ -1,5 +1,5 @@
-// What rdma-core calls values of verbs: logs and tests compare these words. "unknown" for a value
-// that has none. All are valid for ever.
+// The names that rdma-core has for values of verbs; logs and tests compare them. A value without a
+// name gives "unknown". The strings have static lifetime.
 #pragma once
 
 #include <infiniband/verbs.h>

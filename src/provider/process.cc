@@ -15,15 +15,16 @@
 namespace weft::provider {
 namespace {
 
-// The C interface knows no object to hang these on.
+// Globals, because functions of the C interface have no object to keep them in.
 constinit std::mutex building;
 constinit std::atomic<Process*> the_process{nullptr};
 
-void say(const std::string& sentence) {
+void print_notice(const std::string& sentence) {
   const std::string line = "weft: " + sentence + "\n";
   device::sys::write(STDERR_FILENO, line.data(), line.size());
 }
 
+// The line that a program prints at its start, with the first address of the device.
 std::string start_line(const device::Device& device) {
   const auto& addresses = device.addresses();
   std::string first = device::to_string(addresses.front().address);
@@ -47,7 +48,7 @@ Process& Process::current() {
   const std::lock_guard lock(building);
   if (Process* known = the_process) return *known;
   if (!registered) {
-    // Nobody may be building one while the process is copied.
+    // No thread may hold the lock while fork(2) copies the process.
     pthread_atfork([] { building.lock(); }, [] { building.unlock(); },
                    [] { after_fork_in_child(); });
     registered = true;
@@ -56,8 +57,8 @@ Process& Process::current() {
   return *the_process;
 }
 
-// Only this thread exists here, and locks of the others may be held for good: what was there is
-// told to close its descriptors and left alone.
+// Only this thread exists in the child, and locks that other threads held are never released. So
+// the parent's objects close their descriptors here and are never used or destroyed.
 void Process::after_fork_in_child() {
   if (Process* old = the_process.exchange(nullptr)) {
     if (old->statistics_) old->statistics_->abandon_after_fork();
@@ -79,6 +80,7 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
+// With mutex_ held. A failure is not remembered: the next call tries again.
 void Process::build() {
   device::Settings settings;
   const std::string wrong = read_environment(settings);
@@ -88,9 +90,10 @@ void Process::build() {
   device_ = std::move(*made);
   engine_ = &device_->engine();
   keep_statistics();
-  if (!environment_is_quiet()) say(start_line(*device_));
+  if (!environment_is_quiet()) print_notice(start_line(*device_));
 }
 
+// With mutex_ held. A file that cannot be written is reported, and the device works without it.
 void Process::keep_statistics() {
   if (!device_->statistics_registry()) return;
   auto opened = Statistics::open(*device_);
@@ -108,7 +111,7 @@ void Process::keep_statistics() {
 void Process::complain(const std::string& sentence) {
   if (sentence == complaint_) return;
   complaint_ = sentence;
-  say(sentence);
+  print_notice(sentence);
 }
 
 device::Context* Process::shared_context() {
@@ -119,6 +122,7 @@ device::Context* Process::shared_context() {
   return shared_context_.get();
 }
 
+// Without a lock: called at the start of most functions of the table.
 bool Process::owns(ibv_context* context) {
   const Process* process = the_process;
   return process && &device::Context::of(context)->device() == process->device_.get();

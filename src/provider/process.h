@@ -1,6 +1,6 @@
-// What one process has of the embedded device: the device itself, and the connection manager on
-// top. Built when it is first used, never destroyed: the progress thread and the program's exit
-// handlers may use it to the last moment.
+// The embedded device of a process, and the connection manager on top of it. Built at its first use
+// and never destroyed: the progress thread and the program's exit handlers may use it until the
+// process ends.
 #pragma once
 
 #include <atomic>
@@ -15,26 +15,27 @@
 
 namespace weft::provider {
 
+// Thread-safe.
 class Process {
  public:
-  // The one of this process. After fork() the child starts with a new one.
+  // The instance of this process. After fork(2) the child starts with a new one.
   static Process& current();
 
-  // Null with errno ENODEV where the device cannot be made; the reason is said once on standard
-  // error.
+  // Null with errno ENODEV if the device cannot be made. The reason is written to standard error
+  // once.
   [[nodiscard]] device::Device* device();
   [[nodiscard]] cm::Manager& manager() { return manager_; }
 
-  // That of the device, if this process has made it.
+  // The engine of the device; null if this process has made no device.
   [[nodiscard]] static device::Engine* engine();
 
-  // What all rdma_cm ids share.
+  // The context that all rdma_cm ids share. Null if there is no device.
   [[nodiscard]] device::Context* shared_context();
   [[nodiscard]] bool is_shared(const device::Context* context) const {
     return context == shared_context_.get();
   }
 
-  // False for what was made before a fork(), seen from the child.
+  // False in a child for a context that was made before fork(2).
   [[nodiscard]] static bool owns(ibv_context* context);
 
  private:
@@ -49,11 +50,11 @@ class Process {
   std::atomic<device::Engine*> engine_{nullptr};  // of device_
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
-  std::string complaint_;
+  std::string complaint_;  // the last one, so that it is not repeated
   cm::Manager manager_;
 };
 
-// A context with everything that C programs reach through it.
+// Makes a context with the members set that C programs use directly.
 [[nodiscard]] std::unique_ptr<device::Context> make_context(device::Device& device);
 
 }  // namespace weft::provider

@@ -8,12 +8,13 @@
 namespace weft::provider {
 namespace {
 
-// The symbol's version changes with the table.
-const Table* table_of_the_drop_in() {
+// Null if the drop-in is not loaded, or is of another version: the version of the symbol changes
+// with the table.
+const Table* drop_in_table() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
   void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_3");
-  dlclose(library);  // stays: it cannot be unloaded
+  dlclose(library);  // it stays loaded: it is linked with -z nodelete
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();
 }
@@ -22,8 +23,8 @@ const Table* table_of_the_drop_in() {
 
 const Table& shared_embedded() {
   static const Table& table = [&]() -> const Table& {
-    const Table* const theirs = table_of_the_drop_in();
-    return theirs ? *theirs : embedded();
+    const Table* const drop_in = drop_in_table();
+    return drop_in ? *drop_in : embedded();
   }();
   return table;
 }

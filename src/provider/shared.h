@@ -1,4 +1,4 @@
-// The embedded device where several libraries of one process have one.
+// One embedded device for all libraries of a process that contain Weft.
 #pragma once
 
 #include <poll.h>
@@ -9,12 +9,12 @@
 
 namespace weft::provider {
 
-// That of the drop-in libibverbs.so.1, if the process has loaded it before this is first called;
-// else embedded(). So a program under `weft run` whose libraries bring the layers along has one
-// device, one capture and one line at the start.
+// The table of the drop-in libibverbs.so.1 if the process has loaded it before the first call, else
+// embedded(). So a program under `weft run` that also contains the C++ layers has one device, one
+// capture and one line at the start.
 [[nodiscard]] const Table& shared_embedded();
 
-// poll(2) by Table::wait, whatever device the descriptors are of.
+// poll(2) through Table::wait of shared_embedded(), for descriptors of any kind.
 [[nodiscard]] int wait(std::span<pollfd> entries, int timeout_ms);
 
 }  // namespace weft::provider

@@ -1,45 +1,50 @@
-// WEFT_STATS: the counters of a process in a file, as JSON, when it exits and at SIGUSR2.
+// WEFT_STATS: writes the counters of a process to a file, as JSON, at its exit and at SIGUSR2.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "base/descriptor.h"
+#include "base/event_fd.h"
 #include "base/result.h"
 #include "device/device.h"
 
 namespace weft::provider {
 
-// {"version": ..., "queue_pairs": [...], ...}
+// The JSON text: {"version": ..., "queue_pairs": [...], ...}. `occasion`: "exit" or "signal".
 [[nodiscard]] std::string to_json(const device::StatisticsRegistry::Snapshot& snapshot,
                                   const char* occasion);
 
+// Thread-safe.
 class Statistics : public device::Pollable, public std::enable_shared_from_this<Statistics> {
  public:
-  // The file belongs to one process at a time: another one that runs meanwhile writes FILE.PID. The
-  // error is a sentence.
+  // Locks the file. A second process that runs at the same time uses FILE.PID. The error is one
+  // sentence.
   [[nodiscard]] static Result<std::shared_ptr<Statistics>, std::string> open(
       device::Device& device);
-  ~Statistics() override;
   Statistics(const Statistics&) = delete;
   Statistics& operator=(const Statistics&) = delete;
 
-  // From now on also at SIGUSR2, unless the program handles or ignores that itself: then it is the
-  // program's, as it is from the moment on when it installs a handler of its own.
+  // Writes at SIGUSR2 from now on, unless the program handles or ignores that signal. A handler
+  // that the program installs later replaces this one.
   void listen_for_signal();
+  // Replaces the content of the file.
   void write(const char* occasion) noexcept;
 
-  // In the child after fork(): the parent's file is none of its business.
+  // In the child after fork(2): closes the parent's file without writing.
   void abandon_after_fork();
 
   void on_ready(std::uint32_t epoll_events) override;
 
  private:
-  Statistics(device::Device& device, int file) : device_(device), file_(file) {}
+  Statistics(device::Device& device, Descriptor file) : device_(device), file_(std::move(file)) {}
 
   device::Device& device_;
-  int file_;
-  int wake_ = -1;  // the signal handler writes to it
+  Descriptor file_;
+  std::optional<EventFd> wake_;  // the signal handler writes to it
   std::mutex writing_;
 };
 

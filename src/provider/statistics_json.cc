@@ -1,4 +1,4 @@
-// Counters as JSON. What is zero is left out, but for the traffic of a queue pair.
+// Formats counters as JSON. Completion statuses with a count of zero are left out.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@ namespace {
 
 using device::StatisticsRegistry;
 
+// The names of ibv_wc_status without their prefix IBV_WC_.
 constexpr std::array<std::string_view, std::tuple_size_v<StatusCounts>> status_names{
     "SUCCESS",
     "LOC_LEN_ERR",

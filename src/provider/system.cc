@@ -11,11 +11,11 @@ namespace {
 
 constexpr const char* verbs_library = "libibverbs.so.1";
 constexpr const char* cm_library = "librdmacm.so.1";
-// Only the drop-in has it: the seam between its two libraries.
-constexpr const char* mark_of_the_drop_in = "weft_provider_table";
+// Only the drop-in exports this symbol, for use between its two libraries.
+constexpr const char* drop_in_mark = "weft_provider_table";
 
-// What stands where the library has nothing.
-template <int answer, typename R, typename... Arguments>
+// Replaces a function that the library does not have.
+template <int error, typename R, typename... Arguments>
 R missing(Arguments... /*arguments*/) {
   errno = EOPNOTSUPP;
   if constexpr (std::is_pointer_v<R>) {
@@ -23,16 +23,17 @@ R missing(Arguments... /*arguments*/) {
   } else if constexpr (std::is_enum_v<R>) {
     return R{};
   } else if constexpr (!std::is_void_v<R>) {
-    return static_cast<R>(answer);
+    return static_cast<R>(error);
   }
 }
 
-template <int answer, typename R, typename... Arguments>
+template <int error, typename R, typename... Arguments>
 void take(void* library, const char* symbol, R (*&slot)(Arguments...)) {
   void* found = dlsym(library, symbol);
-  slot = found ? reinterpret_cast<R (*)(Arguments...)>(found) : &missing<answer, R, Arguments...>;
+  slot = found ? reinterpret_cast<R (*)(Arguments...)>(found) : &missing<error, R, Arguments...>;
 }
 
+// Most verbs functions return an errno value, so a missing one returns EOPNOTSUPP.
 void take_verbs(void* library, Table& table) {
   const auto function = [library](const char* symbol, auto& slot) {
     take<EOPNOTSUPP>(library, symbol, slot);
@@ -93,13 +94,13 @@ void take_verbs(void* library, Table& table) {
   function("ibv_resolve_eth_l2_from_gid", table.resolve_eth_l2_from_gid);
 }
 
-// Of what only Weft has.
+// Sets a member that rdma-core has no function for.
 template <typename R, typename... Arguments>
 void leave_out(R (*&slot)(Arguments...)) {
   slot = &missing<EOPNOTSUPP, R, Arguments...>;
 }
 
-// Most of rdma_cm answers -1 and sets errno.
+// Most functions of rdma_cm return -1 and set errno.
 void take_cm(void* library, Table& table) {
   const auto function = [library](const char* symbol, auto& slot) {
     take<-1>(library, symbol, slot);
@@ -150,7 +151,7 @@ void take_cm(void* library, Table& table) {
   function("rdma_get_remote_ece", table.get_remote_ece);
 }
 
-// A real adapter has connections of its own making only.
+// Table::adopt: a hardware adapter cannot take over a TCP connection.
 int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
   close(connection);
   errno = EOPNOTSUPP;
@@ -170,15 +171,17 @@ void* load(const char* name, std::string& reason) {
              "; on Debian its packages are libibverbs1 and librdmacm1";
     return nullptr;
   }
-  void* mark = dlsym(library, mark_of_the_drop_in);
+  void* mark = dlsym(library, drop_in_mark);
   if (!mark) return library;
-  reason = std::string(name) + " is Weft's own (" + place_of(mark) +
-           "), which stands in for the system's; run the program without `weft run` and without "
-           "its folder in LD_LIBRARY_PATH";
+  reason =
+      std::string(name) + " is Weft's drop-in (" + place_of(mark) +
+      "), not the system's library; run the program without `weft run` and without its folder in "
+      "LD_LIBRARY_PATH";
   dlclose(library);
   return nullptr;
 }
 
+// Uses only members that every version of rdma-core has.
 bool has_active_port(const Table& table, ibv_context* context) {
   ibv_device_attr attributes{};
   if (table.query_device(context, &attributes) != 0) return false;

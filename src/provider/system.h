@@ -1,4 +1,5 @@
-// The system instance: rdma-core's libibverbs and librdmacm, loaded when they are first asked for.
+// The provider table of the system's RDMA devices: rdma-core's libibverbs and librdmacm, loaded at
+// their first use.
 #pragma once
 
 #include <string>
@@ -8,16 +9,16 @@
 namespace weft::provider {
 
 struct System {
-  const Table* table = nullptr;  // null where the libraries cannot be had
-  std::string reason;            // why, in one sentence
+  const Table* table = nullptr;  // null if the libraries cannot be loaded
+  std::string reason;            // the reason for null, in one sentence
 };
 
-// Loads the libraries once; they stay. What an older rdma-core lacks answers EOPNOTSUPP. Weft's own
-// drop-in under their names is refused: a program that asks for the system's devices would get the
-// embedded one without a word.
+// Loads the libraries at the first call; they are never unloaded. Functions that an older rdma-core
+// lacks fail with EOPNOTSUPP. Weft's drop-in libraries of the same names are refused: a program
+// that asks for the system's devices must not silently get the embedded one.
 [[nodiscard]] const System& system_provider();
 
-// The name of a device with an active port, or empty.
+// The name of the first device with an active port; empty if there is none.
 [[nodiscard]] std::string active_device(const Table& table);
 
 }  // namespace weft::provider

@@ -1,9 +1,10 @@
-// The seam: what libibverbs and librdmacm do for a program outside the data path, as one table.
+// The provider interface: all functions of libibverbs and librdmacm outside the data path, as one
+// table. There are two instances: the embedded device, and the system's devices.
 //
-// Each member has the signature and the contract of the C function of the same name with `ibv_` or
-// `rdma_` in front: see its man page for ownership, return value and errno. The data path is not
-// here: verbs.h calls it inline through the objects that these functions hand out. An instance
-// never throws, and its functions may be called from any thread.
+// Each member has the signature and the contract of the C function of the same name with the prefix
+// `ibv_` or `rdma_`: see its man page for ownership, return value and errno. The data path is not
+// part of the table: the inline functions of verbs.h call it through the objects that these
+// functions return. No function throws, and all are thread-safe.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,18 +29,19 @@ struct Table {
   std::uint64_t (*get_device_guid)(ibv_device* device);  // network order
   ibv_context* (*open_device)(ibv_device* device);
   int (*close_device)(ibv_context* context);
-  // Text that drivers keep in sysfs: bytes written without the line's end, or -1.
+  // Reads a text that drivers export in sysfs. Returns the number of bytes without the newline, or
+  // -1.
   int (*read_sysfs_file)(const char* directory, const char* file, char* text, std::size_t bytes);
 
   int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
-  // Fills only what the port's attributes had before `port_cap_flags2` (rdma-core 22).
+  // Sets only the members before `port_cap_flags2`, which rdma-core 22 added.
   int (*query_port)(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attributes);
   int (*query_gid)(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid);
   int (*query_gid_ex)(ibv_context* context, std::uint32_t port, std::uint32_t index,
                       ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_bytes);
   ssize_t (*query_gid_table)(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,
                              std::uint32_t flags, std::size_t entry_bytes);
-  // As sysfs counts: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
+  // The values of sysfs: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
   int (*query_gid_type)(ibv_context* context, std::uint8_t port, unsigned index, int* type);
   int (*query_pkey)(ibv_context* context, std::uint8_t port, int index, std::uint16_t* pkey_be);
   int (*get_pkey_index)(ibv_context* context, std::uint8_t port, std::uint16_t pkey_be);
@@ -87,13 +89,15 @@ struct Table {
   int (*set_ece)(ibv_qp* qp, ibv_ece* ece);
   int (*query_ece)(ibv_qp* qp, ibv_ece* ece);
 
-  // What the C libraries have no function for. An errno: EOPNOTSUPP where nobody counts.
+  // Counters, for which the C libraries have no function. Return 0 or an errno value: EOPNOTSUPP if
+  // the device has none.
   int (*read_qp_counters)(ibv_qp* qp, QueuePairCounters* counters);
   int (*read_cq_counters)(ibv_cq* cq, CompletionQueueCounters* counters);
   int (*read_mr_counters)(ibv_mr* mr, MemoryRegionCounters* counters);
 
-  // ppoll(2): -1 and errno. Of the embedded device: a thread that waits here sees to what comes in
-  // meanwhile itself, where no other one does, and is woken by it without a hand-over.
+  // As ppoll(2), also for descriptors of other kinds. With the embedded device a thread that blocks
+  // here, if it is the only one, handles arriving data itself, so that it is woken without a
+  // hand-over from the progress thread.
   int (*wait)(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
   // Address handles and multicast.
@@ -157,8 +161,9 @@ struct Table {
   int (*leave_multicast)(rdma_cm_id* id, sockaddr* address);
   int (*set_local_ece)(rdma_cm_id* id, ibv_ece* ece);
   int (*get_remote_ece)(rdma_cm_id* id, ibv_ece* ece);
-  // What the C library has no function for: the id, fresh or used so before, listens for TCP
-  // connections that somebody else has accepted. -1 and errno; takes the descriptor in any case.
+  // The C library has no such function: passes an accepted TCP connection to `listener` as if it
+  // had come to its port. The id must be new, or used only for this. Returns -1 and sets errno;
+  // owns the descriptor in any case.
   int (*adopt)(rdma_cm_id* listener, int connection);
 };
 
