@@ -1,5 +1,6 @@
-// For the generated functions that only answer. Their callers pass what they like and read what
-// they expect: on every Linux ABI a function may ignore its arguments.
+// The generated functions that only return a fixed value (cmake/WeftExports.cmake). They are
+// declared without arguments: on every Linux ABI a function may ignore the arguments that its
+// caller passes.
 #pragma once
 
 #include <cerrno>

@@ -1,4 +1,5 @@
-// Between the kernel's form of attributes and verbs': librdmacm's users of old call these.
+// Converts attributes between the kernel's form and that of verbs. Old versions of librdmacm call
+// these functions.
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_sa.h>
@@ -25,7 +26,8 @@ WEFT_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* to, ib_uverbs_ah_attr* 
 }
 
 WEFT_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* from) {
-  // `rate_limit` is younger than this function: callers may have no room for it.
+  // Does not set `rate_limit`, which is younger than this function: callers may have no room for
+  // it.
   to->qp_state = static_cast<ibv_qp_state>(from->qp_state);
   to->cur_qp_state = static_cast<ibv_qp_state>(from->cur_qp_state);
   to->path_mtu = static_cast<ibv_mtu>(from->path_mtu);

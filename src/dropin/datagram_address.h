@@ -1,4 +1,5 @@
-// An address as datagrams carry it in front of their bytes, for the receiver to answer to.
+// The sender's address, which each datagram carries in front of its bytes so that the receiver can
+// reply.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,8 +16,8 @@
 namespace weft::dropin {
 
 struct DatagramAddress {
-  // Version 1, 4 or 6 for the family, the port, the host: in the network's order, as sockaddr_in
-  // and sockaddr_in6 have them. Of an IPv4 host the last twelve bytes are zero.
+  // One byte each for version 1 and the family (4 or 6), then the port and the host in network
+  // order, as in sockaddr_in and sockaddr_in6. The last twelve bytes of an IPv4 host are zero.
   static constexpr std::size_t wire_bytes = 20;
 
   std::uint8_t family = 0;
@@ -24,7 +25,7 @@ struct DatagramAddress {
   std::array<std::uint8_t, 16> host{};
 
   [[nodiscard]] static DatagramAddress of(const sockaddr_storage& address);
-  // Nothing for another version or family.
+  // Returns nothing for another version or family.
   [[nodiscard]] static std::optional<DatagramAddress> read(std::span<const std::byte> from);
   void write(std::span<std::byte> to) const;
 

@@ -1,18 +1,18 @@
-// How a datagram rsocket finds its peers: by rdma_cm's questions in the UDP port space.
+// Finds the peers of a datagram rsocket by rdma_cm's service resolution in the UDP port space.
 #include <algorithm>
 
 #include "dropin/datagram_socket.h"
+#include "dropin/provider_table.h"
 #include "dropin/rsocket.h"
-#include "dropin/seam.h"
 
 namespace weft::dropin {
 namespace {
 
-constexpr std::chrono::seconds patience{5};
-// A peer of which nothing was heard for so long is asked again: a program that was started anew has
-// another queue pair at the same port.
-constexpr std::chrono::seconds silence{1};
-constexpr std::size_t most_peers = 1024;
+constexpr std::chrono::seconds resolve_timeout{5};
+// A peer from which nothing arrived for this time is resolved again before the next send: a program
+// that was restarted has another queue pair at the same port.
+constexpr std::chrono::seconds max_silence{1};
+constexpr std::size_t max_peers = 1024;
 
 }  // namespace
 
@@ -23,13 +23,15 @@ void DatagramSocket::connect(const DatagramAddress& peer) {
   (void)need_peer(peer);
 }
 
+// Starts to resolve a peer that is new or silent. A silent one keeps its old route meanwhile.
 DatagramSocket::Peer& DatagramSocket::need_peer(const DatagramAddress& address) {
   if (!peers_.contains(address)) make_room_for_peers();
   const auto [peer, is_new] = peers_.try_emplace(address);
-  const bool silent = peer->second.where && Clock::now() - peer->second.heard > silence;
-  if ((!is_new && !silent) || peer->second.question) return peer->second;
+  const bool is_silent =
+      peer->second.address_handle && Clock::now() - peer->second.last_received > max_silence;
+  if ((!is_new && !is_silent) || peer->second.resolving) return peer->second;
   try {
-    ask(peer);
+    resolve(peer);
   } catch (...) {
     peers_.erase(peer);
     throw;
@@ -37,48 +39,50 @@ DatagramSocket::Peer& DatagramSocket::need_peer(const DatagramAddress& address) 
   return peer->second;
 }
 
-// The one that was silent for the longest time can be found again.
+// Forgets the peer that was silent for the longest time; it can be resolved again.
 void DatagramSocket::make_room_for_peers() {
-  if (peers_.size() < most_peers) return;
+  if (peers_.size() < max_peers) return;
   auto oldest = peers_.end();
   for (auto peer = peers_.begin(); peer != peers_.end(); ++peer) {
-    if (peer->second.question || peer->first == connected_) continue;
-    if (oldest == peers_.end() || peer->second.heard < oldest->second.heard) oldest = peer;
+    if (peer->second.resolving || peer->first == connected_) continue;
+    if (oldest == peers_.end() || peer->second.last_received < oldest->second.last_received)
+      oldest = peer;
   }
   if (oldest != peers_.end()) peers_.erase(oldest);
 }
 
-void DatagramSocket::ask(Peers::iterator peer) {
-  peer->second.question.emplace(events_, RDMA_PS_UDP);
-  peer->second.question->resolve_address(peer->first.to_text(), patience);
+void DatagramSocket::resolve(Peers::iterator peer) {
+  peer->second.resolving.emplace(events_, RDMA_PS_UDP);
+  peer->second.resolving->resolve_address(peer->first.to_text(), resolve_timeout);
 }
 
-void DatagramSocket::look_at_events() {
+// With mutex_ held, as all functions in this file but connect().
+void DatagramSocket::take_events() {
   while (auto event = events_.next(Deadline::now())) {
     if (event->type() == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      answer(*event);
+      accept_request(*event);
       continue;
     }
     const auto peer = std::ranges::find_if(peers_, [&](const auto& entry) {
-      return entry.second.question && entry.second.question->raw() == event->id();
+      return entry.second.resolving && entry.second.resolving->raw() == event->id();
     });
     if (peer == peers_.end()) continue;
     try {
       handle(*event, peer);
     } catch (const Error& error) {
       event.reset();
-      lost(peer, error.error_number());
+      fail_peer(peer, error.error_number());
       continue;
     }
-    const bool over = !peer->second.question || event->type() == RDMA_CM_EVENT_ESTABLISHED;
+    const bool over = !peer->second.resolving || event->type() == RDMA_CM_EVENT_ESTABLISHED;
     const int status = event->status();
     const bool is_step = event->type() == RDMA_CM_EVENT_ADDR_RESOLVED ||
                          event->type() == RDMA_CM_EVENT_ROUTE_RESOLVED;
-    event.reset();  // an id lives as long as its events
+    event.reset();  // before its id is destroyed: rdma_destroy_id(3) waits for all events
     if (over) {
-      peer->second.question.reset();
+      peer->second.resolving.reset();
     } else if (!is_step) {
-      lost(peer, status < 0 ? -status : ECONNREFUSED);
+      fail_peer(peer, status < 0 ? -status : ECONNREFUSED);
     }
   }
 }
@@ -86,24 +90,24 @@ void DatagramSocket::look_at_events() {
 void DatagramSocket::handle(const verbs::ConnectionEvent& event, Peers::iterator peer) {
   switch (event.type()) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      peer->second.question->resolve_route(patience);
+      peer->second.resolving->resolve_route(resolve_timeout);
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      peer->second.question->connect();
+      peer->second.resolving->connect();
       return;
     case RDMA_CM_EVENT_ESTABLISHED:
-      found(peer, event.raw()->param.ud);
+      set_route(peer, event.raw()->param.ud);
       return;
     default:
       return;
   }
 }
 
-void DatagramSocket::answer(verbs::ConnectionEvent& event) {
+void DatagramSocket::accept_request(verbs::ConnectionEvent& event) {
   rdma_conn_param parameters{};
   parameters.qp_num = queue_pair_->number();
   const verbs::Id request = event.take_request();
-  // Who is not answered asks again.
+  // If this fails, the peer repeats its request.
   (void)table().accept(request.raw(), &parameters);
 }
 
@@ -118,29 +122,31 @@ std::shared_ptr<const verbs::AddressHandle> DatagramSocket::handle_of(const ibv_
                                        .service_level = route.sl,
                                        .port = route.port_num}));
   } catch (const Error&) {
-    throw Error(ENETUNREACH, "the device has no GID of that family");
+    throw Error(ENETUNREACH, "the device has no GID of the peer's address family");
   }
 }
 
-void DatagramSocket::found(Peers::iterator peer, const rdma_ud_param& parameters) {
+// Sends the datagrams that have waited for the route.
+void DatagramSocket::set_route(Peers::iterator peer, const rdma_ud_param& parameters) {
   Peer& entry = peer->second;
-  entry.where = handle_of(parameters.ah_attr);
+  entry.address_handle = handle_of(parameters.ah_attr);
   entry.queue_pair = parameters.qp_num;
   entry.key = parameters.qkey;
   entry.source = local_;
   if (local_.is_any_host()) {
-    entry.source = DatagramAddress::of(local_of(*entry.question));
+    entry.source = DatagramAddress::of(local_of(*entry.resolving));
     entry.source.port = local_.port;
   }
-  entry.heard = Clock::now();
+  entry.last_received = Clock::now();
   for (const Filled& filled : std::exchange(entry.waiting, {})) post_send(entry, filled);
 }
 
-void DatagramSocket::lost(Peers::iterator peer, int error) {
+// Drops the datagrams that wait for the peer. Only the connected peer's error is reported.
+void DatagramSocket::fail_peer(Peers::iterator peer, int error) {
   for (const Filled& filled : peer->second.waiting) free_places_.push_back(filled.place);
   if (peer->first == connected_) error_ = error;
   peers_.erase(peer);
-  tell();
+  notify();
 }
 
 }  // namespace weft::dropin

@@ -10,17 +10,19 @@ namespace {
 
 using stream::detail::Pump;
 
-constexpr int waiting_questions = 1024;
-// Behind the GRH: a queue pair writes it in front of whatever arrives.
-constexpr std::size_t front_bytes = verbs::grh_bytes + DatagramAddress::wire_bytes;
+constexpr int max_pending_requests = 1024;
+// The bytes before the payload of a received datagram. A UD queue pair writes 40 bytes of GRH in
+// front of each message.
+constexpr std::size_t header_bytes = verbs::grh_bytes + DatagramAddress::wire_bytes;
 
+// ibv_mtu is an enumeration: 1 is 256 bytes, and each step doubles.
 std::size_t mtu_bytes(const verbs::Context& context) {
   return std::size_t{128} << context.query_port(1).raw().active_mtu;
 }
 
-// As many places as the buffer has room for; there is always one.
-std::uint32_t places(std::uint32_t buffer_bytes, std::size_t place_bytes, std::uint32_t most) {
-  return std::clamp(static_cast<std::uint32_t>(buffer_bytes / place_bytes), 1U, most);
+// The number of datagrams that fit into a buffer, at least one.
+std::uint32_t places(std::uint32_t buffer_bytes, std::size_t place_bytes, std::uint32_t max) {
+  return std::clamp(static_cast<std::uint32_t>(buffer_bytes / place_bytes), 1U, max);
 }
 
 }  // namespace
@@ -39,16 +41,17 @@ DatagramSocket::DatagramSocket(const stream::Address& local, const stream::Optio
       domain_(context_.create_domain()),
       channel_(context_.create_channel()) {
   prepare(options);
-  name_.emplace(events_, RDMA_PS_UDP);
-  name_->bind(local);
-  name_->listen(waiting_questions);
-  local_ = DatagramAddress::of(local_of(*name_));
+  listener_.emplace(events_, RDMA_PS_UDP);
+  listener_->bind(local);
+  listener_->listen(max_pending_requests);
+  local_ = DatagramAddress::of(local_of(*listener_));
 }
 
+// A datagram with its address must fit into one UD message, which is limited by the MTU.
 void DatagramSocket::prepare(const stream::Options& options) {
   max_message_bytes_ = mtu_bytes(context_) - DatagramAddress::wire_bytes;
   send_place_bytes_ = DatagramAddress::wire_bytes + max_message_bytes_;
-  receive_place_bytes_ = front_bytes + max_message_bytes_;
+  receive_place_bytes_ = header_bytes + max_message_bytes_;
   const auto sends = places(options.send_buffer_bytes, send_place_bytes_, options.send_queue);
   const auto receives =
       places(options.receive_buffer_bytes, receive_place_bytes_, options.receive_queue);
@@ -64,13 +67,14 @@ void DatagramSocket::prepare(const stream::Options& options) {
   for (std::uint32_t place = 0; place < receives; ++place) post_receive(place);
 }
 
+// Not in the constructor: the pump needs a weak pointer to this object.
 void DatagramSocket::start() {
   Pump& pump = Pump::instance();
   const Lock lock(mutex_);
   token_ = pump.add(weak_from_this());
   pump.watch(*token_, events_.fd());
   pump.watch(*token_, channel_.fd());
-  look_at_events();  // who was faster
+  take_events();  // requests that came before watch()
 }
 
 DatagramSocket::~DatagramSocket() {
@@ -83,12 +87,12 @@ void DatagramSocket::close() {
   closed_ = true;
   if (token_) Pump::instance().remove(*token_, {events_.fd(), channel_.fd()});
   peers_.clear();
-  name_.reset();
+  listener_.reset();
   changed_.notify_all();
-  tell();
+  notify();
 }
 
-// --- Waiting from outside ------------------------------------------------------------------------
+// --- Readiness -----------------------------------------------------------------------------------
 
 std::optional<DatagramAddress> DatagramSocket::peer() {
   const Lock lock(mutex_);
@@ -100,6 +104,7 @@ int DatagramSocket::take_error() {
   return std::exchange(error_, 0);
 }
 
+// A pending error makes the socket readable and writable, so that a call reports it.
 stream::Stream::Readiness DatagramSocket::readiness_now() const {
   stream::Stream::Readiness ready;
   ready.readable = closed_ || error_ != 0 || !arrived_.empty();
@@ -128,31 +133,34 @@ stream::Stream::Readiness DatagramSocket::readiness() {
   return readiness_now();
 }
 
+// Called by the thread of the pump. Arms the completion queue again only if a thread still waits.
 void DatagramSocket::attend() noexcept {
   const Lock lock(mutex_);
   if (closed_) return;
   try {
     while (channel_.wait(Deadline::now())) armed_ = false;
-    look_at_events();
+    take_events();
     if (sleepers_ > 0 || !watchers_.empty()) arm();
     process();
   } catch (const std::exception&) {
-    // Out of memory or descriptors: datagrams may be lost, the next ones come in better times.
+    // Out of memory or descriptors: datagrams may be lost, as with UDP.
   }
 }
 
+// With mutex_ held.
 void DatagramSocket::arm() {
   if (armed_ || closed_) return;
   armed_ = true;
   queue_->arm();
-  process();  // what came before raises no event
+  process();  // completions before arm() raise no event
 }
 
-void DatagramSocket::tell() {
+// With mutex_ held. Watchers are called only if the readiness has changed.
+void DatagramSocket::notify() {
   if (sleepers_ > 0) changed_.notify_all();
   const auto ready = readiness_now();
-  if (ready == told_) return;
-  told_ = ready;
+  if (ready == reported_) return;
+  reported_ = ready;
   for (stream::Stream::Watcher* watcher : watchers_) watcher->changed(ready);
 }
 

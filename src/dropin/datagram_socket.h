@@ -1,9 +1,10 @@
-// A datagram rsocket: a UD queue pair, whose number is found by asking rdma_cm at the UDP port that
-// the socket is bound to. Each message is one datagram with the sender's address in front
-// (datagram_address.h), and is lost where nothing is there to receive it.
+// A datagram rsocket: a UD queue pair. Peers find its number by an rdma_cm service resolution at
+// the UDP port that the socket is bound to. Each message is one datagram with the sender's address
+// in front (datagram_address.h), and is lost if the receiver has no receive request posted.
 //
-// One lock covers it all. Calls that wait poll for themselves, for a short time; then, and while
-// somebody watches, the completion queue is armed and the thread that looks after streams does it.
+// One lock guards everything. Calls that block poll the completion queue themselves for a short
+// time. After that, and while there are watchers, the completion queue is armed and the thread of
+// stream's Pump handles completions.
 #pragma once
 
 #include <sched.h>
@@ -26,58 +27,60 @@ namespace weft::dropin {
 
 struct Datagram {
   DatagramAddress from;
-  std::size_t bytes = 0;  // all of it, whether or not there was room
+  std::size_t bytes = 0;  // of the whole datagram, even if it was cut
 };
 
+// Thread-safe.
 class DatagramSocket final : public stream::detail::Attendant,
                              public std::enable_shared_from_this<DatagramSocket> {
  public:
-  // Binds; of the options the sizes of queues and buffers count. Throws Error.
+  // Opens a socket that is bound to `local`. Only the sizes of queues and buffers in `options`
+  // matter, the backend and the time to spin. Throws Error.
   [[nodiscard]] static std::shared_ptr<DatagramSocket> open(const stream::Address& local,
                                                             const stream::Options& options);
   ~DatagramSocket() override;
   DatagramSocket(const DatagramSocket&) = delete;
   DatagramSocket& operator=(const DatagramSocket&) = delete;
 
-  // Sends there from now on, and hears nobody else. Never waits.
+  // From now on sends to `peer` by default, and receives only from it. Never blocks.
   void connect(const DatagramAddress& peer);
-  // To whom it is connected where there is no address. While a peer is being found, what is sent
-  // to it waits in the send queue.
+  // Sends to the connected peer if `to` is empty. While a peer is being resolved, datagrams to it
+  // stay in the send buffer.
   [[nodiscard]] stream::Outcome send(stream::detail::Gather from,
                                      const std::optional<DatagramAddress>& to,
                                      const Deadline& deadline);
-  // What has no room is cut off.
+  // Cuts the datagram if there is not enough room.
   [[nodiscard]] stream::Outcome receive(stream::detail::Scatter into, const Deadline& deadline,
                                         bool peek, Datagram& datagram);
 
   [[nodiscard]] DatagramAddress local() const { return local_; }
   [[nodiscard]] std::optional<DatagramAddress> peer();
   [[nodiscard]] std::size_t max_message_bytes() const { return max_message_bytes_; }
-  // Of the peer that it is connected to; once.
+  // Returns the error of the connected peer once, then 0.
   [[nodiscard]] int take_error();
 
   stream::Stream::Readiness watch(stream::Stream::Watcher* watcher);
   void unwatch(stream::Stream::Watcher* watcher);
   [[nodiscard]] stream::Stream::Readiness readiness();
   void attend() noexcept override;
-  // Whoever waits fails with ECANCELED; the port is free again.
+  // Calls that block fail with ECANCELED. Frees the port.
   void close();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
-  struct Filled {  // a place of the send or the receive memory
+  struct Filled {  // one entry of the send or the receive buffer
     std::uint32_t place = 0;
     std::size_t bytes = 0;  // of the message
   };
   struct Peer {
-    std::optional<verbs::Id> question;                  // while it is being found
-    std::shared_ptr<const verbs::AddressHandle> where;  // null before
+    std::optional<verbs::Id> resolving;  // the id of the resolution that is under way
+    std::shared_ptr<const verbs::AddressHandle> address_handle;  // null until it is resolved
     std::uint32_t queue_pair = 0;
     std::uint32_t key = 0;
-    DatagramAddress source;  // we, as it sees us
+    DatagramAddress source;  // this socket's address towards the peer
     std::vector<Filled> waiting;
-    Clock::time_point heard;
+    Clock::time_point last_received;
   };
   using Peers = std::map<DatagramAddress, Peer>;
 
@@ -87,14 +90,14 @@ class DatagramSocket final : public stream::detail::Attendant,
 
   // --- Peers (datagram_peers.cc)
   Peer& need_peer(const DatagramAddress& address);
-  void ask(Peers::iterator peer);
+  void resolve(Peers::iterator peer);
   void make_room_for_peers();
-  void look_at_events();
+  void take_events();
   void handle(const verbs::ConnectionEvent& event, Peers::iterator peer);
-  void answer(verbs::ConnectionEvent& event);
+  void accept_request(verbs::ConnectionEvent& event);
   [[nodiscard]] std::shared_ptr<const verbs::AddressHandle> handle_of(const ibv_ah_attr& route);
-  void found(Peers::iterator peer, const rdma_ud_param& parameters);
-  void lost(Peers::iterator peer, int error);
+  void set_route(Peers::iterator peer, const rdma_ud_param& parameters);
+  void fail_peer(Peers::iterator peer, int error);
 
   // --- Transfers (datagram_transfer.cc)
   void process();
@@ -102,7 +105,7 @@ class DatagramSocket final : public stream::detail::Attendant,
   void post_receive(std::uint32_t place);
   void post_send(Peer& peer, const Filled& filled);
   void arm();
-  void tell();
+  void notify();
   [[nodiscard]] stream::Stream::Readiness readiness_now() const;
   template <typename Ready>
   bool wait(Lock& lock, const Deadline& deadline, const Ready& ready);
@@ -115,7 +118,7 @@ class DatagramSocket final : public stream::detail::Attendant,
   DatagramAddress local_;
 
   verbs::EventChannel events_;
-  std::optional<verbs::Id> name_;  // what others ask
+  std::optional<verbs::Id> listener_;  // receives the resolutions of peers
   verbs::Context context_;
   verbs::ProtectionDomain domain_;
   verbs::CompletionChannel channel_;
@@ -126,8 +129,9 @@ class DatagramSocket final : public stream::detail::Attendant,
   std::optional<verbs::TypedRegion<std::byte>> send_memory_;
   std::optional<verbs::TypedRegion<std::byte>> receive_memory_;
   std::optional<verbs::QueuePair> queue_pair_;
-  std::vector<std::uint32_t> free_places_;                           // to send from
-  std::vector<std::shared_ptr<const verbs::AddressHandle>> in_use_;  // by place, until it is sent
+  std::vector<std::uint32_t> free_places_;  // of the send buffer
+  // By place: keeps the handle until the send completes.
+  std::vector<std::shared_ptr<const verbs::AddressHandle>> in_use_;
   std::deque<Filled> arrived_;
 
   std::optional<DatagramAddress> connected_;
@@ -137,10 +141,11 @@ class DatagramSocket final : public stream::detail::Attendant,
   bool armed_ = false;
   int sleepers_ = 0;
   std::vector<stream::Stream::Watcher*> watchers_;
-  stream::Stream::Readiness told_;
+  stream::Stream::Readiness reported_;
 };
 
-// True as soon as `ready` answers so; false at the deadline.
+// Blocks until `ready` returns true, or returns false at the deadline. With the lock held; releases
+// it while it blocks.
 template <typename Ready>
 bool DatagramSocket::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   process();
@@ -149,7 +154,7 @@ bool DatagramSocket::wait(Lock& lock, const Deadline& deadline, const Ready& rea
   const auto until = Clock::now() + spin_;
   while (Clock::now() < until) {
     lock.unlock();
-    sched_yield();  // the other side may need this processor to answer
+    sched_yield();  // the peer may need this processor to reply
     lock.lock();
     process();
     if (ready()) return true;

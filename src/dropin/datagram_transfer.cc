@@ -1,4 +1,4 @@
-// Datagram rsockets: sending and receiving.
+// Sends and receives datagrams.
 #include <algorithm>
 
 #include "dropin/datagram_socket.h"
@@ -6,7 +6,7 @@
 namespace weft::dropin {
 namespace {
 
-// What a request is, beside its place.
+// Set in the wr_id of sends; the lower bits are the place in the buffer.
 constexpr std::uint64_t is_send = std::uint64_t{1} << 32;
 
 stream::Outcome failed(int error) {
@@ -15,6 +15,7 @@ stream::Outcome failed(int error) {
 
 }  // namespace
 
+// The datagram is copied, so the caller's memory is free at once.
 stream::Outcome DatagramSocket::send(stream::detail::Gather from,
                                      const std::optional<DatagramAddress>& to,
                                      const Deadline& deadline) {
@@ -33,12 +34,12 @@ stream::Outcome DatagramSocket::send(stream::detail::Gather from,
   free_places_.pop_back();
   const auto place = send_memory_->elements().subspan(filled.place * send_place_bytes_);
   from.copy(place.subspan(DatagramAddress::wire_bytes, bytes));
-  if (peer.where) {
+  if (peer.address_handle) {
     post_send(peer, filled);
   } else {
     peer.waiting.push_back(filled);
   }
-  tell();
+  notify();
   return {stream::Status::ok, bytes, 0};
 }
 
@@ -62,10 +63,11 @@ stream::Outcome DatagramSocket::receive(stream::detail::Scatter into, const Dead
     arrived_.pop_front();
     post_receive(filled.place);
   }
-  tell();
+  notify();
   return {stream::Status::ok, bytes, 0};
 }
 
+// With mutex_ held. Handles all completions.
 void DatagramSocket::process() {
   if (closed_) return;
   const auto any = queue_->for_each([this](const verbs::Completion& completion) {
@@ -79,9 +81,10 @@ void DatagramSocket::process() {
       post_receive(place);
     }
   });
-  if (any > 0) tell();
+  if (any > 0) notify();
 }
 
+// Drops what is not a datagram of this protocol, and what a connected socket must not receive.
 void DatagramSocket::arrived(std::uint32_t place, std::uint32_t bytes) {
   constexpr std::size_t front = verbs::grh_bytes + DatagramAddress::wire_bytes;
   const auto memory = receive_memory_->elements().subspan(place * receive_place_bytes_);
@@ -92,24 +95,25 @@ void DatagramSocket::arrived(std::uint32_t place, std::uint32_t bytes) {
     return;
   }
   const auto peer = peers_.find(*from);
-  if (peer != peers_.end()) peer->second.heard = Clock::now();
+  if (peer != peers_.end()) peer->second.last_received = Clock::now();
   arrived_.push_back({place, bytes - front});
 }
 
 void DatagramSocket::post_receive(std::uint32_t place) {
-  // There is room: the place has just come out of the queue.
+  // Cannot fail: the receive queue has a slot for each place.
   (void)queue_pair_->post_receive(
       receive_memory_->slice(place * receive_place_bytes_, receive_place_bytes_), place);
 }
 
+// The address handle is kept until the completion: a peer may be forgotten before.
 void DatagramSocket::post_send(Peer& peer, const Filled& filled) {
   const std::size_t at = filled.place * send_place_bytes_;
   peer.source.write(send_memory_->elements().subspan(at, DatagramAddress::wire_bytes));
-  in_use_[filled.place] = peer.where;
+  in_use_[filled.place] = peer.address_handle;
   const auto slice = send_memory_->slice(at, DatagramAddress::wire_bytes + filled.bytes);
-  if (queue_pair_->post_send_to({*peer.where, peer.queue_pair, peer.key}, slice,
+  if (queue_pair_->post_send_to({*peer.address_handle, peer.queue_pair, peer.key}, slice,
                                 filled.place | is_send) != 0) {
-    in_use_[filled.place].reset();  // lost, as any datagram may be
+    in_use_[filled.place].reset();  // the datagram is lost, as with UDP
     free_places_.push_back(filled.place);
   }
 }

@@ -1,12 +1,12 @@
-// How a function of this library gets into its dynamic symbol table; its version is in the list of
-// exports, lib*.symbols.
+// Exports a function from the drop-in libraries. Its symbol version is in the list of exports,
+// lib*.symbols.
 #pragma once
 
 #define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
 
-// For symbols of libibverbs' private version, which have the same meaning under the numbers of
-// later releases: drivers built for those load as well. What follows is called weft_NAME here; the
-// linker does not take versions of a symbol that is there under its plain name, too.
+// Exports a symbol of libibverbs' private version also under the numbers of later releases, with
+// the same meaning, so that drivers built for those load as well. The function that follows must be
+// called weft_NAME: the linker rejects versions of a symbol that also exists under its plain name.
 #if __has_attribute(symver)
 #define WEFT_PRIVATE_EXPORT(name)                                                           \
   WEFT_EXPORT                                                                               \

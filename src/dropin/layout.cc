@@ -1,4 +1,5 @@
-// Programs were compiled against these layouts, of rdma-core 13 to 64; they hold on 64-bit Linux.
+// Checks the layouts that programs were compiled against: those of rdma-core 13 to 64 on 64-bit
+// Linux.
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -9,7 +10,7 @@
 #if UINTPTR_MAX > UINT32_MAX
 namespace {
 
-// It depends on the processor: 40 bytes on most, 48 on arm64.
+// 40 bytes on most processors, 48 on arm64.
 constexpr std::size_t mutex_bytes = sizeof(pthread_mutex_t);
 
 static_assert(sizeof(ibv_device) == 664);
@@ -26,7 +27,8 @@ static_assert(offsetof(ibv_context, async_fd) == 268);
 static_assert(offsetof(ibv_context, num_comp_vectors) == 272);
 static_assert(offsetof(ibv_context, mutex) == 280);
 static_assert(offsetof(ibv_context, abi_compat) == 280 + mutex_bytes);
-// What is before the context grows; programs look backwards from it.
+// The part before the context grows with each release, so programs compute offsets backwards from
+// the context.
 static_assert(offsetof(verbs_context, sz) + sizeof(std::size_t) ==
               offsetof(verbs_context, context));
 static_assert(sizeof(verbs_context) - offsetof(verbs_context, context) == sizeof(ibv_context));

@@ -1,10 +1,10 @@
-// What is private to libibverbs and the drivers of vendors, and what our librdmacm asks for.
+// Symbols that only libibverbs and drivers of vendors use, and the one for the drop-in librdmacm.
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 
 #include "dropin/export.h"
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 
 using weft::dropin::table;
 
@@ -12,7 +12,7 @@ WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
   return &table();
 }
 
-// ibv_devinfo imports this one.
+// Imported by ibv_devinfo.
 WEFT_PRIVATE_EXPORT(ibv_query_gid_type)
 int weft_ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
   return table().query_gid_type(context, port, index, type);
@@ -24,7 +24,7 @@ int weft_ibv_read_ibdev_sysfs_file(char* /*text*/, std::size_t /*bytes*/, void* 
   return -1;
 }
 
-// A switch that drivers read.
+// A flag that drivers read.
 WEFT_PRIVATE_EXPORT(verbs_allow_disassociate_destroy)
 bool weft_verbs_allow_disassociate_destroy;
 bool weft_verbs_allow_disassociate_destroy = false;

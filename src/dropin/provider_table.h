@@ -1,5 +1,5 @@
-// Where the C functions find the device: libibverbs.so.1 has it, librdmacm.so.1 asks the other for
-// it.
+// The provider table that the C functions call. The device is in libibverbs.so.1; librdmacm.so.1
+// gets the table from there by weft_provider_table(), so that a process has one device.
 #pragma once
 
 #include "provider/table.h"

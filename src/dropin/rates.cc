@@ -1,4 +1,4 @@
-// Static rates: ibv_rate_to_mult(3), ibv_rate_to_mbps(3).
+// Converts static rates: ibv_rate_to_mult(3), ibv_rate_to_mbps(3).
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -9,7 +9,7 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gbit/s; -1: none of that name
+  int multiple;  // of 2.5 Gbit/s; -1 if the rate is not a multiple
   int mbps;
 };
 

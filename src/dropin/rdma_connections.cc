@@ -1,8 +1,8 @@
-// librdmacm: the queues of an id, and connections.
+// Functions of librdmacm: the queues of an id, and connections.
 #include <rdma/rdma_cma.h>
 
 #include "dropin/export.h"
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 
 using weft::dropin::table;
 

@@ -1,8 +1,8 @@
-// librdmacm: event channels, ids, addresses and devices.
+// Functions of librdmacm: event channels, ids, addresses and devices.
 #include <rdma/rdma_cma.h>
 
 #include "dropin/export.h"
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 
 namespace weft::dropin {
 
@@ -91,7 +91,7 @@ WEFT_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) {
   table().freeaddrinfo(info);
 }
 
-// Since rdma-core 60: an older header does not declare these.
+// These exist since rdma-core 60; older headers do not declare them.
 WEFT_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                                       const rdma_addrinfo* hints) {
   return table().resolve_addrinfo(id, node, service, hints);

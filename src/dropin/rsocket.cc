@@ -8,12 +8,12 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 
 namespace weft::dropin {
 namespace {
 
-// The original's: rsockets have larger rings than rstream.
+// The value of librdmacm, where rsockets have larger rings than libfabric's rstream.
 constexpr std::uint32_t buffer_bytes = 128 * 1024;
 
 struct Table {
@@ -21,7 +21,7 @@ struct Table {
   std::unordered_map<int, std::shared_ptr<Rsocket>> sockets;
 };
 
-// Never destroyed: threads of the program may use it until the process has gone.
+// Never destroyed: threads of the program may use it until the process ends.
 Table& all() {
   static Table* const made = new Table();
   return *made;
@@ -102,7 +102,7 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes) {
 }
 
 DatagramAddress datagram_address(const sockaddr* address, socklen_t bytes) {
-  (void)to_address(address, bytes);  // throws where it is none
+  (void)to_address(address, bytes);  // throws if it is invalid
   sockaddr_storage copy{};
   std::memcpy(&copy, address, std::min<std::size_t>(bytes, sizeof copy));
   return DatagramAddress::of(copy);
@@ -137,8 +137,8 @@ const sockaddr_storage& peer_of(const verbs::Id& id) {
 
 }  // namespace weft::dropin
 
-// The layers below make their device by this name. In this library it is libibverbs', so that a
-// process has one device.
+// The stream layer gets its device by this name. In this library it is the device of libibverbs, so
+// that a process has only one.
 namespace weft::provider {
 
 const Table& embedded();

@@ -1,5 +1,5 @@
-// What stands behind the descriptor of an rsocket: rsocket(7). The number is that of a descriptor
-// of ours that means nothing to the kernel's calls; it only keeps the number taken.
+// The object of an rsocket: rsocket(7). Its number is that of an eventfd, which only reserves the
+// number: the kernel's calls on it do nothing useful.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 
 namespace weft::dropin {
 
-// Values that setsockopt(2) takes and getsockopt(2) gives back.
+// The values that rsetsockopt() stores for rgetsockopt().
 struct SocketSettings {
   int reuse_address = 0;
   int out_of_band_inline = 0;
@@ -34,12 +34,12 @@ struct SocketSettings {
 struct Rsocket {
   Rsocket(int address_family, int socket_type, bool without_waiting);
 
-  // What streams that are made from now on get.
+  // The keepalive option for new streams, from `settings`.
   [[nodiscard]] std::optional<stream::Keepalive> keepalive() const;
   [[nodiscard]] Deadline deadline(int flags) const {
     return nonblocking || (flags & MSG_DONTWAIT) ? Deadline::now() : Deadline::never();
   }
-  // Each is null until there is one. They stay once they are there.
+  // Null before bind, listen or connect made the object, which is never replaced.
   [[nodiscard]] std::shared_ptr<stream::Stream> get_stream() const;
   [[nodiscard]] std::shared_ptr<stream::Listener> get_listener() const;
   [[nodiscard]] std::shared_ptr<DatagramSocket> get_datagrams() const;
@@ -49,9 +49,9 @@ struct Rsocket {
   std::atomic<bool> nonblocking;
   std::atomic<bool> listening{false};
   std::atomic<bool> read_shut{false};
-  std::atomic<bool> error_told{false};  // of connecting, by SO_ERROR
+  std::atomic<bool> error_reported{false};  // the stream's error, by SO_ERROR
 
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards the members below
   stream::Options options;
   SocketSettings settings;
   std::shared_ptr<stream::Listener> listener;  // bound, or listening
@@ -59,26 +59,27 @@ struct Rsocket {
   std::shared_ptr<DatagramSocket> datagrams;  // bound
 };
 
-// Takes a number for it; throws Error.
+// Returns a new number for the socket. Throws Error.
 [[nodiscard]] int add_rsocket(std::shared_ptr<Rsocket> socket);
-// Null where the descriptor is none.
+// Null if the descriptor is not an rsocket. take_rsocket() also removes it, so that the number must
+// be released afterwards.
 [[nodiscard]] std::shared_ptr<Rsocket> find_rsocket(int descriptor);
 [[nodiscard]] std::shared_ptr<Rsocket> take_rsocket(int descriptor);
-// After it was taken: the number is free again.
+// Frees the number.
 void release_rsocket(int descriptor);
 
 // Throws Error(EINVAL) or Error(EAFNOSUPPORT).
 [[nodiscard]] stream::Address to_address(const sockaddr* address, socklen_t bytes);
 [[nodiscard]] DatagramAddress datagram_address(const sockaddr* address, socklen_t bytes);
 [[nodiscard]] stream::Address any_address(const Rsocket& socket);
-// Binds it to a free port where that was not done. Throws Error.
+// Binds the socket to a free port if it is not bound yet. Throws Error.
 [[nodiscard]] std::shared_ptr<DatagramSocket> need_datagrams(Rsocket& socket);
-// As much as there is room for; `bytes` becomes what it would need.
+// Copies as much as `*bytes` has room for, and sets it to the whole size.
 void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes);
 [[nodiscard]] const sockaddr_storage& local_of(const verbs::Id& id);
 [[nodiscard]] const sockaddr_storage& peer_of(const verbs::Id& id);
 
-// No exception crosses the C ABI: -1 and errno.
+// Turns exceptions into -1 and errno: none may cross the C ABI.
 template <typename Call>
 auto guarded(const Call& call) -> decltype(call()) {
   try {
@@ -98,7 +99,7 @@ inline int fail_with(int error) {
   return -1;
 }
 
-// With the rsocket behind the descriptor, or EBADF.
+// Calls `call` with the rsocket of the descriptor. Fails with EBADF if there is none.
 template <typename Call>
 auto with_rsocket(int descriptor, const Call& call) -> decltype(call(*find_rsocket(0))) {
   return guarded([&] {

@@ -1,4 +1,4 @@
-// rsocket(7): sending and receiving, and buffers that the peer writes to.
+// rsocket(7): sends and receives, and maps buffers that the peer writes to.
 #include <limits.h>
 #include <rdma/rsocket.h>
 #include <sys/mman.h>
@@ -43,7 +43,7 @@ std::shared_ptr<stream::Stream> need_stream(const Rsocket& socket) {
   return stream;
 }
 
-// What came with a message, for those who ask for it.
+// What arrived with a message, for calls that return it.
 struct Arrival {
   sockaddr_storage from{};
   bool has_from = false;
@@ -72,7 +72,7 @@ ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int
       stream->receive(into, socket.deadline(flags),
                       {.peek = (flags & MSG_PEEK) != 0, .wait_all = (flags & MSG_WAITALL) != 0});
   if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
-  // Sockets say the end as often as they are asked.
+  // As with sockets, every call after the end returns 0.
   if (outcome.end() || outcome.error_number == ESHUTDOWN) return 0;
   return fail_with(errno_of(outcome));
 }
@@ -82,9 +82,11 @@ struct Destination {
   socklen_t bytes = 0;
 };
 
+// Sends a datagram or bytes of a stream, by the type of the socket. Unknown flags fail with
+// EOPNOTSUPP.
 ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, int flags,
              const Destination& to = {}) {
-  // Waiting for all is what a blocking call does anyhow; rstream(1) says it.
+  // A blocking call sends everything anyway, so MSG_WAITALL is allowed: rstream(1) uses it.
   constexpr int known = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_WAITALL;
   const bool is_datagram = socket.type == SOCK_DGRAM;
   if (flags & ~(known | (is_datagram ? 0 : MSG_MORE))) return fail_with(EOPNOTSUPP);
@@ -125,6 +127,7 @@ WEFT_EXPORT ssize_t rrecv(int descriptor, void* buffer, size_t bytes, int flags)
   });
 }
 
+// Unlike TCP sockets, a stream returns the address of its peer, as in librdmacm.
 WEFT_EXPORT ssize_t rrecvfrom(int descriptor, void* buffer, size_t bytes, int flags,
                               sockaddr* address, socklen_t* address_bytes) {
   const iovec piece{buffer, bytes};
@@ -176,6 +179,7 @@ WEFT_EXPORT ssize_t rsendto(int descriptor, const void* buffer, size_t bytes, in
   return send_at(descriptor, &piece, 1, flags, {address, address_bytes});
 }
 
+// Control messages are not supported.
 WEFT_EXPORT ssize_t rsendmsg(int descriptor, const msghdr* message, int flags) {
   if (!message) return fail_with(EFAULT);
   if (message->msg_control && message->msg_controllen) return fail_with(ENOTSUP);
@@ -192,10 +196,10 @@ WEFT_EXPORT ssize_t rwritev(int descriptor, const iovec* pieces, int count) {
   return send_at(descriptor, pieces, static_cast<size_t>(count), 0);
 }
 
-// --- Buffers of the peer's -----------------------------------------------------------------------
+// --- Buffers that the peer writes to -------------------------------------------------------------
 
-// Without PROT_WRITE a buffer is registered for our own use only. Nothing needs that here: whatever
-// is sent is taken from where it stands.
+// rsocket(7): without PROT_WRITE a buffer is only registered for local use. Nothing needs that
+// here: riowrite() sends from any memory.
 WEFT_EXPORT off_t riomap(int descriptor, void* buffer, size_t bytes, int protection, int flags,
                          off_t offset) {
   return with_rsocket(descriptor, [&](Rsocket& socket) -> off_t {

@@ -1,4 +1,4 @@
-// rsocket(7): rsetsockopt and rgetsockopt.
+// rsocket(7): sets and gets options.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
@@ -16,13 +16,14 @@ using namespace weft::dropin;
 namespace stream = weft::stream;
 
 constexpr int most_mapped_buffers = 255;
-constexpr int segment_bytes = 2048;  // what the original says where it knows no path
+constexpr int segment_bytes = 2048;  // librdmacm's value where it knows no path MTU
 
+// A value out of range is not an error: the nearest limit is set.
 std::uint32_t clamped(int value, std::uint32_t least, std::uint32_t most) {
   return std::clamp(static_cast<std::uint32_t>(std::max(value, 0)), least, most);
 }
 
-// The member behind an option of type int that is given back as it was set; null for others.
+// The member for an int option that is only stored; null for other options.
 int* plain_setting(SocketSettings& settings, int level, int name) {
   switch (level) {
     case SOL_SOCKET:
@@ -45,7 +46,7 @@ int* plain_setting(SocketSettings& settings, int level, int name) {
   }
 }
 
-// The size behind an option, and what it may be; null for others.
+// The size that an option sets, and its limits; null for other options.
 struct Size {
   std::uint32_t* value = nullptr;
   std::uint32_t least = 0;
@@ -65,13 +66,14 @@ Size size_setting(stream::Options& options, int level, int name) {
   return {};
 }
 
+// Options that also apply to a stream that exists already.
 bool is_keepalive(int level, int name) {
   return (level == SOL_SOCKET && name == SO_KEEPALIVE) ||
          (level == IPPROTO_TCP &&
           (name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT));
 }
 
-// With the lock of the socket.
+// With the socket's mutex held.
 void apply_keepalive(Rsocket& socket) {
   socket.options.keepalive = socket.keepalive();
   if (!socket.stream) return;
@@ -91,7 +93,7 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
   if (bytes < sizeof wanted) return fail_with(EINVAL);
   std::memcpy(&wanted, value, sizeof wanted);
   if (const Size size = size_setting(socket.options, level, name); size.value) {
-    // The rings are there, and the peer was told of them; or the queues are.
+    // The rings or queues exist already, and the peer knows the rings.
     if (socket.stream || socket.datagrams) return fail_with(EISCONN);
     *size.value = clamped(wanted, size.least, size.most);
     return 0;
@@ -112,12 +114,12 @@ int give(const void* found, socklen_t size, void* value, socklen_t* bytes) {
   return 0;
 }
 
-// What went wrong and was not told yet: of connecting, or of the connection.
+// The error of connecting or of the connection, if it was not reported yet; else 0.
 int pending_error(Rsocket& socket) {
   if (const auto datagrams = socket.get_datagrams()) return datagrams->take_error();
   const auto stream = socket.get_stream();
   if (!stream || stream->state() != stream::State::failed) return 0;
-  return socket.error_told.exchange(true) ? 0 : stream->error_number();
+  return socket.error_reported.exchange(true) ? 0 : stream->error_number();
 }
 
 int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* bytes) {
@@ -131,7 +133,7 @@ int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* byt
     return give(&socket.settings.lingering, sizeof(linger), value, bytes);
   }
   if (level == SOL_RDMA && name == RDMA_ROUTE)
-    return fail_with(ENODATA);  // there is no path record
+    return fail_with(ENODATA);  // the device has no path records
   if (const Size size = size_setting(socket.options, level, name); size.value) {
     found = static_cast<int>(*size.value);
   } else if (const int* plain = plain_setting(socket.settings, level, name)) {

@@ -1,14 +1,14 @@
-// rsocket(7): rpoll and rselect, for rsockets and ordinary descriptors together.
+// rsocket(7): polls rsockets and ordinary descriptors together.
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "base/event_fd.h"
 #include "dropin/export.h"
 #include "dropin/rsocket.h"
 #include "stream/pump.h"
@@ -21,16 +21,15 @@ namespace stream = weft::stream;
 
 constexpr std::chrono::microseconds spin{50};
 
-// Streams and datagrams that change while somebody waits for them.
+// Wakes a thread that waits when one of several streams and datagram sockets changes.
 class Waker final : public stream::Stream::Watcher {
  public:
-  Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (fd_ < 0) throw weft::Error(errno, "no descriptor to wait on");
+  Waker() {
+    if (!wake_.valid()) throw weft::Error(errno, "no descriptor to wait on");
   }
   ~Waker() override {
     for (const auto& stream : streams_) stream->unwatch(this);
     for (const auto& socket : datagrams_) socket->unwatch(this);
-    close(fd_);
   }
   Waker(const Waker&) = delete;
   Waker& operator=(const Waker&) = delete;
@@ -43,18 +42,12 @@ class Waker final : public stream::Stream::Watcher {
     datagrams_.push_back(std::move(socket));
     (void)datagrams_.back()->watch(this);
   }
-  void changed(const stream::Stream::Readiness& /*now*/) noexcept override {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
-  }
-  void forget() noexcept {
-    std::uint64_t ignored;
-    [[maybe_unused]] const auto taken = read(fd_, &ignored, sizeof ignored);
-  }
-  [[nodiscard]] int fd() const { return fd_; }
+  void changed(const stream::Stream::Readiness& /*now*/) noexcept override { wake_.signal(); }
+  void reset() noexcept { wake_.drain(); }
+  [[nodiscard]] int fd() const { return wake_.get(); }
 
  private:
-  int fd_;
+  weft::EventFd wake_;
   std::vector<std::shared_ptr<stream::Stream>> streams_;
   std::vector<std::shared_ptr<DatagramSocket>> datagrams_;
 };
@@ -72,13 +65,13 @@ short events_of(const Rsocket& socket, stream::Stream& stream) {
   int events = 0;
   if (ready.readable || socket.read_shut) events |= POLLIN | POLLRDNORM;
   if (ready.writable) events |= POLLOUT | POLLWRNORM;
-  // Programs take a hang-up for the end of everything, also where the last bytes are still here.
+  // Programs stop reading at POLLHUP, so do not set it before the last bytes were read.
   if (ready.over && stream.bytes_available() == 0) events |= POLLHUP;
   if (stream.state() == stream::State::failed) events |= POLLERR;
   return static_cast<short>(events);
 }
 
-// One call of rpoll.
+// One call of rpoll().
 class Polling {
  public:
   Polling(pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
@@ -90,15 +83,15 @@ class Polling {
   }
   [[nodiscard]] bool has_rsockets() const { return any_; }
 
-  // How many entries have something, or -1.
+  // The number of entries with events, or -1.
   int run(const Deadline& deadline) {
-    int ready = look(0);
+    int ready = check(0);
     if (ready != 0 || deadline.passed()) return ready;
-    // To be woken takes longer than most answers.
+    // Poll before blocking: most replies arrive sooner than a blocked thread wakes up.
     const auto until = std::chrono::steady_clock::now() + spin;
     while (std::chrono::steady_clock::now() < until) {
       sched_yield();
-      if ((ready = look(0)) != 0 || deadline.passed()) return ready;
+      if ((ready = check(0)) != 0 || deadline.passed()) return ready;
     }
     Waker waker;
     for (const auto& socket : sockets_) {
@@ -107,22 +100,23 @@ class Polling {
       if (auto datagrams = socket->get_datagrams()) waker.add(std::move(datagrams));
     }
     wake_fd_ = waker.fd();
-    ready = look(0);
+    ready = check(0);
     while (ready == 0 && !deadline.passed()) {
-      ready = look(deadline.poll_timeout_ms());
-      waker.forget();
-      if (ready == 0) ready = look(0);
+      ready = check(deadline.poll_timeout_ms());
+      waker.reset();
+      if (ready == 0) ready = check(0);
     }
     return ready;
   }
 
  private:
-  // Waits for the ordinary descriptors and the waker, unless a stream has something now.
-  int look(int timeout_ms) {
+  // Checks the rsockets, then waits for the ordinary descriptors and the waker, unless an rsocket
+  // has an event already.
+  int check(int timeout_ms) {
     int found = 0;
     for (nfds_t i = 0; i < count_; ++i) {
       native_[i] = {sockets_[i] ? -1 : entries_[i].fd, entries_[i].events, 0};
-      found += look_at(i);
+      found += check_one(i);
     }
     native_[count_] = {wake_fd_, POLLIN, 0};
     if (stream::detail::wait(native_, found > 0 ? 0 : timeout_ms) < 0) return -1;
@@ -135,8 +129,9 @@ class Polling {
     return found;
   }
 
-  // Whether there is something, where it is a stream; where it is a listener, what to wait for.
-  int look_at(nfds_t i) {
+  // Sets the events of an rsocket and returns true if there are any. For a listener, sets the
+  // descriptor to wait for instead.
+  int check_one(nfds_t i) {
     entries_[i].revents = 0;
     const auto& socket = sockets_[i];
     if (!socket) return 0;

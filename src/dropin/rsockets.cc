@@ -1,5 +1,5 @@
-// Sockets over RDMA, rsocket(7): making, connecting and ending them. Each is a stream, the listener
-// of streams, or a queue pair of datagrams.
+// rsocket(7): creates, connects and closes sockets over RDMA. Each is a stream, a listener for
+// streams, or a datagram socket.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -17,6 +17,8 @@ using weft::Deadline;
 using weft::Error;
 namespace stream = weft::stream;
 
+// A stream socket becomes a listener at once, so that getsockname returns its port. connect_to()
+// takes the address over.
 int bind_to(Rsocket& socket, const stream::Address& address) {
   const std::lock_guard lock(socket.mutex);
   if (socket.type == SOCK_DGRAM) {
@@ -49,7 +51,7 @@ int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
   while (true) {
     auto request = listener->next(socket.deadline(0));
     if (!request) return fail_with(EAGAIN);
-    // Linux' way: what a descriptor is told does not go over to those accepted from it, sizes do.
+    // As Linux does: accepted sockets inherit options such as sizes, but not O_NONBLOCK.
     auto made = std::make_shared<Rsocket>(socket.family, SOCK_STREAM, false);
     {
       const std::lock_guard lock(socket.mutex);
@@ -62,14 +64,14 @@ int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
           std::make_shared<stream::Stream>(std::move(*request).accept({}, made->options));
     } catch (const Error& error) {
       if (error.error_number() == EINVAL || error.error_number() == ENOMEM) throw;
-      continue;  // it has gone meanwhile: the next one
+      continue;  // the client has disconnected: take the next one
     }
     give_address(peer_of(made->stream->id()), address, bytes);
     return add_rsocket(std::move(made));
   }
 }
 
-// What asking again means while there is a stream already.
+// connect(2) for a socket that already has a stream.
 int connect_again(const std::shared_ptr<stream::Stream>& stream, bool nonblocking) {
   switch (stream->state()) {
     case stream::State::connecting:
@@ -96,7 +98,7 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
       if (socket.listener) {
         const auto& local = local_of(socket.listener->id());
         const auto address = to_address(reinterpret_cast<const sockaddr*>(&local), sizeof local);
-        socket.listener.reset();  // the address is the stream's now
+        socket.listener.reset();  // the stream binds to its address
         socket.stream->bind(address);
       }
     }
@@ -109,6 +111,7 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
   return 0;
 }
 
+// SHUT_RD only makes receives return 0: the peer is not notified.
 int shut_down(Rsocket& socket, int how) {
   if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   const auto stream = socket.get_stream();
@@ -119,6 +122,8 @@ int shut_down(Rsocket& socket, int how) {
   return 0;
 }
 
+// SO_LINGER: with a time of zero the connection is reset; without the option, the stream's default
+// time limits how long close blocks.
 void end_stream(Rsocket& socket, stream::Stream& stream) {
   const auto& lingering = socket.settings.lingering;
   if (lingering.l_onoff && lingering.l_linger == 0) {

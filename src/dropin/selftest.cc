@@ -1,13 +1,13 @@
-// What `weft doctor` runs to see whether the device works here: an ordinary RDMA program, in two
-// processes, that knows the C names only.
+// The program that `weft doctor` runs to test the device: an ordinary RDMA program of two
+// processes, which uses only the C interface.
 //
 //   selftest gids                   the device, its port and its GID table
-//   selftest serve ADDRESS PORT     says the port it listens on, then answers until it is killed
+//   selftest serve ADDRESS PORT     prints the port it listens on, then replies until it is killed
 //   selftest ask HOST PORT          connects, sends, writes and reads; one line per step
 //
-// ADDRESS may be "any", PORT 0 takes a free one. Each step prints "NAME ok NANOSECONDS" or "NAME
-// failed REASON"; the exit status is 0 if all were right. Nothing here has a deadline: who starts
-// it does.
+// ADDRESS may be "any", and PORT 0 takes a free one. Each step prints "NAME ok NANOSECONDS" or
+// "NAME failed REASON". The exit status is 0 if all steps succeed. Nothing here times out: the
+// caller must limit the time.
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t buffer_bytes = 256 * 1024;
 constexpr std::size_t hello_bytes = 64;
 
-// In the private data of the acceptance: what the other side may read and write.
+// The memory that the other side may read and write, in the private data of the accept.
 struct Offer {
   std::uint64_t address_be;
   std::uint32_t rkey_be;
@@ -50,11 +50,12 @@ std::int64_t now_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A connection with one queue pair, one buffer that the peer may use, one that it may not.
+// A connection with one queue pair, one buffer that the peer may access and one that it may not.
 class Connection {
  public:
   explicit Connection(rdma_cm_id* id) : id_(id), shared_(buffer_bytes), own_(buffer_bytes) {
-    // Integers: ibv_reg_mr() is a macro that joins them with a flag of another enumeration.
+    // Integers, because ibv_reg_mr() is a macro that combines them with a flag of another
+    // enumeration.
     constexpr unsigned own = IBV_ACCESS_LOCAL_WRITE;
     constexpr unsigned shared =
         own | unsigned{IBV_ACCESS_REMOTE_WRITE} | unsigned{IBV_ACCESS_REMOTE_READ};
@@ -82,7 +83,7 @@ class Connection {
          "cannot post a receive");
   }
 
-  // The length of the next message; 0 where the connection has ended.
+  // The length of the next message; 0 if the connection has ended.
   std::uint32_t await_message() {
     ibv_wc completion{};
     if (rdma_get_recv_comp(id_, &completion) < 1) return 0;
@@ -153,7 +154,7 @@ rdma_cm_id* endpoint(const char* host, const char* port, bool passive) {
   return id;
 }
 
-// Answers each message with one of the same length until the peer goes.
+// Replies to each message with one of the same length until the peer disconnects.
 void answer(rdma_cm_id* id) {
   Connection connection(id);
   const Offer offer = connection.offer();
@@ -182,7 +183,7 @@ int serve(const char* address, const char* port) {
     try {
       answer(id);
     } catch (const Failed& failed) {
-      std::fprintf(stderr, "%s\n", failed.reason.c_str());  // the next may do better
+      std::fprintf(stderr, "%s\n", failed.reason.c_str());  // go on with the next client
     }
   }
 }
@@ -208,7 +209,7 @@ Offer connect(rdma_cm_id* id) {
   need(rdma_connect(id, &parameters) == 0, "refused");
   Offer offer{};
   if (id->event->param.conn.private_data_len < sizeof offer) {
-    throw Failed{"who listens there is no `weft doctor --serve`"};
+    throw Failed{"the listener there is not `weft doctor --serve`"};
   }
   std::memcpy(&offer, id->event->param.conn.private_data, sizeof offer);
   return offer;
@@ -232,7 +233,7 @@ int ask(const char* host, const char* port) {
     connection.send(hello_bytes);
     if (connection.await_message() != hello_bytes ||
         std::memcmp(connection.shared().data(), pattern.data(), hello_bytes) != 0) {
-      throw Failed{"the answer differs from what was sent"};
+      throw Failed{"the reply differs from what was sent"};
     }
   });
   step("write", [&] { connection.write(offer); });

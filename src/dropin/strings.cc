@@ -1,4 +1,4 @@
-// Names of values, of ibv_wc_status_str(3) and its like.
+// Names of values: ibv_wc_status_str(3) and similar functions.
 #include <infiniband/verbs.h>
 
 #include "dropin/export.h"

@@ -1,11 +1,11 @@
-// libibverbs: devices, contexts and queries.
+// Functions of libibverbs: devices, contexts and queries.
 #include <infiniband/verbs.h>
 
 #include "dropin/export.h"
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 #include "provider/embedded.h"
 
-// verbs.h puts inline functions before some of the exported ones.
+// verbs.h replaces some of the exported functions by macros and inline functions.
 #undef ibv_get_device_list
 #undef ibv_query_port
 
@@ -99,7 +99,7 @@ WEFT_EXPORT ibv_fork_status ibv_is_fork_initialized() {
   return table().is_fork_initialized();
 }
 
-// For drivers that pin memory by themselves: there is none here.
+// Only for drivers that pin memory themselves, which this device does not.
 WEFT_EXPORT int ibv_dontfork_range(void* /*base*/, size_t /*bytes*/) {
   return 0;
 }

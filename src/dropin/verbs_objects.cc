@@ -1,8 +1,8 @@
-// libibverbs: the objects of a context.
+// Functions of libibverbs: the objects of a context.
 #include <infiniband/verbs.h>
 
 #include "dropin/export.h"
-#include "dropin/seam.h"
+#include "dropin/provider_table.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
