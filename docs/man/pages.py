@@ -1,4 +1,4 @@
-"""Makes the manual pages: fills a template with what the program says of its options and variables.
+"""Makes the manual pages: completes a template with the help text of the program.
 
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 
-def said(program, *words):
+def output_of(program, *words):
     plain = {name: value for name, value in os.environ.items()
              if not name.startswith("WEFT_") and name != "COLUMNS"}
     return subprocess.run([*program, *words], check=True, text=True, stdin=subprocess.DEVNULL,
@@ -21,7 +21,7 @@ def said(program, *words):
 
 
 def section(text, title):
-    """The entries below `title:`, each as (what it is called, what it does)."""
+    """The entries below `title:`, each as [name, meaning]."""
     found = re.search(rf"^{title}:\n((?: .*\n)+)", text, re.MULTILINE)
     entries = []
     for line in found.group(1).splitlines() if found else []:
@@ -34,7 +34,7 @@ def section(text, title):
 
 
 def prose(text):
-    """Text as mdoc takes it: one sentence a line, nothing of it a request."""
+    """Text for mdoc: one sentence per line, and no line that mdoc takes for a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     lines = re.sub(r"(?<=[.:;]) (?=[A-Z])", "\n", text).split("\n")
     return "\n".join("\\&" + line if line[:1] in ".'" else line for line in lines)
@@ -68,7 +68,7 @@ def heading(spec):
 
 def options(program, command):
     lines = [".Bl -tag -width Ds"]
-    for spec, meaning in section(said(program, *command, "--help"), "Options"):
+    for spec, meaning in section(output_of(program, *command, "--help"), "Options"):
         head, more = heading(spec)
         lines += [f".It {head}", prose(sentence(meaning) + more)]
     return "\n".join([*lines, ".El"])
@@ -76,7 +76,7 @@ def options(program, command):
 
 def commands(program):
     lines = [".Bl -tag -width Ds"]
-    for name, meaning in section(said(program, "--help"), "Subcommands"):
+    for name, meaning in section(output_of(program, "--help"), "Subcommands"):
         lines += [f".It Cm {name}", prose(sentence(meaning))]
         if pathlib.Path(__file__).with_name(f"weft-{name}.1.in").exists():
             lines += ["See", f".Xr weft-{name} 1 ."]
@@ -84,7 +84,7 @@ def commands(program):
 
 
 def environment(program):
-    text = said(program, "help", "environment")
+    text = output_of(program, "help", "environment")
     paragraphs = re.split(r"\n\n  (\w+)\n", "\n" + text)
     lines = [prose(" ".join(paragraphs[0].split())), ".Bl -tag -width Ds"]
     for name, meaning in zip(paragraphs[1::2], paragraphs[2::2]):

@@ -1,22 +1,23 @@
-// What `weft doctor` looks at, one function per subject. None of them needs privileges.
+// The checks of `weft doctor`, one function for each subject. None needs privileges.
 #pragma once
 
 #include "cli/finding.h"
 
 namespace weft::cli {
 
-// RDMA adapters, their drivers, and what a program could open.
+// RDMA adapters, their drivers, and whether this user may open them.
 void check_adapters(Findings& findings);
-// rdma-core's libraries.
+// Whether rdma-core's libraries are installed, and their version.
 void check_rdma_core(Findings& findings);
-// The addresses of this host.
+// The IP addresses of this host.
 void check_addresses(Findings& findings);
+// Limits on open files and locked memory.
 void check_limits(Findings& findings);
-// What a container, a sandbox or the kernel's settings forbid.
+// System calls that a container, a sandbox or the kernel's settings forbid.
 void check_sandbox(Findings& findings);
-// The TCP ports that queue pairs are found by.
+// The TCP ports by which queue pairs without rdma_cm find each other.
 void check_ports(Findings& findings);
-// WEFT_ variables with wrong values.
+// WEFT_ variables that are set, and those with invalid values.
 void check_environment(Findings& findings);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// Sandboxes and ports.
+// Checks of sandboxes and ports.
 #include <fmt/format.h>
 #include <linux/io_uring.h>
 #include <sys/syscall.h>
@@ -19,7 +19,7 @@
 namespace weft::cli {
 namespace {
 
-// Queue pairs that are connected by number are found through these.
+// The ports by which queue pairs without rdma_cm find each other (device/connect/slots.h).
 constexpr unsigned first_port = 28672;
 constexpr unsigned ports = 1024;
 
@@ -30,7 +30,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// One process of this user reads from another: 0, or the errno.
+// Reads the memory of another process of this user. Returns 0 or the errno value.
 int try_reading_a_process() {
   static int word = 0x57454654;
   int pipes[2];
@@ -54,6 +54,7 @@ int try_reading_a_process() {
   return failed;
 }
 
+// Returns 0 or the errno value.
 int try_io_uring() {
   io_uring_params parameters{};
   const long fd = syscall(SYS_io_uring_setup, 1, &parameters);
@@ -62,6 +63,7 @@ int try_io_uring() {
   return 0;
 }
 
+// Local ports of all TCP sockets in this network namespace, including those in TIME_WAIT.
 std::set<unsigned> ports_in_use() {
   std::set<unsigned> used;
   for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -99,22 +101,23 @@ void check_sandbox(Findings& findings) {
   if (!seccomp.empty() && seccomp != "0") {
     findings.push_back({"seccomp", Health::note,
                         "System calls of this process are filtered (seccomp), as in containers. "
-                        "The embedded device uses sockets, epoll, eventfd and threads only.",
+                        "The embedded device uses only sockets, epoll, eventfd and threads.",
                         ""});
   }
   if (const int failed = try_reading_a_process()) {
     findings.push_back(
         {"process memory", Health::note,
-         fmt::format("One process may not read another's memory here ({}).", std::strerror(failed)),
-         "Nothing needs it today: data between two processes of one host go through TCP."});
+         fmt::format("Processes may not read each other's memory here ({}).",
+                     std::strerror(failed)),
+         "Nothing needs it: data between two processes of one host go through TCP."});
   } else {
     findings.push_back({"process memory", Health::good,
                         "Processes of one user may read each other's memory.", ""});
   }
   const int ring = try_io_uring();
   findings.push_back({"io_uring", Health::good,
-                      ring == 0 ? "io_uring is there; the embedded device does not use it."
-                                : fmt::format("io_uring is not to be had ({}); the embedded device "
+                      ring == 0 ? "io_uring is available; the embedded device does not use it."
+                                : fmt::format("io_uring is not available ({}); the embedded device "
                                               "does not use it.",
                                               std::strerror(ring)),
                       ""});
@@ -138,9 +141,10 @@ void check_ports(Findings& findings) {
   if (low >= first_port + ports || high < first_port) return;
   findings.push_back(
       {"ports", Health::note,
-       fmt::format("The kernel gives outgoing connections ports from {} to {}, which takes some of "
-                   "those away at times.",
-                   low, high),
+       fmt::format(
+           "The kernel uses ports from {} to {} for outgoing connections, so some of the device's "
+           "ports may be taken.",
+           low, high),
        fmt::format("sysctl net.ipv4.ip_local_port_range=\"{} {}\"", first_port + ports + 3072,
                    std::max(high, 60999U))});
 }

@@ -1,4 +1,4 @@
-// Adapters, libraries, addresses, limits.
+// Checks of adapters, libraries, addresses, limits and variables.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -33,6 +33,7 @@ std::vector<std::string> names_in(const char* folder) {
   return names;
 }
 
+// An adapter without a device below it is a software one (rxe, siw).
 std::string driver_of(const std::string& adapter) {
   std::error_code failed;
   const auto link =
@@ -48,7 +49,8 @@ bool can_open_adapters() {
   return false;
 }
 
-// The file behind a library that the loader finds, symbolic links followed; empty: it finds none.
+// The file of a library that the loader finds, after following symbolic links. Empty if there is
+// none.
 std::string file_of_library(const char* name) {
   void* handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   if (!handle) return {};
@@ -61,7 +63,7 @@ std::string file_of_library(const char* name) {
   return failed ? path : real.string();
 }
 
-// rdma-core puts its version at the end: libibverbs.so.1.14.44.0 is version 44.0.
+// rdma-core has its version at the end of the name: libibverbs.so.1.14.44.0 is version 44.0.
 std::string rdma_core_version(const std::string& file) {
   const std::size_t last = file.rfind('.');
   const std::size_t before = file.rfind('.', last - 1);
@@ -78,6 +80,7 @@ struct Addresses {
   std::vector<std::string> loopback;
 };
 
+// The addresses of interfaces that are up.
 Addresses addresses() {
   Addresses found;
   ifaddrs* list = nullptr;
@@ -120,9 +123,9 @@ void check_adapters(Findings& findings) {
     return;
   }
   findings.push_back({"adapters", Health::note,
-                      fmt::format("RDMA adapters: {}; but you may open none of them.", list),
+                      fmt::format("RDMA adapters: {}; but this user may open none of them.", list),
                       "To use an adapter, get read and write access to /dev/infiniband/uverbs*. "
-                      "`weft run` needs none of that."});
+                      "`weft run` does not need it."});
 }
 
 void check_rdma_core(Findings& findings) {
@@ -143,32 +146,33 @@ void check_addresses(Findings& findings) {
   const Addresses found = addresses();
   if (found.loopback.empty()) {
     findings.push_back({"addresses", Health::problem,
-                        "The loopback interface is down: not even two programs on this machine can "
+                        "The loopback interface is down: even two programs on this machine cannot "
                         "connect.",
                         "As root of this network namespace: ip link set lo up"});
   }
   if (found.others.empty()) {
     findings.push_back({"addresses", Health::note,
-                        "There is no address but loopback: only programs on this machine can "
+                        "There are only loopback addresses: only programs on this machine can "
                         "connect to each other.",
                         ""});
     return;
   }
   findings.push_back(
       {"addresses", Health::good,
-       fmt::format("Addresses that others may reach: {}.", fmt::join(found.others, ", ")), ""});
+       fmt::format("Addresses that other machines may reach: {}.", fmt::join(found.others, ", ")),
+       ""});
 }
 
 void check_limits(Findings& findings) {
   rlimit files_limit{};
   getrlimit(RLIMIT_NOFILE, &files_limit);
-  // A program with a few hundred connections, and its own files.
+  // Enough for a program with some thousand connections, and its own files.
   constexpr rlim_t comfortable = 4096;
   const bool tight = files_limit.rlim_max < comfortable;
   findings.push_back(
       {"descriptors", tight ? Health::note : Health::good,
-       fmt::format("A process may open {} files ({} before it asks); each connection takes one, "
-                   "and `weft run` asks for all of them.",
+       fmt::format("A process may open {} files ({} by default); each connection needs one, "
+                   "and `weft run` raises the limit to the maximum.",
                    limit_text(files_limit.rlim_max), limit_text(files_limit.rlim_cur)),
        tight ? "For more connections raise the hard limit: LimitNOFILE= of the service, "
                "--ulimit nofile= of the container, or /etc/security/limits.conf."
@@ -177,8 +181,8 @@ void check_limits(Findings& findings) {
   getrlimit(RLIMIT_MEMLOCK, &locked);
   findings.push_back(
       {"locked memory", Health::good,
-       fmt::format("A process may lock {} bytes. An adapter needs as much as is registered; the "
-                   "embedded device locks nothing.",
+       fmt::format("A process may lock {} bytes. An adapter locks all registered memory; the "
+                   "embedded device locks none.",
                    limit_text(locked.rlim_cur)),
        ""});
 }
@@ -193,7 +197,7 @@ void check_environment(Findings& findings) {
           {"environment", Health::note, fmt::format("{}={}", variable.name, value), ""});
     } else {
       findings.push_back({"environment", Health::problem, wrong,
-                          fmt::format("unset {}, or give it such a value", variable.name)});
+                          fmt::format("Unset {}, or set it to a valid value.", variable.name)});
     }
   }
 }

@@ -17,8 +17,10 @@ namespace {
 
 constexpr int cannot_start = 127;
 
+// In the child of fork(2): only async-signal-safe calls would be allowed if there were other
+// threads.
 [[noreturn]] void become(const std::vector<std::string>& command, int output) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left behind where we are killed
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child must not outlive this process if it is killed
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   std::vector<char*> arguments;

@@ -1,4 +1,4 @@
-// A program that is started, listened to, and never left behind.
+// Runs a program and reads its output line by line. The program never outlives this process.
 #pragma once
 
 #include <sys/types.h>
@@ -12,15 +12,16 @@ namespace weft::cli {
 
 class Child {
  public:
-  // Its two outputs come to us. Where it cannot be started, it has exit status 127.
+  // Starts the program with standard output and standard error connected to line(). If it cannot be
+  // executed, it ends with exit status 127. Throws std::system_error.
   explicit Child(const std::vector<std::string>& command);
-  ~Child();  // kills it
+  ~Child();  // kills the program
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // The next line; nothing where it has closed its outputs or `deadline` has passed.
+  // The next line. Nothing if the program has closed its outputs, or at `deadline`.
   [[nodiscard]] std::optional<std::string> line(std::chrono::steady_clock::time_point deadline);
-  // True where `deadline` ended the last line().
+  // True if `deadline` ended the last call of line().
   [[nodiscard]] bool late() const { return late_; }
 
  private:

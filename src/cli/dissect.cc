@@ -39,7 +39,7 @@ class WrongOption : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Decimal, or hexadecimal behind 0x.
+// Parses a decimal number, or a hexadecimal one after 0x.
 std::optional<std::uint32_t> parse_number(const char* option, std::string_view text) {
   if (text.empty()) return std::nullopt;
   std::string_view digits = text;
@@ -49,7 +49,7 @@ std::optional<std::uint32_t> parse_number(const char* option, std::string_view t
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), value, hexadecimal ? 16 : 10);
   if (error != std::errc{} || end != digits.data() + digits.size()) {
-    throw WrongOption(fmt::format("{}: '{}' is no number; 123 and 0x7b are", option, text));
+    throw WrongOption(fmt::format("{}: '{}' is not a number such as 123 or 0x7b", option, text));
   }
   return value;
 }
@@ -59,7 +59,7 @@ std::optional<std::int64_t> parse_seconds(std::string_view text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc{} || end != text.data() + text.size() || !(std::abs(seconds) < 9e9)) {
-    throw WrongOption(fmt::format("--time: '{}' is no number of seconds", text));
+    throw WrongOption(fmt::format("--time: '{}' is not a number of seconds", text));
   }
   return static_cast<std::int64_t>(std::llround(seconds * 1e9));
 }
@@ -87,7 +87,7 @@ capture::Selection selection_of(const DissectOptions& options) {
   if (time.empty()) return selection;
   const std::size_t dots = time.find("..");
   if (dots == std::string_view::npos) {
-    throw WrongOption("--time wants FROM..TO in seconds, such as 1.5..2, 3.. or ..10");
+    throw WrongOption("--time needs FROM..TO in seconds, such as 1.5..2, 3.. or ..10");
   }
   selection.from_ns = parse_seconds(time.substr(0, dots));
   selection.to_ns = parse_seconds(time.substr(dots + 2));
@@ -103,27 +103,28 @@ void check_combination(const DissectOptions& options) {
     throw WrongOption("--live and files exclude each other");
   }
   if (options.separate && !options.live.empty()) {
-    throw WrongOption("--live is one trace: not with --separate");
+    throw WrongOption("--live and --separate exclude each other");
   }
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
-  if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf goes with --live");
+  if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf needs --live");
   if (!options.extract.empty() && options.separate) {
-    throw WrongOption("--extract puts one trace into a directory: not with --separate");
+    throw WrongOption("--extract and --separate exclude each other: a directory has one trace");
   }
   if (!options.html.empty() && options.separate) {
-    throw WrongOption("--html writes one page of one trace: not with --separate");
+    throw WrongOption("--html and --separate exclude each other: a page has one trace");
   }
-  if (options.follow && options.files.size() != 1) throw WrongOption("--follow wants one file");
+  if (options.follow && options.files.size() != 1)
+    throw WrongOption("--follow needs exactly one file");
   const int lists =
       int{options.operations} + int{options.connections} + int{options.rpc} + int{options.findings};
   if (options.csv && lists > 1) {
-    throw WrongOption("--csv makes one table: --operations, --connections, --rpc or --findings");
+    throw WrongOption("--csv prints one table: --operations, --connections, --rpc or --findings");
   }
 }
 
 // --- Signals -------------------------------------------------------------------------------------
 
-// Ctrl-C ends the reading, not the program: the summary follows. Once more ends the program.
+// The first Ctrl-C ends reading, and the summary is printed. The second one ends the program.
 std::atomic<bool> stop_asked{false};
 
 void ask_to_stop(int signal) {
@@ -135,7 +136,7 @@ class StopOnSignal {
  public:
   StopOnSignal() {
     struct sigaction action {};
-    action.sa_handler = &ask_to_stop;  // without SA_RESTART: a read ends
+    action.sa_handler = &ask_to_stop;  // without SA_RESTART, so that a read is interrupted
     for (std::size_t i = 0; i < 2; ++i) sigaction(signals[i], &action, &before_[i]);
   }
   StopOnSignal(const StopOnSignal&) = delete;
@@ -151,7 +152,7 @@ class StopOnSignal {
 
 // --- Reading -------------------------------------------------------------------------------------
 
-// Whoever reads our output may have enough of it before its end.
+// The reader of standard output has closed it, as `head` does. This is not an error.
 class OutputClosed : public std::runtime_error {
  public:
   OutputClosed() : std::runtime_error("standard output is closed") {}
@@ -173,13 +174,15 @@ std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
   return capture::merge_captures(files, &stop_asked);
 }
 
-// Until there may be a packet, or a moment has passed.
+// Waits for the next packet, at most 100 ms.
 void wait_for(const capture::PacketSource& source) {
   constexpr int moment_ms = 100;
   pollfd descriptor{source.descriptor(), POLLIN, 0};
   (void)::poll(&descriptor, 1, moment_ms);  // a negative descriptor only waits
 }
 
+// Reads until the end of the source. An endless source (live, --follow) is read until Ctrl-C, and
+// its output is flushed whenever it has no packet.
 void read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
               capture::Report& report) {
   Progress progress(!endless);
@@ -216,7 +219,7 @@ std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
   return capture::text_report(wanted, write_out);
 }
 
-// A file that is written at the end, and opened at the beginning: what cannot be written is known
+// A file that is written at the end. It is opened at the start, so that a wrong path is reported
 // before hours of a live capture.
 class OutputFile {
  public:
@@ -244,6 +247,7 @@ class OutputFile {
   std::FILE* file_;
 };
 
+// Analyzes one trace. The output files are opened before the first packet is read.
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
                 const std::vector<std::string>& files) {
   std::string name = options.live.empty() ? files[0] : options.live;
@@ -267,33 +271,34 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   output.finish();
   if (html) html->close();
   if (std::fflush(stdout) != 0) fail_output();
-  if (!source->leftover().empty()) say(fmt::format("{}: {}", name, source->leftover()));
+  if (!source->leftover().empty()) print_notice(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {
-    say_error(fmt::format("{}: {}", name, source->problem()));
+    print_error(fmt::format("{}: {}", name, source->problem()));
     return unusable;
   }
   return output.findings() > 0 ? something_wrong : all_well;
 }
 
-// Messages of 128 KiB and more come and go all the time. By default glibc gives such memory back to
-// the system at once: the page faults of getting it again took a third of all time.
+// Makes malloc(3) keep freed memory. Messages of 128 KiB and more are allocated and freed all the
+// time, and by default glibc returns such memory to the system at once: measured, the page faults
+// took a third of the time.
 void keep_memory() {
   constexpr int large_bytes = 32 * 1024 * 1024;
   mallopt(M_MMAP_THRESHOLD, large_bytes);
   mallopt(M_TRIM_THRESHOLD, 4 * large_bytes);
 }
 
-// Says what went wrong, and returns the exit status.
+// Runs `work`, prints its error, and returns the exit status.
 int guarded(const std::function<int()>& work) {
   try {
     return work();
   } catch (const OutputClosed&) {
-    stop_asked = true;  // nobody wants to know of the other files either
+    stop_asked = true;  // do not analyze the other files either
     return all_well;
   } catch (const WrongOption& error) {
-    say_error(fmt::format("dissect: {}", error.what()));
+    print_error(fmt::format("dissect: {}", error.what()));
   } catch (const std::exception& error) {
-    say_error(error.what());
+    print_error(error.what());
   }
   return unusable;
 }

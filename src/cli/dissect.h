@@ -28,8 +28,8 @@ struct DissectOptions {
   std::string xid;
 };
 
-// The exit status: 0, 1 where there are findings, 2 for wrong options or something
-// that cannot be read.
+// Returns the exit status: 0, 1 if there are findings, 2 for wrong options or input that cannot be
+// read.
 int dissect(const DissectOptions& options);
 
 }  // namespace weft::cli

@@ -13,7 +13,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       rpcs_(*this),
       traffic_findings_(analysis.connections(), *this),
       credit_findings_(analysis.connections(), *this) {
-  analysis.add_sink(*this);  // before those that forget what it shows
+  analysis.add_sink(*this);  // first: the others forget at on_forget() what it shows then
   analysis.add_sink(statistics_);
   analysis.add_sink(rpcs_);
   analysis.add_sink(upper_);
@@ -69,6 +69,7 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (html_) html_->finding(finding, analysis_);
 }
 
+// The analysis is about to forget a connection: the last chance to report it.
 void DissectOutput::on_forget(capture::ConnectionId id) {
   const capture::Connection& connection = analysis_.connections()[id];
   if (extraction_) extraction_->images.forget(id);
@@ -77,6 +78,7 @@ void DissectOutput::on_forget(capture::ConnectionId id) {
   if (html_) html_->forgotten(connection, results());
 }
 
+// The trackers are finished first: they report what was still open to the sinks of this class.
 void DissectOutput::finish() {
   rpcs_.finish();
   traffic_findings_.finish();

@@ -1,4 +1,5 @@
-// What `weft dissect` shows of what the analysis finds: the selected part, given to a report.
+// Passes the selected part of what the analysis finds to a report, and to the files of `--extract`
+// and `--html`.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +23,16 @@ class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
                             private capture::TrafficSink {
  public:
-  // All must outlive this. To be made before the first packet.
+  // All arguments must outlive this. Must be made before the first packet is analyzed.
   DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
                 const capture::ReportOptions& wanted, capture::Report& report);
 
-  // Writes messages, RPCs and NFS files, as far as they are selected, into a new directory. Throws
-  // where that is impossible.
+  // Also writes the selected messages, RPCs and NFS files into a new directory. Throws if it cannot
+  // be made.
   void extract_to(const std::string& directory);
-  // Writes a page of what is selected to `write`, when all is done.
+  // Also writes an HTML page of the selected part to `write`, in finish().
   void draw_html(const capture::ReportOptions& options, capture::Report::Write write);
-  // The trace is at its end.
+  // Call at the end of the trace.
   void finish();
   [[nodiscard]] std::uint64_t findings() const { return findings_; }
 

@@ -45,9 +45,10 @@ void print_text(const Findings& findings) {
     fmt::print("{}", text);
     if (!finding.fix.empty()) fmt::print("{}", wrapped("-> " + finding.fix, indent, columns));
   }
-  fmt::print("\n{}\n", healthy(findings) ? "Weft works here." : "Weft does not work here in full.");
+  fmt::print("\n{}\n", healthy(findings) ? "Weft works here." : "Weft does not fully work here.");
 }
 
+// Output of other programs, such as dlerror(), may not be valid UTF-8: replace bad bytes.
 void print_json(const Findings& findings) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Finding& finding : findings) {
@@ -72,10 +73,11 @@ void look_at_machine(Findings& findings) {
 
 }  // namespace
 
+// The checks of the machine come first, because they may explain why the device fails.
 int doctor(const DoctorOptions& options) {
   const auto folder = library_folder();
   if (options.serve && folder.empty()) {
-    say_error("the drop-in libraries are not beside this program; build or install it again");
+    print_error("the drop-in libraries are not beside this program; build or install it again");
     return 1;
   }
   Findings findings;

@@ -1,4 +1,4 @@
-// What `weft doctor` found out, one thing at a time.
+// One result of a check of `weft doctor`.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@ namespace weft::cli {
 
 enum class Health {
   good,
-  note,     // worth knowing; Weft works all the same
-  problem,  // something will not work until it is mended
+  note,     // worth knowing, but Weft works
+  problem,  // something does not work until it is fixed
 };
 
 struct Finding {
-  std::string subject;  // one or two words, stable: scripts look for it
+  std::string subject;  // one or two words, which never change: scripts search for them
   Health health = Health::good;
   std::string sentence;
-  std::string fix;  // what to do about it; empty where nothing needs doing
+  std::string fix;  // the next step; empty if nothing needs to be done
 };
 
 using Findings = std::vector<Finding>;

@@ -1,11 +1,11 @@
-// `weft help TOPIC`.
+// The text of `weft help environment`.
 #pragma once
 
 #include <string>
 
 namespace weft::cli {
 
-// The table of all WEFT_ variables.
+// All WEFT_ variables with their meaning, valid values and defaults.
 [[nodiscard]] std::string environment_help();
 
 }  // namespace weft::cli

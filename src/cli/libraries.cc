@@ -20,8 +20,9 @@ files::path library_folder() {
 
 namespace {
 
-// A preloaded runtime of a sanitizer must stay the first.
-void put(const char* variable, const std::string& entry, bool first) {
+// Adds an entry to a colon-separated list. `first` is false for LD_PRELOAD: the runtime of a
+// sanitizer must stay in front there.
+void add_entry(const char* variable, const std::string& entry, bool first) {
   const char* before = std::getenv(variable);
   std::string list = entry;
   if (before && *before) list = first ? entry + ":" + before : before + (":" + entry);
@@ -31,11 +32,11 @@ void put(const char* variable, const std::string& entry, bool first) {
 }  // namespace
 
 void prepend_library_path(const files::path& folder) {
-  put("LD_LIBRARY_PATH", folder.string(), true);
+  add_entry("LD_LIBRARY_PATH", folder.string(), true);
 }
 
 void append_preload(const files::path& folder) {
-  put("LD_PRELOAD", (folder / "libweft-sockets.so").string(), false);
+  add_entry("LD_PRELOAD", (folder / "libweft-sockets.so").string(), false);
 }
 
 }  // namespace weft::cli

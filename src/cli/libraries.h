@@ -1,16 +1,17 @@
-// Where the drop-in libraries are, and how a program comes to load them.
+// Finds the drop-in libraries, and makes programs load them.
 #pragma once
 
 #include <filesystem>
 
 namespace weft::cli {
 
-// Beside this executable, in the build tree as well as where it is installed; empty: nowhere.
+// The folder of the libraries, relative to this executable both in the build tree and when
+// installed. Empty if they are not there.
 [[nodiscard]] std::filesystem::path library_folder();
 
-// Puts the folder first on the library path of the programs that this process starts.
+// Puts the folder first in LD_LIBRARY_PATH of this process and the programs that it starts.
 void prepend_library_path(const std::filesystem::path& folder);
-// The library that stands before the C library's sockets, also of programs that it starts.
+// Adds libweft-sockets.so, which replaces socket functions of the C library, to LD_PRELOAD.
 void append_preload(const std::filesystem::path& folder);
 
 }  // namespace weft::cli

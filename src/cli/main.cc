@@ -1,4 +1,4 @@
-// weft: one program for everything that is done from a command line.
+// The program `weft`: parses the command line and calls the command.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -35,7 +35,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Write the device's traffic to a pcapng file (WEFT_CAPTURE)")
       ->type_name("FILE");
   run->add_option("--stats", options.stats,
-                  "Write what the device has counted to a JSON file (WEFT_STATS)")
+                  "Write the device's counters to a JSON file (WEFT_STATS)")
       ->type_name("FILE");
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce or iwarp (WEFT_PERSONALITY)")
@@ -44,28 +44,28 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Who drives the device: auto, thread or manual (WEFT_PROGRESS)")
       ->type_name("MODE");
   run->add_option("--port-offset", options.port_offset,
-                  "Add this to every rdma_cm port, on both sides alike (WEFT_PORT_OFFSET)")
+                  "Add this to every rdma_cm port; both sides need it (WEFT_PORT_OFFSET)")
       ->type_name("NUMBER");
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
-  run->add_flag("--no-crc", options.no_crc, "Ask for no CRC (WEFT_CRC=0)");
+  run->add_flag("--no-crc", options.no_crc, "Do not ask for CRCs (WEFT_CRC=0)");
   run->add_flag("--sockets", options.sockets,
                 "Put the program's TCP connections on RDMA streams; =fallback also connects to "
                 "peers that speak plain TCP (WEFT_SOCKETS)")
       ->type_name("[=fallback]");
-  run->add_flag("-q,--quiet", options.quiet, "Do not say which device serves the program");
+  run->add_flag("-q,--quiet", options.quiet, "Do not print which device serves the program");
   return run;
 }
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* doctor =
-      app.add_subcommand("doctor", "Say what this machine has and lacks, and try the device");
-  doctor->footer("Exit status: 0 healthy, 1 not, 2 wrong options.");
+      app.add_subcommand("doctor", "Check what this machine has and lacks, and test the device");
+  doctor->footer("Exit status: 0 healthy, 1 there is a problem, 2 wrong options.");
   CLI::Option* peer = doctor
                           ->add_option("--peer", options.peer,
-                                       "Also try against `weft doctor --serve` on this host")
+                                       "Also test against `weft doctor --serve` on this host")
                           ->type_name("HOST");
-  doctor->add_flag("--serve", options.serve, "Be the other side, until interrupted")
+  doctor->add_flag("--serve", options.serve, "Be the other side of --peer, until interrupted")
       ->excludes(peer);
   doctor->add_option("--port", options.port, "The port of --peer and --serve")
       ->type_name("NUMBER")
@@ -80,21 +80,22 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       "dissect", "Explain the RDMA traffic of capture files, or of an interface");
   dissect
       ->add_option("files", options.files,
-                   "Captures (pcap or pcapng, also packed with gzip or zstd; - is standard "
-                   "input); several are one trace")
+                   "Captures (pcap or pcapng, also compressed with gzip or zstd; - is standard "
+                   "input); several are joined to one trace")
       ->type_name("FILE");
   dissect->add_flag("--operations", options.operations, "List each operation");
   dissect->add_flag("--connections", options.connections, "Show the connections only");
   dissect->add_flag("--rpc", options.rpc, "List each RPC: calls joined with their replies");
   dissect->add_flag("--findings", options.findings,
-                    "List what is wrong with the traffic, or costs time");
-  dissect->add_flag("--json", options.json, "One JSON object a line");
-  dissect->add_flag("--csv", options.csv, "A table for spreadsheets");
-  dissect->add_flag("--separate", options.separate, "Each file is a trace of its own");
-  dissect->add_flag("--follow", options.follow, "Go on as the file grows, until Ctrl-C");
+                    "List what is wrong with the traffic or costs time");
+  dissect->add_flag("--json", options.json, "Print one JSON object per line");
+  dissect->add_flag("--csv", options.csv, "Print a table for spreadsheets");
+  dissect->add_flag("--separate", options.separate, "Treat each file as a trace of its own");
+  dissect->add_flag("--follow", options.follow, "Continue as the file grows, until Ctrl-C");
   dissect->add_option("--live", options.live, "Capture on an interface, until Ctrl-C")
       ->type_name("INTERFACE");
-  dissect->add_option("--bpf", options.bpf, "What to capture, as for tcpdump")->type_name("FILTER");
+  dissect->add_option("--bpf", options.bpf, "What to capture, in the syntax of tcpdump")
+      ->type_name("FILTER");
   dissect
       ->add_option("--extract", options.extract,
                    "Write messages, RPCs and NFS files into this new directory, with an index.json")
@@ -113,9 +114,10 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
                    "Only operations and RPCs on this memory, and findings about them")
       ->type_name("KEY");
   dissect
-      ->add_option("--time", options.time,
-                   "Only operations and RPCs begun then, in seconds since the first frame: 1.5..2; "
-                   "findings with a frame of then; connections with one")
+      ->add_option(
+          "--time", options.time,
+          "Only operations and RPCs that began in this time, in seconds since the first frame: "
+          "1.5..2; findings and connections with a frame in it")
       ->type_name("FROM..TO");
   dissect
       ->add_option(
@@ -126,10 +128,9 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect->add_option("--xid", options.xid, "Only RPCs with this XID, and findings about them")
       ->type_name("NUMBER");
   dissect->footer(
-      "Options select what is shown, never what is put together. Numbers are decimal, or "
-      "hexadecimal behind 0x.\n"
-      "Exit status: 0; 1 where there are findings; 2 for wrong options or "
-      "something that cannot be read.");
+      "Options select what is shown; the analysis is always complete. Numbers are decimal, or "
+      "hexadecimal after 0x.\n"
+      "Exit status: 0; 1 if there are findings; 2 for wrong options or input that cannot be read.");
   return dissect;
 }
 
@@ -140,12 +141,13 @@ CLI::App* add_help(CLI::App& app, HelpOptions& options) {
 }
 
 int misuse(const std::string& sentence) {
-  say_error(sentence);
+  print_error(sentence);
   fmt::print(stderr, "      `weft --help` lists commands and options.\n");
   return misused;
 }
 
-// `overview`: the help of the whole program, which after parsing would be that of `help` itself.
+// `overview`: the help of the whole program, taken before parsing; after it, CLI11 would return the
+// help of the subcommand.
 int show_help(const CLI::App& app, const std::string& overview, const HelpOptions& options) {
   if (options.topic.empty()) {
     fmt::print("{}", overview);
@@ -160,12 +162,13 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
   return 0;
 }
 
-// `ours`: how many arguments stand before the first "--", which may be the program's own.
+// `ours`: the number of arguments before the first "--". That "--" may belong to the program, if
+// its name came before it.
 int start_program(const CLI::App& command, RunOptions& options, int ours, int count,
                   char** arguments) {
   options.command = command.remaining();
   if (!options.command.empty() && options.command.front().starts_with("-")) {
-    return misuse(fmt::format("run: no option '{}'; a program of that name goes behind --",
+    return misuse(fmt::format("run: no option '{}'; put a program of that name after --",
                               options.command.front()));
   }
   const int rest = options.command.empty() ? ours + 1 : ours;
@@ -214,7 +217,7 @@ int main(int count, char** arguments) {
   try {
     return weft::cli::parse_and_do(count, arguments);
   } catch (const std::exception& error) {
-    weft::cli::say_error(error.what());
+    weft::cli::print_error(error.what());
     return 1;
   }
 }

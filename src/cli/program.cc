@@ -36,7 +36,7 @@ std::vector<std::string> candidates(const std::string& name) {
   return found;
 }
 
-// The kernel makes the loader forget LD_LIBRARY_PATH then.
+// The loader ignores LD_LIBRARY_PATH for such programs (ld.so(8), secure-execution mode).
 bool gains_privileges(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return false;
@@ -47,10 +47,11 @@ bool gains_privileges(const std::string& path) {
 
 enum class Kind { dynamic, static_linked, foreign_word_size, no_elf };
 
-// Only programs of our own word size load our libraries.
+// Only programs of the same word size can load the libraries.
 constexpr int own_bits = 8 * sizeof(void*);
 constexpr unsigned char own_class = own_bits == 64 ? ELFCLASS64 : ELFCLASS32;
 
+// Reads the ELF headers. A program without an interpreter is not linked dynamically.
 Kind kind_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   ElfW(Ehdr) header{};
@@ -76,12 +77,12 @@ std::string warning_for(const std::string& path) {
   switch (kind_of(path)) {
     case Kind::static_linked:
       return fmt::format(
-          "{} is linked statically: it brings its own libibverbs, if any, and will "
+          "{} is linked statically: it contains its own libibverbs, if any, and will "
           "not see weft0",
           path);
     case Kind::foreign_word_size:
       return fmt::format(
-          "{} is no {}-bit program: it cannot load Weft's libraries and will not "
+          "{} is not a {}-bit program: it cannot load Weft's libraries and will not "
           "see weft0",
           path, own_bits);
     default:
@@ -91,6 +92,8 @@ std::string warning_for(const std::string& path) {
 
 }  // namespace
 
+// A file that is not executable is remembered, but a later folder of PATH may have an executable
+// one.
 Program find_program(const std::string& name) {
   std::string refused;
   for (const std::string& path : candidates(name)) {

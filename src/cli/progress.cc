@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 500ms;  // what takes less needs no bar
+constexpr auto delay = 500ms;  // shorter reads need no bar
 constexpr auto interval = 100ms;
 constexpr std::size_t columns = 40;
 
@@ -25,7 +25,7 @@ Progress::~Progress() {
 
 void Progress::show(std::uint64_t done, std::uint64_t all) {
   const auto now = Clock::now();
-  if (now - begun_ < patience || now - last_ < interval) return;
+  if (now - begun_ < delay || now - last_ < interval) return;
   last_ = now;
   shown_ = true;
   constexpr double mega = 1e6;

@@ -1,5 +1,5 @@
-// A line on standard error that says how far a long file has been read; only on a terminal, and
-// only after a while.
+// Shows on standard error how far a long file has been read. Only on a terminal, and only if
+// reading takes longer than a moment.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  // Cheap: looks at the clock now and then.
+  // Cheap: reads the clock only once for every 4 MiB. `all`: the size of the input, 0 if unknown.
   void update(std::uint64_t done, std::uint64_t all) {
     constexpr std::uint64_t step = 4 * 1024 * 1024;
     if (!wanted_ || done < next_) return;

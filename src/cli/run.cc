@@ -41,20 +41,20 @@ void set_variables(const RunOptions& options) {
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 
-// False where a variable has a value that the device would refuse.
+// Prints an error and returns false if a variable has a value that the device would refuse.
 bool check_variables() {
   for (const provider::Variable& variable : provider::variables()) {
     const char* value = std::getenv(std::string(variable.name).c_str());
     if (!value || !*value) continue;
     const std::string wrong = provider::check_variable(variable.name, value);
     if (wrong.empty()) continue;
-    say_error(wrong);
+    print_error(wrong);
     return false;
   }
   return true;
 }
 
-// A misspelt variable would be without effect, silently.
+// Without a warning, a misspelt variable would silently have no effect.
 void warn_of_unknown_variables() {
   const auto known = provider::variables();
   for (char** entry = environ; *entry; ++entry) {
@@ -63,7 +63,8 @@ void warn_of_unknown_variables() {
     if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST") || name == "WEFT_SEED")
       continue;
     if (std::none_of(known.begin(), known.end(), [&](const auto& v) { return v.name == name; })) {
-      say(fmt::format("{} means nothing here; `weft help environment` lists the variables", name));
+      print_notice(
+          fmt::format("{} has no effect; `weft help environment` lists the variables", name));
     }
   }
 }
@@ -76,6 +77,8 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Prints the line that the device itself would print; set before it starts, so without its address
+// unless WEFT_ADDR is set.
 void announce(const std::string& name, bool streams) {
   const char* address = std::getenv("WEFT_ADDR");
   const char* capture = std::getenv("WEFT_CAPTURE");
@@ -86,9 +89,10 @@ void announce(const std::string& name, bool streams) {
   line += fmt::format(") serves {}", name);
   if (streams) line += ", its TCP sockets are RDMA streams";
   if (capture && *capture) line += fmt::format(", capture in {}", capture);
-  say(line);
+  print_notice(line);
 }
 
+// stdio is flushed first: the program must not inherit unwritten output.
 int execute(const std::string& path, const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
@@ -98,7 +102,7 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
   arguments.push_back(nullptr);
   std::fflush(nullptr);
   execvp(path.c_str(), arguments.data());  // not execv: scripts without #! run as in a shell
-  say_error(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
+  print_error(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
   return cannot_execute;
 }
 
@@ -107,7 +111,7 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
 int run(const RunOptions& options) {
   const bool sockets = !options.sockets.empty();
   if (sockets && options.sockets != "true" && options.sockets != "fallback") {
-    say_error(
+    print_error(
         fmt::format("--sockets={}: must be --sockets or --sockets=fallback", options.sockets));
     return misused;
   }
@@ -117,20 +121,20 @@ int run(const RunOptions& options) {
 
   const files::path folder = library_folder();
   if (folder.empty()) {
-    say_error(
+    print_error(
         "libibverbs.so.1 of Weft is not beside this program, in ../lib/weft or "
         "../" WEFT_LIBDIR "/weft; build or install it again");
     return cannot_execute;
   }
   const Program program = find_program(options.command.front());
   if (program.path.empty()) {
-    say_error(program.problem);
+    print_error(program.problem);
     return program.exit_status;
   }
-  if (!program.warning.empty()) say(program.warning);
+  if (!program.warning.empty()) print_notice(program.warning);
   if (!options.quiet && !provider::environment_is_quiet())
     announce(options.command.front(), sockets);
-  set("WEFT_QUIET", "1");  // said once for all processes
+  set("WEFT_QUIET", "1");  // announced once for all processes of the program
   prepend_library_path(folder);
   if (sockets) append_preload(folder);
   raise_descriptor_limit();

@@ -20,8 +20,8 @@ struct RunOptions {
   bool quiet = false;
 };
 
-// Becomes the program: signals and exit status are its own. Returns only where that fails, with the
-// exit status: 2 for wrong options, 126 and 127 as shells have it.
+// Replaces this process by the program, which so has its own signals and exit status. Returns only
+// if that fails, with the exit status: 2 for wrong options, 126 and 127 as in shells.
 int run(const RunOptions& options);
 
 }  // namespace weft::cli

@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For what takes milliseconds where it works.
-constexpr std::chrono::seconds patience{20};
+// Limits a test that takes milliseconds if it works.
+constexpr std::chrono::seconds timeout{20};
 
 struct Step {
   std::string name;
@@ -28,6 +28,7 @@ struct Step {
   std::string rest;  // nanoseconds, or the reason
 };
 
+// Parses a line "NAME ok NANOSECONDS" or "NAME failed REASON". Any other line is an error message.
 Step step_of(const std::string& line) {
   std::istringstream words(line);
   Step step;
@@ -46,10 +47,10 @@ std::string duration(const std::string& nanoseconds) {
                      : fmt::format("{:.1f} ms", value / 1e6);
 }
 
-// The steps that went right, in words; sets `wrong` to what ended them, if anything did.
+// Returns the steps that succeeded, as text. Sets `wrong` to the reason if a step failed.
 std::string follow(Child& child, std::string& wrong) {
   std::string done;
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   const char* const last = "read";
   while (const auto line = child.line(deadline)) {
     const Step step = step_of(*line);
@@ -60,10 +61,11 @@ std::string follow(Child& child, std::string& wrong) {
     done += fmt::format("{}{} {}", done.empty() ? "" : ", ", step.name, duration(step.rest));
     if (step.name == last) return done;
   }
-  wrong = child.late() ? fmt::format("no answer within {} s", patience.count()) : "it ended early";
+  wrong = child.late() ? fmt::format("no reply within {} s", timeout.count()) : "it ended early";
   return done;
 }
 
+// Runs the client of the self-test and reports its result.
 void ask(const std::filesystem::path& folder, const std::string& host, const std::string& port,
          const std::string& fix, Findings& findings) {
   Child client({folder / "selftest", "ask", host, port});
@@ -83,10 +85,10 @@ void ask(const std::filesystem::path& folder, const std::string& host, const std
 
 void show_device(const std::filesystem::path& folder, Findings& findings) {
   Child program({folder / "selftest", "gids"});
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   std::string device;
   std::vector<std::string> gids;
-  std::string wrong = "it said nothing";
+  std::string wrong = "it printed nothing";
   while (const auto line = program.line(deadline)) {
     if (line->starts_with("device ")) {
       device = line->substr(std::strlen("device "));
@@ -99,7 +101,7 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
   if (device.empty()) {
     findings.push_back({"device", Health::problem,
                         fmt::format("The embedded device cannot be opened: {}.", wrong),
-                        "Build or install Weft again; if that does not help, report it."});
+                        "Build or install Weft again; if that does not help, report a bug."});
     return;
   }
   findings.push_back(
@@ -110,25 +112,26 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
 
 void try_device(const std::filesystem::path& folder, Findings& findings) {
   Child server({folder / "selftest", "serve", "127.0.0.1", "0"});
-  const auto said = server.line(Clock::now() + patience);
+  const auto first = server.line(Clock::now() + timeout);
   constexpr std::string_view expected = "listening ";
-  if (!said || !said->starts_with(expected)) {
-    findings.push_back(
-        {"self-test", Health::problem,
-         fmt::format("A server on 127.0.0.1 does not start: {}.", said.value_or("it said nothing")),
-         "Look for a firewall or sandbox that forbids listening on TCP ports."});
+  if (!first || !first->starts_with(expected)) {
+    findings.push_back({"self-test", Health::problem,
+                        fmt::format("A server on 127.0.0.1 does not start: {}.",
+                                    first.value_or("it printed nothing")),
+                        "Look for a firewall or sandbox that forbids listening on TCP ports."});
     return;
   }
-  ask(folder, "127.0.0.1", said->substr(expected.size()),
+  ask(folder, "127.0.0.1", first->substr(expected.size()),
       "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
 }
 
 void try_peer(const std::filesystem::path& folder, const std::string& host, std::uint16_t port,
               Findings& findings) {
   ask(folder, host, fmt::format("{}", port),
-      fmt::format("Run `weft doctor --serve` there, and let TCP port {} and the ports of your "
-                  "program through the firewalls between.",
-                  port),
+      fmt::format(
+          "Run `weft doctor --serve` there, and let the firewalls between pass TCP port {} and the "
+          "ports of your program.",
+          port),
       findings);
 }
 
@@ -136,7 +139,7 @@ int serve_peers(const std::filesystem::path& folder, std::uint16_t port) {
   const std::string program = folder / "selftest";
   const std::string number = fmt::format("{}", port);
   execl(program.c_str(), "selftest", "serve", "any", number.c_str(), nullptr);
-  say_error(fmt::format("cannot start {}: {}", program, std::strerror(errno)));
+  print_error(fmt::format("cannot start {}: {}", program, std::strerror(errno)));
   return 1;
 }
 

@@ -1,4 +1,4 @@
-// Runs the self-test program on the drop-in libraries, and judges what it says.
+// Runs the self-test program on the drop-in libraries and turns its output into findings.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace weft::cli {
 
-// The device as programs see it: its kind and its GID table.
+// Reports the device as programs see it: its kind and its GID table.
 void show_device(const std::filesystem::path& folder, Findings& findings);
 
-// Connect, send, write and read: between two processes here, or with `weft doctor --serve` on
-// `host`. Takes a few seconds at most.
+// Connect, send, write and read: between two processes on this machine, or with `weft doctor
+// --serve` on `host`. Limited to some seconds.
 void try_device(const std::filesystem::path& folder, Findings& findings);
 void try_peer(const std::filesystem::path& folder, const std::string& host, std::uint16_t port,
               Findings& findings);
 
-// Becomes the other side. Returns only where that fails.
+// Replaces this process by the other side of try_peer(). Returns only if that fails.
 int serve_peers(const std::filesystem::path& folder, std::uint16_t port);
 
 }  // namespace weft::cli

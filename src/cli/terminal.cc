@@ -8,19 +8,19 @@
 namespace weft::cli {
 
 bool is_coloured(int descriptor) {
-  const char* wish = std::getenv("NO_COLOR");
-  return isatty(descriptor) && !(wish && *wish);
+  const char* no_color = std::getenv("NO_COLOR");
+  return isatty(descriptor) && !(no_color && *no_color);
 }
 
 std::string bold(std::string_view text, int descriptor) {
   return is_coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
 }
 
-void say(std::string_view sentence) {
+void print_notice(std::string_view sentence) {
   fmt::print(stderr, "weft: {}\n", sentence);
 }
 
-void say_error(std::string_view sentence) {
+void print_error(std::string_view sentence) {
   const bool colour = is_coloured(STDERR_FILENO);
   fmt::print(stderr, "{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence);
 }

@@ -1,4 +1,4 @@
-// How the program talks: plain text, with colours on a terminal only.
+// Messages to the user: plain text, with colours only on a terminal.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace weft::cli {
 
-// Whether `descriptor` is a terminal and NO_COLOR is not set.
+// True if `descriptor` is a terminal and NO_COLOR is not set.
 [[nodiscard]] bool is_coloured(int descriptor);
 
-// Bold where `descriptor` is a terminal and NO_COLOR is not set.
+// The text in bold if is_coloured(descriptor), else unchanged.
 [[nodiscard]] std::string bold(std::string_view text, int descriptor);
 
-// One line on standard error, with the program's name in front.
-void say(std::string_view sentence);
-void say_error(std::string_view sentence);
+// Print one line on standard error, after the program's name.
+void print_notice(std::string_view sentence);
+void print_error(std::string_view sentence);
 
-// The text in lines of at most `columns`, each indented.
+// Breaks the text into lines of at most `columns`, each indented.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns);
 
 }  // namespace weft::cli

@@ -91,7 +91,7 @@ class Doctor(unittest.TestCase):
         done = doctor(before=alone)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("ip link set lo up", done.stdout)
-        self.assertIn("Weft does not work here in full.", done.stdout)
+        self.assertIn("Weft does not fully work here.", done.stdout)
 
     def test_options_that_make_no_sense(self):
         for options in (["--serve", "--peer", "::1"], ["--port", "0"], ["--port", "x"], ["--pear"]):

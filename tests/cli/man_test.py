@@ -97,7 +97,7 @@ class Pages(unittest.TestCase):
     def fill(self, help_text):
         script = pathlib.Path(__file__).parents[2] / "docs/man/pages.py"
         code = (f"import sys; sys.path.insert(0, {str(script.parent)!r}); import pages;"
-                f"pages.said = lambda *_: {help_text!r}; print(pages.options([], ['x']))")
+                f"pages.output_of = lambda *_: {help_text!r}; print(pages.options([], ['x']))")
         return subprocess.run([sys.executable, "-B", "-c", code], text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 

@@ -154,7 +154,7 @@ class Misuse(unittest.TestCase):
 
     def test_misspelt_variables_are_pointed_out(self):
         done = weft("run", "-q", "--", "true", WEFT_ADR="127.0.0.1")
-        self.assertIn("WEFT_ADR means nothing here", done.stderr)
+        self.assertIn("WEFT_ADR has no effect", done.stderr)
 
 
 class Help(unittest.TestCase):

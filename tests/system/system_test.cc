@@ -99,9 +99,9 @@ TEST(SystemBackend, HasNoCountersOfObjects) {
 
 TEST(SystemBackend, RefusesTheDropin) {
   const std::string said = in_child(dropin + "WEFT_BACKEND=system", "backend");
-  EXPECT_THAT(said, HasSubstr("is Weft's own (" DROPIN_DIRECTORY));
+  EXPECT_THAT(said, HasSubstr("is Weft's drop-in (" DROPIN_DIRECTORY));
   EXPECT_THAT(in_child(dropin + "WEFT_BACKEND=auto WEFT_QUIET=1", "backend"),
-              StartsWith("embedded: libibverbs.so.1 is Weft's own"));
+              StartsWith("embedded: libibverbs.so.1 is Weft's drop-in"));
 }
 
 TEST(SystemBackend, ARequirementNamesTheCauseWhenItFails) {
