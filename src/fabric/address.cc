@@ -17,6 +17,7 @@ std::size_t size_of_family(int family) {
   return family == AF_INET6 ? sizeof(sockaddr_in6) : 0;
 }
 
+// Copies, because the storage has the alignment and type of another structure.
 template <typename T>
 T as(const SocketAddress& address) {
   T value{};
@@ -46,6 +47,7 @@ std::optional<SocketAddress> read_address(const void* address, std::size_t bytes
   return read;
 }
 
+// Used where libfabric passes no size: the family tells how many bytes are read.
 std::optional<SocketAddress> read_address(const void* address) {
   return read_address(address, sizeof(sockaddr_storage));
 }
@@ -82,6 +84,7 @@ std::optional<SocketAddress> from_text(const std::string& text) {
   return made_of(in);
 }
 
+// A port without a host is still an address to bind to.
 bool is_wildcard(const SocketAddress& address) {
   const stream::Address text = to_text(address);
   return text.port == 0 && (text.host == "0.0.0.0" || text.host == "::");

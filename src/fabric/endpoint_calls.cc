@@ -19,6 +19,7 @@ Endpoint& of(fid_ep* endpoint) {
 
 // --- fi_endpoint(3) ------------------------------------------------------------------------------
 
+// FI_GETWAIT returns a descriptor that stays the same for the life of the endpoint.
 int control(fid* handle, int command, void* argument) {
   auto& endpoint = object_of<Endpoint>(handle);
   if (command == FI_ENABLE) return endpoint.enable();
@@ -74,6 +75,8 @@ constinit fi_ops_cm cm_ops = [] {
   return ops;
 }();
 
+// libfabric's inline functions call these tables without a check for null. All calls return
+// -FI_ENOSYS.
 fi_ops_rma no_rma_ops = {
     .size = sizeof(fi_ops_rma),
     .read = unsupported<decltype(fi_ops_rma::read)>,

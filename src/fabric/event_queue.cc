@@ -60,6 +60,7 @@ void EventQueue::drop_next() {
   has_notice_.set(!notices_.empty());
 }
 
+// fi_eq(3): -FI_EAVAIL if the next entry is an error, which only read_error() returns.
 ssize_t EventQueue::read(std::uint32_t* event, std::span<std::byte> into, bool peek) {
   const std::lock_guard lock(mutex_);
   Notice* const notice = next();
@@ -72,6 +73,7 @@ ssize_t EventQueue::read(std::uint32_t* event, std::span<std::byte> into, bool p
   return bytes;
 }
 
+// Waits by the stream layer, which handles arriving data in this thread meanwhile.
 ssize_t EventQueue::await(std::uint32_t* event, std::span<std::byte> into, bool peek,
                           int timeout_ms) {
   const Deadline deadline =
@@ -111,6 +113,7 @@ ssize_t EventQueue::read_error(fi_eq_err_entry& into, bool peek) {
   return sizeof into;
 }
 
+// fi_eq(3): the queue must have been opened with FI_WRITE.
 ssize_t EventQueue::write(std::uint32_t event, std::span<const std::byte> from) {
   if (!may_write_) return -FI_ENOSYS;
   Notice notice;
@@ -183,6 +186,7 @@ const char* describe(fid_eq* /*queue*/, int error, const void* /*data*/, char* t
   return text;
 }
 
+// fi_close of an event queue fails while endpoints are bound to it.
 int close_queue(fid* handle) {
   auto& queue = object_of<EventQueue>(handle);
   if (queue.users().any()) return -FI_EBUSY;
@@ -233,6 +237,7 @@ EventQueue::EventQueue(Fabric& fabric, const fi_eq_attr& wanted, void* context)
   wait_set_.add(has_notice_.fd());
 }
 
+// FI_WAIT_SET and the like are not supported; FI_AFFINITY is ignored.
 int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** queue, void* context) {
   if (!queue) return -FI_EINVAL;
   const fi_eq_attr wanted = attributes ? *attributes : fi_eq_attr{};

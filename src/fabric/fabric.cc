@@ -16,6 +16,7 @@ namespace {
 
 // --- Domains -------------------------------------------------------------------------------------
 
+// fi_close fails while endpoints of the domain exist.
 int close_domain(fid* handle) {
   auto& domain = object_of<Domain>(handle);
   if (domain.users().any()) return -FI_EBUSY;

@@ -18,6 +18,7 @@ bool is_name(const char* wanted, const char* ours) {
   return !wanted || std::string_view(wanted) == ours;
 }
 
+// 0 stands for the default.
 bool is_queue_size(std::size_t wanted) {
   return wanted == 0 || (wanted >= stream::min_queue && wanted <= stream::max_queue);
 }
@@ -49,6 +50,7 @@ bool can_serve(const fi_ep_attr& wanted) {
          wanted.auth_key_size == 0;
 }
 
+// There are no completion queues, counters or shared contexts, so hints may ask for none.
 bool can_serve(const fi_domain_attr& wanted) {
   return is_name(wanted.name, domain_name()) && wanted.cq_data_size == 0 && wanted.cq_cnt == 0 &&
          wanted.cntr_cnt == 0 && wanted.tx_ctx_cnt <= 1 && wanted.rx_ctx_cnt <= 1 &&

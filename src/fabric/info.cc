@@ -79,6 +79,7 @@ void describe_queues(fi_info& info, const fi_info* hints) {
   rx.iov_limit = max_pieces;
 }
 
+// max_msg_size is that of a call, which may transfer less: a stream has no messages.
 void describe_endpoint(fi_info& info, const fi_info* hints) {
   fi_ep_attr& endpoint = *info.ep_attr;
   endpoint.type = FI_EP_SOCK_STREAM;
@@ -165,6 +166,7 @@ Info copy_of(const fi_info& info) {
   return copy;
 }
 
+// FI_PROTO_IWARP selects the stream variant that uses only RDMA writes and sends.
 stream::Options options_of(const fi_info& info) {
   stream::Options options;
   const auto size = [](std::size_t wanted, std::uint32_t otherwise) {
@@ -180,6 +182,7 @@ stream::Options options_of(const fi_info& info) {
   return options;
 }
 
+// The result is a list linked by `next`, which the program frees by fi_freeinfo.
 int get_info(std::uint32_t /*version*/, const char* node, const char* service, std::uint64_t flags,
              const fi_info* hints, fi_info** info) {
   if (!info) return -FI_EINVAL;

@@ -29,6 +29,7 @@ const Option* find(int level, int name) {
   return found == std::end(known_options) ? nullptr : found;
 }
 
+// Sets `*room` to the size of the value in any case.
 template <typename T>
 int give(const T& value, void* to, std::size_t* room) {
   if (!to || !room) return -FI_EINVAL;
@@ -41,6 +42,7 @@ int give(const T& value, void* to, std::size_t* room) {
 
 }  // namespace
 
+// stream::check() throws Error(EINVAL) for a value out of range, and `options` stays as it was.
 int set_option(stream::Options& options, int level, int name, const void* value,
                std::size_t bytes) {
   const Option* option = find(level, name);

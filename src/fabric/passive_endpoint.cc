@@ -29,6 +29,7 @@ void replace(void*& address, std::size_t& bytes, const std::string& text) {
 
 }  // namespace
 
+// fi_close rejects the requests that the program has neither accepted nor rejected.
 PassiveEndpoint::~PassiveEndpoint() {
   listener_.reset();  // afterwards no more events come
   if (queue_) queue_->remove(cookie_);
@@ -67,6 +68,7 @@ int PassiveEndpoint::set_backlog(int backlog) {
   return 0;
 }
 
+// attach() comes last: events may be reported at once.
 int PassiveEndpoint::listen() {
   const std::lock_guard lock(mutex_);
   if (!queue_) return -FI_ENOEQ;
