@@ -34,7 +34,7 @@ TEST(Result, HoldsTheReasonWhyThereIsNone) {
   EXPECT_EQ(result.error(), Reason::missing);
 }
 
-// An error that is all zero is an error all the same.
+// An error with the value zero is still an error.
 TEST(Result, TellsAnErrorByItsKindAndNotByItsValue) {
   const Result<int, Reason> result = Reason::none;
   EXPECT_FALSE(result);

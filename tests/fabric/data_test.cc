@@ -1,4 +1,4 @@
-// Bytes: sent, received, looked for, and their end.
+// Sends, receives and peeks bytes, up to the end of the stream.
 #include <algorithm>
 #include <array>
 #include <future>
@@ -13,7 +13,7 @@ class FabricData : public BothProtocols {
  protected:
   Sides sides{GetParam()};
 
-  // Until nothing more is taken; returns how much was.
+  // Sends until the call would block. Returns the number of bytes.
   std::size_t fill() {
     const std::string some(5000, 'x');
     std::size_t sent = 0;
@@ -91,7 +91,7 @@ TEST_P(FabricData, ThreadsShareAnEndpoint) {
       while (!left.empty()) {
         const ssize_t sent = fi_send(&endpoint, left.data(), left.size(), nullptr, 0, nullptr);
         if (sent == -FI_EAGAIN) {
-          (void)becomes_readable(fd, 10);  // the other thread may have looked at it
+          (void)becomes_readable(fd, 10);  // the other thread may have read first
           continue;
         }
         if (sent <= 0) return;
@@ -143,7 +143,7 @@ TEST_P(FabricData, TheEndComesOnceBehindTheLastByte) {
   EXPECT_EQ(fi_recv(sides.passive.get(), &more, 1, nullptr, 0, nullptr), 0);
   EXPECT_EQ(fi_recv(sides.passive.get(), &more, 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
   EXPECT_EQ(fi_send(sides.active.get(), &more, 1, nullptr, 0, nullptr), -FI_ESHUTDOWN);
-  // The other direction goes on.
+  // The other direction still works.
   send_all(*sides.passive, "yes");
   EXPECT_EQ(receive_some(*sides.active, 3), "yes");
 }

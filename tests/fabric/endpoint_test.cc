@@ -1,4 +1,4 @@
-// Endpoints before and beside their bytes: options, states, names, and what is not there.
+// Options, states and names of endpoints, and the calls that are not supported.
 #include <netinet/in.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>

@@ -1,4 +1,4 @@
-// What happens to endpoints, as an event queue tells it.
+// The events that an event queue reports for endpoints.
 #include <cstring>
 #include <map>
 

@@ -1,7 +1,7 @@
 // The smallest program of a stream socket endpoint, in plain libfabric: a server that sends a
-// greeting and wants it back, and a client that sends back what it gets.
+// greeting and expects it back, and a client that sends back what it receives.
 //
-//   greeting server [iwarp]        says its port, serves one client
+//   greeting server [iwarp]        prints its port, serves one client
 //   greeting client PORT [iwarp]
 #include <netinet/in.h>
 #include <poll.h>

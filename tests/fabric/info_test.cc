@@ -1,4 +1,4 @@
-// fi_getinfo: what is offered, and what is not.
+// fi_getinfo: which hints the provider accepts, and what it returns.
 #include <netinet/in.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// A program of two descriptors, looks, and calls that never wait: the loop that fi_rstream(7) has
-// in mind.
+// The loop of a program that polls descriptors and makes calls that never block, as fi_rstream(7)
+// describes it.
 #include <poll.h>
 #include <sys/resource.h>
 
@@ -15,7 +15,7 @@ namespace {
 class FabricPoll : public BothProtocols {};
 WEFT_BOTH_PROTOCOLS(FabricPoll);
 
-// Sends or receives `bytes` in a loop of poll; returns how often a wake-up was for nothing.
+// Sends or receives `bytes` in a loop of poll. Returns the number of wake-ups without progress.
 class Client {
  public:
   Client(fid_fabric& fabric, fid_ep& endpoint, fid_eq& events)
@@ -56,7 +56,7 @@ class Client {
   fid_fabric& fabric_;
   fid_ep& endpoint_;
   fid_eq& events_;
-  bool first_ = true;  // a sender may begin without being woken
+  bool first_ = true;  // a sender may start without an event
 };
 
 TEST_P(FabricPoll, EverythingArrivesAndFewWakeUpsAreForNothing) {

@@ -1,11 +1,11 @@
-// The greeting between two processes, each a program of libfabric alone.
+// Runs greeting.cc as two processes, which use libfabric alone.
 #include "fabric/sides.h"
 #include "support/program.h"
 
 namespace weft::fabric {
 namespace {
 
-// tests/fabric/greeting.cc with these arguments.
+// Runs tests/fabric/greeting.cc with these arguments.
 struct Greeting : test::Program {
   explicit Greeting(std::vector<std::string> arguments)
       : Program(WEFT_FABRIC_GREETING, std::move(arguments)) {}

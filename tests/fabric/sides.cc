@@ -8,8 +8,8 @@
 #include <cstring>
 
 #ifdef __SANITIZE_ADDRESS__
-// Libraries that libfabric loads have thread-local memory of which this GCC's LeakSanitizer takes
-// something else for the place.
+// LeakSanitizer of this GCC looks for the thread-local memory of libraries that libfabric loads at
+// a wrong place, and reports leaks there.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "intercept_tls_get_addr=0";
@@ -19,7 +19,7 @@ extern "C" const char* __asan_default_options() {
 namespace weft::fabric {
 namespace {
 
-// libfabric reads these when it is first called.
+// libfabric reads these at its first call.
 [[maybe_unused]] const bool environment_is_set = [] {
   setenv("FI_PROVIDER_PATH", WEFT_FABRIC_FOLDER, 1);
   setenv("FI_PROVIDER", "weft", 1);

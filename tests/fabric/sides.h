@@ -1,4 +1,4 @@
-// Both ends of a stream in one process, by libfabric's calls.
+// Connects both ends of a stream in one process by libfabric's calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct CloseFid {
 template <typename T>
 using Opened = std::unique_ptr<T, CloseFid>;
 
-// Of fi_getinfo, with the provider's name in the hints.
+// The result of fi_getinfo with the provider's name in the hints.
 [[nodiscard]] Info hints(std::uint32_t protocol = FI_PROTO_UNSPEC);
 [[nodiscard]] Info get_info(const char* node, const char* service, std::uint64_t flags,
                             const fi_info* wanted);
@@ -43,7 +43,7 @@ struct Event {
   std::string data{};
 };
 
-// A fabric with a domain and one event queue for everybody.
+// A fabric with a domain and one event queue for all endpoints.
 struct Ground {
   explicit Ground(const fi_info& info);
   // The next event, which must not be an error.
@@ -68,18 +68,18 @@ struct Sides {
   Opened<fid_ep> passive;
 };
 
-// Where a listener listens, as what fi_getinfo takes.
+// The address of a listener, in the form that fi_getinfo takes.
 [[nodiscard]] std::string port_of(fid_pep& listener);
 [[nodiscard]] Info info_to(fid_pep& listener, std::uint32_t protocol = FI_PROTO_UNSPEC);
 
 [[nodiscard]] int fd_of(fid& object);
 [[nodiscard]] bool becomes_readable(int fd, int timeout_ms = patience_ms);
 
-// Waits with the descriptor whenever a call says -FI_EAGAIN.
+// Waits for the descriptor when a call returns -FI_EAGAIN.
 void send_all(fid_ep& endpoint, std::string_view text);
 [[nodiscard]] std::string receive_some(fid_ep& endpoint, std::size_t bytes);
 
-// Tests of what both protocols must do.
+// Runs each test with both protocols.
 class BothProtocols : public testing::TestWithParam<std::uint32_t> {};
 [[nodiscard]] std::string protocol_name(const testing::TestParamInfo<std::uint32_t>& info);
 

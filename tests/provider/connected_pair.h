@@ -1,4 +1,4 @@
-// Two queue pairs of this process, connected with rdma_cm over loopback, all through the table.
+// Connects two queue pairs of this process with rdma_cm over loopback, through the table.
 #pragma once
 
 #include <gtest/gtest.h>

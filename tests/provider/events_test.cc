@@ -1,4 +1,4 @@
-// Events of completion queues, of the device, and threads that wait for them.
+// Events of completion queues and of the device, and threads that wait for them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +38,7 @@ TEST_F(Events, ACompletionOfAnArmedQueueIsOneEvent) {
     const ibv_wc completion = active_.await_completion();
     EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
   }
-  EXPECT_FALSE(readable(passive_.channel->fd));  // armed once, told once
+  EXPECT_FALSE(readable(passive_.channel->fd));  // armed once, notified once
   ibv_wc received[4];
   EXPECT_EQ(ibv_poll_cq(passive_.cq, 4, received), 2);
 }
@@ -86,7 +86,7 @@ TEST_F(Events, TheLimitOfASharedQueueIsToldOnce) {
   EXPECT_FALSE(readable(passive_.id->verbs->async_fd));
 }
 
-// Programs end their event threads so: rping does.
+// Some programs, such as rping, end their event threads like this.
 TEST_F(Events, AWaitingThreadCanBeCancelled) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers do not follow the stack of a cancelled thread";

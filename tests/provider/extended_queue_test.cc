@@ -34,7 +34,7 @@ class ExtendedQueue : public ConnectedPair {
     return ibv_start_poll(of(end), &none);
   }
 
-  // Polls until something is there; end_poll is the caller's.
+  // Polls until there is a completion. The caller must call end_poll.
   static void await_start(const End& end) {
     int answer = ENOENT;
     while (answer == ENOENT) answer = start(end);
@@ -64,7 +64,7 @@ TEST_F(ExtendedQueue, BringsCompletionsOneByOneWithTheirFields) {
   EXPECT_EQ(of(passive_)->status, IBV_WC_SUCCESS);
   EXPECT_EQ(ibv_next_poll(of(passive_)), ENOENT);
   ibv_end_poll(of(passive_));
-  EXPECT_EQ(start(passive_), ENOENT);  // and has let go of the queue again
+  EXPECT_EQ(start(passive_), ENOENT);  // and the queue is unlocked again
 }
 
 TEST_F(ExtendedQueue, StampsTheMomentOfCompletionOnBothClocks) {
@@ -119,7 +119,7 @@ TEST_F(ExtendedQueue, RefusesWhatItCannotDo) {
   EXPECT_EQ(error_of(wanted), EOPNOTSUPP);
   wanted.wc_flags = 0;
   wanted.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-  wanted.parent_domain = active_.pd;  // which is no parent domain
+  wanted.parent_domain = active_.pd;  // an ordinary domain
   EXPECT_EQ(error_of(wanted), EINVAL);
   wanted.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
   wanted.flags = 1U << 7;

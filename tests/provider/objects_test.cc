@@ -23,7 +23,7 @@ class Objects : public ::testing::Test {
     ASSERT_EQ(count, 1);
     EXPECT_EQ(list[1], nullptr);
     context_ = table_.open_device(list[0]);
-    table_.free_device_list(list);  // an open device stays
+    table_.free_device_list(list);  // an open device stays valid
     ASSERT_NE(context_, nullptr);
     pd_ = table_.alloc_pd(context_);
   }
@@ -45,7 +45,7 @@ class Objects : public ::testing::Test {
     return attributes;
   }
 
-  // The errno value of a call that gives null.
+  // The errno value of a call that returns null.
   template <typename T>
   static int error_of(T* made) {
     return made ? 0 : errno;
@@ -59,7 +59,7 @@ class Objects : public ::testing::Test {
 TEST_F(Objects, TheDeviceHasNameAndGuid) {
   EXPECT_STREQ(table_.get_device_name(context_->device), "weft0");
   EXPECT_NE(table_.get_device_guid(context_->device), 0U);
-  // Vendor libraries recognise their devices by the pointer behind it.
+  // Vendor libraries recognize their devices by a pointer after it.
   EXPECT_EQ(*reinterpret_cast<void**>(context_->device + 1), nullptr);
 }
 
@@ -73,7 +73,7 @@ TEST_F(Objects, EachOpenGivesItsOwnContext) {
 }
 
 TEST_F(Objects, WhatIsLeftBehindDoesNotStopClosing) {
-  // Static: what a program leaves behind is its own leak.
+  // Static, because objects that a program does not destroy would be reported as leaks.
   static ibv_pd* pd = nullptr;
   static ibv_cq* cq = nullptr;
   ibv_context* other = table_.open_device(context_->device);
@@ -87,7 +87,7 @@ TEST_F(Objects, WhatIsLeftBehindDoesNotStopClosing) {
 TEST_F(Objects, OperationsOfOldProgramsAreThere) {
   ASSERT_NE(context_->ops._compat_query_port, nullptr);
   ASSERT_NE(context_->ops._compat_query_device, nullptr);
-  // Exactly what fitted in the structure then.
+  // Exactly the members that the structure had then.
   std::vector<unsigned char> room(sizeof(ibv_port_attr), 0xAA);
   auto* attributes = reinterpret_cast<_compat_ibv_port_attr*>(room.data());
   EXPECT_EQ(context_->ops._compat_query_port(context_, 1, attributes), 0);
@@ -163,7 +163,7 @@ TEST_F(Objects, MemoryRegistrationIsChecked) {
   EXPECT_EQ(
       table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
       IBV_REREG_MR_ERR_CMD);
-  EXPECT_EQ(errno, EINVAL);  // who lets others write must let himself write
+  EXPECT_EQ(errno, EINVAL);  // IBV_ACCESS_REMOTE_WRITE needs IBV_ACCESS_LOCAL_WRITE
   EXPECT_EQ(table_.rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
   EXPECT_EQ(table_.dereg_mr(mr), 0);
@@ -207,7 +207,7 @@ TEST_F(Objects, QueuePairsHoldWhatTheyUse) {
   attributes.srq = srq;
   ibv_qp* qp = table_.create_qp(pd_, &attributes);
   ASSERT_NE(qp, nullptr);
-  EXPECT_EQ(attributes.cap.max_recv_wr, 0U);  // the shared queue's business
+  EXPECT_EQ(attributes.cap.max_recv_wr, 0U);  // receives are those of the shared queue
   EXPECT_EQ(table_.destroy_cq(cq), EBUSY);
   EXPECT_EQ(table_.destroy_srq(srq), EBUSY);
   EXPECT_EQ(table_.dealloc_pd(pd_), EBUSY);

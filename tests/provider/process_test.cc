@@ -1,5 +1,5 @@
-// The one object per process: built late, with a clear reason where it cannot be, and new after
-// fork.
+// The one device of a process: built at its first use, with a clear reason if that fails, and made
+// anew after fork.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -60,7 +60,7 @@ TEST(Environment, TheTableSaysWhatHolds) {
     device::Settings settings;
     if (variable.name == "WEFT_ADDR" || variable.name == "WEFT_CAPTURE" ||
         variable.name == "WEFT_GIDS" || variable.name == "WEFT_REQUIRE") {
-      continue;  // what holds is no value of theirs
+      continue;  // their default is not one of their values
     }
     EXPECT_TRUE(variable.read(variable.standard, settings));
     EXPECT_EQ(settings.acknowledge, standard.acknowledge);
@@ -83,7 +83,7 @@ TEST(Process, WithoutADeviceTheReasonIsSaidOnce) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "weft: WEFT_ADDR=192.0.2.255: not an address of this host; `ip -brief address` lists "
             "them\n");
-  // What was wrong may be put right.
+  // The error can be corrected.
   setenv("WEFT_ADDR", "127.0.0.1", 1);
   ibv_device** list = embedded().get_device_list(&count);
   EXPECT_EQ(count, 1);
@@ -101,7 +101,7 @@ TEST(Process, TheLineAtTheStartIsSaidOnce) {
 
 class Fork : public testing::ConnectedPair {
  protected:
-  // Runs `child` in a child; true where it returns true.
+  // Runs `child` in a child process. Returns its result.
   template <typename Function>
   static bool in_child(Function child) {
     const pid_t pid = fork();
