@@ -61,13 +61,23 @@ void Socket::changed(const stream::Stream::Readiness& now) noexcept {
   if (phase_ == Phase::connecting) {
     if (!now.settled) return;
     if (now.over && !now.ended && now.arrived_bytes == 0) {
-      if (auto self = weak_from_this().lock())
-        start_thread([self] { self->resolve_failed_connect(); });
+      resolve_in_background();
       return;
     }
     phase_ = Phase::connected;
   }
   show(now);
+}
+
+// Called with the stream's lock held, so no exception may leave.
+void Socket::resolve_in_background() noexcept {
+  const auto self = weak_from_this().lock();
+  if (!self) return;
+  try {
+    start_thread([self] { self->resolve_failed_connect(); });
+  } catch (const std::exception&) {
+    fail_connect(ENOMEM);
+  }
 }
 
 // A failure is final and hides everything else. read_shut_ makes the socket readable: receiving

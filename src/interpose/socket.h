@@ -125,6 +125,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   [[nodiscard]] int await_connection();
   // Finds out why the stream failed to connect. In a thread of its own, as it may wait.
   void resolve_failed_connect();
+  void resolve_in_background() noexcept;
   void fail_connect(int error);
   bool fall_back_to_tcp(const stream::Address& peer, Descriptor plain);
   [[nodiscard]] int take_error();
