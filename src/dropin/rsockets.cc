@@ -94,13 +94,14 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
     stream = socket.stream;
     if (!stream) {
       socket.options.keepalive = socket.keepalive();
-      socket.stream = std::make_shared<stream::Stream>(socket.options);
+      auto made = std::make_shared<stream::Stream>(socket.options);
       if (socket.listener) {
         const auto& local = local_of(socket.listener->id());
         const auto address = to_address(reinterpret_cast<const sockaddr*>(&local), sizeof local);
         socket.listener.reset();  // the stream binds to its address
-        socket.stream->bind(address);
+        made->bind(address);
       }
+      socket.stream = std::move(made);
     }
   }
   if (stream) return connect_again(stream, socket.nonblocking);
