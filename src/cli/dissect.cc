@@ -29,9 +29,9 @@
 namespace weft::cli {
 namespace {
 
-constexpr int all_well = 0;
-constexpr int something_wrong = 1;
-constexpr int unusable = 2;
+constexpr int exit_ok = 0;
+constexpr int exit_findings = 1;
+constexpr int exit_unusable = 2;
 
 // --- Options -------------------------------------------------------------------------------------
 
@@ -125,10 +125,10 @@ void check_combination(const DissectOptions& options) {
 // --- Signals -------------------------------------------------------------------------------------
 
 // The first Ctrl-C ends reading, and the summary is printed. The second one ends the program.
-std::atomic<bool> stop_asked{false};
+std::atomic<bool> stop_requested{false};
 
-void ask_to_stop(int signal) {
-  stop_asked = true;
+void request_stop(int signal) {
+  stop_requested = true;
   std::signal(signal, SIG_DFL);
 }
 
@@ -136,7 +136,7 @@ class StopOnSignal {
  public:
   StopOnSignal() {
     struct sigaction action {};
-    action.sa_handler = &ask_to_stop;  // without SA_RESTART, so that a read is interrupted
+    action.sa_handler = &request_stop;  // without SA_RESTART, so that a read is interrupted
     for (std::size_t i = 0; i < 2; ++i) sigaction(signals[i], &action, &before_[i]);
   }
   StopOnSignal(const StopOnSignal&) = delete;
@@ -170,8 +170,8 @@ void write_out(std::string_view text) {
 std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
                                             const std::vector<std::string>& files) {
   if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
-  if (files.size() == 1) return capture::open_capture(files[0], &stop_asked);
-  return capture::merge_captures(files, &stop_asked);
+  if (files.size() == 1) return capture::open_capture(files[0], &stop_requested);
+  return capture::merge_captures(files, &stop_requested);
 }
 
 // Waits for the next packet, at most 100 ms.
@@ -187,7 +187,7 @@ void read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
               capture::Report& report) {
   Progress progress(!endless);
   capture::RawPacket packet;
-  while (!stop_asked) {
+  while (!stop_requested) {
     if (source.next(packet)) {
       analysis.add(packet);
       progress.update(source.bytes_read(), source.bytes_in_all());
@@ -274,9 +274,9 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   if (!source->leftover().empty()) print_notice(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {
     print_error(fmt::format("{}: {}", name, source->problem()));
-    return unusable;
+    return exit_unusable;
   }
-  return output.findings() > 0 ? something_wrong : all_well;
+  return output.findings() > 0 ? exit_findings : exit_ok;
 }
 
 // Makes malloc(3) keep freed memory. Messages of 128 KiB and more are allocated and freed all the
@@ -293,14 +293,14 @@ int guarded(const std::function<int()>& work) {
   try {
     return work();
   } catch (const OutputClosed&) {
-    stop_asked = true;  // do not analyze the other files either
-    return all_well;
+    stop_requested = true;  // do not analyze the other files either
+    return exit_ok;
   } catch (const WrongOption& error) {
     print_error(fmt::format("dissect: {}", error.what()));
   } catch (const std::exception& error) {
     print_error(error.what());
   }
-  return unusable;
+  return exit_unusable;
 }
 
 int dissect_all(const DissectOptions& options) {
@@ -310,9 +310,9 @@ int dissect_all(const DissectOptions& options) {
   const StopOnSignal stop_on_signal;
   std::signal(SIGPIPE, SIG_IGN);
   if (!options.separate) return dissect_one(options, selection, options.files);
-  int worst = all_well;
+  int worst = exit_ok;
   for (const std::string& file : options.files) {
-    if (stop_asked) break;
+    if (stop_requested) break;
     worst = std::max(worst, guarded([&] { return dissect_one(options, selection, {file}); }));
   }
   return worst;

@@ -61,7 +61,7 @@ void print_json(const Findings& findings) {
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-void look_at_machine(Findings& findings) {
+void check_machine(Findings& findings) {
   check_adapters(findings);
   check_rdma_core(findings);
   check_addresses(findings);
@@ -81,7 +81,7 @@ int doctor(const DoctorOptions& options) {
     return 1;
   }
   Findings findings;
-  if (!options.serve) look_at_machine(findings);
+  if (!options.serve) check_machine(findings);
   setenv("WEFT_QUIET", "1", 1);
   prepend_library_path(folder);
   if (options.serve) return serve_peers(folder, options.port);

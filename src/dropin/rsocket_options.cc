@@ -15,7 +15,7 @@ namespace {
 using namespace weft::dropin;
 namespace stream = weft::stream;
 
-constexpr int most_mapped_buffers = 255;
+constexpr int max_mapped_buffers = 255;
 constexpr int segment_bytes = 2048;  // librdmacm's value where it knows no path MTU
 
 // A value out of range is not an error: the nearest limit is set.
@@ -62,7 +62,7 @@ Size size_setting(stream::Options& options, int level, int name) {
   if (level != SOL_RDMA) return {};
   if (name == RDMA_SQSIZE) return {&options.send_queue, stream::min_queue, stream::max_queue};
   if (name == RDMA_RQSIZE) return {&options.receive_queue, stream::min_queue, stream::max_queue};
-  if (name == RDMA_IOMAPSIZE) return {&options.mapped_buffers, 0, most_mapped_buffers};
+  if (name == RDMA_IOMAPSIZE) return {&options.mapped_buffers, 0, max_mapped_buffers};
   return {};
 }
 

@@ -1,5 +1,5 @@
 // Classifies a client that has connected to a TCP port on which the program listens: it speaks
-// Weft's streams, or plain TCP. Its first bytes tell which.
+// Weft's streams, or plain TCP. Its first bytes show which.
 #pragma once
 
 #include <optional>

@@ -64,7 +64,7 @@ Descriptor connect_tcp(const stream::Address& peer) {
   return made;
 }
 
-// True if a peer that speaks plain TCP may have caused this error: it does not answer the MPA
+// True if a peer that speaks plain TCP may have caused this error: it does not reply to the MPA
 // request, resets the connection, or listens at the port number for TCP alone.
 bool may_be_tcp(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EPROTO || error == ETIMEDOUT ||

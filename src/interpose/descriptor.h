@@ -14,7 +14,7 @@ struct CloseByNext {
 using Descriptor = OwnedDescriptor<CloseByNext>;
 
 // Moves a descriptor to a high number, so that programs get the low ones: select(2) works only up
-// to 1023. Returns `low` itself where no high number is free.
+// to 1023. Returns `low` itself if no high number is free.
 [[nodiscard]] Descriptor move_high(Descriptor low);
 // Duplicates `fd` to a high number, close-on-exec. Throws Error.
 [[nodiscard]] Descriptor copy_high(int fd);

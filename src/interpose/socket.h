@@ -1,7 +1,7 @@
 // A TCP socket of the program that is a stream.
 //
 // The program's descriptor is that of a VisibleSocket. A kernel socket exists beside it: it holds
-// the address until the program connects, it listens, and it is asked about options at any time.
+// the address until the program connects, it listens, and it checks and stores socket options.
 //
 // The kernel itself must carry the bytes if another process or stdio uses the descriptor, or if the
 // peer speaks plain TCP. Then the visible socket becomes a pipe, a relay copies between it and the
@@ -77,7 +77,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // As setsockopt(2) and getsockopt(2): 0, or -1 with errno.
   int set_option(int level, int name, const void* value, socklen_t bytes);
   int get_option(int level, int name, void* value, socklen_t* bytes);
-  // The kernel socket; made again where it was closed. -1 with errno.
+  // The kernel socket; opened again if it was closed. -1 with errno.
   [[nodiscard]] int kernel_fd();
   [[nodiscard]] InheritedOptions inherited_options() const;
   // Sockets report the loss of a connection once; after that, receiving returns 0 and sending fails
