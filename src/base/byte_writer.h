@@ -20,11 +20,14 @@ class ByteWriter {
  public:
   constexpr explicit ByteWriter(MutableBytes out) : out_(out) {}
 
-  // Whether every write has fitted.
+  // Whether every write has fitted, and the user has not called fail().
   [[nodiscard]] constexpr bool ok() const { return ok_; }
   // The number of bytes written and skipped so far.
   [[nodiscard]] constexpr std::size_t position() const { return position_; }
   [[nodiscard]] constexpr std::size_t left() const { return out_.size() - position_; }
+
+  // Makes the writer behave as if it had run out of room.
+  constexpr void fail() { ok_ = false; }
 
   constexpr void u8(std::uint8_t value) { be(value); }
   constexpr void be16(std::uint16_t value) { be(value); }

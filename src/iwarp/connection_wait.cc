@@ -20,9 +20,8 @@ TerminateRaised Connection::check_control_word(const Segment& segment) {
 }
 
 bool Connection::take_control_word(const Segment& segment, Bytes payload) {
-  const auto value = load_be<std::uint64_t>(payload.data());
-  const std::uint64_t word = segment.tagged_header.tagged_offset / wire::control_word_bytes;
-  switch (static_cast<wire::ControlWord>(word)) {
+  const std::uint64_t value = wire::control_word_from_bytes(payload);
+  switch (wire::control_word_at(segment.tagged_header.tagged_offset)) {
     case wire::ControlWord::executed:
       executed_ = value;
       break;

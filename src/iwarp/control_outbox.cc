@@ -18,8 +18,7 @@ void ControlOutbox::build(Transmitter& out) {
         .stag = stag_,
         .tagged_offset = wire::control_word_offset(static_cast<wire::ControlWord>(word))}
         .emit(header);
-    std::array<std::byte, wire::control_word_bytes> payload;
-    store_be(payload.data(), values_[word]);
+    wire::ControlWordBytes payload = wire::control_word_to_bytes(values_[word]);
     const iovec piece{payload.data(), payload.size()};
     out.add(header, {&piece, 1});
   }

@@ -1,31 +1,52 @@
-// What two Weft devices tell each other beside the application's traffic: RDMA Writes of eight
-// bytes to the STag that a hello named. The tagged offset says which word, the payload is its
-// value.
+// Control words: what two Weft devices exchange beside the application's traffic. A control word is
+// an RDMA Write of eight bytes to the STag that the peer's hello named (Hello::control_stag). The
+// tagged offset selects the word, the payload is its value, in network order.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
 
 namespace weft::wire {
 
-// Words outside this list are ignored, so that later versions may add some.
-enum class ControlWord : std::uint8_t {
-  executed = 0,   // so many messages of yours were carried out and no more will be: a Terminate for
-                  // the next follows, or the end of the stream
+// Receivers ignore words outside this list, so that later versions may add some.
+enum class ControlWord : std::uint16_t {
+  executed = 0,   // how many messages of the word's receiver were carried out; no more will be: a
+                  // Terminate for the next message follows, or the end of the stream
   granted = 1,    // there is a receive for the message of queue 0 with this MSN
   waiting = 2,    // the message of queue 0 with this MSN waits for such a grant
-  rnr_retry = 3,  // how often my Sends are to be tried (ibv_modify_qp(3)); 7: for ever
-  placed = 4,     // so many messages of yours were carried out; a proof waits behind the next one
+  rnr_retry = 3,  // how often to retry the sender's Sends (ibv_modify_qp(3)); 7: without limit
+  placed = 4,     // how many messages of the word's receiver were carried out so far; a proof waits
+                  // behind the next one
 };
 
-inline constexpr std::uint8_t control_words = 5;
+inline constexpr std::uint8_t control_words = 5;  // those above
 inline constexpr std::uint32_t control_word_bytes = 8;
-// Offsets beyond are no control words, of whatever version.
+// Offsets from here on are not control words, in any version.
 inline constexpr std::uint64_t control_region_bytes = 4096;
+static_assert(control_region_bytes / control_word_bytes <= 0xFFFF, "each has a value of the enum");
 
 [[nodiscard]] constexpr std::uint64_t control_word_offset(ControlWord word) {
-  return std::uint64_t{control_word_bytes} * static_cast<std::uint8_t>(word);
+  return std::uint64_t{control_word_bytes} * static_cast<std::uint16_t>(word);
+}
+// The word at a tagged offset below control_region_bytes. Unknown words survive as values.
+[[nodiscard]] constexpr ControlWord control_word_at(std::uint64_t tagged_offset) {
+  return static_cast<ControlWord>(tagged_offset / control_word_bytes);
+}
+
+// The payload of a control word.
+using ControlWordBytes = std::array<std::byte, control_word_bytes>;
+
+[[nodiscard]] constexpr ControlWordBytes control_word_to_bytes(std::uint64_t value) {
+  ControlWordBytes bytes{};
+  store_be(bytes.data(), value);
+  return bytes;
+}
+// `payload` has control_word_bytes.
+[[nodiscard]] constexpr std::uint64_t control_word_from_bytes(Bytes payload) {
+  return load_be<std::uint64_t>(payload.data());
 }
 
 }  // namespace weft::wire

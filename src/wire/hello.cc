@@ -1,59 +1,55 @@
 #include "wire/hello.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
+#include <array>
+
+#include "base/byte_reader.h"
+#include "base/byte_writer.h"
 
 namespace weft::wire {
 namespace {
 
-constexpr std::string_view key = "Weft";
-
-// Where each field stands.
-constexpr std::size_t version_at = 4;
-constexpr std::size_t answer_at = 6;
-constexpr std::size_t source_at = 8;
-constexpr std::size_t destination_at = 12;
-constexpr std::size_t send_psn_at = 16;
-constexpr std::size_t receive_psn_at = 20;
-constexpr std::size_t generation_at = 24;
-constexpr std::size_t capabilities_at = 28;
-constexpr std::size_t control_stag_at = 32;
-constexpr std::size_t hold_at = 36;  // and eight bytes that are zero and not looked at
+constexpr std::array key{std::byte{'W'}, std::byte{'e'}, std::byte{'f'}, std::byte{'t'}};
+constexpr std::size_t reserved_bytes = 8;  // at the end: zero, and ignored
 
 }  // namespace
 
+// A wrong key is reported even for short data: private data of another protocol is no hello.
 Result<Hello, WireError> Hello::parse(Bytes data) {
-  if (data.size() < key.size()) return WireError::truncated;
-  if (std::memcmp(data.data(), key.data(), key.size()) != 0) return WireError::bad_key;
-  if (data.size() < bytes) return WireError::truncated;
-  const auto word = [&](std::size_t at) { return load_be<std::uint32_t>(data.data() + at); };
-  const auto half = [&](std::size_t at) { return load_be<std::uint16_t>(data.data() + at); };
-  return Hello{.version = half(version_at),
-               .answer = static_cast<HelloAnswer>(half(answer_at)),
-               .source_qpn = word(source_at),
-               .destination_qpn = word(destination_at),
-               .send_psn = word(send_psn_at),
-               .receive_psn = word(receive_psn_at),
-               .generation = word(generation_at),
-               .capabilities = word(capabilities_at),
-               .control_stag = word(control_stag_at),
-               .hold_capacity_bytes = word(hold_at)};
+  ByteReader in(data);
+  const Bytes begin = in.bytes(key.size());
+  if (!in.ok()) return WireError::truncated;
+  if (!std::ranges::equal(begin, key)) return WireError::bad_key;
+  Hello hello;
+  hello.version = in.be16();
+  hello.answer = static_cast<HelloAnswer>(in.be16());
+  hello.source_qpn = in.be32();
+  hello.destination_qpn = in.be32();
+  hello.send_psn = in.be32();
+  hello.receive_psn = in.be32();
+  hello.generation = in.be32();
+  hello.capabilities = in.be32();
+  hello.control_stag = in.be32();
+  hello.hold_capacity_bytes = in.be32();
+  in.skip(reserved_bytes);
+  if (!in.ok()) return WireError::truncated;
+  return hello;
 }
 
-void Hello::emit(MutableBytes out) const {
-  std::fill_n(out.begin(), bytes, std::byte{0});
-  std::memcpy(out.data(), key.data(), key.size());
-  store_be(out.data() + version_at, version);
-  store_be(out.data() + answer_at, static_cast<std::uint16_t>(answer));
-  store_be(out.data() + source_at, source_qpn);
-  store_be(out.data() + destination_at, destination_qpn);
-  store_be(out.data() + send_psn_at, send_psn);
-  store_be(out.data() + receive_psn_at, receive_psn);
-  store_be(out.data() + generation_at, generation);
-  store_be(out.data() + capabilities_at, capabilities);
-  store_be(out.data() + control_stag_at, control_stag);
-  store_be(out.data() + hold_at, hold_capacity_bytes);
+void Hello::emit(MutableBytes data) const {
+  ByteWriter out(data.first(bytes));
+  out.bytes(key);
+  out.be16(version);
+  out.be16(static_cast<std::uint16_t>(answer));
+  out.be32(source_qpn);
+  out.be32(destination_qpn);
+  out.be32(send_psn);
+  out.be32(receive_psn);
+  out.be32(generation);
+  out.be32(capabilities);
+  out.be32(control_stag);
+  out.be32(hold_capacity_bytes);
+  out.zeros(reserved_bytes);
 }
 
 }  // namespace weft::wire

@@ -1,5 +1,21 @@
-// What the two ends of a connection without rdma_cm tell each other: the private data of the MPA
-// frames that open it. Only Weft speaks this; the frames around it are standard.
+// The hello is the private data of the MPA frames that open a connection without rdma_cm. It
+// carries what the two queue pairs need to know of each other. Only Weft uses it; the frames around
+// it are standard.
+//
+//   0  4  "Weft"
+//   4  2  version, 1
+//   6  2  answer
+//   8  4  QPN of the sender
+//  12  4  QPN of the receiver
+//  16  4  PSN that the sender sends with first
+//  20  4  PSN that the sender expects first
+//  24  4  generation
+//  28  4  capabilities
+//  32  4  control STag
+//  36  4  hold capacity in bytes
+//  40  8  0, ignored
+//
+// All in network order.
 #pragma once
 
 #include <cstddef>
@@ -11,39 +27,39 @@
 
 namespace weft::wire {
 
-// Why a request for a connection is turned down.
+// The outcome of a request for a connection.
 enum class HelloAnswer : std::uint16_t {
-  accepted = 0,     // in a request: nothing
-  not_yet = 1,      // the queue pair exists and is not ready to receive: ask again
-  crossed = 2,      // a request in the other direction is under way and will do
-  refused = 3,      // nobody here expects this peer on that queue pair
-  bad_version = 4,  // a hello that this side does not understand
+  accepted = 0,     // without meaning in a request
+  not_yet = 1,      // the queue pair exists and is not ready to receive: try again
+  crossed = 2,      // a request in the other direction is under way and is used instead
+  refused = 3,      // no queue pair with that number expects this peer
+  bad_version = 4,  // this side does not support the version of the hello
 };
 
 struct Hello {
   static constexpr std::size_t bytes = 48;
   static constexpr std::uint16_t current_version = 1;
 
-  // What an end can do; both must say so for it to count.
+  // Capabilities. One is used if both ends have it.
   static constexpr std::uint32_t can_send_immediate = 1U << 0;  // announced by a tagged message
   static constexpr std::uint32_t can_hold_sends = 1U << 1;      // a Send that finds no receive
   static constexpr std::uint32_t can_count_executed = 1U << 2;  // into the peer's control region
-  // Not a matter of what it can: the queue pair is of an unreliable connection. Both are, or none.
+  // Not a capability: the queue pair is of an unreliable connection. Both ends must agree.
   static constexpr std::uint32_t unreliable = 1U << 3;
 
   std::uint16_t version = current_version;
   HelloAnswer answer = HelloAnswer::accepted;
   std::uint32_t source_qpn = 0;
   std::uint32_t destination_qpn = 0;
-  std::uint32_t send_psn = 0;  // 0 where the sender is not ready to send yet
+  std::uint32_t send_psn = 0;  // 0 if the sender is not ready to send yet
   std::uint32_t receive_psn = 0;
-  std::uint32_t generation = 0;  // of the sender's attempts to connect this queue pair, rising
+  std::uint32_t generation = 0;  // rises with each attempt of the sender to connect this queue pair
   std::uint32_t capabilities = 0;
-  std::uint32_t control_stag = 0;         // where the peer writes what it executed and grants
+  std::uint32_t control_stag = 0;         // where the peer writes its control words
   std::uint32_t hold_capacity_bytes = 0;  // of Sends that find no receive
 
-  // A later version may be longer; what is known of it comes first. Fails with bad_key for private
-  // data that is no hello, and with truncated for a short one.
+  // Accepts later versions, which may be longer: they begin with these fields. Fails with bad_key
+  // for private data that is not a hello, and with truncated for one that is cut.
   [[nodiscard]] static Result<Hello, WireError> parse(Bytes data);
   // Writes `bytes` bytes.
   void emit(MutableBytes out) const;

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "wire/hex_bytes.h"
+
 namespace weft::wire {
 namespace {
 
@@ -26,11 +28,9 @@ TEST(Hello, IsReadAsItWasWritten) {
 }
 
 TEST(Hello, StandsOnTheWireInNetworkOrder) {
-  std::array<std::byte, Hello::bytes> bytes{};
-  example.emit(bytes);
-  constexpr std::array<unsigned char, 16> head{'W', 'e',  'f',  't',  0, 1,    0,    2,
-                                               0,   0x12, 0x34, 0x56, 0, 0xAB, 0xCD, 0xEF};
-  for (std::size_t i = 0; i < head.size(); ++i) EXPECT_EQ(bytes[i], std::byte{head[i]}) << i;
+  EXPECT_EQ(emitted(example, Hello::bytes),
+            copy_of("57656674 0001 0002 00123456 00abcdef 00010203 000a0b0c ffffffff 00000001"
+                    "deadbeef 00100000 0000000000000000"_hex));
 }
 
 TEST(Hello, OfALaterVersionMayBeLonger) {

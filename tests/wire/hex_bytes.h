@@ -1,4 +1,4 @@
-// Bytes as a reader of RFCs and captures writes them, and what every codec test does with them.
+// What every codec test does with bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,42 +10,13 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "support/hex.h"
 #include "wire/error.h"
 
 namespace weft::wire {
 
-template <std::size_t size>
-struct HexText {
-  // Implicit, for a literal operator.
-  consteval HexText(const char (&from)[size]) { std::copy_n(from, size, text.begin()); }
-
-  [[nodiscard]] consteval std::size_t digits() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(text, [](char c) { return c != ' ' && c != '\0'; }));
-  }
-
-  std::array<char, size> text{};
-};
-
-consteval int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  throw "not a lower-case hexadecimal digit";
-}
-
-// "00 2a4143"_hex is an array of four bytes; spaces only group.
-template <HexText hex>
-consteval auto operator""_hex() {
-  static_assert(hex.digits() % 2 == 0);
-  std::array<std::byte, hex.digits() / 2> bytes{};
-  std::size_t digit = 0;
-  for (const char c : hex.text) {
-    if (c == ' ' || c == '\0') continue;
-    std::byte& byte = bytes[digit++ / 2];
-    byte = (byte << 4) | static_cast<std::byte>(hex_digit(c));
-  }
-  return bytes;
-}
+using test::copy_of;
+using namespace test::literals;
 
 template <std::size_t... sizes>
 constexpr auto joined(const std::array<std::byte, sizes>&... parts) {
@@ -53,10 +24,6 @@ constexpr auto joined(const std::array<std::byte, sizes>&... parts) {
   auto at = whole.begin();
   ((at = std::copy(parts.begin(), parts.end(), at)), ...);
   return whole;
-}
-
-inline std::vector<std::byte> copy_of(Bytes bytes) {
-  return {bytes.begin(), bytes.end()};
 }
 
 // The value's bytes, between guards that show where emit writes beyond them.

@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "wire/hex_bytes.h"
+
 namespace weft::wire {
 namespace {
 
@@ -39,6 +41,11 @@ TEST(ServiceQuery, IsWhatItWasMadeOf) {
     EXPECT_TRUE(std::equal(parsed->private_data.begin(), parsed->private_data.end(), data.begin(),
                            data.begin() + static_cast<std::ptrdiff_t>(bytes)));
   }
+}
+
+TEST(ServiceQuery, StandsOnTheWireInNetworkOrder) {
+  EXPECT_EQ(bytes_of(reply("aabb"_hex)),
+            copy_of("5765667455440001 02 02 02 00 01020304 00abcdef 01234567 aabb"_hex));
 }
 
 TEST(ServiceQuery, AShortOneIsNone) {
