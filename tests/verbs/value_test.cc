@@ -5,11 +5,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "support/hex.h"
 #include "verbs/transitions.h"
 #include "weft/verbs.hpp"
 
 namespace weft::verbs {
 namespace {
+
+using namespace test::literals;
 
 TEST(Guid, IsWrittenInFourGroups) {
   const Guid guid{0x0002c90300a07c8e};
@@ -76,6 +79,16 @@ TEST(Endpoint, SurvivesBytesAndText) {
   EXPECT_EQ(endpoint.to_string(), "weft1:123456:fedcba:1f:4096:-");
   EXPECT_EQ(Endpoint::parse(endpoint.to_string()), endpoint);
   EXPECT_EQ(Endpoint::from_bytes(endpoint.to_bytes()), endpoint);
+}
+
+// As the headers document it: programs of different builds exchange these bytes.
+TEST(Endpoint, HasTheBytesOfItsDocument) {
+  const Endpoint endpoint{0x123456, 0xFEDCBA, 0x0708, IBV_MTU_4096, Gid::parse("fe80::1")};
+  const auto bytes = "5745 01 05 00123456 00fedcba 0708 0001 fe800000000000000000000000000001"_hex;
+  EXPECT_EQ(endpoint.to_bytes(), bytes);
+  EXPECT_EQ(Endpoint::from_bytes(bytes), endpoint);
+  const RemoteSlice slice(0x0102030405060708, 0x1112131415161718, 0x21222324);
+  EXPECT_EQ(slice.to_bytes(), "0102030405060708 1112131415161718 21222324"_hex);
 }
 
 TEST(Endpoint, WhatIsNoneIsRefused) {
