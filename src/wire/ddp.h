@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -25,7 +26,7 @@ inline constexpr std::byte ddp_version_mask{0x03};
 }
 }  // namespace detail
 
-// Looks at the first byte of a ULPDU.
+// These take the first byte of a ULPDU.
 [[nodiscard]] constexpr bool ddp_is_tagged(std::byte control) {
   return (control & detail::ddp_tagged_bit) != std::byte{0};
 }
@@ -67,18 +68,38 @@ struct DdpUntagged {
   bool operator==(const DdpUntagged&) const = default;
 };
 
-// A DDP segment whose header was checked: the accessors cannot fail. Borrows the bytes.
+namespace field::ddp_tagged {
+inline constexpr Field8 control{0};
+inline constexpr Field8 rdmap_control{control.end()};
+inline constexpr Field32 stag{rdmap_control.end()};
+inline constexpr Field64 tagged_offset{stag.end()};
+static_assert(tagged_offset.end() == DdpTagged::header_bytes);
+}  // namespace field::ddp_tagged
+
+namespace field::ddp_untagged {
+inline constexpr Field8 control{0};
+inline constexpr Field8 rdmap_control{control.end()};
+inline constexpr Field32 invalidate_stag{rdmap_control.end()};
+inline constexpr Field32 queue{invalidate_stag.end()};
+inline constexpr Field32 msn{queue.end()};
+inline constexpr Field32 message_offset{msn.end()};
+static_assert(message_offset.end() == DdpUntagged::header_bytes);
+}  // namespace field::ddp_untagged
+
+// A tagged DDP segment whose header was checked: the accessors cannot fail. Borrows the bytes.
 class TaggedView {
  public:
   // Fails as DdpTagged::parse does.
   [[nodiscard]] static Result<TaggedView, WireError> check(Bytes segment);
 
-  [[nodiscard]] bool last() const { return ddp_is_last(segment_[0]); }
+  [[nodiscard]] bool last() const { return ddp_is_last(segment_[field::ddp_tagged::control.at]); }
   [[nodiscard]] std::uint8_t rdmap_control() const {
-    return std::to_integer<std::uint8_t>(segment_[1]);
+    return field::ddp_tagged::rdmap_control.load(segment_.data());
   }
-  [[nodiscard]] std::uint32_t stag() const { return load_be<std::uint32_t>(&segment_[2]); }
-  [[nodiscard]] std::uint64_t tagged_offset() const { return load_be<std::uint64_t>(&segment_[6]); }
+  [[nodiscard]] std::uint32_t stag() const { return field::ddp_tagged::stag.load(segment_.data()); }
+  [[nodiscard]] std::uint64_t tagged_offset() const {
+    return field::ddp_tagged::tagged_offset.load(segment_.data());
+  }
   [[nodiscard]] Bytes payload() const { return segment_.subspan(DdpTagged::header_bytes); }
 
  private:
@@ -87,22 +108,25 @@ class TaggedView {
   Bytes segment_;
 };
 
+// The same for an untagged segment.
 class UntaggedView {
  public:
   // Fails as DdpUntagged::parse does.
   [[nodiscard]] static Result<UntaggedView, WireError> check(Bytes segment);
 
-  [[nodiscard]] bool last() const { return ddp_is_last(segment_[0]); }
+  [[nodiscard]] bool last() const { return ddp_is_last(segment_[field::ddp_untagged::control.at]); }
   [[nodiscard]] std::uint8_t rdmap_control() const {
-    return std::to_integer<std::uint8_t>(segment_[1]);
+    return field::ddp_untagged::rdmap_control.load(segment_.data());
   }
   [[nodiscard]] std::uint32_t invalidate_stag() const {
-    return load_be<std::uint32_t>(&segment_[2]);
+    return field::ddp_untagged::invalidate_stag.load(segment_.data());
   }
-  [[nodiscard]] std::uint32_t queue() const { return load_be<std::uint32_t>(&segment_[6]); }
-  [[nodiscard]] std::uint32_t msn() const { return load_be<std::uint32_t>(&segment_[10]); }
+  [[nodiscard]] std::uint32_t queue() const {
+    return field::ddp_untagged::queue.load(segment_.data());
+  }
+  [[nodiscard]] std::uint32_t msn() const { return field::ddp_untagged::msn.load(segment_.data()); }
   [[nodiscard]] std::uint32_t message_offset() const {
-    return load_be<std::uint32_t>(&segment_[14]);
+    return field::ddp_untagged::message_offset.load(segment_.data());
   }
   [[nodiscard]] Bytes payload() const { return segment_.subspan(DdpUntagged::header_bytes); }
 
@@ -131,10 +155,12 @@ inline Result<DdpTagged, WireError> DdpTagged::parse(Bytes bytes) {
 }
 
 inline void DdpTagged::emit(MutableBytes out) const {
-  out[0] = detail::ddp_control(true, last);
-  out[1] = std::byte{rdmap_control};
-  store_be(&out[2], stag);
-  store_be(&out[6], tagged_offset);
+  namespace at = field::ddp_tagged;
+  std::byte* header = out.data();
+  header[at::control.at] = detail::ddp_control(true, last);
+  at::rdmap_control.store(header, rdmap_control);
+  at::stag.store(header, stag);
+  at::tagged_offset.store(header, tagged_offset);
 }
 
 inline Result<UntaggedView, WireError> UntaggedView::check(Bytes segment) {
@@ -156,12 +182,14 @@ inline Result<DdpUntagged, WireError> DdpUntagged::parse(Bytes bytes) {
 }
 
 inline void DdpUntagged::emit(MutableBytes out) const {
-  out[0] = detail::ddp_control(false, last);
-  out[1] = std::byte{rdmap_control};
-  store_be(&out[2], invalidate_stag);
-  store_be(&out[6], queue);
-  store_be(&out[10], msn);
-  store_be(&out[14], message_offset);
+  namespace at = field::ddp_untagged;
+  std::byte* header = out.data();
+  header[at::control.at] = detail::ddp_control(false, last);
+  at::rdmap_control.store(header, rdmap_control);
+  at::invalidate_stag.store(header, invalidate_stag);
+  at::queue.store(header, queue);
+  at::msn.store(header, msn);
+  at::message_offset.store(header, message_offset);
 }
 
 }  // namespace weft::wire

@@ -1,22 +1,20 @@
 #include "wire/ethernet.h"
 
-#include <cstring>
-
 namespace weft::wire {
+
+namespace at = field::ethernet;
 
 Result<EthernetHeader, WireError> EthernetHeader::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  EthernetHeader header;
-  std::memcpy(header.destination.data(), bytes.data(), 6);
-  std::memcpy(header.source.data(), bytes.data() + 6, 6);
-  header.type = EtherType{load_be<std::uint16_t>(bytes.data() + 12)};
-  return header;
+  return EthernetHeader{.destination = at::destination.load(bytes.data()),
+                        .source = at::source.load(bytes.data()),
+                        .type = EtherType{at::type.load(bytes.data())}};
 }
 
 void EthernetHeader::emit(MutableBytes out) const {
-  std::memcpy(out.data(), destination.data(), 6);
-  std::memcpy(out.data() + 6, source.data(), 6);
-  store_be(out.data() + 12, static_cast<std::uint16_t>(type));
+  at::destination.store(out.data(), destination);
+  at::source.store(out.data(), source);
+  at::type.store(out.data(), static_cast<std::uint16_t>(type));
 }
 
 }  // namespace weft::wire

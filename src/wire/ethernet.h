@@ -1,4 +1,4 @@
-// Ethernet II: the link layer of the captures that Weft writes.
+// Ethernet II, the link layer of the captures that Weft writes.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -27,5 +28,12 @@ struct EthernetHeader {
   void emit(MutableBytes out) const;
   bool operator==(const EthernetHeader&) const = default;
 };
+
+namespace field::ethernet {
+inline constexpr FieldBytes<sizeof(MacAddress)> destination{0};
+inline constexpr FieldBytes<sizeof(MacAddress)> source{destination.end()};
+inline constexpr Field16 type{source.end()};
+static_assert(type.end() == EthernetHeader::header_bytes);
+}  // namespace field::ethernet
 
 }  // namespace weft::wire

@@ -1,7 +1,7 @@
-// InfiniBand's connection manager: management datagrams to queue pair 1 that make and end
+// The connection manager of InfiniBand: management datagrams to queue pair 1 that make and end
 // connections (InfiniBand Architecture Specification, volume 1, §12 and §13.4; Annex A11 for the
-// addresses that rdma_cm puts in front of the private data). Fields that nobody here needs are
-// written as zero and not kept.
+// addresses that rdma_cm puts before the private data). Fields that Weft does not need are written
+// as zero and not kept.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ enum class CmAttribute : std::uint16_t {
 
 [[nodiscard]] const char* describe(CmAttribute attribute);  // "REQ"
 
-// What all management datagrams begin with (§13.4.3).
+// The common header of all management datagrams (§13.4.3).
 struct MadHeader {
   static constexpr std::size_t header_bytes = 24;
   static constexpr std::size_t datagram_bytes = 256;  // always
@@ -50,8 +50,8 @@ struct MadHeader {
   bool operator==(const MadHeader&) const = default;
 };
 
-// The messages proper stand behind the header. parse() takes a message that was cut short, as long
-// as the fields are there; the private data is then what is left.
+// The messages follow the header, and private data follows them. parse() accepts a message that was
+// cut short, as long as its fields are there; the private data is then the bytes that are left.
 
 // REQ, §12.6.5
 struct CmRequest {
@@ -63,7 +63,7 @@ struct CmRequest {
   std::uint32_t local_qp = 0;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  std::uint32_t starting_psn = 0;  // at which the other side shall begin to send
+  std::uint32_t starting_psn = 0;  // of the first packet that the other side sends
   std::uint8_t retry_count = 0;
   std::uint8_t path_mtu_code = 0;  // see path_mtu_bytes()
   std::uint8_t rnr_retry_count = 0;
@@ -71,7 +71,7 @@ struct CmRequest {
   std::uint8_t transport_code = 0;           // 0 RC, 1 UC, 2 RD, 3: see the extended code
   std::uint8_t extended_transport_code = 0;  // 1 XRC
 
-  // In bytes; 0 where the code means nothing.
+  // The MTU in bytes; 0 if the code is not valid.
   [[nodiscard]] std::uint32_t path_mtu_bytes() const;
   [[nodiscard]] static Result<CmRequest, WireError> parse(Bytes bytes);
   void emit(MutableBytes out) const;
@@ -86,7 +86,7 @@ struct CmReply {
   std::uint32_t local_id = 0;
   std::uint32_t remote_id = 0;
   std::uint32_t local_qp = 0;
-  std::uint32_t starting_psn = 0;  // at which the other side shall begin to send
+  std::uint32_t starting_psn = 0;  // of the first packet that the other side sends
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t rnr_retry_count = 0;
@@ -113,8 +113,8 @@ struct CmReject {
   bool operator==(const CmReject&) const = default;
 };
 
-// RTU, DREQ and DREP, §12.6.9 to §12.6.11: DREQ has the queue pair, in the others it is private
-// data.
+// RTU, DREQ and DREP, §12.6.9 to §12.6.11. Only DREQ has the queue pair: in the other two its bytes
+// are private data.
 struct CmPair {
   static constexpr std::size_t header_bytes = 12;
   static constexpr std::size_t private_bytes = 220;
@@ -128,13 +128,13 @@ struct CmPair {
   bool operator==(const CmPair&) const = default;
 };
 
-// SIDR_REP, §12.11.2: which queue pair serves a service of datagrams.
+// SIDR_REP, §12.11.2: the queue pair of a datagram service.
 struct CmServiceReply {
   static constexpr std::size_t header_bytes = 96;
   static constexpr std::size_t private_bytes = 136;
 
   std::uint32_t request_id = 0;
-  std::uint8_t status = 0;  // 0: there is one
+  std::uint8_t status = 0;  // 0: the queue pair is valid
   std::uint32_t queue_pair = 0;
   std::uint64_t service = 0;
   std::uint32_t queue_key = 0;
@@ -144,10 +144,10 @@ struct CmServiceReply {
   bool operator==(const CmServiceReply&) const = default;
 };
 
-// Annex A11.2: what rdma_cm's REQ has before the user's private data.
+// Annex A11.2: the header that the REQ of rdma_cm has before the user's private data.
 struct CmIpHeader {
   static constexpr std::size_t header_bytes = 36;
-  // The service IDs of rdma_cm: this, the port space in the next byte, the port in the last two.
+  // A service ID of rdma_cm has this prefix, then a byte of port space, then the port in two bytes.
   static constexpr std::uint64_t service_prefix = 0x0000000001;
 
   // Whether a REQ for this service has such a header.

@@ -8,9 +8,18 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "wire/error.h"
+#include "wire/field.h"
 #include "wire/ip.h"
 
 namespace weft::wire {
+
+namespace field::local_route {
+inline constexpr Field8 lane_and_version{0};
+inline constexpr Field8 service_and_next{lane_and_version.end()};  // the lower two bits: Next
+inline constexpr Field16 destination_lid{service_and_next.end()};
+inline constexpr Field16 packet_words{destination_lid.end()};  // the lower eleven bits
+inline constexpr Field16 source_lid{packet_words.end()};
+}  // namespace field::local_route
 
 struct LocalRouteHeader {
   static constexpr std::size_t header_bytes = 8;
@@ -24,22 +33,29 @@ struct LocalRouteHeader {
 
   [[nodiscard]] static Result<LocalRouteHeader, WireError> parse(Bytes bytes) {
     if (bytes.size() < header_bytes) return WireError::truncated;
+    namespace at = field::local_route;
+    const std::byte* header = bytes.data();
     return LocalRouteHeader{
-        .next = Next(std::to_integer<unsigned>(bytes[1]) & 3),
-        .destination_lid = load_be<std::uint16_t>(&bytes[2]),
-        .packet_words = static_cast<std::uint16_t>(load_be<std::uint16_t>(&bytes[4]) & 0x7FF),
-        .source_lid = load_be<std::uint16_t>(&bytes[6])};
+        .next = Next(at::service_and_next.load(header) & 3),
+        .destination_lid = at::destination_lid.load(header),
+        .packet_words = static_cast<std::uint16_t>(at::packet_words.load(header) & 0x7FF),
+        .source_lid = at::source_lid.load(header)};
   }
   void emit(MutableBytes out) const {
-    store_be(&out[0], static_cast<std::uint16_t>(next));
-    store_be(&out[2], destination_lid);
-    store_be(&out[4], packet_words);
-    store_be(&out[6], source_lid);
+    namespace at = field::local_route;
+    std::byte* header = out.data();
+    at::lane_and_version.store(header, 0);
+    at::service_and_next.store(header, static_cast<std::uint8_t>(next));
+    at::destination_lid.store(header, destination_lid);
+    at::packet_words.store(header, packet_words);
+    at::source_lid.store(header, source_lid);
   }
   bool operator==(const LocalRouteHeader&) const = default;
 };
 
-// Its layout is IPv6's, its addresses are GIDs.
+static_assert(field::local_route::source_lid.end() == LocalRouteHeader::header_bytes);
+
+// It has the layout of an IPv6 header; the addresses are GIDs.
 struct GlobalRouteHeader {
   static constexpr std::size_t header_bytes = 40;
   static constexpr std::uint8_t next_transport = 0x1B;

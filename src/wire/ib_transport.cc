@@ -4,12 +4,50 @@
 #include <array>
 
 namespace weft::wire {
+
+namespace field::deth {
+constexpr Field32 queue_key{0};
+constexpr Field32 source_qp{queue_key.end()};  // 24 bits
+static_assert(source_qp.end() == Deth::header_bytes);
+}  // namespace field::deth
+
+namespace field::reth {
+constexpr Field64 address{0};
+constexpr Field32 key{address.end()};
+constexpr Field32 length_bytes{key.end()};
+static_assert(length_bytes.end() == Reth::header_bytes);
+}  // namespace field::reth
+
+namespace field::atomic_eth {
+constexpr Field64 address{0};
+constexpr Field32 key{address.end()};
+constexpr Field64 swap_or_add{key.end()};
+constexpr Field64 compare{swap_or_add.end()};
+static_assert(compare.end() == AtomicEth::header_bytes);
+}  // namespace field::atomic_eth
+
+namespace field::aeth {
+constexpr Field8 syndrome{0};
+constexpr Field32 syndrome_and_msn{0};  // the MSN has 24 bits
+static_assert(syndrome_and_msn.end() == Aeth::header_bytes);
+}  // namespace field::aeth
+
 namespace {
 
 constexpr std::size_t word_bytes = 4;
 constexpr std::size_t atomic_ack_bytes = 8;
 
-// 24 bits behind 8 that belong to something else or to nobody.
+// Of the flags of the BTH, of the byte before the QPN, and of the byte before the PSN.
+constexpr unsigned solicited_bit = 0x80;
+constexpr unsigned migrated_bit = 0x40;
+constexpr unsigned pad_shift = 4;
+constexpr unsigned pad_mask = 3;
+constexpr unsigned version_mask = 0x0F;
+constexpr std::uint8_t fecn_bit = 0x80;
+constexpr std::uint8_t becn_bit = 0x40;
+constexpr std::uint8_t acknowledge_bit = 0x80;
+
+// Many headers have a number of 24 bits behind eight bits that are reserved or mean something else.
 std::uint32_t load_24(const std::byte* at) {
   return load_be<std::uint32_t>(at) & psn_mask;
 }
@@ -18,7 +56,7 @@ void store_24(std::byte* at, std::uint8_t before, std::uint32_t value) {
   store_be(at, std::uint32_t{before} << 24 | (value & psn_mask));
 }
 
-// In microseconds, by code.
+// §9.7.5.2.8: the times in microseconds, by code. Code 0 is the longest time.
 constexpr std::array<std::uint32_t, 32> rnr_timers{
     655'360, 10,     20,     30,     40,     60,      80,      120,     160,     240,    320,
     480,     640,    960,    1'280,  1'920,  2'560,   3'840,   5'120,   7'680,   10'240, 15'360,
@@ -30,69 +68,84 @@ constexpr std::array<std::uint32_t, 32> rnr_timers{
 
 Result<Bth, WireError> Bth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  const auto flags = load_be<std::uint8_t>(&bytes[1]);
-  const auto congestion = load_be<std::uint8_t>(&bytes[4]);
-  return Bth{.opcode = IbOpcode::of(load_be<std::uint8_t>(&bytes[0])),
-             .solicited = (flags & 0x80) != 0,
-             .migrated = (flags & 0x40) != 0,
-             .pad_bytes = static_cast<std::uint8_t>(flags >> 4 & 3),
-             .version = static_cast<std::uint8_t>(flags & 0x0F),
-             .partition_key = load_be<std::uint16_t>(&bytes[2]),
-             .fecn = (congestion & 0x80) != 0,
-             .becn = (congestion & 0x40) != 0,
-             .destination_qp = load_24(&bytes[4]),
-             .acknowledge_request = (load_be<std::uint8_t>(&bytes[8]) & 0x80) != 0,
-             .psn = load_24(&bytes[8])};
+  namespace at = field::bth;
+  const std::byte* from = bytes.data();
+  const unsigned flags = at::flags.load(from);
+  const std::uint32_t congestion_and_qp = at::congestion_and_qp.load(from);
+  const std::uint32_t acknowledge_and_psn = at::acknowledge_and_psn.load(from);
+  return Bth{.opcode = IbOpcode::of(at::opcode.load(from)),
+             .solicited = (flags & solicited_bit) != 0,
+             .migrated = (flags & migrated_bit) != 0,
+             .pad_bytes = static_cast<std::uint8_t>(flags >> pad_shift & pad_mask),
+             .version = static_cast<std::uint8_t>(flags & version_mask),
+             .partition_key = at::partition_key.load(from),
+             .fecn = (congestion_and_qp >> 24 & fecn_bit) != 0,
+             .becn = (congestion_and_qp >> 24 & becn_bit) != 0,
+             .destination_qp = congestion_and_qp & psn_mask,
+             .acknowledge_request = (acknowledge_and_psn >> 24 & acknowledge_bit) != 0,
+             .psn = acknowledge_and_psn & psn_mask};
 }
 
 void Bth::emit(MutableBytes out) const {
-  out[0] = std::byte{opcode.code()};
-  out[1] = static_cast<std::byte>((solicited ? 0x80 : 0) | (migrated ? 0x40 : 0) |
-                                  (pad_bytes & 3) << 4 | (version & 0x0F));
-  store_be(&out[2], partition_key);
-  store_24(&out[4], static_cast<std::uint8_t>((fecn ? 0x80 : 0) | (becn ? 0x40 : 0)),
-           destination_qp);
-  store_24(&out[8], acknowledge_request ? 0x80 : 0, psn);
+  namespace at = field::bth;
+  std::byte* to = out.data();
+  const unsigned flags = (solicited ? solicited_bit : 0) | (migrated ? migrated_bit : 0) |
+                         (pad_bytes & pad_mask) << pad_shift | (version & version_mask);
+  at::opcode.store(to, opcode.code());
+  at::flags.store(to, static_cast<std::uint8_t>(flags));
+  at::partition_key.store(to, partition_key);
+  const auto congestion = static_cast<std::uint8_t>((fecn ? fecn_bit : 0) | (becn ? becn_bit : 0));
+  store_24(to + at::congestion_and_qp.at, congestion, destination_qp);
+  store_24(to + at::acknowledge_and_psn.at, acknowledge_request ? acknowledge_bit : 0, psn);
 }
 
 // --- Extended headers ----------------------------------------------------------------------------
 
 Result<Deth, WireError> Deth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return Deth{.queue_key = load_be<std::uint32_t>(&bytes[0]), .source_qp = load_24(&bytes[4])};
+  namespace at = field::deth;
+  return Deth{.queue_key = at::queue_key.load(bytes.data()),
+              .source_qp = load_24(bytes.data() + at::source_qp.at)};
 }
 
 void Deth::emit(MutableBytes out) const {
-  store_be(&out[0], queue_key);
-  store_24(&out[4], 0, source_qp);
+  namespace at = field::deth;
+  at::queue_key.store(out.data(), queue_key);
+  store_24(out.data() + at::source_qp.at, 0, source_qp);
 }
 
 Result<Reth, WireError> Reth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return Reth{.address = load_be<std::uint64_t>(&bytes[0]),
-              .key = load_be<std::uint32_t>(&bytes[8]),
-              .length_bytes = load_be<std::uint32_t>(&bytes[12])};
+  namespace at = field::reth;
+  return Reth{.address = at::address.load(bytes.data()),
+              .key = at::key.load(bytes.data()),
+              .length_bytes = at::length_bytes.load(bytes.data())};
 }
 
 void Reth::emit(MutableBytes out) const {
-  store_be(&out[0], address);
-  store_be(&out[8], key);
-  store_be(&out[12], length_bytes);
+  namespace at = field::reth;
+  at::address.store(out.data(), address);
+  at::key.store(out.data(), key);
+  at::length_bytes.store(out.data(), length_bytes);
 }
 
 Result<AtomicEth, WireError> AtomicEth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return AtomicEth{.address = load_be<std::uint64_t>(&bytes[0]),
-                   .key = load_be<std::uint32_t>(&bytes[8]),
-                   .swap_or_add = load_be<std::uint64_t>(&bytes[12]),
-                   .compare = load_be<std::uint64_t>(&bytes[20])};
+  namespace at = field::atomic_eth;
+  const std::byte* from = bytes.data();
+  return AtomicEth{.address = at::address.load(from),
+                   .key = at::key.load(from),
+                   .swap_or_add = at::swap_or_add.load(from),
+                   .compare = at::compare.load(from)};
 }
 
 void AtomicEth::emit(MutableBytes out) const {
-  store_be(&out[0], address);
-  store_be(&out[8], key);
-  store_be(&out[12], swap_or_add);
-  store_be(&out[20], compare);
+  namespace at = field::atomic_eth;
+  std::byte* to = out.data();
+  at::address.store(to, address);
+  at::key.store(to, key);
+  at::swap_or_add.store(to, swap_or_add);
+  at::compare.store(to, compare);
 }
 
 namespace {
@@ -116,7 +169,7 @@ Aeth Aeth::nak(std::uint32_t msn, Nak code) {
   return make_aeth(Kind::nak, static_cast<std::uint8_t>(code), msn);
 }
 
-// §9.7.7.2: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … 32768.
+// §9.7.7.2: the codes mean 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … 32768.
 std::optional<std::uint32_t> Aeth::credits() const {
   const unsigned code = value();
   if (kind() != Kind::ack || code == no_credit_limit) return {};
@@ -127,11 +180,13 @@ std::optional<std::uint32_t> Aeth::credits() const {
 
 Result<Aeth, WireError> Aeth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return Aeth{.syndrome = load_be<std::uint8_t>(&bytes[0]), .msn = load_24(&bytes[0])};
+  namespace at = field::aeth;
+  return Aeth{.syndrome = at::syndrome.load(bytes.data()),
+              .msn = load_24(bytes.data() + at::syndrome_and_msn.at)};
 }
 
 void Aeth::emit(MutableBytes out) const {
-  store_24(&out[0], syndrome, msn);
+  store_24(out.data() + field::aeth::syndrome_and_msn.at, syndrome, msn);
 }
 
 std::uint32_t rnr_timer_us(std::uint8_t code) {

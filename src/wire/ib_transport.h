@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -20,7 +21,7 @@ inline constexpr std::uint32_t psn_mask = 0xFFFFFF;
 [[nodiscard]] constexpr std::uint32_t psn_plus(std::uint32_t psn, std::uint64_t count) {
   return static_cast<std::uint32_t>((psn + count) & psn_mask);
 }
-// How far `to` lies behind `from`, the shorter way round: -2^23 to 2^23 - 1 (§9.7.2).
+// The distance from `from` to `to`, the shorter way round: -2^23 to 2^23 - 1 (§9.7.2).
 [[nodiscard]] constexpr std::int32_t psn_distance(std::uint32_t from, std::uint32_t to) {
   constexpr std::uint32_t half = 1U << 23;
   return static_cast<std::int32_t>(((to - from + half) & psn_mask)) -
@@ -73,7 +74,8 @@ struct IbOpcode {
   bool operator==(const IbOpcode&) const = default;
 };
 
-// "I met congestion on the way from you": Annex A17.9.3. Its operation would be Send Middle.
+// Tells the sender of a packet that it met congestion (Annex A17.9.3). The bits of its operation
+// would mean Send Middle.
 inline constexpr IbOpcode congestion_notification{IbTransport::cnp, IbOperation::send_middle};
 
 [[nodiscard]] const char* describe(IbTransport transport);  // "RC"
@@ -81,7 +83,7 @@ inline constexpr IbOpcode congestion_notification{IbTransport::cnp, IbOperation:
 
 // What follows the Base Transport Header, in this order (§9.2.1, Table 38).
 struct IbLayout {
-  bool known = false;  // the opcode exists; of others, everything behind the BTH is payload
+  bool known = false;  // the opcode exists; otherwise everything behind the BTH is payload
   bool rdeth = false;
   bool deth = false;
   bool xrceth = false;
@@ -105,7 +107,7 @@ struct Bth {
 
   IbOpcode opcode{};
   bool solicited = false;
-  bool migrated = true;        // path migration state: as it is without migration
+  bool migrated = true;        // path migration state: set if there is no migration
   std::uint8_t pad_bytes = 0;  // 0 to 3, behind the payload
   std::uint8_t version = 0;
   std::uint16_t partition_key = 0xFFFF;
@@ -119,6 +121,15 @@ struct Bth {
   void emit(MutableBytes out) const;
   bool operator==(const Bth&) const = default;
 };
+
+namespace field::bth {
+inline constexpr Field8 opcode{0};
+inline constexpr Field8 flags{opcode.end()};  // solicited, migrated, pad (2 bits), version (4)
+inline constexpr Field16 partition_key{flags.end()};
+inline constexpr Field32 congestion_and_qp{partition_key.end()};        // FECN, BECN; 24 bits
+inline constexpr Field32 acknowledge_and_psn{congestion_and_qp.end()};  // one bit; 24 bits
+static_assert(acknowledge_and_psn.end() == Bth::header_bytes);
+}  // namespace field::bth
 
 // Datagram, §9.3.1
 struct Deth {
@@ -184,7 +195,7 @@ struct Aeth {
   [[nodiscard]] Kind kind() const { return static_cast<Kind>(syndrome >> 5 & 3); }
   [[nodiscard]] std::uint8_t value() const { return syndrome & 0x1F; }
   [[nodiscard]] Nak nak_code() const { return static_cast<Nak>(value()); }
-  // Of an ACK: receives that are posted; nothing where the responder does not count.
+  // The receives that the responder of an ACK has posted; nothing if it does not count them.
   [[nodiscard]] std::optional<std::uint32_t> credits() const;
 
   [[nodiscard]] static Result<Aeth, WireError> parse(Bytes bytes);
@@ -194,13 +205,13 @@ struct Aeth {
 
 [[nodiscard]] const char* describe(Aeth::Nak code);
 
-// How long the requester waits after an RNR NAK with this code, 0 to 31 (§9.7.5.2.8).
+// The time that a requester waits after an RNR NAK with this code, 0 to 31 (§9.7.5.2.8).
 [[nodiscard]] std::uint32_t rnr_timer_us(std::uint8_t code);
 // The code of the shortest time that is not below `timer_us`.
 [[nodiscard]] std::uint8_t rnr_timer_code(std::uint32_t timer_us);
 
-// The Base Transport Header with all that its opcode says follows. What the opcode does not have is
-// neither written nor read, and stays as it is by default.
+// The Base Transport Header with the extended headers of its opcode. The headers that the opcode
+// does not have are neither written nor read, and keep their defaults.
 struct IbHeaders {
   Bth bth{};
   std::uint32_t ee_context = 0;  // RDETH, §9.3.2
@@ -227,9 +238,9 @@ class IbPacketView {
  public:
   static constexpr std::size_t icrc_bytes = 4;
 
-  // `packet`: from the BTH to the end of the ICRC, or less of it, where a capture was cut short;
-  // `wire_bytes`: how long it was. Fails with truncated where headers are missing, with bad_length
-  // where wire_bytes has no room for headers, pad and ICRC.
+  // `packet` goes from the BTH to the end of the ICRC, or ends earlier if the capture was cut;
+  // `wire_bytes` is its size on the wire. Fails with truncated if headers are missing, with
+  // bad_length if wire_bytes has no room for headers, pad and ICRC.
   [[nodiscard]] static Result<IbPacketView, WireError> check(Bytes packet, std::size_t wire_bytes);
   [[nodiscard]] static Result<IbPacketView, WireError> check(Bytes packet) {
     return check(packet, packet.size());
@@ -238,10 +249,10 @@ class IbPacketView {
   [[nodiscard]] const IbHeaders& headers() const { return headers_; }
   [[nodiscard]] const Bth& bth() const { return headers_.bth; }
   [[nodiscard]] const IbLayout& layout() const { return layout_; }
-  // Without the pad; shorter than payload_wire_bytes() where the packet was cut.
+  // The payload without the pad; shorter than payload_wire_bytes() if the packet was cut.
   [[nodiscard]] Bytes payload() const { return payload_; }
   [[nodiscard]] std::size_t payload_wire_bytes() const { return payload_wire_bytes_; }
-  // What the ICRC covers of these bytes, and the ICRC; nothing where the packet was cut.
+  // The part of these bytes that the ICRC covers, and the ICRC; nothing if the packet was cut.
   [[nodiscard]] Bytes covered() const { return covered_; }
   [[nodiscard]] std::optional<std::uint32_t> icrc() const { return icrc_; }
 

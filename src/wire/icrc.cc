@@ -13,14 +13,19 @@ namespace {
 
 constexpr std::byte ones{0xFF};
 
-// A header's bytes, some of them to be masked: `size` is the most that is needed of it.
+// A copy of the first `size` bytes of a header, or of what there is of them, in which fields can be
+// masked: set to ones.
 template <std::size_t size>
 class Masked {
  public:
   explicit Masked(Bytes bytes) : used_(std::min(size, bytes.size())) {
     std::copy_n(bytes.begin(), used_, bytes_.begin());
   }
-  void mask(std::size_t at, std::byte bits = ones) { bytes_[at] |= bits; }
+  void mask_bits(std::size_t at, std::byte bits) { bytes_[at] |= bits; }
+  template <typename T>
+  void mask(Field<T> field) {
+    for (std::size_t at = field.at; at < field.end(); ++at) bytes_[at] = ones;
+  }
   [[nodiscard]] Bytes bytes() const { return Bytes(bytes_).first(used_); }
 
  private:
@@ -28,18 +33,22 @@ class Masked {
   std::size_t used_;
 };
 
-// Traffic class, flow label and hop limit, of an IPv6 header and of a GRH alike.
+// Masks traffic class, flow label and hop limit, in an IPv6 header and in a GRH alike.
 Masked<Ipv6Header::header_bytes> masked_ipv6(Bytes header) {
   Masked<Ipv6Header::header_bytes> masked(header);
-  masked.mask(0, std::byte{0x0F});
-  for (const std::size_t at : {1, 2, 3, 7}) masked.mask(at);
+  constexpr Field32 first = field::ipv6::version_class_flow;
+  masked.mask_bits(first.at, std::byte{0x0F});  // all but the version
+  for (std::size_t at = first.at + 1; at < first.end(); ++at) masked.mask_bits(at, ones);
+  masked.mask(field::ipv6::hop_limit);
   return masked;
 }
 
-// Type of service, time to live and checksum.
+// Masks type of service, time to live and checksum.
 Masked<Ipv4Header::min_header_bytes> masked_ipv4(Bytes header) {
   Masked<Ipv4Header::min_header_bytes> masked(header);
-  for (const std::size_t at : {1, 8, 10, 11}) masked.mask(at);
+  masked.mask(field::ipv4::traffic_class);
+  masked.mask(field::ipv4::ttl);
+  masked.mask(field::ipv4::checksum);
   return masked;
 }
 
@@ -47,7 +56,7 @@ bool is_ipv4(Bytes network) {
   return !network.empty() && std::to_integer<unsigned>(network[0]) >> 4 == 4;
 }
 
-// RoCE has no LRH: eight bytes of ones stand for it.
+// RoCE has no Local Route Header. Eight bytes of ones are in its place (Annex A16, A17).
 constexpr std::array<std::byte, LocalRouteHeader::header_bytes> no_local_route{
     ones, ones, ones, ones, ones, ones, ones, ones};
 
@@ -55,7 +64,7 @@ constexpr std::array<std::byte, LocalRouteHeader::header_bytes> no_local_route{
 
 void Icrc::add_bth(Bytes bth) {
   Masked<Bth::header_bytes> masked(bth);
-  masked.mask(4);  // FECN, BECN and the reserved bits beside them
+  masked.mask_bits(field::bth::congestion_and_qp.at, ones);  // FECN, BECN and six reserved bits
   crc_.update(masked.bytes());
   if (bth.size() > Bth::header_bytes) crc_.update(bth.subspan(Bth::header_bytes));
 }
@@ -79,7 +88,7 @@ Icrc Icrc::roce_v2(Bytes network, Bytes bth) {
     icrc.update(ip.subspan(masked.bytes().size()));
   }
   Masked<UdpHeader::header_bytes> udp(network.subspan(udp_at));
-  for (const std::size_t at : {6, 7}) udp.mask(at);  // the checksum
+  udp.mask(field::udp::checksum);
   icrc.update(udp.bytes());
   icrc.add_bth(bth);
   return icrc;
@@ -96,7 +105,8 @@ Icrc Icrc::roce_v1(Bytes grh, Bytes bth) {
 Icrc Icrc::native(Bytes network, Bytes bth) {
   Icrc icrc;
   Masked<LocalRouteHeader::header_bytes> local(network);
-  local.mask(0, std::byte{0xF0});  // the virtual lane
+  constexpr std::byte virtual_lane{0xF0};
+  local.mask_bits(field::local_route::lane_and_version.at, virtual_lane);
   icrc.update(local.bytes());
   const Bytes grh = network.subspan(local.bytes().size());
   if (!grh.empty()) icrc.add_grh(grh);

@@ -3,20 +3,32 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/byte_writer.h"
+
 namespace weft::wire {
+
+namespace field::ipv6_fragment {
+constexpr Field8 next_header{0};
+constexpr Field8 reserved{next_header.end()};
+constexpr Field16 offset_and_more{reserved.end()};  // 13 bits, two reserved, "more fragments"
+constexpr Field32 id{offset_and_more.end()};
+static_assert(id.end() == Ipv6Fragment::header_bytes);
+}  // namespace field::ipv6_fragment
 
 namespace {
 
 constexpr std::uint16_t flag_dont_fragment = 0x4000;
 constexpr std::uint16_t flag_more_fragments = 0x2000;
 constexpr std::uint16_t fragment_offset_mask = 0x1FFF;
+constexpr std::uint32_t flow_label_mask = 0xFFFFF;
 
+// Adds the carries to the lower 16 bits until there are none: the sum in one's complement.
 std::uint16_t fold(std::uint64_t sum) {
   while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
   return static_cast<std::uint16_t>(sum);
 }
 
-// Four bytes at a time: folding makes it the same as two at a time (RFC 1071 §2 (C)).
+// Sums four bytes at a time. After folding this is the sum of two at a time (RFC 1071 §2 (C)).
 std::uint64_t native_sum(Bytes bytes) {
   std::uint64_t sum = 0;
   std::uint32_t word = 0;
@@ -32,10 +44,13 @@ std::uint64_t native_sum(Bytes bytes) {
 template <typename Address>
 InternetChecksum pseudo(const Address& source, const Address& destination, IpProtocol protocol,
                         std::size_t bytes) {
-  // IPv4 has a 16-bit length where IPv6 has 32 bits: the sum is the same.
-  std::array<std::byte, 8> tail{};
-  store_be(tail.data(), static_cast<std::uint32_t>(bytes));
-  tail[7] = static_cast<std::byte>(protocol);
+  // IPv6 has a length of 32 bits and three zeros before the protocol. IPv4 has a zero, the
+  // protocol, and a length of 16 bits: the sum is the same.
+  std::array<std::byte, 8> tail;
+  ByteWriter out(tail);
+  out.be32(static_cast<std::uint32_t>(bytes));
+  out.zeros(3);
+  out.u8(static_cast<std::uint8_t>(protocol));
   InternetChecksum checksum;
   checksum.update(source);
   checksum.update(destination);
@@ -45,6 +60,8 @@ InternetChecksum pseudo(const Address& source, const Address& destination, IpPro
 
 }  // namespace
 
+// A piece that begins at an odd offset has its bytes in the other halves of the words: swapping the
+// halves of its sum puts them right (RFC 1071 §2 (B)).
 void InternetChecksum::update(Bytes bytes) {
   std::uint16_t piece = fold(native_sum(bytes));
   if (odd_) piece = static_cast<std::uint16_t>(piece << 8 | piece >> 8);
@@ -71,8 +88,9 @@ InternetChecksum pseudo_header(const Ipv6Address& source, const Ipv6Address& des
 
 Result<Ipv4Header, WireError> Ipv4Header::parse(Bytes bytes) {
   if (bytes.size() < min_header_bytes) return WireError::truncated;
-  const std::byte* at = bytes.data();
-  const auto first = std::to_integer<unsigned>(at[0]);
+  namespace at = field::ipv4;
+  const std::byte* from = bytes.data();
+  const unsigned first = at::version_and_length.load(from);
   if (first >> 4 != 4) return WireError::bad_version;
   const std::size_t header_bytes = (first & 0xF) * 4;
   if (header_bytes < min_header_bytes) return WireError::bad_length;
@@ -80,40 +98,42 @@ Result<Ipv4Header, WireError> Ipv4Header::parse(Bytes bytes) {
 
   Ipv4Header header;
   header.options_bytes = static_cast<std::uint8_t>(header_bytes - min_header_bytes);
-  header.traffic_class = load_be<std::uint8_t>(at + 1);
-  header.total_bytes = load_be<std::uint16_t>(at + 2);
+  header.traffic_class = at::traffic_class.load(from);
+  header.total_bytes = at::total_bytes.load(from);
   if (header.total_bytes != 0 && header.total_bytes < header_bytes) return WireError::bad_length;
-  header.id = load_be<std::uint16_t>(at + 4);
-  const auto fragment = load_be<std::uint16_t>(at + 6);
+  header.id = at::id.load(from);
+  const std::uint16_t fragment = at::fragment.load(from);
   header.dont_fragment = (fragment & flag_dont_fragment) != 0;
   header.more_fragments = (fragment & flag_more_fragments) != 0;
   header.fragment_offset_bytes = static_cast<std::uint16_t>((fragment & fragment_offset_mask) * 8);
-  header.ttl = load_be<std::uint8_t>(at + 8);
-  header.protocol = IpProtocol{load_be<std::uint8_t>(at + 9)};
-  std::memcpy(header.source.data(), at + 12, 4);
-  std::memcpy(header.destination.data(), at + 16, 4);
+  header.ttl = at::ttl.load(from);
+  header.protocol = IpProtocol{at::protocol.load(from)};
+  header.source = at::source.load(from);
+  header.destination = at::destination.load(from);
   return header;
 }
 
+// The checksum is computed last, over a header whose checksum field is zero (RFC 791 §3.1).
 void Ipv4Header::emit(MutableBytes out) const {
+  namespace at = field::ipv4;
   const MutableBytes header = out.first(size());
   std::fill(header.begin(), header.end(), std::byte{0});
-  std::byte* at = header.data();
-  at[0] = static_cast<std::byte>(0x40 | header.size() / 4);
-  at[1] = std::byte{traffic_class};
-  store_be(at + 2, total_bytes);
-  store_be(at + 4, id);
+  std::byte* to = header.data();
+  at::version_and_length.store(to, static_cast<std::uint8_t>(4 << 4 | header.size() / 4));
+  at::traffic_class.store(to, traffic_class);
+  at::total_bytes.store(to, total_bytes);
+  at::id.store(to, id);
   unsigned fragment = fragment_offset_bytes / 8u & fragment_offset_mask;
   if (dont_fragment) fragment |= flag_dont_fragment;
   if (more_fragments) fragment |= flag_more_fragments;
-  store_be(at + 6, static_cast<std::uint16_t>(fragment));
-  at[8] = std::byte{ttl};
-  at[9] = static_cast<std::byte>(protocol);
-  std::memcpy(at + 12, source.data(), 4);
-  std::memcpy(at + 16, destination.data(), 4);
+  at::fragment.store(to, static_cast<std::uint16_t>(fragment));
+  at::ttl.store(to, ttl);
+  at::protocol.store(to, static_cast<std::uint8_t>(protocol));
+  at::source.store(to, source);
+  at::destination.store(to, destination);
   InternetChecksum checksum;
   checksum.update(header);
-  store_be(at + 10, checksum.value());
+  at::checksum.store(to, checksum.value());
 }
 
 bool ipv4_checksum_ok(Bytes header) {
@@ -124,28 +144,41 @@ bool ipv4_checksum_ok(Bytes header) {
 
 Result<Ipv6Header, WireError> Ipv6Header::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  const std::byte* at = bytes.data();
-  const auto first = load_be<std::uint32_t>(at);
+  namespace at = field::ipv6;
+  const std::byte* from = bytes.data();
+  const std::uint32_t first = at::version_class_flow.load(from);
   if (first >> 28 != 6) return WireError::bad_version;
   Ipv6Header header;
   header.traffic_class = static_cast<std::uint8_t>(first >> 20);
-  header.flow_label = first & 0xFFFFF;
-  header.payload_bytes = load_be<std::uint16_t>(at + 4);
-  header.next_header = IpProtocol{load_be<std::uint8_t>(at + 6)};
-  header.hop_limit = load_be<std::uint8_t>(at + 7);
-  std::memcpy(header.source.data(), at + 8, 16);
-  std::memcpy(header.destination.data(), at + 24, 16);
+  header.flow_label = first & flow_label_mask;
+  header.payload_bytes = at::payload_bytes.load(from);
+  header.next_header = IpProtocol{at::next_header.load(from)};
+  header.hop_limit = at::hop_limit.load(from);
+  header.source = at::source.load(from);
+  header.destination = at::destination.load(from);
   return header;
 }
 
 void Ipv6Header::emit(MutableBytes out) const {
-  std::byte* at = out.data();
-  store_be(at, 6u << 28 | std::uint32_t{traffic_class} << 20 | (flow_label & 0xFFFFF));
-  store_be(at + 4, payload_bytes);
-  at[6] = static_cast<std::byte>(next_header);
-  at[7] = std::byte{hop_limit};
-  std::memcpy(at + 8, source.data(), 16);
-  std::memcpy(at + 24, destination.data(), 16);
+  namespace at = field::ipv6;
+  std::byte* to = out.data();
+  at::version_class_flow.store(
+      to, 6u << 28 | std::uint32_t{traffic_class} << 20 | (flow_label & flow_label_mask));
+  at::payload_bytes.store(to, payload_bytes);
+  at::next_header.store(to, static_cast<std::uint8_t>(next_header));
+  at::hop_limit.store(to, hop_limit);
+  at::source.store(to, source);
+  at::destination.store(to, destination);
+}
+
+Result<Ipv6Fragment, WireError> Ipv6Fragment::parse(Bytes bytes) {
+  if (bytes.size() < header_bytes) return WireError::truncated;
+  namespace at = field::ipv6_fragment;
+  const std::uint16_t place = at::offset_and_more.load(bytes.data());
+  return Ipv6Fragment{.next_header = IpProtocol{at::next_header.load(bytes.data())},
+                      .offset_bytes = static_cast<std::uint16_t>(place & ~7U),
+                      .more_fragments = (place & 1) != 0,
+                      .id = at::id.load(bytes.data())};
 }
 
 }  // namespace weft::wire

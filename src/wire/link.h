@@ -1,5 +1,5 @@
-// The link layers that captures come in besides Ethernet: Linux cooked (v1, v2), loopback, ERF and
-// VLAN tags. Each says how far its header goes and which protocol follows.
+// The link layers of captures besides plain Ethernet: Linux cooked (v1, v2), loopback, ERF and VLAN
+// tags. Each function returns the size of the header and the protocol that follows.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace link_type {
 inline constexpr std::uint16_t null = 0;
 inline constexpr std::uint16_t ethernet = 1;
 inline constexpr std::uint16_t raw_bsd = 12;      // DLT_RAW as some systems store it
-inline constexpr std::uint16_t raw_openbsd = 14;  // the same of OpenBSD
+inline constexpr std::uint16_t raw_openbsd = 14;  // DLT_RAW as OpenBSD stores it
 inline constexpr std::uint16_t raw = 101;
 inline constexpr std::uint16_t loop = 108;
 inline constexpr std::uint16_t linux_cooked = 113;
@@ -28,7 +28,7 @@ inline constexpr std::uint16_t infiniband = 247;
 inline constexpr std::uint16_t linux_cooked_v2 = 276;
 }  // namespace link_type
 
-// What stands in front of a packet's network layer.
+// The header before the network layer of a packet.
 struct LinkHeader {
   std::size_t size_bytes = 0;
   EtherType type = EtherType::ipv4;
@@ -36,16 +36,17 @@ struct LinkHeader {
   bool operator==(const LinkHeader&) const = default;
 };
 
-// Ethernet with any number of VLAN tags (IEEE 802.1Q, 802.1ad and what came before it).
+// Ethernet with any number of VLAN tags (IEEE 802.1Q, 802.1ad and its predecessor 0x9100).
 [[nodiscard]] Result<LinkHeader, WireError> parse_ethernet_link(Bytes bytes);
 [[nodiscard]] Result<LinkHeader, WireError> parse_linux_cooked(Bytes bytes);
 [[nodiscard]] Result<LinkHeader, WireError> parse_linux_cooked_v2(Bytes bytes);
-// NULL in the order of the machine that captured, LOOP in network order: the address family tells.
+// NULL, in the byte order of the machine that captured, and LOOP, in network order. The value of
+// the address family shows which order it is.
 [[nodiscard]] Result<LinkHeader, WireError> parse_loopback(Bytes bytes);
-// By the version that every IP header begins with.
+// IP without a link layer. The version at the beginning of the IP header selects the type.
 [[nodiscard]] Result<LinkHeader, WireError> parse_raw_ip(Bytes bytes);
 
-// The Extensible Record Format of Endace: in capture files each packet begins with its header.
+// The Extensible Record Format of Endace: each packet of such a capture begins with this header.
 struct ErfHeader {
   static constexpr std::size_t min_header_bytes = 16;
 
@@ -59,8 +60,9 @@ struct ErfHeader {
     ipv6 = 23,
   };
   Type type = Type::ethernet;
-  std::size_t size_bytes = min_header_bytes;  // extension headers and Ethernet's two bytes included
-  std::uint16_t wire_bytes = 0;               // of the packet behind it
+  // With extension headers, and with the two bytes of padding that Ethernet types have.
+  std::size_t size_bytes = min_header_bytes;
+  std::uint16_t wire_bytes = 0;  // of the packet behind the header
 
   [[nodiscard]] static Result<ErfHeader, WireError> parse(Bytes bytes);
   [[nodiscard]] bool is_ethernet() const;

@@ -5,6 +5,7 @@
 
 namespace weft::wire {
 
+// A piece ends before the next marker. A marker at the end of the FPDU is left to the next FPDU.
 std::optional<MarkedPiece> MarkedPieces::next() {
   if (plain_offset_ == plain_bytes_) return std::nullopt;
   MarkedPiece piece;
@@ -13,8 +14,8 @@ std::optional<MarkedPiece> MarkedPieces::next() {
     piece.has_marker = true;
     piece.marker.fpdu_pointer = static_cast<std::uint16_t>(from_length_field_);
     position_ += marker_bytes;
-    // RFC 5044 §4.3: the distance counts from the length field, so a marker in front of it does
-    // not.
+    // RFC 5044 §4.3: the distance counts from the length field, so it leaves out a marker before
+    // it.
     if (plain_offset_ > 0) from_length_field_ += marker_bytes;
   }
   piece.plain_bytes = std::min(plain_bytes_ - plain_offset_, bytes_to_marker(position_));
@@ -24,6 +25,7 @@ std::optional<MarkedPiece> MarkedPieces::next() {
   return piece;
 }
 
+// Computed, not walked: transmitters call this for each FPDU.
 std::size_t marked_bytes(std::uint64_t position, std::size_t plain_bytes) {
   if (plain_bytes == 0) return 0;
   constexpr std::size_t plain_interval_bytes = marker_interval_bytes - marker_bytes;
@@ -37,7 +39,7 @@ std::size_t marked_bytes(std::uint64_t position, std::size_t plain_bytes) {
 Result<std::size_t, WireError> insert_markers(std::uint64_t position, Bytes fpdu,
                                               MutableBytes out) {
   if (fpdu.size() < fpdu_length_bytes) return WireError::bad_length;
-  if (fpdu.size() != fpdu_bytes(load_be<std::uint16_t>(fpdu.data()))) return WireError::bad_length;
+  if (fpdu.size() != fpdu_bytes(load_fpdu_length(fpdu.data()))) return WireError::bad_length;
   const std::size_t total = marked_bytes(position, fpdu.size());
   if (total > std::numeric_limits<std::uint16_t>::max()) return WireError::bad_length;
   if (out.size() < total) return WireError::truncated;
@@ -52,8 +54,8 @@ Result<std::size_t, WireError> insert_markers(std::uint64_t position, Bytes fpdu
     std::ranges::copy(fpdu.subspan(piece->plain_offset, piece->plain_bytes), rest.begin());
     rest = rest.subspan(piece->plain_bytes);
   }
-  // RFC 5044 §4.4: over the markers too, also the one in front. A marker behind the CRC would be
-  // the next FPDU's, so the CRC is always last.
+  // RFC 5044 §4.4: the CRC covers the markers too, also the one in front. A marker behind the CRC
+  // belongs to the next FPDU, so the CRC is always last.
   const auto covered = out.first(total - fpdu_crc_bytes);
   store_fpdu_crc(covered.data() + covered.size(), crc32c(covered));
   return total;
@@ -61,11 +63,11 @@ Result<std::size_t, WireError> insert_markers(std::uint64_t position, Bytes fpdu
 
 namespace {
 
-// The plain size of the FPDU that `stream` begins with, or with a marker before it.
+// Returns the plain size of the first FPDU of `stream`, which may have a marker before it.
 Result<std::size_t, WireError> plain_size(std::uint64_t position, Bytes stream) {
   const std::size_t skip = bytes_to_marker(position) == 0 ? marker_bytes : 0;
   if (stream.size() < skip + fpdu_length_bytes) return WireError::truncated;
-  return fpdu_bytes(load_be<std::uint16_t>(stream.data() + skip));
+  return fpdu_bytes(load_fpdu_length(stream.data() + skip));
 }
 
 }  // namespace

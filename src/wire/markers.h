@@ -1,10 +1,10 @@
-// Markers of MPA (RFC 5044 §4.3): where they fall in an FPDU, putting them in, taking them out.
-// Weft never asks a peer for markers but generates them for one that does.
+// Markers of MPA (RFC 5044 §4.3): finds their places in an FPDU, inserts them, removes them. Weft
+// never requests markers from a peer, but generates them for a peer that requests them.
 //
-// A marker stands at every stream position that is a multiple of 512, counted with markers from the
-// first FPDU byte. Positions, FPDUs and markers are multiples of four bytes, so a marker never
-// splits the length field, a header word or the CRC. A marker between two FPDUs belongs to the one
-// behind.
+// There is a marker at every stream position that is a multiple of 512, counted with markers from
+// the first FPDU byte. Positions, FPDUs and markers are multiples of four bytes, so a marker never
+// splits the length field, a header word or the CRC. A marker between two FPDUs belongs to the
+// second one.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace weft::wire {
 
-// A stretch of the stream: plain FPDU bytes, behind a marker if there is one.
+// A piece of the stream: a marker, if there is one, and the plain FPDU bytes behind it.
 struct MarkedPiece {
   bool has_marker = false;
   Marker marker;
@@ -28,13 +28,14 @@ struct MarkedPiece {
   bool operator==(const MarkedPiece&) const = default;
 };
 
-// Walks an FPDU of `plain_bytes` bytes, CRC included, that starts at stream position `position`.
+// Splits an FPDU of `plain_bytes` bytes, CRC included, that starts at stream position `position`,
+// at its markers.
 class MarkedPieces {
  public:
   MarkedPieces(std::uint64_t position, std::size_t plain_bytes)
       : position_(position), plain_bytes_(plain_bytes) {}
 
-  // Nothing behind the last piece.
+  // Returns nothing after the last piece.
   [[nodiscard]] std::optional<MarkedPiece> next();
 
  private:
@@ -44,13 +45,14 @@ class MarkedPieces {
   std::size_t from_length_field_ = 0;
 };
 
-// Bytes on the stream, markers included, of an FPDU of `plain_bytes` that starts at `position`.
+// Returns the size on the stream, markers included, of an FPDU of `plain_bytes` that starts at
+// `position`.
 [[nodiscard]] std::size_t marked_bytes(std::uint64_t position, std::size_t plain_bytes);
 
-// Writes an FPDU with markers and the CRC over both. `fpdu` has fpdu_bytes() bytes, of which those
-// of the CRC are not looked at. Returns the bytes written: marked_bytes(). Fails with bad_length
-// where `fpdu` is not one whole FPDU or a pointer would not fit its 16 bits (never within MULPDU),
-// and with truncated where `out` is too small.
+// Writes an FPDU with markers and the CRC over both. `fpdu` has fpdu_bytes() bytes; the CRC in it
+// is ignored. Returns the bytes written: marked_bytes(). Fails with bad_length if `fpdu` is not one
+// whole FPDU or a pointer would not fit its 16 bits (never within MULPDU), and with truncated if
+// `out` is too small.
 [[nodiscard]] Result<std::size_t, WireError> insert_markers(std::uint64_t position, Bytes fpdu,
                                                             MutableBytes out);
 
@@ -62,10 +64,10 @@ struct StrippedFpdu {
   bool operator==(const StrippedFpdu&) const = default;
 };
 
-// The inverse: `stream` begins at `position` with an FPDU or the marker before it, and may go on
-// behind it. The CRC is copied as it came. Fails with truncated until the FPDU is whole, with
-// bad_marker where a marker points elsewhere, with bad_length where `out` is too small:
-// fpdu_bytes(fpdu_max_ulpdu_bytes) always suffices.
+// Copies an FPDU without its markers. `stream` begins at `position` with an FPDU or the marker
+// before it, and may have more bytes behind it. The CRC is copied unchanged. Fails with truncated
+// until the FPDU is whole, with bad_marker if a marker points elsewhere, with bad_length if `out`
+// is too small: fpdu_bytes(fpdu_max_ulpdu_bytes) always suffices.
 [[nodiscard]] Result<StrippedFpdu, WireError> strip_markers(std::uint64_t position, Bytes stream,
                                                             MutableBytes out);
 

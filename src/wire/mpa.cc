@@ -4,11 +4,38 @@
 #include <cstring>
 #include <string_view>
 
+#include "wire/field.h"
+
 namespace weft::wire {
+
+constexpr std::size_t key_bytes = 16;
+
+namespace field::mpa_frame {
+constexpr FieldBytes<key_bytes> key{0};
+constexpr Field8 flags{key.end()};
+constexpr Field8 revision{flags.end()};
+constexpr Field16 private_data_bytes{revision.end()};
+static_assert(private_data_bytes.end() == MpaFrame::header_bytes);
+}  // namespace field::mpa_frame
+
+// Two words, each with two flags above its 14 bits of depth.
+namespace field::mpa_enhanced {
+constexpr Field16 ird{0};
+constexpr Field16 ord{ird.end()};
+static_assert(ord.end() == MpaEnhanced::header_bytes);
+}  // namespace field::mpa_enhanced
+
+namespace field::marker {
+constexpr Field16 reserved{0};
+constexpr Field16 fpdu_pointer{reserved.end()};
+static_assert(fpdu_pointer.end() == marker_bytes);
+}  // namespace field::marker
 
 namespace {
 
-constexpr std::size_t key_bytes = 16;
+// RFC 5044 §4.3: FPDUs and markers begin at multiples of four.
+constexpr std::uint16_t pointer_mask = 0xFFFC;
+
 constexpr std::string_view request_key = "MPA ID Req Frame";
 constexpr std::string_view reply_key = "MPA ID Rep Frame";
 static_assert(request_key.size() == key_bytes && reply_key.size() == key_bytes);
@@ -18,7 +45,7 @@ constexpr std::byte crc_bit{0x40};
 constexpr std::byte reject_bit{0x20};
 constexpr std::byte enhanced_bit{0x10};
 
-// In the two words of MpaEnhanced: A and B, then C and D.
+// In the two words of MpaEnhanced: A and B in the first, C and D in the second.
 constexpr std::uint16_t high_bit = 0x8000;
 constexpr std::uint16_t low_bit = 0x4000;
 constexpr std::uint16_t depth_mask = 0x3FFF;
@@ -47,11 +74,12 @@ Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
   const bool is_request = has_key(bytes, request_key);
   if (!is_request && !has_key(bytes, reply_key)) return WireError::bad_key;
 
-  const std::byte flags = bytes[16];
+  namespace at = field::mpa_frame;
+  const std::byte flags = bytes[at::flags.at];
   MpaFrame frame;
   frame.kind = is_request ? MpaKind::request : MpaKind::reply;
-  frame.revision = std::to_integer<std::uint8_t>(bytes[17]);
-  frame.private_data_bytes = load_be<std::uint16_t>(&bytes[18]);
+  frame.revision = at::revision.load(bytes.data());
+  frame.private_data_bytes = at::private_data_bytes.load(bytes.data());
   frame.markers = is_set(flags, markers_bit);
   frame.crc = is_set(flags, crc_bit);
   // RFC 5044 §7.1: R means something in a reply only. S is a reserved bit before revision 2.
@@ -66,19 +94,20 @@ Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
 }
 
 void MpaFrame::emit(MutableBytes out) const {
+  namespace at = field::mpa_frame;
   const auto key = kind == MpaKind::request ? request_key : reply_key;
-  std::memcpy(out.data(), key.data(), key.size());
-  out[16] = flag(markers, markers_bit) | flag(crc, crc_bit) |
-            flag(reject && kind == MpaKind::reply, reject_bit) |
-            flag(enhanced && revision == 2, enhanced_bit);
-  out[17] = std::byte{revision};
-  store_be(&out[18], private_data_bytes);
+  std::memcpy(out.data() + at::key.at, key.data(), key.size());
+  out[at::flags.at] = flag(markers, markers_bit) | flag(crc, crc_bit) |
+                      flag(reject && kind == MpaKind::reply, reject_bit) |
+                      flag(enhanced && revision == 2, enhanced_bit);
+  at::revision.store(out.data(), revision);
+  at::private_data_bytes.store(out.data(), private_data_bytes);
 }
 
 Result<MpaEnhanced, WireError> MpaEnhanced::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  const auto first = load_be<std::uint16_t>(&bytes[0]);
-  const auto second = load_be<std::uint16_t>(&bytes[2]);
+  const std::uint16_t first = field::mpa_enhanced::ird.load(bytes.data());
+  const std::uint16_t second = field::mpa_enhanced::ord.load(bytes.data());
   return MpaEnhanced{.peer_to_peer = (first & high_bit) != 0,
                      .rtr_send = (first & low_bit) != 0,
                      .rtr_write = (second & high_bit) != 0,
@@ -88,8 +117,8 @@ Result<MpaEnhanced, WireError> MpaEnhanced::parse(Bytes bytes) {
 }
 
 void MpaEnhanced::emit(MutableBytes out) const {
-  store_be(&out[0], depth_word(peer_to_peer, rtr_send, ird));
-  store_be(&out[2], depth_word(rtr_write, rtr_read, ord));
+  field::mpa_enhanced::ird.store(out.data(), depth_word(peer_to_peer, rtr_send, ird));
+  field::mpa_enhanced::ord.store(out.data(), depth_word(rtr_write, rtr_read, ord));
 }
 
 Result<MpaFrameView, WireError> MpaFrameView::check(Bytes bytes) {
@@ -111,7 +140,7 @@ Bytes MpaFrameView::user_data() const {
 
 Result<FpduView, WireError> FpduView::check(Bytes stream) {
   if (stream.size() < fpdu_length_bytes) return WireError::truncated;
-  const std::size_t size = fpdu_bytes(load_be<std::uint16_t>(stream.data()));
+  const std::size_t size = fpdu_bytes(load_fpdu_length(stream.data()));
   if (stream.size() < size) return WireError::truncated;
   return FpduView(stream.first(size));
 }
@@ -119,8 +148,8 @@ Result<FpduView, WireError> FpduView::check(Bytes stream) {
 std::size_t mulpdu_bytes(std::size_t emss_bytes, bool markers) {
   constexpr std::size_t min_bytes = 128;
   constexpr std::size_t max_bytes = 64768;
-  // RFC 5044 §3: length field and CRC take six bytes, the remainder keeps FPDUs four-byte aligned,
-  // and with markers as many are reserved as a segment of this size can hold.
+  // RFC 5044 §3: length field and CRC take six bytes, the remainder keeps FPDUs aligned to four
+  // bytes, and with markers there must be room for as many as a segment of this size can have.
   std::size_t overhead = fpdu_length_bytes + fpdu_crc_bytes + emss_bytes % 4;
   if (markers) {
     overhead += marker_bytes * ((emss_bytes + marker_interval_bytes - 1) / marker_interval_bytes);
@@ -132,12 +161,18 @@ std::size_t mulpdu_bytes(std::size_t emss_bytes, bool markers) {
 Result<Marker, WireError> Marker::parse(Bytes bytes) {
   if (bytes.size() < marker_bytes) return WireError::truncated;
   // RFC 5044 §4.3: the receiver treats the two low bits as zero and ignores the reserved half.
-  return Marker{static_cast<std::uint16_t>(load_be<std::uint16_t>(&bytes[2]) & ~3U)};
+  return Marker{
+      static_cast<std::uint16_t>(field::marker::fpdu_pointer.load(bytes.data()) & pointer_mask)};
 }
 
 void Marker::emit(MutableBytes out) const {
-  store_be(&out[0], std::uint16_t{0});
-  store_be(&out[2], static_cast<std::uint16_t>(fpdu_pointer & ~3U));
+  field::marker::reserved.store(out.data(), 0);
+  field::marker::fpdu_pointer.store(out.data(),
+                                    static_cast<std::uint16_t>(fpdu_pointer & pointer_mask));
+}
+
+bool Marker::may_be_at(Bytes bytes) {
+  return bytes.size() >= marker_bytes && field::marker::reserved.load(bytes.data()) == 0;
 }
 
 }  // namespace weft::wire

@@ -56,14 +56,14 @@ struct MpaEnhanced {
 // A whole request or reply frame, its private data included. Borrows the bytes.
 class MpaFrameView {
  public:
-  // Fails as MpaFrame::parse does, and with truncated while private data is missing. Bytes beyond
-  // the frame are left alone.
+  // Fails as MpaFrame::parse does, and with truncated while private data is missing. Ignores bytes
+  // beyond the frame.
   [[nodiscard]] static Result<MpaFrameView, WireError> check(Bytes bytes);
 
   [[nodiscard]] const MpaFrame& frame() const { return frame_; }
   [[nodiscard]] std::size_t size() const { return MpaFrame::header_bytes + private_data_.size(); }
   [[nodiscard]] std::optional<MpaEnhanced> enhanced() const;
-  // What the user of the other side gave: private data without MpaEnhanced.
+  // The private data of the user on the other side: without MpaEnhanced.
   [[nodiscard]] Bytes user_data() const;
 
  private:
@@ -80,12 +80,21 @@ inline constexpr std::size_t fpdu_length_bytes = 2;
 inline constexpr std::size_t fpdu_crc_bytes = 4;
 inline constexpr std::size_t fpdu_max_ulpdu_bytes = 0xFFFF;
 
-// Pad that aligns length field and ULPDU to four bytes.
+// Returns the size of the pad that aligns length field and ULPDU to four bytes.
 [[nodiscard]] constexpr std::size_t fpdu_pad_bytes(std::size_t ulpdu_bytes) {
   return (4 - (fpdu_length_bytes + ulpdu_bytes) % 4) % 4;
 }
 
-// A whole FPDU without markers.
+// The length field: the size of the ULPDU. `fpdu` is the first byte of an FPDU without a marker.
+[[nodiscard]] inline std::uint16_t load_fpdu_length(const std::byte* fpdu) {
+  return load_be<std::uint16_t>(fpdu);
+}
+// `ulpdu_bytes` is at most fpdu_max_ulpdu_bytes.
+inline void store_fpdu_length(std::byte* fpdu, std::size_t ulpdu_bytes) {
+  store_be(fpdu, static_cast<std::uint16_t>(ulpdu_bytes));
+}
+
+// Returns the size of a whole FPDU without markers.
 [[nodiscard]] constexpr std::size_t fpdu_bytes(std::size_t ulpdu_bytes) {
   return fpdu_length_bytes + ulpdu_bytes + fpdu_pad_bytes(ulpdu_bytes) + fpdu_crc_bytes;
 }
@@ -98,9 +107,8 @@ inline void store_fpdu_crc(std::byte* at, std::uint32_t crc) {
   store_le(at, crc);
 }
 
-// Whether the CRC at the end of an FPDU fits what precedes it. Holds for an FPDU with markers as
-// well, from the marker in front of it, if there is one (RFC 5044 §4.4). Needs fpdu_crc_bytes
-// bytes.
+// Whether the CRC at the end of an FPDU is that of the bytes before it. An FPDU with markers begins
+// with the marker in front of it, if there is one (RFC 5044 §4.4). Needs fpdu_crc_bytes bytes.
 [[nodiscard]] inline bool fpdu_crc_good(Bytes fpdu) {
   const auto covered = fpdu.first(fpdu.size() - fpdu_crc_bytes);
   return crc32c(covered) == load_fpdu_crc(covered.data() + covered.size());
@@ -109,12 +117,13 @@ inline void store_fpdu_crc(std::byte* at, std::uint32_t crc) {
 // A whole FPDU without markers. Borrows the bytes.
 class FpduView {
  public:
-  // `stream` begins with an FPDU and may go on behind it. Fails with truncated until it is whole.
+  // `stream` begins with an FPDU and may have more bytes behind it. Fails with truncated until the
+  // FPDU is whole.
   [[nodiscard]] static Result<FpduView, WireError> check(Bytes stream);
 
   [[nodiscard]] std::size_t size() const { return fpdu_.size(); }
   [[nodiscard]] Bytes ulpdu() const {
-    return fpdu_.subspan(fpdu_length_bytes, load_be<std::uint16_t>(fpdu_.data()));
+    return fpdu_.subspan(fpdu_length_bytes, load_fpdu_length(fpdu_.data()));
   }
   [[nodiscard]] std::uint32_t crc() const {
     return load_fpdu_crc(fpdu_.last(fpdu_crc_bytes).data());
@@ -127,7 +136,7 @@ class FpduView {
   Bytes fpdu_;
 };
 
-// MULPDU for an effective maximum segment size (RFC 5044 §3), clamped to 128..64768.
+// Returns the MULPDU for an effective maximum segment size (RFC 5044 §3), clamped to 128..64768.
 [[nodiscard]] std::size_t mulpdu_bytes(std::size_t emss_bytes, bool markers);
 
 // --- Markers (RFC 5044 §4.3) ---------------------------------------------------------------------
@@ -135,8 +144,8 @@ class FpduView {
 inline constexpr std::size_t marker_bytes = 4;
 inline constexpr std::size_t marker_interval_bytes = 512;
 
-// Bytes from stream position `position` (counted from the first FPDU byte, markers included) to the
-// next marker: 0 where a marker stands at `position` itself.
+// Returns the distance from stream position `position` (counted from the first FPDU byte, markers
+// included) to the next marker: 0 if there is a marker at `position` itself.
 [[nodiscard]] constexpr std::size_t bytes_to_marker(std::uint64_t position) {
   return static_cast<std::size_t>((marker_interval_bytes - position % marker_interval_bytes) %
                                   marker_interval_bytes);
@@ -147,6 +156,9 @@ struct Marker {
 
   [[nodiscard]] static Result<Marker, WireError> parse(Bytes bytes);
   void emit(MutableBytes out) const;
+  // Whether the reserved half of the marker at these bytes is zero, as every sender writes it.
+  // Receivers ignore that half, but an analysis uses it to rule out places for markers.
+  [[nodiscard]] static bool may_be_at(Bytes bytes);
   bool operator==(const Marker&) const = default;
 };
 

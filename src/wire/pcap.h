@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -21,13 +22,13 @@ struct PcapHeader {
   std::uint32_t snap_bytes = 0;
   std::uint16_t link_type = 1;
 
-  // Fails with bad_key where the file is of another format.
+  // Fails with bad_key if the file is of another format.
   [[nodiscard]] static Result<PcapHeader, WireError> parse(Bytes bytes);
   void emit(MutableBytes out) const;
   bool operator==(const PcapHeader&) const = default;
 };
 
-// What stands before each packet.
+// The header before each packet.
 struct PcapRecord {
   static constexpr std::size_t header_bytes = 16;
 
@@ -43,16 +44,25 @@ struct PcapRecord {
 
 // --- Inline, for the data path -------------------------------------------------------------------
 
+namespace field::pcap_record {
+inline constexpr Field32 seconds{0};
+inline constexpr Field32 fraction{seconds.end()};
+inline constexpr Field32 captured_bytes{fraction.end()};
+inline constexpr Field32 original_bytes{captured_bytes.end()};
+static_assert(original_bytes.end() == PcapRecord::header_bytes);
+}  // namespace field::pcap_record
+
 inline Result<PcapRecord, WireError> PcapRecord::parse(Bytes bytes, ByteOrder order) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  const auto word = [&](std::size_t at) {
-    return order == ByteOrder::little ? load_le<std::uint32_t>(&bytes[at])
-                                      : load_be<std::uint32_t>(&bytes[at]);
+  namespace at = field::pcap_record;
+  const auto load = [&](Field32 field) {
+    const std::byte* from = bytes.data() + field.at;
+    return order == ByteOrder::little ? load_le<std::uint32_t>(from) : load_be<std::uint32_t>(from);
   };
-  return PcapRecord{.seconds = word(0),
-                    .fraction = word(4),
-                    .captured_bytes = word(8),
-                    .original_bytes = word(12)};
+  return PcapRecord{.seconds = load(at::seconds),
+                    .fraction = load(at::fraction),
+                    .captured_bytes = load(at::captured_bytes),
+                    .original_bytes = load(at::original_bytes)};
 }
 
 }  // namespace weft::wire

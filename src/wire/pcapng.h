@@ -23,11 +23,11 @@ enum class PcapngType : std::uint32_t {
   section = 0x0A0D0D0A,
 };
 
-// The order of a section, from the first 12 bytes of its section header block.
+// Returns the byte order of a section, from the first 12 bytes of its section header block.
 [[nodiscard]] Result<PcapngOrder, WireError> pcapng_section_order(Bytes bytes);
 
-// Of the block that begins with these 8 bytes or more: its type, and its length with both frames.
-// Fails with bad_length where that is impossible.
+// Return the type and the size of the block that begins with `head`, which has 8 bytes or more. The
+// size includes type and lengths; it fails with bad_length if a block cannot have that size.
 [[nodiscard]] PcapngType pcapng_block_type(Bytes head, PcapngOrder order);
 [[nodiscard]] Result<std::uint32_t, WireError> pcapng_block_bytes(Bytes head, PcapngOrder order);
 
@@ -40,13 +40,13 @@ struct PcapngBlock {
   Bytes body;
 
   [[nodiscard]] std::size_t size() const { return frame_bytes + body.size(); }
-  // `truncated` where the block is not complete in `bytes`.
+  // Fails with truncated if `bytes` ends before the block does.
   [[nodiscard]] static Result<PcapngBlock, WireError> parse(Bytes bytes, PcapngOrder order);
 };
 
 // Section header block.
 struct PcapngSection {
-  std::string_view application;  // of the bytes parsed, or of whoever calls emit()
+  std::string_view application;  // borrowed from the bytes parsed, or from the caller of emit()
 
   [[nodiscard]] static Result<PcapngSection, WireError> parse(const PcapngBlock& block);
   [[nodiscard]] std::size_t size() const;
@@ -61,8 +61,8 @@ struct PcapngInterface {
 
   std::uint16_t link_type = link_ethernet;
   std::uint32_t snap_bytes = 0;     // 0: no limit
-  std::uint8_t resolution = 6;      // if_tsresol: 10^-n seconds, or 2^-n where the top bit is set
-  std::string_view name;            // of the bytes parsed, or of whoever calls emit()
+  std::uint8_t resolution = 6;      // if_tsresol: 10^-n seconds, or 2^-n if the top bit is set
+  std::string_view name;            // borrowed from the bytes parsed, or from the caller of emit()
   std::int64_t offset_seconds = 0;  // if_tsoffset: to be added to each timestamp; not emitted
 
   [[nodiscard]] static Result<PcapngInterface, WireError> parse(const PcapngBlock& block);
@@ -73,8 +73,8 @@ struct PcapngInterface {
 
 enum class PcapngDirection : std::uint8_t { unknown = 0, inbound = 1, outbound = 2 };
 
-// Enhanced packet block: head, the packet's bytes, tail; emitted apart, so that the bytes need not
-// be copied.
+// Enhanced packet block: head, the bytes of the packet, tail. Head and tail are emitted apart, so
+// that the bytes need not be copied.
 struct PcapngPacket {
   static constexpr std::size_t head_bytes = 28;
   static constexpr std::size_t max_tail_bytes = 19;
@@ -85,9 +85,9 @@ struct PcapngPacket {
   std::uint32_t original_bytes = 0;
   PcapngDirection direction = PcapngDirection::unknown;
 
-  // Of packet and old_packet blocks.
+  // Parses packet and old_packet blocks.
   [[nodiscard]] static Result<PcapngPacket, WireError> parse(const PcapngBlock& block);
-  // The packet within the block that *this was parsed from.
+  // Returns the bytes of the packet; `block` is the one that *this was parsed from.
   [[nodiscard]] Bytes data(const PcapngBlock& block) const;
 
   [[nodiscard]] std::size_t tail_bytes() const;
@@ -96,7 +96,7 @@ struct PcapngPacket {
   bool operator==(const PcapngPacket&) const = default;
 };
 
-// Simple packet block: of the section's first interface, without a time.
+// Simple packet block: a packet of the first interface of the section, without a time.
 struct PcapngSimplePacket {
   std::uint32_t original_bytes = 0;
   Bytes data;  // within the block; cut at the interface's `snap_bytes`
@@ -105,7 +105,7 @@ struct PcapngSimplePacket {
                                                                    std::uint32_t snap_bytes);
 };
 
-// Since 1970, from a timestamp in units of the interface's resolution.
+// Converts a timestamp in units of the resolution of the interface to nanoseconds since 1970.
 [[nodiscard]] std::int64_t pcapng_nanoseconds(const PcapngInterface& interface,
                                               std::uint64_t timestamp);
 

@@ -4,6 +4,36 @@
 
 namespace weft::wire {
 
+namespace field::atomic_request {
+constexpr Field32 opcode{0};  // 28 reserved bits, then the code
+constexpr Field32 request_id{opcode.end()};
+constexpr Field32 stag{request_id.end()};
+constexpr Field64 tagged_offset{stag.end()};
+constexpr Field64 add_or_swap{tagged_offset.end()};
+constexpr Field64 add_or_swap_mask{add_or_swap.end()};
+constexpr Field64 compare{add_or_swap_mask.end()};
+constexpr Field64 compare_mask{compare.end()};
+static_assert(compare_mask.end() == AtomicRequest::header_bytes);
+}  // namespace field::atomic_request
+
+namespace field::atomic_response {
+constexpr Field32 request_id{0};
+constexpr Field64 original_value{request_id.end()};
+static_assert(original_value.end() == AtomicResponse::header_bytes);
+}  // namespace field::atomic_response
+
+namespace field::immediate_data {
+constexpr Field32 data{0};
+constexpr Field32 tag{data.end()};
+static_assert(tag.end() == ImmediateData::header_bytes);
+}  // namespace field::immediate_data
+
+namespace {
+
+constexpr std::uint32_t atomic_opcode_mask = 0x0F;
+
+}  // namespace
+
 const char* describe(RdmapOpcode opcode) {
   switch (opcode) {
     case RdmapOpcode::write:
@@ -34,53 +64,61 @@ const char* describe(RdmapOpcode opcode) {
   return "unknown opcode";
 }
 
+// RFC 7306 §5.2.1: the receiver ignores the 28 reserved bits before the four of the code.
 Result<AtomicRequest, WireError> AtomicRequest::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  // RFC 7306 §5.2.1: 28 reserved bits, to be ignored, precede the four of the code.
-  const auto code = load_be<std::uint32_t>(&bytes[0]) & 0x0F;
-  return AtomicRequest{.opcode = static_cast<AtomicOpcode>(code),
-                       .request_id = load_be<std::uint32_t>(&bytes[4]),
-                       .stag = load_be<std::uint32_t>(&bytes[8]),
-                       .tagged_offset = load_be<std::uint64_t>(&bytes[12]),
-                       .add_or_swap = load_be<std::uint64_t>(&bytes[20]),
-                       .add_or_swap_mask = load_be<std::uint64_t>(&bytes[28]),
-                       .compare = load_be<std::uint64_t>(&bytes[36]),
-                       .compare_mask = load_be<std::uint64_t>(&bytes[44])};
+  namespace at = field::atomic_request;
+  const std::byte* header = bytes.data();
+  return AtomicRequest{
+      .opcode = static_cast<AtomicOpcode>(at::opcode.load(header) & atomic_opcode_mask),
+      .request_id = at::request_id.load(header),
+      .stag = at::stag.load(header),
+      .tagged_offset = at::tagged_offset.load(header),
+      .add_or_swap = at::add_or_swap.load(header),
+      .add_or_swap_mask = at::add_or_swap_mask.load(header),
+      .compare = at::compare.load(header),
+      .compare_mask = at::compare_mask.load(header)};
 }
 
 void AtomicRequest::emit(MutableBytes out) const {
-  store_be(&out[0], static_cast<std::uint32_t>(opcode) & 0x0F);
-  store_be(&out[4], request_id);
-  store_be(&out[8], stag);
-  store_be(&out[12], tagged_offset);
-  store_be(&out[20], add_or_swap);
-  store_be(&out[28], add_or_swap_mask);
-  store_be(&out[36], compare);
-  store_be(&out[44], compare_mask);
+  namespace at = field::atomic_request;
+  std::byte* header = out.data();
+  at::opcode.store(header, static_cast<std::uint32_t>(opcode) & atomic_opcode_mask);
+  at::request_id.store(header, request_id);
+  at::stag.store(header, stag);
+  at::tagged_offset.store(header, tagged_offset);
+  at::add_or_swap.store(header, add_or_swap);
+  at::add_or_swap_mask.store(header, add_or_swap_mask);
+  at::compare.store(header, compare);
+  at::compare_mask.store(header, compare_mask);
 }
 
 Result<AtomicResponse, WireError> AtomicResponse::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return AtomicResponse{.request_id = load_be<std::uint32_t>(&bytes[0]),
-                        .original_value = load_be<std::uint64_t>(&bytes[4])};
+  namespace at = field::atomic_response;
+  return AtomicResponse{.request_id = at::request_id.load(bytes.data()),
+                        .original_value = at::original_value.load(bytes.data())};
 }
 
 void AtomicResponse::emit(MutableBytes out) const {
-  store_be(&out[0], request_id);
-  store_be(&out[4], original_value);
+  namespace at = field::atomic_response;
+  at::request_id.store(out.data(), request_id);
+  at::original_value.store(out.data(), original_value);
 }
 
 Result<ImmediateData, WireError> ImmediateData::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
+  namespace at = field::immediate_data;
   ImmediateData immediate;
-  std::memcpy(&immediate.data_be, &bytes[0], sizeof immediate.data_be);
-  immediate.tag = load_be<std::uint32_t>(&bytes[4]);
+  std::memcpy(&immediate.data_be, bytes.data() + at::data.at, sizeof immediate.data_be);
+  immediate.tag = at::tag.load(bytes.data());
   return immediate;
 }
 
 void ImmediateData::emit(MutableBytes out) const {
-  std::memcpy(&out[0], &data_be, sizeof data_be);
-  store_be(&out[4], tag);
+  namespace at = field::immediate_data;
+  std::memcpy(out.data() + at::data.at, &data_be, sizeof data_be);
+  at::tag.store(out.data(), tag);
 }
 
 }  // namespace weft::wire

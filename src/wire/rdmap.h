@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "weft/wire/values.hpp"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -50,7 +51,7 @@ inline constexpr std::uint32_t atomic_response = 3;
   return static_cast<std::uint8_t>(control >> 6);
 }
 
-// RFC 7306 §5.2.1: unknown codes survive as values.
+// RFC 7306 §5.2.1. Unknown codes survive as values.
 enum class AtomicOpcode : std::uint8_t { fetch_add = 0, compare_swap = 2 };
 
 struct AtomicRequest {
@@ -82,8 +83,9 @@ struct AtomicResponse {
   bool operator==(const AtomicResponse&) const = default;
 };
 
-// RFC 7306 §6.2: the RFC leaves the eight bytes opaque. Weft writes the application's four bytes as
-// given (they are in network order already) and a tag, zero except before a Send with immediate.
+// RFC 7306 §6.2 leaves the eight bytes opaque. Weft writes the four bytes of the application as
+// they are (they are in network order already) and a tag, which is zero except before a Send with
+// immediate.
 struct ImmediateData {
   static constexpr std::size_t header_bytes = 8;
 
@@ -95,23 +97,42 @@ struct ImmediateData {
   bool operator==(const ImmediateData&) const = default;
 };
 
+// The number that an application gave as immediate data, from the first four bytes of a message; it
+// went out in network order.
+[[nodiscard]] inline std::uint32_t immediate_number(Bytes message) {
+  return load_be<std::uint32_t>(message.data());
+}
+
 // --- Inline, for the data path -------------------------------------------------------------------
+
+namespace field::read_request {
+inline constexpr Field32 sink_stag{0};
+inline constexpr Field64 sink_offset{sink_stag.end()};
+inline constexpr Field32 size_bytes{sink_offset.end()};
+inline constexpr Field32 source_stag{size_bytes.end()};
+inline constexpr Field64 source_offset{source_stag.end()};
+static_assert(source_offset.end() == ReadRequest::header_bytes);
+}  // namespace field::read_request
 
 inline Result<ReadRequest, WireError> ReadRequest::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return ReadRequest{.sink_stag = load_be<std::uint32_t>(&bytes[0]),
-                     .sink_offset = load_be<std::uint64_t>(&bytes[4]),
-                     .size_bytes = load_be<std::uint32_t>(&bytes[12]),
-                     .source_stag = load_be<std::uint32_t>(&bytes[16]),
-                     .source_offset = load_be<std::uint64_t>(&bytes[20])};
+  namespace at = field::read_request;
+  const std::byte* header = bytes.data();
+  return ReadRequest{.sink_stag = at::sink_stag.load(header),
+                     .sink_offset = at::sink_offset.load(header),
+                     .size_bytes = at::size_bytes.load(header),
+                     .source_stag = at::source_stag.load(header),
+                     .source_offset = at::source_offset.load(header)};
 }
 
 inline void ReadRequest::emit(MutableBytes out) const {
-  store_be(&out[0], sink_stag);
-  store_be(&out[4], sink_offset);
-  store_be(&out[12], size_bytes);
-  store_be(&out[16], source_stag);
-  store_be(&out[20], source_offset);
+  namespace at = field::read_request;
+  std::byte* header = out.data();
+  at::sink_stag.store(header, sink_stag);
+  at::sink_offset.store(header, sink_offset);
+  at::size_bytes.store(header, size_bytes);
+  at::source_stag.store(header, source_stag);
+  at::source_offset.store(header, source_offset);
 }
 
 }  // namespace weft::wire

@@ -27,7 +27,7 @@ void write_auth(XdrWriter& out, const RpcAuth& auth) {
 }
 
 std::size_t size_of(const RpcAuth& auth) {
-  return to_size(8 + xdr_padded(auth.body.size()));
+  return to_size(2 * xdr_unit_bytes + xdr_padded(auth.body.size()));
 }
 
 void expect(XdrReader& in, RpcKind kind) {
@@ -90,7 +90,7 @@ Result<RpcCall, WireError> RpcCall::parse(Bytes bytes) {
 }
 
 std::size_t RpcCall::size() const {
-  return 24 + size_of(credential) + size_of(verifier);
+  return 6 * xdr_unit_bytes + size_of(credential) + size_of(verifier);
 }
 
 void RpcCall::emit(MutableBytes buffer) const {
@@ -128,9 +128,12 @@ Result<RpcReply, WireError> RpcReply::parse(Bytes bytes) {
 }
 
 std::size_t RpcReply::size() const {
-  if (status == RpcStatus::rpc_mismatch) return 24;
-  if (status == RpcStatus::auth_error) return 20;
-  return 16 + size_of(verifier) + (has_range(status) ? 8 : 0);
+  constexpr std::size_t begin = 3 * xdr_unit_bytes;  // xid, kind, state
+  constexpr std::size_t status_bytes = xdr_unit_bytes;
+  constexpr std::size_t range_bytes = 2 * xdr_unit_bytes;
+  if (status == RpcStatus::rpc_mismatch) return begin + status_bytes + range_bytes;
+  if (status == RpcStatus::auth_error) return begin + status_bytes + xdr_unit_bytes;
+  return begin + size_of(verifier) + status_bytes + (has_range(status) ? range_bytes : 0);
 }
 
 void RpcReply::emit(MutableBytes buffer) const {
@@ -169,7 +172,7 @@ Result<AuthSys, WireError> AuthSys::parse(Bytes body) {
   sys.machine = in.text(max_machine_name_bytes);
   sys.uid = in.u32();
   sys.gid = in.u32();
-  sys.group_count = in.count(4, max_groups);
+  sys.group_count = in.count(xdr_unit_bytes, max_groups);
   for (std::size_t i = 0; i < sys.group_count; ++i) sys.groups[i] = in.u32();
   if (!in.ok()) return in.error();
   return sys;

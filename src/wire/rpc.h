@@ -1,5 +1,5 @@
-// ONC RPC version 2: RFC 5531, with AUTH_SYS and RPCSEC_GSS (RFC 2203) as far as a reader of
-// traffic without keys can follow them.
+// ONC RPC version 2: RFC 5531, with AUTH_SYS, and with RPCSEC_GSS (RFC 2203) as far as captured
+// traffic can be read without its keys.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct RpcAuth {
   Bytes body;
 };
 
-// Up to the arguments of the procedure.
+// The header of a call, up to the arguments of the procedure.
 struct RpcCall {
   std::uint32_t xid = 0;
   std::uint32_t program = 0;
@@ -36,7 +36,8 @@ struct RpcCall {
   RpcAuth credential;
   RpcAuth verifier;
 
-  // bad_value for what is not a call, bad_version for another version of RPC than 2.
+  // Fails with bad_value if the message is not a call, with bad_version if the version of RPC is
+  // not 2.
   [[nodiscard]] static Result<RpcCall, WireError> parse(Bytes bytes);
   [[nodiscard]] std::size_t size() const;
   // Writes size() bytes.
@@ -45,12 +46,12 @@ struct RpcCall {
 
 [[nodiscard]] const char* describe(RpcStatus status);
 
-// Up to the results of the procedure, which only follow where status is success.
+// The header of a reply, up to the results of the procedure, which only follow if it succeeded.
 struct RpcReply {
   std::uint32_t xid = 0;
   RpcStatus status = RpcStatus::success;
-  RpcAuth verifier;       // where accepted
-  std::uint32_t low = 0;  // of the mismatches
+  RpcAuth verifier;       // of accepted calls
+  std::uint32_t low = 0;  // of a mismatch: the versions that the server supports
   std::uint32_t high = 0;
   std::uint32_t auth_status = 0;  // of auth_error
 
@@ -60,7 +61,7 @@ struct RpcReply {
   void emit(MutableBytes out) const;
 };
 
-// The first two words of either kind.
+// The first two words, which calls and replies have in common.
 struct RpcStart {
   std::uint32_t xid = 0;
   RpcKind kind = RpcKind::call;
@@ -68,7 +69,7 @@ struct RpcStart {
   [[nodiscard]] static Result<RpcStart, WireError> parse(Bytes bytes);
 };
 
-// Body of an AUTH_SYS credential (RFC 5531, appendix A). Borrows the name.
+// The body of an AUTH_SYS credential (RFC 5531, appendix A). Borrows the name.
 struct AuthSys {
   static constexpr std::size_t max_groups = 16;
 
@@ -85,7 +86,7 @@ struct AuthSys {
 enum class GssProcedure : std::uint32_t { data = 0, init = 1, continue_init = 2, destroy = 3 };
 enum class GssService : std::uint32_t { none = 1, integrity = 2, privacy = 3 };
 
-// Body of an RPCSEC_GSS credential, version 1 (RFC 2203 §5.3). Borrows the handle.
+// The body of an RPCSEC_GSS credential, version 1 (RFC 2203 §5.3). Borrows the handle.
 struct GssCredential {
   GssProcedure procedure = GssProcedure::data;
   std::uint32_t sequence = 0;

@@ -1,31 +1,49 @@
 #include "wire/rpc_rdma.h"
 
+#include "wire/field.h"
 #include "wire/xdr.h"
 
 namespace weft::wire {
 
+namespace field::rdma_segment {
+constexpr Field32 handle{0};
+constexpr Field32 length{handle.end()};
+constexpr Field64 offset{length.end()};
+static_assert(offset.end() == RdmaSegment::header_bytes);
+}  // namespace field::rdma_segment
+
+namespace field::read_segment {
+constexpr Field32 position{0};
+constexpr FieldBytes<RdmaSegment::header_bytes> target{position.end()};
+static_assert(target.end() == ReadSegment::header_bytes);
+}  // namespace field::read_segment
+
 Result<RdmaSegment, WireError> RdmaSegment::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return RdmaSegment{.handle = load_be<std::uint32_t>(&bytes[0]),
-                     .length = load_be<std::uint32_t>(&bytes[4]),
-                     .offset = load_be<std::uint64_t>(&bytes[8])};
+  namespace at = field::rdma_segment;
+  return RdmaSegment{.handle = at::handle.load(bytes.data()),
+                     .length = at::length.load(bytes.data()),
+                     .offset = at::offset.load(bytes.data())};
 }
 
 void RdmaSegment::emit(MutableBytes out) const {
-  store_be(&out[0], handle);
-  store_be(&out[4], length);
-  store_be(&out[8], offset);
+  namespace at = field::rdma_segment;
+  at::handle.store(out.data(), handle);
+  at::length.store(out.data(), length);
+  at::offset.store(out.data(), offset);
 }
 
 Result<ReadSegment, WireError> ReadSegment::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  return ReadSegment{.position = load_be<std::uint32_t>(&bytes[0]),
-                     .target = *RdmaSegment::parse(bytes.subspan(4))};
+  namespace at = field::read_segment;
+  return ReadSegment{.position = at::position.load(bytes.data()),
+                     .target = *RdmaSegment::parse(bytes.subspan(at::target.at))};
 }
 
 void ReadSegment::emit(MutableBytes out) const {
-  store_be(&out[0], position);
-  target.emit(out.subspan(4));
+  namespace at = field::read_segment;
+  at::position.store(out.data(), position);
+  target.emit(out.subspan(at::target.at));
 }
 
 const char* describe(RpcRdmaProcedure procedure) {
@@ -48,12 +66,20 @@ const char* describe(RpcRdmaProcedure procedure) {
 
 namespace {
 
-constexpr std::size_t fixed_bytes = 16;  // xid, version, credits, procedure
-constexpr std::size_t list_end_bytes = 4;
+constexpr std::size_t fixed_bytes = 4 * xdr_unit_bytes;  // xid, version, credits, procedure
+constexpr std::size_t msgp_bytes = 2 * xdr_unit_bytes;   // align, threshold
+constexpr std::size_t list_end_bytes = xdr_unit_bytes;
+constexpr std::size_t error_bytes = xdr_unit_bytes;
+constexpr std::size_t version_error_bytes = error_bytes + 2 * xdr_unit_bytes;  // and the range
 
 bool has_lists(RpcRdmaProcedure procedure) {
   return procedure == RpcRdmaProcedure::msg || procedure == RpcRdmaProcedure::nomsg ||
          procedure == RpcRdmaProcedure::msgp;
+}
+
+// A chunk of a write list, and the reply chunk: a mark, the number of segments, the segments.
+std::size_t chunk_bytes(std::span<const RdmaSegment> chunk) {
+  return list_mark_bytes + xdr_unit_bytes + chunk.size() * RdmaSegment::header_bytes;
 }
 
 void emit_chunk(XdrWriter& out, std::span<const RdmaSegment> chunk) {
@@ -89,13 +115,14 @@ void emit_lists(XdrWriter& out, const RpcRdmaHeader& header) {
 std::size_t RpcRdmaHeader::size() const {
   if (procedure == RpcRdmaProcedure::done) return fixed_bytes;
   if (procedure == RpcRdmaProcedure::error) {
-    return fixed_bytes + (error.code == RpcRdmaErrorCode::version ? 12 : 4);
+    return fixed_bytes +
+           (error.code == RpcRdmaErrorCode::version ? version_error_bytes : error_bytes);
   }
   std::size_t bytes = fixed_bytes + 2 * list_end_bytes;
-  if (procedure == RpcRdmaProcedure::msgp) bytes += 8;
-  bytes += reads.size() * (4 + ReadSegment::header_bytes);
-  for (const auto& chunk : writes) bytes += 8 + chunk.size() * RdmaSegment::header_bytes;
-  return bytes + (reply ? 8 + reply->size() * RdmaSegment::header_bytes : 4);
+  if (procedure == RpcRdmaProcedure::msgp) bytes += msgp_bytes;
+  bytes += reads.size() * (list_mark_bytes + ReadSegment::header_bytes);
+  for (const auto& chunk : writes) bytes += chunk_bytes(chunk);
+  return bytes + (reply ? chunk_bytes(*reply) : list_end_bytes);
 }
 
 void RpcRdmaHeader::emit(MutableBytes buffer) const {
@@ -118,12 +145,14 @@ void RpcRdmaHeader::emit(MutableBytes buffer) const {
 
 // --- Parsing -------------------------------------------------------------------------------------
 
+// Walks the lists once, to check that they are whole; the views of the result then walk them again
+// without checks.
 struct RpcRdmaParser {
   Bytes whole;
   XdrReader in{whole};
   RpcRdmaView view{};
 
-  // From `begin` to where the reader stands, without the word that ends a list.
+  // The bytes from `begin` to the position of the reader, without the last `end_bytes`.
   [[nodiscard]] Bytes since(std::size_t begin, std::size_t end_bytes) const {
     return whole.subspan(begin, in.position() - begin - end_bytes);
   }
@@ -134,7 +163,10 @@ struct RpcRdmaParser {
     if (in.ok()) view.reads_ = ReadListView(since(begin, list_end_bytes));
   }
 
-  void segments() { in.fixed(std::size_t{in.count(16)} * RdmaSegment::header_bytes); }
+  void segments() {
+    constexpr std::size_t each = RdmaSegment::header_bytes;
+    in.fixed(std::size_t{in.count(each)} * each);
+  }
 
   void write_list() {
     const std::size_t begin = in.position();
@@ -148,7 +180,7 @@ struct RpcRdmaParser {
 
   void reply_chunk() {
     if (!in.boolean()) return;
-    const std::size_t begin = in.position() + 4;
+    const std::size_t begin = in.position() + xdr_unit_bytes;  // behind the count
     segments();
     if (in.ok()) view.reply_ = ChunkView(since(begin, 0));
   }

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "weft/wire/values.hpp"
 #include "wire/error.h"
+#include "wire/field.h"
 
 namespace weft::wire {
 
@@ -17,7 +18,7 @@ inline constexpr std::uint32_t rpc_rdma_version = 1;
 
 [[nodiscard]] const char* describe(RpcRdmaProcedure procedure);
 
-// The header as it is sent. The lists are the caller's and must live as long as the value is used.
+// The header to be sent. It borrows the lists, which must live as long as the value is used.
 struct RpcRdmaHeader {
   std::uint32_t xid = 0;
   std::uint32_t credits = 0;
@@ -34,7 +35,11 @@ struct RpcRdmaHeader {
   void emit(MutableBytes out) const;
 };
 
-// Segments that stand one behind the other on the wire. Borrows the bytes, which were checked.
+// Each entry of a list follows a mark, a word with the value 1. A mark of 0 ends the list.
+inline constexpr std::size_t list_mark_bytes = 4;
+
+// A run of segments on the wire, each of `stride_bytes`, of which `skip_bytes` are not the
+// segment's. Borrows the bytes, which were checked.
 template <typename Segment, std::size_t stride_bytes, std::size_t skip_bytes>
 class SegmentsView {
  public:
@@ -51,27 +56,31 @@ class SegmentsView {
   Bytes bytes_;
 };
 
-// Each entry of the read list is preceded by a word that says that there is one.
-using ReadListView = SegmentsView<ReadSegment, 4 + ReadSegment::header_bytes, 4>;
+using ReadListView =
+    SegmentsView<ReadSegment, list_mark_bytes + ReadSegment::header_bytes, list_mark_bytes>;
 using ChunkView = SegmentsView<RdmaSegment, RdmaSegment::header_bytes, 0>;
 
-// The write list: counted chunks, one behind the other. Borrows the bytes, which were checked.
+// The write list: a run of chunks, each with a mark and its number of segments in front. Borrows
+// the bytes, which were checked.
 class WriteListView {
  public:
   class Iterator {
    public:
     explicit Iterator(Bytes rest) : rest_(rest) {}
-    [[nodiscard]] ChunkView operator*() const { return ChunkView(rest_.subspan(8, chunk_bytes())); }
+    [[nodiscard]] ChunkView operator*() const {
+      return ChunkView(rest_.subspan(count.end(), chunk_bytes()));
+    }
     Iterator& operator++() {
-      rest_ = rest_.subspan(8 + chunk_bytes());
+      rest_ = rest_.subspan(count.end() + chunk_bytes());
       return *this;
     }
     bool operator==(const Iterator& other) const { return rest_.size() == other.rest_.size(); }
 
    private:
     [[nodiscard]] std::size_t chunk_bytes() const {
-      return load_be<std::uint32_t>(rest_.data() + 4) * RdmaSegment::header_bytes;
+      return count.load(rest_.data()) * RdmaSegment::header_bytes;
     }
+    static constexpr Field32 count{list_mark_bytes};
     Bytes rest_;
   };
 
@@ -91,9 +100,9 @@ class WriteListView {
 // A whole header and what follows it. Borrows the bytes.
 class RpcRdmaView {
  public:
-  // Fails with bad_version unless the version is 1, with bad_value where a discriminator or the
-  // procedure has a value that RFC 8166 §4 does not know, with truncated where a list goes on
-  // beyond the bytes. Segments are not judged.
+  // Fails with bad_version unless the version is 1, with bad_value if a discriminator or the
+  // procedure has a value that RFC 8166 §4 does not define, with truncated if a list goes on beyond
+  // the bytes. Does not check what the segments name.
   [[nodiscard]] static Result<RpcRdmaView, WireError> check(Bytes bytes);
 
   [[nodiscard]] std::uint32_t xid() const { return xid_; }
@@ -106,7 +115,7 @@ class RpcRdmaView {
   [[nodiscard]] const WriteListView& writes() const { return writes_; }
   [[nodiscard]] const std::optional<ChunkView>& reply() const { return reply_; }
 
-  // Of the header, and what stands behind it.
+  // The size of the header, and the bytes behind it.
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] Bytes body() const { return body_; }
 

@@ -2,26 +2,57 @@
 
 #include <algorithm>
 
+#include "base/byte_writer.h"
+#include "wire/field.h"
+
 namespace weft::wire {
+
+namespace field::tcp {
+constexpr Field16 source_port{0};
+constexpr Field16 destination_port{source_port.end()};
+constexpr Field32 sequence{destination_port.end()};
+constexpr Field32 acknowledgement{sequence.end()};
+constexpr Field8 data_offset{acknowledgement.end()};  // in its upper half, in words of four bytes
+constexpr Field8 flags{data_offset.end()};
+constexpr Field16 window{flags.end()};
+constexpr Field16 checksum{window.end()};
+constexpr Field16 urgent{checksum.end()};
+static_assert(urgent.end() == TcpHeader::min_header_bytes);
+}  // namespace field::tcp
+
+// An option other than "end" and "no operation" begins with these bytes. Its length includes them.
+namespace field::tcp_option {
+constexpr Field8 kind{0};
+constexpr Field8 length_bytes{kind.end()};
+constexpr std::size_t header_bytes = length_bytes.end();
+constexpr Field16 mss_bytes{header_bytes};
+constexpr Field8 window_scale{header_bytes};
+}  // namespace field::tcp_option
+
+namespace at = field::tcp;
 
 namespace {
 
-constexpr std::size_t checksum_at = 16;
 constexpr std::byte option_end{0};
 constexpr std::byte option_nop{1};
-constexpr std::byte option_mss{2};
-constexpr std::byte option_window_scale{3};
-// A window scale takes three bytes and, with everybody, a no-operation before it.
+constexpr std::uint8_t option_mss = 2;
+constexpr std::uint8_t option_window_scale = 3;
+constexpr std::uint8_t mss_bytes_total = field::tcp_option::mss_bytes.end();
+constexpr std::uint8_t window_scale_bytes_total = field::tcp_option::window_scale.end();
+// An MSS takes four bytes. A window scale takes three, and all senders put a no-operation before
+// it.
 constexpr std::size_t padded_option_bytes = 4;
 
+// `option` has the length that is written in it. Returns false if its kind has another length.
 bool parse_option(Bytes option, TcpHeader& header) {
-  const std::byte* value = option.data() + 2;
-  if (option[0] == option_mss) {
-    if (option.size() != 4) return false;
-    header.mss_bytes = load_be<std::uint16_t>(value);
-  } else if (option[0] == option_window_scale) {
-    if (option.size() != 3) return false;
-    header.window_scale = load_be<std::uint8_t>(value);
+  namespace at = field::tcp_option;
+  const std::uint8_t kind = at::kind.load(option.data());
+  if (kind == option_mss) {
+    if (option.size() != mss_bytes_total) return false;
+    header.mss_bytes = at::mss_bytes.load(option.data());
+  } else if (kind == option_window_scale) {
+    if (option.size() != window_scale_bytes_total) return false;
+    header.window_scale = at::window_scale.load(option.data());
   }
   return true;
 }
@@ -32,9 +63,9 @@ bool parse_options(Bytes options, TcpHeader& header) {
       options = options.subspan(1);
       continue;
     }
-    if (options.size() < 2) return false;
-    const auto bytes = std::to_integer<std::size_t>(options[1]);
-    if (bytes < 2 || bytes > options.size()) return false;
+    if (options.size() < field::tcp_option::header_bytes) return false;
+    const std::size_t bytes = field::tcp_option::length_bytes.load(options.data());
+    if (bytes < field::tcp_option::header_bytes || bytes > options.size()) return false;
     if (!parse_option(options.first(bytes), header)) return false;
     options = options.subspan(bytes);
   }
@@ -54,23 +85,23 @@ std::size_t TcpHeader::size() const {
 
 Result<TcpHeader, WireError> TcpHeader::parse(Bytes bytes) {
   if (bytes.size() < min_header_bytes) return WireError::truncated;
-  const std::byte* at = bytes.data();
-  const std::size_t header_bytes = (std::to_integer<std::size_t>(at[12]) >> 4) * 4;
+  const std::byte* from = bytes.data();
+  const std::size_t header_bytes = (at::data_offset.load(from) >> 4) * 4;
   if (header_bytes < min_header_bytes) return WireError::bad_length;
   if (bytes.size() < header_bytes) return WireError::truncated;
 
   TcpHeader header;
-  header.source_port = load_be<std::uint16_t>(at);
-  header.destination_port = load_be<std::uint16_t>(at + 2);
-  header.sequence = load_be<std::uint32_t>(at + 4);
-  header.acknowledgement = load_be<std::uint32_t>(at + 8);
-  header.flags = load_be<std::uint8_t>(at + 13);
-  header.window = load_be<std::uint16_t>(at + 14);
-  header.checksum = load_be<std::uint16_t>(at + checksum_at);
-  header.urgent = load_be<std::uint16_t>(at + 18);
+  header.source_port = at::source_port.load(from);
+  header.destination_port = at::destination_port.load(from);
+  header.sequence = at::sequence.load(from);
+  header.acknowledgement = at::acknowledgement.load(from);
+  header.flags = at::flags.load(from);
+  header.window = at::window.load(from);
+  header.checksum = at::checksum.load(from);
+  header.urgent = at::urgent.load(from);
   const Bytes options = bytes.subspan(min_header_bytes, header_bytes - min_header_bytes);
   if (!parse_options(options, header)) return WireError::bad_length;
-  // Never negative: four and three bytes of known options do not fit into less than two words.
+  // Not negative: the known options, of four and three bytes, need two words at least.
   header.other_options_bytes =
       static_cast<std::uint8_t>(options.size() - known_options_bytes(header));
   return header;
@@ -78,35 +109,33 @@ Result<TcpHeader, WireError> TcpHeader::parse(Bytes bytes) {
 
 void TcpHeader::emit(MutableBytes out) const {
   const MutableBytes header = out.first(size());
-  std::byte* at = header.data();
-  store_be(at, source_port);
-  store_be(at + 2, destination_port);
-  store_be(at + 4, sequence);
-  store_be(at + 8, acknowledgement);
-  at[12] = static_cast<std::byte>(header.size() / 4 << 4);
-  at[13] = std::byte{flags};
-  store_be(at + 14, window);
-  store_be(at + checksum_at, checksum);
-  store_be(at + 18, urgent);
-  at += min_header_bytes;
+  std::byte* to = header.data();
+  at::source_port.store(to, source_port);
+  at::destination_port.store(to, destination_port);
+  at::sequence.store(to, sequence);
+  at::acknowledgement.store(to, acknowledgement);
+  at::data_offset.store(to, static_cast<std::uint8_t>(header.size() / 4 << 4));
+  at::flags.store(to, flags);
+  at::window.store(to, window);
+  at::checksum.store(to, checksum);
+  at::urgent.store(to, urgent);
+  ByteWriter options(header.subspan(min_header_bytes));
   if (mss_bytes) {
-    at[0] = option_mss;
-    at[1] = std::byte{4};
-    store_be(at + 2, *mss_bytes);
-    at += padded_option_bytes;
+    options.u8(option_mss);
+    options.u8(mss_bytes_total);
+    options.be16(*mss_bytes);
   }
   if (window_scale) {
-    at[0] = option_nop;
-    at[1] = option_window_scale;
-    at[2] = std::byte{3};
-    at[3] = std::byte{*window_scale};
-    at += padded_option_bytes;
+    options.u8(std::to_integer<std::uint8_t>(option_nop));
+    options.u8(option_window_scale);
+    options.u8(window_scale_bytes_total);
+    options.u8(*window_scale);
   }
-  std::fill_n(at, other_options_bytes, option_nop);
+  std::fill_n(to + min_header_bytes + options.position(), other_options_bytes, option_nop);
 }
 
 void store_tcp_checksum(MutableBytes header, std::uint16_t checksum) {
-  store_be(header.data() + checksum_at, checksum);
+  at::checksum.store(header.data(), checksum);
 }
 
 }  // namespace weft::wire

@@ -12,6 +12,7 @@
 
 namespace weft::wire {
 
+// Writes the checksum into a header that was emitted without.
 void store_tcp_checksum(MutableBytes header, std::uint16_t checksum);
 
 }  // namespace weft::wire

@@ -13,7 +13,7 @@
 
 namespace weft::wire {
 
-// Layer, error type and error code as one value, so that a rule names what it raises in one word.
+// Layer, error type and error code as one value, so that the code of a rule is one word.
 struct TerminateCode {
   std::uint8_t layer = 0;  // 0 RDMA, 1 DDP, 2 LLP (MPA)
   std::uint8_t type = 0;   // 4 bits
@@ -61,9 +61,9 @@ inline constexpr TerminateCode mpa_insufficient_ird{2, 0, 6};
 inline constexpr TerminateCode mpa_no_matching_rtr{2, 0, 7};
 }  // namespace terminate
 
-// The payload of a Terminate message. It carries the headers of the segment at fault, as far as
-// they are known: `ddp_header_bytes` of 0, 14 (tagged) or 18 (untagged), preceded on the wire by
-// the segment's length whenever the header is there; the RDMAP header only for Read Requests.
+// The payload of a Terminate message. It has the headers of the segment at fault, as far as they
+// are known: `ddp_header_bytes` is 0, 14 (tagged) or 18 (untagged), and on the wire the length of
+// the segment comes before the header if there is one. Only Read Requests have an RDMAP header.
 struct Terminate {
   static constexpr std::size_t fixed_bytes = 4;
   static constexpr std::size_t max_ddp_header_bytes = 18;
@@ -78,8 +78,8 @@ struct Terminate {
   ReadRequest read_request{};
 
   [[nodiscard]] std::size_t size() const;
-  // Tolerates a message that is cut off after a whole part, and the bit order of Linux's siw.
-  // Whether the DDP header is 14 or 18 bytes long says its own first byte.
+  // Accepts a message that is cut off after a whole part, and the bit order of the software iWARP
+  // of Linux. The first byte of the DDP header shows whether it has 14 or 18 bytes.
   [[nodiscard]] static Result<Terminate, WireError> parse(Bytes bytes);
   // Writes size() bytes.
   void emit(MutableBytes out) const;

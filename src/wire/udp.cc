@@ -2,21 +2,29 @@
 
 namespace weft::wire {
 
+namespace at = field::udp;
+
 Result<UdpHeader, WireError> UdpHeader::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
-  const UdpHeader header{.source_port = load_be<std::uint16_t>(&bytes[0]),
-                         .destination_port = load_be<std::uint16_t>(&bytes[2]),
-                         .length_bytes = load_be<std::uint16_t>(&bytes[4]),
-                         .checksum = load_be<std::uint16_t>(&bytes[6])};
-  if (header.length_bytes != 0 && header.length_bytes < header_bytes) return WireError::bad_length;
-  return header;
+  const std::byte* header = bytes.data();
+  const UdpHeader parsed{.source_port = at::source_port.load(header),
+                         .destination_port = at::destination_port.load(header),
+                         .length_bytes = at::length_bytes.load(header),
+                         .checksum = at::checksum.load(header)};
+  if (parsed.length_bytes != 0 && parsed.length_bytes < header_bytes) return WireError::bad_length;
+  return parsed;
 }
 
 void UdpHeader::emit(MutableBytes out) const {
-  store_be(&out[0], source_port);
-  store_be(&out[2], destination_port);
-  store_be(&out[4], length_bytes);
-  store_be(&out[6], checksum);
+  std::byte* header = out.data();
+  at::source_port.store(header, source_port);
+  at::destination_port.store(header, destination_port);
+  at::length_bytes.store(header, length_bytes);
+  at::checksum.store(header, checksum);
+}
+
+void store_udp_checksum(MutableBytes header, std::uint16_t checksum) {
+  at::checksum.store(header.data(), checksum == 0 ? 0xFFFF : checksum);
 }
 
 }  // namespace weft::wire

@@ -1,19 +1,16 @@
 #include "wire/xdr.h"
 
-#include <algorithm>
-
-#include "base/size.h"
-
 namespace weft::wire {
 
 Bytes XdrReader::fixed(std::size_t size) {
-  // In two steps: the sum of a length near the end of the address space and its pad wraps.
-  if (failed_ || left() < size || left() - size < xdr_pad_bytes(size)) {
+  // The data must not be taken without its padding. Compared in two steps: the sum of a length near
+  // the end of the address space and its padding wraps around.
+  if (left() < size || left() - size < xdr_pad_bytes(size)) {
     fail(WireError::truncated);
     return {};
   }
-  const Bytes taken = bytes_.subspan(position_, size);
-  position_ += size + xdr_pad_bytes(size);
+  const Bytes taken = in_.bytes(size);
+  in_.skip(xdr_pad_bytes(size));
   return taken;
 }
 
@@ -32,21 +29,22 @@ std::uint32_t XdrReader::count(std::size_t item_bytes, std::uint32_t max) {
   const std::uint32_t items = u32();
   if (items > max) fail(WireError::bad_length);
   if (item_bytes != 0 && items > left() / item_bytes) fail(WireError::truncated);
-  return failed_ ? 0 : items;
+  return ok() ? items : 0;
+}
+
+bool XdrWriter::fits(std::uint64_t size) {
+  if (out_.left() < size) out_.fail();
+  return out_.ok();
 }
 
 void XdrWriter::fixed(Bytes bytes) {
-  const MutableBytes at = take(to_size(xdr_padded(bytes.size())));
-  if (at.size() < bytes.size()) return;
-  std::ranges::copy(bytes, at.begin());
-  std::ranges::fill(at.subspan(bytes.size()), std::byte{0});
+  if (!fits(xdr_padded(bytes.size()))) return;
+  out_.bytes(bytes);
+  out_.zeros(xdr_pad_bytes(bytes.size()));
 }
 
 void XdrWriter::opaque(Bytes bytes) {
-  if (out_.size() - position_ < 4 + xdr_padded(bytes.size())) {
-    failed_ = true;
-    return;
-  }
+  if (!fits(xdr_unit_bytes + xdr_padded(bytes.size()))) return;
   u32(static_cast<std::uint32_t>(bytes.size()));
   fixed(bytes);
 }

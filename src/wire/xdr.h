@@ -1,12 +1,14 @@
-// XDR, External Data Representation: RFC 4506. A cursor that reads and one that writes; both stay
-// in their span and remember the first thing that went wrong, so that a decoder checks once at the
-// end.
+// XDR, External Data Representation: RFC 4506. A reader and a writer on top of ByteReader and
+// ByteWriter. Both stay in their span and remember the first error, so that a decoder checks once
+// at the end.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
+#include "base/byte_reader.h"
+#include "base/byte_writer.h"
 #include "base/bytes.h"
 #include "wire/error.h"
 
@@ -14,7 +16,7 @@ namespace weft::wire {
 
 inline constexpr std::size_t xdr_unit_bytes = 4;
 
-// Zero to three bytes bring every item to a multiple of four (RFC 4506 §3).
+// Zero to three bytes pad every item to a multiple of four (RFC 4506 §3).
 [[nodiscard]] constexpr std::size_t xdr_pad_bytes(std::size_t size) {
   return (xdr_unit_bytes - size % xdr_unit_bytes) % xdr_unit_bytes;
 }
@@ -22,28 +24,23 @@ inline constexpr std::size_t xdr_unit_bytes = 4;
   return size + (xdr_unit_bytes - size % xdr_unit_bytes) % xdr_unit_bytes;
 }
 
-// Borrows the bytes; what it returns points into them. After an error every read returns zero or
-// nothing and the position stays where it was.
+// Borrows the bytes; the spans that it returns point into them. After an error every read returns
+// zero or nothing and the position does not move.
 class XdrReader {
  public:
-  explicit XdrReader(Bytes bytes) : bytes_(bytes) {}
+  explicit XdrReader(Bytes bytes) : in_(bytes) {}
 
-  [[nodiscard]] bool ok() const { return !failed_; }
-  // Only where !ok().
+  [[nodiscard]] bool ok() const { return in_.ok(); }
+  // The first error; meaningless if ok().
   [[nodiscard]] WireError error() const { return error_; }
-  [[nodiscard]] std::size_t position() const { return position_; }
-  [[nodiscard]] std::size_t left() const { return bytes_.size() - position_; }
-  [[nodiscard]] Bytes rest() const { return bytes_.subspan(position_); }
+  [[nodiscard]] std::size_t position() const { return in_.position(); }
+  [[nodiscard]] std::size_t left() const { return in_.left(); }
+  // The bytes that are not read yet; empty after an error.
+  [[nodiscard]] Bytes rest() const { return in_.rest(); }
 
-  std::uint32_t u32() {
-    const Bytes taken = take(4);
-    return taken.empty() ? 0 : load_be<std::uint32_t>(taken.data());
-  }
-  std::uint64_t u64() {
-    const Bytes taken = take(8);
-    return taken.empty() ? 0 : load_be<std::uint64_t>(taken.data());
-  }
-  // bad_value unless 0 or 1 (RFC 4506 §4.4).
+  std::uint32_t u32() { return in_.be32(); }
+  std::uint64_t u64() { return in_.be64(); }
+  // Fails with bad_value unless the value is 0 or 1 (RFC 4506 §4.4).
   bool boolean() {
     const std::uint32_t value = u32();
     if (value > 1) fail(WireError::bad_value);
@@ -51,35 +48,24 @@ class XdrReader {
   }
   // Fixed-length opaque data, with the padding that follows it (RFC 4506 §4.9).
   Bytes fixed(std::size_t size);
-  // Variable-length opaque data (RFC 4506 §4.10); bad_length above `max`.
+  // Variable-length opaque data (RFC 4506 §4.10); fails with bad_length above `max`.
   Bytes opaque(std::size_t max = ~std::uint32_t{0});
   std::string_view text(std::size_t max = ~std::uint32_t{0});
-  // The count of an array whose items take `item_bytes` at least: truncated where so many cannot
-  // follow, so that nobody loops or allocates for a number that only the sender believes in.
+  // The count of an array whose items take `item_bytes` at least. Fails with truncated if the bytes
+  // that are left cannot hold that many, so that the caller neither loops nor allocates for a
+  // number that is not true; fails with bad_length above `max`.
   std::uint32_t count(std::size_t item_bytes, std::uint32_t max = ~std::uint32_t{0});
 
   // Keeps the first error.
   void fail(WireError error) {
-    if (failed_) return;
-    failed_ = true;
+    if (!in_.ok()) return;
+    in_.fail();
     error_ = error;
   }
 
  private:
-  Bytes take(std::size_t size) {
-    if (failed_ || left() < size) {
-      fail(WireError::truncated);
-      return {};
-    }
-    const Bytes taken = bytes_.subspan(position_, size);
-    position_ += size;
-    return taken;
-  }
-
-  Bytes bytes_;
-  std::size_t position_ = 0;
-  bool failed_ = false;
-  WireError error_ = WireError::truncated;
+  ByteReader in_;
+  WireError error_ = WireError::truncated;  // what a read beyond the end means
 };
 
 // Writes nothing that does not fit whole.
@@ -87,35 +73,20 @@ class XdrWriter {
  public:
   explicit XdrWriter(MutableBytes out) : out_(out) {}
 
-  [[nodiscard]] bool ok() const { return !failed_; }
-  [[nodiscard]] std::size_t position() const { return position_; }
+  [[nodiscard]] bool ok() const { return out_.ok(); }
+  [[nodiscard]] std::size_t position() const { return out_.position(); }
 
-  void u32(std::uint32_t value) {
-    const MutableBytes at = take(4);
-    if (!at.empty()) store_be(at.data(), value);
-  }
-  void u64(std::uint64_t value) {
-    const MutableBytes at = take(8);
-    if (!at.empty()) store_be(at.data(), value);
-  }
+  void u32(std::uint32_t value) { out_.be32(value); }
+  void u64(std::uint64_t value) { out_.be64(value); }
   void boolean(bool value) { u32(value ? 1 : 0); }
   void fixed(Bytes bytes);
   void opaque(Bytes bytes);
 
  private:
-  MutableBytes take(std::size_t size) {
-    if (failed_ || out_.size() - position_ < size) {
-      failed_ = true;
-      return {};
-    }
-    const MutableBytes at = out_.subspan(position_, size);
-    position_ += size;
-    return at;
-  }
+  // Whether `size` more bytes fit; makes the writer fail otherwise.
+  bool fits(std::uint64_t size);
 
-  MutableBytes out_;
-  std::size_t position_ = 0;
-  bool failed_ = false;
+  ByteWriter out_;
 };
 
 }  // namespace weft::wire
