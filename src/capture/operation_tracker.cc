@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
+#include "wire/rdmap.h"
 
 namespace weft::capture {
 namespace {
@@ -150,7 +150,7 @@ void OperationTracker::on_immediate(const Origin& origin, const ImmediateMessage
   operation.send_kind = message.solicited ? SendKind::solicited : SendKind::plain;
   operation.bytes = message.bytes.size();
   operation.has_immediate = true;
-  operation.immediate = load_be<std::uint32_t>(message.bytes.data());
+  operation.immediate = wire::immediate_number(message.bytes);
   await_confirmation(half(origin), operation, origin.position);
 }
 

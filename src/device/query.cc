@@ -1,12 +1,13 @@
 #include "device/query.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 
-#include "base/bytes.h"
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
 #include "device/limits.h"
@@ -171,7 +172,7 @@ int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
 // The table has one row, the default partition with full membership.
 int query_pkey(std::uint8_t port, int index, std::uint16_t& pkey_be) {
   if (port != 1 || index != 0) return EINVAL;
-  pkey_be = to_network(full_member_pkey);
+  pkey_be = htons(full_member_pkey);
   return 0;
 }
 

@@ -1,10 +1,10 @@
 #include "device/sysfs.h"
 
+#include <endian.h>
 #include <fmt/format.h>
 
 #include <charconv>
 
-#include "base/bytes.h"
 #include "device/device.h"
 
 namespace weft::device {
@@ -12,9 +12,9 @@ namespace {
 
 // Formats 64 bits in network byte order as GUIDs and halves of GIDs appear in sysfs.
 std::string group(std::uint64_t be) {
-  const auto* at = reinterpret_cast<const std::byte*>(&be);
-  const auto word = [&](std::size_t i) { return load_be<std::uint16_t>(at + 2 * i); };
-  return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", word(0), word(1), word(2), word(3));
+  const std::uint64_t value = be64toh(be);
+  return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", value >> 48, value >> 32 & 0xFFFF,
+                     value >> 16 & 0xFFFF, value & 0xFFFF);
 }
 
 // "gids/N", "gid_attrs/types/N" and "gid_attrs/ndevs/N", as the kernel has them per port.

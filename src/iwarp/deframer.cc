@@ -104,7 +104,7 @@ bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
 
 bool Deframer::parse_header() {
   if (available() < wire::fpdu_length_bytes + 2) return false;
-  const std::size_t ulpdu = load_be<std::uint16_t>(at(0));
+  const std::size_t ulpdu = wire::load_fpdu_length(at(0));
   const std::byte control = *at(wire::fpdu_length_bytes);
   segment_.tagged = wire::ddp_is_tagged(control);
   const std::size_t header = segment_.header_bytes();

@@ -61,7 +61,7 @@ void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t tail = pad + wire::fpdu_crc_bytes;
 
   std::byte* at = reserve(head + (copy ? payload_bytes : 0) + tail);
-  store_be(at, static_cast<std::uint16_t>(ulpdu));
+  wire::store_fpdu_length(at, ulpdu);
   std::memcpy(at + wire::fpdu_length_bytes, ddp_header.data(), ddp_header.size());
   std::byte* end = at + head;
   for (const auto& piece : payload) {
@@ -88,7 +88,7 @@ void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
                              std::size_t payload_bytes) {
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
   std::vector<std::byte> plain(wire::fpdu_bytes(ulpdu));
-  store_be(plain.data(), static_cast<std::uint16_t>(ulpdu));
+  wire::store_fpdu_length(plain.data(), ulpdu);
   std::byte* at =
       std::copy(ddp_header.begin(), ddp_header.end(), plain.data() + wire::fpdu_length_bytes);
   for (const auto& piece : payload) {

@@ -1,32 +1,12 @@
 #include "capture/findings/credit_accounts.h"
 
-#include <algorithm>
-#include <array>
-
+#include "capture/findings/credit_wire.h"
 #include "wire/ib_transport.h"
 
 namespace weft::capture {
 namespace {
 
-// Offsets in the private data of both greetings (docs/message-protocol.md,
-// docs/stream-protocol.md). InfiniBand's connection manager drops zeros at the end of private data,
-// so a greeting may be shorter.
-constexpr std::size_t greeting_bytes = 28;
-constexpr std::size_t receives_at = 6;
-constexpr std::size_t ring_bytes_at = 20;
-constexpr std::uint32_t message_magic = 0x5745464D;  // "WEFM"
-constexpr std::uint32_t stream_magic = 0x57454653;   // "WEFS"
 constexpr std::uint8_t version = 1;
-
-using Greeting = std::array<std::byte, greeting_bytes>;
-
-// Copies the greeting and fills the missing end with zeros.
-Greeting greeting_of(Bytes private_data) {
-  Greeting greeting{};
-  std::ranges::copy(private_data.first(std::min(private_data.size(), greeting_bytes)),
-                    greeting.begin());
-  return greeting;
-}
 
 // Recognises the protocol by the magic number and the version of the greeting.
 AnnouncedCredits::Protocol protocol_of(Bytes private_data) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "capture/findings/credit_accounts.h"
+#include "capture/findings/credit_wire.h"
 #include "capture/text/units.h"
 #include "weft/capture/connection_map.hpp"
 
@@ -15,8 +16,7 @@ namespace {
 
 using Protocol = AnnouncedCredits::Protocol;
 
-// Layout of frames: docs/message-protocol.md, Frames.
-constexpr std::size_t frame_start_bytes = 4;
+// Kinds of frames: docs/message-protocol.md, Frames.
 constexpr std::uint8_t frame_update = 3;
 
 // Layout of the 32-bit words: docs/stream-protocol.md, Messages.
@@ -162,7 +162,7 @@ void CreditFindings::on_send(const Origin& origin, const SendPart& part) {
   if (!first) return;
   if (state.protocol == Protocol::message) Work::frame(state, origin, part.bytes);
   if (state.protocol == Protocol::stream && part.last && part.bytes.size() == word_bytes) {
-    Work::word(state, origin, load_be<std::uint32_t>(part.bytes.data()));
+    Work::word(state, origin, stream_word_of(part.bytes));
   }
 }
 
@@ -190,7 +190,7 @@ void CreditFindings::on_atomic_request(const Origin& origin, const AtomicRequest
 void CreditFindings::on_immediate(const Origin& origin, const ImmediateMessage& message) {
   auto& state = work_->state(origin.connection);
   if (state.protocol != Protocol::stream || message.bytes.size() < word_bytes) return;
-  Work::word(state, origin, load_be<std::uint32_t>(message.bytes.data()));
+  Work::word(state, origin, stream_word_of(message.bytes));
 }
 
 // Credits in an acknowledgement belong to the sender of the requests, which is the other side.

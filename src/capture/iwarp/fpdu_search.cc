@@ -141,7 +141,7 @@ std::optional<unsigned> untagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Head
 
 // Returns the evidence in the header at the beginning of `bytes`; nothing if there cannot be one.
 std::optional<unsigned> header_bits(Bytes bytes, const FpduExpectation& expected, Header& header) {
-  const auto ulpdu_bytes = load_be<std::uint16_t>(bytes.data());
+  const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(bytes.data());
   if (!quick_look(bytes.data())) return std::nullopt;
   header.size_bytes = wire::fpdu_bytes(ulpdu_bytes);
   header.opcode = wire::rdmap_opcode(std::to_integer<std::uint8_t>(bytes[3]));
@@ -260,7 +260,7 @@ std::optional<MarkedStart> find_marked_fpdu(Bytes window, const FpduExpectation&
   std::vector<std::byte> plain(wire::fpdu_bytes(wire::fpdu_max_ulpdu_bytes));
   for (std::size_t first = 0; first < interval; ++first) {
     for (std::size_t at = first; at + fpdu_header_bytes <= window.size(); at += interval) {
-      if (load_be<std::uint16_t>(&window[at]) != 0) break;  // RFC 5044 §4.3: reserved field, zero
+      if (!wire::Marker::may_be_at(window.subspan(at))) break;
       const std::size_t back = wire::Marker::parse(window.subspan(at))->fpdu_pointer;
       if (back > at) continue;
       const std::uint64_t phase = (interval - back % interval) % interval;

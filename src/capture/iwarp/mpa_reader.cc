@@ -156,7 +156,7 @@ void MpaReader::read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes byt
     // The common case: the FPDU is complete, and it is read without a copy.
     if (buffer_.empty() && settings_.markers == Markers::off &&
         bytes.size() >= wire::fpdu_length_bytes) {
-      const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
+      const std::size_t size = wire::fpdu_bytes(wire::load_fpdu_length(bytes.data()));
       if (size <= bytes.size()) {
         taken = size;
         take(stamp, position + size, bytes.first(size), {});
@@ -176,7 +176,7 @@ std::size_t MpaReader::wanted_bytes() const {
     skip = wire::marker_bytes;
   }
   if (buffer_.size() < skip + wire::fpdu_length_bytes) return skip + wire::fpdu_length_bytes;
-  const std::size_t plain = wire::fpdu_bytes(load_be<std::uint16_t>(&buffer_[skip]));
+  const std::size_t plain = wire::fpdu_bytes(wire::load_fpdu_length(&buffer_[skip]));
   if (settings_.markers == Markers::off) return plain;
   return wire::marked_bytes(buffer_position_ - base_, plain);
 }
@@ -232,7 +232,7 @@ void MpaReader::take_marked(const Stamp& stamp, std::uint64_t position, Bytes ra
                             std::span<const MissingRange> missing) {
   const std::uint64_t begin = position - raw.size() - base_;
   const std::size_t skip = wire::bytes_to_marker(begin) == 0 ? wire::marker_bytes : 0;
-  plain_.resize(wire::fpdu_bytes(load_be<std::uint16_t>(&raw[skip])));
+  plain_.resize(wire::fpdu_bytes(wire::load_fpdu_length(&raw[skip])));
   std::vector<MissingRange> plain_missing;
   wire::MarkedPieces pieces(begin, plain_.size());
   std::size_t at = 0;
@@ -281,7 +281,7 @@ void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes pla
   if (missing.empty() && !checksum_fits(stamp, plain, crc_good)) {
     return events_.on_lost(stamp, plain.size());
   }
-  const auto ulpdu_bytes = load_be<std::uint16_t>(plain.data());
+  const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(plain.data());
   if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: an empty ready-to-receive message
   const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;
   const bool possible =

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "wire/rdmap.h"
+
 namespace weft::capture {
 namespace {
 
@@ -92,7 +94,7 @@ void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessag
   place(whole, 0, message.bytes, 0);
   whole.ended = true;
   if (message.bytes.size() >= sizeof(std::uint32_t)) {
-    whole.immediate = load_be<std::uint32_t>(message.bytes.data());
+    whole.immediate = wire::immediate_number(message.bytes);
   }
   end(key);
 }

@@ -75,7 +75,7 @@ std::optional<std::uint64_t> new_attributes(XdrReader& in) {
 // fattr3
 void attributes(XdrReader& in, NfsOperation& operation) {
   const Bytes bytes = in.fixed(attributes_bytes);
-  if (in.ok()) operation.file_size = load_be<std::uint64_t>(&bytes[size_in_attributes]);
+  if (in.ok()) operation.file_size = XdrReader(bytes.subspan(size_in_attributes)).u64();
 }
 
 // Decodes the post_op_attr of the object itself.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "weft/capture/chunk_lists.hpp"
 #include "wire/rpc.h"
 #include "wire/rpc_rdma.h"
+#include "wire/xdr.h"
 
 namespace weft::capture {
 namespace {
@@ -55,7 +55,7 @@ bool proves_long(const wire::RpcRdmaView& view, const ChunkLists& lists) {
 
 // The version is the second word of the header, and the procedure the fourth (RFC 8166 §4.1).
 bool may_be_rpc_rdma(Bytes first_bytes) {
-  const auto word = [&](std::size_t at) { return load_be<std::uint32_t>(&first_bytes[at]); };
+  const auto word = [&](std::size_t at) { return wire::XdrReader(first_bytes.subspan(at)).u32(); };
   if (first_bytes.size() >= 8 && word(4) != wire::rpc_rdma_version) return false;
   return first_bytes.size() < 16 ||
          word(12) <= static_cast<std::uint32_t>(wire::RpcRdmaProcedure::error);

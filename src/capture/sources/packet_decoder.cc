@@ -200,18 +200,18 @@ bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8
 // Decodes a fragment header (RFC 8200 §4.5) and adds the fragment. Always returns false, because
 // the packet is handled then.
 bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) {
-  if (layer.bytes.size() < extension::min_bytes) {
-    problem(wire::WireError::truncated);
+  const auto header = wire::Ipv6Fragment::parse(layer.bytes);
+  if (!header) {
+    problem(header.error());
     return false;
   }
-  const auto place = load_be<std::uint16_t>(&layer.bytes[2]);
   IpPacket inner = ip;
-  inner.protocol = std::to_integer<std::uint8_t>(layer.bytes[0]);
+  inner.protocol = static_cast<std::uint8_t>(header->next_header);
   const auto headers_bytes = static_cast<std::size_t>(layer.bytes.data() - ip.begin);
   fragment(inner,
-           {.id = load_be<std::uint32_t>(&layer.bytes[4]),
-            .offset_bytes = place & 0xFFF8U,
-            .more = (place & 1) != 0,
+           {.id = header->id,
+            .offset_bytes = header->offset_bytes,
+            .more = header->more_fragments,
             .headers = Bytes{ip.begin, headers_bytes}},
            layer.after(extension::min_bytes));
   return false;

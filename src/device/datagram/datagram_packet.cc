@@ -88,7 +88,7 @@ std::vector<std::byte> make_datagram(const DatagramRoute& route, wire::IbHeaders
   }
   const DatagramHeaders network(route, packet.size());
   const auto icrc = wire::Icrc::roce_v2(network.bytes(), Bytes(packet).first(covered));
-  store_le(packet.data() + covered, icrc.value());
+  wire::store_icrc(packet.data() + covered, icrc.value());
   return packet;
 }
 

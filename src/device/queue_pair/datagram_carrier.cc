@@ -1,5 +1,7 @@
 #include "device/queue_pair/datagram_carrier.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -27,10 +29,6 @@ std::uint64_t length_of(const ibv_send_wr& request) {
   std::uint64_t total = 0;
   for (int i = 0; i < request.num_sge; ++i) total += request.sg_list[i].length;
   return total;
-}
-
-std::uint32_t number_of(const std::uint32_t& network_order) {
-  return load_be<std::uint32_t>(reinterpret_cast<const std::byte*>(&network_order));
 }
 
 // Copies `grh` and then the message to the targets, which have room for both.
@@ -100,7 +98,7 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
   headers.bth.psn = attributes.sq_psn;
   headers.deth = {.queue_key = own_key ? attributes.qkey : request.wr.ud.remote_qkey,
                   .source_qp = parts_.qp.qp_num};
-  if (immediate) headers.immediate = number_of(request.imm_data);
+  if (immediate) headers.immediate = ntohl(request.imm_data);
   attributes.sq_psn = wire::psn_plus(attributes.sq_psn, 1);
   datagram.route = address.route_to(request.wr.ud.remote_qpn);
   set_port(datagram.route.source, slot::port_of(parts_.qp.qp_num));
@@ -208,7 +206,7 @@ void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,
   if (status != Status::success) return;
   completion.wc_flags |= IBV_WC_GRH;
   completion.src_qp = datagram.headers.deth.source_qp;
-  store_be(reinterpret_cast<std::byte*>(&completion.imm_data), datagram.headers.immediate);
+  completion.imm_data = htonl(datagram.headers.immediate);
 }
 
 }  // namespace weft::device

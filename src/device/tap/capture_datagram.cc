@@ -13,7 +13,6 @@
 namespace weft::device {
 namespace {
 
-constexpr std::size_t udp_checksum_at = 6;
 constexpr std::size_t max_head_bytes =
     wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes +
     wire::Ipv6Header::header_bytes + wire::UdpHeader::header_bytes;
@@ -47,7 +46,7 @@ void store_checksum(const DatagramRoute& route, MutableBytes udp, Bytes packet, 
                       : wire::pseudo_header(from.address, to.address, wire::IpProtocol::udp, bytes);
   for (const Bytes part : {Bytes(udp), packet, icrc}) checksum.update(part);
   const std::uint16_t value = checksum.value();
-  store_be(&udp[udp_checksum_at], value == 0 ? std::uint16_t{0xFFFF} : value);  // RFC 768
+  wire::store_udp_checksum(udp, value);
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t 
   DatagramRoute shown = route;
   set_port(shown.destination, wire::roce_v2_port);
   std::array<std::byte, wire::IbPacketView::icrc_bytes> icrc_bytes;
-  store_le(icrc_bytes.data(), icrc);
+  wire::store_icrc(icrc_bytes.data(), icrc);
   const DatagramHeaders network(shown, packet.size() + icrc_bytes.size());
 
   std::array<std::byte, max_head_bytes> room;

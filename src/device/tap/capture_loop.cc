@@ -28,14 +28,14 @@ sockaddr_storage with_port(sockaddr_storage address, std::uint16_t port) {
 // The size of the first FPDU; nothing if it is incomplete.
 std::optional<std::size_t> whole_fpdu(Bytes bytes) {
   if (bytes.size() < start_bytes) return {};
-  const std::size_t size = wire::fpdu_bytes(load_be<std::uint16_t>(bytes.data()));
+  const std::size_t size = wire::fpdu_bytes(wire::load_fpdu_length(bytes.data()));
   if (bytes.size() < size) return {};
   return size;
 }
 
 // True for messages that only a responder sends (RFC 5040 §4, RFC 7306 §4).
 bool is_answer(Bytes fpdu) {
-  const auto opcode = wire::rdmap_opcode(load_be<std::uint8_t>(&fpdu[start_bytes - 1]));
+  const auto opcode = wire::rdmap_opcode(std::to_integer<std::uint8_t>(fpdu[start_bytes - 1]));
   return opcode == wire::RdmapOpcode::read_response ||
          opcode == wire::RdmapOpcode::atomic_response || opcode == wire::RdmapOpcode::terminate;
 }
