@@ -1,5 +1,5 @@
-// Values of headers as captures show them. Weft's own codecs write and read them; programs that use
-// the capture library look at their fields.
+// Values of headers as captures show them. The capture library parses them; programs that use it
+// read their fields. parse() and emit() belong to the library and are not exported.
 #pragma once
 
 #include <cstddef>
@@ -47,10 +47,11 @@ struct TcpHeader {
 
   [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
   [[nodiscard]] std::size_t size() const;
-  // Does not judge the checksum: with offload, a capture holds none.
+  // Does not check the checksum: with offload, a capture has none.
   [[nodiscard]] static Result<TcpHeader, WireError> parse(Bytes bytes);
-  // Writes size() bytes, other options as no-operations. The checksum is written as it stands: emit
-  // with 0, sum pseudo_header() (wire/ip.h), header and payload, and store_tcp_checksum().
+  // Writes size() bytes, with no-operations for the other options, and the value of `checksum` as
+  // it is. The checksum of a segment also covers its payload and a pseudo header (RFC 9293 §3.1),
+  // so it is stored into the emitted bytes when those are known.
   void emit(MutableBytes out) const;
   bool operator==(const TcpHeader&) const = default;
 };
@@ -76,7 +77,7 @@ struct ReadRequest {
 
 class RpcRdmaView;  // a whole header
 
-// Where a piece of memory is that the peer may read or write (RFC 8166 §3.4.1).
+// A piece of memory that the peer may read or write (RFC 8166 §3.4.1).
 struct RdmaSegment {
   static constexpr std::size_t header_bytes = 16;
 
@@ -102,7 +103,7 @@ struct ReadSegment {
   bool operator==(const ReadSegment&) const = default;
 };
 
-// Values outside this list are refused as bad_value (RFC 8166 §4.2).
+// parse() rejects values outside this list as bad_value (RFC 8166 §4.2).
 enum class RpcRdmaProcedure : std::uint32_t {
   msg = 0,    // an RPC message follows, perhaps reduced by chunks
   nomsg = 1,  // the RPC message is in a chunk
@@ -136,7 +137,7 @@ enum class AuthFlavor : std::uint32_t {
   tls = 7,  // RFC 9289
 };
 
-// How a reply ended, both unions of RFC 5531 §9 in one list.
+// The outcome in a reply: both unions of RFC 5531 §9 in one list.
 enum class RpcStatus : std::uint8_t {
   success,
   program_unavailable,
