@@ -1,4 +1,4 @@
-// DDP segments: views and values agree, and the values are stable.
+// DDP segments. Views and values must agree, and the values must be stable.
 #include "fuzz/fuzz.h"
 #include "wire/ddp.h"
 

@@ -1,9 +1,10 @@
-// A whole connection that receives anything, cut into reads anywhere. However the stream is cut,
-// the outcome is the same; memory that was not granted is not touched; what goes out is well
-// formed.
+// A whole iWARP connection that receives arbitrary bytes, cut into reads at arbitrary places. The
+// target checks that the outcome does not depend on the cuts, that memory is not touched unless it
+// was granted, and that the connection sends well-formed FPDUs.
 //
-// The first byte of the input chooses the options, the second how the stream is cut, the rest is
-// the stream. CRCs are put right unless the options say otherwise, or nothing would get past them.
+// The first byte of the input selects the options, the second the cuts, the rest is the stream.
+// CRCs are corrected unless an option forbids it, because the connection drops mutated FPDUs
+// without.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -25,6 +26,12 @@ constexpr unsigned strict_option = 2;
 constexpr unsigned initiator_option = 4;
 constexpr unsigned raw_crc_option = 8;
 constexpr unsigned rtr_send_option = 16;
+constexpr unsigned weft_peer_option = 32;  // the peer may send control words, and gets some
+
+// Not among the grants below: no application has this STag.
+constexpr std::uint32_t control_stag = 0x600;
+constexpr iwarp::PeerFeatures weft_peer{
+    .send_immediate = true, .control_stag = 0x700, .hold_bytes = 100'000};
 
 struct Grant {
   std::uint32_t stag;
@@ -32,7 +39,7 @@ struct Grant {
   bool remote_write, remote_read, remote_atomic, local_write;
 };
 
-// One of each kind, with memory between them that belongs to nobody.
+// One region of each kind, with memory between them that is not registered.
 constexpr std::array<Grant, 5> grants{{{0x100, 4096, 65'536, true, true, true, true},
                                        {0x200, 80'000, 4096, false, true, false, false},
                                        {0x300, 90'000, 64, true, false, false, true},
@@ -216,6 +223,7 @@ void feed(Connection& connection, Bytes stream, Sizes sizes) {
 }
 
 Outcome run(unsigned options, Bytes stream, unsigned cuts) {
+  const bool weft = (options & weft_peer_option) != 0;
   Host host;
   Connection connection(
       {.initiator = (options & initiator_option) != 0,
@@ -224,7 +232,9 @@ Outcome run(unsigned options, Bytes stream, unsigned cuts) {
        .ird = 4,
        .wire_ord = 4,
        .ord = 3,
-       .rtr = (options & rtr_send_option) != 0 ? iwarp::RtrKind::send : iwarp::RtrKind::none},
+       .rtr = (options & rtr_send_option) != 0 ? iwarp::RtrKind::send : iwarp::RtrKind::none,
+       .peer = weft ? weft_peer : iwarp::PeerFeatures{},
+       .control_stag = weft ? control_stag : 0},
       host);
   Outcome outcome;
   if ((options & initiator_option) != 0) {

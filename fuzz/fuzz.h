@@ -1,4 +1,5 @@
-// What fuzz targets share. A target takes any bytes and aborts where a promise is broken.
+// Helpers of the fuzz targets. A target accepts any bytes and aborts if the code under test breaks
+// a promise.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 #include "base/bytes.h"
 
-// The entry that libFuzzer calls, and replay_main.cc.
+// The entry point of a target. libFuzzer and replay_main.cc call it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace weft::fuzz {
@@ -19,7 +20,8 @@ inline Bytes input_bytes(const std::uint8_t* data, std::size_t size) {
   return std::as_bytes(std::span(data, size));
 }
 
-// The builtins, for clang 14 does not know std::source_location.
+// Aborts with the place of the call unless `promise` holds. Clang 14 has no std::source_location,
+// so this uses the builtins.
 inline void require(bool promise, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) {
   if (promise) return;
@@ -27,7 +29,8 @@ inline void require(bool promise, const char* file = __builtin_FILE(),
   std::abort();
 }
 
-// What parses must come back from its own bytes, and these must not change any more.
+// Requires that a parsed value survives emit() and parse(), and that its bytes do not change again.
+// They may differ from the input once, in reserved bits.
 template <typename Value>
 void require_stable(const Value& value, std::size_t size) {
   std::vector<std::byte> first(size);

@@ -1,4 +1,5 @@
-// InfiniBand: the input is a byte of how much was cut off at the end, and a packet from the BTH on.
+// The headers of InfiniBand. The input is the number of bytes that were cut off at the end, in one
+// byte, and a packet from the BTH on.
 #include "fuzz/fuzz.h"
 #include "wire/ib_transport.h"
 #include "wire/icrc.h"

@@ -1,5 +1,5 @@
-// Markers: the first byte of the input chooses the stream position, the rest is first taken for a
-// stream with markers and then for the ULPDU of an FPDU to put markers into.
+// The markers of MPA. The first byte of the input selects the stream position. The rest is used
+// twice: as a stream with markers, and as the ULPDU of an FPDU to put markers into.
 #include <algorithm>
 
 #include "fuzz/fuzz.h"
@@ -12,7 +12,7 @@ Bytes without_crc(Bytes fpdu) {
   return fpdu.first(fpdu.size() - wire::fpdu_crc_bytes);
 }
 
-// Puts markers into an FPDU and takes them out again.
+// Inserts markers into an FPDU and removes them again.
 void check_round_trip(std::uint64_t position, Bytes fpdu) {
   std::vector<std::byte> marked(wire::marked_bytes(position, fpdu.size()));
   const auto written = wire::insert_markers(position, fpdu, marked);

@@ -1,6 +1,5 @@
-// Request and reply frames, the hello in their private data, FPDUs and markers.
+// MPA: request and reply frames, FPDUs and markers.
 #include "fuzz/fuzz.h"
-#include "wire/hello.h"
 #include "wire/mpa.h"
 
 namespace weft::fuzz {
@@ -30,9 +29,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = fuzz::input_bytes(data, size);
   fuzz::require_stable_parse<wire::MpaFrame>(bytes);
   fuzz::require_stable_parse<wire::MpaEnhanced>(bytes);
-  if (const auto hello = wire::Hello::parse(bytes)) {
-    fuzz::require_stable(*hello, wire::Hello::bytes);
-  }
   if (const auto marker = wire::Marker::parse(bytes)) {
     fuzz::require_stable(*marker, wire::marker_bytes);
   }

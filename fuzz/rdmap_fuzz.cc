@@ -1,4 +1,4 @@
-// RDMAP: the input is a control byte and the payload of the message that it announces.
+// RDMAP. The input is a control byte and the payload of the message that it announces.
 #include "fuzz/fuzz.h"
 #include "wire/rdmap.h"
 

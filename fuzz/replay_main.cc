@@ -1,5 +1,5 @@
-// Feeds stored inputs to a fuzz target, one by one: the regression test of its corpus. Takes files,
-// and directories of files.
+// Passes stored inputs to a fuzz target, one by one: the regression test of its corpus. The
+// arguments are files and directories of files.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +23,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
   return files;
 }
 
-// A copy of its own size, so that a sanitizer sees a read beyond it.
+// Copies the input into memory of its own size, so that a sanitizer sees a read beyond it.
 bool replay(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {

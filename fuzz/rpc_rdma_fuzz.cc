@@ -8,7 +8,7 @@
 namespace weft::fuzz {
 namespace {
 
-// The lists of a view, in the shape that emits.
+// The lists of a view, copied into the shape that RpcRdmaHeader emits.
 struct Lists {
   explicit Lists(const wire::RpcRdmaView& view) {
     for (std::size_t i = 0; i < view.reads().size(); ++i) reads.push_back(view.reads()[i]);
@@ -57,7 +57,7 @@ void check_rpc(Bytes bytes) {
   require(header->size() <= bytes.size());
   std::vector<std::byte> again(header->size());
   header->emit(again);
-  // Padding may differ on the way in; what was written once does not change any more.
+  // The padding of the input may have any value; the bytes that were emitted once must not change.
   const auto second = Header::parse(again);
   require(second.ok());
   require(second->size() == header->size());

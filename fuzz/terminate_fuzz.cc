@@ -1,4 +1,4 @@
-// The payload of Terminate messages.
+// The payload of RDMAP Terminate messages.
 #include "fuzz/fuzz.h"
 #include "wire/terminate.h"
 
