@@ -10,6 +10,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
+import byte_order
 import house
 import includes
 import language
@@ -349,6 +350,35 @@ class Text(unittest.TestCase):
                 self.assertEqual(len(findings), 1, findings)
                 self.assertIn(f"{name}:1: ", findings[0])
                 self.assertIn(words, findings[0])
+
+
+class ByteOrder(unittest.TestCase):
+    def findings(self, name, content):
+        with tree({name: content}) as root:
+            report = house.Report(root)
+            byte_order.check(report, root / name)
+            return report.failures
+
+    def test_where_formats_are(self):
+        code = "auto x = load_be<std::uint16_t>(at);\nByteReader in(bytes);\n"
+        for name in ("src/wire/a.h", "src/stream/greeting_wire.cc", "src/base/byte_reader.h"):
+            self.assertEqual(self.findings(name, code), [], name)
+        self.assertEqual(self.findings("src/verbs/a.cc", "port = ntohs(in.sin_port);\n"), [])
+        self.assertEqual(self.findings("src/stream/a.cc", "// load_be is not for here\n"), [])
+
+    def test_anywhere_else(self):
+        for name, code, word in (
+            ("src/stream/a.cc", "store_le(at, x);", "store_le"),
+            ("src/base/ring.h", "x = __builtin_bswap32(x);", "__builtin_bswap32"),
+            ("src/message/wire.cc", "ByteWriter out(bytes);", "ByteWriter"),
+            ("include/weft/stream/a.hpp", "if (std::endian::native == x)", "std::endian"),
+            ("src/message/a.cc", "x = htonl(y);", "htonl"),
+            ("src/wire/a.cc", "x = be64toh(y);", "be64toh"),
+        ):
+            with self.subTest(name=name):
+                findings = self.findings(name, code)
+                self.assertEqual(len(findings), 1, findings)
+                self.assertIn(f"{name}:1: {word}: ", findings[0])
 
 
 class Summary(unittest.TestCase):
