@@ -1,4 +1,4 @@
-// The 32-bit word that tells the receiver what a message of the stream is. It travels as the
+// The 32-bit word with the kind and the length of a message of the stream. It travels as the
 // immediate of a write, or as the bytes of the small send behind the write, in network order.
 // docs/stream-protocol.md is the specification.
 //
