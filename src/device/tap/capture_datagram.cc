@@ -9,6 +9,7 @@
 #include "device/tap/capture_frame.h"
 #include "device/tap/capture_writer.h"
 #include "wire/ethernet.h"
+#include "wire/icrc.h"
 
 namespace weft::device {
 namespace {
