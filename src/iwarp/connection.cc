@@ -1,4 +1,4 @@
-// Setting up, and the way out: answers and requests take turns.
+// Set-up of a stream, and sending: answers and requests take turns.
 #include "iwarp/connection.h"
 
 #include <algorithm>
@@ -8,6 +8,8 @@ namespace weft::iwarp {
 
 using wire::RdmapOpcode;
 
+// A peer that takes no reads (ORD 0) can prove nothing, so completions then mean "TCP has it". The
+// peer's hold is only known together with control words, and limits nothing without them.
 Connection::Connection(const Options& options, Host& host)
     : options_(options),
       host_(host),
@@ -32,8 +34,8 @@ Connection::Connection(const Options& options, Host& host)
   if (options.initiator) send_rtr();
 }
 
-// RFC 6581 §5.1: so that the responder may speak first. Revision 1 knows no such message, but an
-// empty Write does no harm there either and has the same effect.
+// RFC 6581 §5.1: the initiator's first message, so that the responder may send. Revision 1 does not
+// know such messages, but an empty Write does no harm there and has the same effect.
 void Connection::send_rtr() {
   switch (options_.rtr) {
     case RtrKind::none:
@@ -80,6 +82,8 @@ std::span<const iovec> Connection::plan_send() {
   return out_.pending();
 }
 
+// Requests may complete here where completions mean "TCP has it", and failed ones whose turn comes
+// with them.
 void Connection::sent(std::size_t bytes) {
   out_.advance(bytes);
   if (ended()) return;
@@ -87,14 +91,17 @@ void Connection::sent(std::size_t bytes) {
   if (requester_.failed_locally()) end(EndReason::local_error);
 }
 
+// Builds until the transmitter is full or nothing is left. A probe is added last, so that one
+// proves everything that is sent now.
 void Connection::fill() {
   while (may_build() && (fill_once() || control_.due())) {
   }
   if (may_build()) requester_.acknowledge();
 }
 
-// Answers and requests take turns, whole message by whole message (RFC 5041 §5.3). Answers wait for
-// nothing but room.
+// Builds one message, or as much of it as there is room for. Answers and requests take turns by
+// whole messages (RFC 5041 §5.3), so that neither side of a busy stream starves. A request that has
+// to wait does not hold up answers. Returns false where there is nothing to build.
 bool Connection::fill_once() {
   if (deferred_) {
     raise_deferred();

@@ -1,14 +1,36 @@
-// One RDMAP stream after its handshake: bytes in, work in; bytes out, placements and completions
-// out. No socket, no thread, no clock: whoever owns it moves the bytes, under one lock.
+// Runs one RDMAP stream after its handshake: bytes and work go in; bytes, placements and
+// completions come out. It has no socket, no thread and no clock. A *driver* (the queue pair, or a
+// test) owns it, moves the bytes and makes all calls under one lock.
 //
-//   plan_receive() says where the next bytes of the stream go; received() takes note of them.
-//   plan_send() says what goes out next; sent() takes note of what went.
+// Receiving: plan_receive() gives the memory for the next bytes of the stream; received() processes
+// what was read into it. Sending: plan_send() builds FPDUs from posted work, answers and control
+// words, and gives the bytes to send next; sent() reports how many of them TCP has taken.
 //
-// Time matters only while something waits for a receive: after received() and receives_posted(),
-// needs_time() asks for on_time(), which comes again at deadline_ns().
+// Each call may change what the driver has to do next. It looks at the following afterwards:
 //
-// A read of several requests' worth of bytes may raise completions and answers; flush() turns work
-// and answers into FPDUs, and is called by plan_send().
+//   call                     plan_send()  needs_time()  deadline_ns()  ended()
+//   post()                        x
+//   received()                    x            x              x           x
+//   receives_posted()             x            x                          x
+//   on_time()                     x                           x           x
+//   plan_send()                                                           x
+//   sent()                        x                                       x
+//   set_rnr_timer()                                           x
+//   announce_rnr_retries()        x
+//   memory_lost(), close()        x                                    always
+//   peer_closed()                                                      always
+//
+// - plan_send(): call it, send the bytes and call sent(), until it returns nothing or the socket is
+//   full. Also call it when a full socket has room again.
+// - needs_time(): if true, call on_time() with the current time. This starts or stops the clock of
+//   a message that waits for a receive; nothing else depends on time.
+// - deadline_ns(): call on_time() again at that time, unless it is never_ns.
+// - ended(): stop receiving, and continue with plan_send() until drained(). Then shut the socket
+//   down.
+//
+// plan_receive() is called before each read, and received() with its result right after it. Memory
+// may be unregistered at any other time, after a call of forget(). Most calls may report
+// completions to the Host, and the end of the stream, once, by Host::on_end().
 #pragma once
 
 #include <sys/uio.h>
@@ -29,7 +51,8 @@
 
 namespace weft::iwarp {
 
-// The ready-to-receive message of a peer-to-peer connection (RFC 6581 §5.1).
+// The ready-to-receive message of a peer-to-peer connection (RFC 6581 §5.1): the first FPDU of the
+// initiator, after which the responder may send.
 enum class RtrKind : std::uint8_t { none, send, write, read };
 
 class Connection final : private SegmentSink {
@@ -39,88 +62,105 @@ class Connection final : private SegmentSink {
     bool crc = true;
     bool strict_crc = false;
     bool send_markers = false;
-    bool acknowledge = true;      // completions mean "placed"
-    std::uint16_t ird = 1;        // on the wire: the application's and the device's
-    std::uint16_t wire_ord = 1;   // on the wire
-    std::uint16_t ord = 0;        // the application's share of it
-    RtrKind rtr = RtrKind::none;  // what the initiator sends first; the responder may expect
+    bool acknowledge = true;      // Sends and Writes complete when placed: see proofs.h
+    std::uint16_t ird = 1;        // reads that the peer may have under way here
+    std::uint16_t wire_ord = 1;   // reads that may be under way to the peer, probes included
+    std::uint16_t ord = 0;        // those of them that the application may use
+    RtrKind rtr = RtrKind::none;  // sent first by the initiator; expected by the responder
     std::size_t mulpdu_bytes = 1442;
     QueueLimits limits{};
     ReceiverNotReady receiver_not_ready{};
-    // An unreliable connection: what cannot be placed is dropped, and no request learns of it.
+    // An unreliable connection (IBV_QPT_UC): messages that cannot be placed are dropped, and their
+    // requests succeed all the same.
     bool unreliable = false;
-    // What is sent comes back: both sides of the stream are this one.
+    // The stream is a loop: this connection receives what it sends, and is both of its sides.
     bool to_itself = false;
     PeerFeatures peer{};
-    // Where the peer, being a Weft, writes control words; 0: nowhere. Unguessable, and no region of
-    // the application has it.
+    // The STag to which a Weft peer writes control words; 0: the peer does not know of any. It
+    // cannot be guessed, and no region of the application has it.
     std::uint32_t control_stag = 0;
   };
 
   static constexpr std::uint64_t never_ns = UINT64_MAX;
 
+  // `host` must outlive this object. An initiator builds its ready-to-receive message at once.
   Connection(const Options& options, Host& host);
 
   [[nodiscard]] bool takes_send_immediate() const { return options_.peer.send_immediate; }
+  // Copies the request into the send queue and sends nothing. After the end of the stream the
+  // request is flushed at once.
   [[nodiscard]] Requester::Posted post(const WorkRequest& request);
 
-  // Appends nothing once the stream has ended.
+  // Appends the memory for the next bytes of the stream. Appends nothing once the stream has ended.
   void plan_receive(std::vector<iovec>& out);
+  // `bytes` bytes were read into what the last plan_receive() appended, in its order.
   void received(std::size_t bytes);
 
-  // What goes out next; empty where there is nothing. Valid until the next call of another member.
+  // The bytes to send next; empty where there are none. Valid until the next call of another member
+  // that is not const.
   [[nodiscard]] std::span<const iovec> plan_send();
+  // TCP has taken the first `bytes` bytes of the last plan_send().
   void sent(std::size_t bytes);
 
-  // Receives were posted: what waited for them is placed.
+  // Receives were posted: places the messages that wait for one. Not needed unless starving().
   void receives_posted();
+  // A message waits for a receive, here or at the peer, which asked for a grant.
   [[nodiscard]] bool starving() const { return receiver_.starving() != 0; }
-  // Something began to wait, or waits no more: on_time() is due.
+  // A message has begun to wait, or waits no longer: on_time() is due.
   [[nodiscard]] bool needs_time() const { return receiver_.starving() != waiting_message_; }
+  // `now_ns`: of any clock that does not go back. Ends the stream where a message has waited for
+  // too long.
   void on_time(std::uint64_t now_ns);
-  // When the wait is over; never_ns where nothing waits, or for ever.
+  // When a waiting message will have waited for too long; never_ns where none waits, or where it
+  // may wait for ever.
   [[nodiscard]] std::uint64_t deadline_ns() const;
+  // The interval of ReceiverNotReady, for a message that waits already as well.
   void set_rnr_timer(std::uint64_t timer_ns) { options_.receiver_not_ready.timer_ns = timer_ns; }
-  // Messages that found no receive, and how long they waited, with the one that still does.
+  // Messages that found no receive, and how long they waited in all, up to now for the one that
+  // still does.
   [[nodiscard]] std::uint64_t rnr_waits() const { return rnr_waits_; }
   [[nodiscard]] std::uint64_t rnr_wait_ns(std::uint64_t now_ns) const {
     return rnr_wait_ns_ + (waiting_message_ != 0 ? now_ns - waiting_since_ns_ : 0);
   }
-  // The next request waits for room in what the peer can hold.
+  // The next request waits until the peer can hold it (see peer_window.h), as of the last
+  // plan_send().
   [[nodiscard]] bool awaits_credit() const { return requester_.window_closed(); }
-  // Tells the peer how often our own Sends are to be tried.
+  // Announces to a Weft peer how often it should retry our Sends (ibv_modify_qp(3), rnr_retry).
   void announce_rnr_retries(std::uint8_t retries);
 
-  // The peer's stream ended without a Terminate. `acknowledged_position`: how many bytes of ours
-  // its TCP has acknowledged, counted from the first byte of the first FPDU.
+  // The peer closed the stream without a Terminate. `acknowledged_position`: how many bytes its TCP
+  // has acknowledged, counted from the first byte of our first FPDU.
   void peer_closed(std::uint64_t acknowledged_position);
-  // The kernel could not reach memory that a receive, a read or a request names: it was unmapped
-  // under its registration. Ends the stream.
+  // The kernel could not access memory that one of the plans named: it was unmapped although it is
+  // still registered (EFAULT). Ends the stream with a Terminate.
   void memory_lost();
-  // Ends the stream from this side: every request still under way is flushed. FPDUs already built,
-  // and the answers due, are still sent.
+  // Ends the stream from this side and flushes every outstanding request. FPDUs that are built, and
+  // answers that are due, are still sent.
   void close();
 
   [[nodiscard]] bool ended() const { return end_ != EndReason::none; }
   [[nodiscard]] EndReason end_reason() const { return end_; }
-  // All that was to be sent has gone, and nothing will follow: the socket may be shut down.
+  // The stream has ended and TCP has taken its last byte: the socket may be shut down.
   [[nodiscard]] bool drained() const { return ended() && out_.empty(); }
-  // Both directions run: an initiator at once, a responder after the first FPDU (RFC 5044 §7.1).
+  // An initiator may send at once, a responder after the peer's first FPDU (RFC 5044 §7.1).
   [[nodiscard]] bool may_send() const { return may_send_; }
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
-  // Every request that was posted has completed.
+  // Every posted request has completed.
   [[nodiscard]] bool requests_done() const { return requester_.idle(); }
+  // Part of an FPDU has arrived: the end of the stream would cut it.
   [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
 
-  // Nothing waits to be sent but answers to empty reads: proofs that the peer would like, which
-  // carry no data.
+  // Nothing is to be sent except responses to empty reads. These only prove to the peer what was
+  // placed (see proofs.h), so the driver may delay them and send them with the next request.
   [[nodiscard]] bool only_proofs_due() const {
     return out_.empty() && responder_.only_proofs_due(receiver_.placed()) && !control_.due() &&
            !requester_.has_something_to_send();
   }
 
-  // Memory goes away: whatever is still to be sent from it is copied.
+  // The memory [base, base + bytes) is being unregistered: copies what is still to be sent from it.
+  // The last plan_send() is no longer valid.
   void forget(const std::byte* base, std::size_t bytes) { out_.forget(base, bytes); }
+  // The largest ULPDU of FPDUs that are built from now on (RFC 5044 §3).
   void set_mulpdu_bytes(std::size_t bytes) { out_.set_mulpdu_bytes(bytes); }
 
   // The Terminate that ended the stream, whichever side sent it.
@@ -137,19 +177,19 @@ class Connection final : private SegmentSink {
   bool control(const Segment& segment, Bytes payload) override;
   void fault(wire::TerminateCode code, const Segment* segment) override;
 
-  // A fault of a request that is raised in its turn: earlier requests may wait for receives, and
-  // answers to them for room.
+  // A fault of a peer's request whose Terminate has to wait, because earlier requests still wait
+  // for a receive, or the answers to them for room.
   struct DeferredFault {
     wire::Terminate message;
-    std::uint64_t executed = 0;
-    bool gave_up = false;  // waiting for a receive: nothing else is placed
+    std::uint64_t executed = 0;  // messages of the peer before the one at fault
+    bool gave_up = false;        // no receive came in time: held messages are not placed any more
   };
 
   [[nodiscard]] TerminateRaised check(const Segment& segment);
   [[nodiscard]] TerminateRaised check_untagged(const Segment& segment);
   [[nodiscard]] TerminateRaised take_request(const Segment& segment, Bytes payload);
   void take_terminate(Bytes payload);
-  // A control word is ours to recognise, before and without any table of regions.
+  // Control words are recognised here: their STag is in no table of regions.
   [[nodiscard]] bool is_control_word(const Segment& segment) const {
     return segment.tagged_header.stag == options_.control_stag && options_.control_stag != 0 &&
            segment.opcode == wire::RdmapOpcode::write;
@@ -157,8 +197,9 @@ class Connection final : private SegmentSink {
   [[nodiscard]] static TerminateRaised check_control_word(const Segment& segment);
   [[nodiscard]] bool take_control_word(const Segment& segment, Bytes payload);
   [[nodiscard]] bool is_request(const Segment& segment) const;
+  // After a fault of the peer's requests later ones are not carried out, only taken off the stream.
   [[nodiscard]] bool is_discarded(const Segment& segment) const {
-    return (deferred_ || last_word_said_) && is_request(segment);
+    return (deferred_ || terminate_looping_) && is_request(segment);
   }
   [[nodiscard]] bool is_dropped(const Segment& segment) const {
     return options_.unreliable && is_request(segment) && receiver_.drops(segment);
@@ -176,13 +217,13 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
   void send_rtr();
   [[nodiscard]] bool may_build() const {
-    return may_send_ && !ended() && !last_word_said_ && out_.has_room();
+    return may_send_ && !ended() && !terminate_looping_ && out_.has_room();
   }
   void fill();
   bool fill_once();
   [[nodiscard]] wire::Terminate refused_request(wire::TerminateCode code) const;
   void raise(const wire::Terminate& message, std::optional<std::uint64_t> executed = std::nullopt);
-  void say_executed(std::uint64_t messages);
+  void report_executed(std::uint64_t messages);
   [[nodiscard]] TerminateRaised answer_pending();
   void end(EndReason reason);
 
@@ -196,22 +237,22 @@ class Connection final : private SegmentSink {
   Deframer deframer_;
 
   bool may_send_;
-  bool peer_ready_ = false;
-  bool responder_turn_ = true;
-  std::uint32_t expected_request_msn_ = 1;
-  std::uint32_t expected_answer_msn_ = 1;
+  bool peer_ready_ = false;                 // the peer's first FPDU has arrived
+  bool responder_turn_ = true;              // the next message should be an answer
+  std::uint32_t expected_request_msn_ = 1;  // of queue 1
+  std::uint32_t expected_answer_msn_ = 1;   // of queue 3
   EndReason end_ = EndReason::none;
-  bool last_word_said_ = false;  // to itself, and not heard yet
+  bool terminate_looping_ = false;  // to_itself only: our Terminate was sent and is not back yet
   wire::Terminate terminate_;
-  std::optional<std::uint64_t> executed_;  // as the peer said
+  std::optional<std::uint64_t> executed_;  // messages of ours that the peer reported as carried out
 
-  std::uint64_t reported_placed_ = 0;
-  std::uint64_t waiting_message_ = 0;  // whose wait is timed; see Receiver::starving()
-  std::uint64_t waiting_since_ns_ = 0;
+  std::uint64_t reported_placed_ = 0;   // value of the last control word `placed`
+  std::uint64_t waiting_message_ = 0;   // Receiver::starving() as of the last on_time()
+  std::uint64_t waiting_since_ns_ = 0;  // of that message
   std::uint64_t rnr_waits_ = 0;
-  std::uint64_t rnr_wait_ns_ = 0;
+  std::uint64_t rnr_wait_ns_ = 0;  // of waits that are over
   std::optional<DeferredFault> deferred_;
-  std::vector<std::byte> discarded_;  // where the payload of what follows a fault goes
+  std::vector<std::byte> discarded_;  // sink for the payload of discarded messages
 };
 
 }  // namespace weft::iwarp

@@ -1,18 +1,20 @@
-// How a stream ends, from either side.
+// The end of a stream, from either side.
 #include <array>
 
 #include "iwarp/connection.h"
 
 namespace weft::iwarp {
 
+// The Terminate for a request of the peer that the Responder refused.
 wire::Terminate Connection::refused_request(wire::TerminateCode code) const {
   wire::Terminate message = responder_.fault_report();
   message.code = code;
   return message;
 }
 
-// What was asked for earlier is answered as far as there is room. Between the segments of a message
-// of ours there is none (RFC 5041 §5.3).
+// Builds the answers to the peer's earlier requests, as far as there is room. Between the segments
+// of our own message there is none (RFC 5041 §5.3). Returns the error of an answer that was
+// refused.
 TerminateRaised Connection::answer_pending() {
   TerminateRaised refusal;
   while (!requester_.mid_message() && out_.has_room() && !refusal &&
@@ -21,22 +23,23 @@ TerminateRaised Connection::answer_pending() {
   return refusal;
 }
 
-// RFC 5040 §6.8: one Terminate is the last thing that a stream sends. Reads that came before the
-// fault are answered first, so that the peer learns which of its requests were carried out; and if
-// one of them is at fault itself, it was so earlier.
+// Sends a Terminate and ends the stream. RFC 5040 §6.8: it is the last message that a stream sends.
+// Reads that arrived before the fault are answered first, so that the peer learns which of its
+// requests were carried out. If one of those is at fault itself, it is reported instead, since it
+// came earlier.
 //
-// A stream to itself goes on receiving until the Terminate has come around: the request at fault is
-// its own, and so are the reads whose answers are still on their way.
+// A stream to itself continues to receive until the Terminate has come around: the request at fault
+// is its own, and so are the reads whose answers are still on the way.
 void Connection::raise(const wire::Terminate& message, std::optional<std::uint64_t> executed) {
   if (ended()) return;
-  if (last_word_said_) return end(EndReason::terminated);
+  if (terminate_looping_) return end(EndReason::terminated);
   if (const TerminateRaised earlier = answer_pending()) {
     terminate_ = refused_request(*earlier);
     executed = responder_.fault_number() - 1;
   } else {
     terminate_ = message;
   }
-  if (executed) say_executed(*executed);
+  if (executed) report_executed(*executed);
   std::array<std::byte, wire::Terminate::max_bytes> payload;
   const std::size_t size = terminate_.size();
   terminate_.emit(MutableBytes(payload).first(size));
@@ -46,23 +49,25 @@ void Connection::raise(const wire::Terminate& message, std::optional<std::uint64
                     .queue = wire::queue::terminate}
       .emit(header);
   const iovec piece{payload.data(), size};
-  // Room is kept for this: has_room() leaves a whole FPDU and more.
+  // Transmitter::has_room() keeps a reserve for this.
   out_.add(header, {&piece, 1});
-  last_word_said_ = options_.to_itself && executed;
-  if (!last_word_said_) end(EndReason::terminated);
+  terminate_looping_ = options_.to_itself && executed;
+  if (!terminate_looping_) end(EndReason::terminated);
 }
 
-// The last word before a Terminate or the end: it may stand in the middle of another message.
-void Connection::say_executed(std::uint64_t messages) {
+// Reports to a Weft peer how many of its messages were carried out, right before a Terminate or the
+// end of the stream. The word may be sent in the middle of another message, which is cut anyway.
+void Connection::report_executed(std::uint64_t messages) {
   control_.put(wire::ControlWord::executed, messages);
   control_.build(out_);
 }
 
-// RFC 5040 §6.8, §7.2: the other side's last word; nothing is sent in return.
+// RFC 5040 §6.8, §7.2: a Terminate ends the stream, and nothing is sent in return. `end_` is set
+// before the requests complete, so that nothing is built meanwhile.
 void Connection::take_terminate(Bytes payload) {
   const auto parsed = wire::Terminate::parse(payload);
   terminate_ = parsed ? *parsed : wire::Terminate{.code = wire::terminate::rdma_unspecified};
-  end_ = last_word_said_ ? EndReason::terminated : EndReason::peer_terminated;
+  end_ = terminate_looping_ ? EndReason::terminated : EndReason::peer_terminated;
   requester_.end_by_terminate(terminate_, executed_);
   end(end_);
 }
@@ -74,6 +79,8 @@ void Connection::peer_closed(std::uint64_t acknowledged_position) {
   end(EndReason::peer_closed);
 }
 
+// It is not known whose memory was lost, so the receive in use and the first unsent request both
+// fail.
 void Connection::memory_lost() {
   if (ended()) return;
   receiver_.flush(Status::local_protection);
@@ -83,10 +90,11 @@ void Connection::memory_lost() {
 
 void Connection::close() {
   if (ended()) return;
-  if (last_word_said_) return end(EndReason::local_close);
+  if (terminate_looping_) return end(EndReason::local_close);
   (void)answer_pending();
-  // The peer's TCP has seen them arrive, and they will not be placed.
-  if (receiver_.holds()) say_executed(receiver_.executed());
+  // The peer's TCP knows that the held messages arrived, but they will not be placed: report how
+  // many messages were.
+  if (receiver_.holds()) report_executed(receiver_.executed());
   end(EndReason::local_close);
 }
 
@@ -95,8 +103,8 @@ void Connection::end(EndReason reason) {
   end_ = reason;
   receiver_.flush();
   requester_.flush();
-  // With its completion a request gives its memory back. What still has to go out is copied; to a
-  // peer that left nothing is sent (RFC 5040 §6.8).
+  // A completed request returns its memory to the application, so whatever is still to be sent from
+  // it is copied. To a peer that has ended the stream nothing is sent (RFC 5040 §6.8).
   const bool peer_left = reason == EndReason::peer_closed || reason == EndReason::peer_terminated;
   peer_left ? out_.clear() : out_.detach();
   host_.on_end(reason);

@@ -1,4 +1,4 @@
-// What becomes of an inbound segment.
+// Inbound segments: checks them and passes them to the requester, responder or receiver.
 #include "iwarp/connection.h"
 #include "iwarp/fault_codes.h"
 
@@ -15,6 +15,7 @@ bool is_immediate(RdmapOpcode opcode) {
   return opcode == RdmapOpcode::immediate_data || opcode == RdmapOpcode::immediate_data_solicited;
 }
 
+// RFC 5040 §4.1, RFC 7306 §4: which messages are sent on which queue.
 bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
   switch (queue) {
     case wire::queue::send:
@@ -32,6 +33,8 @@ bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
 
 }  // namespace
 
+// A segment that is refused is still taken off the stream (Course::place, into a sink that discards
+// it) as long as the stream continues: see refuse().
 SegmentSink::Course Connection::begin(const Segment& segment) {
   if (is_discarded(segment)) return Course::place;
   const TerminateRaised raised = check(segment);
@@ -53,13 +56,14 @@ TerminateRaised Connection::check(const Segment& segment) {
   }
 }
 
-// RFC 5041 §8 for the queues, RFC 5040 §4.8 for what travels on them.
+// RFC 5041 §8 has the rules for queues, RFC 5040 §4.8 those for the messages on them. Messages of
+// the other queues are single segments, numbered for each queue.
 TerminateRaised Connection::check_untagged(const Segment& segment) {
   const auto& header = segment.untagged_header;
   if (header.queue > wire::queue::atomic_response) return wire::terminate::untagged_invalid_queue;
   if (!belongs(segment.opcode, header.queue)) return wire::terminate::rdma_unexpected_opcode;
   if (is_send(segment.opcode)) {
-    // RFC 6581 §5.1: the empty Send that only says "ready" finds no receive, and needs none.
+    // RFC 6581 §5.1: the empty Send of a ready-to-receive message needs no receive.
     if (swallow_rtr_send(segment)) return std::nullopt;
     return receiver_.check_send(segment);
   }
@@ -72,6 +76,7 @@ TerminateRaised Connection::check_untagged(const Segment& segment) {
   return std::nullopt;
 }
 
+// Whether this is the ready-to-receive message that was agreed on: the first FPDU, an empty Send.
 bool Connection::swallow_rtr_send(const Segment& segment) {
   return !options_.initiator && !peer_ready_ && options_.rtr == RtrKind::send &&
          segment.payload_bytes == 0 && segment.last() && segment.untagged_header.msn == 1;
@@ -134,8 +139,10 @@ bool Connection::control(const Segment& segment, Bytes payload) {
   return !ended();
 }
 
+// A whole untagged message that is not a Send. The responder must know which held messages came
+// before a request, so that it does not answer too early: see Receiver::held().
 TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) {
-  // A payload that is shorter than its format has no code of its own.
+  // RFC 5040 §4.8 has no code for a payload that is shorter than its format.
   const TerminateRaised malformed = wire::terminate::rdma_unspecified;
   if (is_immediate(segment.opcode)) {
     const auto parsed = wire::ImmediateData::parse(payload);
@@ -164,6 +171,7 @@ TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) 
   return std::nullopt;
 }
 
+// RFC 5044 §7.1: a responder may send once the initiator's first FPDU has arrived.
 void Connection::note_first_fpdu() {
   if (peer_ready_) return;
   peer_ready_ = true;

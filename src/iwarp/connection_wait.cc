@@ -1,16 +1,20 @@
-// While messages wait for receives: what goes on, what waits with them, and for how long.
+// Messages that wait for receives: control words, faults that have to wait with them, and the
+// clock.
 #include "iwarp/connection.h"
 #include "iwarp/fault_codes.h"
 
 namespace weft::iwarp {
 namespace {
 
+// The length field of an FPDU has 16 bits.
 constexpr std::size_t largest_payload_bytes = 65'536;
 
 }  // namespace
 
 // --- Control words -------------------------------------------------------------------------------
 
+// A control word is one whole RDMA Write of eight bytes at one of the offsets; anything else that
+// is written to this STag is out of bounds.
 TerminateRaised Connection::check_control_word(const Segment& segment) {
   const std::uint64_t offset = segment.tagged_header.tagged_offset;
   const bool good = segment.payload_bytes == wire::control_word_bytes && segment.last() &&
@@ -19,6 +23,7 @@ TerminateRaised Connection::check_control_word(const Segment& segment) {
   return std::nullopt;
 }
 
+// Returns whether the stream continues.
 bool Connection::take_control_word(const Segment& segment, Bytes payload) {
   const std::uint64_t value = wire::control_word_from_bytes(payload);
   switch (wire::control_word_at(segment.tagged_header.tagged_offset)) {
@@ -29,7 +34,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
       requester_.granted(static_cast<std::uint32_t>(value));
       break;
     case wire::ControlWord::waiting:
-      if (deferred_) break;  // it will never come to that
+      if (deferred_) break;  // the stream will end before that message
       if (!receiver_.want_grant(static_cast<std::uint32_t>(value))) {
         raise(quote(wire::terminate::tagged_bounds, &segment));
         return false;
@@ -43,14 +48,14 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
       options_.receiver_not_ready.retries = static_cast<std::uint8_t>(value & 7);
       break;
     default:
-      break;  // of a later version
+      break;  // a word of a later version
   }
   return !ended();
 }
 
-// --- Faults in their turn ------------------------------------------------------------------------
+// --- Faults are reported in order ----------------------------------------------------------------
 
-// What the peer's requester sends; not what answers our own requests.
+// Whether the peer's requester has sent it, as opposed to a response to our own request.
 bool Connection::is_request(const Segment& segment) const {
   if (segment.tagged) {
     return segment.opcode == wire::RdmapOpcode::write && !is_control_word(segment);
@@ -58,10 +63,10 @@ bool Connection::is_request(const Segment& segment) const {
   return segment.untagged_header.queue <= wire::queue::request;
 }
 
-// Returns whether the stream goes on. The peer must learn of its faults in the order of its
-// requests: while earlier ones wait for a receive, or their answers for room, a later fault waits
-// as well, and the requests behind it come to nothing. Responses are still taken: our own requests
-// are not at fault.
+// Handles a fault of the peer; returns whether the stream continues. Faults are reported in the
+// order of the peer's requests: while earlier requests wait for a receive, or their answers for
+// room, the Terminate for a later one is deferred. Requests that follow it are discarded. Responses
+// are still processed, since our own requests are not at fault.
 bool Connection::refuse(wire::TerminateCode code, const Segment& segment) {
   const wire::Terminate message = quote(code, &segment);
   const bool hold_full = code == wire::terminate::untagged_no_buffer && !segment.tagged &&
@@ -71,7 +76,7 @@ bool Connection::refuse(wire::TerminateCode code, const Segment& segment) {
   } else if (receiver_.holds() && hold_full) {
     give_up_waiting(code);
   } else if (receiver_.holds() && receiver_.mid_message()) {
-    raise(message, receiver_.executed());  // the held message will never be whole
+    raise(message, receiver_.executed());  // the held message cannot be completed any more
   } else {
     defer({.message = message, .executed = receiver_.messages()});
   }
@@ -83,7 +88,8 @@ void Connection::defer(const DeferredFault& fault) {
   raise_deferred();
 }
 
-// Called again whenever something could be sent.
+// Sends the deferred Terminate if nothing has to precede it any more. Called again whenever
+// something could be sent.
 void Connection::raise_deferred() {
   if (receiver_.holds() && !deferred_->gave_up) return;
   if (const TerminateRaised earlier = answer_pending()) {
@@ -93,6 +99,7 @@ void Connection::raise_deferred() {
   raise(deferred_->message, deferred_->executed);
 }
 
+// All discarded payload goes into one buffer, which is allocated by the first fault.
 void Connection::discard_into(std::vector<iovec>& out, std::uint32_t length) {
   discarded_.resize(largest_payload_bytes);
   out.push_back({discarded_.data(), length});
@@ -100,15 +107,18 @@ void Connection::discard_into(std::vector<iovec>& out, std::uint32_t length) {
 
 // --- The wait ------------------------------------------------------------------------------------
 
+// Also called after each segment that arrives while messages are held, as a receive may have been
+// posted meanwhile.
 void Connection::receives_posted() {
-  if (ended() || last_word_said_ || (deferred_ && deferred_->gave_up)) return;
+  if (ended() || terminate_looping_ || (deferred_ && deferred_->gave_up)) return;
   if (const TerminateRaised raised = receiver_.settle()) return give_up_waiting(*raised);
   if (deferred_) return raise_deferred();
   if (const auto msn = receiver_.take_grant()) control_.put(wire::ControlWord::granted, *msn);
 }
 
-// A read that is to prove earlier messages may have been held up by later ones: what it would have
-// proven by now is said in another way, or a Send would wait for the receive of the next.
+// A read that should prove earlier messages cannot be answered while a message before it is held.
+// The control word `placed` reports what is proven so far, or else the completion of a Send would
+// wait for the receive of the next one.
 void Connection::report_placed() {
   const bool proof_waits = !responder_.idle() && !responder_.may_build(receiver_.placed());
   if (!proof_waits || receiver_.executed() <= reported_placed_) return;
@@ -116,6 +126,7 @@ void Connection::report_placed() {
   control_.put(wire::ControlWord::placed, reported_placed_);
 }
 
+// No receive came in time, or the hold is full: the peer's request fails with RNR retries exceeded.
 void Connection::give_up_waiting(wire::TerminateCode code) {
   const Segment segment = receiver_.waiting_segment();
   defer({.message = quote(code, &segment), .executed = receiver_.executed(), .gave_up = true});
@@ -123,11 +134,13 @@ void Connection::give_up_waiting(wire::TerminateCode code) {
 
 std::uint64_t Connection::deadline_ns() const {
   const ReceiverNotReady& wait = options_.receiver_not_ready;
-  const bool waits = waiting_message_ != 0 && !(deferred_ && deferred_->gave_up);
-  if (ended() || last_word_said_ || !waits || wait.retries >= rnr_retry_infinite) return never_ns;
+  const bool over = ended() || terminate_looping_ || (deferred_ && deferred_->gave_up);
+  const bool for_ever = wait.retries >= rnr_retry_infinite;
+  if (waiting_message_ == 0 || over || for_ever) return never_ns;
   return waiting_since_ns_ + wait.retries * wait.timer_ns;
 }
 
+// The clock starts anew for each message that waits.
 void Connection::on_time(std::uint64_t now_ns) {
   if (ended()) return;
   if (needs_time()) {

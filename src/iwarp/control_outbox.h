@@ -1,5 +1,5 @@
-// Control words on their way to the peer. They depend on nothing but room: no fence, ORD or window
-// holds them up.
+// Queues control words for a Weft peer (see wire/control_word.h). They are sent as soon as there is
+// room: neither a fence nor ORD nor the peer's window holds them up.
 #pragma once
 
 #include <array>
@@ -12,9 +12,11 @@ namespace weft::iwarp {
 
 class ControlOutbox {
  public:
-  // `stag`: where the peer takes them; 0: it does not, and all is forgotten.
+  // `stag`: the peer's, to which control words are written; 0: the peer does not understand them,
+  // and put() does nothing.
   explicit ControlOutbox(std::uint32_t stag) : stag_(stag) {}
 
+  // A word that is still due is replaced by its newer value.
   void put(wire::ControlWord word, std::uint64_t value) {
     if (stag_ == 0) return;
     const auto at = static_cast<std::uint8_t>(word);
@@ -22,12 +24,13 @@ class ControlOutbox {
     due_ |= 1U << at;
   }
   [[nodiscard]] bool due() const { return due_ != 0; }
-  // Adds an FPDU for each; never between the segments of another message.
+  // Adds an FPDU for each word that is due. Not to be called between the segments of another
+  // message (RFC 5041 §5.3), except right before the end of the stream.
   void build(Transmitter& out);
 
  private:
   std::uint32_t stag_;
-  std::uint32_t due_ = 0;  // a bit for each word
+  std::uint32_t due_ = 0;  // bit n: word n is due
   std::array<std::uint64_t, wire::control_words> values_{};
 };
 

@@ -8,10 +8,11 @@
 namespace weft::iwarp {
 namespace {
 
-// What must be read before the longest header is known.
+// The length field and the longer one of the two DDP headers.
 constexpr std::size_t longest_head_bytes =
     wire::fpdu_length_bytes + wire::DdpUntagged::header_bytes;
 
+// Room for the largest FPDU: its length field has 16 bits.
 constexpr std::size_t strict_staging_bytes = 128 * 1024;
 
 }  // namespace
@@ -34,6 +35,7 @@ std::uint32_t Deframer::direct_end() const {
   return segment_.payload_bytes - static_cast<std::uint32_t>(held_back_bytes);
 }
 
+// Moves the unprocessed bytes to the front, so that a read has the whole rest of the buffer.
 void Deframer::compact() {
   if (begin_ == 0) return;
   std::memmove(staging_.get(), staging_.get() + begin_, available());
@@ -46,7 +48,7 @@ void Deframer::plan(std::vector<iovec>& out) {
   if (phase_ == Phase::refused) return;
   compact();
   // In a stream of large messages a read ends where the next payload begins, so that the payload
-  // can go straight to its place; otherwise one read takes as many small FPDUs as there are.
+  // can be read into its target. Otherwise one read takes as many small FPDUs as there are.
   std::size_t tail = capacity_ - end_;
   if (phase_ == Phase::direct) {
     if (placed_ < direct_end() &&
@@ -64,6 +66,8 @@ void Deframer::plan(std::vector<iovec>& out) {
   out.insert(out.end(), planned_.begin(), planned_.end());
 }
 
+// Distributes the bytes over the plan: those for the staging buffer are counted there, those that
+// were read into target memory are checksummed where they are. Then processes what is complete.
 void Deframer::advance(std::size_t bytes) {
   for (const auto& piece : planned_) {
     if (bytes == 0) break;
@@ -102,6 +106,7 @@ bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
   return false;
 }
 
+// Returns whether the state machine can continue without more bytes, as do the take_ functions.
 bool Deframer::parse_header() {
   if (available() < wire::fpdu_length_bytes + 2) return false;
   const std::size_t ulpdu = wire::load_fpdu_length(at(0));
@@ -133,11 +138,13 @@ bool Deframer::parse_header() {
   return choose_phase();
 }
 
+// Decides whether the FPDU is staged or placed directly; in the latter case places what is staged
+// of it already.
 bool Deframer::choose_phase() {
   const bool fits = wire::fpdu_bytes(segment_.ulpdu_bytes()) <= capacity_;
   phase_ = fits ? Phase::whole : Phase::direct;
-  // A large FPDU may only be placed early if its header makes sense; that of a small one is looked
-  // at once its CRC is known.
+  // A large FPDU is placed before its CRC is known, so its header must be valid by itself. That of
+  // a small one is examined after its CRC. A control message is never that large.
   if (fits) return true;
   if (foreign_version_) return refuse(*foreign_version_, true);
   course_ = sink_.begin(segment_);
@@ -161,6 +168,7 @@ bool Deframer::choose_phase() {
   return true;
 }
 
+// Copies staged payload to the memory that the sink names.
 bool Deframer::copy_out(std::uint32_t offset, Bytes payload) {
   if (payload.empty()) return true;
   scratch_.clear();
@@ -198,7 +206,8 @@ bool Deframer::take_whole() {
 
   const Bytes payload{at(header_end()), segment_.payload_bytes};
   course_ = sink_.begin(segment_);
-  // The short end of a large message does not end the expectation of large ones, nor does control.
+  // A small message ends the expectation of large ones. The short last segment of a large message
+  // does not, nor does a control message.
   if (course_ == SegmentSink::Course::place && !continued_) bulk_ = false;
   bool taken = false;
   if (course_ == SegmentSink::Course::control) {
@@ -214,6 +223,8 @@ bool Deframer::take_whole() {
   return true;
 }
 
+// The FPDU is complete when its target is filled and its end is staged. The held back bytes are
+// placed only if the CRC of the whole FPDU is correct.
 bool Deframer::take_direct() {
   const std::size_t rest = held_back_bytes + trailer_bytes();
   if (placed_ < direct_end() || available() < rest) return false;

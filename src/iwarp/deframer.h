@@ -1,9 +1,10 @@
-// From TCP's bytes to DDP segments (RFC 5044 §4, §6), with payload going straight where it belongs.
+// Turns TCP's bytes into DDP segments (RFC 5044 §4, §6), and lets large payloads be read directly
+// into their target memory.
 //
-// Small FPDUs are read into a staging buffer, checked there and copied out. For a large one the
-// deframer reads into the target memory itself, all but its last bytes: those wait in the staging
-// buffer for the CRC, so that a program that watches the last byte of a buffer sees it only when
-// the whole FPDU was found intact, and may then change the buffer at once.
+// Small FPDUs are read into a staging buffer, checked there and copied to their targets. A large
+// FPDU is read into its target memory, except for its last bytes, which stay in the staging buffer
+// until the CRC is checked. A program that polls the last byte of a buffer therefore sees it change
+// only when the whole FPDU is known to be intact, and may then modify the buffer at once.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,27 +23,36 @@ class Deframer {
  public:
   struct Options {
     bool crc = true;
-    bool strict = false;  // stage every FPDU whole: nothing is placed before its CRC is right
+    bool strict = false;  // stage every FPDU whole: nothing is placed before its CRC is checked
   };
 
-  // What is read at most into the staging buffer when no large message is under way.
+  // The most that is read into the staging buffer at once, when no large message is arriving. FPDUs
+  // that fit are staged, larger ones are placed directly.
   static constexpr std::size_t staging_bytes = 16 * 1024;
-  // The end of a directly placed FPDU that is held back until its CRC is known to be right.
+  // How much of the end of a directly placed FPDU is held back until its CRC is checked.
   static constexpr std::size_t held_back_bytes = 64;
 
+  // `sink` must outlive this object.
   Deframer(const Options& options, SegmentSink& sink);
 
-  // Appends where the next bytes of the stream go. Appends nothing once refused.
+  // Appends the memory for the next bytes of the stream. Appends nothing once a segment was
+  // refused.
   void plan(std::vector<iovec>& out);
-  // `bytes` bytes were read into what the last plan() gave, in order.
+  // `bytes` bytes were read into what the last plan() appended, in order. Passes the segments that
+  // are complete to the sink.
   void advance(std::size_t bytes);
 
-  // An FPDU has begun and is not complete: the end of the stream would cut it.
+  // Part of an FPDU has arrived: the end of the stream would cut it.
   [[nodiscard]] bool mid_fpdu() const { return phase_ != Phase::header || end_ > begin_; }
   [[nodiscard]] std::uint64_t fpdus() const { return fpdus_; }
 
  private:
-  enum class Phase : std::uint8_t { header, whole, direct, refused };
+  enum class Phase : std::uint8_t {
+    header,   // until the DDP header is complete
+    whole,    // a staged FPDU, until all of it is there
+    direct,   // an FPDU whose payload is read into its target
+    refused,  // nothing more is processed
+  };
 
   [[nodiscard]] std::size_t available() const { return end_ - begin_; }
   [[nodiscard]] const std::byte* at(std::size_t offset) const { return &staging_[begin_ + offset]; }
@@ -63,17 +73,18 @@ class Deframer {
   SegmentSink& sink_;
   std::size_t capacity_;
   std::unique_ptr<std::byte[]> staging_;
-  std::size_t begin_ = 0;
+  std::size_t begin_ = 0;  // unprocessed bytes of staging_ are [begin_, end_)
   std::size_t end_ = 0;
   Phase phase_ = Phase::header;
-  Segment segment_;
-  TerminateRaised foreign_version_;  // of the header in segment_; ends the stream when acted upon
+  Segment segment_;  // valid from Phase::whole or Phase::direct on
+  // The header in segment_ has an unknown version. Raised when the segment is processed.
+  TerminateRaised foreign_version_;
   SegmentSink::Course course_ = SegmentSink::Course::place;
-  Crc32c crc_;                       // of a direct FPDU, as far as placed
-  std::uint32_t placed_ = 0;         // payload bytes of a direct FPDU in their place
-  bool bulk_ = false;                // the last payload was large: expect another
-  std::size_t bulk_head_bytes_ = 0;  // of its frames: length field and DDP header
-  bool continued_ = false;           // the message of the last payload goes on
+  Crc32c crc_;                       // of a direct FPDU, as far as it is placed
+  std::uint32_t placed_ = 0;         // payload bytes of a direct FPDU that are placed
+  bool bulk_ = false;                // the last payload was large, so the next is expected to be
+  std::size_t bulk_head_bytes_ = 0;  // of such an FPDU: length field and DDP header
+  bool continued_ = false;           // the last payload was not the end of its message
   std::vector<iovec> planned_;
   std::vector<iovec> scratch_;
   std::uint64_t fpdus_ = 0;

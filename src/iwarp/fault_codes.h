@@ -1,4 +1,5 @@
-// Which error code a fault has, by the layer that finds it (RFC 5040 §4.8, RFC 5041 §8).
+// Translates faults into the error codes of a Terminate, by the layer that finds the fault (RFC
+// 5040 §4.8, RFC 5041 §8).
 #pragma once
 
 #include "iwarp/segment.h"
@@ -7,8 +8,8 @@
 
 namespace weft::iwarp {
 
-// A tagged placement: DDP's rule, but a missing right is RDMAP's to know and siw reports it as an
-// invalid STag of DDP; so do we.
+// For the placement of a tagged segment, which DDP checks. DDP has no code for a missing access
+// right; it is reported as an invalid STag, as the kernel's siw does.
 [[nodiscard]] constexpr wire::TerminateCode tagged_code(Fault fault) {
   switch (fault) {
     case Fault::bounds:
@@ -22,7 +23,7 @@ namespace weft::iwarp {
   }
 }
 
-// The source of an RDMA Read or the target of an atomic: RDMAP's rule.
+// For the source of an RDMA Read or the target of an atomic, which RDMAP checks.
 [[nodiscard]] constexpr wire::TerminateCode source_code(Fault fault) {
   switch (fault) {
     case Fault::bounds:
@@ -38,7 +39,7 @@ namespace weft::iwarp {
   }
 }
 
-// A Terminate that names the segment at fault, where there is one.
+// Makes a Terminate that quotes the header of the segment at fault, where there is one.
 [[nodiscard]] inline wire::Terminate quote(wire::TerminateCode code, const Segment* segment) {
   wire::Terminate message{.code = code};
   if (!segment) return message;

@@ -10,6 +10,7 @@ using wire::MpaEnhanced;
 using wire::MpaFrame;
 using wire::MpaKind;
 
+// RFC 6581 §9: 0x3FFF means that the depth is agreed on by other means.
 bool negotiates(std::uint16_t depth) {
   return depth != MpaEnhanced::no_negotiation;
 }
@@ -45,6 +46,7 @@ std::size_t Handshake::max_private_data_bytes(std::uint8_t revision) {
   return MpaFrame::max_private_data_bytes - (revision >= 2 ? MpaEnhanced::header_bytes : 0);
 }
 
+// The header first, as it says how much private data follows.
 std::size_t Handshake::wanted_bytes() const {
   if (complete_ || failed()) return 0;
   if (input_.size() < MpaFrame::header_bytes) return MpaFrame::header_bytes - input_.size();
@@ -68,8 +70,8 @@ void Handshake::take_header() {
     return fail(key ? HandshakeFailure::not_mpa : HandshakeFailure::bad_frame);
   }
   peer_ = *parsed;
-  // RFC 5044 §7.1: two initiators, or two responders, have nothing to say to each other; and the
-  // length of private data is bounded.
+  // RFC 5044 §7.1: two initiators, or two responders, cannot set up a connection, and private data
+  // has a maximum length.
   if (peer_.kind != expected_ || peer_.private_data_bytes > MpaFrame::max_private_data_bytes) {
     return fail(HandshakeFailure::bad_frame);
   }
@@ -94,16 +96,17 @@ Bytes Handshake::peer_private_data() const {
 
 void Handshake::input_closed() {
   if (complete_ || failed()) return;
-  // RFC 6581 §10: a responder that knows only revision 1 closes without a word.
+  // RFC 6581 §10: a responder that knows only revision 1 closes the connection without a reply.
   const bool old = expected_ == MpaKind::reply && input_.empty() && options_.revision >= 2;
   fail(old ? HandshakeFailure::retry_revision_1 : HandshakeFailure::closed);
 }
 
 void Handshake::on_time(std::uint64_t now_ns) {
-  // Once the frame is there it is the application that takes its time.
+  // Once the frame is complete, only the application can still take time.
   if (now_ns >= options_.deadline_ns && !complete_ && !failed()) fail(HandshakeFailure::timed_out);
 }
 
+// Builds this side's frame. RFC 6581 §6: the enhanced data is the first part of the private data.
 void Handshake::put(const MpaFrame& frame, const MpaEnhanced* enhanced, Bytes private_data) {
   MpaFrame sized = frame;
   const std::size_t extra = enhanced ? MpaEnhanced::header_bytes : 0;
@@ -114,7 +117,7 @@ void Handshake::put(const MpaFrame& frame, const MpaEnhanced* enhanced, Bytes pr
   output_.insert(output_.end(), private_data.begin(), private_data.end());
 }
 
-// The first FPDU of the stream, and the last.
+// Adds a Terminate as the first and last FPDU of the stream.
 void Handshake::put_terminate(wire::TerminateCode code) {
   const wire::Terminate message{.code = code};
   std::array<std::byte, wire::Terminate::max_bytes> payload;
@@ -152,7 +155,7 @@ ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_
 }
 
 void ActiveHandshake::on_frame() {
-  // RFC 6581 §10: an answer of another kind than the question is an error, not a fallback.
+  // RFC 6581 §10: a reply of another revision than the request is an error, not a fallback.
   const bool asked_enhanced = options_.revision >= 2;
   if (peer_.revision != options_.revision || (!peer_.reject && peer_.enhanced != asked_enhanced)) {
     return fail(HandshakeFailure::bad_frame);
@@ -172,14 +175,15 @@ void ActiveHandshake::agree() {
                  .ird = options_.ird,
                  .ord = options_.ord};
   if (!peer_.enhanced) {
-    // Ruled by no RFC: without it a responder that speaks first would wait for ever.
+    // No RFC asks for this: without an FPDU of the initiator a responder that sends first would
+    // wait for ever (RFC 5044 §7.1), and an empty Write does no harm.
     negotiated_.rtr = RtrKind::write;
   } else {
     if (negotiates(peer_enhanced_.ird) && negotiates(options_.ord)) {
       negotiated_.ird_ord_negotiated = true;
       negotiated_.ord = std::min(options_.ord, peer_enhanced_.ird);
     }
-    // RFC 6581 §9.2: the responder may not ask for more than we said we hold.
+    // RFC 6581 §9.2: the responder's ORD may not exceed the IRD that we sent.
     if (negotiates(peer_enhanced_.ord) && negotiates(options_.ird) &&
         peer_enhanced_.ord > options_.ird) {
       return give_up(HandshakeFailure::insufficient_ird, wire::terminate::mpa_insufficient_ird);
@@ -191,14 +195,14 @@ void ActiveHandshake::agree() {
   accepted_ = true;
 }
 
-// RFC 6581 §8: the responder has accepted, so it learns of the failure by a Terminate.
+// RFC 6581 §8: the responder considers the connection accepted, so a Terminate reports the failure.
 void ActiveHandshake::give_up(HandshakeFailure failure, wire::TerminateCode code) {
   put_terminate(code);
   fail(failure);
 }
 
-// The reply may name several kinds, asked for or not; the initiator picks (RFC 6581 §9.1). An empty
-// Write costs the responder nothing.
+// The reply may name several kinds, offered or not; the initiator chooses (RFC 6581 §9.1). An empty
+// Write is preferred, because it costs the responder nothing.
 bool ActiveHandshake::choose_rtr() {
   if (!options_.peer_to_peer || !peer_enhanced_.peer_to_peer) return true;
   if (peer_enhanced_.rtr_write && options_.rtr.write) {
@@ -218,7 +222,7 @@ PassiveHandshake::PassiveHandshake(const HandshakeOptions& options)
 
 void PassiveHandshake::on_frame() {
   if (peer_.reject) return fail(HandshakeFailure::bad_frame);
-  // Revision 2 without enhanced data is revision 1 by another number (RFC 6581 §8).
+  // Revision 2 without enhanced data has the semantics of revision 1 (RFC 6581 §8).
   requested_ = true;
 }
 
@@ -242,7 +246,7 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
 
   MpaEnhanced data{.ird = ird, .ord = ord};
   if (negotiates(peer_enhanced_.ord)) {
-    // RFC 6581 §9.1: the responder fits its IRD to the initiator's ORD as far as it can.
+    // RFC 6581 §9.1: the responder raises its IRD towards the initiator's ORD as far as it can.
     negotiated_.ird_ord_negotiated = true;
     negotiated_.ird = std::clamp(peer_enhanced_.ord, ird, std::max(ird, options_.max_ird));
     data.ird = negotiated_.ird;
@@ -256,7 +260,7 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
     data.rtr_write = peer_enhanced_.rtr_write && options_.rtr.write;
     data.rtr_read = peer_enhanced_.rtr_read && options_.rtr.read;
     data.rtr_send = peer_enhanced_.rtr_send && options_.rtr.send;
-    // Where nothing matches, offering what we accept lets the initiator pick or give up (§9.1).
+    // Where nothing matches, naming what we accept lets the initiator choose or give up (§9.1).
     if (!data.rtr_write && !data.rtr_read && !data.rtr_send) {
       data.rtr_write = options_.rtr.write;
       data.rtr_read = options_.rtr.read;

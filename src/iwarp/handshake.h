@@ -1,5 +1,9 @@
 // MPA connection set-up (RFC 5044 §7.1, RFC 6581), from either side. Reads exactly the bytes of the
-// frames and not one of the stream behind them.
+// peer's frame and none of the stream that follows it.
+//
+// The driver reads wanted_bytes() bytes and calls input(), sends output() and calls output_done(),
+// and calls on_time() at deadline_ns(). After each call it looks at failed() and at what the side
+// has reached: accepted(), rejected(), requested().
 #pragma once
 
 #include <array>
@@ -14,7 +18,7 @@
 
 namespace weft::iwarp {
 
-// Ready-to-receive messages that a side offers (initiator) or accepts (responder).
+// Ready-to-receive messages (RFC 6581 §5.1) that a side offers (initiator) or accepts (responder).
 struct RtrKinds {
   bool send = false;
   bool write = true;
@@ -24,22 +28,22 @@ struct RtrKinds {
 struct HandshakeOptions {
   std::uint8_t revision = 2;
   bool crc = true;
-  bool markers = false;  // never set by the device, which does not want to receive any
+  bool markers = false;  // ask the peer for markers; the device never does
   bool peer_to_peer = true;
   RtrKinds rtr{};
-  std::uint16_t ird = 1;      // on the wire
-  std::uint16_t ord = 1;      // on the wire
-  std::uint16_t max_ird = 1;  // a responder raises its IRD up to this to suit the initiator's ORD
+  std::uint16_t ird = 1;      // as sent to the peer
+  std::uint16_t ord = 1;      // as sent to the peer
+  std::uint16_t max_ird = 1;  // a responder raises its IRD up to this for the initiator's ORD
   std::uint64_t deadline_ns = UINT64_MAX;  // on the clock of on_time()
 };
 
-// What both sides have agreed on.
+// What both sides have agreed on, as seen by this side.
 struct Negotiated {
   std::uint8_t revision = 1;
   bool crc = true;
   bool send_markers = false;
   bool enhanced = false;
-  bool ird_ord_negotiated = false;
+  bool ird_ord_negotiated = false;  // otherwise ird and ord are only what this side offered
   std::uint16_t ird = 1;
   std::uint16_t ord = 1;
   RtrKind rtr = RtrKind::none;
@@ -53,36 +57,38 @@ enum class HandshakeFailure : std::uint8_t {
   retry_revision_1,  // the peer closed on a revision 2 request: connect again with revision 1
   not_mpa,           // the bytes are no MPA frame
   bad_frame,         // an MPA frame that breaks the rules
-  insufficient_ird,  // RFC 6581 §9.2: the peer asks for more reads than we can hold
-  no_matching_rtr,   // RFC 6581 §7
+  insufficient_ird,  // RFC 6581 §9.2: the peer's ORD exceeds our IRD
+  no_matching_rtr,   // RFC 6581 §7: no ready-to-receive message that both sides know
   timed_out,
 };
 
 [[nodiscard]] const char* describe(HandshakeFailure failure);
 
-// What both sides share: collecting one frame, sending one frame.
+// The part that both sides share: receives one frame and sends one frame.
 class Handshake {
  public:
   // How many bytes may be read next; 0 where no more are expected.
   [[nodiscard]] std::size_t wanted_bytes() const;
-  // Takes at most wanted_bytes() bytes.
+  // `bytes`: at most wanted_bytes().
   void input(Bytes bytes);
+  // The peer has closed its side of the stream.
   void input_closed();
 
-  // May hold something after a failure as well: the Terminate that says why (RFC 6581 §8).
+  // The bytes to send. After a failure this may be a Terminate that reports it (RFC 6581 §8).
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(output_done_); }
   void output_done(std::size_t bytes) { output_done_ += bytes; }
 
+  // Fails the handshake where the deadline has passed and the peer's frame is not complete.
   void on_time(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t deadline_ns() const { return options_.deadline_ns; }
 
   [[nodiscard]] HandshakeFailure failure() const { return failure_; }
   [[nodiscard]] bool failed() const { return failure_ != HandshakeFailure::none; }
-  // The application's part of the peer's private data; valid as long as this object.
+  // The private data of the peer's application; valid as long as this object.
   [[nodiscard]] Bytes peer_private_data() const;
-  // Meaningful once accepted.
+  // Meaningful once accepted().
   [[nodiscard]] const Negotiated& negotiated() const { return negotiated_; }
-  // How much private data of the application fits a frame of this revision.
+  // How much private data of the application fits into a frame of this revision.
   [[nodiscard]] static std::size_t max_private_data_bytes(std::uint8_t revision);
 
  protected:
@@ -103,9 +109,9 @@ class Handshake {
   void take_header();
   void take_private_data();
 
-  wire::MpaKind expected_;
+  wire::MpaKind expected_;  // of the peer's frame
   std::vector<std::byte> input_;
-  bool complete_ = false;
+  bool complete_ = false;  // the peer's frame is whole
   std::vector<std::byte> output_;
   std::size_t output_done_ = 0;
   HandshakeFailure failure_ = HandshakeFailure::none;
@@ -135,13 +141,13 @@ class PassiveHandshake final : public Handshake {
 
   // The request has arrived and waits for accept() or reject().
   [[nodiscard]] bool requested() const { return requested_; }
-  // What the initiator asked for, as on the wire; 0 and 0 where it did not say.
+  // IRD and ORD as the initiator sent them; 0 and 0 where its frame has none.
   [[nodiscard]] std::uint16_t requested_ird() const { return peer_enhanced_.ird; }
   [[nodiscard]] std::uint16_t requested_ord() const { return peer_enhanced_.ord; }
   [[nodiscard]] bool enhanced() const { return peer_.enhanced; }
   [[nodiscard]] std::uint8_t revision() const { return peer_.revision; }
 
-  // `ird`, `ord`: what this side offers, on the wire. Afterwards output() holds the reply.
+  // `ird`, `ord`: what this side offers. Afterwards output() holds the reply.
   void accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data);
   void reject(Bytes private_data);
   [[nodiscard]] bool accepted() const { return accepted_; }

@@ -21,7 +21,7 @@ bool Hold::extend(const Segment& segment) {
 void Hold::pop() {
   used_bytes_ -= message_cost_bytes + messages_.front().payload.size();
   messages_.pop_front();
-  ++gone_;
+  ++removed_;
 }
 
 }  // namespace weft::iwarp

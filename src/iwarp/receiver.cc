@@ -20,7 +20,8 @@ bool invalidates(RdmapOpcode opcode) {
 
 }  // namespace
 
-// RFC 5041 §5.2, §7: STag, stream, bounds and wrap-around, before the first byte lands.
+// RFC 5041 §5.2, §7: STag, stream, bounds and wrap-around are checked for the whole segment before
+// its first byte is placed.
 TerminateRaised Receiver::check_write(const Segment& segment) {
   if (!write_open_) write_dropped_ = false;
   if (segment.payload_bytes == 0) return std::nullopt;  // RFC 5040 §5.1: names no memory
@@ -33,6 +34,8 @@ TerminateRaised Receiver::check_write(const Segment& segment) {
   return std::nullopt;
 }
 
+// The memory is looked up again, since it may have been unregistered since check_write(): a large
+// segment arrives over several reads.
 TerminateRaised Receiver::write_targets(const Segment& segment, std::uint32_t offset,
                                         std::uint32_t length, std::vector<iovec>& out) {
   const auto& header = segment.tagged_header;
@@ -56,7 +59,8 @@ void Receiver::deliver_write(const Segment& segment) {
   if (!write_open_) ++messages_;
 }
 
-// RFC 5041 §5.3, §8: queue 0 takes messages in order, their segments without a gap.
+// RFC 5041 §5.3, §8: queue 0 receives messages in the order of their MSN, and the segments of each
+// without a gap. The first segment decides where the message goes.
 TerminateRaised Receiver::check_send(const Segment& segment) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
@@ -75,6 +79,7 @@ TerminateRaised Receiver::check_send(const Segment& segment) {
   return std::nullopt;
 }
 
+// Makes sure that current_ holds a receive. One that was taken before and not used is kept.
 bool Receiver::take_receive() {
   if (taken_) return true;
   if (!host_.next_receive(current_)) return false;
@@ -83,6 +88,8 @@ bool Receiver::take_receive() {
   return true;
 }
 
+// Receives are taken in the order of messages, so nothing may take one while an older message is
+// held. The peer has sent its message, so a grant for it is not wanted any more.
 TerminateRaised Receiver::begin_message(const Segment& segment) {
   grant_wanted_ = false;
   if (options_.drops && !take_receive()) return drop_message();
@@ -91,12 +98,13 @@ TerminateRaised Receiver::begin_message(const Segment& segment) {
   return std::nullopt;
 }
 
-// A receive that was taken for it is there for the next one.
+// A receive that was taken for the message stays in current_ for the next one.
 TerminateRaised Receiver::drop_message() {
   begun_ = send_dropped_ = true;
   return std::nullopt;
 }
 
+// Completes the receive in error; `code` is returned for the peer.
 TerminateRaised Receiver::fail_receive(Status status, wire::TerminateCode code) {
   taken_ = false;
   host_.complete_receive({.wr_id = current_.wr_id, .status = status});
@@ -112,7 +120,7 @@ TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t off
   }
   const Fault fault = map_slices(host_, current_.slices, position, length, true, out);
   if (fault == Fault::none) return std::nullopt;
-  // Our own application posted memory that it may not use: not the peer's fault.
+  // The application here posted memory that it may not use. That is not the peer's fault.
   return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
 }
 
@@ -132,6 +140,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
   return std::nullopt;
 }
 
+// RFC 5040 §5.3: a Send with Invalidate is complete only when its STag is invalid.
 TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t length_bytes,
                                         std::optional<std::uint32_t> immediate_be) {
   ReceiveCompletion completion{.wr_id = current_.wr_id,
@@ -141,7 +150,7 @@ TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t le
                                .immediate_be = immediate_be.value_or(0)};
   if (invalidates(segment.opcode)) {
     const std::uint32_t stag = segment.untagged_header.invalidate_stag;
-    if (!host_.invalidate(stag)) {  // RFC 5040 §5.3
+    if (!host_.invalidate(stag)) {
       return fail_receive(Status::local_operation, wire::terminate::rdma_cannot_invalidate);
     }
     completion.has_invalidated = true;
@@ -151,10 +160,12 @@ TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t le
   return std::nullopt;
 }
 
+// RFC 7306 §6: one untagged segment of queue 0, with an MSN and a receive of its own. It completes
+// that receive with the length of the Write before it.
 TerminateRaised Receiver::immediate(const Segment& segment, const wire::ImmediateData& immediate) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
-  // A Send with this MSN may be under way: it holds the receive, and this is none of its segments.
+  // While a Send is arriving it has this MSN, and its segments are not Immediate Data.
   if (header.message_offset != 0 || !segment.last() || begun_) {
     return wire::terminate::untagged_invalid_offset;
   }
@@ -177,7 +188,7 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   return std::nullopt;
 }
 
-// It has an MSN, and no receive: that is taken by the Send.
+// An announcement has an MSN but takes no receive. The Send that follows takes it.
 TerminateRaised Receiver::announce(const wire::ImmediateData& immediate) {
   announced_be_ = immediate.data_be;
   arrived();
@@ -199,7 +210,7 @@ void Receiver::complete(const ReceiveCompletion& completion) {
   host_.complete_receive(completion);
 }
 
-// The message of queue 0 that was under way is there, placed or held.
+// The message of queue 0 has arrived whole: it is placed, held or dropped.
 void Receiver::arrived() {
   begun_ = false;
   holding_ = false;

@@ -1,7 +1,12 @@
-// Inbound data: RDMA Writes into granted memory, and the messages of queue 0 into posted receives.
+// Places inbound data: RDMA Writes into memory with remote access, and the messages of queue 0 into
+// posted receives.
 //
-// Where the connection allows it a message that finds no receive is held (see hold.h). Until it is
-// placed, all later messages of queue 0 are held behind it; nothing else stops.
+// Where the connection allows it, a message that finds no receive is held (see hold.h). Until it is
+// placed, all later messages of queue 0 are held behind it. Everything else continues, except reads
+// and atomics that arrive after a held message: see held().
+//
+// Errors are returned as the code that a Terminate should carry. The methods of each message are
+// called per segment, in the order check, targets, deliver.
 #pragma once
 
 #include <cstdint>
@@ -21,76 +26,82 @@ class Receiver {
  public:
   struct Options {
     std::size_t hold_bytes = 0;  // 0: a message without a receive ends the stream
-    bool announcements = false;  // Immediate Data with a tag belongs to the Send behind it
-    bool drops = false;          // what cannot be placed is passed over: see drops()
+    bool announcements = false;  // Immediate Data with a tag belongs to the Send that follows it
+    bool drops = false;          // messages that cannot be placed are dropped: see drops()
   };
 
   Receiver(const Options& options, Host& host) : options_(options), host_(host) {}
 
-  // An RDMA Write.
+  // An RDMA Write (RFC 5040 §5.1).
   [[nodiscard]] TerminateRaised check_write(const Segment& segment);
   [[nodiscard]] TerminateRaised write_targets(const Segment& segment, std::uint32_t offset,
                                               std::uint32_t length, std::vector<iovec>& out);
   void deliver_write(const Segment& segment);
 
-  // A Send of any kind.
+  // A Send of any kind (RFC 5040 §5.3). check_send() takes a receive, or begins to hold the
+  // message.
   [[nodiscard]] TerminateRaised check_send(const Segment& segment);
   [[nodiscard]] TerminateRaised send_targets(const Segment& segment, std::uint32_t offset,
                                              std::uint32_t length, std::vector<iovec>& out);
   [[nodiscard]] TerminateRaised deliver_send(const Segment& segment);
 
-  // The immediate behind an RDMA Write (RFC 7306 §6), or in front of a Send.
+  // Immediate Data, in one segment: it follows an RDMA Write (RFC 7306 §6), or announces the
+  // immediate of the next Send.
   [[nodiscard]] TerminateRaised immediate(const Segment& segment,
                                           const wire::ImmediateData& immediate);
 
-  // On an unreliable connection a message that finds no receive, or does not fit it, or writes
-  // where it may not, is dropped whole, and the stream goes on: whether this segment, which was
-  // checked, belongs to such a message.
+  // Whether this segment, which was checked, belongs to a message that is dropped. On an unreliable
+  // connection a message is dropped whole when it finds no receive, does not fit it, or writes
+  // where it may not, and the stream continues.
   [[nodiscard]] bool drops(const Segment& segment) const {
     return segment.tagged ? write_dropped_ : send_dropped_;
   }
 
-  // A zero-length Send that only says that the peer is ready: it has an MSN, and no receive.
+  // Counts the Send of a ready-to-receive message (RFC 6581 §5.1): it has an MSN but takes no
+  // receive.
   void skip_send() { arrived(); }
-  // A read or atomic arrived; it is somebody else's, and has its number.
+  // Counts a read or atomic, which the Responder handles.
   void count_request() { ++messages_; }
-  // How many messages of the peer's requester have arrived whole.
+  // How many messages of the peer's requester have arrived whole, of every kind.
   [[nodiscard]] std::uint64_t messages() const { return messages_; }
 
-  // --- Receiver not ready (receiver_hold.cc)
-  // ------------------------------------------------------
+  // --- Receiver not ready: receiver_hold.cc
 
   [[nodiscard]] bool holds() const { return hold_ && !hold_->empty(); }
-  // How many messages have ever been held, and were placed. What arrives behind a held message must
-  // wait until as many are placed as were held then.
-  [[nodiscard]] std::uint64_t held() const { return hold_ ? hold_->came() : 0; }
-  [[nodiscard]] std::uint64_t placed() const { return hold_ ? hold_->gone() : 0; }
+  // How many messages have ever been held, and how many of these were placed. A read or atomic that
+  // arrives after a held message must not be answered before it, since the answer would prove that
+  // the message was placed: it waits until placed() has reached the held() of its arrival.
+  [[nodiscard]] std::uint64_t held() const { return hold_ ? hold_->begun() : 0; }
+  [[nodiscard]] std::uint64_t placed() const { return hold_ ? hold_->removed() : 0; }
 
-  // A message of queue 0 has begun and is not complete.
+  // A message of queue 0 has begun and its last segment has not arrived.
   [[nodiscard]] bool mid_message() const { return begun_; }
 
-  // The number of the message that waits for a receive; 0 where none does.
+  // The number of the message that waits for a receive, here or at the peer; 0 where none does.
   [[nodiscard]] std::uint64_t starving() const {
     if (!hold_ && !grant_wanted_) return 0;
     return starving_message();
   }
-  // Of the oldest message that is not placed: what a Terminate is to quote, and how many messages
-  // stand before it.
+  // The segment of the oldest message that is not placed, for a Terminate to quote.
   [[nodiscard]] Segment waiting_segment() const;
+  // How many messages were carried out: all before the oldest one that is held.
   [[nodiscard]] std::uint64_t executed() const {
     return holds() ? hold_->front().number - 1 : messages_;
   }
 
-  // The peer keeps its next message of queue 0 back until it knows of a receive. False: nonsense.
+  // The peer asks for a grant: it does not send the message of queue 0 with this MSN before it
+  // knows of a receive (see peer_window.h). False: the request makes no sense, and the stream must
+  // end.
   [[nodiscard]] bool want_grant(std::uint32_t msn);
-  // There may be receives now. A refusal concerns waiting_segment().
+  // Receives may have been posted: places held messages, and takes a receive for a grant. An error
+  // concerns waiting_segment().
   [[nodiscard]] TerminateRaised settle();
-  // The MSN to grant, once.
+  // The MSN to grant; returned once.
   [[nodiscard]] std::optional<std::uint32_t> take_grant() {
     return std::exchange(grant_, std::nullopt);
   }
 
-  // The stream ended: a receive that was taken and not filled completes so.
+  // The stream has ended: a receive that was taken and is not filled completes with `status`.
   void flush(Status status = Status::flushed);
 
  private:
@@ -115,22 +126,22 @@ class Receiver {
   Options options_;
   Host& host_;
   std::uint32_t expected_msn_ = 1;
-  std::uint64_t expected_offset_ = 0;  // in the message that is under way
-  bool begun_ = false;                 // a message is under way
-  bool holding_ = false;               // and is held
-  bool taken_ = false;  // current_ holds a receive, for the oldest message not placed
+  std::uint64_t expected_offset_ = 0;  // in the message of queue 0 that is arriving
+  bool begun_ = false;                 // such a message is arriving
+  bool holding_ = false;               // ... and goes into the hold
+  bool taken_ = false;                 // current_ is a receive for the oldest message not placed
   ReceiveRequest current_;
-  std::uint64_t capacity_bytes_ = 0;
-  std::uint64_t write_bytes_ = 0;  // of the last RDMA Write
-  bool write_open_ = false;
-  bool send_dropped_ = false;                  // the message of queue 0 that is under way
-  bool write_dropped_ = false;                 // the last RDMA Write, and an immediate behind it
+  std::uint64_t capacity_bytes_ = 0;           // of current_
+  std::uint64_t write_bytes_ = 0;              // of the last RDMA Write
+  bool write_open_ = false;                    // its last segment has not arrived
+  bool send_dropped_ = false;                  // the message of queue 0 that is arriving
+  bool write_dropped_ = false;                 // the last RDMA Write, and an immediate after it
   std::optional<std::uint32_t> announced_be_;  // the immediate of the next Send
   std::uint64_t messages_ = 0;
 
-  std::unique_ptr<Hold> hold_;  // made when first needed
+  std::unique_ptr<Hold> hold_;  // created when first needed
   bool grant_wanted_ = false;
-  std::optional<std::uint32_t> grant_;
+  std::optional<std::uint32_t> grant_;  // see take_grant()
 };
 
 }  // namespace weft::iwarp

@@ -1,4 +1,4 @@
-// Messages that came before their receive.
+// Messages that arrived before their receive was posted.
 #include <algorithm>
 #include <cstring>
 
@@ -7,6 +7,7 @@
 
 namespace weft::iwarp {
 
+// A full hold ends the stream as RFC 5041 §7.1 wants it: "no buffer".
 TerminateRaised Receiver::begin_held(const Segment& segment) {
   if (options_.hold_bytes == 0) return wire::terminate::untagged_no_buffer;
   if (!hold_) hold_ = std::make_unique<Hold>(options_.hold_bytes);
@@ -15,14 +16,15 @@ TerminateRaised Receiver::begin_held(const Segment& segment) {
   return std::nullopt;
 }
 
+// Only the oldest held message may take a receive, so a message that is not alone stays held.
 TerminateRaised Receiver::continue_held(const Segment& segment) {
   if (hold_->size() == 1 && take_receive()) return adopt(segment);
   if (hold_->extend(segment)) return std::nullopt;
   return wire::terminate::untagged_no_buffer;
 }
 
-// A receive came while its message is arriving: the rest goes there directly. Only between two
-// segments, for a part of one may be placed in the hold already.
+// A receive was posted while its message is arriving: copies what has arrived, so that the rest is
+// placed there directly. Called only between two segments, since a part of one may be in the hold.
 TerminateRaised Receiver::adopt(const Segment& segment) {
   HeldMessage& message = hold_->front();
   holding_ = false;
@@ -35,7 +37,7 @@ TerminateRaised Receiver::adopt(const Segment& segment) {
   return std::nullopt;
 }
 
-// Copies what there is of a held message into current_.
+// Copies what has arrived of a held message into current_.
 TerminateRaised Receiver::copy_held(const HeldMessage& message) {
   if (message.payload.size() > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
@@ -52,6 +54,7 @@ TerminateRaised Receiver::copy_held(const HeldMessage& message) {
   return std::nullopt;
 }
 
+// Completes a held message as if it had arrived now.
 TerminateRaised Receiver::place(HeldMessage& message) {
   if (message.from_write) {
     complete_immediate(message.segment, message.write_bytes, message.immediate_be.value_or(0));
@@ -61,10 +64,12 @@ TerminateRaised Receiver::place(HeldMessage& message) {
   return complete_send(message.segment, message.payload.size(), message.immediate_be);
 }
 
+// A grant is given only when the hold is empty, and the receive for it is taken at once: no other
+// message can use it then, because the peer sends the granted one next.
 TerminateRaised Receiver::settle() {
   while (holds() && take_receive()) {
     HeldMessage& oldest = hold_->front();
-    if (!oldest.complete) return std::nullopt;  // see adopt()
+    if (!oldest.complete) return std::nullopt;  // its next segment will adopt() the receive
     if (const auto raised = place(oldest)) return raised;
     hold_->pop();
   }
@@ -75,6 +80,7 @@ TerminateRaised Receiver::settle() {
   return std::nullopt;
 }
 
+// The MSN must be that of the next message, as grants are asked for in order.
 bool Receiver::want_grant(std::uint32_t msn) {
   if (options_.hold_bytes == 0 || begun_ || msn != expected_msn_) return false;
   grant_wanted_ = true;
@@ -89,7 +95,7 @@ std::uint64_t Receiver::starving_message() const {
 
 Segment Receiver::waiting_segment() const {
   if (holds()) return hold_->front().segment;
-  // Nothing of it has arrived: what its first segment would have looked like.
+  // The message waits at the peer for a grant. Makes the header that its first segment would have.
   Segment segment;
   segment.opcode = wire::RdmapOpcode::send;
   segment.untagged_header = {.rdmap_control = wire::rdmap_control(segment.opcode),

@@ -1,5 +1,8 @@
-// What happens to a message of queue 0 that finds no receive, and how two Weft devices make that
-// bearable for both. RFC 5041 §7.1 knows only one answer: the stream ends.
+// Settings for messages of queue 0 that find no receive ("receiver not ready").
+//
+// RFC 5041 §7.1 knows only one outcome: the stream ends. InfiniBand's retries it, and programs
+// written for it rely on that. So a message is held for as long as InfiniBand's retries would last
+// (see hold.h), and two Weft devices agree on how much can be held (see peer_window.h).
 #pragma once
 
 #include <array>
@@ -20,19 +23,18 @@ inline constexpr std::uint8_t rnr_retry_infinite = 7;
 }
 
 struct ReceiverNotReady {
-  std::size_t hold_bytes = 0;  // kept until a receive comes; 0: the stream ends at once
-  // A message waits for `retries` times `timer_ns`. The timer is the receiver's, as InfiniBand has
-  // it, the number of retries the sender's.
+  std::size_t hold_bytes = 0;  // limit of the hold; 0: a message without a receive ends the stream
+  // A message waits for at most `retries` times `timer_ns`. As on InfiniBand the receiver sets the
+  // timer and the sender the number of retries.
   std::uint64_t timer_ns = 0;
   std::uint8_t retries = rnr_retry_infinite;
 };
 
-// What the peer understands beyond the RFCs, from its hello.
+// What the peer understands beyond the RFCs, as its hello announced.
 struct PeerFeatures {
-  bool send_immediate = false;     // an Immediate Data message may announce that of a Send
-  std::uint32_t control_stag = 0;  // takes control words; 0: it does not
-  // Unless 0, and with control words: of Sends that may find no receive no more than this may be
-  // under way, and a larger one waits for a grant.
+  bool send_immediate = false;     // an Immediate Data message may announce a Send's immediate
+  std::uint32_t control_stag = 0;  // STag for control words; 0: the peer understands none
+  // How much the peer can hold; 0: unknown, no limit. Needs control words. See peer_window.h.
   std::uint32_t hold_bytes = 0;
 };
 

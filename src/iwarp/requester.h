@@ -5,8 +5,8 @@
 // than it can hold: see peer_window.h.
 //
 // Requests are built and complete in the order of posting. A message may take several calls of
-// build(), one for each time that there is room; nothing else may be sent between its segments
-// (RFC 5041 §5.3), which the Connection ensures by asking mid_message().
+// build(), one for each time that there is room; nothing else may be sent between its segments (RFC
+// 5041 §5.3), which the Connection ensures by asking mid_message().
 #pragma once
 
 #include <cstdint>
@@ -48,9 +48,9 @@ class Requester {
   // Whether a queue of such limits accepts the request, whether it is full or not.
   [[nodiscard]] static bool acceptable(const QueueLimits& limits, const WorkRequest& request);
 
-  // Adds FPDUs of the next request, to the end of its message or until there is no more room.
-  // False where nothing could be added: the queue is empty, or the request waits for a fence, for
-  // ORD or for the peer's window.
+  // Adds FPDUs of the next request, to the end of its message or until there is no more room. False
+  // where nothing could be added: the queue is empty, or the request waits for a fence, for ORD or
+  // for the peer's window.
   bool build();
   // A message is partly built: nothing else may come between its segments (RFC 5041 §5.3).
   [[nodiscard]] bool mid_message() const { return mid_message_; }

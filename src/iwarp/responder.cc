@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::uint64_t all_ones = ~std::uint64_t{0};
 
-// RFC 7306 §5.1: a bit whose mask is zero is not compared.
+// RFC 7306 §5.1: bits whose mask is zero are not compared.
 bool compares(const wire::AtomicRequest& request) {
   return request.opcode != wire::AtomicOpcode::compare_swap || request.compare_mask != 0;
 }
 
-// The masked forms of RFC 7306 §5.1 are not offered: only what verbs can ask for.
+// Only the forms that verbs can ask for are offered, not all masks of RFC 7306 §5.1.
 bool offered(const wire::AtomicRequest& request) {
   switch (request.opcode) {
     case wire::AtomicOpcode::fetch_add:
@@ -28,7 +28,7 @@ bool offered(const wire::AtomicRequest& request) {
   return false;
 }
 
-// Atomic also against the CPU and against every other connection of this process.
+// Atomic also with respect to the CPU and to every other connection of this process.
 std::uint64_t execute(const wire::AtomicRequest& request, std::byte* at) {
   std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
   if (request.opcode == wire::AtomicOpcode::fetch_add) return word.fetch_add(request.add_or_swap);
@@ -41,7 +41,7 @@ std::uint64_t execute(const wire::AtomicRequest& request, std::byte* at) {
 }  // namespace
 
 TerminateRaised Responder::enqueue(Request request) {
-  // RFC 5040 §3.3 and RFC 6581 §9: more than IRD at a time has no buffer.
+  // RFC 5040 §3.3 and RFC 6581 §9: there is no buffer for more than IRD requests at a time.
   if (queue_.size() >= options_.ird) return wire::terminate::untagged_no_buffer;
   queue_.push_back(request);
   return std::nullopt;
@@ -57,6 +57,7 @@ TerminateRaised Responder::take_atomic(const Segment& segment, const wire::Atomi
   return enqueue({.atomic = true, .place = place, .operands = request, .segment = segment});
 }
 
+// RFC 5040 §4.8: a Terminate for a read quotes its DDP and its RDMAP header.
 void Responder::report(const Request& request) {
   fault_report_ = {};
   fault_report_.ddp_segment_bytes = request.segment.ulpdu_bytes();
@@ -80,7 +81,8 @@ bool Responder::build(TerminateRaised& refusal, std::uint64_t placed) {
   return true;
 }
 
-// `started` stays true as long as segments are missing.
+// RFC 5040 §5.2: tagged segments to the sink that the request names. The memory is looked up again
+// for each segment, since it may be unregistered while the answer waits for room.
 TerminateRaised Responder::answer_read(Request& request) {
   const wire::ReadRequest& read = request.read;
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpTagged::header_bytes;
@@ -115,7 +117,8 @@ TerminateRaised Responder::answer_read(Request& request) {
   return std::nullopt;
 }
 
-// Who may only write may write 8 bytes at once as well, and learns nothing of what was there.
+// An atomic write (a swap that compares nothing) needs the right to write only, but then must not
+// learn the old value: `shown` is false.
 Memory Responder::atomic_target(const wire::AtomicRequest& request, bool& shown) {
   const auto look = [&](RemoteRight right) {
     return host_.remote_memory(request.stag, request.tagged_offset, sizeof(std::uint64_t), right);
@@ -132,7 +135,7 @@ TerminateRaised Responder::answer_atomic(Request& request) {
   bool shown = false;
   const Memory memory = atomic_target(operands, shown);
   if (memory.fault != Fault::none) return source_code(memory.fault);
-  // RFC 7306 §5.1 wants 64-bit alignment; memory that is not stays unchanged.
+  // RFC 7306 §5.1 demands 64-bit alignment. Memory that is not aligned stays unchanged.
   if (reinterpret_cast<std::uintptr_t>(memory.at) % sizeof(std::uint64_t) != 0) {
     return wire::terminate::rdma_unspecified;
   }

@@ -1,4 +1,4 @@
-// A range of bytes spread over a scatter/gather list.
+// Maps a range of bytes of a scatter/gather list to memory.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,8 +18,9 @@ namespace weft::iwarp {
   return total;
 }
 
-// Appends the memory behind bytes [offset, offset + length) of the list, which must be that long.
-// The whole slice is checked, not only the part in use: a wrong lkey or length shows at once.
+// Appends the memory of bytes [offset, offset + length) of the list, which must be that long. Each
+// slice in use is checked whole, not only its part, so that a wrong lkey or length shows with the
+// first segment of a message. On a fault `out` may hold some pieces already.
 [[nodiscard]] inline Fault map_slices(LocalMemory& registered, std::span<const LocalSlice> slices,
                                       std::uint64_t offset, std::uint64_t length, bool for_writing,
                                       std::vector<iovec>& out) {

@@ -1,4 +1,4 @@
-// One inbound DDP segment, between the deframer that finds it and the receiver that places it.
+// One inbound DDP segment, as the deframer passes it to the connection.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,7 +22,7 @@ struct Segment {
   wire::DdpUntagged untagged_header;
   wire::RdmapOpcode opcode = wire::RdmapOpcode::write;
   std::uint32_t payload_bytes = 0;
-  // The header as it came, for a Terminate that must quote it.
+  // The header as it was received, for a Terminate that must quote it (RFC 5040 §4.8).
   std::array<std::byte, wire::Terminate::max_ddp_header_bytes> raw_header{};
 
   [[nodiscard]] std::uint8_t header_bytes() const {
@@ -35,27 +35,31 @@ struct Segment {
   [[nodiscard]] bool last() const { return tagged ? tagged_header.last : untagged_header.last; }
 };
 
+// The error code of the Terminate that a fault deserves; empty where there is none.
 using TerminateRaised = std::optional<wire::TerminateCode>;
 
-// Who takes segments from the deframer.
+// Receives segments from the deframer. For each segment begin() comes first; then, for a message
+// with placement, targets() for every part of the payload and deliver() once, or for a control
+// message control() once. A segment refused by any of them is the last.
 class SegmentSink {
  public:
   enum class Course : std::uint8_t {
-    place,    // ask targets() for memory, then deliver()
-    control,  // a message of the protocol itself: wait for all of it, then control()
-    refuse,   // broken off: fault() was called by the sink itself
+    place,    // call targets() for memory, then deliver()
+    control,  // a message of the protocol itself: collect it whole, then call control()
+    refuse,   // the sink has ended the stream: stop
   };
 
   virtual ~SegmentSink() = default;
-  // A header arrived. Nothing is delivered yet; the CRC may still be wrong.
+  // A header has arrived. For a large segment its CRC is not checked yet.
   virtual Course begin(const Segment& segment) = 0;
-  // Appends where payload bytes [offset, offset + length) belong. False: refused, see begin().
+  // Appends the memory for payload bytes [offset, offset + length). False: refused.
   virtual bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                        std::vector<iovec>& out) = 0;
-  // All of the segment is placed and its CRC is right. False: refused.
+  // The payload is placed whole and its CRC is correct. False: refused.
   virtual bool deliver(const Segment& segment) = 0;
+  // `payload` is valid during the call. False: refused.
   virtual bool control(const Segment& segment, Bytes payload) = 0;
-  // The frame itself is wrong; `segment` is null where not even its header is known.
+  // The FPDU or DDP header is malformed. `segment` is null where its header is not known.
   virtual void fault(wire::TerminateCode code, const Segment* segment) = 0;
 };
 

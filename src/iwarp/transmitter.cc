@@ -20,8 +20,8 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
 }  // namespace
 
 bool Transmitter::has_room() const {
-  // The largest FPDU, copied and with markers, must fit; and behind it the few small ones that come
-  // without asking: an immediate, an acknowledgement read, a Terminate.
+  // The largest FPDU must fit, copied and with markers; after it the few small ones that are added
+  // without a check: an immediate, a probe, control words, a Terminate.
   constexpr std::size_t reserve_bytes = 1024;
   const std::size_t largest = options_.mulpdu_bytes + options_.mulpdu_bytes / 64 + 64;
   return pending_ < burst_bytes && arena_used_ + largest + reserve_bytes <= arena_bytes &&
@@ -30,12 +30,13 @@ bool Transmitter::has_room() const {
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
   if (!arena_) arena_ = std::make_unique_for_overwrite<std::byte[]>(arena_bytes);
-  assert(bytes <= arena_bytes - arena_used_ && "somebody did not ask has_room()");
+  assert(bytes <= arena_bytes - arena_used_ && "an FPDU was added without has_room()");
   std::byte* at = arena_.get() + arena_used_;
   arena_used_ += bytes;
   return at;
 }
 
+// Appends a piece, or lengthens the last one where the new bytes follow it directly in memory.
 void Transmitter::append(const std::byte* at, std::size_t bytes) {
   if (bytes == 0) return;
   pending_ += bytes;
@@ -50,6 +51,7 @@ void Transmitter::append(const std::byte* at, std::size_t bytes) {
   pieces_.push_back({const_cast<std::byte*>(at), bytes});
 }
 
+// RFC 5044 §4.1: length, ULPDU, pad to a multiple of four, CRC.
 void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t payload_bytes = total_bytes(payload);
   if (options_.markers) return add_marked(ddp_header, payload, payload_bytes);
@@ -75,15 +77,15 @@ void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
     end += piece.iov_len;
   }
   std::memset(end, 0, pad);
-  // Any value where CRCs are off (RFC 5044 §4.4).
+  // RFC 5044 §4.4: where CRCs are off the field may have any value.
   const std::uint32_t crc =
       options_.crc ? crc32c({at, static_cast<std::size_t>(end - at) + pad}) : 0;
   wire::store_fpdu_crc(end + pad, crc);
   append(at, static_cast<std::size_t>(end - at) + tail);
 }
 
-// Towards a peer that asked for markers (RFC 5044 §4.3) the FPDU is laid out once plain, once
-// marked.
+// For a peer that asked for markers (RFC 5044 §4.3). The FPDU is laid out without markers first and
+// copied with them; such peers are rare, so this path is simple rather than fast.
 void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
                              std::size_t payload_bytes) {
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
@@ -97,7 +99,8 @@ void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
   }
   const std::size_t marked = wire::marked_bytes(end_, plain.size());
   std::byte* out = reserve(marked);
-  // Cannot fail: the FPDU is whole, the room is reserved. Where CRCs are off any value will do.
+  // Cannot fail: the FPDU is whole and the room reserved. It also computes the CRC, which the peer
+  // ignores where CRCs are off.
   (void)wire::insert_markers(end_, plain, MutableBytes{out, marked});
   append(out, marked);
 }
@@ -134,6 +137,8 @@ void Transmitter::forget(const std::byte* base, std::size_t bytes) {
   }
 }
 
+// Pieces inside the arena are the transmitter's own, and so are copies made before; the latter are
+// copied once more, which is harmless.
 void Transmitter::detach() {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     const auto* at = static_cast<const std::byte*>(pieces_[i].iov_base);

@@ -1,5 +1,6 @@
-// The way out: FPDUs that are built but not yet taken by TCP. Headers, trailers and small payloads
-// stand in one arena; large payloads are referred to where they are.
+// Buffers FPDUs that are built and not yet taken by TCP (RFC 5044 §4). Headers, trailers and small
+// payloads are copied into one arena; large payloads are referred to in place. The arena is empty
+// again when TCP has taken everything.
 #pragma once
 
 #include <sys/uio.h>
@@ -16,17 +17,18 @@ namespace weft::iwarp {
 
 class Transmitter {
  public:
-  // FPDUs up to this payload are copied into the arena: one iovec for many of them is cheaper than
-  // an iovec each (measured; see docs/performance.md).
+  // Payloads up to this size are copied into the arena: one iovec for many FPDUs is cheaper than
+  // one for each (measured; see docs/performance.md).
   static constexpr std::size_t copy_limit_bytes = 2048;
   static constexpr std::size_t arena_bytes = 256 * 1024;
-  // One gather: enough for TCP to be busy, small enough for the checksummed bytes to stay in cache.
+  // The limit of one gather: enough to keep TCP busy, small enough for the bytes to stay in the
+  // cache between checksum and copy.
   static constexpr std::size_t burst_bytes = 256 * 1024;
   static constexpr std::size_t max_pieces = 256;
 
   struct Options {
     bool crc = true;
-    bool markers = false;
+    bool markers = false;  // the peer asked for them
     std::size_t mulpdu_bytes = 1442;
   };
 
@@ -35,28 +37,32 @@ class Transmitter {
   void set_mulpdu_bytes(std::size_t bytes) { options_.mulpdu_bytes = bytes; }
   [[nodiscard]] std::size_t mulpdu_bytes() const { return options_.mulpdu_bytes; }
 
-  // Whether one more FPDU of any size may be added now.
+  // Whether one more FPDU of any size may be added now. Small ones may follow it without asking
+  // again: an immediate, a probe, a Terminate.
   [[nodiscard]] bool has_room() const;
 
-  // Adds one FPDU: a DDP header, then the payload. With CRCs payload of any size is copied: others
-  // may change the memory before TCP has taken it, and the CRC must match what is sent.
+  // Adds one FPDU: a DDP header, then the payload. With CRCs payload of any size is copied, because
+  // the application or a peer may change the memory before TCP has taken it, and the CRC must match
+  // what is sent. Payload that is not copied must stay valid until TCP has taken it or forget() was
+  // called for it.
   void add(Bytes ddp_header, std::span<const iovec> payload);
 
   [[nodiscard]] bool empty() const { return first_ == pieces_.size(); }
-  // What goes out next. Valid until the next call of any other member.
+  // The bytes to send next. Valid until the next call of a member that is not const.
   [[nodiscard]] std::span<const iovec> pending() const;
   void advance(std::size_t bytes);
 
-  // Positions in the stream of FPDUs, from 0: after the last FPDU added, and after the last byte
-  // that TCP took.
+  // Positions in the stream of FPDUs, from 0: behind the last FPDU added, and behind the last byte
+  // that TCP has taken.
   [[nodiscard]] std::uint64_t end_position() const { return end_; }
   [[nodiscard]] std::uint64_t taken_position() const { return taken_; }
 
-  // The memory [base, base + bytes) goes away: what still refers to it is copied.
+  // Copies the pieces that refer to the memory [base, base + bytes), which is being unregistered.
   void forget(const std::byte* base, std::size_t bytes);
-  // As forget(), for all memory that is not the transmitter's own.
+  // The same for all memory that is not the transmitter's own.
   void detach();
 
+  // Drops everything that TCP has not taken.
   void clear();
 
  private:
@@ -69,11 +75,11 @@ class Transmitter {
   std::unique_ptr<std::byte[]> arena_;
   std::size_t arena_used_ = 0;
   std::vector<iovec> pieces_;
-  std::size_t first_ = 0;    // pieces before this one are gone
-  std::size_t pending_ = 0;  // bytes not yet taken
+  std::size_t first_ = 0;    // TCP has taken the pieces before this one
+  std::size_t pending_ = 0;  // bytes that TCP has not taken
   std::vector<std::unique_ptr<std::byte[]>> copies_;
-  std::uint64_t end_ = 0;
-  std::uint64_t taken_ = 0;
+  std::uint64_t end_ = 0;    // see end_position()
+  std::uint64_t taken_ = 0;  // see taken_position()
 };
 
 }  // namespace weft::iwarp
