@@ -105,7 +105,7 @@ TEST_F(Address, PortIsFreeAgainRightAfterItsConnections) {
 
 TEST_F(Address, BothFamiliesMayHaveTheSamePortWhereTheyAreKeptApart) {
   if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no IPv6 loopback address";
-  // The port that the kernel picks for one family may be busy in the other.
+  // The port that the kernel chooses for one family may be in use in the other.
   constexpr int attempts = 20;
   int result = -1;
   for (int i = 0; i < attempts && result != 0; ++i) {

@@ -50,7 +50,7 @@ TEST_F(EventChannel, BlockingWaits) {
   destroy(id);
 }
 
-// rping's thread for events acknowledges the last one while the program is about to end.
+// rping's event thread acknowledges the last event while the program is about to end.
 TEST_F(EventChannel, ToDestroyItWaitsForWhoIsOnTheWayBackToIt) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers do not follow the stack of a cancelled thread";
@@ -78,7 +78,7 @@ TEST_F(EventChannel, ToDestroyItWaitsForWhoIsOnTheWayBackToIt) {
     destroying = true;
     const auto start = std::chrono::steady_clock::now();
     manager_->destroy_event_channel(channel);
-    // On a busy machine the reader may be late for what is left to it.
+    // On a busy machine the reader may be late for the remaining events.
     EXPECT_TRUE(back.exchange(true) || std::chrono::steady_clock::now() - start >= patience);
     pthread_cancel(reader.native_handle());  // there will be no event
     reader.join();

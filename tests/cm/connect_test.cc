@@ -94,7 +94,7 @@ TEST_F(Connect, ReadDepthsAreSeenFromTheOtherSideAndWithoutTheDevicesOwn) {
   Pair pair = connect_pair(client, server);
   EXPECT_EQ(pair.request.responder_resources, 7);
   EXPECT_EQ(pair.request.initiator_depth, 3);
-  // The responder raises what it holds to what the initiator wants to use (RFC 6581 §9.1).
+  // The responder raises its IRD to the initiator's ORD (RFC 6581 §9.1).
   EXPECT_EQ(pair.client_established.initiator_depth, 7);
   EXPECT_EQ(pair.client_established.responder_resources, 3);
   EXPECT_EQ(pair.server_established.initiator_depth, 2);
@@ -258,8 +258,8 @@ TEST_F(Connect, QueuePairsOfTheProgramAreNamedByTheirNumber) {
   destroy(server);
 }
 
-// A queue pair of the program's own is taken to RTS before the stream is there: what it posts in
-// between goes when the stream is.
+// A queue pair of the program's own is taken to RTS before the stream exists: requests that are
+// posted meanwhile are sent when it does.
 TEST_F(Connect, OwnQueuePairsMayPostBeforeTheStreamIsThere) {
   if (!device_->is_roce()) GTEST_SKIP() << "an iWARP queue pair is in RTS with its stream only";
   listener_ = make_listener(passive_);

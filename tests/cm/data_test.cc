@@ -1,4 +1,4 @@
-// What a connection is for: the data path over connections that the manager made.
+// The data path over connections that the manager made.
 #include <rdma/rdma_verbs.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The UDP port space: ids that learn of each other's queue pairs, and groups.
+// The UDP port space: ids that exchange the numbers of their queue pairs, and groups.
 #include <cstring>
 #include <thread>
 
@@ -86,7 +86,7 @@ class Datagrams : public CmTest {
     ibv_recv_wr* bad = nullptr;
     ASSERT_EQ(ibv_post_recv(id->qp, &request, &bad), 0);
   }
-  // To what an event has told of.
+  // Sends to the destination that an event has reported.
   static void send(rdma_cm_id* id, const rdma_ud_param& to, const Memory& memory) {
     auto attributes = to.ah_attr;
     const std::unique_ptr<device::AddressHandle> handle(
@@ -157,7 +157,7 @@ TEST_F(Datagrams, ARejectionIsTheAnswer) {
   for (rdma_cm_id* id : {asker, server, service}) destroy(id);
 }
 
-// Bound, and never listening: it has a second to begin.
+// A port that is bound and never listens. A server has a second to begin listening.
 TEST_F(Datagrams, WithoutAServiceItIsUnreachable) {
   rdma_cm_id* bound = make(passive_);
   auto local = ipv4("127.0.0.1", 0);

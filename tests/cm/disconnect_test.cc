@@ -57,7 +57,7 @@ TEST_F(Disconnect, DestroyingTheQueuePairIsOne) {
 
 TEST_F(Disconnect, DestroyingTheIdIsOneForThePeer) {
   Pair pair = connect_pair();
-  // rdma_destroy_id(3) asks for the queue pair to go first; this program does not care.
+  // rdma_destroy_id(3) asks to destroy the queue pair first; this program does not.
   rdma_cm_id kept = *pair.server;
   ASSERT_EQ(manager_->destroy_id(pair.server), 0);
   expect(active_, RDMA_CM_EVENT_DISCONNECTED);

@@ -1,4 +1,5 @@
-// One process, one device, one manager; both ends of every connection in it, over loopback.
+// One process with one device and one manager; both ends of every connection are in it, over
+// loopback.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 
 namespace weft::cm {
 
-// Long enough for a sanitizer on a busy machine; a test that works never waits for it.
+// Long enough for a sanitizer on a busy machine; a test that passes never waits for it.
 inline constexpr int patience_ms = 30'000;
 
 sockaddr_in ipv4(const char* text, std::uint16_t port);
@@ -34,14 +35,14 @@ class CmTest : public ::testing::Test {
   };
   using Event = std::unique_ptr<rdma_cm_event, Acknowledge>;
 
-  // The next event; null, with a failure, where none comes.
+  // The next event; null, with a test failure, where none arrives.
   Event next(rdma_event_channel* channel);
-  // The same, and it must be of this type.
+  // The same, for an event that must be of this type.
   Event expect(rdma_event_channel* channel, rdma_cm_event_type type, int status = 0);
   bool quiet(rdma_event_channel* channel);
 
   rdma_cm_id* make_id(rdma_event_channel* channel, void* context = nullptr);
-  // Bound to 127.0.0.1 (or ::1), listening.
+  // Bound to 127.0.0.1 (or ::1), and listening.
   rdma_cm_id* make_listener(rdma_event_channel* channel, int family = AF_INET, int backlog = 0);
   // A client whose route to `listener` is resolved.
   rdma_cm_id* make_client(rdma_event_channel* channel, rdma_cm_id* listener);
@@ -74,7 +75,7 @@ class CmTest : public ::testing::Test {
   rdma_cm_id* listener_ = nullptr;  // of connect_pair()
 };
 
-// A completion of `cq`, driven by polling.
+// Polls `cq` until a completion arrives.
 ibv_wc completion_of(ibv_cq* cq);
 
 }  // namespace weft::cm

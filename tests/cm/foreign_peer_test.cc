@@ -1,4 +1,4 @@
-// Peers that are not Weft: old ones, silent ones, ones that speak something else.
+// Peers that are not Weft: old ones, silent ones, and ones with another protocol.
 #include <array>
 #include <cstring>
 
@@ -33,7 +33,7 @@ class ImpatientPeer : public ForeignPeer {
   }
 };
 
-// An empty RDMA Write without CRC: what an initiator says first.
+// An empty RDMA Write without CRC: the first message of an initiator.
 std::vector<std::byte> empty_write() {
   std::vector<std::byte> fpdu(wire::fpdu_bytes(wire::DdpTagged::header_bytes));
   store_be(fpdu.data(), static_cast<std::uint16_t>(wire::DdpTagged::header_bytes));
@@ -178,7 +178,7 @@ class UnansweredPeer : public ForeignPeer {
 };
 
 TEST_F(UnansweredPeer, TcpThatNeverConnectsEndsInUnreachable) {
-  // A full queue of a listener drops what else wants to connect.
+  // A full queue of a listener drops further connections.
   const PlainListener listener(0);
   std::vector<rdma_cm_id*> clients;
   constexpr int more_than_fit = 4;
@@ -211,7 +211,7 @@ TEST_F(ImpatientPeer, SilentConnectionsAreDropped) {
 
 class AcceptedPeer : public ForeignPeer {
  protected:
-  // A request from a plain peer, and the id that it makes.
+  // A request from a plain peer, and its id.
   rdma_cm_id* requested(PlainPeer& peer, const wire::MpaFrame& frame,
                         const wire::MpaEnhanced* enhanced) {
     if (!listener_) listener_ = make_listener(passive_);

@@ -1,4 +1,4 @@
-// Ids that go at any moment, and many at once.
+// Ids that are destroyed at any moment, and many at once.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,7 +114,7 @@ TEST_F(Lifetime, ManyThreadsConnectAtOnce) {
         make_queue_pair(id);
         EXPECT_EQ(manager_->accept(id, nullptr), 0);
       }
-      // A client that hangs up at once may be gone before we have heard of its first word.
+      // A client that disconnects at once may be gone before its first message is read.
       if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_CONNECT_ERROR) {
         ++ended;
         destroy(id);

@@ -10,7 +10,7 @@ namespace {
 
 class Newer : public CmTest {
  protected:
-  // The next event on the channel: its type and status; acknowledged.
+  // Takes and acknowledges the next event on the channel; returns its type and status.
   std::pair<int, int> next(rdma_event_channel* channel) {
     rdma_cm_event* event = nullptr;
     EXPECT_EQ(manager_->get_cm_event(channel, &event), 0);

@@ -1,4 +1,4 @@
-// A TCP endpoint that is not Weft: says what a test tells it to, byte by byte.
+// A TCP endpoint that is not Weft: sends what a test passes to it, byte by byte.
 #pragma once
 
 #include <netinet/in.h>
@@ -25,9 +25,9 @@ class PlainPeer {
 
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   void send(Bytes bytes);
-  // Exactly that many bytes; fewer where the stream ends before, or nothing comes for long.
+  // Reads exactly that many bytes; fewer where the stream ends before, or nothing arrives for long.
   std::vector<std::byte> receive(std::size_t bytes);
-  // An MPA frame with its private data; nothing where the stream ends before.
+  // Reads an MPA frame with its private data; nothing where the stream ends before.
   std::vector<std::byte> receive_frame();
   void send_frame(wire::MpaFrame frame, const wire::MpaEnhanced* enhanced, Bytes data = {});
   // True at the end of the peer's stream, or after its reset.

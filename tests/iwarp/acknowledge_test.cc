@@ -1,4 +1,4 @@
-// Completions that mean "placed": a read behind the request proves it (RFC 5040 §5.5).
+// Completions that mean "placed": a later read proves each request (RFC 5040 §5.5).
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
@@ -31,7 +31,7 @@ TEST(Acknowledge, CompletesWithTheProofAndNotBefore) {
   EXPECT_EQ(peer.connection.acknowledgement_reads(), 1U);
 }
 
-// The read leaves with the last request, in the same gather: the peer may exit right after it.
+// The read is sent with the last request, in the same gather: the peer may exit right after it.
 TEST(Acknowledge, OneReadLeavesWithTheBatch) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
@@ -51,7 +51,8 @@ TEST(Acknowledge, OneReadLeavesWithTheBatch) {
   EXPECT_EQ(peer.statuses(), std::vector(10, Status::success));
 }
 
-// At most one is outstanding: what is posted meanwhile waits for the next, which covers it all.
+// At most one is outstanding. Requests posted meanwhile wait for the next one, which proves them
+// all.
 TEST(Acknowledge, OneIsOutstandingAtATime) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
@@ -71,7 +72,7 @@ TEST(Acknowledge, OneIsOutstandingAtATime) {
   EXPECT_EQ(peer.connection.acknowledgement_reads(), 2U);
 }
 
-// A read of the application behind the others proves them as well; one before them does not.
+// A read of the application after the others proves them as well; one before them does not.
 TEST(Acknowledge, ApplicationsReadServesInstead) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);
@@ -101,7 +102,7 @@ TEST(Acknowledge, ApplicationsReadServesInstead) {
   EXPECT_EQ(peer.statuses(), std::vector(4, Status::success));
 }
 
-// However much the application reads, that adds no reads of ours.
+// No probes are added where the application reads, however much it does.
 TEST(Acknowledge, LargeReadsServeAsWell) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(300'000);
@@ -143,7 +144,7 @@ TEST(Acknowledge, UnsignaledRequestsNeedNoProof) {
   peer.expect_nothing();
 }
 
-// Of a large batch the first requests complete before the last have left.
+// The first requests of a large batch complete before the last ones are sent.
 TEST(Acknowledge, LongBatchesAreProvenOnTheWay) {
   Pair pair;
   constexpr std::size_t size = 100'000;
@@ -180,7 +181,7 @@ TEST(Acknowledge, WorksForBothSides) {
   EXPECT_EQ(pair.b.connection().acknowledgement_reads(), 1U);
 }
 
-// Switched off, or towards a peer that takes no reads: success when TCP has the bytes.
+// Without acknowledgement, or where the peer takes no reads, success means that TCP has the bytes.
 TEST(Acknowledge, WithoutItTcpsWordCompletes) {
   for (const bool off : {true, false}) {
     auto options = roomy(true);
@@ -210,7 +211,7 @@ TEST(Acknowledge, WithoutItTcpsWordCompletes) {
   }
 }
 
-// The peer's IRD has one place only, and the application uses it.
+// The peer's IRD is 1, and the application uses it.
 TEST(Acknowledge, SharesTheOnlyPlaceWithTheApplication) {
   auto options = roomy(true);
   options.ord = options.wire_ord = 1;
@@ -233,8 +234,8 @@ TEST(Acknowledge, SharesTheOnlyPlaceWithTheApplication) {
 
 class Lost : public testing::TestWithParam<int> {};
 
-// The peer is gone without a word: what TCP delivered succeeded, the first other request gets the
-// error, the rest is flushed.
+// The peer has closed without a Terminate: requests that TCP delivered succeed, the first other one
+// gets the error, the rest is flushed.
 TEST_P(Lost, RequestsEndByWhatTcpDelivered) {
   const auto delivered = static_cast<std::size_t>(GetParam());
   ScriptedPeer peer(roomy(true));
@@ -258,7 +259,7 @@ TEST_P(Lost, RequestsEndByWhatTcpDelivered) {
 
 INSTANTIATE_TEST_SUITE_P(Delivered, Lost, testing::Range(0, 5));
 
-// A read has no answer any more, whatever TCP delivered; nor may anything behind it succeed.
+// A read gets no response any more, whatever TCP delivered; no later request may succeed either.
 TEST(Acknowledge, LossLeavesReadsUnanswered) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(4);

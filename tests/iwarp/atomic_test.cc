@@ -72,7 +72,7 @@ TEST(Atomic, CompareSwapSwapsOnlyWhereItCompares) {
   EXPECT_EQ(word(lock), 200U);
 }
 
-// Rulings on the fields of RFC 7306 §5.2.1: what stands where in a request.
+// The fields of a request: RFC 7306 §5.2.1.
 TEST(Atomic, RequestsCarryTheMasksOfTheirPlainForms) {
   ScriptedPeer peer(roomy(true));
   Region& result = peer.host.add(16);
@@ -110,7 +110,7 @@ TEST(Atomic, RequestsCarryTheMasksOfTheirPlainForms) {
   EXPECT_EQ(word(result, 8), 0x2222U);
 }
 
-// RFC 7306 §5.2.2: responses travel on queue 3 with MSNs of their own, in order with reads.
+// RFC 7306 §5.2.2: responses are sent on queue 3 with MSNs of their own, in order with reads.
 TEST(Atomic, ResponsesShareTheOrderOfReadsButNotTheirQueue) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(16);
@@ -228,7 +228,7 @@ TEST(Atomic, ResponseThatFitsNoRequestEndsTheStream) {
   }
 }
 
-// A read response where an atomic's is due, and the reverse.
+// A read response where an atomic response is due, and the reverse.
 TEST(Atomic, ResponseOfTheOtherKindEndsTheStream) {
   ScriptedPeer first(roomy(true));
   Region& result = first.host.add(8);

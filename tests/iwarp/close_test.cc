@@ -1,4 +1,4 @@
-// Every way in which a stream ends but Terminate.
+// Every way in which a stream ends without a Terminate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ TEST(Close, FlushesWhatIsUnderWay) {
   EXPECT_EQ(peer.host.end_calls, 1);
 }
 
-// What was built still goes out whole; so do the answers that are due.
+// FPDUs that are built, and answers that are due, are still sent.
 TEST(Close, LeavesNoHalfFpduAndNoReadUnanswered) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(8);
@@ -54,13 +54,13 @@ TEST(Close, LeavesNoHalfFpduAndNoReadUnanswered) {
   EXPECT_EQ(sent[3], read_response(3, 0, Content(8)));
 }
 
-// RFC 5041 §5.3: no answer comes between the segments of a message, not even of one that is given
-// up.
+// RFC 5041 §5.3: no answer is sent between the segments of a message, not even of one that is
+// abandoned.
 TEST(Close, PutsNoAnswerIntoAHalfSentMessage) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(1'000'000);
   peer.post({.operation = Operation::write}, {memory.slice()});
-  // A burst is built and gone; the rest of the message is not built yet.
+  // One burst is built and sent; the rest of the message is not built yet.
   peer.connection.sent(peek(peer.connection).size());
   peer.send(empty_read(1));
   peer.connection.close();
@@ -70,7 +70,8 @@ TEST(Close, PutsNoAnswerIntoAHalfSentMessage) {
   EXPECT_TRUE(peer.connection.drained());
 }
 
-// With its completion a request gives its memory back, although its bytes have still to go.
+// A completed request returns its memory to the application, although its bytes are still to be
+// sent.
 TEST(Close, SendsWhatTheMemoryHeldBefore) {
   for (const bool crc : {true, false}) {
     auto options = roomy(true);
@@ -106,7 +107,7 @@ TEST(Close, AcceptsNothingMore) {
   EXPECT_EQ(memory.copy(), Content(8));
 }
 
-// Each posted request has one completion, on a stream that has ended as well.
+// Each posted request has one completion, also on a stream that has ended.
 TEST(Close, RequestsPostedLaterAreFlushedAtOnce) {
   auto options = roomy(true);
   options.limits.send_requests = 2;
@@ -146,7 +147,7 @@ TEST(Close, OfAnIdleStreamCompletesNothing) {
   EXPECT_TRUE(peer.connection.drained());
 }
 
-// A stream cut inside an FPDU: whoever owns the socket can tell.
+// The driver can tell a stream that was cut inside an FPDU.
 TEST(Close, TellsACutFpduFromACleanEnd) {
   const auto whole = fpdu(write(0, 0, {}));
   ScriptedPeer peer(roomy(false));
@@ -159,7 +160,7 @@ TEST(Close, TellsACutFpduFromACleanEnd) {
   EXPECT_FALSE(peer.connection.mid_fpdu());
 }
 
-// One side closes: the other side's requests that arrived succeed.
+// One side closes: requests of the other side that arrived succeed.
 TEST(Close, OfOnePeerEndsTheOther) {
   Pair pair;
   Region& from = pair.a.host.add(text("abc"));
@@ -174,8 +175,8 @@ TEST(Close, OfOnePeerEndsTheOther) {
   EXPECT_EQ(pair.a.send_statuses(), (std::vector{Status::success, Status::success}));
 }
 
-// The link breaks at each place in turn. Whatever the place: each request completes once, in
-// order, errors come last, and only the first of them says what happened.
+// The link breaks at each offset in turn. Each time every request completes once and in order,
+// errors come last, and only the first of them gives the reason.
 TEST(Close, CutAtEachOffset) {
   const auto run = [](Pair& pair) {
     Region& from = pair.a.host.add(pattern(300));

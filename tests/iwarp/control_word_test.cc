@@ -1,4 +1,4 @@
-// What two Weft devices tell each other: counts of executed messages, windows and grants.
+// Control words between two Weft devices: counts of executed messages, windows and grants.
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
@@ -18,7 +18,7 @@ namespace code = wire::terminate;
 constexpr std::uint32_t own_stag = 0xA000'0001;
 constexpr std::uint32_t peers_stag = 0xB000'0002;
 
-// Of a side that may send at once.
+// Options of a side that may send at once.
 iwarp::Connection::Options weft(std::uint32_t hold_bytes) {
   auto options = patient_pair(hold_bytes).a;
   EXPECT_EQ(options.control_stag, own_stag);
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(All, BadControlWords,
                                          write(own_stag, 0, Content(8), false),
                                          control(own_stag, ControlWord::waiting, 2)));
 
-// Without a hello an STag is only an STag.
+// Without a hello the STag has no special meaning.
 TEST(ControlWord, MeansNothingToAPeerThatIsNotWeft) {
   ScriptedPeer peer(roomy(true));
   peer.send(write(0, 0, {}));  // an empty Write names no memory, whatever its STag
@@ -86,7 +86,7 @@ TEST(ControlWord, MeansNothingToAPeerThatIsNotWeft) {
   EXPECT_EQ(peer.connection.terminate().code, code::tagged_invalid_stag);
 }
 
-// A Write with immediate reports the length of its Write, though a control word came in between.
+// A Write with immediate reports the length of its Write, even with a control word in between.
 TEST(ControlWord, LeavesTheLengthOfAWriteAlone) {
   ScriptedPeer peer(weft(1000));
   Region& target = peer.host.add(12);
@@ -130,7 +130,7 @@ TEST(Executed, CountsUpToTheReadAtFault) {
   peer.expect_terminate(terminate(code::rdma_invalid_stag, wrong, true));
 }
 
-// What is wrong with the stream is no request's fault.
+// No request is at fault where the stream itself is damaged.
 TEST(Executed, IsNotSaidOfAFaultOfTheStream) {
   ScriptedPeer peer(weft(1000));
   auto bytes = fpdu(send(1, text("a")));
@@ -139,7 +139,7 @@ TEST(Executed, IsNotSaidOfAFaultOfTheStream) {
   peer.expect_terminate(terminate(code::mpa_crc));
 }
 
-// Two Writes to one place, and the right to it is withdrawn between them: the header that the
+// Two Writes to one place, with the right to it withdrawn between them: the header that the
 // Terminate quotes fits both.
 TEST(Executed, TellsEqualWritesApart) {
   Pair pair(patient_pair(1000));
@@ -189,7 +189,7 @@ TEST(Executed, BeyondWhatWasSentBlamesNobody) {
 
 // --- The window ----------------------------------------------------------------------------------
 
-// 64 bytes for each message, and its payload.
+// Each message costs 64 bytes and its payload.
 TEST(Window, NoMoreIsUnderWayThanThePeerCanHold) {
   ScriptedPeer peer(weft(300));
   Region& memory = peer.host.add(64);
@@ -294,7 +294,7 @@ TEST(Grant, IsGivenWhenThereIsAReceive) {
   EXPECT_EQ(peer.received_ids(), (std::vector<std::uint64_t>{1, 2}));
 }
 
-// The receive that was set aside comes back with the end of the stream.
+// The receive that was taken for the grant completes with the end of the stream.
 TEST(Grant, ThatIsNotUsedIsFlushed) {
   ScriptedPeer peer(weft(300));
   peer.post_receive(9);
@@ -333,7 +333,7 @@ TEST(Grant, TheWaitForOneEnds) {
             (std::vector{Status::success, Status::rnr_retry_exceeded, Status::flushed}));
 }
 
-// No reads, no proofs: then each Send must be granted.
+// Without reads there are no proofs, so each Send needs a grant.
 TEST(Grant, StandsInForProofs) {
   auto options = patient_pair(1000);
   for (auto* side : {&options.a, &options.b}) side->wire_ord = side->ord = side->ird = 0;

@@ -1,4 +1,4 @@
-// From TCP's bytes to segments, however they are cut: RFC 5044 §4, §6.
+// TCP's bytes become segments, however they are cut: RFC 5044 §4, §6.
 #include "iwarp/deframer.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using iwarp::Deframer;
 
 constexpr std::size_t large = 50'000;  // placed directly; what fits the staging buffer is not
 
-// A stream of Writes and Sends of all sizes, and what it must leave behind.
+// A stream of Writes and Sends of all sizes, and the contents of memory that it must lead to.
 struct Stream {
   Content bytes;
   Content written;
@@ -52,7 +52,7 @@ struct Case {
 
 class Chunks : public testing::TestWithParam<Case> {
  protected:
-  // Feeds the stream in pieces of the sizes that `next_size` says, and checks what arrived.
+  // Feeds the stream in pieces of sizes from `next_size`, and checks what arrived.
   template <typename NextSize>
   void check(NextSize next_size, std::span<const std::size_t> sizes = all_sizes) {
     auto options = roomy(false);
@@ -135,7 +135,7 @@ class Corrupted : public testing::TestWithParam<std::tuple<std::size_t, bool>> {
     return made;
   }
   [[nodiscard]] std::size_t size() const { return std::get<0>(GetParam()); }
-  // Offsets of an FPDU whose change must be found: a few in every field, spread over the payload.
+  // Offsets of an FPDU at which a change must be found: a few in every field, and in the payload.
   static std::vector<std::size_t> offsets(std::size_t fpdu_bytes) {
     std::vector<std::size_t> all;
     for (std::size_t i = 2; i < std::min<std::size_t>(fpdu_bytes, 24); ++i) all.push_back(i);
@@ -161,7 +161,7 @@ TEST_P(Corrupted, SendIsNotDelivered) {
     for (const auto& completion : peer.host.receives) {
       EXPECT_NE(completion.status, iwarp::Status::success);
     }
-    // What a large FPDU says of itself has to be believed before its CRC is there.
+    // The header of a large FPDU is used before its CRC has arrived.
     if (size() < 1000 || std::get<1>(GetParam()) || offset >= 20) {
       peer.expect_terminate(terminate(wire::terminate::mpa_crc));
       EXPECT_EQ(peer.host.posted_receives.size() + peer.host.receives.size(), 1U);
@@ -169,7 +169,7 @@ TEST_P(Corrupted, SendIsNotDelivered) {
   }
 }
 
-// The last bytes of a Write, on which programs poll, are not placed before the CRC is known.
+// The last bytes of a Write, which programs poll, are not placed before the CRC is checked.
 TEST_P(Corrupted, WriteNeverShowsItsLastBytes) {
   for (const bool crc_itself : {false, true}) {
     ScriptedPeer peer(options());
@@ -204,7 +204,7 @@ TEST_P(Corrupted, TerminateIsNotBelieved) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Corrupted,
                          testing::Combine(testing::Values(100, large), testing::Bool()));
 
-// RFC 5044 §4.4: where both sides do without, the field holds any value.
+// RFC 5044 §4.4: where neither side uses CRCs, the field may have any value.
 TEST(Deframer, CrcThatIsOffIsNotLookedAt) {
   for (const std::size_t size : {std::size_t{10}, std::size_t{large}}) {
     auto options = roomy(false);
@@ -238,7 +238,7 @@ std::vector<iovec> planned(iwarp::Connection& connection) {
   return plan;
 }
 
-// A large payload is read into its place, without a copy; so is that of the FPDU behind it.
+// A large payload is read into its target, without a copy; so is that of the next FPDU.
 TEST(Deframer, LargePayloadGoesStraightToItsPlace) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(2 * large);
@@ -263,7 +263,8 @@ TEST(Deframer, LargePayloadGoesStraightToItsPlace) {
   EXPECT_TRUE(memory.copy(large, large) == pattern(large));
 }
 
-// The same plan holds until bytes arrive: a device may ask again after a read that found nothing.
+// A plan stays the same until bytes arrive: a device may plan again after a read that found
+// nothing.
 TEST(Deframer, PlanMayBeAskedForAgain) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(large);
@@ -282,7 +283,7 @@ TEST(Deframer, PlanMayBeAskedForAgain) {
   EXPECT_TRUE(memory.copy() == pattern(large));
 }
 
-// The program that watches the last byte sees it when the whole FPDU is known to be good.
+// A program that polls the last byte sees it when the whole FPDU is known to be intact.
 TEST(Deframer, LastBytesWaitForTheCrc) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(large);

@@ -18,7 +18,7 @@ enum class Side : std::uint8_t { initiator, responder };
   return side == Side::initiator ? Side::responder : Side::initiator;
 }
 
-// What TCP brought together.
+// A piece of the stream, as TCP delivered it.
 struct Record {
   Side from = Side::initiator;
   Content bytes{};
@@ -29,7 +29,8 @@ using Flow = std::vector<Record>;
 // Throws where the file is missing or damaged.
 [[nodiscard]] std::vector<Flow> load_flows(const std::string& name);
 
-// All that one side sent: its MPA frame, then its FPDUs and at which record each began.
+// Everything that one side sent: its MPA frame, then its FPDUs, with the record at which each
+// began.
 struct Stream {
   struct Fpdu {
     Ulpdu ulpdu;

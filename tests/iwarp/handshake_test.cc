@@ -77,7 +77,7 @@ class Revisions : public testing::TestWithParam<int> {
   [[nodiscard]] std::uint8_t revision() const { return static_cast<std::uint8_t>(GetParam()); }
 };
 
-// Private data of every length, in pieces of any size, and not one byte of the stream behind it.
+// Private data of every length, in pieces of any size; no byte of the stream after it is read.
 TEST_P(Revisions, CarryPrivateDataBothWays) {
   const std::size_t most = iwarp::Handshake::max_private_data_bytes(revision());
   EXPECT_EQ(most, revision() == 1 ? 512U : 508U);
@@ -121,7 +121,7 @@ TEST_P(Revisions, RejectCarriesPrivateData) {
             text("go away"));
 }
 
-// RFC 5044 §7.1: CRCs are used where either side wants them.
+// RFC 5044 §7.1: CRCs are used where either side asks for them.
 TEST_P(Revisions, EitherSideMayInsistOnCrc) {
   for (const bool wanted_here : {false, true}) {
     for (const bool wanted_there : {false, true}) {
@@ -138,7 +138,7 @@ TEST_P(Revisions, EitherSideMayInsistOnCrc) {
   }
 }
 
-// RFC 5044 §7.1: each side asks for what it wants to receive; the other generates.
+// RFC 5044 §7.1: each side asks for the markers that it will receive; the other inserts them.
 TEST_P(Revisions, MarkersAreGeneratedForWhoeverAsks) {
   for (const bool wanted_here : {false, true}) {
     for (const bool wanted_there : {false, true}) {
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(All, Revisions, testing::Values(1, 2));
 
 // --- Versions ------------------------------------------------------------------------------------
 
-// RFC 6581 §10: a responder that knows revision 1 only closes without a word.
+// RFC 6581 §10: a responder that knows only revision 1 closes without a reply.
 TEST(Handshake, FallsBackWhenTheResponderClosesAtOnce) {
   ActiveHandshake active({}, {});
   active.input_closed();
@@ -177,7 +177,7 @@ TEST(Handshake, FallsBackWhenTheResponderClosesAtOnce) {
   EXPECT_EQ(passive.failure(), HandshakeFailure::closed);
 }
 
-// With revision 1 the initiator speaks first whatever the application does.
+// With revision 1 the initiator sends first, whatever the application does.
 TEST(Handshake, RevisionOneSendsAnEmptyWriteFirst) {
   ActiveHandshake active({.revision = 1, .peer_to_peer = false}, {});
   active.input(frame(reply(1)));
@@ -269,7 +269,7 @@ TEST(Handshake, EndsAtItsDeadline) {
   EXPECT_FALSE(passive.requested());
 }
 
-// Once the frame is there, it is the application that takes its time to accept.
+// Once the frame has arrived, only the application can take time to accept.
 TEST(Handshake, DeadlineIsThePeersNotTheApplications) {
   PassiveHandshake passive({.deadline_ns = 1000});
   passive.input(frame(request(2), MpaEnhanced{}));
@@ -285,7 +285,7 @@ TEST(Handshake, DeadlineIsThePeersNotTheApplications) {
 
 // --- Peer-to-peer mode ---------------------------------------------------------------------------
 
-// RFC 6581 §9.1: the reply names what it accepts, the initiator picks one of these.
+// RFC 6581 §9.1: the reply names the kinds that it accepts, the initiator chooses one of these.
 TEST(PeerToPeer, AgreesOnAReadyToReceiveMessage) {
   for (int offered = 1; offered < 8; ++offered) {
     for (int accepted = 1; accepted < 8; ++accepted) {
@@ -309,7 +309,7 @@ TEST(PeerToPeer, AgreesOnAReadyToReceiveMessage) {
                                : (common & 4) != 0 ? RtrKind::read
                                                    : RtrKind::send;
       EXPECT_EQ(active.negotiated().rtr, expected);
-      // What the responder must recognise, for a Send alone looks like an application's.
+      // The responder must recognise it, since an empty Send may also be the application's.
       EXPECT_EQ(passive.negotiated().rtr == RtrKind::send, (common & 1) != 0);
     }
   }
@@ -392,7 +392,7 @@ INSTANTIATE_TEST_SUITE_P(All, DepthsTest,
                                          Depths{0x3FFE, 0x3FFE, 1, 1, 128, 128, 1, 128}));
 
 // RFC 6581 §9.2: a responder that asks for more than was offered. It has accepted already, so the
-// initiator says why it leaves in a Terminate.
+// initiator reports the reason in a Terminate.
 TEST(Depths, MoreThanTheInitiatorHoldsEndsItWithATerminate) {
   for (const bool crc : {true, false}) {
     ActiveHandshake active({.crc = crc, .ird = 4, .ord = 4}, {});
@@ -419,7 +419,7 @@ TEST(Depths, MissingRtrEndsItWithATerminateToo) {
   EXPECT_EQ(sent[0], terminate(wire::terminate::mpa_no_matching_rtr));
 }
 
-// RFC 6581 §9: 0x3FFF says that the application negotiates by other means.
+// RFC 6581 §9: 0x3FFF means that the applications negotiate by other means.
 TEST(Depths, NoNegotiationLeavesThemAlone) {
   constexpr auto none = MpaEnhanced::no_negotiation;
   PassiveHandshake passive({.max_ird = 100});
@@ -445,8 +445,8 @@ TEST(Depths, NoNegotiationLeavesThemAlone) {
 
 class FirstMessage : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
 
-// The responder speaks first, as soon as the ready-to-receive message is there; the message itself
-// is nobody's: it takes no receive and completes nothing. Every number behind it fits.
+// The responder may send once the ready-to-receive message has arrived. That message takes no
+// receive and completes nothing, and all later message numbers fit.
 TEST_P(FirstMessage, LetsTheResponderSpeak) {
   const auto [kind, piece] = GetParam();
   const iwarp::RtrKinds kinds{.send = kind == 0, .write = kind == 1, .read = kind == 2};
@@ -484,7 +484,7 @@ INSTANTIATE_TEST_SUITE_P(All, FirstMessage,
                          testing::Combine(testing::Values(0, 1, 2, 3),
                                           testing::Values(1, 7, 100'000)));
 
-// An application's own empty Send is swallowed only where one was agreed upon, and only once.
+// An application's own empty Send is swallowed only where one was agreed on, and only once.
 TEST(PeerToPeer, EmptySendOfTheApplicationNeedsItsReceive) {
   PairOptions options;
   options.handshake = true;

@@ -1,4 +1,4 @@
-// Messages that come before their receive are held: what goes on meanwhile, and what waits.
+// Messages that arrive before their receive are held: what continues meanwhile, and what waits.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -42,7 +42,7 @@ TEST(Hold, KeepsASendUntilAReceiveComes) {
   EXPECT_FALSE(peer.connection.ended());
 }
 
-// The proof read behind it may not be answered: completion means placed.
+// The probe after it may not be answered: a completion means "placed".
 TEST(Hold, ReadsAndAtomicsBehindItWait) {
   ScriptedPeer peer(holding(1000));
   Region& counter = peer.host.add(8);
@@ -63,7 +63,7 @@ TEST(Hold, ReadsAndAtomicsBehindItWait) {
   EXPECT_NE(counter.copy(), Content(8));
 }
 
-// Each waits for what came before it, and for nothing else.
+// Each answer waits for the messages before its request, and for nothing else.
 TEST(Hold, ReadsBetweenHeldSendsAreAnsweredInTheirTurn) {
   ScriptedPeer peer(holding(1000));
   peer.send(send(1, {}));
@@ -127,7 +127,7 @@ TEST(Hold, KeepsTheOrder) {
   EXPECT_FALSE(peer.host.receives[2].has_immediate);
 }
 
-// What comes while others wait may not overtake them, though a receive is there.
+// A message that arrives while others wait may not overtake them, even if there is a receive.
 TEST(Hold, ALaterSendDoesNotOvertake) {
   ScriptedPeer peer(holding(10'000));
   Region& to = peer.host.add(100);
@@ -150,7 +150,7 @@ TEST(Hold, InvalidatesWhenItIsPlaced) {
   EXPECT_TRUE(peer.host.receives.at(0).has_invalidated);
 }
 
-// The rest of a message that has its receive goes there directly: it may be longer than the hold.
+// The rest of a message that has its receive is placed directly: it may be longer than the hold.
 TEST(Hold, AReceiveMayComeInTheMiddle) {
   const auto content = pattern(5000);
   const Bytes bytes = content;
@@ -166,7 +166,7 @@ TEST(Hold, AReceiveMayComeInTheMiddle) {
   EXPECT_EQ(to.copy(), content);
 }
 
-// A segment that is read straight to its place is in the hold by half when the receive comes.
+// Half of a large segment is in the hold already when the receive is posted.
 TEST(Hold, AReceiveMayComeInTheMiddleOfASegment) {
   const auto content = pattern(100'000);
   const Bytes bytes = content;
@@ -195,8 +195,8 @@ TEST(Hold, AMessageThatDoesNotFitItsReceiveFailsBothSides) {
   peer.expect_terminate(terminate(code::untagged_too_long, send(2, text("too long"))));
 }
 
-// RFC 5041 §8. The message at fault is the one that has waited longest, not the one that is too
-// much.
+// RFC 5041 §8. The message at fault is the one that has waited longest, not the one that exceeds
+// the hold.
 TEST(Hold, WhenItIsFullTheOldestIsRefused) {
   ScriptedPeer peer(holding(300));
   peer.send(send(1, Content(100)));
@@ -280,7 +280,7 @@ TEST(Hold, TheTimerMayBeChangedMeanwhile) {
   EXPECT_EQ(peer.connection.deadline_ns(), 3100U);
 }
 
-// A message that has its receive and is not complete waits for its sender, not for a receive.
+// A message that has its receive but is not complete waits for its sender, not for a receive.
 TEST(Hold, TheClockStopsWithTheReceive) {
   ScriptedPeer peer(holding(1000, 10, 1));
   peer.send(send(1, Content(100), {.last = false}));
@@ -292,9 +292,9 @@ TEST(Hold, TheClockStopsWithTheReceive) {
   EXPECT_FALSE(peer.connection.ended());
 }
 
-// --- Faults behind it ----------------------------------------------------------------------------
+// --- Faults after it -----------------------------------------------------------------------------
 
-// The peer must learn of the faults of its requests in their order.
+// The faults of requests are reported to the peer in the order of its requests.
 TEST(Hold, AFaultBehindItWaitsForItsTurn) {
   ScriptedPeer peer(holding(1000));
   Region& target = peer.host.add(10);
@@ -336,7 +336,7 @@ TEST(Hold, ResponsesBehindAWaitingFaultAreTaken) {
   EXPECT_EQ(peer.statuses(), std::vector{Status::success});
 }
 
-// More reads than IRD behind a held Send are as wrong as anywhere.
+// More reads than IRD are a fault after a held Send, too.
 TEST(Hold, TheIrdBindsBehindItToo) {
   auto options = holding(1000);
   options.ird = 2;
@@ -366,7 +366,7 @@ TEST(Hold, ASendIsCompleteWhenItIsPlacedAndNotBefore) {
   EXPECT_EQ(to.copy(), from.copy());
 }
 
-// Its bytes have arrived, as TCP knows; that is not enough.
+// TCP has acknowledged its bytes, but that is not enough.
 TEST(Hold, ASendThatIsStillHeldAtTheEndHasFailed) {
   Pair pair(patient_pair(1000));
   Region& from = pair.a.host.add(pattern(100));
@@ -379,7 +379,7 @@ TEST(Hold, ASendThatIsStillHeldAtTheEndHasFailed) {
             (std::vector{Status::success, Status::retry_exceeded, Status::flushed}));
 }
 
-// One proof is outstanding at a time, and it stands behind all three.
+// One probe is outstanding at a time, and it was sent after all three.
 TEST(Hold, ASendDoesNotWaitForTheReceiveOfTheNext) {
   Pair pair(patient_pair(1000));
   Region& from = pair.a.host.add(pattern(100));

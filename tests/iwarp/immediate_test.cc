@@ -1,4 +1,4 @@
-// RDMA Write with immediate: a Write, and behind it Immediate Data (RFC 7306 §6).
+// RDMA Write with immediate: a Write, followed by Immediate Data (RFC 7306 §6).
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
@@ -48,7 +48,7 @@ TEST_P(ImmediateSizes, ReportTheLengthOfTheWrite) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ImmediateSizes, testing::Values(0, 1, 1428, 1429, 300'000));
 
-// The first four of the eight bytes are the application's as they stand in memory, the rest zero.
+// The first four of the eight bytes are the application's, as they are in memory; the rest is zero.
 TEST(Immediate, StandsBehindTheWriteWithNothingInBetween) {
   ScriptedPeer peer(roomy(true));
   Region& from = peer.host.add(pattern(2000));
@@ -113,7 +113,7 @@ TEST(Immediate, WithoutAReceiveEndsTheStream) {
   EXPECT_EQ(pair.a.send_statuses(), std::vector{Status::rnr_retry_exceeded});
 }
 
-// It has the MSN of the Send that is under way, and must not take a second receive from below it.
+// It has the MSN of the Send that is arriving, and must not take a second receive.
 TEST(Immediate, InTheMiddleOfASendLosesNoReceive) {
   ScriptedPeer peer(roomy(false));
   Region& to = peer.host.add(100);

@@ -24,7 +24,7 @@ class Loop {
     request.slices = {slices.begin(), slices.size()};
     EXPECT_EQ(connection.post(request), iwarp::Requester::Posted::ok);
   }
-  // At most `chunk` bytes at a time, until nothing is under way.
+  // Moves at most `chunk` bytes at a time, until nothing is outstanding.
   void drive(std::size_t chunk) {
     while (true) {
       const Content bytes = copy_of(connection.plan_send(), chunk);
@@ -85,9 +85,9 @@ iwarp::WorkRequest request(std::uint64_t wr_id, Operation operation, const Regio
 
 class ToItself : public ::testing::TestWithParam<std::size_t> {};
 
-// What was asked for before is done, also the reads whose answers were on their way; the request at
-// fault gets the blame. Behind a Write nothing happens; a Write behind a Read or an atomic, which
-// has to wait for its turn, may pass it (RFC 5040 §5.5).
+// Earlier requests are carried out, also reads whose answers were on the way; the request at fault
+// gets the error. After a Write at fault nothing happens. A Write after a Read or an atomic at
+// fault may be carried out, as those have to wait for their turn (RFC 5040 §5.5).
 TEST_P(ToItself, TheRequestAtFaultIsBlamed) {
   for (const Operation operation : {Operation::write, Operation::read, Operation::fetch_add}) {
     Loop loop;

@@ -27,7 +27,7 @@ LocalSlice bad_slice(MemoryHost& host, Wrong wrong) {
 
 class LocalFaults : public testing::TestWithParam<std::tuple<Operation, Wrong>> {};
 
-// The error comes in its turn, behind the success of what went before; the rest is flushed.
+// The error is reported in order, after the success of earlier requests; the rest is flushed.
 TEST_P(LocalFaults, CompleteTheRequestInItsTurn) {
   const auto [operation, wrong] = GetParam();
   const bool atomic = operation == Operation::compare_swap || operation == Operation::fetch_add;
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Operation::compare_swap, Operation::fetch_add),
                      testing::Values(Wrong::lkey, Wrong::bounds, Wrong::domain, Wrong::right)));
 
-// Where the bad slice stands in the list does not matter, nor whether its bytes come late.
+// The place of the bad slice in the list does not matter, nor whether its bytes are sent late.
 TEST(LocalFault, InAnySliceShowsBeforeTheFirstByteLeaves) {
   ScriptedPeer peer(roomy(true));
   Region& good = peer.host.add(100'000);
@@ -92,7 +92,7 @@ TEST(LocalFault, WithoutAcknowledgementWaitsForTcp) {
   EXPECT_EQ(peer.statuses(), (std::vector{Status::success, Status::local_protection}));
 }
 
-// Memory that is withdrawn while its message leaves: the message is cut, and the stream with it.
+// Memory is withdrawn while its message is sent: the message is cut, and the stream ends.
 TEST(LocalFault, SourceWithdrawnInTheMiddleOfAMessage) {
   for (const Operation operation : {Operation::send, Operation::write}) {
     PairOptions options;
@@ -117,7 +117,7 @@ TEST(LocalFault, SourceWithdrawnInTheMiddleOfAMessage) {
   }
 }
 
-// RFC 5040 §4.8: a fault of ours, told to the peer as catastrophic for this stream.
+// RFC 5040 §4.8: the fault is on this side, and is reported to the peer as catastrophic.
 TEST(LocalFault, SinkOfAReadWithdrawn) {
   for (const std::size_t size : {100U, 50'000U}) {
     ScriptedPeer peer(roomy(true));
@@ -148,7 +148,7 @@ TEST(LocalFault, SinkOfAnAtomicWithdrawn) {
 
 class BadReceives : public testing::TestWithParam<std::tuple<Wrong, std::size_t>> {};
 
-// The receiver learns of its mistake, the sender of a failure over there.
+// The receiver gets its own error, the sender that of a failure at the peer.
 TEST_P(BadReceives, FailOnBothSides) {
   const auto [wrong, size] = GetParam();
   Pair pair;
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(All, BadReceives,
                                                           Wrong::right),
                                           testing::Values(10, 1000, 40'000)));
 
-// Memory that is not needed for this message is not looked at.
+// Slices that this message does not need are not checked.
 TEST(LocalFault, UnusedSlicesOfAReceiveDoNotMatter) {
   Pair pair;
   Region& from = pair.a.host.add(text("abc"));

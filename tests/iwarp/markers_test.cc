@@ -1,4 +1,4 @@
-// Markers towards a peer that asks for them: RFC 5044 §4.3.
+// Markers for a peer that asks for them: RFC 5044 §4.3.
 #include "wire/markers.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using iwarp::Operation;
 
-// Takes the markers out again, and checks each CRC, which covers them.
+// Removes the markers, and checks each CRC, which covers them.
 std::vector<Ulpdu> strip(Bytes stream) {
   std::vector<Ulpdu> all;
   std::uint64_t position = 0;
@@ -71,7 +71,7 @@ TEST_P(Markers, AreWhereThePeerExpectsThem) {
 
 INSTANTIATE_TEST_SUITE_P(Mulpdu, Markers, testing::Values(128, 512, 1430, 9000, 64'768));
 
-// RFC 5044 §4.4: without CRCs the markers stand at the same places.
+// RFC 5044 §4.4: without CRCs the markers are at the same places.
 TEST(Markers, DoNotDependOnCrc) {
   auto options = roomy(true);
   options.send_markers = true;
@@ -88,7 +88,7 @@ TEST(Markers, DoNotDependOnCrc) {
   EXPECT_EQ(sent[3], empty_read(1));
 }
 
-// A Terminate finds room behind whatever is waiting.
+// There is room for a Terminate, whatever waits to be sent before it.
 TEST(Markers, AreInTheTerminateAsWell) {
   auto options = roomy(false);
   options.send_markers = true;

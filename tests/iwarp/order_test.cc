@@ -1,4 +1,4 @@
-// What may leave when: fences, ORD and IRD, and the order of answers and requests.
+// What may be sent when: fences, ORD and IRD, and the order of answers and requests.
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
@@ -54,7 +54,7 @@ TEST(Order, FenceWaitsForEarlierReads) {
   EXPECT_EQ(opcodes(peer, 2), (std::vector{send_code, write_code}));
 }
 
-// The device's own reads are no reason for a fence to wait.
+// A fence does not wait for the device's own reads.
 TEST(Order, FenceIgnoresAcknowledgementReads) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(8);
@@ -64,7 +64,7 @@ TEST(Order, FenceIgnoresAcknowledgementReads) {
   EXPECT_EQ(opcodes(peer, 1), std::vector{send_code});
 }
 
-// RFC 5040 §3.3: no more requests than the peer can hold. What comes behind waits: requests of one
+// RFC 5040 §3.3: no more requests than the peer has room for. Later ones wait: the requests of a
 // queue keep their order.
 TEST(Order, OrdLimitsReadsUnderWay) {
   ScriptedPeer peer(plain(2, 2));
@@ -80,7 +80,7 @@ TEST(Order, OrdLimitsReadsUnderWay) {
   EXPECT_EQ(opcodes(peer, 2), (std::vector{10U, write_code}));
 }
 
-// The extra place on the wire is the device's: the application does not get it.
+// The extra read that the peer allows is the device's: the application does not get it.
 TEST(Order, ApplicationsOrdIsNotTheWires) {
   ScriptedPeer peer(roomy(true));
   Region& memory = peer.host.add(8);
@@ -106,7 +106,7 @@ TEST(Order, OneReadAtATimeGetsThrough) {
   EXPECT_EQ(pair.a.send_statuses(), std::vector(20, Status::success));
 }
 
-// With no read allowed at all the request could wait for ever.
+// Where no read is allowed at all, the request would wait for ever.
 TEST(Order, ReadWithoutAnyOrdFailsInItsTurn) {
   for (const auto& [ord, wire_ord] : {std::pair{0, 1}, {0, 0}, {4, 0}}) {
     auto options = plain(static_cast<std::uint16_t>(ord), static_cast<std::uint16_t>(wire_ord));
@@ -128,7 +128,8 @@ TEST(Order, ReadWithoutAnyOrdFailsInItsTurn) {
   }
 }
 
-// More requests than IRD have no buffer (RFC 5041 §8, queue 1). The earlier ones are answered.
+// There is no buffer for more requests than IRD (RFC 5041 §8, queue 1). The earlier ones are
+// answered.
 TEST(Order, MoreReadsThanIrdEndTheStream) {
   auto options = roomy(false);
   options.ird = 2;
@@ -169,7 +170,7 @@ TEST(Order, NoReadAtAllWhereIrdIsZero) {
   peer.expect_terminate(terminate(wire::terminate::untagged_no_buffer, culprit));
 }
 
-// Answers wait for nothing that holds up requests: fence, ORD.
+// Answers do not wait for what delays requests: fence, ORD.
 TEST(Order, AnswersOvertakeRequestsThatMustWait) {
   ScriptedPeer peer(plain(1, 1));
   Region& memory = peer.host.add(8);
@@ -210,7 +211,7 @@ TEST(Order, AnswersAndRequestsTakeTurnsByWholeMessages) {
                                    response_code, write_code}));
 }
 
-// RFC 5041 §5.3: queue 0 knows no gap and no repetition.
+// RFC 5041 §5.3: message numbers of queue 0 have no gap and no repetition.
 TEST(Order, RequestsPostedLaterGoOnWithTheirNumbers) {
   ScriptedPeer peer(plain(4, 4));
   Region& memory = peer.host.add(8);

@@ -26,7 +26,7 @@ TEST(Random, WorkInBothDirections) {
   }
 }
 
-// One byte of the stream is wrong: nothing of it is delivered, in whatever field it was.
+// One byte of the stream is wrong: nothing wrong is delivered, in whatever field it was.
 TEST(Random, CorruptionIsNeverDelivered) {
   for (const auto seed : seeds(runs(80))) {
     SCOPED_TRACE(seed_trace(seed));
@@ -44,7 +44,7 @@ TEST(Random, CorruptionIsNeverDelivered) {
     RandomWork a_work(random, pair.a, pair.b, random.between(1, 30));
     RandomWork b_work(random, pair.b, pair.a, random.between(1, 30));
     work(random, pair, a_work, b_work, false);
-    // A length that became larger waits for bytes that never come.
+    // Where a length became larger, the receiver waits for bytes that never arrive.
     pair.a.connection().close();
     pair.b.connection().close();
     pair.drive();

@@ -43,7 +43,7 @@ std::size_t RandomWork::post_receives(std::size_t most) {
   return count;
 }
 
-// Small ones, some around the size of a segment, few large ones.
+// Mostly small sizes, some around the size of a segment, few large ones.
 std::size_t RandomWork::random_size() {
   switch (random_.below(8)) {
     case 0:
@@ -188,7 +188,7 @@ void RandomWork::post_atomic(iwarp::WorkRequest request) {
                      .written = {}});
 }
 
-// It looks like other requests, and it is always signaled.
+// It looks like the other requests, but is always signaled.
 void RandomWork::post_fault(iwarp::WorkRequest request) {
   constexpr std::size_t size = 100;
   request.signaled = true;
@@ -205,7 +205,7 @@ void RandomWork::post_fault(iwarp::WorkRequest request) {
                      .written = {}});
 }
 
-// The first `count` receives of the peer, where they succeeded.
+// Collects the first `count` receives of the peer, which must have succeeded.
 void RandomWork::check_receives(std::size_t count) const {
   ASSERT_LE(count, expected_.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -245,7 +245,7 @@ void RandomWork::check_consistent() const {
   std::size_t next = 0;
   bool failed = false;
   for (const auto& completion : self_.host.sends) {
-    // Unsignaled requests that succeeded say nothing.
+    // Unsignaled requests that succeeded have no completion.
     while (next < posted_.size() && posted_[next].wr_id != completion.wr_id) {
       EXPECT_FALSE(posted_[next].signaled || failed) << "no completion of " << next;
       ++next;
@@ -279,7 +279,7 @@ void RandomWork::check_blame() const {
     EXPECT_EQ(failed->wr_id, fault_after_);
     const Posted& fault = posted_.at(failed->wr_id);
     EXPECT_GE(received, fault.receives_before);
-    // A read is refused when it is answered; what stands behind it may be placed before that.
+    // A read is refused when it is answered; later requests may be placed before that.
     if (fault.operation == Operation::write) {
       EXPECT_EQ(received, fault.receives_before);
     }

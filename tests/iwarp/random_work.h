@@ -21,7 +21,7 @@ class RandomWork {
 
   // Some of the Sends carry an immediate: the connection must know how.
   void use_send_immediate() { send_immediate_ = true; }
-  // After as many requests as this, one that the peer must refuse.
+  // After this many requests comes one that the peer must refuse.
   void set_fault(std::size_t after) { fault_after_ = after; }
 
   [[nodiscard]] bool all_posted() const { return posted_.size() == requests_; }
@@ -31,10 +31,10 @@ class RandomWork {
   // Posts up to `most` of the receives that were left for later. Returns how many.
   std::size_t post_receives(std::size_t most);
 
-  // All that was posted has succeeded, and both memories are what the model says.
+  // Every posted request has succeeded, and both memories are as the model has them.
   void check_success() const;
-  // Whatever went wrong: completions come once, in order, the first error before flushes only; and
-  // what was received is what was sent.
+  // Holds whatever went wrong: each completion comes once, in order, after the first error only
+  // flushes follow, and what was received is what was sent.
   void check_consistent() const;
   // check_consistent(), and the peer's refusal is reported for the request that it refused: the one
   // that was wrong, or the first that found no receive.

@@ -19,7 +19,7 @@ iwarp::HandshakeOptions random_handshake(Random& random) {
   return options;
 }
 
-// Receives that were left for later come now and then, too.
+// Receives that were left for later are posted now and then, too.
 bool post_some(Random& random, RandomWork& work) {
   const std::size_t before = work.posted();
   for (auto posts = random.below(6); posts > 0 && !work.all_posted(); --posts) work.post_one();
@@ -64,7 +64,7 @@ PairOptions random_pair(Random& random) {
   options.passive = random_handshake(random);
   options.passive.rtr = {.send = true, .write = random.chance(2), .read = true};
   options.active.rtr.send = true;
-  // The passive side of Pair offers 17; an initiator that holds less would have to refuse.
+  // The passive side of Pair offers 17; an initiator with a smaller IRD would have to refuse.
   options.active.ird = 17;
   return options;
 }

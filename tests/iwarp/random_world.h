@@ -1,4 +1,4 @@
-// Worlds in which connections are tried: options, handshakes and links, all from one seed.
+// Environments in which connections are tested: options, handshakes and links, all from one seed.
 #pragma once
 
 #include "random_work.h"
@@ -7,7 +7,7 @@
 
 namespace weft::test {
 
-// More of them with WEFT_TEST_LONG.
+// The number of runs: `count`, or more with WEFT_TEST_LONG.
 [[nodiscard]] std::uint64_t runs(std::uint64_t count);
 
 [[nodiscard]] iwarp::Connection::Options random_options(Random& random, bool initiator);
@@ -16,8 +16,8 @@ namespace weft::test {
 void make_patient(Random& random, PairOptions& options);
 void random_link(Random& random, Link& link);
 
-// Posts a little, lets the world move a little, until all is posted and at rest; or until nothing
-// moves any more, as when a corrupted length waits for bytes that never come.
+// Posts a little and moves the links a little, until everything is posted and idle; or until
+// nothing moves any more, as when a corrupted length waits for bytes that never arrive.
 void work(Random& random, Pair& pair, RandomWork& a_work, RandomWork& b_work, bool check_placed);
 
 }  // namespace weft::test

@@ -96,7 +96,7 @@ TEST(Read, NeedsTheRightOnTheSourceOnly) {
   EXPECT_EQ(to.copy(), text("payload"));
 }
 
-// A responder sends what was there at one moment: the checksum must fit.
+// The memory may change while a response is sent: the checksum must fit what was sent.
 TEST(Read, SourceMayChangeBeforeTheResponseHasGone) {
   auto options = roomy(false);
   options.mulpdu_bytes = 9000;
@@ -123,7 +123,7 @@ struct BadResponse {
 
 class BadResponses : public testing::TestWithParam<BadResponse> {};
 
-// DESIGN §8: a response is validated against the outstanding read. Nothing is placed.
+// A response is validated against the outstanding read. Nothing is placed.
 TEST_P(BadResponses, EndTheStream) {
   const BadResponse& bad = GetParam();
   ScriptedPeer peer(roomy(true));

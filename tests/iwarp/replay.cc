@@ -106,7 +106,7 @@ void Replay::learn_answers() {
   }
 }
 
-// What this side answers next is in the memory by now.
+// The memory now has what this side answers next.
 void Replay::fill_sources(std::size_t record) {
   for (const auto& answer : answers_) {
     if (answer.record != record || answer.content.empty()) continue;
@@ -124,7 +124,7 @@ void Replay::post_receives() {
   }
 }
 
-// Both frames are those of the capture; siw sets a reserved flag, which is of no account.
+// Both frames are those of the capture. siw sets a reserved flag, which is ignored.
 void Replay::shake_hands() {
   const auto own = *wire::MpaFrameView::check(own_.frame);
   const auto data = own.enhanced().value_or(wire::MpaEnhanced{});
@@ -168,7 +168,7 @@ void Replay::shake_hands() {
   }
 }
 
-// Posts the requests whose first segment stands in this record.
+// Posts the requests whose first segment is in this record.
 void Replay::post_from(std::size_t record) {
   while (next_own_ < own_.fpdus.size() && own_.fpdus[next_own_].record <= record) {
     std::size_t last = next_own_;

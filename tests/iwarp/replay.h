@@ -1,6 +1,6 @@
-// Puts the protocol core in the place of one side of a stored connection. The other side is played
-// as it was recorded; STags, addresses, MPA parameters and private data are those of the capture.
-// What this side's application asked for is read off what it sent, so the core must send the same.
+// Puts the protocol core in the place of one side of a stored connection. The other side is
+// replayed as it was recorded; STags, addresses, MPA parameters and private data are those of the
+// capture. This side's application posts what the recording shows, so the core must send the same.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class Replay {
   struct Choices {
     std::size_t mulpdu_bytes = 1442;
     std::size_t receive_bytes = 70'000;
-    // A Terminate of the recorded side is not repeated: that side made mistakes of its own.
+    // A Terminate of the recorded side is not repeated, since that side made mistakes of its own.
     bool without_terminates = false;
-    // Completions that wait for proof. The recorded side did not, so it sent less.
+    // Completions wait for proofs. The recorded side did not, so it sent less.
     bool acknowledge = false;
   };
 
@@ -31,16 +31,16 @@ class Replay {
 
   // Memory that the recorded side had registered, of which the traffic shows only parts.
   void add_memory(std::uint32_t stag, std::uint64_t address, Bytes content);
-  // Runs it all; `after_record` sees the state behind each record of the other side.
+  // Replays everything; `after_record` sees the state after each record of the other side.
   void run(const std::function<void()>& after_record = [] {});
-  // What this side sent is what was recorded, segment for segment.
+  // This side must have sent what was recorded, segment for segment.
   void check_sent() const;
 
   [[nodiscard]] Region& region(std::uint32_t stag);
   [[nodiscard]] const std::vector<Ulpdu>& sent() const { return sent_; }
   [[nodiscard]] std::vector<Ulpdu> recorded() const;
   [[nodiscard]] iwarp::Connection& connection() { return *connection_; }
-  // Where the n-th receive landed.
+  // The memory of the n-th receive.
   [[nodiscard]] Content received(std::size_t index) const;
   // The sinks of this side's reads, in order: STag, address and length.
   [[nodiscard]] const std::vector<iwarp::LocalSlice>& sinks() const { return sinks_; }
@@ -55,7 +55,7 @@ class Replay {
     std::uint64_t end = 0;
   };
 
-  // What this side answered to a read of the other side, and with which record that asked.
+  // The answer of this side to a read of the other side, and the record of that read.
   struct Answer {
     std::size_t record = 0;
     std::uint32_t stag = 0;

@@ -1,5 +1,5 @@
-// Captures of Linux's siw, replayed with the core in the place of either side. The captures say
-// themselves which bytes travelled; what the programs printed is the second judge.
+// Captures of Linux's siw, replayed with the core in place of either side. The captures show which
+// bytes were sent; the output of the programs is the second reference.
 #include "replay.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<Status> statuses(const MemoryHost& host) {
 
 // --- rping ---------------------------------------------------------------------------------------
 
-// What both sides of `rping -C 5 -v -V` printed.
+// The output of both sides of `rping -C 5 -v -V`.
 const std::vector<std::string> pings = {
     R"(rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqr)",
     R"(rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqrs)",
@@ -41,7 +41,7 @@ std::string string_in(Region& region) {
   return std::string(characters, strnlen(characters, region.size()));
 }
 
-// The strings that stood in the memory behind these STags, in order, each once.
+// The strings that were in the memory of these STags, in order, each once.
 class Seen {
  public:
   void look(Replay& replay, const std::vector<std::uint32_t>& stags) {
@@ -158,8 +158,8 @@ TEST_F(Sizes, SendWithInvalidate) {
   check_client(send_invalidate, 1);
 }
 
-// The server's buffer before any write; the reads show its pattern, the sum that the program
-// printed its size.
+// The server's buffer before any write. The reads show its pattern, and the checksum that the
+// program printed shows its size.
 Content fresh_target() {
   Content bytes(69'632);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(3 * i + 1);
@@ -210,8 +210,8 @@ TEST_F(Sizes, Read) {
 
 // --- Errors --------------------------------------------------------------------------------------
 
-// siw's own checks are no model (it reads without asking for the right), its framing is: with all
-// memory granted, everything that was sent is understood.
+// siw's checks are not a reference (it reads without the right to), but its framing is: with rights
+// to all memory everything that it sent is accepted.
 TEST(Errors, FramesAreUnderstoodByTheResponder) {
   for (const auto& flow : load_flows("siw_errors")) {
     Replay server(flow, Side::responder, {.without_terminates = true});
@@ -225,7 +225,7 @@ TEST(Errors, FramesAreUnderstoodByTheResponder) {
   }
 }
 
-// And the initiator finds the request that each of siw's Terminates means.
+// The initiator finds the request that each of siw's Terminates means.
 TEST(Errors, TerminatesOfSiwFindTheirRequest) {
   const auto flows = load_flows("siw_errors");
   const std::vector<std::vector<Status>> expected = {

@@ -1,5 +1,5 @@
-// Send with immediate, which the RFCs do not have: an Immediate Data message (RFC 7306 §6) whose
-// second word is not zero announces the immediate of the next Send. Between Weft devices only.
+// Send with immediate, which the RFCs do not have. An Immediate Data message (RFC 7306 §6) with a
+// second word other than zero announces the immediate of the next Send; only between Weft devices.
 #include <gtest/gtest.h>
 
 #include "support/pair.h"
@@ -74,7 +74,7 @@ TEST(SendImmediate, IsHeldWithItsSend) {
   EXPECT_FALSE(peer.host.receives[2].has_immediate);
 }
 
-// A Write with immediate is what it was, beside it.
+// A Write with immediate works as before.
 TEST(SendImmediate, LeavesTheWriteWithImmediateAlone) {
   Pair pair(patient_pair(1000));
   Region& from = pair.a.host.add(pattern(3000));
@@ -120,7 +120,7 @@ TEST(SendImmediate, IsUnsupportedTowardsOthers) {
   peer.expect_nothing();
 }
 
-// RFC 7306 §6.2 leaves the second word to whoever sends it.
+// RFC 7306 §6.2 leaves the second word to the sender.
 TEST(SendImmediate, ATagOfAnotherImplementationMeansNothing) {
   ScriptedPeer peer(roomy(false));
   peer.post_receive(1);
@@ -139,7 +139,7 @@ TEST(SendImmediate, NothingButTheSendMayFollow) {
   }
 }
 
-// Either half may be what the peer refuses.
+// The peer may refuse either half.
 TEST(SendImmediate, ATerminateForEitherHalfFindsIt) {
   for (const std::uint32_t msn : {1U, 2U}) {
     ScriptedPeer peer(weft());

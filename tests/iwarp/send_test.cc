@@ -121,7 +121,7 @@ struct Flavour {
 
 class SendFlavours : public testing::TestWithParam<Flavour> {};
 
-// RFC 5040 §4.1: the opcode says solicited and invalidate.
+// RFC 5040 §4.1: the opcode has the solicited and invalidate forms.
 TEST_P(SendFlavours, TravelAsTheirOpcode) {
   const Flavour& flavour = GetParam();
   ScriptedPeer peer(roomy(true));

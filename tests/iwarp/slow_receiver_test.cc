@@ -11,7 +11,7 @@ using Receives = RandomWork::Receives;
 
 constexpr std::uint64_t handshake_bytes = 24;
 
-// All of it in both directions, against the model of RandomWork.
+// Works in both directions, against the model of RandomWork.
 struct SlowPair {
   SlowPair(Random& random, const PairOptions& options)
       : pair(options),
@@ -57,7 +57,7 @@ TEST(SlowReceiver, BetweenWeftsEverythingArrives) {
   }
 }
 
-// No hello: each side has only its own hold, which is large enough here.
+// Without a hello each side has only its own hold, which is large enough here.
 TEST(SlowReceiver, BetweenStrangersEverythingArrivesThatCanBeHeld) {
   for (const auto seed : seeds(runs(50))) {
     SCOPED_TRACE(seed_trace(seed));
@@ -88,7 +88,7 @@ TEST(SlowReceiver, StrangersMayOverrunTheHold) {
   }
 }
 
-// The wait ends somewhere, and the request that is told so is the first without a receive.
+// The wait times out somewhere, and the first request without a receive gets the error.
 TEST(SlowReceiver, TheWaitEndsForTheRightRequest) {
   for (const auto seed : seeds(runs(100))) {
     SCOPED_TRACE(seed_trace(seed));
@@ -109,7 +109,7 @@ TEST(SlowReceiver, TheWaitEndsForTheRightRequest) {
   }
 }
 
-// A request that the peer must refuse is told so, whatever waits in front of it.
+// A request that the peer must refuse gets the error, whatever waits before it.
 TEST(SlowReceiver, AFaultFindsTheRightRequest) {
   for (const auto seed : seeds(runs(100))) {
     SCOPED_TRACE(seed_trace(seed));

@@ -1,4 +1,4 @@
-// Each error code at the rule that raises it, with the headers that RFC 5040 §4.8 wants quoted.
+// Each error code at the rule that raises it, with the headers that RFC 5040 §4.8 asks to quote.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Accesses : public testing::TestWithParam<std::tuple<Access, std::size_t>> 
   }
 };
 
-// RFC 5041 §8: found before the first byte lands.
+// RFC 5041 §8: found before the first byte is placed.
 TEST_P(Accesses, OfAWriteEndTheStreamBeforeAnythingLands) {
   const auto& [access, size] = GetParam();
   ScriptedPeer peer(roomy(false));
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(given.param));
     });
 
-// Byte for byte, so that no mistake of the codec hides: M and D set, length, header.
+// Compares bytes, so that a mistake of the codec shows: M and D set, length, header.
 TEST(Terminate, OfAWriteOnTheWire) {
   ScriptedPeer peer(roomy(false));
   peer.send(write(0xA1B2C3D4, 0x1122334455667788, text("abc")));
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                             code::rdma_unspecified},
                     Culprit{"short_answer", control(RdmapOpcode::atomic_response, 3, 1, 11),
                             code::rdma_unspecified},
-                    // Nothing that the protocol says itself is as long as this.
+                    // No control message of the protocol is as long as this.
                     Culprit{"huge_request", control(RdmapOpcode::read_request, 1, 1, 40'000),
                             code::untagged_too_long}),
     [](const auto& given) { return std::string(given.param.name); });
@@ -312,7 +312,7 @@ TEST(Terminate, OfAnInvalidateThatIsNotAllowed) {
   EXPECT_EQ(peer.host.receives.at(0).status, Status::local_operation);
 }
 
-// RFC 5044 §8: a length field that cannot be one. Nothing is known that could be quoted.
+// RFC 5044 §8: an impossible length field. Nothing is known that could be quoted.
 TEST(Terminate, OfAnFpduWithoutRoomForItsHeader) {
   for (const std::size_t bytes : {0U, 1U, 13U}) {
     ScriptedPeer peer(roomy(false));
@@ -328,7 +328,7 @@ TEST(Terminate, OfAnFpduWithoutRoomForItsHeader) {
   peer.expect_terminate(terminate(code::mpa_marker));
 }
 
-// A read that fails half-way: the region went away between two of its segments.
+// A read that fails half-way: the region was removed between two of its segments.
 TEST(Terminate, OfAReadWhoseSourceIsWithdrawn) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(600'000);
@@ -351,7 +351,7 @@ TEST(Terminate, OfAReadWhoseSourceIsWithdrawn) {
   peer.expect_nothing();
 }
 
-// Reads that came before the fault are answered, so the peer learns what was carried out.
+// Reads that arrived before the fault are answered, so the peer learns what was carried out.
 TEST(Terminate, ComesBehindTheAnswersToEarlierReads) {
   ScriptedPeer peer(roomy(false));
   peer.send(empty_read(1));
@@ -362,7 +362,7 @@ TEST(Terminate, ComesBehindTheAnswersToEarlierReads) {
   peer.expect_terminate(terminate(code::tagged_invalid_stag, culprit));
 }
 
-// And where one of these is at fault itself, it was the first.
+// Where one of these is at fault itself, it was the first.
 TEST(Terminate, NamesTheFirstFault) {
   ScriptedPeer peer(roomy(false));
   const auto first = read_request(1, {.size_bytes = 1, .source_stag = 9});
@@ -370,7 +370,7 @@ TEST(Terminate, NamesTheFirstFault) {
   peer.expect_terminate(terminate(code::rdma_invalid_stag, first, true));
 }
 
-// RFC 5040 §6.8: after its Terminate a side takes nothing any more.
+// RFC 5040 §6.8: a side that has sent its Terminate processes nothing more.
 TEST(Terminate, IsTheEndInBothDirections) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(10);
@@ -385,7 +385,7 @@ TEST(Terminate, IsTheEndInBothDirections) {
   EXPECT_EQ(peer.host.end_reason, iwarp::EndReason::terminated);
 }
 
-// More than goes out at once: the answer is finished before the last word.
+// There is more than one burst to send: the answer is completed before the Terminate.
 TEST(Terminate, WaitsForALongAnswerToAnEarlierRead) {
   constexpr std::size_t size = 1'000'000;
   auto options = roomy(false);

@@ -1,4 +1,4 @@
-// What a Terminate from the other side does to the requests under way.
+// How a Terminate from the other side completes the outstanding requests.
 #include <gtest/gtest.h>
 
 #include "support/random.h"
@@ -12,7 +12,7 @@ using iwarp::Status;
 using wire::TerminateCode;
 namespace code = wire::terminate;
 
-// The initiator with one request of each kind under way, and what it sent.
+// An initiator with one outstanding request of each kind, and what it has sent.
 class Terminated : public testing::Test {
  protected:
   void post(std::uint64_t wr_id, Operation operation, std::uint64_t address = 0,
@@ -25,7 +25,7 @@ class Terminated : public testing::Test {
               {memory.slice()});
     last = peer.next();
   }
-  // The proof of the first request is on its way; requests behind it need none yet.
+  // The probe for the first request is outstanding; later requests need none yet.
   void skip_proof() { (void)peer.next(); }
   void expect(std::vector<Status> statuses) {
     EXPECT_EQ(peer.statuses(), statuses);
@@ -94,7 +94,7 @@ TEST_F(Terminated, ImmediateIsBlamedByItsNumber) {
   expect({Status::rnr_retry_exceeded});
 }
 
-// A peer works in order: what went before the culprit was carried out, the rest was not.
+// A peer works in order: requests before the one at fault were carried out, the rest was not.
 TEST_F(Terminated, RequestsBeforeTheCulpritSucceed) {
   post(1, Operation::write, 0, 5);
   skip_proof();
@@ -109,7 +109,7 @@ TEST_F(Terminated, RequestsBeforeTheCulpritSucceed) {
       {Status::success, Status::success, Status::remote_access, Status::flushed, Status::flushed});
 }
 
-// A Write has no number: STag and offset may fit several. The first that is not proven is meant.
+// A Write has no number, and STag and offset may fit several. The first unproven one is meant.
 TEST_F(Terminated, OnlyUnprovenRequestsAreCandidates) {
   post(1, Operation::write, 0, 5);
   skip_proof();
@@ -141,7 +141,7 @@ TEST_F(Terminated, OffsetsTellWritesApart) {
   expect({Status::success, Status::remote_access, Status::flushed});
 }
 
-// Our Read Response may be at fault, with an STag of the peer's that happens to be a Write's rkey.
+// Our Read Response may be at fault, with a peer's STag that is equal to the rkey of a Write.
 TEST_F(Terminated, OurResponseIsNoRequest) {
   post(1, Operation::write, 0, 5);
   skip_proof();
@@ -165,7 +165,7 @@ TEST_F(Terminated, UnansweredReadsBeforeTheCulpritAreFlushed) {
   expect({Status::flushed, Status::rnr_retry_exceeded});
 }
 
-// The culprit may be our own proof: its number is no request's.
+// Our own probe may be at fault: its number belongs to no request.
 TEST_F(Terminated, OurOwnReadIsNoRequest) {
   post(1, Operation::write);
   const auto proof = peer.next();
@@ -180,7 +180,7 @@ TEST_F(Terminated, UnsignaledCulpritIsReported) {
   EXPECT_FALSE(peer.host.sends.at(0).signaled);
 }
 
-// A long message is refused while its end has not left yet.
+// A long message is refused before its end is sent.
 TEST_F(Terminated, RequestThatIsHalfSentIsACandidate) {
   Region& large = peer.host.add(1'000'000);
   peer.post({.wr_id = 1, .operation = Operation::write, .rkey = 5}, {large.slice()});
@@ -198,7 +198,7 @@ TEST_F(Terminated, PostedAndNotSentIsNoCandidate) {
   expect({Status::flushed, Status::flushed});
 }
 
-// Shorter than its format: the end all the same.
+// A Terminate that is shorter than its format ends the stream, too.
 TEST_F(Terminated, MalformedTerminateEndsTheStream) {
   post(1, Operation::send);
   peer.send(untagged({.last = true,
@@ -209,7 +209,7 @@ TEST_F(Terminated, MalformedTerminateEndsTheStream) {
   EXPECT_EQ(peer.connection.terminate().code, code::rdma_unspecified);
 }
 
-// RFC 5040 §6.8: nothing is sent in return, not even what was built already.
+// RFC 5040 §6.8: nothing is sent in return, not even FPDUs that were built already.
 TEST_F(Terminated, NothingIsSentInReturn) {
   peer.send(empty_read(1));
   post(1, Operation::send);

@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, WriteSizes,
                          testing::Values(0, 1, 7, 1427, 1428, 1429, 4096, 16'384, 65'535, 262'144,
                                          262'145, 5'000'000));
 
-// RFC 5041 §5.2: each segment says itself where it belongs.
+// RFC 5041 §5.2: each segment carries its own address.
 TEST(Write, IsCutIntoSegmentsWithTheirOwnOffsets) {
   ScriptedPeer peer(roomy(true));
   Region& from = peer.host.add(pattern(3000));
@@ -47,7 +47,7 @@ TEST(Write, IsCutIntoSegmentsWithTheirOwnOffsets) {
   peer.expect(write(0x12345678, offset + 2856, from.copy(2856, 144)));
 }
 
-// RFC 5040 §5.1: an empty Write names no memory, so its STag is nobody's.
+// RFC 5040 §5.1: an empty Write names no memory, so its STag is not checked.
 TEST(Write, EmptyOneIsNotChecked) {
   ScriptedPeer peer(roomy(false));
   peer.send(write(0xDEAD, 12345, {}));
@@ -113,7 +113,7 @@ TEST(Write, RunsInBothDirectionsAtOnce) {
   EXPECT_TRUE(to_a.copy() == from_b.copy());
 }
 
-// DESIGN D7: memory withdrawn between two reads of one FPDU is not touched any more.
+// Memory that is withdrawn between two reads of one FPDU is not touched any more.
 TEST(Write, TargetWithdrawnInTheMiddleOfAnFpduStaysUntouched) {
   for (const bool crc : {true, false}) {
     auto options = roomy(false);
@@ -132,7 +132,7 @@ TEST(Write, TargetWithdrawnInTheMiddleOfAnFpduStaysUntouched) {
   }
 }
 
-// Deregistering waits for nobody: what is still to be sent from the memory is copied.
+// Deregistering does not wait: data that is still to be sent from the memory is copied.
 TEST(Write, SourceThatGoesAwayIsCopied) {
   for (const bool crc : {true, false}) {
     auto options = roomy(true);
