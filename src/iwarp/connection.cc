@@ -82,8 +82,8 @@ std::span<const iovec> Connection::plan_send() {
   return out_.pending();
 }
 
-// Requests may complete here where completions mean "TCP has it", and failed ones whose turn comes
-// with them.
+// Where completions mean "TCP has it", requests may complete here, and with them a failed one that
+// comes next.
 void Connection::sent(std::size_t bytes) {
   out_.advance(bytes);
   if (ended()) return;

@@ -244,7 +244,7 @@ class Connection final : private SegmentSink {
   EndReason end_ = EndReason::none;
   bool terminate_looping_ = false;  // to_itself only: our Terminate was sent and is not back yet
   wire::Terminate terminate_;
-  std::optional<std::uint64_t> executed_;  // messages of ours that the peer reported as carried out
+  std::optional<std::uint64_t> executed_;  // our messages that the peer reported as carried out
 
   std::uint64_t reported_placed_ = 0;   // value of the last control word `placed`
   std::uint64_t waiting_message_ = 0;   // Receiver::starving() as of the last on_time()

@@ -50,7 +50,7 @@ class Deframer {
   enum class Phase : std::uint8_t {
     header,   // until the DDP header is complete
     whole,    // a staged FPDU, until all of it is there
-    direct,   // an FPDU whose payload is read into its target
+    direct,   // an FPDU with its payload read into the target
     refused,  // nothing more is processed
   };
 

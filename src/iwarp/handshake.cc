@@ -46,7 +46,7 @@ std::size_t Handshake::max_private_data_bytes(std::uint8_t revision) {
   return MpaFrame::max_private_data_bytes - (revision >= 2 ? MpaEnhanced::header_bytes : 0);
 }
 
-// The header first, as it says how much private data follows.
+// The header comes first, since it has the length of the private data.
 std::size_t Handshake::wanted_bytes() const {
   if (complete_ || failed()) return 0;
   if (input_.size() < MpaFrame::header_bytes) return MpaFrame::header_bytes - input_.size();

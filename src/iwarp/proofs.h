@@ -1,6 +1,6 @@
 // Keeps track of which requests the peer is known to have carried out, and of when to ask it.
 //
-// TCP's acknowledgement only says that the peer's kernel has the bytes. RFC 5040 §5.5 says more: a
+// TCP's acknowledgement only shows that the peer's kernel has the bytes. RFC 5040 §5.5 has more: a
 // responder carries out the messages of a stream in order, so the response to an RDMA Read or an
 // atomic proves that every message sent before it was placed. Where the application sends no such
 // request itself, the requester adds a zero-length RDMA Read, which names no memory (RFC 5040

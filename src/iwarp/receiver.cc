@@ -160,7 +160,7 @@ TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t le
   return std::nullopt;
 }
 
-// RFC 7306 §6: one untagged segment of queue 0, with an MSN and a receive of its own. It completes
+// RFC 7306 §6: one untagged segment of queue 0, which has an MSN and takes a receive. It completes
 // that receive with the length of the Write before it.
 TerminateRaised Receiver::immediate(const Segment& segment, const wire::ImmediateData& immediate) {
   const auto& header = segment.untagged_header;

@@ -112,7 +112,7 @@ class Requester {
  private:
   using Entry = SendQueue::Entry;
 
-  // A read or atomic whose response has not arrived whole.
+  // A read or atomic that waits for its response.
   struct Outstanding {
     bool probe = false;
     bool atomic = false;

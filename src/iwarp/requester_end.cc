@@ -66,7 +66,7 @@ bool blamed_by_untagged(const SendQueue::Entry& entry, const Terminate& message)
 bool blamed(const SendQueue::Entry& entry, const Terminate& message) {
   const StoredRequest& request = entry.request;
   if (message.has_read_request) {
-    // More reliable than the DDP header in front of it, whose MSN the kernel's siw overwrites.
+    // More reliable than the DDP header before it, since the kernel's siw overwrites the MSN there.
     const wire::ReadRequest& read = message.read_request;
     return request.operation == Operation::read && !entry.answered &&
            read.source_stag == request.rkey && read.source_offset == request.remote_address;
@@ -96,7 +96,7 @@ std::uint64_t Requester::find_guilty(const Terminate& message,
 }
 
 // The peer carries out messages in order (RFC 5040 §5.5), so the requests before the one at fault
-// succeeded, except reads and atomics whose response did not arrive.
+// succeeded, except reads and atomics without a response.
 void Requester::end_by_terminate(const Terminate& message, std::optional<std::uint64_t> executed) {
   if (options_.unreliable) return end_unreliably();
   const std::uint64_t guilty = find_guilty(message, executed);

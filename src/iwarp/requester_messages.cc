@@ -163,7 +163,7 @@ void Requester::build_read(Entry& entry) {
 }
 
 // RFC 7306 §5.1: plain FetchAdd has an add mask of zero, and its compare fields are not
-// significant. An atomic write is a CmpSwap whose compare mask is zero: it writes in any case.
+// significant. An atomic write is a CmpSwap with a compare mask of zero: it writes in any case.
 wire::AtomicRequest Requester::atomic_operands(const StoredRequest& request) const {
   constexpr std::uint64_t whole = ~std::uint64_t{0};
   switch (request.operation) {

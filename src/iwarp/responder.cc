@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t all_ones = ~std::uint64_t{0};
 
-// RFC 7306 §5.1: bits whose mask is zero are not compared.
+// RFC 7306 §5.1: bits are compared only where the mask is one.
 bool compares(const wire::AtomicRequest& request) {
   return request.opcode != wire::AtomicOpcode::compare_swap || request.compare_mask != 0;
 }

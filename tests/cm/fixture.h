@@ -44,7 +44,7 @@ class CmTest : public ::testing::Test {
   rdma_cm_id* make_id(rdma_event_channel* channel, void* context = nullptr);
   // Bound to 127.0.0.1 (or ::1), and listening.
   rdma_cm_id* make_listener(rdma_event_channel* channel, int family = AF_INET, int backlog = 0);
-  // A client whose route to `listener` is resolved.
+  // A client with a resolved route to `listener`.
   rdma_cm_id* make_client(rdma_event_channel* channel, rdma_cm_id* listener);
   rdma_cm_id* make_client_to(rdma_event_channel* channel, sockaddr* destination);
   ibv_qp_init_attr queue_pair_attributes() const;
@@ -54,7 +54,7 @@ class CmTest : public ::testing::Test {
   struct Pair {
     rdma_cm_id* client = nullptr;
     rdma_cm_id* server = nullptr;
-    std::string client_data;  // what the server was told, and the other way round
+    std::string client_data;  // received by the server, and the other way round
     std::string server_data;
     rdma_conn_param request{};  // as in the events, without the data
     rdma_conn_param client_established{};

@@ -132,7 +132,7 @@ TEST(Hold, ALaterSendDoesNotOvertake) {
   ScriptedPeer peer(holding(10'000));
   Region& to = peer.host.add(100);
   peer.send(send(1, text("one")));
-  peer.host.post_receive(1, {to.slice(0, 10)});  // nobody has said so yet
+  peer.host.post_receive(1, {to.slice(0, 10)});  // not reported yet
   peer.send(send(2, text("two")));
   EXPECT_EQ(peer.received_ids(), std::vector<std::uint64_t>{1});
   EXPECT_EQ(to.copy(0, 3), text("one"));

@@ -85,9 +85,9 @@ iwarp::WorkRequest request(std::uint64_t wr_id, Operation operation, const Regio
 
 class ToItself : public ::testing::TestWithParam<std::size_t> {};
 
-// Earlier requests are carried out, also reads whose answers were on the way; the request at fault
-// gets the error. After a Write at fault nothing happens. A Write after a Read or an atomic at
-// fault may be carried out, as those have to wait for their turn (RFC 5040 §5.5).
+// Earlier requests are carried out, also reads with answers on the way; the request at fault gets
+// the error. After a Write at fault nothing happens. A Write after a Read or an atomic at fault may
+// be carried out, as those have to wait for their turn (RFC 5040 §5.5).
 TEST_P(ToItself, TheRequestAtFaultIsBlamed) {
   for (const Operation operation : {Operation::write, Operation::read, Operation::fetch_add}) {
     Loop loop;

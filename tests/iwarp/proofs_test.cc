@@ -21,7 +21,7 @@ TEST(Proofs, CoverTheRequestsBeforeAnIndex) {
   EXPECT_FALSE(proofs.covers(3));
 }
 
-// A response to an old request says nothing new.
+// A response to an old request proves nothing new.
 TEST(Proofs, AreNeverTakenBack) {
   Proofs proofs;
   proofs.prove(3);

@@ -168,7 +168,7 @@ void Replay::shake_hands() {
   }
 }
 
-// Posts the requests whose first segment is in this record.
+// Posts the requests with their first segment in this record.
 void Replay::post_from(std::size_t record) {
   while (next_own_ < own_.fpdus.size() && own_.fpdus[next_own_].record <= record) {
     std::size_t last = next_own_;

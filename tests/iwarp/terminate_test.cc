@@ -396,7 +396,7 @@ TEST(Terminate, WaitsForALongAnswerToAnEarlierRead) {
       1, {.size_bytes = size, .source_stag = origin.rkey(), .source_offset = origin.address()}));
   const auto culprit = write(5, 0, Content(4));
   peer.send(culprit);
-  peer.send(write(origin.rkey(), origin.address(), Content(4)));  // comes to nothing
+  peer.send(write(origin.rkey(), origin.address(), Content(4)));  // is discarded
   std::size_t answered = 0;
   while (answered < size) {
     const std::size_t part = std::min<std::size_t>(size - answered, 64'000 - 14);
