@@ -1,13 +1,14 @@
-// Byte streams over RDMA: what TCP sockets do, by writes into the peer's ring.
+// Byte streams over RDMA. A stream does what a TCP socket does, by RDMA writes into a ring of the
+// peer.
 //
 //   weft::stream::Listener listener({"", 7174});        weft::stream::Stream stream;
 //   auto stream = listener.accept(10s);                 stream.connect({"192.0.2.1", 7174}, 10s);
 //
-// Both sides then send and receive bytes. No memory is registered and no queue polled by the user.
-// Calls that make and end streams throw weft::Error; sending and receiving answer an Outcome. Every
-// call that can wait takes a deadline: Deadline::now() never waits. A stream, a listener and an
-// event queue each have a descriptor for poll(2), epoll(7) and their like.
-// docs/stream-protocol.md says what goes over the wire.
+// Both sides then send and receive bytes. The program registers no memory and polls no queue. Calls
+// that create and end streams throw weft::Error; sending and receiving return an Outcome. Every
+// call that can block takes a deadline; with Deadline::now() it never blocks. A stream, a listener
+// and an event queue each have a descriptor for poll(2), epoll(7) and similar calls.
+// docs/stream-protocol.md specifies the protocol.
 #pragma once
 
 #include "weft/stream/event_queue.hpp"

@@ -1,6 +1,7 @@
 #include "dropin/datagram_socket.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "dropin/rsocket.h"
@@ -8,7 +9,7 @@
 namespace weft::dropin {
 namespace {
 
-using stream::detail::Pump;
+using stream::detail::StreamThread;
 
 constexpr int max_pending_requests = 1024;
 // The bytes before the payload of a received datagram. A UD queue pair writes 40 bytes of GRH in
@@ -69,7 +70,7 @@ void DatagramSocket::prepare(const stream::Options& options) {
 
 // Not in the constructor: the pump needs a weak pointer to this object.
 void DatagramSocket::start() {
-  Pump& pump = Pump::instance();
+  StreamThread& thread = StreamThread::instance();
   const Lock lock(mutex_);
   token_ = pump.add(weak_from_this());
   pump.watch(*token_, events_.fd());
@@ -85,7 +86,7 @@ void DatagramSocket::close() {
   const Lock lock(mutex_);
   if (closed_) return;
   closed_ = true;
-  if (token_) Pump::instance().remove(*token_, {events_.fd(), channel_.fd()});
+  if (token_) StreamThread::instance().remove(*token_, std::array{events_.fd(), channel_.fd()});
   peers_.clear();
   listener_.reset();
   changed_.notify_all();

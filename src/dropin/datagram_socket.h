@@ -20,7 +20,7 @@
 
 #include "dropin/datagram_address.h"
 #include "stream/pieces.h"
-#include "stream/pump.h"
+#include "stream/stream_thread.h"
 #include "weft/stream.hpp"
 
 namespace weft::dropin {
@@ -137,7 +137,7 @@ class DatagramSocket final : public stream::detail::Attendant,
   std::optional<DatagramAddress> connected_;
   Peers peers_;
 
-  std::optional<stream::detail::Pump::Token> token_;
+  std::optional<stream::detail::StreamThread::Token> token_;
   bool armed_ = false;
   int sleepers_ = 0;
   std::vector<stream::Stream::Watcher*> watchers_;

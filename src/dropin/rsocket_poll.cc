@@ -11,7 +11,7 @@
 #include "base/event_fd.h"
 #include "dropin/export.h"
 #include "dropin/rsocket.h"
-#include "stream/pump.h"
+#include "stream/stream_thread.h"
 
 namespace {
 

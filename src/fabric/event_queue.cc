@@ -9,7 +9,7 @@
 
 #include "fabric/fabric.h"
 #include "fabric/table_functions.h"
-#include "stream/pump.h"
+#include "stream/stream_thread.h"
 
 namespace weft::fabric {
 namespace {

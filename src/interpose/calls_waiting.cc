@@ -1,6 +1,6 @@
 // Replacements of poll(2) and epoll_wait(2). The kernel's own would do, because visible sockets are
 // as ready as their streams (see VisibleSocket). But a thread that blocks here can handle arriving
-// data itself, so that it is woken without a hand-over from the pump's thread.
+// data itself, so that it is woken without a hand-over from the stream thread.
 //
 // Only a single waiting thread does so (see WaitLeader). It cannot be cancelled (pthread_cancel(3))
 // while it blocks.
@@ -15,14 +15,14 @@
 #include "interpose/export.h"
 #include "interpose/next.h"
 #include "interpose/table.h"
-#include "stream/pump.h"
+#include "stream/stream_thread.h"
 
 using namespace weft::interpose;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Pump = weft::stream::detail::Pump;
+using StreamThread = weft::stream::detail::StreamThread;
 
 // When the timeout of a call expires; no time means never.
 class WaitLimit {
@@ -53,22 +53,22 @@ class WaitLimit {
 
 // Calls `lead` if this thread leads, else `kernel`, which waits as the C library does.
 template <typename Lead, typename Kernel>
-int wait_by(Pump& attending, const Lead& lead, const Kernel& kernel) {
+int wait_by(StreamThread& attending, const Lead& lead, const Kernel& kernel) {
   const weft::WaitLeader::Waiter waiter(attending.wait_leader());
   return waiter.leads() ? guarded(lead) : kernel();
 }
 
 // Null if this process has no streams, and in a child of vfork(2).
-Pump* pump() {
-  return owns_table() ? Pump::existing() : nullptr;
+StreamThread* stream_thread() {
+  return owns_table() ? StreamThread::existing() : nullptr;
 }
 
 // For all epoll_wait(2) variants. Events that are ready are returned before the thread counts as a
-// waiter: otherwise the pump's thread would leave all work to a thread that never blocks here.
+// waiter: otherwise the stream thread would leave all work to a thread that never blocks here.
 template <typename Kernel>
 int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const sigset_t* mask,
                const Kernel& kernel) {
-  Pump* const attending = until.passed() ? nullptr : pump();
+  StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   if (const int found = next::epoll_wait(epoll, events, most, 0)) return found;
   const auto lead = [&] {
@@ -86,7 +86,7 @@ int wait_epoll(int epoll, epoll_event* events, int most, WaitLimit until, const 
 template <typename Kernel>
 int wait_poll(pollfd* entries, nfds_t count, WaitLimit until, const sigset_t* mask,
               const Kernel& kernel) {
-  Pump* const attending = until.passed() ? nullptr : pump();
+  StreamThread* const attending = until.passed() ? nullptr : stream_thread();
   if (!attending) return kernel();
   const auto lead = [&] { return attending->lead({entries, count}, until.left(), mask); };
   return wait_by(*attending, lead, kernel);

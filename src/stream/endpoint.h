@@ -1,49 +1,38 @@
-// What a Stream is made of. One lock covers it all; bytes are copied without it, for at most one
-// call sends and one receives at a time.
+// Endpoint: the implementation of a Stream, shared by the handle and the stream thread.
 //
-// Who polls: a call that has to wait does so itself, for a short time. Then, and while somebody
-// depends on the descriptor, a watcher or an event queue, or we owe the peer something that could
-// not be sent, the completion queue is armed and the pump does it.
+// It joins four parts and gives them one lock: Connector (rdma_cm), DataChannel (bytes and
+// completions), ReadinessNotifier (observers) and the registration with the stream thread. What is
+// here is waiting: which call may go on, which thread polls, and which error a call returns.
+//
+// Bytes are copied without the lock, because at most one call sends and one receives at a time.
+//
+// Polling: a call that has to wait polls the completion queue itself for Options::spin. After that,
+// and as long as anything needs progress in the background (needs_thread()), the queue is armed and
+// the stream thread polls it.
 #pragma once
 
 #include <sched.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "stream/event_fd.h"
-#include "stream/events.h"
-#include "stream/flow.h"
-#include "stream/greeting_wire.h"
-#include "stream/maps.h"
+#include "stream/connector.h"
+#include "stream/data_channel.h"
+#include "stream/event_queue_core.h"
 #include "stream/pieces.h"
-#include "stream/pump.h"
-#include "stream/wire.h"
+#include "stream/readiness_notifier.h"
+#include "stream/stream_thread.h"
 #include "weft/stream/stream.hpp"
 
 namespace weft::stream::detail {
 
-// A request to connect that was not answered yet.
-struct Asked {
-  Asked(verbs::Id from, StreamGreeting said, const Options& with)
-      : id(std::move(from)), greeting(std::move(said)), options(with) {}
-  verbs::Id id;
-  StreamGreeting greeting;
-  Options options;
-  bool answered = false;
-};
-
-class Endpoint final : public Attendant, public std::enable_shared_from_this<Endpoint> {
+// Thread-safe. Stream documents the public calls.
+class Endpoint final : public IoHandler, public std::enable_shared_from_this<Endpoint> {
  public:
   explicit Endpoint(const Options& options);
-  ~Endpoint() override { leave_pump(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
@@ -53,7 +42,7 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   // --- Connecting
   void bind(const Address& local);
   void start(const Address& peer, std::span<const std::byte> private_data);
-  void accept(Asked& asked, std::span<const std::byte> private_data);
+  void accept(PendingRequest& request, std::span<const std::byte> private_data);
   [[nodiscard]] bool await_connected(const Deadline& deadline);
   [[nodiscard]] State state();
   [[nodiscard]] int error_number();
@@ -70,7 +59,7 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   [[nodiscard]] Outcome peek_receive();
   [[nodiscard]] std::size_t bytes_available();
 
-  // --- Buffers of the peer's
+  // --- Buffers mapped by the peer
   [[nodiscard]] std::int64_t map_buffer(std::span<std::byte> memory, std::int64_t offset,
                                         const Deadline& deadline);
   void unmap_buffer(std::span<const std::byte> memory, const Deadline& deadline);
@@ -82,8 +71,8 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   Stream::Readiness watch(Stream::Watcher* watcher);
   void unwatch(Stream::Watcher* watcher);
   [[nodiscard]] Stream::Readiness readiness();
-  void attach(std::shared_ptr<Events> events, std::uint64_t cookie);
-  void attend() noexcept override;
+  void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
+  void on_io() noexcept override;
 
   // --- The end
   void finish();
@@ -94,37 +83,19 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
-  enum class Phase { idle, resolving, connecting, open, over };
+  using Phase = Connector::Phase;
   class Turn;
 
-  // --- Connecting (endpoint_connect.cc)
-  void enter_pump(verbs::EventChannel events);
-  void leave_pump();
-  void answer(const StreamGreeting& peer, std::span<const std::byte> private_data);
-  void open_wire();
-  void open_flow(StreamGreeting peer, std::uint8_t variant);
-  void look_at_connection();
-  void handle(const verbs::ConnectionEvent& event);
-  void established(const verbs::ConnectionEvent& event);
-  void rejected(const verbs::ConnectionEvent& event);
-  void fail_connecting(int error, const std::string& what);
-  [[nodiscard]] bool is_connecting() const {
-    return phase_ == Phase::resolving || phase_ == Phase::connecting;
-  }
-
   // --- Progress (endpoint_progress.cc)
-  bool process();
-  void handle(const verbs::Completion& completion);
-  void received(const verbs::Completion& completion, std::uint32_t slot);
-  void push_control();
-  void break_off(int error);
-  void violated();
+  void process();
+  void process_connection_events();
+  void handle(const verbs::ConnectionEvent& event);
+  void check_keepalive();
   void arm();
-  [[nodiscard]] bool needs_pump() const;
-  void look_for_life();
-  // What depends on the state is told of it; before anybody leaves.
+  [[nodiscard]] bool needs_thread() const;
+  // Each call ends with this: it arms the queue where needed and notifies the observers.
   void leave();
-  void tell();
+  void notify();
   [[nodiscard]] Stream::Readiness readiness_now() const;
   [[nodiscard]] bool descriptor_wanted() const;
   template <typename Ready>
@@ -132,75 +103,49 @@ class Endpoint final : public Attendant, public std::enable_shared_from_this<End
   bool sleep(Lock& lock, const Deadline& deadline);
 
   // --- Bytes (endpoint_data.cc)
-  [[nodiscard]] bool can_send() const { return flow_ && flow_->can_send() && !send_error(); }
-  // Why nothing can be sent or received ever again; 0 where that is not so.
+  [[nodiscard]] bool can_send() const { return channel_.can_send() && !send_error(); }
+  // The errno that a call returns which would send, or receive; 0 if the stream still can.
   [[nodiscard]] int send_error() const;
   [[nodiscard]] int receive_error() const;
   [[nodiscard]] bool has_bytes_or_end() const;
   [[nodiscard]] Outcome refuse_send();
-  // Takes the turn, then asks `post` for the number of bytes that it could post, again and again,
-  // and waits in between until `can` says that it is worth it.
+  void note_result_reported();
   template <typename Can, typename Post>
   Outcome send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
                    const Post& post);
-  std::size_t send_piece(Lock& lock, Gather& from, std::size_t most);
-  std::size_t receive_some(Lock& lock, Scatter& into, std::size_t most, bool peek);
   Outcome nothing_received(bool peek);
+
+  // --- Mapped buffers (endpoint_mapped.cc)
   void change_row(Lock& lock, std::uint32_t row, const Mapping& mapping, const Deadline& deadline);
 
-  void disconnect();
-
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
   Options options_;
-  Phase phase_ = Phase::idle;
+
+  // Destroyed from the last to the first: the registration before its descriptors are closed, the
+  // queue pair before the rdma_cm id that it was created with.
+  Connector connector_;
+  DataChannel channel_;
+  ReadinessNotifier notifier_;
+  ThreadRegistration registration_;
+
   bool closed_ = false;
-  bool clean_ = true;
-  int failure_ = 0;  // of connecting
-  std::string failure_text_;
-  std::vector<std::byte> refusal_;
-  bool refused_ = false;
-  int broken_ = 0;  // of the connection that was there
-  bool settled_told_ = false;
-
-  Pump* pump_ = nullptr;
-  Pump::Token token_ = 0;
-  std::optional<verbs::EventChannel> events_;
-  std::optional<verbs::Id> id_;
-  std::vector<std::byte> private_data_;  // of ours, until it is sent
-  std::optional<Wire> wire_;
-  std::optional<Flow> flow_;
-  StreamGreeting peer_;
-  bool disconnected_ = false;
-
+  bool clean_ = true;  // the result of close()
   bool sending_ = false;
   bool receiving_ = false;
-  bool end_told_ = false;
-  bool send_refused_ = false;
-  Maps ours_;    // what the peer may write to
-  Maps theirs_;  // what we may write to
-
-  bool armed_ = false;
-  int sleepers_ = 0;
-  std::unique_ptr<EventFd> descriptor_;
-  std::vector<Stream::Watcher*> watchers_;
-  Stream::Readiness told_;
-  std::shared_ptr<Events> queue_;
-  std::uint64_t cookie_ = 0;
-  bool queued_settled_ = false;
-  bool queued_shutdown_ = false;
-
-  Clock::time_point heard_;
-  std::optional<Clock::time_point> probed_;
-  std::optional<Clock::time_point> next_look_;
-
-  Statistics statistics_;
+  bool end_reported_ = false;     // a call has returned Status::end
+  bool result_reported_ = false;  // a call has returned the result of connecting
+  bool send_refused_ = false;     // the last send moved fewer bytes than it was given
+  bool armed_ = false;            // the completion queue will raise an event
+  int sleepers_ = 0;              // calls that wait for `changed_`
 };
 
-// One call at a time sends, and one receives. Made and ended with the lock held.
+// The right to send, or to receive, which one call at a time has. Created and destroyed with the
+// lock held.
 class Endpoint::Turn {
  public:
-  // Not taken where the deadline has passed, or the stream was closed.
+  // Waits for the call that has the turn; `busy` says that one has it. Not taken if the deadline
+  // passes or the stream is closed first.
   Turn(Endpoint& endpoint, Lock& lock, bool& busy, const Deadline& deadline);
   ~Turn();
   Turn(const Turn&) = delete;
@@ -213,7 +158,8 @@ class Endpoint::Turn {
   bool taken_ = false;
 };
 
-// True as soon as `ready` answers so; false at the deadline.
+// Returns true as soon as `ready` does, and false at the deadline. Polls for Options::spin, then
+// sleeps until the stream thread notifies it: to be woken takes two hand-overs between threads.
 template <typename Ready>
 bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   if (ready()) return true;
@@ -223,14 +169,14 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   const auto until = Clock::now() + options_.spin;
   while (Clock::now() < until) {
     lock.unlock();
-    sched_yield();  // the other side may need this processor to answer
+    sched_yield();  // the peer may need this processor to answer
     lock.lock();
     process();
     if (ready()) return true;
   }
   ++sleepers_;
   arm();
-  tell();
+  notify();
   while (!ready() && sleep(lock, deadline)) continue;
   --sleepers_;
   return ready();

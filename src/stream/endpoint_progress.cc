@@ -1,185 +1,100 @@
-// What happens by itself: completions, control messages, the pump, and who is told.
-#include <algorithm>
-#include <array>
-
+// Progress of a stream in the background: completions, connection events, keepalive, and the
+// notification of observers.
 #include "stream/endpoint.h"
 
 namespace weft::stream::detail {
-namespace {
 
-int errno_of(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_WR_FLUSH_ERR:
-      return ECONNRESET;
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-      return ETIMEDOUT;
-    default:
-      return EPROTO;
-  }
-}
-
-}  // namespace
-
-bool Endpoint::process() {
-  if (!flow_) return false;
-  const bool any = wire_->queue().for_each(
-                       [this](const verbs::Completion& completion) { handle(completion); }) > 0;
-  if (!any) return false;
-  push_control();
+// Handles what has completed. Called by every thread that waits, and by the stream thread.
+void Endpoint::process() {
+  if (!channel_.poll()) return;
+  if (channel_.is_violated()) connector_.disconnect();
   if (sleepers_ > 0) changed_.notify_all();
-  return true;
 }
 
-void Endpoint::handle(const verbs::Completion& completion) {
-  if (completion.ok()) {
-    heard_ = Clock::now();
-  } else {
-    break_off(errno_of(completion.status()));
-  }
-  const Posted posted = Posted::from_id(completion.id());
-  switch (posted.what) {
-    case Posted::What::receive:
-      if (completion.ok()) received(completion, posted.number);
-      break;
-    case Posted::What::data:
-      flow_->sent(posted.number);
-      break;
-    case Posted::What::control:
-      flow_->control_sent();
-      break;
-    case Posted::What::probe:
-      probed_.reset();
-      statistics_.answered_probes += completion.ok();
-      break;
-    case Posted::What::ignored:
-      break;
-  }
-}
-
-void Endpoint::received(const verbs::Completion& completion, std::uint32_t slot) {
-  const auto immediate = completion.immediate();
-  const bool by_immediate = wire_->variant() == Variant::immediate;
-  if (immediate.has_value() != by_immediate ||
-      (!by_immediate && completion.size_bytes() != sizeof(std::uint32_t))) {
-    violated();
-    return;
-  }
-  const std::uint32_t word = by_immediate ? *immediate : wire_->word_in(slot);
-  std::optional<std::uint32_t> bytes;
-  if (by_immediate) bytes = completion.size_bytes();
-  if (const int failed = wire_->post_receive(slot)) break_off(failed);
-  if (!flow_->received(word, bytes)) {
-    violated();
-    return;
-  }
-  if (is_update(word)) {
-    const Update update = update_of(word);
-    statistics_.updates_received += update.bytes > 0 || update.receives > 0;
-  } else if (kind_of(word) == Kind::data) {
-    ++statistics_.data_messages_received;
-    statistics_.bytes_received += value_of(word);
-  } else if (kind_of(word) == Kind::map) {
-    if (value_of(word) >= theirs_.size()) {
-      violated();
-    } else {
-      const auto row = MapRow::from_bytes(wire_->row(value_of(word)));
-      theirs_.set(value_of(word), Mapping::of(row));
+void Endpoint::process_connection_events() {
+  while (const auto event = connector_.next_event()) {
+    try {
+      handle(*event);
+    } catch (const Error& error) {
+      connector_.fail(error.error_number(), error.what());
     }
+    changed_.notify_all();
   }
 }
 
-void Endpoint::push_control() {
-  while (broken_ == 0) {
-    const auto word = flow_->next_control();
-    if (!word) return;
-    if (const int failed = wire_->post_control(*word)) {
-      flow_->control_sent();
-      break_off(failed);
+void Endpoint::handle(const verbs::ConnectionEvent& event) {
+  switch (event.type()) {
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      process();  // bytes and the end that arrived before the disconnection
+      connector_.fail(ECONNRESET, "the peer has disconnected");
+      channel_.break_off(ECONNRESET);
       return;
-    }
-    const Update update = update_of(*word);
-    statistics_.updates_sent += is_update(*word) && (update.bytes > 0 || update.receives > 0);
+    default:
+      connector_.handle(event);
+      if (event.type() == RDMA_CM_EVENT_ESTABLISHED) check_keepalive();
   }
 }
 
-void Endpoint::break_off(int error) {
-  if (broken_ != 0) return;
-  broken_ = error;
-  changed_.notify_all();
-}
-
-void Endpoint::violated() {
-  break_off(EPROTO);
-  disconnect();
-}
-
-void Endpoint::disconnect() {
-  if (!id_ || disconnected_ || phase_ == Phase::idle || phase_ == Phase::resolving) return;
-  disconnected_ = true;
-  try {
-    id_->disconnect();
-  } catch (const Error&) {
-    // The peer was first, or there is no connection yet.
+// Sends a probe or gives the peer up, if that is due, and asks the stream thread to call again.
+void Endpoint::check_keepalive() {
+  if (connector_.phase() != Phase::open || !options_.keepalive || channel_.error() != 0 ||
+      closed_) {
+    return;
   }
+  const auto now = Clock::now();
+  KeepaliveTimer& timer = channel_.keepalive();
+  switch (timer.due(*options_.keepalive, now)) {
+    case KeepaliveTimer::Action::give_up:
+      channel_.break_off(ETIMEDOUT);
+      connector_.disconnect();
+      return;
+    case KeepaliveTimer::Action::send_probe:
+      channel_.send_probe();
+      if (channel_.error() != 0) return;
+      break;
+    case KeepaliveTimer::Action::none:
+      break;
+  }
+  if (const auto next = timer.next_check(*options_.keepalive, now)) registration_.wake_at(*next);
 }
 
-// --- Who polls -----------------------------------------------------------------------------------
+// --- Which thread polls --------------------------------------------------------------------------
 
-bool Endpoint::needs_pump() const {
-  return sleepers_ > 0 || descriptor_ || !watchers_.empty() || queue_ || probed_ ||
-         (flow_ && flow_->control_waits());
+// Without an observer and without anything to send, the next call of the program polls soon enough.
+bool Endpoint::needs_thread() const {
+  return sleepers_ > 0 || notifier_.has_observers() || channel_.keepalive().probe_is_under_way() ||
+         channel_.control_waits();
 }
 
 void Endpoint::arm() {
-  if (armed_ || !flow_ || broken_ != 0) return;
+  if (armed_ || !channel_.is_open() || channel_.error() != 0) return;
   armed_ = true;
-  wire_->queue().arm();
-  process();  // what came before raises no event
+  channel_.transport().queue().arm();
+  process();  // completions that came before arm() raise no event
 }
 
-void Endpoint::attend() noexcept {
+void Endpoint::on_io() noexcept {
   const Lock lock(mutex_);
-  if (!pump_) return;  // closed meanwhile
+  if (!registration_) return;  // closed while this thread was on its way here
   try {
-    while (wire_ && wire_->channel().wait(Deadline::now())) armed_ = false;
+    while (channel_.has_transport() && channel_.transport().channel().wait(Deadline::now())) {
+      armed_ = false;
+    }
     process();
-    look_at_connection();
-    look_for_life();
+    process_connection_events();
+    check_keepalive();
     leave();
   } catch (const Error& error) {
-    fail_connecting(error.error_number(), error.what());
-    break_off(error.error_number());
-    tell();
+    connector_.fail(error.error_number(), error.what());
+    channel_.break_off(error.error_number());
+    notify();
   } catch (...) {
-    break_off(ENOMEM);
+    channel_.break_off(ENOMEM);
   }
 }
 
-void Endpoint::look_for_life() {
-  if (phase_ != Phase::open || !options_.keepalive || broken_ != 0 || closed_) return;
-  const auto now = Clock::now();
-  const Keepalive& keepalive = *options_.keepalive;
-  if (probed_ && now - *probed_ >= keepalive.interval * keepalive.probes) {
-    break_off(ETIMEDOUT);
-    disconnect();
-    return;
-  }
-  if (!probed_ && now - heard_ >= keepalive.idle) {
-    if (const int failed = wire_->post_probe()) {
-      break_off(failed);
-      return;
-    }
-    probed_ = now;
-  }
-  const auto next =
-      probed_ ? *probed_ + keepalive.interval * keepalive.probes : heard_ + keepalive.idle;
-  if (next_look_ && *next_look_ <= next && *next_look_ > now) return;
-  next_look_ = next;
-  pump_->wake_at(token_, next);
-}
-
+// False once the deadline has passed.
 bool Endpoint::sleep(Lock& lock, const Deadline& deadline) {
   const int timeout_ms = deadline.poll_timeout_ms();
   if (timeout_ms < 0) {
@@ -190,77 +105,70 @@ bool Endpoint::sleep(Lock& lock, const Deadline& deadline) {
   return !deadline.passed();
 }
 
-// --- Who is told ---------------------------------------------------------------------------------
+// --- Notification --------------------------------------------------------------------------------
 
 void Endpoint::leave() {
-  if (needs_pump()) arm();
-  tell();
+  if (needs_thread()) arm();
+  notify();
 }
 
 Stream::Readiness Endpoint::readiness_now() const {
   Stream::Readiness ready;
-  const bool over = closed_ || failure_ != 0 || broken_ != 0;
-  ready.readable = over || (flow_ && (flow_->readable() > 0 || flow_->end_seen()));
-  ready.writable = over || can_send() || (flow_ && flow_->finished());
-  ready.settled = !is_connecting();
+  const bool over = closed_ || connector_.failure().error != 0 || channel_.error() != 0;
+  ready.readable = over || channel_.readable() > 0 || channel_.end_received();
+  ready.writable = over || can_send() || (channel_.is_open() && channel_.flow().finished());
+  ready.settled = !connector_.is_connecting();
   ready.over = over;
-  ready.ended = flow_ && flow_->end_seen();
-  ready.arrived_bytes = statistics_.bytes_received;
+  ready.ended = channel_.end_received();
+  ready.arrived_bytes = channel_.statistics().bytes_received;
   return ready;
 }
 
+// The descriptor is readable until a call of the program has returned what it stands for, so that
+// an event loop sees each change once.
 bool Endpoint::descriptor_wanted() const {
-  const bool end_seen = flow_ && flow_->end_seen();
-  const bool lost = failure_ != 0 || (broken_ != 0 && !end_seen);
-  return (flow_ && flow_->readable() > 0) || (end_seen && !end_told_) || lost || closed_ ||
+  const bool end_received = channel_.end_received();
+  const bool lost = connector_.failure().error != 0 || (channel_.error() != 0 && !end_received);
+  return channel_.readable() > 0 || (end_received && !end_reported_) || lost || closed_ ||
          (send_refused_ && (can_send() || send_error() != 0)) ||
-         (!settled_told_ && phase_ != Phase::idle && !is_connecting());
+         (!result_reported_ && connector_.phase() != Phase::idle && !connector_.is_connecting());
 }
 
-void Endpoint::tell() {
-  if (descriptor_) descriptor_->set(descriptor_wanted());
-  const auto ready = readiness_now();
-  if (ready != told_) {
-    told_ = ready;
-    for (Stream::Watcher* watcher : watchers_) watcher->changed(ready);
-  }
-  if (!queue_ || closed_) return;
-  if (!queued_settled_ && (phase_ == Phase::open || failure_ != 0)) {
-    queued_settled_ = true;
-    queue_->push({.type = failure_ != 0 ? EventType::failed : EventType::connected,
-                  .cookie = cookie_,
-                  .error_number = failure_});
-  }
-  const bool end_seen = flow_ && flow_->end_seen();
-  if (!queued_shutdown_ && phase_ == Phase::open && (end_seen || broken_ != 0)) {
-    queued_shutdown_ = true;
-    queue_->push(
-        {.type = EventType::shutdown, .cookie = cookie_, .error_number = end_seen ? 0 : broken_});
+void Endpoint::notify() {
+  if (notifier_.has_descriptor()) notifier_.set_descriptor_readable(descriptor_wanted());
+  notifier_.report(readiness_now());
+  if (!notifier_.has_event_queue() || closed_) return;
+  const int failure = connector_.failure().error;
+  const bool open = connector_.phase() == Phase::open;
+  if (open || failure != 0) notifier_.report_connected(failure);
+  const bool end_received = channel_.end_received();
+  if (open && (end_received || channel_.error() != 0)) {
+    notifier_.report_shutdown(end_received ? 0 : channel_.error());
   }
 }
 
-// --- Waiting from outside ------------------------------------------------------------------------
+// --- Observers -----------------------------------------------------------------------------------
 
 int Endpoint::fd() {
   const Lock lock(mutex_);
-  if (!descriptor_) descriptor_ = std::make_unique<EventFd>();
+  const int fd = notifier_.fd();
   process();
   leave();
-  return descriptor_->fd();
+  return fd;
 }
 
 Stream::Readiness Endpoint::watch(Stream::Watcher* watcher) {
   const Lock lock(mutex_);
-  watchers_.push_back(watcher);
+  notifier_.add(watcher);
   process();
   leave();
-  watcher->changed(told_);
-  return told_;
+  watcher->changed(notifier_.reported());
+  return notifier_.reported();
 }
 
 void Endpoint::unwatch(Stream::Watcher* watcher) {
   const Lock lock(mutex_);
-  std::erase(watchers_, watcher);
+  notifier_.remove(watcher);
 }
 
 Stream::Readiness Endpoint::readiness() {
@@ -270,10 +178,9 @@ Stream::Readiness Endpoint::readiness() {
   return readiness_now();
 }
 
-void Endpoint::attach(std::shared_ptr<Events> events, std::uint64_t cookie) {
+void Endpoint::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
   const Lock lock(mutex_);
-  queue_ = std::move(events);
-  cookie_ = cookie;
+  notifier_.attach(std::move(queue), cookie);
   process();
   leave();
 }

@@ -11,19 +11,20 @@
 namespace weft::stream::detail {
 
 EventFd::EventFd() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) throw Error(errno, "cannot make a descriptor to wait on");
+  if (fd_ < 0) throw Error(errno, "cannot create an eventfd");
 }
 
 EventFd::~EventFd() {
   close(fd_);
 }
 
-void EventFd::set(bool up) noexcept {
-  if (up == up_) return;
-  up_ = up;
+// Reading resets the counter to 0. Both calls always succeed: the counter is 0 or 1.
+void EventFd::set(bool readable) noexcept {
+  if (readable == readable_) return;
+  readable_ = readable;
   std::uint64_t count = 1;
   [[maybe_unused]] const auto done =
-      up ? write(fd_, &count, sizeof count) : read(fd_, &count, sizeof count);
+      readable ? write(fd_, &count, sizeof count) : read(fd_, &count, sizeof count);
 }
 
 }  // namespace weft::stream::detail

@@ -1,9 +1,9 @@
-// A descriptor that is readable while a flag is up.
+// EventFd: a descriptor that is readable while a flag is set.
 #pragma once
 
 namespace weft::stream::detail {
 
-// Not thread-safe: its owner has a lock.
+// Not thread-safe: the owner's lock covers it.
 class EventFd {
  public:
   EventFd();  // throws Error
@@ -12,11 +12,11 @@ class EventFd {
   EventFd& operator=(const EventFd&) = delete;
 
   [[nodiscard]] int fd() const { return fd_; }
-  void set(bool up) noexcept;
+  void set(bool readable) noexcept;
 
  private:
   int fd_;
-  bool up_ = false;
+  bool readable_ = false;
 };
 
 }  // namespace weft::stream::detail

@@ -7,9 +7,9 @@
 namespace weft::stream {
 namespace {
 
-void check_range(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
-  if (value >= least && value <= most) return;
-  throw Error(EINVAL, fmt::format("{} {}: must be from {} to {}", name, value, least, most));
+void check_range(const char* name, std::uint64_t value, std::uint64_t min, std::uint64_t max) {
+  if (value >= min && value <= max) return;
+  throw Error(EINVAL, fmt::format("{} {}: must be from {} to {}", name, value, min, max));
 }
 
 }  // namespace
@@ -30,7 +30,8 @@ void check(const Options& options) {
 }
 
 std::size_t max_private_data_bytes(verbs::Backend backend) {
-  // rdma_connect(3) over InfiniBand has the least room; MPA has more (RFC 6581 §4).
+  // rdma_connect(3) has the least room over InfiniBand; MPA has more (RFC 6581 §4). The greeting
+  // takes its part.
   constexpr std::size_t infiniband = 56;
   constexpr std::size_t embedded = 252;
   return (backend == verbs::Backend::embedded ? embedded : infiniband) -

@@ -1,4 +1,4 @@
-// Lists of memory that is sent from or received into, as one row of bytes.
+// Pieces: a list of memory areas, copied to or from a ring as one sequence of bytes.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,12 @@
 
 namespace weft::stream::detail {
 
+// Keeps a position, which each copy advances. A const Byte makes it a source.
 template <typename Byte>
 class Pieces {
  public:
   using Piece = std::span<Byte>;
-  // The list must outlive this.
+  // The list and the memory must outlive this.
   explicit Pieces(std::span<const Piece> pieces) : pieces_(pieces) {}
 
   [[nodiscard]] std::size_t size_bytes() const {
@@ -21,7 +22,8 @@ class Pieces {
     for (const Piece& piece : pieces_) bytes += piece.size();
     return bytes;
   }
-  // The next bytes, between here and `ring`; as many as `ring` has, which are there.
+  // Copies the next ring.size() bytes between the pieces and `ring`. The pieces must have as many
+  // left.
   void copy(std::span<std::conditional_t<std::is_const_v<Byte>, std::byte, const std::byte>> ring) {
     while (!ring.empty()) {
       const Piece rest = pieces_[index_].subspan(offset_);

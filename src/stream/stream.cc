@@ -1,3 +1,4 @@
+// The handle of a stream: it forwards to Endpoint, which is shared with the stream thread.
 #include "weft/stream/stream.hpp"
 
 #include "stream/endpoint.h"
@@ -22,7 +23,7 @@ Stream::~Stream() {
   try {
     close(endpoint_->options().linger);
   } catch (const std::exception&) {
-    // There is nobody to tell.
+    // A destructor cannot report it; what was lost is lost.
   }
 }
 

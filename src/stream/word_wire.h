@@ -21,9 +21,9 @@ enum class Kind : std::uint8_t {
   map = 2,   // the value is the row of the table of mapped buffers that has changed
 };
 
-inline constexpr std::uint32_t most_value = (1U << 28) - 1;
-inline constexpr std::uint32_t most_returned_bytes = (1U << 21) - 1;
-inline constexpr std::uint32_t most_returned_receives = (1U << 8) - 1;
+inline constexpr std::uint32_t max_word_value = (1U << 28) - 1;
+inline constexpr std::uint32_t max_returned_bytes = (1U << 21) - 1;
+inline constexpr std::uint32_t max_returned_receives = (1U << 8) - 1;
 
 // What an update gives back. One that gives back neither bytes nor receives only acknowledges.
 struct Update {
@@ -33,7 +33,8 @@ struct Update {
   friend bool operator==(const Update&, const Update&) = default;
 };
 
-// `value` is at most most_value, and the counts of an update are at most theirs (acknowledged: 3).
+// `value` is at most max_word_value, and the counts of an update are at most theirs (acknowledged:
+// 3).
 [[nodiscard]] constexpr std::uint32_t encode(Kind kind, std::uint32_t value) {
   return static_cast<std::uint32_t>(kind) << 28 | value;
 }
@@ -49,10 +50,10 @@ struct Update {
   return static_cast<Kind>(word >> 28 & 7);
 }
 [[nodiscard]] constexpr std::uint32_t value_of(std::uint32_t word) {
-  return word & most_value;
+  return word & max_word_value;
 }
 [[nodiscard]] constexpr Update update_of(std::uint32_t word) {
-  return {word & most_returned_bytes, word >> 21 & most_returned_receives, word >> 29 & 3};
+  return {word & max_returned_bytes, word >> 21 & max_returned_receives, word >> 29 & 3};
 }
 
 // The word as the bytes of a send.

@@ -11,7 +11,7 @@
 namespace weft::stream {
 namespace {
 
-// The kernel's, as a server has it before it knows what its clients speak.
+// A kernel TCP listener, as of a server that does not know yet which protocol its clients use.
 struct PlainListener {
   PlainListener() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     address.sin_family = AF_INET;
@@ -38,11 +38,11 @@ TEST(Adopting, AStreamComesOfAConnectionThatWasAccepted) {
   for (Stream& stream : active) {
     stream.start_connecting(plain.name(), bytes_of("hello"));
     listener.adopt(accept(plain.fd, nullptr, nullptr));
-    auto request = listener.next(patience);
+    auto request = listener.next(test_timeout);
     ASSERT_TRUE(request);
     EXPECT_EQ(text_of(request->private_data()), "hello");
     passive.push_back(std::move(*request).accept());
-    ASSERT_TRUE(stream.await_connected(patience));
+    ASSERT_TRUE(stream.await_connected(test_timeout));
     EXPECT_EQ(stream.local_address(), passive.back().peer_address());
     EXPECT_EQ(stream.peer_address(), passive.back().local_address());
   }
@@ -52,16 +52,16 @@ TEST(Adopting, AStreamComesOfAConnectionThatWasAccepted) {
   EXPECT_EQ(text_of(receive_all(active[1], 6)), "second");
 }
 
-TEST(Adopting, WhoDoesNotSpeakStreamsIsHungUpOn) {
+TEST(Adopting, AClientOfAnotherProtocolIsDisconnected) {
   const PlainListener plain;
   const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&plain.address), sizeof(sockaddr_in)),
             0);
   Listener listener = Listener::for_connections();
   listener.adopt(accept(plain.fd, nullptr, nullptr));
-  constexpr std::string_view said = "GET /index.html HTTP/1.0\r\n\r\n";
-  ASSERT_EQ(send(client, said.data(), said.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(said.size()));
+  constexpr std::string_view request = "GET /index.html HTTP/1.0\r\n\r\n";
+  ASSERT_EQ(send(client, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
   char byte = 0;
   EXPECT_LE(recv(client, &byte, 1, 0), 0);
   EXPECT_FALSE(listener.next(Deadline::now()));

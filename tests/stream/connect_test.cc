@@ -1,4 +1,4 @@
-// Connecting, refusing, and what is settled by it.
+// Connecting, rejecting, private data, and options.
 #include <future>
 
 #include "stream/greeting_wire.h"
@@ -13,11 +13,11 @@ std::uint16_t closed_port() {
   return gone.port();
 }
 
-// What connecting to that listener says.
+// The error number of connecting to the listener.
 int error_of_connecting(const Listener& listener, const Options& options = {}) {
   try {
     Stream stream(options);
-    stream.connect({test::host(), listener.port()}, patience);
+    stream.connect({test::host(), listener.port()}, test_timeout);
   } catch (const Error& error) {
     return error.error_number();
   }
@@ -30,12 +30,12 @@ TEST(Connecting, PrivateDataGoesBothWays) {
   Stream active;
   const std::string longest(max_private_data_bytes(), 'p');
   active.start_connecting({test::host(), listener.port()}, bytes_of(longest));
-  auto request = listener.next(patience);
+  auto request = listener.next(test_timeout);
   ASSERT_TRUE(request);
   EXPECT_EQ(text_of(request->private_data()), longest);
   EXPECT_EQ(request->peer_address().substr(0, test::host().size() + 1), test::host() + ":");
   auto passive = std::move(*request).accept(bytes_of("welcome"));
-  ASSERT_TRUE(active.await_connected(patience));
+  ASSERT_TRUE(active.await_connected(test_timeout));
   EXPECT_EQ(text_of(active.peer_private_data()), "welcome");
   EXPECT_EQ(text_of(passive.peer_private_data()), longest);
   EXPECT_EQ(active.peer_address(), test::host() + ":" + std::to_string(listener.port()));
@@ -60,11 +60,11 @@ TEST(Connecting, ARejectionBringsItsPrivateData) {
   listener.listen();
   Stream active;
   active.start_connecting({test::host(), listener.port()});
-  auto request = listener.next(patience);
+  auto request = listener.next(test_timeout);
   ASSERT_TRUE(request);
   std::move(*request).reject(bytes_of("not today"));
   try {
-    (void)active.await_connected(patience);
+    (void)active.await_connected(test_timeout);
     FAIL() << "connected";
   } catch (const Refused& refused) {
     EXPECT_EQ(refused.error_number(), ECONNREFUSED);
@@ -79,14 +79,14 @@ TEST(Connecting, ARequestThatIsDroppedIsRejected) {
   listener.listen();
   Stream active;
   active.start_connecting({test::host(), listener.port()});
-  EXPECT_TRUE(listener.next(patience));
-  EXPECT_THROW((void)active.await_connected(patience), Refused);
+  EXPECT_TRUE(listener.next(test_timeout));
+  EXPECT_THROW((void)active.await_connected(test_timeout), Refused);
 }
 
-TEST(Connecting, NobodyListensThere) {
+TEST(Connecting, APortWithoutAListenerIsAnError) {
   Stream stream;
   try {
-    stream.connect({test::host(), closed_port()}, patience);
+    stream.connect({test::host(), closed_port()}, test_timeout);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), ECONNREFUSED);
@@ -95,7 +95,7 @@ TEST(Connecting, NobodyListensThere) {
 
 TEST(Connecting, AnAttemptEndsAtItsDeadline) {
   Listener listener({test::host(), 0});
-  listener.listen();  // and nobody answers
+  listener.listen();  // requests are never taken
   Stream stream;
   try {
     stream.connect({test::host(), listener.port()}, 1ms);
@@ -112,12 +112,12 @@ TEST(Connecting, ALocalAddressCanBeChosen) {
   Stream active;
   active.bind({"127.0.0.2", 0});
   active.start_connecting({test::host(), listener.port()});
-  auto passive = listener.accept(patience);
-  ASSERT_TRUE(active.await_connected(patience));
+  auto passive = listener.accept(test_timeout);
+  ASSERT_TRUE(active.await_connected(test_timeout));
   EXPECT_EQ(passive.peer_address().substr(0, 10), "127.0.0.2:");
 }
 
-TEST(Connecting, WithoutACommonVariantTheReasonIsSaid) {
+TEST(Connecting, WithoutACommonVariantTheReasonIsReported) {
   Options immediate;
   immediate.variant = Variant::immediate;
   Options plain;
@@ -125,10 +125,10 @@ TEST(Connecting, WithoutACommonVariantTheReasonIsSaid) {
   Listener listener({test::host(), 0}, immediate);
   listener.listen();
   auto serving =
-      std::async(std::launch::async, [&] { return listener.next(patience).has_value(); });
+      std::async(std::launch::async, [&] { return listener.next(test_timeout).has_value(); });
   EXPECT_EQ(error_of_connecting(listener, plain), EPROTONOSUPPORT);
   EXPECT_EQ(listener.refused(), 1U);
-  EXPECT_EQ(error_of_connecting(listener, immediate), ECONNREFUSED);  // seen, and dropped
+  EXPECT_EQ(error_of_connecting(listener, immediate), ECONNREFUSED);  // taken, and destroyed
   EXPECT_TRUE(serving.get());
 }
 
@@ -144,23 +144,23 @@ TEST(Connecting, AutomaticMeansImmediatesHere) {
 
 // --- Other versions ------------------------------------------------------------------------------
 
-// Asks the listener for a connection with that private data; the answer's type and private data.
+// Requests a connection with this private data. Returns type and private data of the answer.
 std::pair<rdma_cm_event_type, std::vector<std::byte>> ask(std::uint16_t port,
-                                                          std::span<const std::byte> said) {
+                                                          std::span<const std::byte> private_data) {
   const verbs::EventChannel events;
   const verbs::Id id(events);
   id.resolve_address({test::host(), port}, 10s);
-  EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_EQ(events.next(test_timeout)->type(), RDMA_CM_EVENT_ADDR_RESOLVED);
   id.resolve_route(10s);
-  EXPECT_EQ(events.next(patience)->type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
+  EXPECT_EQ(events.next(test_timeout)->type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
   const auto context = id.context();
   const auto domain = context.create_domain();
   const auto queue = context.create_completion_queue(8);
   ibv_qp_cap capacity{};
   capacity.max_send_wr = capacity.max_recv_wr = capacity.max_send_sge = capacity.max_recv_sge = 1;
   const auto queue_pair = id.create_queue_pair(domain, queue, queue, capacity);
-  id.connect({.private_data = said});
-  const auto answer = events.next(patience);
+  id.connect({.private_data = private_data});
+  const auto answer = events.next(test_timeout);
   const auto data = answer->private_data();
   return {answer->type(), {data.begin(), data.end()}};
 }
@@ -188,16 +188,16 @@ TEST(Connecting, OtherVersionsAreRefusedWithTheReason) {
       {rstream, Reason::version},
       {changed(4, 2), Reason::version},
       {changed(5, 2), Reason::malformed},     // an acceptance
-      {changed(24, 4), Reason::malformed},    // no variant that there is
+      {changed(24, 4), Reason::malformed},    // no known variant
       {changed(7, 1), Reason::malformed},     // one receive only
-      {changed(20, 255), Reason::malformed},  // a ring beyond all measure
-      {changed(27, 200), Reason::malformed},  // private data that is not there
+      {changed(20, 255), Reason::malformed},  // a ring above the limit
+      {changed(27, 200), Reason::malformed},  // private data beyond the end
   };
   Listener listener({test::host(), 0});
   listener.listen();
-  auto serving = std::async(std::launch::async, [&] { return listener.next(patience); });
-  for (const auto& [said, reason] : cases) {
-    const auto [type, answer] = ask(listener.port(), said);
+  auto serving = std::async(std::launch::async, [&] { return listener.next(test_timeout); });
+  for (const auto& [private_data, reason] : cases) {
+    const auto [type, answer] = ask(listener.port(), private_data);
     EXPECT_EQ(type, RDMA_CM_EVENT_REJECTED);
     const auto parsed = detail::StreamGreeting::parse(answer);
     ASSERT_TRUE(std::holds_alternative<detail::StreamGreeting>(parsed));
@@ -217,7 +217,7 @@ TEST(Connecting, AnAcceptanceThatIsNoneIsAnError) {
   door.listen();
   Stream stream;
   stream.start_connecting({test::host(), door.local_port()});
-  auto event = events.next(patience);
+  auto event = events.next(test_timeout);
   ASSERT_EQ(event->type(), RDMA_CM_EVENT_CONNECT_REQUEST);
   const verbs::Id id = event->take_request();
   event.reset();
@@ -229,7 +229,7 @@ TEST(Connecting, AnAcceptanceThatIsNoneIsAnError) {
   const auto queue_pair = id.create_queue_pair(domain, queue, queue, capacity);
   id.accept({.private_data = bytes_of("something else entirely, and long enough to read")});
   try {
-    (void)stream.await_connected(patience);
+    (void)stream.await_connected(test_timeout);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EPROTO);
@@ -279,23 +279,23 @@ TEST(StreamOptions, WhatTheDeviceLacksIsRefusedByName) {
   options.receive_queue = max_queue;
   Stream stream(options);
   try {
-    stream.connect({test::host(), listener.port()}, patience);
+    stream.connect({test::host(), listener.port()}, test_timeout);
     FAIL() << "connected";
   } catch (const Error& error) {
     EXPECT_EQ(error.error_number(), EINVAL);
     EXPECT_NE(std::string(error.what()).find("receive_queue"), std::string::npos);
   }
-  // The other side: whoever asked is told that it cannot be.
+  // On the passive side the peer's request is rejected with a reason.
   Options many;
   many.send_queue = max_queue;
   Listener greedy({test::host(), 0}, many);
   greedy.listen();
   Stream asking;
   asking.start_connecting({test::host(), greedy.port()});
-  auto request = greedy.next(patience);
+  auto request = greedy.next(test_timeout);
   ASSERT_TRUE(request);
   EXPECT_THROW((void)std::move(*request).accept(), Error);
-  EXPECT_THROW((void)asking.await_connected(patience), Refused);
+  EXPECT_THROW((void)asking.await_connected(test_timeout), Refused);
 }
 
 TEST(StreamOptions, SizesAreSettledByConnecting) {

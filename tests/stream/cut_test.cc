@@ -1,5 +1,5 @@
-// The connection is cut at one byte after the other: nobody hangs, nobody crashes, and nobody gets
-// a byte that was not sent.
+// Cuts the TCP connection at each byte in turn: no side may hang or crash, or receive a byte that
+// was not sent.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -26,18 +26,18 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-// Passes bytes on between whoever connects and that port, until so many have gone in one direction;
-// from then on it hangs up on everybody.
+// A proxy to a port. It closes all connections once it has forwarded a number of bytes in one
+// direction.
 class Cutter {
  public:
   Cutter(std::uint16_t to, bool towards_server, std::size_t after_bytes)
       : to_(to), towards_server_(towards_server), left_(after_bytes) {
-    door_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = loopback(0);
-    EXPECT_EQ(bind(door_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(door_, 8), 0);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
     socklen_t size = sizeof address;
-    getsockname(door_, reinterpret_cast<sockaddr*>(&address), &size);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
     EXPECT_EQ(pipe(stop_.data()), 0);
     worker_ = std::jthread([this] { run(); });
@@ -46,7 +46,7 @@ class Cutter {
     close(stop_[1]);
     worker_.join();
     close(stop_[0]);
-    close(door_);
+    close(listener_);
   }
   Cutter(const Cutter&) = delete;
   Cutter& operator=(const Cutter&) = delete;
@@ -55,10 +55,10 @@ class Cutter {
  private:
   void run() {
     while (true) {
-      std::array<pollfd, 2> entries{{{door_, POLLIN, 0}, {stop_[0], POLLIN, 0}}};
+      std::array<pollfd, 2> entries{{{listener_, POLLIN, 0}, {stop_[0], POLLIN, 0}}};
       poll(entries.data(), entries.size(), -1);
       if (entries[1].revents) return;
-      const int client = accept(door_, nullptr, nullptr);
+      const int client = accept(listener_, nullptr, nullptr);
       if (client < 0) return;
       const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       const sockaddr_in address = loopback(to_);
@@ -97,54 +97,55 @@ class Cutter {
   bool towards_server_;
   std::size_t left_;
   std::uint16_t port_ = 0;
-  int door_ = -1;
+  int listener_ = -1;
   std::array<int, 2> stop_{};
   std::jthread worker_;
 };
 
-constexpr std::size_t said_bytes = 1500;
+constexpr std::size_t conversation_bytes = 1500;
 
-// Says so many bytes, listens for as many, and leaves. What came must be what the other side said.
+// Sends a pattern, receives as many bytes, and closes. Returns whether all bytes of the peer came;
+// those that came must be right.
 bool converse(Stream& stream, int own, int other) {
-  const auto bytes = test::pattern(said_bytes, own);
-  const auto expected = test::pattern(said_bytes, other);
-  (void)stream.send(bytes, patience);
-  const auto got = receive_all(stream, said_bytes);
+  const auto bytes = test::pattern(conversation_bytes, own);
+  const auto expected = test::pattern(conversation_bytes, other);
+  (void)stream.send(bytes, test_timeout);
+  const auto got = receive_all(stream, conversation_bytes);
   EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin()));
-  stream.close(patience);
-  return got.size() == said_bytes;
+  stream.close(test_timeout);
+  return got.size() == conversation_bytes;
 }
 
-// How many of the two sides have heard everything.
+// Returns how many of the two sides have received everything.
 int conversation(const Options& options, bool towards_server, std::size_t cut_after) {
   Listener listener({test::host(), 0}, options);
   listener.listen();
   const Cutter cutter(listener.port(), towards_server, cut_after);
   std::atomic<bool> given_up{false};
-  std::atomic<int> content{0};
+  std::atomic<int> complete{0};
   std::jthread server([&] {
     while (!given_up) {
       auto request = listener.next(5ms);
       if (!request) continue;
       try {
         Stream stream = std::move(*request).accept();
-        content += converse(stream, 2, 1);
+        complete += converse(stream, 2, 1);
         return;
       } catch (const Error&) {
-        continue;  // it has gone already
+        continue;  // the peer has disconnected already
       }
     }
   });
   try {
     Stream stream(options);
-    stream.connect({test::host(), cutter.port()}, patience);
-    content += converse(stream, 1, 2);
+    stream.connect({test::host(), cutter.port()}, test_timeout);
+    complete += converse(stream, 1, 2);
   } catch (const Error&) {
-    // Cut before there was a stream.
+    // The connection was cut before the stream was established.
   }
   given_up = true;
   server.join();
-  return content;
+  return complete;
 }
 
 class Cut : public BothVariants {};

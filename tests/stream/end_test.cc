@@ -1,4 +1,4 @@
-// How streams end, and what both sides learn of it.
+// The end of streams, and how it is reported to both sides.
 #include <future>
 #include <thread>
 
@@ -12,13 +12,13 @@ WEFT_BOTH_VARIANTS(End);
 
 TEST_P(End, IsSaidOnceBehindTheLastByte) {
   Sides sides(options());
-  ASSERT_TRUE(sides.active.send(bytes_of("last words"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("last words"), test_timeout).ok());
   sides.active.finish();
   EXPECT_EQ(text_of(receive_all(*sides.passive, 10)), "last words");
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(sides.passive->receive(more, patience, {.peek = true}).end());
-  EXPECT_TRUE(sides.passive->receive(more, patience).end());
-  const auto again = sides.passive->receive(more, patience);
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout, {.peek = true}).end());
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
+  const auto again = sides.passive->receive(more, test_timeout);
   EXPECT_EQ(again.status, Status::failed);
   EXPECT_EQ(again.error_number, ESHUTDOWN);
 }
@@ -26,54 +26,54 @@ TEST_P(End, IsSaidOnceBehindTheLastByte) {
 TEST_P(End, TheOtherDirectionGoesOn) {
   Sides sides(options());
   sides.active.finish();
-  sides.active.finish();  // twice is once
+  sides.active.finish();  // the second call has no effect
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(sides.passive->receive(more, patience).end());
-  const auto refused = sides.active.send(bytes_of("x"), patience);
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
+  const auto refused = sides.active.send(bytes_of("x"), test_timeout);
   EXPECT_EQ(refused.error_number, EPIPE);
-  ASSERT_TRUE(sides.passive->send(bytes_of("still here"), patience).ok());
+  ASSERT_TRUE(sides.passive->send(bytes_of("still here"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(sides.active, 10)), "still here");
   sides.passive->finish();
-  EXPECT_TRUE(sides.active.receive(more, patience).end());
+  EXPECT_TRUE(sides.active.receive(more, test_timeout).end());
 }
 
 TEST_P(End, WhatWasSentBeforeClosingArrives) {
   for (const std::size_t size : {0U, 1U, 30'000U}) {
     Sides sides(options());
     const auto bytes = test::pattern(size);
-    ASSERT_TRUE(sides.active.send(bytes, patience).ok());
-    EXPECT_TRUE(sides.active.close(patience));
+    ASSERT_TRUE(sides.active.send(bytes, test_timeout).ok());
+    EXPECT_TRUE(sides.active.close(test_timeout));
     EXPECT_EQ(sides.active.state(), State::closed);
     EXPECT_EQ(receive_all(*sides.passive, size), bytes);
     std::vector<std::byte> more(1);
-    EXPECT_TRUE(sides.passive->receive(more, patience).end());
-    EXPECT_EQ(sides.passive->receive(more, patience).status, Status::failed);
+    EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
+    EXPECT_EQ(sides.passive->receive(more, test_timeout).status, Status::failed);
   }
 }
 
-TEST_P(End, TheWriterLearnsThatThePeerHasGone) {
+TEST_P(End, TheWriterGetsAnErrorAfterThePeerHasClosed) {
   Sides sides(options());
-  sides.passive->close(patience);
+  sides.passive->close(test_timeout);
   const auto bytes = test::pattern(1'000'000);
   Outcome outcome;
   do {
-    outcome = sides.active.send(bytes, patience);
+    outcome = sides.active.send(bytes, test_timeout);
   } while (outcome.ok());
   EXPECT_EQ(outcome.status, Status::failed);
   EXPECT_EQ(outcome.error_number, ECONNRESET);
-  EXPECT_EQ(sides.active.send(bytes, patience).error_number, ECONNRESET);
+  EXPECT_EQ(sides.active.send(bytes, test_timeout).error_number, ECONNRESET);
   EXPECT_EQ(sides.active.peek_send().error_number, ECONNRESET);
 }
 
 TEST_P(End, AResetIsAnErrorBehindTheBytes) {
   Sides sides(options());
-  ASSERT_TRUE(sides.active.send(bytes_of("all"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("all"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(*sides.passive, 1)), "a");
   sides.active.abort();
   EXPECT_EQ(text_of(receive_all(*sides.passive, 2)), "ll");
   std::vector<std::byte> more(1);
   for (int i = 0; i < 2; ++i) {
-    const auto outcome = sides.passive->receive(more, patience);
+    const auto outcome = sides.passive->receive(more, test_timeout);
     EXPECT_EQ(outcome.status, Status::failed);
     EXPECT_EQ(outcome.error_number, ECONNRESET);
   }
@@ -85,14 +85,14 @@ TEST_P(End, DestroyingClosesInOrder) {
   Sides sides(options());
   {
     Stream short_lived(std::move(sides.active));
-    ASSERT_TRUE(short_lived.send(bytes_of("bye"), patience).ok());
+    ASSERT_TRUE(short_lived.send(bytes_of("bye"), test_timeout).ok());
   }
   EXPECT_EQ(text_of(receive_all(*sides.passive, 3)), "bye");
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(sides.passive->receive(more, patience).end());
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
 }
 
-TEST_P(End, ClosingWakesWhoeverWaits) {
+TEST_P(End, ClosingWakesWaitingCalls) {
   Sides sides(options());
   const auto bytes = test::pattern(10'000'000);
   auto sender = std::async(std::launch::async, [&] {
@@ -106,12 +106,12 @@ TEST_P(End, ClosingWakesWhoeverWaits) {
     return sides.active.receive(some);
   });
   while (sides.passive->bytes_available() < 32'768) std::this_thread::yield();
-  sides.active.close(patience);
+  sides.active.close(test_timeout);
   EXPECT_EQ(sender.get().error_number, ECANCELED);
   EXPECT_EQ(receiver.get().error_number, ECANCELED);
 }
 
-// The ring is full and nobody reads: that is no reason to wait.
+// The ring of the peer is full and its program does not read: closing must not wait for it.
 TEST_P(End, ClosingDoesNotWaitForTheProgramAtTheOtherEnd) {
   Sides sides(options());
   const auto bytes = test::pattern(100'000);
@@ -120,16 +120,16 @@ TEST_P(End, ClosingDoesNotWaitForTheProgramAtTheOtherEnd) {
   EXPECT_TRUE(std::ranges::equal(receive_all(*sides.passive, sent.bytes),
                                  std::span(bytes).first(sent.bytes)));
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(sides.passive->receive(more, patience).end());
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
 }
 
-TEST_P(End, AllReceiversLearnOfIt) {
+TEST_P(End, AllReceiversGetIt) {
   Sides sides(options());
   std::vector<std::future<Outcome>> receivers;
   for (int i = 0; i < 3; ++i) {
     receivers.push_back(std::async(std::launch::async, [&] {
       std::vector<std::byte> some(1);
-      return sides.passive->receive(some, patience);
+      return sides.passive->receive(some, test_timeout);
     }));
   }
   sides.active.finish();

@@ -55,7 +55,7 @@ bool FlowPair::send(Side& from) {
 
 void FlowPair::post(Side& from, Message message) {
   from.outgoing.push_back(std::move(message));
-  // Until it is delivered it holds a receive, at the latest it is posted again then.
+  // A message uses a receive until it is delivered, which is when the receive is posted again.
   EXPECT_LE(from.outgoing.size(), from.flow.sizes().peer_receives + control_receives)
       << "a message meets no receive";
 }
@@ -85,7 +85,8 @@ bool FlowPair::deliver(Side& from, Side& to) {
 }
 
 bool FlowPair::complete_one(Side& side) {
-  if (side.completions.size() <= side.outgoing.size()) return false;  // delivered ones only
+  if (side.completions.size() <= side.outgoing.size())
+    return false;  // only delivered messages complete
   const Completion completion = side.completions.front();
   side.completions.pop_front();
   if (completion.control) {
@@ -141,8 +142,8 @@ void FlowPair::run(bool greedy) {
 bool FlowPair::complete() const {
   for (int i = 0; i < 2; ++i) {
     const Side& side = sides_[i];
-    if (side.received != sides_[1 - i].to_send || !side.flow.end_seen() || !side.flow.all_sent() ||
-        !side.outgoing.empty() || side.flow.control_waits()) {
+    if (side.received != sides_[1 - i].to_send || !side.flow.end_received() ||
+        !side.flow.all_sent() || !side.outgoing.empty() || side.flow.control_waits()) {
       return false;
     }
   }

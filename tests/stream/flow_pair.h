@@ -1,5 +1,5 @@
-// Two flows wired back to back in memory, with every freedom a network and two programs have: who
-// does what next is drawn from a seed. Checks what must hold at any time.
+// Two FlowControls connected in memory. A seed decides which of the possible events of network and
+// programs happens next. Checks the invariants after each event.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "stream/flow.h"
+#include "stream/flow_control.h"
 #include "support/random.h"
 
 namespace weft::stream::detail {
@@ -21,15 +21,15 @@ struct FlowPairSizes {
 
 class FlowPair {
  public:
-  // Both sides have the same sizes; each sends that many bytes and then ends.
+  // Both sides have the same sizes. Each sends this many bytes, and then the end.
   FlowPair(const FlowPairSizes& sizes, std::uint64_t bytes_from_a, std::uint64_t bytes_from_b,
            std::uint64_t seed);
 
-  // Until nothing more can happen. With `greedy` both programs read all there is, at once.
+  // Runs until no event is possible. With `greedy` both programs read all bytes at once.
   void run(bool greedy = false);
-  // All bytes arrived, in order, then the end; and no message is left anywhere.
+  // Whether all bytes have arrived in order, then the end, and no message is under way.
   [[nodiscard]] bool complete() const;
-  // Messages that one side has sent.
+  // The number of messages that one side has sent.
   struct Counts {
     std::uint64_t data = 0;
     std::uint64_t updates = 0;
@@ -49,7 +49,7 @@ class FlowPair {
   };
   struct Side {
     explicit Side(const FlowSizes& sizes) : flow(sizes), ring(sizes.receive_ring_bytes) {}
-    Flow flow;
+    FlowControl flow;
     std::vector<std::uint8_t> ring;
     std::deque<Message> outgoing;
     std::deque<Completion> completions;
@@ -59,7 +59,7 @@ class FlowPair {
     Counts counts;
   };
 
-  // Each answers whether something was done.
+  // Each returns whether it has done anything.
   bool send(Side& from);
   static void post(Side& from, Message message);
   bool control(Side& from);

@@ -38,7 +38,7 @@ TEST(Greeting, HasTheBytesOfTheDocument) {
 
 TEST(Greeting, IsReadAsItWasWritten) {
   auto bytes = request().to_bytes();
-  bytes.resize(bytes.size() + 20);  // what transports fill up with
+  bytes.resize(bytes.size() + 20);  // padding of transports
   const auto parsed = StreamGreeting::parse(bytes);
   ASSERT_TRUE(std::holds_alternative<StreamGreeting>(parsed));
   EXPECT_EQ(std::get<StreamGreeting>(parsed).to_bytes(), request().to_bytes());
@@ -130,7 +130,7 @@ TEST(Maps, FindsWhatAnOffsetNames) {
   EXPECT_FALSE(maps.find(0x9000, 11));
 }
 
-// A peer may write anything into its row of our table.
+// A peer may write any bytes into its rows of our table.
 TEST(Maps, ARowBeyondTheEndOfMemoryNamesNothingElse) {
   Maps maps;
   maps.resize(1);

@@ -1,9 +1,9 @@
-// The other process of a test: listens, says on which port, and does with one stream what its
-// argument says.
+// The other process of a test. It listens, prints its port, and handles one stream as its argument
+// demands.
 //
-//   echo       sends back what comes, until the end
-//   read BYTES slowly reads so many bytes, and says how many of them were not as expected
-//   hold       says "connected", and then nothing more
+//   echo       sends back all bytes, until the end
+//   read BYTES reads BYTES bytes slowly, and prints how many of them were wrong
+//   hold       prints "connected", and then does nothing
 #include <unistd.h>
 
 #include <cstdio>

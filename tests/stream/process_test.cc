@@ -1,4 +1,4 @@
-// Streams between two processes, and what is left when one of them stops or dies.
+// Streams between two processes, also when one of them is stopped or killed.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 namespace weft::stream {
 namespace {
 
-// tests/stream/peer.cc with these arguments, which prints its port first; killed at the end.
+// Runs tests/stream/peer.cc, which prints its port first. Killed by the destructor.
 class Peer : public test::Program {
  public:
   explicit Peer(std::vector<std::string> arguments)
@@ -33,36 +33,36 @@ TEST_P(Processes, EverythingReachesASlowReader) {
   constexpr std::size_t total = 16 * 1024 * 1024;
   Peer peer({"read", std::to_string(total)});
   Stream stream(options());
-  stream.connect(peer.address(), patience);
+  stream.connect(peer.address(), test_timeout);
   const auto bytes = test::pattern(total);
-  EXPECT_EQ(stream.send(bytes, patience).bytes, total);
+  EXPECT_EQ(stream.send(bytes, test_timeout).bytes, total);
   EXPECT_EQ(peer.line(), std::to_string(total) + " read, 0 wrong");
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(stream.receive(more, patience).end());
+  EXPECT_TRUE(stream.receive(more, test_timeout).end());
 }
 
 TEST_P(Processes, AnEchoComesBackWhole) {
   Peer peer({"echo"});
   Stream stream(options());
-  stream.connect(peer.address(), patience);
+  stream.connect(peer.address(), test_timeout);
   for (const std::size_t size : {1U, 13U, 9'999U, 10'001U}) {
     const auto bytes = test::pattern(size, size);
-    ASSERT_TRUE(stream.send(bytes, patience).ok());
+    ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
     EXPECT_EQ(receive_all(stream, size), bytes);
   }
   stream.finish();
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(stream.receive(more, patience).end());
+  EXPECT_TRUE(stream.receive(more, test_timeout).end());
 }
 
 TEST_P(Processes, APeerThatIsKilledIsAReset) {
   Peer peer({"hold"});
   Stream stream(options());
-  stream.connect(peer.address(), patience);
+  stream.connect(peer.address(), test_timeout);
   EXPECT_EQ(peer.line(), "connected");
   peer.signal(SIGKILL);
   std::vector<std::byte> more(1);
-  const auto outcome = stream.receive(more, patience);
+  const auto outcome = stream.receive(more, test_timeout);
   EXPECT_EQ(outcome.status, Status::failed);
   EXPECT_EQ(outcome.error_number, ECONNRESET);
 }
@@ -72,16 +72,16 @@ TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
   Options wanted = options();
   wanted.keepalive = Keepalive{20ms, 50ms, 2};
   Stream stream(wanted);
-  stream.connect(peer.address(), patience);
+  stream.connect(peer.address(), test_timeout);
   EXPECT_EQ(peer.line(), "connected");
-  // Its device answers, although its program does not.
+  // The peer's program is blocked, but its device answers.
   while (stream.statistics().answered_probes < 3) {
     ASSERT_EQ(stream.state(), State::connected);
     usleep(1000);
   }
   peer.signal(SIGSTOP);
   std::vector<std::byte> more(1);
-  const auto outcome = stream.receive(more, patience);
+  const auto outcome = stream.receive(more, test_timeout);
   EXPECT_EQ(outcome.status, Status::failed);
   EXPECT_EQ(outcome.error_number, ETIMEDOUT);
 }
@@ -89,7 +89,7 @@ TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
 TEST_P(Processes, WaitingTakesNoProcessor) {
   Peer peer({"hold"});
   Stream stream(options());
-  stream.connect(peer.address(), patience);
+  stream.connect(peer.address(), test_timeout);
   const auto used = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

@@ -18,7 +18,7 @@
 namespace weft::stream {
 
 using namespace std::chrono_literals;
-inline constexpr auto patience = 60s;
+inline constexpr auto test_timeout = 60s;
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -33,8 +33,8 @@ struct Sides {
       : listener({test::host(), 0}, of_passive), active(of_active) {
     listener.listen();
     active.start_connecting({test::host(), listener.port()});
-    passive.emplace(listener.accept(patience));
-    EXPECT_TRUE(active.await_connected(patience));
+    passive.emplace(listener.accept(test_timeout));
+    EXPECT_TRUE(active.await_connected(test_timeout));
   }
 
   Listener listener;
@@ -42,15 +42,15 @@ struct Sides {
   std::optional<Stream> passive;
 };
 
-// Receives exactly so many bytes, or fewer where the stream ends or fails.
+// Receives exactly this many bytes, or fewer if the stream ends or fails.
 inline std::vector<std::byte> receive_all(Stream& from, std::size_t bytes) {
   std::vector<std::byte> got(bytes);
-  const auto outcome = from.receive(got, patience, {.wait_all = true});
+  const auto outcome = from.receive(got, test_timeout, {.wait_all = true});
   got.resize(outcome.bytes);
   return got;
 }
 
-// Tests of what both variants must do.
+// Fixture of tests that run in both variants.
 class BothVariants : public testing::TestWithParam<Variant> {
  protected:
   [[nodiscard]] static Options options() {

@@ -1,4 +1,4 @@
-// Any number of threads on one stream.
+// Several threads that use one stream.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,18 +22,19 @@ std::vector<std::byte> record(int thread, int number) {
   return bytes;
 }
 
-// Each call's bytes stay together, on both sides.
+// The bytes of one call stay together, on both sides.
 TEST_P(Threads, TheBytesOfOneCallAreNeverMixed) {
   constexpr int senders = 4;
   constexpr int records = 60;
   Options wanted = options();
-  wanted.send_buffer_bytes = wanted.receive_buffer_bytes = 3000;  // no call fits at once
+  wanted.send_buffer_bytes = wanted.receive_buffer_bytes =
+      3000;  // each call needs the ring several times
   Sides sides(wanted);
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < senders; ++thread) {
     threads.emplace_back([&, thread] {
       for (int i = 0; i < records; ++i) {
-        EXPECT_EQ(sides.active.send(record(thread, i), patience).bytes, record_bytes);
+        EXPECT_EQ(sides.active.send(record(thread, i), test_timeout).bytes, record_bytes);
       }
     });
   }
@@ -49,7 +50,7 @@ TEST_P(Threads, TheBytesOfOneCallAreNeverMixed) {
   }
 }
 
-// Four send, four receive, one closes: everybody comes back.
+// Four threads send, four receive, one closes: all calls return.
 TEST_P(Threads, ClosingAmongThemIsSafe) {
   for (int round = 0; round < 5; ++round) {
     Sides sides(options());
@@ -73,7 +74,7 @@ TEST_P(Threads, ClosingAmongThemIsSafe) {
       std::this_thread::yield();
     }
     EXPECT_EQ(sides.active.state(), State::connected);
-    sides.active.close(patience);
+    sides.active.close(test_timeout);
   }
 }
 
@@ -92,7 +93,7 @@ TEST_P(Threads, ManyPollWhileOthersSend) {
     });
   }
   const auto bytes = test::pattern(2'000'000);
-  std::jthread sender([&] { EXPECT_TRUE(sides.active.send(bytes, patience).ok()); });
+  std::jthread sender([&] { EXPECT_TRUE(sides.active.send(bytes, test_timeout).ok()); });
   EXPECT_EQ(receive_all(*sides.passive, bytes.size()), bytes);
   done = true;
 }

@@ -1,4 +1,4 @@
-// Bytes go in at one end and come out at the other, in both variants.
+// Transfer of bytes, in both variants.
 #include <poll.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ TEST_P(Transfer, AGreetingGoesThereAndBack) {
   Sides sides(options());
   EXPECT_EQ(sides.active.variant(), GetParam());
   EXPECT_EQ(sides.passive->variant(), GetParam());
-  ASSERT_TRUE(sides.passive->send(bytes_of("hello stream!"), patience).ok());
+  ASSERT_TRUE(sides.passive->send(bytes_of("hello stream!"), test_timeout).ok());
   const auto heard = receive_all(sides.active, 13);
   EXPECT_EQ(text_of(heard), "hello stream!");
-  ASSERT_TRUE(sides.active.send(heard, patience).ok());
+  ASSERT_TRUE(sides.active.send(heard, test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(*sides.passive, 13)), "hello stream!");
 }
 
@@ -30,7 +30,7 @@ TEST_P(Transfer, AwkwardSizesArriveWhole) {
   for (const std::size_t size : {1U, 2U, 32'767U, 32'768U, 32'769U, 1'048'577U}) {
     const auto bytes = test::pattern(size, size);
     auto got = std::async(std::launch::async, [&] { return receive_all(*sides.passive, size); });
-    const auto sent = sides.active.send(bytes, patience);
+    const auto sent = sides.active.send(bytes, test_timeout);
     ASSERT_TRUE(sent.ok());
     EXPECT_EQ(sent.bytes, size);
     EXPECT_EQ(got.get(), bytes) << size;
@@ -43,11 +43,12 @@ TEST_P(Transfer, ListsAreSentAndReceivedAsOneRowOfBytes) {
   const std::span all(bytes);
   const std::array pieces{all.first(1), all.subspan(1, 0), all.subspan(1, 40'000),
                           all.subspan(40'001)};
-  auto sent = std::async(std::launch::async, [&] { return sides.active.send(pieces, patience); });
+  auto sent =
+      std::async(std::launch::async, [&] { return sides.active.send(pieces, test_timeout); });
   std::vector<std::byte> got(100'000);
   const std::span room(got);
   const std::array into{room.first(70'000), room.subspan(70'000, 3), room.subspan(70'003)};
-  EXPECT_EQ(sides.passive->receive(into, patience, {.wait_all = true}).bytes, 100'000U);
+  EXPECT_EQ(sides.passive->receive(into, test_timeout, {.wait_all = true}).bytes, 100'000U);
   EXPECT_EQ(sent.get().bytes, 100'000U);
   EXPECT_EQ(got, bytes);
 }
@@ -56,8 +57,9 @@ TEST_P(Transfer, BothDirectionsAtOnce) {
   Sides sides(options());
   const auto one = test::pattern(3'000'000, 1);
   const auto other = test::pattern(3'000'000, 2);
-  auto there = std::async(std::launch::async, [&] { return sides.active.send(one, patience); });
-  auto back = std::async(std::launch::async, [&] { return sides.passive->send(other, patience); });
+  auto there = std::async(std::launch::async, [&] { return sides.active.send(one, test_timeout); });
+  auto back =
+      std::async(std::launch::async, [&] { return sides.passive->send(other, test_timeout); });
   auto got = std::async(std::launch::async, [&] { return receive_all(sides.active, 3'000'000); });
   EXPECT_EQ(receive_all(*sides.passive, 3'000'000), one);
   EXPECT_EQ(got.get(), other);
@@ -71,7 +73,7 @@ constexpr std::size_t mebibytes = 8;  // each takes ten times as long
 constexpr std::size_t mebibytes = 64;
 #endif
 
-// A sender that never waits in a call, a reader that falls asleep again and again.
+// The sender never waits in a call; the reader sleeps again and again.
 TEST_P(Transfer, SixtyFourMebibytesReachASlowReader) {
   constexpr std::size_t total = mebibytes * 1024 * 1024;
   constexpr std::size_t ring = 32 * 1024;
@@ -81,7 +83,7 @@ TEST_P(Transfer, SixtyFourMebibytesReachASlowReader) {
     got.reserve(total);
     std::vector<std::byte> some(ring);
     for (int reads = 1; got.size() < total; ++reads) {
-      const auto outcome = sides.passive->receive(some, patience);
+      const auto outcome = sides.passive->receive(some, test_timeout);
       if (!outcome.ok()) break;
       got.insert(got.end(), some.begin(), some.begin() + static_cast<long>(outcome.bytes));
       if (reads % 64 == 0) std::this_thread::sleep_for(100us);
@@ -122,13 +124,13 @@ TEST_P(Transfer, EverySizeOfRingAndQueueWorks) {
       const std::size_t size = ring < 100 ? 300 : std::size_t{2} * ring + 1;
       const auto bytes = test::pattern(size);
       auto sent =
-          std::async(std::launch::async, [&] { return sides.active.send(bytes, patience); });
+          std::async(std::launch::async, [&] { return sides.active.send(bytes, test_timeout); });
       ASSERT_EQ(receive_all(*sides.passive, size), bytes) << ring << ", " << queue;
       ASSERT_TRUE(sent.get().ok());
-      // And the other way with half as many bytes.
+      // The other direction, with half as many bytes.
       const std::span half = std::span(bytes).first(size / 2);
       auto back =
-          std::async(std::launch::async, [&] { return sides.passive->send(half, patience); });
+          std::async(std::launch::async, [&] { return sides.passive->send(half, test_timeout); });
       const auto got = receive_all(sides.active, half.size());
       ASSERT_TRUE(std::ranges::equal(got, half)) << ring << ", " << queue;
       ASSERT_TRUE(back.get().ok());
@@ -142,9 +144,9 @@ TEST_P(Transfer, RegisteredMemoryIsSentWithoutACopy) {
   const auto bytes = test::pattern(region.size());
   std::ranges::copy(bytes, region.elements().begin());
   auto got = std::async(std::launch::async, [&] { return receive_all(*sides.passive, 1'000'001); });
-  const auto sent = sides.active.send_registered(region.slice(), patience);
+  const auto sent = sides.active.send_registered(region.slice(), test_timeout);
   EXPECT_EQ(sent.bytes, region.size());
-  std::ranges::fill(region.elements(), std::byte{0});  // it is ours again
+  std::ranges::fill(region.elements(), std::byte{0});  // the memory may be used again
   EXPECT_EQ(got.get(), bytes);
 }
 
@@ -152,9 +154,9 @@ TEST_P(Transfer, PeekingLeavesTheBytes) {
   Sides sides(options());
   EXPECT_TRUE(sides.passive->peek_receive().would_block());
   EXPECT_TRUE(sides.active.peek_send().ok());
-  ASSERT_TRUE(sides.active.send(bytes_of("twice"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("twice"), test_timeout).ok());
   std::vector<std::byte> got(5);
-  ASSERT_EQ(sides.passive->receive(got, patience, {.peek = true, .wait_all = true}).bytes, 5U);
+  ASSERT_EQ(sides.passive->receive(got, test_timeout, {.peek = true, .wait_all = true}).bytes, 5U);
   EXPECT_EQ(text_of(got), "twice");
   EXPECT_TRUE(sides.passive->peek_receive().ok());
   EXPECT_EQ(sides.passive->bytes_available(), 5U);
@@ -167,11 +169,11 @@ TEST_P(Transfer, PeekingAroundTheEndOfTheRing) {
   Options wanted = options();
   wanted.receive_buffer_bytes = 10;
   Sides sides(wanted);
-  ASSERT_TRUE(sides.active.send(bytes_of("1234567"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("1234567"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(*sides.passive, 7)), "1234567");
-  ASSERT_TRUE(sides.active.send(bytes_of("abcdef"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("abcdef"), test_timeout).ok());
   std::vector<std::byte> got(6);
-  ASSERT_EQ(sides.passive->receive(got, patience, {.peek = true, .wait_all = true}).bytes, 6U);
+  ASSERT_EQ(sides.passive->receive(got, test_timeout, {.peek = true, .wait_all = true}).bytes, 6U);
   EXPECT_EQ(text_of(got), "abcdef");
 }
 
@@ -189,11 +191,11 @@ TEST_P(Transfer, WithoutWaitingOnlyWhatFitsIsTaken) {
   EXPECT_TRUE(sides.active.peek_send().would_block());
   EXPECT_TRUE(sides.active.send(bytes, Deadline(1ms)).would_block());
   std::vector<std::byte> got(1000);
-  EXPECT_EQ(sides.passive->receive(got, patience, {.wait_all = true}).bytes, 1000U);
-  EXPECT_EQ(sides.active.send(std::span(bytes).first(500), patience).bytes, 500U);
+  EXPECT_EQ(sides.passive->receive(got, test_timeout, {.wait_all = true}).bytes, 1000U);
+  EXPECT_EQ(sides.active.send(std::span(bytes).first(500), test_timeout).bytes, 500U);
 }
 
-// --- Buffers of the peer's -----------------------------------------------------------------------
+// --- Mapped buffers ------------------------------------------------------------------------------
 
 TEST_P(Transfer, MappedBuffersAreWrittenByThePeer) {
   Options wanted = options();
@@ -205,23 +207,24 @@ TEST_P(Transfer, MappedBuffersAreWrittenByThePeer) {
   EXPECT_EQ(sides.passive->map_buffer(one, -1), 0);
   EXPECT_EQ(sides.passive->map_buffer(two, 1'000'000), 1'000'000);
   EXPECT_THROW((void)sides.passive->map_buffer(three, -1), Error);  // the peer has two rows
-  ASSERT_TRUE(sides.passive->send(bytes_of("!"), patience).ok());
+  ASSERT_TRUE(sides.passive->send(bytes_of("!"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(sides.active, 1)), "!");
 
   const auto bytes = test::pattern(40'000);
-  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, patience).bytes, 40'000U);
-  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'096, patience).bytes, 4U);
-  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'097, patience).error_number, EFAULT);
-  EXPECT_EQ(sides.active.write_mapped(bytes_of("x"), 60'000, patience).error_number, EFAULT);
-  ASSERT_TRUE(sides.active.send(bytes_of("?"), patience).ok());  // behind what was written
+  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, test_timeout).bytes, 40'000U);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'096, test_timeout).bytes, 4U);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("tail"), 1'000'097, test_timeout).error_number,
+            EFAULT);
+  EXPECT_EQ(sides.active.write_mapped(bytes_of("x"), 60'000, test_timeout).error_number, EFAULT);
+  ASSERT_TRUE(sides.active.send(bytes_of("?"), test_timeout).ok());  // behind what was written
   EXPECT_EQ(text_of(receive_all(*sides.passive, 1)), "?");
   EXPECT_TRUE(std::ranges::equal(std::span(one).subspan(10'000), bytes));
   EXPECT_EQ(text_of(std::span(two).last(4)), "tail");
 
   sides.passive->unmap_buffer(one);
-  ASSERT_TRUE(sides.passive->send(bytes_of("!"), patience).ok());
+  ASSERT_TRUE(sides.passive->send(bytes_of("!"), test_timeout).ok());
   EXPECT_EQ(text_of(receive_all(sides.active, 1)), "!");
-  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, patience).error_number, EFAULT);
+  EXPECT_EQ(sides.active.write_mapped(bytes, 10'000, test_timeout).error_number, EFAULT);
   EXPECT_EQ(sides.passive->map_buffer(three, 5), 5);  // its row is free again
 }
 

@@ -1,4 +1,4 @@
-// Descriptors, event queues and watchers: whoever waits is told, and told no lies.
+// Descriptors, event queues and watchers report every change, and no change that did not happen.
 #include <poll.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ TEST_P(Waiting, TheDescriptorIsReadableWhileSomethingWaits) {
   const int fd = sides.passive->fd();
   EXPECT_EQ(sides.passive->fd(), fd);
   EXPECT_FALSE(is_readable(fd));
-  ASSERT_TRUE(sides.active.send(bytes_of("abc"), patience).ok());
+  ASSERT_TRUE(sides.active.send(bytes_of("abc"), test_timeout).ok());
   EXPECT_TRUE(becomes_readable(fd));
   EXPECT_EQ(text_of(receive_all(*sides.passive, 1)), "a");
   EXPECT_TRUE(is_readable(fd)) << "two bytes are left";
@@ -43,7 +43,7 @@ TEST_P(Waiting, TheDescriptorIsReadableWhileSomethingWaits) {
   EXPECT_FALSE(is_readable(fd)) << "the end was told";
 }
 
-TEST_P(Waiting, TheDescriptorTellsWhenARefusedSendCanGoOn) {
+TEST_P(Waiting, TheDescriptorReportsWhenARefusedSendCanGoOn) {
   Sides sides(options());
   const int fd = sides.active.fd();
   EXPECT_TRUE(sides.active.peek_send().ok());
@@ -52,13 +52,13 @@ TEST_P(Waiting, TheDescriptorTellsWhenARefusedSendCanGoOn) {
   while (sides.active.send(bytes, Deadline::now()).ok()) continue;
   EXPECT_FALSE(is_readable(fd));
   std::vector<std::byte> some(32'768);
-  ASSERT_TRUE(sides.passive->receive(some, patience, {.wait_all = true}).ok());
+  ASSERT_TRUE(sides.passive->receive(some, test_timeout, {.wait_all = true}).ok());
   EXPECT_TRUE(becomes_readable(fd));
   EXPECT_TRUE(sides.active.peek_send().ok());
   EXPECT_FALSE(is_readable(fd)) << "it was looked at";
 }
 
-TEST_P(Waiting, TheDescriptorTellsOfAReset) {
+TEST_P(Waiting, TheDescriptorReportsAReset) {
   Sides sides(options());
   const int fd = sides.passive->fd();
   sides.active.abort();
@@ -66,7 +66,7 @@ TEST_P(Waiting, TheDescriptorTellsOfAReset) {
   EXPECT_TRUE(sides.passive->peek_receive().ok());
 }
 
-TEST_P(Waiting, ConnectingIsToldByTheDescriptor) {
+TEST_P(Waiting, TheDescriptorReportsTheResultOfConnecting) {
   Listener listener({test::host(), 0}, options());
   listener.listen();
   Stream active(options());
@@ -74,18 +74,19 @@ TEST_P(Waiting, ConnectingIsToldByTheDescriptor) {
   EXPECT_FALSE(is_readable(fd));
   active.start_connecting({test::host(), listener.port()});
   ASSERT_TRUE(becomes_readable(listener.fd()));
-  auto passive = listener.accept(patience);
+  auto passive = listener.accept(test_timeout);
   EXPECT_TRUE(becomes_readable(fd));
   EXPECT_EQ(active.state(), State::connected);
   EXPECT_FALSE(is_readable(fd));
 }
 
-// A program of descriptors and looks only: it never waits in a call of a stream.
+// A program that only polls descriptors, and never waits in a call of a stream.
 TEST_P(Waiting, AProgramThatOnlyPollsGetsEverything) {
   constexpr std::size_t total = 8 * 1024 * 1024;
   Sides sides(options());
   const auto bytes = test::pattern(total);
-  auto sender = std::async(std::launch::async, [&] { return sides.active.send(bytes, patience); });
+  auto sender =
+      std::async(std::launch::async, [&] { return sides.active.send(bytes, test_timeout); });
   std::vector<std::byte> got(total);
   std::size_t done = 0;
   int empty_wake_ups = 0;
@@ -120,7 +121,7 @@ TEST_P(Waiting, OneQueueServesManyStreams) {
   std::map<std::string, Stream> passive;
   std::vector<bool> connected(many);
   for (std::uint64_t seen = 0; seen < 2 * many; ++seen) {
-    auto event = queue.next(patience);
+    auto event = queue.next(test_timeout);
     ASSERT_TRUE(event);
     if (event->type == EventType::connect_request) {
       EXPECT_EQ(event->cookie, door);
@@ -135,14 +136,14 @@ TEST_P(Waiting, OneQueueServesManyStreams) {
   }
   for (std::uint64_t i = 0; i < many; ++i) {
     const std::string name = std::to_string(i);
-    ASSERT_TRUE(active[i].send(bytes_of(name), patience).ok());
+    ASSERT_TRUE(active[i].send(bytes_of(name), test_timeout).ok());
     EXPECT_EQ(text_of(receive_all(passive.at(name), name.size())), name);
   }
-  passive.at("7").close(patience);
+  passive.at("7").close(test_timeout);
   passive.at("8").abort();
   std::map<std::uint64_t, int> ended;
   for (int i = 0; i < 2; ++i) {
-    const auto event = queue.next(patience);
+    const auto event = queue.next(test_timeout);
     ASSERT_TRUE(event);
     EXPECT_EQ(event->type, EventType::shutdown);
     ended[event->cookie] = event->error_number;
@@ -152,7 +153,7 @@ TEST_P(Waiting, OneQueueServesManyStreams) {
   EXPECT_FALSE(is_readable(queue.fd()));
 }
 
-TEST(EventQueue, TellsOfAttemptsThatFail) {
+TEST(EventQueue, ReportsAttemptsThatFail) {
   EventQueue queue;
   std::uint16_t port;
   {
@@ -162,23 +163,23 @@ TEST(EventQueue, TellsOfAttemptsThatFail) {
   Stream stream;
   stream.attach(&queue, 5);
   stream.start_connecting({test::host(), port});
-  const auto event = queue.next(patience);
+  const auto event = queue.next(test_timeout);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->type, EventType::failed);
   EXPECT_EQ(event->cookie, 5U);
   EXPECT_EQ(event->error_number, ECONNREFUSED);
 }
 
-TEST(EventQueue, MayGoBeforeItsStreams) {
+TEST(EventQueue, MayBeDestroyedBeforeItsStreams) {
   Sides sides;
   {
     EventQueue queue;
     sides.passive->attach(&queue, 1);
     sides.listener.attach(&queue, 2);
   }
-  sides.active.close(patience);
+  sides.active.close(test_timeout);
   std::vector<std::byte> more(1);
-  EXPECT_TRUE(sides.passive->receive(more, patience).end());
+  EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
 }
 
 }  // namespace

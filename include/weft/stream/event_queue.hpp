@@ -1,4 +1,4 @@
-// What happens to many listeners and streams, in one place.
+// EventQueue: one queue for the events of many listeners and streams.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,28 @@
 namespace weft::stream {
 
 namespace detail {
-class Events;
+class EventQueueCore;
 }
 
 enum class EventType {
-  connect_request,  // somebody wants to connect: `request`
+  connect_request,  // a peer wants to connect: see `request`
   connected,
-  failed,    // could not be connected: `error_number`
-  shutdown,  // the peer has sent its last byte, or (with an error_number) is gone: once
+  failed,  // the stream could not be connected: see `error_number`
+  // The peer has sent its last byte or, with an `error_number`, the connection is lost. Reported
+  // once for a stream.
+  shutdown,
 };
 
-// What has happened, and to whom.
+// An event of one listener or stream.
 struct Event {
   EventType type = EventType::connected;
-  std::uint64_t cookie = 0;  // whose: what was given to attach()
+  std::uint64_t cookie = 0;  // that was passed to attach(): identifies the listener or stream
   int error_number = 0;
   std::optional<Request> request{};
 };
 
-// Thread-safe; each event goes to one waiter. Streams and listeners that are attached may outlive
-// the queue.
+// Thread-safe; each event goes to one of the threads that wait. Attached streams and listeners may
+// outlive the queue.
 class EventQueue {
  public:
   WEFT_API EventQueue();
@@ -39,15 +41,15 @@ class EventQueue {
   WEFT_API EventQueue& operator=(EventQueue&&) noexcept;
   WEFT_API ~EventQueue();
 
-  // The next event; nothing where none came until the deadline.
+  // Waits for the next event; nothing at the deadline. Throws Error.
   [[nodiscard]] WEFT_API std::optional<Event> next(Deadline deadline);
-  // Readable while an event waits.
+  // Readable while the queue is not empty. Belongs to the queue.
   [[nodiscard]] WEFT_API int fd() const;
 
  private:
   friend class Stream;
   friend class Listener;
-  std::shared_ptr<detail::Events> events_;
+  std::shared_ptr<detail::EventQueueCore> events_;
 };
 
 }  // namespace weft::stream

@@ -1,4 +1,4 @@
-// The side that waits to be connected to.
+// Listener: the passive side, which accepts streams.
 #pragma once
 
 #include <cstddef>
@@ -16,73 +16,77 @@
 namespace weft::stream {
 
 namespace detail {
-struct Asked;
-class Door;
+struct PendingRequest;
+class ListenerCore;
 }  // namespace detail
 
-// Somebody wants to connect. Neither accepted nor rejected, it is rejected when it is destroyed.
+// A request of a peer to connect. If it is neither accepted nor rejected, it is rejected when it is
+// destroyed. Not thread-safe.
 class Request {
  public:
   WEFT_API Request(Request&&) noexcept;
   WEFT_API Request& operator=(Request&&) noexcept;
   WEFT_API ~Request();
 
-  // The peer's part of what came along.
+  // The private data that the peer's program sent with the request. Valid as long as this object.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
   [[nodiscard]] WEFT_API std::string peer_address() const;
-  [[nodiscard]] WEFT_API std::string local_address() const;  // that was connected to
-  // Returns at once, with a stream that is still connecting; using it waits. `options` replace the
-  // listener's. Throws Error.
+  [[nodiscard]] WEFT_API std::string local_address() const;  // that the peer connects to
+  // Returns a stream at once, which is still connecting; calls of the stream wait for that.
+  // `options` replace those of the listener. Throws Error.
   WEFT_API Stream accept(std::span<const std::byte> private_data = {}) &&;
   WEFT_API Stream accept(std::span<const std::byte> private_data, const Options& options) &&;
   WEFT_API void reject(std::span<const std::byte> private_data = {}) &&;
 
  private:
   friend class Listener;
-  friend class detail::Door;
-  explicit Request(std::unique_ptr<detail::Asked> asked);
+  friend class detail::ListenerCore;
+  explicit Request(std::unique_ptr<detail::PendingRequest> pending);
 
-  std::unique_ptr<detail::Asked> asked_;
+  std::unique_ptr<detail::PendingRequest> pending_;
 };
 
 // Thread-safe: several threads may wait for requests. Peers of another version, or without a common
-// variant, are refused with the reason and never seen.
+// variant, are rejected with the reason, and next() does not return them.
 class Listener {
  public:
-  // Binds. An empty host is any local address, port 0 a free one. `options` are those of the
-  // streams. Throws Error.
+  // Binds to an address. An empty host is any local address, port 0 a free port. The streams get
+  // these `options`. Throws Error.
   WEFT_API explicit Listener(const Address& address, const Options& options = {});
   WEFT_API Listener(Listener&&) noexcept;
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
-  // Has no address: requests come by adopt(). Embedded backend only.
+  // A listener without an address, which gets its requests by adopt(). Embedded backend only.
   WEFT_API static Listener for_connections(const Options& options = {});
-  // A TCP connection of a Stream's that somebody else has accepted (inetd, another process, a
-  // server that looks at the first bytes), and of which nothing was read. Takes the descriptor,
-  // also where it throws Error: EINVAL for a listener with an address.
+  // Takes over a TCP connection that a Stream has made and that other code has accepted: inetd,
+  // another process, or a server that peeks at the first bytes. Nothing may have been read from it.
+  // Owns the descriptor from now on, also if it throws Error: EINVAL for a listener with an
+  // address.
   WEFT_API void adopt(int connection);
 
-  // The calls below do so with backlog 0, the device's own, where it was not done before.
+  // Starts to listen; `backlog` 0 is the device's default. Optional: next(), accept() and attach()
+  // do it with 0. Throws Error: EINVAL if the listener listens already.
   WEFT_API void listen(int backlog = 0);
   [[nodiscard]] WEFT_API std::uint16_t port() const;
   [[nodiscard]] WEFT_API std::string local_address() const;
-  // The next request; nothing where none came until the deadline.
+  // Waits for the next request; nothing at the deadline. Throws Error.
   [[nodiscard]] WEFT_API std::optional<Request> next(Deadline deadline);
-  // The next stream, connected, whoever it is. Throws Error(ETIMEDOUT).
+  // Accepts requests until one of them is a connected stream. Throws Error: ETIMEDOUT at the
+  // deadline.
   [[nodiscard]] WEFT_API Stream accept(Deadline deadline,
                                        std::span<const std::byte> private_data = {});
-  // Readable while a request may be waiting.
+  // Readable while a request may be waiting. Belongs to the listener.
   [[nodiscard]] WEFT_API int fd() const;
-  // Requests go there, with `cookie`, instead of to next().
+  // From now on requests go to `queue`, with `cookie`, and not to next(). Null ends that.
   WEFT_API void attach(EventQueue* queue, std::uint64_t cookie = 0);
-  [[nodiscard]] WEFT_API std::uint64_t refused() const;  // how many peers
+  [[nodiscard]] WEFT_API std::uint64_t refused() const;  // number of peers that were rejected
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
 
  private:
-  explicit Listener(std::shared_ptr<detail::Door> door);
+  explicit Listener(std::shared_ptr<detail::ListenerCore> core);
 
-  std::shared_ptr<detail::Door> door_;
+  std::shared_ptr<detail::ListenerCore> core_;
 };
 
 }  // namespace weft::stream

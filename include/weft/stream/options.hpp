@@ -1,4 +1,4 @@
-// What a stream can be told before it is connected.
+// Options of streams, their limits, and the errors of connecting.
 #pragma once
 
 #include <chrono>
@@ -16,16 +16,16 @@ namespace weft::stream {
 
 using verbs::Address;
 
-// How bytes travel. Both sides must know it; the side that is connected to chooses.
+// How messages are transferred. Both sides must support the variant; the passive side chooses it.
 enum class Variant : std::uint8_t {
-  automatic,       // immediate where both devices can
+  automatic,       // immediate if both devices support it
   immediate,       // RDMA writes with immediate
   write_and_send,  // an RDMA write and a small send behind it: for adapters without immediates
 };
 
-// Finds a peer that has vanished without a word: a write of no bytes, once nothing was heard for
-// `idle`, must be answered within `interval` times `probes`; then the stream fails with ETIMEDOUT.
-// The peer's device answers, whatever its program does.
+// Detects a peer that no longer exists. When nothing has been received for `idle`, the stream sends
+// a write of zero bytes. If that is not answered within `interval` times `probes`, the stream fails
+// with ETIMEDOUT. The peer's device answers, even if its program is blocked.
 struct Keepalive {
   std::chrono::milliseconds idle = std::chrono::hours(2);
   std::chrono::milliseconds interval = std::chrono::seconds(75);
@@ -36,41 +36,42 @@ inline constexpr std::uint32_t max_buffer_bytes = 64 * 1024 * 1024;
 inline constexpr std::uint32_t min_queue = 2;
 inline constexpr std::uint32_t max_queue = 65535;
 
-// Of a stream, or of all that a listener accepts.
+// Options of one stream, or of all streams that a listener accepts.
 struct Options {
   std::uint32_t send_buffer_bytes = 32 * 1024;     // 1 to max_buffer_bytes
   std::uint32_t receive_buffer_bytes = 32 * 1024;  // 1 to max_buffer_bytes
-  // Messages under way to the peer, and from it: min_queue to max_queue, and what the device has.
-  // `write_and_send` needs two places for each message that is sent.
+  // Messages that may be under way to the peer, and from it: min_queue to max_queue, limited by the
+  // device. `write_and_send` uses two places of send_queue for each message.
   std::uint32_t send_queue = 384;
   std::uint32_t receive_queue = 384;
   Variant variant = Variant::automatic;
-  std::optional<Keepalive> keepalive;  // nothing: none
-  // How long a call that has to wait looks again and again, and lets others run in between, before
-  // it sleeps. To be woken takes two hand-overs between threads, which cost more.
+  std::optional<Keepalive> keepalive;  // nothing: no keepalive
+  // How long a call that has to wait polls, yielding the processor in between, before it blocks.
+  // A thread that blocks is woken by way of another thread, which takes longer.
   std::chrono::microseconds spin{50};
-  // How long the end of a Stream may wait until everything sent has reached the peer's device. A
-  // peer that lives needs no more than a round trip, whatever its program does.
+  // How long the destructor of a Stream may wait until everything sent has reached the peer's
+  // device. That takes a round trip if the peer works, whatever its program does.
   std::chrono::milliseconds linger = std::chrono::seconds(5);
-  // How many buffers the peer may map for us to write into, up to 255.
+  // How many of its buffers the peer may map, for this side to write to: 0 to 255.
   std::uint32_t mapped_buffers = 0;
-  bool ipv6_only = false;  // of a listener on an IPv6 address: IPv4 peers are not for it
+  bool ipv6_only = false;  // a listener on an IPv6 address does not accept IPv4 peers
   verbs::Backend backend = verbs::default_backend();
 };
 
-// Throws Error(EINVAL) that names the first option out of range. What the device lacks comes out
-// when the stream is connected, also as EINVAL.
+// Throws Error(EINVAL), which names the first option that is out of range. Limits of the device are
+// checked when the stream connects, and are EINVAL as well.
 WEFT_API void check(const Options& options);
 
-// How many bytes of private data a request, an acceptance or a rejection may carry.
+// The maximum length of private data of a request, an acceptance or a rejection.
 [[nodiscard]] WEFT_API std::size_t max_private_data_bytes(
     verbs::Backend backend = verbs::default_backend());
 
-// The peer said no: error_number() is ECONNREFUSED, or EPROTONOSUPPORT where it speaks another
-// version or no common variant.
+// The peer has rejected the request. error_number() is ECONNREFUSED, or EPROTONOSUPPORT if the peer
+// uses another version or supports no common variant.
 class WEFT_API Refused : public Error {
  public:
   Refused(int error_number, const std::string& what, std::vector<std::byte> private_data);
+  // The private data that the peer's program has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 
  private:

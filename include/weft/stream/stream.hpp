@@ -1,4 +1,4 @@
-// One end of a byte stream.
+// Stream: one end of a byte stream.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ class Endpoint;
 
 enum class Status {
   ok,           // `bytes` were sent or received
-  would_block,  // none, and the deadline has passed
-  end,          // the peer has sent its last byte, and all were received: said once
-  failed,       // `error_number` says why
+  would_block,  // no byte was moved until the deadline
+  end,          // all bytes of the peer were received, and no more will come: returned once
+  failed,       // `error_number` is the reason
 };
 
-// Of sending and receiving. `bytes` counts those that were moved.
+// The result of sending or receiving. `bytes` is the number of bytes that were moved.
 struct Outcome {
   Status status = Status::ok;
   std::size_t bytes = 0;
@@ -38,33 +38,33 @@ struct Outcome {
 };
 
 enum class State {
-  idle,        // made, and free to be set up
-  connecting,  // asked for or accepted, and not there yet
+  idle,        // options may be set, and it may be connected
+  connecting,  // by start_connecting() or Request::accept(); not established yet
   connected,
-  failed,  // could not be connected, or has broken: error_number() says why
-  closed,  // by us
+  failed,  // could not be connected, or the connection is lost: see error_number()
+  closed,  // by close() on this side
 };
 
-// As of recv(2).
+// As the flags of recv(2).
 struct ReceiveFlags {
-  bool peek = false;      // the bytes stay
-  bool wait_all = false;  // not before all have come, the stream ends, or the deadline passes
+  bool peek = false;      // the bytes can be received again
+  bool wait_all = false;  // wait until all bytes are here, the stream ends, or the deadline passes
 };
 
-// What has gone through a stream.
+// Counters of one stream.
 struct Statistics {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t data_messages_sent = 0;
   std::uint64_t data_messages_received = 0;
-  std::uint64_t updates_sent = 0;  // of ring space and receives
+  std::uint64_t updates_sent = 0;  // that return ring space or receives
   std::uint64_t updates_received = 0;
-  std::uint64_t refused_sends = 0;    // answered would_block
-  std::uint64_t answered_probes = 0;  // of keepalive
+  std::uint64_t refused_sends = 0;    // calls that returned would_block
+  std::uint64_t answered_probes = 0;  // of Keepalive
 };
 
-// Any number of threads may call anything at once, but for moving and destroying. The bytes of one
-// call are never mixed with those of another. Destroying closes, with Options::linger.
+// Thread-safe, except for moving and destroying. The bytes of one call are never mixed with those
+// of another. The destructor closes the stream, and waits for at most Options::linger.
 class Stream {
  public:
   // Throws Error(EINVAL), see check().
@@ -73,24 +73,28 @@ class Stream {
   WEFT_API Stream& operator=(Stream&&) noexcept;
   WEFT_API ~Stream();
 
-  // Before connecting only; then Error(EISCONN). Spin, linger and keepalive may change at any time.
+  // Spin, linger and keepalive may change at any time, the other options only before connecting.
+  // Throws Error: EISCONN later, EINVAL as check().
   WEFT_API void set_options(const Options& options);
   [[nodiscard]] WEFT_API Options options() const;
 
   // --- Connecting
-  // From which local address and port; may be left out.
+  // Sets the local address and port to connect from. Optional. Throws Error.
   WEFT_API void bind(const Address& local);
-  // Throws Refused, or Error: ETIMEDOUT at the deadline, which gives the attempt up.
+  // Connects, and waits for the result. Throws Refused, or Error: at the deadline ETIMEDOUT, which
+  // also cancels the attempt.
   WEFT_API void connect(const Address& peer, Deadline deadline,
                         std::span<const std::byte> private_data = {});
-  // Returns at once; the descriptor and an event queue tell when state() has changed.
+  // Begins to connect, and returns at once. The descriptor and an event queue report the change of
+  // state(). Throws Error.
   WEFT_API void start_connecting(const Address& peer, std::span<const std::byte> private_data = {});
-  // Until it is connected; false at the deadline. Throws as connect() does.
+  // Waits until the stream is connected; false at the deadline. Throws Refused or Error.
   [[nodiscard]] WEFT_API bool await_connected(Deadline deadline);
   [[nodiscard]] WEFT_API State state() const;
-  // Why state() is failed, else 0. A stream that the peer has left is ECONNRESET for whoever sends.
+  // The reason why state() is `failed`, or why sends fail after the peer has disconnected
+  // (ECONNRESET); else 0.
   [[nodiscard]] WEFT_API int error_number() const;
-  // What the peer has sent along, its own part.
+  // The private data of the peer's program. Valid as long as this stream.
   [[nodiscard]] WEFT_API std::span<const std::byte> peer_private_data() const;
   // The variant in use; automatic before the stream is connected.
   [[nodiscard]] WEFT_API Variant variant() const;
@@ -98,17 +102,19 @@ class Stream {
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
   // --- Bytes
-  // Waits until all were taken; fewer where the deadline has passed or the stream has failed, which
-  // the next call then says. The memory may be used again at once.
+  // Waits until all bytes are sent, that is, copied into the stream's ring: the memory may be used
+  // again at once. Fewer bytes are sent if the deadline passes, or if the stream fails, which the
+  // next call then returns.
   [[nodiscard]] WEFT_API Outcome send(std::span<const std::byte> bytes,
                                       Deadline deadline = Deadline::never());
   [[nodiscard]] WEFT_API Outcome send(std::span<const std::span<const std::byte>> pieces,
                                       Deadline deadline = Deadline::never());
-  // Straight from registered memory of domain(), without a copy. Returns when the memory may be
-  // used again; only Deadline::never() makes that certain for all bytes.
+  // Sends straight from memory that is registered in domain(), without a copy. Returns when the
+  // memory may be used again. Bytes that are not sent at the deadline are not counted in the
+  // Outcome.
   [[nodiscard]] WEFT_API Outcome send_registered(const verbs::LocalSlice& bytes,
                                                  Deadline deadline = Deadline::never());
-  // Waits for at least one byte.
+  // Waits for at least one byte, the end, or a failure.
   [[nodiscard]] WEFT_API Outcome receive(std::span<std::byte> into,
                                          Deadline deadline = Deadline::never(),
                                          ReceiveFlags flags = {});
@@ -116,68 +122,71 @@ class Stream {
                                          Deadline deadline = Deadline::never(),
                                          ReceiveFlags flags = {});
 
-  // Whether send() would take a byte now; what it would say otherwise.
+  // `ok` if send() would take a byte now; otherwise what send() would return.
   [[nodiscard]] WEFT_API Outcome peek_send();
-  // Whether receive() would return now: ok also where that is the end or a failure.
+  // `ok` if receive() would return now, be it bytes, the end or a failure.
   [[nodiscard]] WEFT_API Outcome peek_receive();
-  // Bytes that are here and were not received yet.
+  // Bytes that have arrived and were not received by the program.
   [[nodiscard]] WEFT_API std::size_t bytes_available();
-  // Readable while bytes, the end or a failure wait to be received, a connection attempt that is
-  // over was not asked about, or a send that was refused could go on. Made when first asked for;
-  // the stream owns it.
+  // A descriptor that is readable while bytes, the end or a failure can be received, while the
+  // result of connecting was not returned by any call, or while a send that returned would_block
+  // can go on. Created by the first call; belongs to the stream.
   [[nodiscard]] WEFT_API int fd();
 
-  // --- Buffers of the peer's (rsocket(7) calls this iomap)
-  // Lets the peer write to `memory`, which it addresses by `offset`; -1 lets us choose. Returns the
-  // offset. The memory must live until unmapped or closed. Throws Error: ENOBUFS where the peer has
-  // no room for another (Options::mapped_buffers).
+  // --- Mapped buffers (rsocket(7) calls this iomap)
+  // Lets the peer write to `memory`, which it addresses by `offset`; with -1 the stream chooses the
+  // offset. Returns the offset. The memory must stay valid until it is unmapped or the stream is
+  // closed. Throws Error: ENOBUFS if the peer allows no further buffer (its
+  // Options::mapped_buffers).
   WEFT_API std::int64_t map_buffer(std::span<std::byte> memory, std::int64_t offset,
                                    Deadline deadline = Deadline::never());
   WEFT_API void unmap_buffer(std::span<const std::byte> memory,
                              Deadline deadline = Deadline::never());
-  // Into the peer's mapped buffer; in order with what is sent. EFAULT where nothing is mapped
-  // there.
+  // Writes to a buffer that the peer has mapped, in order with what is sent. Fails with EFAULT if
+  // these offsets are not mapped.
   [[nodiscard]] WEFT_API Outcome write_mapped(std::span<const std::byte> bytes,
                                               std::uint64_t offset,
                                               Deadline deadline = Deadline::never());
 
   // --- The end
-  // No more bytes will be sent; the peer sees the end behind those that were. Receiving goes on.
+  // Ends the sending direction: the peer receives the end behind the bytes that were sent.
+  // Receiving is still possible. Throws Error.
   WEFT_API void finish();
-  // Ends both directions. Whoever still waits in a call fails with ECANCELED; what was sent reaches
-  // the peer, if its device answers before the deadline. False where it did not, or something was
-  // lost. Safe to call twice.
+  // Ends both directions. Calls that wait in other threads fail with ECANCELED. Waits until the
+  // peer's device has everything that was sent; false if it has not at the deadline, or if the
+  // connection is lost. May be called twice.
   WEFT_API bool close(Deadline linger);
-  // At once: the peer sees a reset behind what has reached it.
+  // Ends the stream at once: the peer receives what has arrived there, and then ECONNRESET.
   WEFT_API void abort();
 
   [[nodiscard]] WEFT_API Statistics statistics() const;
-  // Its connected, failed and shutdown events go there, with `cookie`; null ends that. One queue at
-  // a time.
+  // Posts the `connected`, `failed` and `shutdown` events of this stream to `queue`, with `cookie`.
+  // Replaces an earlier queue; null ends it.
   WEFT_API void attach(EventQueue* queue, std::uint64_t cookie = 0);
 
-  // The objects below; they throw Error(ENOTCONN) where there are none yet.
+  // The objects of weft::verbs below this stream. Throw Error(ENOTCONN) if they do not exist yet.
   [[nodiscard]] WEFT_API const verbs::Id& id() const;
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
 
-  // For layers that stand on streams: is called with what the stream's readiness is, whenever that
-  // has changed, one call after the other, and must not call the stream.
+  // --- For layers that build on streams
+  // What a stream can do without waiting.
   struct Readiness {
     bool readable = false;            // receive() would return
     bool writable = false;            // send() would take a byte, or fail
     bool settled = false;             // no longer connecting
-    bool over = false;                // nothing can be sent or received any more but what is here
+    bool over = false;                // closed or failed: only bytes that are here can be received
     bool ended = false;               // the peer has sent its last byte
-    std::uint64_t arrived_bytes = 0;  // ever
+    std::uint64_t arrived_bytes = 0;  // since the stream was connected
     friend bool operator==(const Readiness&, const Readiness&) = default;
   };
-  // Is told when a Readiness may have changed.
+  // Is called whenever the Readiness has changed, by any thread, one call after the other. Must not
+  // call the stream.
   class Watcher {
    public:
     virtual ~Watcher() = default;
     virtual void changed(const Readiness& now) noexcept = 0;
   };
-  // The watcher is called once at least, and must live until it is taken away.
+  // Adds a watcher, and calls it once before this returns. It must live until unwatch().
   WEFT_API Readiness watch(Watcher* watcher);
   WEFT_API void unwatch(Watcher* watcher);
   [[nodiscard]] WEFT_API Readiness readiness();

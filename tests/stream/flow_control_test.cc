@@ -1,6 +1,6 @@
-// Rings and credits: they neither overflow nor underflow, nothing waits for ever, nothing goes on
-// for ever.
-#include "stream/flow.h"
+// Rings and credits: they neither overflow nor underflow, and there is neither deadlock nor endless
+// traffic.
+#include "stream/flow_control.h"
 
 #include <gtest/gtest.h>
 
@@ -15,23 +15,23 @@ std::uint64_t enough_for(std::uint32_t ring) {
   return ring < 100 ? 400 : ring < 10'000 ? 10 * std::uint64_t{ring} : 3 * std::uint64_t{ring};
 }
 
-TEST(Word, SaysWhatWasPutIn) {
+TEST(Word, DecodesWhatWasEncoded) {
   EXPECT_EQ(encode(Kind::data, 1), 1U);
   EXPECT_EQ(encode(Kind::end, 0), 0x1000'0000U);
   EXPECT_EQ(encode(Update{.bytes = 1, .receives = 1, .acknowledged = 1}), 0xA020'0001U);
-  for (const Update& update : {Update{}, Update{most_returned_bytes, 0, 2},
-                               Update{0, most_returned_receives, 0}, Update{1, 2, 1}}) {
+  for (const Update& update : {Update{}, Update{max_returned_bytes, 0, 2},
+                               Update{0, max_returned_receives, 0}, Update{1, 2, 1}}) {
     const auto word = encode(update);
     EXPECT_TRUE(is_update(word));
     EXPECT_EQ(update_of(word), update);
   }
-  EXPECT_FALSE(is_update(encode(Kind::map, most_value)));
-  EXPECT_EQ(kind_of(encode(Kind::map, most_value)), Kind::map);
-  EXPECT_EQ(value_of(encode(Kind::map, most_value)), most_value);
+  EXPECT_FALSE(is_update(encode(Kind::map, max_word_value)));
+  EXPECT_EQ(kind_of(encode(Kind::map, max_word_value)), Kind::map);
+  EXPECT_EQ(value_of(encode(Kind::map, max_word_value)), max_word_value);
 }
 
-// Every combination of sizes up to 5, where all corners meet each other.
-TEST(Flow, SmallestSizesDeliverEverythingInAnyOrderOfEvents) {
+// Every combination of sizes up to 5, which has all corner cases together.
+TEST(FlowControl, SmallestSizesDeliverEverythingInAnyOrderOfEvents) {
   for (std::uint32_t ring = 1; ring <= 5; ++ring) {
     for (std::uint32_t own = 1; own <= 5; own += 2) {
       for (std::uint32_t receives = 1; receives <= 5; ++receives) {
@@ -49,10 +49,10 @@ TEST(Flow, SmallestSizesDeliverEverythingInAnyOrderOfEvents) {
   }
 }
 
-TEST(Flow, EverySizeOfRingDeliversEverything) {
+TEST(FlowControl, EverySizeOfRingDeliversEverything) {
   for (const std::uint32_t ring : {1U, 2U, 3U, 7U, 64U, 4095U, 32'768U, 65'537U, largest_ring}) {
     for (const std::uint32_t own : {1U, 1000U, 32'768U}) {
-      if (own == 1 && ring > 4095) continue;  // millions of messages, and nothing new
+      if (own == 1 && ring > 4095) continue;  // millions of messages without a new case
       for (const auto seed : test::seeds(2)) {
         SCOPED_TRACE(test::seed_trace(seed));
         FlowPair pair({own, ring, 384, 384}, enough_for(ring), enough_for(own), seed);
@@ -63,7 +63,7 @@ TEST(Flow, EverySizeOfRingDeliversEverything) {
   }
 }
 
-TEST(Flow, EveryNumberOfReceivesDeliversEverything) {
+TEST(FlowControl, EveryNumberOfReceivesDeliversEverything) {
   for (const std::uint32_t receives : {2U, 3U, 4U, 255U, 256U, 511U, 512U, 16'000U, 65'535U}) {
     for (const auto seed : test::seeds(3)) {
       SCOPED_TRACE(test::seed_trace(seed));
@@ -77,7 +77,7 @@ TEST(Flow, EveryNumberOfReceivesDeliversEverything) {
 
 // The price of flow control: at least one update for each ring, at most two, and two for each set
 // of receives.
-TEST(Flow, UpdatesAreFew) {
+TEST(FlowControl, UpdatesAreFew) {
   for (const std::uint32_t ring : {64U, 32'768U, 1'000'000U}) {
     const std::uint64_t bytes = 20 * std::uint64_t{ring};
     FlowPair pair({ring, ring, 384, 384}, bytes, 0, 7);
@@ -90,47 +90,47 @@ TEST(Flow, UpdatesAreFew) {
   }
 }
 
-Flow small_flow() {
-  return Flow({.send_ring_bytes = 10,
-               .sends = 4,
-               .peer_ring_bytes = 8,
-               .peer_receives = 4,
-               .receive_ring_bytes = 8,
-               .receives = 4});
+FlowControl small_flow() {
+  return FlowControl({.send_ring_bytes = 10,
+                      .sends = 4,
+                      .peer_ring_bytes = 8,
+                      .peer_receives = 4,
+                      .receive_ring_bytes = 8,
+                      .receives = 4});
 }
 
-TEST(Flow, APieceEndsAtTheEndOfEitherRing) {
-  Flow flow = small_flow();
+TEST(FlowControl, APieceEndsAtTheEndOfEitherRing) {
+  FlowControl flow = small_flow();
   EXPECT_EQ(flow.take(6).bytes, 6U);
   flow.sent(6);
   ASSERT_TRUE(flow.received(encode(Update{.bytes = 6})));
   const Piece second = flow.take(8);
   EXPECT_EQ(second.from, 6U);
   EXPECT_EQ(second.to, 6U);
-  EXPECT_EQ(second.bytes, 2U);  // the peer's ring ends
+  EXPECT_EQ(second.bytes, 2U);  // up to the end of the peer's ring
   const Piece third = flow.take(8);
   EXPECT_EQ(third.from, 8U);
   EXPECT_EQ(third.to, 0U);
-  EXPECT_EQ(third.bytes, 2U);  // ours ends
+  EXPECT_EQ(third.bytes, 2U);  // up to the end of our ring
 }
 
-TEST(Flow, NothingIsSentWithoutRoomReceiveOrPlace) {
-  Flow full = small_flow();
+TEST(FlowControl, NothingIsSentWithoutRoomReceiveOrPlace) {
+  FlowControl full = small_flow();
   EXPECT_EQ(full.take(100).bytes, 8U);
   EXPECT_FALSE(full.can_send());
   EXPECT_EQ(full.take(1).bytes, 0U);
 
-  Flow many = small_flow();
+  FlowControl many = small_flow();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(many.take(1).bytes, 1U);
   EXPECT_EQ(many.take(1).bytes, 0U);
-  many.sent(1);  // a place in our queue, but still no receive of the peer's
+  many.sent(1);  // our queue has room again, but the peer has no receive
   EXPECT_EQ(many.take(1).bytes, 0U);
   ASSERT_TRUE(many.received(encode(Update{.receives = 1})));
   EXPECT_EQ(many.take(1).bytes, 1U);
 }
 
-TEST(Flow, NothingFollowsTheEnd) {
-  Flow flow = small_flow();
+TEST(FlowControl, NothingFollowsTheEnd) {
+  FlowControl flow = small_flow();
   flow.finish();
   EXPECT_EQ(flow.take(1).bytes, 0U);
   EXPECT_FALSE(flow.take_message());
@@ -141,14 +141,14 @@ TEST(Flow, NothingFollowsTheEnd) {
   EXPECT_TRUE(flow.all_sent());
 }
 
-TEST(Flow, APeerThatBreaksTheRulesIsFound) {
+TEST(FlowControl, APeerThatBreaksTheRulesIsFound) {
   const auto refused = [](std::uint32_t word, std::optional<std::uint32_t> bytes = {}) {
-    Flow flow = small_flow();
+    FlowControl flow = small_flow();
     return !flow.received(word, bytes);
   };
   EXPECT_TRUE(refused(encode(Kind::data, 0)));
   EXPECT_TRUE(refused(encode(Kind::data, 9)));     // more than the ring has
-  EXPECT_TRUE(refused(encode(Kind::data, 3), 4));  // it wrote something else
+  EXPECT_TRUE(refused(encode(Kind::data, 3), 4));  // the write has another length
   EXPECT_TRUE(refused(encode(Kind::end, 1)));
   EXPECT_TRUE(refused(encode(static_cast<Kind>(5), 0)));
   EXPECT_TRUE(refused(encode(Update{.bytes = 1})));         // never sent
@@ -156,22 +156,22 @@ TEST(Flow, APeerThatBreaksTheRulesIsFound) {
   EXPECT_TRUE(refused(encode(Update{.acknowledged = 1})));  // never updated
   EXPECT_TRUE(refused(encode(Update{})));
 
-  Flow ended = small_flow();
+  FlowControl ended = small_flow();
   ASSERT_TRUE(ended.received(encode(Kind::end, 0)));
   EXPECT_FALSE(ended.received(encode(Kind::data, 1)));
   EXPECT_FALSE(ended.received(encode(Kind::end, 0)));
 
-  Flow filled = small_flow();
+  FlowControl filled = small_flow();
   ASSERT_TRUE(filled.received(encode(Kind::data, 6)));
   EXPECT_FALSE(filled.received(encode(Kind::data, 3)));  // over the end of the ring
   ASSERT_TRUE(filled.received(encode(Kind::data, 2)));
   EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
-  filled.read(3);  // not told yet, so still not the peer's
+  filled.read(3);  // not returned by an update yet, so not free for the peer
   EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
 }
 
-TEST(Flow, APeerThatOverrunsTheUpdateWindowIsFound) {
-  Flow flow = small_flow();
+TEST(FlowControl, APeerThatOverrunsTheUpdateWindowIsFound) {
+  FlowControl flow = small_flow();
   ASSERT_EQ(flow.take(5).bytes, 5U);
   ASSERT_TRUE(flow.received(encode(Update{.bytes = 1})));
   ASSERT_TRUE(flow.received(encode(Update{.bytes = 1})));

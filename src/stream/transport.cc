@@ -1,4 +1,4 @@
-#include "stream/wire.h"
+#include "stream/transport.h"
 
 #include <fmt/format.h>
 
@@ -12,10 +12,12 @@
 namespace weft::stream::detail {
 namespace {
 
-constexpr std::uint32_t probes = 1;
-// Rows of the peer's table that are on their way, in a place of their own behind our ring.
-constexpr std::uint32_t most_rows = 255;
+constexpr std::uint32_t max_probes = 1;  // under way at once
+// Rows of the peer's table. Each has a place of its own behind our send ring, so that a row can be
+// sent while another one still is under way.
+constexpr std::uint32_t max_rows = 255;
 
+// The variants that this side may agree to, as bits.
 std::uint8_t variants_of(const Options& options, const verbs::Context& context) {
   switch (options.variant) {
     case Variant::immediate:
@@ -25,29 +27,30 @@ std::uint8_t variants_of(const Options& options, const verbs::Context& context) 
     case Variant::automatic:
       break;
   }
-  // RFC 7306 has immediates for iWARP; adapters do not.
+  // RFC 7306 defines immediates for iWARP, but iWARP adapters do not implement it.
   const bool adapter = context.backend() == verbs::Backend::system &&
                        context.raw()->device->transport_type == IBV_TRANSPORT_IWARP;
   return adapter ? variant_write_and_send : variant_immediate | variant_write_and_send;
 }
 
 std::uint32_t sends_of(const Options& options) {
-  return options.send_queue + most_control_sends + probes;
+  return options.send_queue + max_control_sends + max_probes;
 }
 std::uint32_t receives_of(const Options& options) {
   return options.receive_queue + control_receives;
 }
 
+// Throws Error(EINVAL) if the device has not enough work requests; the text names the maximum.
 const Options& need_room(const Options& options, const verbs::Context& context) {
   const auto device = context.query();
-  const auto most = static_cast<std::uint32_t>(device.max_qp_wr);
-  if (sends_of(options) > most) {
+  const auto max = static_cast<std::uint32_t>(device.max_qp_wr);
+  if (sends_of(options) > max) {
     throw Error(EINVAL, fmt::format("send_queue {}: {} has room for {}", options.send_queue,
-                                    context.device_name(), most - most_control_sends - probes));
+                                    context.device_name(), max - max_control_sends - max_probes));
   }
-  if (receives_of(options) > most) {
+  if (receives_of(options) > max) {
     throw Error(EINVAL, fmt::format("receive_queue {}: {} has room for {}", options.receive_queue,
-                                    context.device_name(), most - control_receives));
+                                    context.device_name(), max - control_receives));
   }
   return options;
 }
@@ -62,7 +65,7 @@ ibv_qp_cap capacity(const Options& options) {
 
 }  // namespace
 
-Wire::Wire(const verbs::Id& id, const Options& options)
+Transport::Transport(const verbs::Id& id, const Options& options)
     : options_(need_room(options, id.context())),
       variants_(variants_of(options, id.context())),
       domain_(id.context().create_domain()),
@@ -70,7 +73,7 @@ Wire::Wire(const verbs::Id& id, const Options& options)
       queue_(id.context().create_completion_queue(
           static_cast<int>(sends_of(options) + receives_of(options)), {.channel = &channel_})),
       send_ring_(
-          domain_.allocate<std::byte>(to_size(region_bytes(options.send_buffer_bytes, most_rows)))),
+          domain_.allocate<std::byte>(to_size(region_bytes(options.send_buffer_bytes, max_rows)))),
       receive_ring_(domain_.allocate<std::byte>(
           to_size(region_bytes(options.receive_buffer_bytes, options.mapped_buffers)),
           verbs::Access::remote_write)),
@@ -83,7 +86,7 @@ Wire::Wire(const verbs::Id& id, const Options& options)
   }
 }
 
-StreamGreeting Wire::greeting(GreetingType type) const {
+StreamGreeting Transport::greeting(GreetingType type) const {
   StreamGreeting greeting;
   greeting.type = type;
   greeting.receives = static_cast<std::uint16_t>(options_.receive_queue);
@@ -95,7 +98,7 @@ StreamGreeting Wire::greeting(GreetingType type) const {
   return greeting;
 }
 
-FlowSizes Wire::connect(const StreamGreeting& peer, std::uint8_t variant) {
+FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
   immediate_ = variant == variant_immediate;
   peer_ring_ = {peer.ring_address, peer.ring_bytes, peer.ring_rkey};
   peer_table_ = {peer.ring_address + table_offset(peer.ring_bytes),
@@ -108,16 +111,18 @@ FlowSizes Wire::connect(const StreamGreeting& peer, std::uint8_t variant) {
           .receives = options_.receive_queue};
 }
 
-verbs::LocalSlice Wire::slot(std::uint32_t number) const {
+// --- Memory --------------------------------------------------------------------------------------
+
+verbs::LocalSlice Transport::slot(std::uint32_t number) const {
   return slots_.slice(std::size_t{number} * word_bytes, word_bytes);
 }
 
-std::uint32_t Wire::word_in(std::uint32_t slot) const {
+std::uint32_t Transport::word_in(std::uint32_t slot) const {
   const auto bytes = slots_.elements().subspan(std::size_t{slot} * word_bytes);
   return word_from_bytes(bytes.first<word_bytes>());
 }
 
-std::span<const std::byte> Wire::row(std::uint32_t number) const {
+std::span<const std::byte> Transport::row(std::uint32_t number) const {
   return receive_ring_.elements().subspan(
       to_size(table_offset(options_.receive_buffer_bytes)) + std::size_t{number} * row_bytes,
       row_bytes);
@@ -125,54 +130,58 @@ std::span<const std::byte> Wire::row(std::uint32_t number) const {
 
 // --- Posting -------------------------------------------------------------------------------------
 
-int Wire::post_receive(std::uint32_t slot_number) {
+int Transport::post_receive(std::uint32_t slot_number) {
   return queue_pair_.post_receive(slot(slot_number),
-                                  Posted{Posted::What::receive, slot_number}.to_id());
+                                  RequestId{RequestId::Kind::receive, slot_number}.encode());
 }
 
-int Wire::post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
-                       std::uint32_t word, const Posted& posted) {
+// Posts one message of either variant: `bytes` are written to `to`, and `word` is delivered.
+int Transport::post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
+                            std::uint32_t word, const RequestId& request) {
   using verbs::SendFlags;
-  if (immediate_) return queue_pair_.post_write_with_immediate(bytes, to, word, posted.to_id());
-  const std::array<std::byte, word_bytes> text = word_to_bytes(word);
-  // Copied during the call: no lkey is needed.
-  const verbs::LocalSlice said(reinterpret_cast<std::uint64_t>(text.data()), word_bytes, 0);
+  if (immediate_) return queue_pair_.post_write_with_immediate(bytes, to, word, request.encode());
+  const std::array<std::byte, word_bytes> encoded_word = word_to_bytes(word);
+  // The send is inline, which copies the bytes during the call and needs no lkey.
+  const verbs::LocalSlice message(reinterpret_cast<std::uint64_t>(encoded_word.data()), word_bytes,
+                                  0);
   auto batch = queue_pair_.batch<2>();
-  // The send is not delivered before the write is placed: RFC 5040 §5.5, and InfiniBand has it so.
+  // The send is delivered only after the write is placed: RFC 5040 §5.5 for iWARP; InfiniBand
+  // executes the requests of a queue pair in order as well.
   if (bytes.size_bytes() > 0) {
-    batch.write(bytes, to, Posted{Posted::What::ignored, 0}.to_id(), SendFlags::none);
+    batch.write(bytes, to, RequestId{RequestId::Kind::ignored, 0}.encode(), SendFlags::none);
   }
-  batch.send(said, posted.to_id(), SendFlags::signaled | SendFlags::copied);
+  batch.send(message, request.encode(), SendFlags::signaled | SendFlags::copied);
   return batch.submit();
 }
 
-int Wire::post_data(const verbs::LocalSlice& bytes, std::uint32_t to, std::uint32_t held) {
+int Transport::post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
+                         std::uint32_t ring_bytes) {
   return post_message(bytes, peer_ring_.slice(to, bytes.size_bytes()),
-                      encode(Kind::data, bytes.size_bytes()), {Posted::What::data, held});
+                      encode(Kind::data, bytes.size_bytes()), {RequestId::Kind::data, ring_bytes});
 }
 
-int Wire::post_control(std::uint32_t word) {
+int Transport::post_control(std::uint32_t word) {
   return post_message(send_ring_.slice(0, 0), peer_ring_.slice(0, 0), word,
-                      {Posted::What::control, 0});
+                      {RequestId::Kind::control, 0});
 }
 
-int Wire::post_row(std::uint32_t number, std::span<const std::byte> row) {
+int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
   const std::size_t at =
       to_size(table_offset(options_.send_buffer_bytes)) + std::size_t{number} * row_bytes;
   std::ranges::copy(row, send_ring_.elements().begin() + static_cast<std::ptrdiff_t>(at));
   return post_message(send_ring_.slice(at, row_bytes),
                       peer_table_.slice(std::uint64_t{number} * row_bytes, row_bytes),
-                      encode(Kind::map, number), {Posted::What::data, 0});
+                      encode(Kind::map, number), {RequestId::Kind::data, 0});
 }
 
-int Wire::post_aside(const Piece& piece, const verbs::RemoteSlice& to) {
+int Transport::post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to) {
   return queue_pair_.post_write(send_ring_.slice(piece.from, piece.bytes), to,
-                                Posted{Posted::What::data, piece.bytes}.to_id());
+                                RequestId{RequestId::Kind::data, piece.bytes}.encode());
 }
 
-int Wire::post_probe() {
+int Transport::post_probe() {
   return queue_pair_.post_write(send_ring_.slice(0, 0), peer_ring_.slice(0, 0),
-                                Posted{Posted::What::probe, 0}.to_id());
+                                RequestId{RequestId::Kind::probe, 0}.encode());
 }
 
 }  // namespace weft::stream::detail

@@ -1,24 +1,24 @@
-#include "stream/events.h"
+#include "stream/event_queue_core.h"
 
 #include <cerrno>
 
-#include "stream/pump.h"
+#include "stream/stream_thread.h"
 
 namespace weft::stream {
 namespace detail {
 
-void Events::push(Event event) {
+void EventQueueCore::push(Event event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
-  waits_.set(true);
+  not_empty_.set(true);
 }
 
-std::optional<Event> Events::take() {
+std::optional<Event> EventQueueCore::take() {
   const std::lock_guard lock(mutex_);
   if (events_.empty()) return std::nullopt;
   std::optional<Event> event = std::move(events_.front());
   events_.pop_front();
-  waits_.set(!events_.empty());
+  not_empty_.set(!events_.empty());
   return event;
 }
 
@@ -34,11 +34,12 @@ bool await_readable(int fd, const Deadline& deadline) {
 
 }  // namespace detail
 
-EventQueue::EventQueue() : events_(std::make_shared<detail::Events>()) {}
+EventQueue::EventQueue() : events_(std::make_shared<detail::EventQueueCore>()) {}
 EventQueue::EventQueue(EventQueue&&) noexcept = default;
 EventQueue& EventQueue::operator=(EventQueue&&) noexcept = default;
 EventQueue::~EventQueue() = default;
 
+// Another thread may take the event between the wake-up and take(): then this waits again.
 std::optional<Event> EventQueue::next(Deadline deadline) {
   while (true) {
     if (auto event = events_->take()) return event;

@@ -1,0 +1,187 @@
+#include "stream/connector.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace weft::stream::detail {
+namespace {
+
+// Timeout of each step of rdma_cm. The deadline of a connection is that of the call that waits for
+// it; this only ends attempts that no call waits for any more.
+constexpr std::chrono::seconds step_timeout{60};
+
+int errno_of(Reason reason) {
+  return reason == Reason::by_user || reason == Reason::unable ? ECONNREFUSED : EPROTONOSUPPORT;
+}
+
+}  // namespace
+
+void ConnectFailure::raise() const {
+  if (rejected) throw Refused(error, text, private_data);
+  throw Error(error, text);
+}
+
+// --- Starting ------------------------------------------------------------------------------------
+
+void Connector::bind(const Address& local) {
+  if (phase_ != Phase::idle || id_) throw Error(EINVAL, "the stream is bound already");
+  verbs::EventChannel events(options_.backend);
+  verbs::Id id(events);
+  id.bind(local);
+  events_.emplace(std::move(events));
+  id_.emplace(std::move(id));
+}
+
+void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler) {
+  events_.emplace(std::move(events));
+  thread_.enter(std::move(handler));
+  thread_.watch(events_->fd());
+}
+
+void Connector::start(const Address& peer, std::span<const std::byte> private_data,
+                      std::weak_ptr<IoHandler> handler) {
+  if (phase_ != Phase::idle) {
+    throw Error(is_connecting() ? EALREADY : EISCONN, "the stream is connected already");
+  }
+  verbs::EventChannel events =
+      events_ ? std::move(*events_) : verbs::EventChannel(options_.backend);
+  if (!id_) id_.emplace(events);
+  id_->resolve_address(peer, step_timeout);
+  private_data_.assign(private_data.begin(), private_data.end());
+  phase_ = Phase::resolving;
+  register_events(std::move(events), std::move(handler));
+}
+
+void Connector::accept(PendingRequest& request, std::span<const std::byte> private_data,
+                       std::weak_ptr<IoHandler> handler) {
+  verbs::EventChannel events(options_.backend);
+  request.id.migrate(events);
+  id_.emplace(std::move(request.id));
+  request.answered = true;
+  register_events(std::move(events), std::move(handler));
+  try {
+    answer(request.greeting, private_data);
+  } catch (...) {
+    // Reject the request, so that the peer does not wait for its timeout.
+    id_->reject(StreamGreeting::refusal(Reason::unable).to_bytes());
+    throw;
+  }
+}
+
+// Accepts the request. The accepting side chooses the variant, and prefers immediates.
+void Connector::answer(const StreamGreeting& peer, std::span<const std::byte> private_data) {
+  open_transport();
+  const std::uint8_t common = channel_.transport().variants() & peer.variants;
+  const std::uint8_t variant = common & variant_immediate ? variant_immediate : common;
+  if (variant == 0) throw Error(EPROTONOSUPPORT, to_string(Reason::no_variant));
+  StreamGreeting ours = channel_.transport().greeting(GreetingType::acceptance);
+  ours.variants = variant;
+  ours.private_data.assign(private_data.begin(), private_data.end());
+  const auto bytes = ours.to_bytes();
+  open_flow(peer, variant);
+  phase_ = Phase::connecting;
+  id_->accept({.private_data = bytes});
+}
+
+void Connector::open_transport() {
+  channel_.open_transport(*id_, options_);
+  thread_.watch(channel_.transport().channel().fd());
+}
+
+void Connector::open_flow(StreamGreeting peer, std::uint8_t variant) {
+  peer_ = std::move(peer);
+  channel_.open_flow(peer_, variant);
+}
+
+// --- Events --------------------------------------------------------------------------------------
+
+std::optional<verbs::ConnectionEvent> Connector::next_event() {
+  if (!events_) return std::nullopt;
+  return events_->next(Deadline::now());
+}
+
+void Connector::handle(const verbs::ConnectionEvent& event) {
+  switch (event.type()) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      id_->resolve_route(step_timeout);
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      request_connection();
+      return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      established(event);
+      return;
+    case RDMA_CM_EVENT_REJECTED:
+      rejected(event);
+      return;
+    default:
+      if (!is_connecting()) return;
+      fail(event.status() < 0 ? -event.status() : EHOSTUNREACH,
+           fmt::format("cannot connect to {}: {}", id_->peer_address(), event.name()));
+  }
+}
+
+// Creates the queue pair, whose receives are posted before the peer knows of it, and sends the
+// request with our greeting.
+void Connector::request_connection() {
+  open_transport();
+  StreamGreeting ours = channel_.transport().greeting(GreetingType::request);
+  ours.private_data = private_data_;
+  const auto bytes = ours.to_bytes();
+  phase_ = Phase::connecting;
+  id_->connect({.private_data = bytes});
+}
+
+// The active side reads the acceptance here; the passive side has opened its flow in answer().
+void Connector::established(const verbs::ConnectionEvent& event) {
+  if (!channel_.is_open()) {
+    auto parsed = StreamGreeting::parse(event.private_data());
+    auto* peer = std::get_if<StreamGreeting>(&parsed);
+    if (!peer || peer->type != GreetingType::acceptance ||
+        (peer->variants & channel_.transport().variants()) == 0) {
+      disconnect();
+      fail(EPROTO, id_->peer_address() + " accepted the connection, but not as a stream");
+      return;
+    }
+    const std::uint8_t variant = peer->variants;
+    open_flow(std::move(*peer), variant);
+  }
+  phase_ = Phase::open;
+}
+
+void Connector::rejected(const verbs::ConnectionEvent& event) {
+  auto parsed = StreamGreeting::parse(event.private_data());
+  auto* peer = std::get_if<StreamGreeting>(&parsed);
+  failure_.rejected = true;
+  if (peer && peer->type == GreetingType::refusal) {
+    failure_.private_data = std::move(peer->private_data);
+    fail(errno_of(peer->reason()),
+         fmt::format("{} refuses the stream: {}", id_->peer_address(), to_string(peer->reason())));
+    return;
+  }
+  // The transport itself rejects where no program listens; it sends no greeting.
+  fail(ECONNREFUSED, fmt::format("{} refuses the connection: no program listens there for streams",
+                                 id_->peer_address()));
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void Connector::fail(int error, const std::string& text) {
+  if (!is_connecting()) return;
+  phase_ = Phase::over;
+  failure_.error = error;
+  failure_.text = text;
+}
+
+void Connector::disconnect() {
+  if (!id_ || disconnected_ || phase_ == Phase::idle || phase_ == Phase::resolving) return;
+  disconnected_ = true;
+  try {
+    id_->disconnect();
+  } catch (const Error&) {
+    // The peer has disconnected first, or the connection is not established yet.
+  }
+}
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,111 @@
+// DataChannel: the data path of one connected stream. It moves bytes between the program and the
+// rings, handles the completions of the queue pair, and sends the control messages that
+// FlowControl asks for.
+//
+// It never waits. Endpoint, which owns it, holds the stream's lock, waits between attempts, and
+// arms the completion queue. The first error breaks the channel for good.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "stream/flow_control.h"
+#include "stream/greeting_wire.h"
+#include "stream/keepalive_timer.h"
+#include "stream/maps.h"
+#include "stream/pieces.h"
+#include "stream/transport.h"
+#include "weft/stream/stream.hpp"
+
+namespace weft::stream::detail {
+
+// Not thread-safe: the stream's lock covers it. Calls that copy many bytes release the lock that
+// they are given meanwhile; at most one of them may send and one receive at a time.
+class DataChannel {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // `changed` is notified when the channel breaks; it must outlive this.
+  explicit DataChannel(std::condition_variable& changed) : changed_(changed) {}
+  DataChannel(const DataChannel&) = delete;
+  DataChannel& operator=(const DataChannel&) = delete;
+
+  // --- Opening
+  // Creates the verbs objects and posts the receives. Throws Error.
+  void open_transport(const verbs::Id& id, const Options& options);
+  // The peer's greeting is known: from now on messages may be sent and received.
+  void open_flow(const StreamGreeting& peer, std::uint8_t variant);
+  [[nodiscard]] bool has_transport() const { return transport_.has_value(); }
+  [[nodiscard]] bool is_open() const { return flow_.has_value(); }
+  // Only where has_transport(), or is_open().
+  [[nodiscard]] Transport& transport() { return *transport_; }
+  [[nodiscard]] const Transport& transport() const { return *transport_; }
+  [[nodiscard]] FlowControl& flow() { return *flow_; }
+  [[nodiscard]] const FlowControl& flow() const { return *flow_; }
+
+  // --- Progress
+  // Handles all completions. Returns whether there were any.
+  bool poll();
+  // Sends the control messages that are due.
+  void send_control();
+  // A control message is due that cannot be sent before something completes.
+  [[nodiscard]] bool control_waits() const { return flow_ && flow_->control_waits(); }
+
+  // --- Sending. Each moves at most `max` bytes, and returns how many: 0 where nothing can be sent
+  // now, or the channel has broken.
+  [[nodiscard]] bool can_send() const { return flow_ && flow_->can_send(); }
+  // Copies into the ring, then sends from there.
+  std::size_t send_piece(Lock& lock, Gather& from, std::size_t max);
+  // Sends what follows the first `done` bytes, straight from registered memory, which must stay
+  // until flow().idle().
+  std::size_t send_registered(const verbs::LocalSlice& from, std::size_t done);
+  // Copies what follows the first `done` bytes, and writes it to a buffer that the peer has mapped.
+  std::size_t write_mapped(std::span<const std::byte> from, const verbs::RemoteSlice& to,
+                           std::size_t done);
+  // Writes a row of the peer's table of mapped buffers. Returns 0 or an errno. Needs
+  // flow().take_message() before.
+  int send_row(std::uint32_t row, const Mapping& mapping);
+  // Sends a keepalive probe.
+  void send_probe();
+
+  // --- Receiving
+  [[nodiscard]] std::uint32_t readable() const { return flow_ ? flow_->readable() : 0; }
+  [[nodiscard]] bool end_received() const { return flow_ && flow_->end_received(); }
+  // Copies at most `max` of the bytes that have arrived. With `peek` they stay unread.
+  std::size_t receive_some(Lock& lock, Scatter& into, std::size_t max, bool peek);
+
+  // --- The end
+  // 0, or the errno of what broke the connection.
+  [[nodiscard]] int error() const { return error_; }
+  // The peer has violated the protocol: the owner must disconnect.
+  [[nodiscard]] bool is_violated() const { return violated_; }
+  void break_off(int error);
+
+  [[nodiscard]] Maps& local_maps() { return local_maps_; }
+  [[nodiscard]] const Maps& peer_maps() const { return peer_maps_; }
+  [[nodiscard]] KeepaliveTimer& keepalive() { return keepalive_; }
+  [[nodiscard]] const KeepaliveTimer& keepalive() const { return keepalive_; }
+  [[nodiscard]] Statistics& statistics() { return statistics_; }
+  [[nodiscard]] const Statistics& statistics() const { return statistics_; }
+
+ private:
+  void handle(const verbs::Completion& completion);
+  void received(const verbs::Completion& completion, std::uint32_t slot);
+  void handle_word(std::uint32_t word);
+  void violated();
+
+  std::condition_variable& changed_;
+  std::optional<Transport> transport_;
+  std::optional<FlowControl> flow_;
+  Maps local_maps_;  // buffers of this side that the peer may write to
+  Maps peer_maps_;   // buffers of the peer that this side may write to
+  KeepaliveTimer keepalive_;
+  Statistics statistics_;
+  int error_ = 0;
+  bool violated_ = false;
+};
+
+}  // namespace weft::stream::detail

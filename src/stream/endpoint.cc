@@ -1,0 +1,179 @@
+// The life of a stream: options, connecting, state, and the end.
+#include "stream/endpoint.h"
+
+#include <fmt/format.h>
+
+namespace weft::stream::detail {
+
+Endpoint::Endpoint(const Options& options)
+    : options_((check(options), options)),
+      connector_(options_, channel_, registration_),
+      channel_(changed_) {}
+
+// --- Options -------------------------------------------------------------------------------------
+
+void Endpoint::set_options(const Options& options) {
+  check(options);
+  const Lock lock(mutex_);
+  Options changed = options_;
+  changed.spin = options.spin;
+  changed.linger = options.linger;
+  changed.keepalive = options.keepalive;
+  if (connector_.phase() == Phase::idle) {
+    changed = options;
+  } else if (changed.send_buffer_bytes != options.send_buffer_bytes ||
+             changed.receive_buffer_bytes != options.receive_buffer_bytes ||
+             changed.send_queue != options.send_queue ||
+             changed.receive_queue != options.receive_queue || changed.variant != options.variant ||
+             changed.mapped_buffers != options.mapped_buffers ||
+             changed.backend != options.backend) {
+    throw Error(EISCONN, "sizes and variant of a stream are settled once it is connected");
+  }
+  options_ = changed;
+  check_keepalive();
+}
+
+Options Endpoint::options() {
+  const Lock lock(mutex_);
+  return options_;
+}
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+void Endpoint::bind(const Address& local) {
+  const Lock lock(mutex_);
+  connector_.bind(local);
+}
+
+void Endpoint::start(const Address& peer, std::span<const std::byte> private_data) {
+  const std::size_t max = max_private_data_bytes(options().backend);
+  if (private_data.size() > max) {
+    throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}", max,
+                                    private_data.size()));
+  }
+  const Lock lock(mutex_);
+  connector_.start(peer, private_data, weak_from_this());
+}
+
+void Endpoint::accept(PendingRequest& request, std::span<const std::byte> private_data) {
+  const Lock lock(mutex_);
+  connector_.accept(request, private_data, weak_from_this());
+}
+
+bool Endpoint::await_connected(const Deadline& deadline) {
+  Lock lock(mutex_);
+  const bool known =
+      wait(lock, deadline, [this] { return closed_ || !connector_.is_connecting(); });
+  if (!known) return false;
+  result_reported_ = true;
+  leave();
+  if (closed_) throw Error(ECANCELED, "the stream was closed");
+  if (connector_.phase() == Phase::idle) {
+    throw Error(ENOTCONN, "the stream was never told to connect");
+  }
+  if (connector_.failure().error != 0) connector_.failure().raise();
+  return true;
+}
+
+// A connection that is lost after the peer's end was received is no failure: the program has all
+// bytes, and learns of the loss when it sends.
+State Endpoint::state() {
+  const Lock lock(mutex_);
+  if (closed_) return State::closed;
+  if (connector_.phase() == Phase::idle) return State::idle;
+  if (connector_.is_connecting()) return State::connecting;
+  result_reported_ = true;
+  notify();
+  const bool lost = channel_.error() != 0 && !channel_.end_received();
+  return connector_.failure().error != 0 || lost ? State::failed : State::connected;
+}
+
+int Endpoint::error_number() {
+  const Lock lock(mutex_);
+  const int failure = connector_.failure().error;
+  return failure != 0 ? failure : channel_.error();
+}
+
+std::span<const std::byte> Endpoint::peer_private_data() {
+  const Lock lock(mutex_);
+  return connector_.peer_private_data();
+}
+
+Variant Endpoint::variant() {
+  const Lock lock(mutex_);
+  return channel_.is_open() ? channel_.transport().variant() : Variant::automatic;
+}
+
+const verbs::Id& Endpoint::id() {
+  const Lock lock(mutex_);
+  if (!connector_.id()) throw Error(ENOTCONN, "the stream has no address yet");
+  return *connector_.id();
+}
+
+const verbs::ProtectionDomain& Endpoint::domain() {
+  const Lock lock(mutex_);
+  if (!channel_.has_transport()) throw Error(ENOTCONN, "the stream has no device yet");
+  return channel_.transport().domain();
+}
+
+Statistics Endpoint::statistics() {
+  const Lock lock(mutex_);
+  return channel_.statistics();
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void Endpoint::finish() {
+  Lock lock(mutex_);
+  const Turn turn(*this, lock, sending_, Deadline::never());
+  if (!turn.taken()) throw Error(ECANCELED, "the stream was closed");
+  wait(lock, Deadline::never(),
+       [this] { return connector_.phase() == Phase::open || send_error() != 0; });
+  if (const int error = send_error()) {
+    if (error == EPIPE) return;  // finished by an earlier call
+    throw Error(error == ECONNRESET ? ENOTCONN : error, "cannot finish a stream");
+  }
+  channel_.flow().finish();
+  channel_.send_control();
+  leave();
+}
+
+// Calls that wait in other threads return ECANCELED first, because the end may only be sent behind
+// a message that is complete. Then everything sent, and the end, must complete before the
+// disconnection, which would discard it.
+bool Endpoint::close(const Deadline& deadline) {
+  Lock lock(mutex_);
+  if (closed_) {
+    wait(lock, Deadline::never(), [this] { return connector_.phase() == Phase::over; });
+    return clean_;
+  }
+  closed_ = true;
+  changed_.notify_all();
+  notify();
+  wait(lock, Deadline::never(), [this] { return !sending_ && !receiving_; });
+  if (channel_.is_open() && connector_.phase() == Phase::open && channel_.error() == 0) {
+    channel_.flow().finish();
+    channel_.send_control();
+    wait(lock, deadline, [this] { return channel_.flow().all_sent() || channel_.error() != 0; });
+  }
+  clean_ = !channel_.is_open() || (channel_.flow().all_sent() && channel_.flow().finished()) ||
+           connector_.failure().error != 0;
+  connector_.disconnect();
+  connector_.set_over();
+  changed_.notify_all();
+  registration_.leave();
+  return clean_;
+}
+
+void Endpoint::abort() {
+  const Lock lock(mutex_);
+  if (!closed_ && channel_.error() == 0) {
+    connector_.disconnect();
+    connector_.fail(ECANCELED, "the attempt to connect was cancelled");
+    channel_.break_off(ECANCELED);
+  }
+  clean_ = false;
+  notify();
+}
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,31 @@
+// EventQueueCore: the implementation of an EventQueue, shared by the handle and by the streams and
+// listeners that are attached to it.
+#pragma once
+
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "stream/event_fd.h"
+#include "weft/stream/event_queue.hpp"
+
+namespace weft::stream::detail {
+
+// Thread-safe.
+class EventQueueCore {
+ public:
+  void push(Event event);
+  [[nodiscard]] std::optional<Event> take();
+  [[nodiscard]] int fd() const { return not_empty_.fd(); }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Event> events_;
+  EventFd not_empty_;
+};
+
+// Waits until the descriptor is readable, across signals; false at the deadline. With a deadline
+// that has passed it does not look at the descriptor: the caller has just done so. Throws Error.
+[[nodiscard]] bool await_readable(int fd, const Deadline& deadline);
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,149 @@
+// FlowControl: positions in the rings and credits of one stream, without I/O. It decides which
+// bytes may be sent to where, and which control messages are due. The owner copies, posts and
+// polls, and must send messages in the order in which it took them from here.
+//
+// The rules are those of docs/stream-protocol.md: each side has a ring that the peer writes to, and
+// posts the receives for data that it has announced, plus `control_receives`. A data message uses
+// one announced receive; updates return these receives, and the ring space that was read. Updates
+// use receives of their own: at most `update_window` of them may be unacknowledged, and their
+// acknowledgements travel in updates of the other direction or, if that window is full, alone. The
+// end has a receive of its own too. So every message finds a receive at the peer, and nothing that
+// makes room in one direction waits for the other direction.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "stream/word_wire.h"
+
+namespace weft::stream::detail {
+
+inline constexpr std::uint32_t update_window = 2;
+// Receives for updates, for one acknowledgement that travels alone, and for the end.
+inline constexpr std::uint32_t control_receives = update_window + 2;
+// Control messages in our send queue at once; more of them wait for completions.
+inline constexpr std::uint32_t max_control_sends = 8;
+// Longest piece. A piece is sent when all of it is copied, so long sends are cut to let copying and
+// transfer overlap.
+inline constexpr std::uint32_t max_piece_bytes = 256 * 1024;
+
+struct FlowSizes {
+  std::uint32_t send_ring_bytes = 0;  // of this side
+  std::uint32_t sends = 0;            // data messages that may be in our send queue
+  std::uint32_t peer_ring_bytes = 0;
+  std::uint32_t peer_receives = 0;       // for data, that the peer has announced
+  std::uint32_t receive_ring_bytes = 0;  // of this side
+  std::uint32_t receives = 0;            // for data, that this side has announced
+};
+
+// Bytes that may be sent as one message.
+struct Piece {
+  std::uint32_t from = 0;  // offset in our send ring
+  std::uint32_t to = 0;    // offset in the peer's ring
+  std::uint32_t bytes = 0;
+};
+
+// Not thread-safe.
+class FlowControl {
+ public:
+  explicit FlowControl(const FlowSizes& sizes);
+
+  // --- Sending
+  // Whether take(), take_direct(), take_message() or take_mapped() would succeed.
+  [[nodiscard]] bool can_send() const {
+    return can_send_direct() && ring_used_ < sizes_.send_ring_bytes;
+  }
+  [[nodiscard]] bool can_send_direct() const { return peer_free_ > 0 && can_send_message(); }
+  [[nodiscard]] bool can_send_message() const {
+    return peer_credits_ > 0 && sends_ < sizes_.sends && !end_requested_;
+  }
+  [[nodiscard]] bool can_send_mapped() const {
+    return ring_used_ < sizes_.send_ring_bytes && sends_ < sizes_.sends && !end_requested_;
+  }
+  // Each takes what a message of at most `wanted` bytes needs, and returns where the bytes go. A
+  // piece of 0 bytes: nothing can be sent now.
+  // Bytes that go through our send ring to the peer's ring.
+  [[nodiscard]] Piece take(std::uint32_t wanted);
+  // Bytes that go from other memory to the peer's ring.
+  [[nodiscard]] Piece take_direct(std::uint32_t wanted);
+  // A message that needs no bytes in the peer's ring.
+  [[nodiscard]] bool take_message();
+  // Bytes that go through our send ring to a mapped buffer, without a message.
+  [[nodiscard]] Piece take_mapped(std::uint32_t wanted);
+  // What was taken has completed, or could not be posted; `ring_bytes` of our send ring are free
+  // again. Requests complete in the order in which they were taken.
+  void sent(std::uint32_t ring_bytes);
+  // No data follows: the end is to be sent as soon as possible.
+  void finish() { end_requested_ = true; }
+  [[nodiscard]] bool finished() const { return end_requested_; }
+  // No data message of this side is under way.
+  [[nodiscard]] bool idle() const { return sends_ == 0; }
+  // Everything that was to be sent has completed, including the end.
+  [[nodiscard]] bool all_sent() const {
+    return sends_ == 0 && control_sends_ == 0 && (!end_requested_ || end_sent_);
+  }
+
+  // --- Control
+  // The next control message, if one is due and may be sent now.
+  [[nodiscard]] std::optional<std::uint32_t> next_control();
+  void control_sent() { --control_sends_; }
+  // A control message is due that may not be sent yet.
+  [[nodiscard]] bool control_waits() const {
+    return update_due() || acknowledgement_due() || (end_requested_ && !end_sent_);
+  }
+
+  // --- Receiving
+  // Counts a message whose receive is posted again. `bytes` is the length of the write as the
+  // transport reports it; nothing if it does not. Returns false, and changes nothing, if the peer
+  // violates the protocol.
+  [[nodiscard]] bool received(std::uint32_t word, std::optional<std::uint32_t> bytes = {});
+  [[nodiscard]] std::uint32_t readable() const { return unread_; }
+  // Offset of the first unread byte, and how many unread bytes follow it up to the ring's end.
+  [[nodiscard]] std::uint32_t read_at() const { return read_at_; }
+  [[nodiscard]] std::uint32_t readable_at_once() const;
+  void read(std::uint32_t bytes);
+  [[nodiscard]] bool end_received() const { return end_received_; }
+
+  // --- State, for tests and statistics
+  [[nodiscard]] std::uint32_t peer_free() const { return peer_free_; }
+  [[nodiscard]] std::uint32_t peer_credits() const { return peer_credits_; }
+  [[nodiscard]] const FlowSizes& sizes() const { return sizes_; }
+
+ private:
+  [[nodiscard]] bool update_due() const {
+    return owed_bytes_ >= bytes_threshold_ || owed_receives_ >= receives_threshold_;
+  }
+  [[nodiscard]] bool acknowledgement_due() const { return owed_acknowledgements_ == update_window; }
+  [[nodiscard]] std::uint32_t make_update();
+  [[nodiscard]] bool received_update(const Update& update);
+  [[nodiscard]] bool received_data(std::uint32_t bytes);
+
+  FlowSizes sizes_;
+
+  // Sending.
+  std::uint32_t ring_at_ = 0;    // where the next byte goes in our send ring
+  std::uint32_t ring_used_ = 0;  // bytes of our send ring that have not completed
+  std::uint32_t sends_ = 0;      // data messages that have not completed
+  std::uint32_t peer_at_ = 0;    // where the next byte goes in the peer's ring
+  std::uint32_t peer_free_;      // free bytes of the peer's ring, as far as updates have reported
+  std::uint32_t peer_credits_;   // receives of the peer for data
+  bool end_requested_ = false;
+  bool end_sent_ = false;
+
+  // Control messages.
+  std::uint32_t control_sends_ = 0;          // that have not completed
+  std::uint32_t unacknowledged_ = 0;         // updates that the peer has not acknowledged
+  std::uint32_t owed_acknowledgements_ = 0;  // updates of the peer that are to be acknowledged
+
+  // Receiving. What is owed goes into the next update, which is sent from the thresholds on.
+  std::uint32_t write_at_ = 0;  // where the peer writes its next byte
+  std::uint32_t read_at_ = 0;
+  std::uint32_t unread_ = 0;
+  std::uint32_t owed_bytes_ = 0;  // read, and not returned to the peer
+  std::uint32_t owed_receives_ = 0;
+  std::uint32_t bytes_threshold_;
+  std::uint32_t receives_threshold_;
+  bool end_received_ = false;
+};
+
+}  // namespace weft::stream::detail

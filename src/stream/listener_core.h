@@ -1,0 +1,53 @@
+// ListenerCore: the implementation of a Listener. It answers the requests that cannot become
+// streams itself, and passes the others to next() or to an event queue.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "stream/connector.h"
+#include "stream/event_queue_core.h"
+#include "stream/stream_thread.h"
+#include "weft/stream/listener.hpp"
+
+namespace weft::stream::detail {
+
+// Thread-safe. Kept alive by the handle; the stream thread only holds a weak reference.
+class ListenerCore final : public IoHandler, public std::enable_shared_from_this<ListenerCore> {
+ public:
+  ListenerCore(const Address& address, const Options& options);
+  explicit ListenerCore(const Options& options);  // for adopt() only
+  ListenerCore(const ListenerCore&) = delete;
+  ListenerCore& operator=(const ListenerCore&) = delete;
+
+  void listen(int backlog);
+  // Listens with the default backlog if listen() was not called before.
+  void ensure_listening();
+  void adopt(int connection);
+  // The next request that may become a stream; the others are rejected on the way. Never waits.
+  [[nodiscard]] std::optional<Request> take();
+  void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
+  void on_io() noexcept override;
+
+  [[nodiscard]] const verbs::Id& id() const { return id_; }
+  [[nodiscard]] int fd() const { return events_.fd(); }
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+
+ private:
+  [[nodiscard]] std::optional<Reason> reason_to_refuse(const StreamGreeting& greeting) const;
+  void refuse(const verbs::Id& id, Reason reason);
+
+  const Options options_;
+  verbs::EventChannel events_;
+  verbs::Id id_;
+  std::atomic<std::uint64_t> refused_{0};
+  std::mutex mutex_;  // guards what follows
+  bool listening_ = false;
+  std::shared_ptr<EventQueueCore> queue_;
+  std::uint64_t cookie_ = 0;
+  ThreadRegistration registration_;  // while a queue is attached; destroyed before events_
+};
+
+}  // namespace weft::stream::detail

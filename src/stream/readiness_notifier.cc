@@ -1,0 +1,36 @@
+#include "stream/readiness_notifier.h"
+
+#include <utility>
+
+namespace weft::stream::detail {
+
+int ReadinessNotifier::fd() {
+  if (!descriptor_) descriptor_ = std::make_unique<EventFd>();
+  return descriptor_->fd();
+}
+
+void ReadinessNotifier::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
+  event_queue_ = std::move(queue);
+  cookie_ = cookie;
+}
+
+void ReadinessNotifier::report(const Stream::Readiness& now) {
+  if (now == reported_) return;
+  reported_ = now;
+  for (Stream::Watcher* watcher : watchers_) watcher->changed(now);
+}
+
+void ReadinessNotifier::report_connected(int error_number) {
+  if (std::exchange(connected_reported_, true)) return;
+  event_queue_->push({.type = error_number != 0 ? EventType::failed : EventType::connected,
+                      .cookie = cookie_,
+                      .error_number = error_number});
+}
+
+void ReadinessNotifier::report_shutdown(int error_number) {
+  if (std::exchange(shutdown_reported_, true)) return;
+  event_queue_->push(
+      {.type = EventType::shutdown, .cookie = cookie_, .error_number = error_number});
+}
+
+}  // namespace weft::stream::detail

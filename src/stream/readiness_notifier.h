@@ -1,0 +1,52 @@
+// Reports the state of a stream to those that wait for it outside of a call: the pollable
+// descriptor, the watchers of layers above, and an event queue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "stream/event_fd.h"
+#include "stream/event_queue_core.h"
+#include "weft/stream/stream.hpp"
+
+namespace weft::stream::detail {
+
+// Not thread-safe: the stream's lock covers it. Watchers are called with that lock held, and must
+// not call the stream.
+class ReadinessNotifier {
+ public:
+  // False while nothing observes the stream; then it needs no progress in the background.
+  [[nodiscard]] bool has_observers() const {
+    return descriptor_ || !watchers_.empty() || event_queue_;
+  }
+  [[nodiscard]] bool has_descriptor() const { return descriptor_ != nullptr; }
+  [[nodiscard]] bool has_event_queue() const { return event_queue_ != nullptr; }
+
+  // Creates the descriptor at the first call. Throws Error.
+  [[nodiscard]] int fd();
+  void add(Stream::Watcher* watcher) { watchers_.push_back(watcher); }
+  void remove(Stream::Watcher* watcher) { std::erase(watchers_, watcher); }
+  // Null detaches the queue.
+  void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
+
+  void set_descriptor_readable(bool readable) { descriptor_->set(readable); }
+  // Calls the watchers if this differs from what was reported last.
+  void report(const Stream::Readiness& now);
+  [[nodiscard]] const Stream::Readiness& reported() const { return reported_; }
+  // Each posts its event once in the life of the stream; later calls do nothing. Error numbers are
+  // 0 for success: connected, and a shutdown by the peer's own will.
+  void report_connected(int error_number);
+  void report_shutdown(int error_number);
+
+ private:
+  std::unique_ptr<EventFd> descriptor_;
+  std::vector<Stream::Watcher*> watchers_;
+  Stream::Readiness reported_;
+  std::shared_ptr<EventQueueCore> event_queue_;
+  std::uint64_t cookie_ = 0;
+  bool connected_reported_ = false;
+  bool shutdown_reported_ = false;
+};
+
+}  // namespace weft::stream::detail

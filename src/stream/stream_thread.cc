@@ -1,0 +1,248 @@
+#include "stream/stream_thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "base/duration.h"
+#include "provider/shared.h"
+#include "weft/deadline.hpp"
+#include "weft/error.hpp"
+
+namespace weft::stream::detail {
+namespace {
+
+constexpr StreamThread::Token no_token = 0;  // marks the wake-up descriptor in epoll events
+
+// Blocks all signals of the calling thread. The stream thread inherits that, so that signal
+// handlers of the program run in threads of the program only.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// epoll_wait(2) by a direct system call. The preloaded library of `weft run --sockets` replaces the
+// C library's function by one that waits by means of this file.
+int wait_for_events(int epoll, std::span<epoll_event> events, int timeout_ms) {
+  return static_cast<int>(syscall(SYS_epoll_pwait, epoll, events.data(),
+                                  static_cast<int>(events.size()), timeout_ms, nullptr, 0));
+}
+
+WaitLoop::Time time_of(StreamThread::Clock::time_point at) {
+  return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
+}
+
+constinit std::mutex creation_mutex;
+constinit std::atomic<StreamThread*> the_thread{nullptr};
+
+}  // namespace
+
+StreamThread& StreamThread::instance() {
+  if (StreamThread* const thread = existing()) return *thread;
+  const std::lock_guard lock(creation_mutex);
+  StreamThread* thread = existing();
+  if (!thread) {
+    // Never deleted. After fork(2) this replaces the object of the parent, whose thread does not
+    // exist in this process.
+    thread = new StreamThread();
+    the_thread = thread;
+  }
+  return *thread;
+}
+
+StreamThread* StreamThread::existing() {
+  StreamThread* const thread = the_thread;
+  return thread && thread->owner_ == getpid() ? thread : nullptr;
+}
+
+StreamThread::StreamThread()
+    : owner_(getpid()),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (epoll_ < 0 || wake_ < 0)
+    throw Error(errno, "cannot create the descriptors of the stream thread");
+  watch(no_token, wake_);
+  const BlockedSignals inherited_by_thread;
+  std::thread([this] { run(); }).detach();
+}
+
+StreamThread::Token StreamThread::add(std::weak_ptr<IoHandler> handler) {
+  const std::lock_guard lock(mutex_);
+  handlers_.emplace(++last_, std::move(handler));
+  return last_;
+}
+
+void StreamThread::watch(Token token, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = token;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Error(errno, "cannot watch a descriptor of a stream");
+  }
+}
+
+void StreamThread::wake_at(Token token, Clock::time_point when) {
+  bool first;
+  {
+    const std::lock_guard lock(mutex_);
+    first = times_.emplace(when, token) == times_.begin();
+  }
+  if (!first) return;  // the thread wakes up early enough
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+}
+
+void StreamThread::remove(Token token, std::span<const int> fds) {
+  for (const int fd : fds) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  const std::lock_guard lock(mutex_);
+  handlers_.erase(token);
+  std::erase_if(times_, [token](const auto& entry) { return entry.second == token; });
+}
+
+std::optional<StreamThread::Clock::time_point> StreamThread::next_time() {
+  const std::lock_guard lock(mutex_);
+  if (times_.empty()) return std::nullopt;
+  return times_.begin()->first;
+}
+
+// The handler is called without the lock: it may add and remove, and is kept alive meanwhile.
+void StreamThread::call_handler(Token token) {
+  std::shared_ptr<IoHandler> handler;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = handlers_.find(token);
+    if (found != handlers_.end()) handler = found->second.lock();
+  }
+  if (handler) handler->on_io();
+}
+
+void StreamThread::call_due_handlers() {
+  std::vector<Token> due;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto end = times_.upper_bound(Clock::now());
+    for (auto at = times_.begin(); at != end; ++at) due.push_back(at->second);
+    times_.erase(times_.begin(), end);
+  }
+  for (const Token token : due) call_handler(token);
+}
+
+// The thread's main function. It blocks until the next time is due, and hands the work over as soon
+// as an application thread leads.
+void StreamThread::run() {
+  while (true) {
+    call_due_handlers();
+    const auto next = next_time();
+    call_ready_handlers((next ? Deadline(*next) : Deadline::never()).poll_timeout_ms(), true);
+    if (wait_leader_.has_leader()) wait_leader_.stand_aside();
+  }
+}
+
+// Waits at most `timeout_ms`, and calls the handlers of all descriptors that are readable.
+// `is_thread`: the caller is the stream thread itself; it leaves the events to an application
+// thread that has begun to lead meanwhile.
+//
+// The wake-up descriptor says that an earlier time was added. The stream thread may be asleep with
+// the old timeout, so another thread must not consume the wake-up unless the stream thread stands
+// aside and will compute its timeout anew.
+void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
+  std::array<epoll_event, 32> events;
+  const int count = wait_for_events(epoll_, events, timeout_ms);
+  if (is_thread && wait_leader_.has_leader()) return;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 != no_token) {
+      call_handler(events[i].data.u64);
+    } else if (is_thread || wait_leader_.is_thread_aside()) {
+      std::uint64_t ignored;
+      [[maybe_unused]] const auto taken = read(wake_, &ignored, sizeof ignored);
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+// --- Waiting in a thread of the application ------------------------------------------------------
+
+int StreamThread::lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask) {
+  std::optional<Time> until;
+  if (timeout) {
+    const auto length =
+        std::chrono::seconds(timeout->tv_sec) + std::chrono::nanoseconds(timeout->tv_nsec);
+    until = time_of(Clock::now() + length);
+  }
+  const int ready = run_wait_loop(*this, entries, until, mask);
+  if (ready >= 0) return ready;
+  errno = -ready;
+  return -1;
+}
+
+std::optional<WaitLoop::Time> StreamThread::run_timers() {
+  call_due_handlers();
+  const auto next = next_time();
+  return next ? std::optional(time_of(*next)) : std::nullopt;
+}
+
+int StreamThread::sleep(std::span<pollfd> entries, std::optional<Time> until,
+                        const sigset_t* mask) {
+  timespec left{};
+  if (until) {
+    const Time now = time_of(Clock::now());
+    left = timespec_of(std::chrono::nanoseconds(*until > now ? *until - now : 0));
+  }
+  const int ready = provider::shared_embedded().wait(entries.data(), entries.size(),
+                                                     until ? &left : nullptr, mask);
+  return ready < 0 ? -errno : ready;
+}
+
+// --- Registration --------------------------------------------------------------------------------
+
+void ThreadRegistration::enter(std::weak_ptr<IoHandler> handler) {
+  StreamThread& thread = StreamThread::instance();
+  token_ = thread.add(std::move(handler));
+  thread_ = &thread;
+}
+
+void ThreadRegistration::watch(int fd) {
+  thread_->watch(token_, fd);
+  fds_.push_back(fd);
+}
+
+void ThreadRegistration::leave() {
+  if (!thread_) return;
+  // In a child of fork(2) the epoll instance is the one that the parent still uses: to remove the
+  // descriptors there would stop the parent's streams.
+  if (thread_ == StreamThread::existing()) thread_->remove(token_, fds_);
+  thread_ = nullptr;
+  fds_.clear();
+}
+
+int wait(std::span<pollfd> entries, int timeout_ms) {
+  StreamThread* const thread = timeout_ms != 0 ? StreamThread::existing() : nullptr;
+  if (!thread) return provider::wait(entries, timeout_ms);
+  const WaitLeader::Waiter waiter(thread->wait_leader());
+  if (!waiter.leads()) return provider::wait(entries, timeout_ms);
+  const timespec timeout = timespec_of(std::chrono::milliseconds(timeout_ms));
+  return thread->lead(entries, timeout_ms < 0 ? nullptr : &timeout, nullptr);
+}
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,106 @@
+// Transport: the verbs objects of one stream, and how its messages are posted to the queue pair.
+//
+// Receives are slots of four bytes, one for each message that the peer may send. The bytes of the
+// stream do not go through them: the peer writes these into the receive ring.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "stream/flow_control.h"
+#include "stream/greeting_wire.h"
+#include "weft/stream/options.hpp"
+#include "weft/verbs.hpp"
+
+namespace weft::stream::detail {
+
+// The wr_id of a work request: what was posted, and what its completion gives back.
+struct RequestId {
+  enum class Kind : std::uint8_t {
+    receive,  // `number` is the slot
+    data,     // a message, or a mapped write; `number` bytes of our send ring become free
+    control,
+    probe,
+    ignored,  // a write with a send behind it, whose completion counts for both
+  };
+  Kind kind = Kind::receive;
+  std::uint32_t number = 0;
+
+  [[nodiscard]] std::uint64_t encode() const {
+    return static_cast<std::uint64_t>(kind) << 32 | number;
+  }
+  [[nodiscard]] static RequestId decode(std::uint64_t id) {
+    return {static_cast<Kind>(id >> 32), static_cast<std::uint32_t>(id)};
+  }
+};
+
+// Not thread-safe: the stream's lock covers it. The post_ functions return 0 or an errno.
+class Transport {
+ public:
+  // The id must be bound to a device. Posts all receives. Throws Error: EINVAL if the device has
+  // less than the options ask for.
+  Transport(const verbs::Id& id, const Options& options);
+
+  // The greeting for the peer, without private data.
+  [[nodiscard]] StreamGreeting greeting(GreetingType type) const;
+  [[nodiscard]] std::uint8_t variants() const { return variants_; }
+  // Sets the peer's ring and the variant that was agreed on. Returns the sizes for FlowControl.
+  [[nodiscard]] FlowSizes connect(const StreamGreeting& peer, std::uint8_t variant);
+  [[nodiscard]] Variant variant() const {
+    return immediate_ ? Variant::immediate : Variant::write_and_send;
+  }
+
+  [[nodiscard]] std::span<std::byte> send_ring() const {
+    return send_ring_.elements().first(options_.send_buffer_bytes);
+  }
+  [[nodiscard]] std::span<std::byte> receive_ring() const {
+    return receive_ring_.elements().first(options_.receive_buffer_bytes);
+  }
+  // A row of our table, as the peer has written it.
+  [[nodiscard]] std::span<const std::byte> row(std::uint32_t number) const;
+  [[nodiscard]] const verbs::ProtectionDomain& domain() const { return domain_; }
+  [[nodiscard]] const verbs::CompletionQueue& queue() const { return queue_; }
+  [[nodiscard]] const verbs::CompletionChannel& channel() const { return channel_; }
+
+  // Writes `bytes` to offset `to` of the peer's ring. The completion frees `ring_bytes` of our
+  // send ring: 0 if the bytes lie elsewhere.
+  [[nodiscard]] int post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
+                              std::uint32_t ring_bytes);
+  [[nodiscard]] int post_piece(const Piece& piece) {
+    return post_data(send_ring_.slice(piece.from, piece.bytes), piece.to, piece.bytes);
+  }
+  [[nodiscard]] int post_control(std::uint32_t word);
+  // Writes a row of the peer's table. `row` has row_bytes and is copied during the call.
+  [[nodiscard]] int post_row(std::uint32_t number, std::span<const std::byte> row);
+  // Writes to a buffer that the peer has mapped; the peer is not notified.
+  [[nodiscard]] int post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to);
+  // A write of zero bytes, which the peer's device answers.
+  [[nodiscard]] int post_probe();
+  [[nodiscard]] int post_receive(std::uint32_t slot);
+  // The word of the message that was received into the slot (write_and_send only).
+  [[nodiscard]] std::uint32_t word_in(std::uint32_t slot) const;
+
+ private:
+  [[nodiscard]] int post_message(const verbs::LocalSlice& bytes, const verbs::RemoteSlice& to,
+                                 std::uint32_t word, const RequestId& request);
+  [[nodiscard]] verbs::LocalSlice slot(std::uint32_t number) const;
+
+  Options options_;
+  std::uint8_t variants_;  // that this side supports: variant_ bits
+  bool immediate_ = true;
+  verbs::ProtectionDomain domain_;
+  verbs::CompletionChannel channel_;
+  verbs::CompletionQueue queue_;
+  // The ring that messages are sent from, and behind it a copy of each row of the peer's table
+  // while it is sent.
+  verbs::TypedRegion<std::byte> send_ring_;
+  // The ring that the peer writes to, and behind it our table of its mapped buffers.
+  verbs::TypedRegion<std::byte> receive_ring_;
+  verbs::TypedRegion<std::byte> slots_;  // a word for each receive
+  verbs::QueuePair queue_pair_;
+  verbs::RemoteSlice peer_ring_;
+  verbs::RemoteSlice peer_table_;
+};
+
+}  // namespace weft::stream::detail
