@@ -1,4 +1,5 @@
-// Messages: whole ones, of any size and in both directions, with callbacks from an event loop.
+// Messages over RDMA: whole messages of any size in both directions, with callbacks from an event
+// loop, or with coroutines.
 //
 //   weft::message::EventLoop loop;
 //   auto listener = loop.listen({"", 7174}, [](Request request) {
@@ -6,8 +7,8 @@
 //   });
 //   loop.run();
 //
-// Nothing is lost, repeated or out of order on a connection; a receiver that takes its time stalls
-// its senders, and nothing else. The wire form is in docs/message-protocol.md.
+// On a connection no message is lost, repeated or out of order. A slow receiver stalls its senders
+// and has no other effect. docs/message-protocol.md specifies the protocol.
 #pragma once
 
 #include "weft/message/buffer.hpp"

@@ -1,4 +1,4 @@
-// The handles: see link.h for what is behind them.
+// The handles Connection, Sending and Received. Link and Record implement them.
 #include "weft/message/connection.hpp"
 
 #include <stdexcept>
@@ -41,7 +41,7 @@ std::uint64_t Sending::tag() const {
 // --- Connection ----------------------------------------------------------------------------------
 
 detail::Link& Connection::link() const {
-  if (!link_) throw std::logic_error("a connection that is none was used");
+  if (!link_) throw std::logic_error("an empty handle of a connection was used");
   link_->check_thread();
   return *link_;
 }

@@ -1,3 +1,4 @@
+// The awaitable operations of event loops, connections and messages.
 #include "weft/message/coroutine.hpp"
 
 #include <deque>
@@ -28,7 +29,7 @@ void Suspension::suspend(std::coroutine_handle<> waiting) {
   if (stop_.stop_possible()) callback_.emplace(stop_, Stop{this});
 }
 
-// In the thread that requests the stop.
+// Runs in the thread that requests the stop, so it posts the resumption to the loop's thread.
 void Suspension::Stop::operator()() const noexcept {
   const auto loop = suspension->loop_.lock();
   if (!loop) return;
@@ -37,6 +38,7 @@ void Suspension::Stop::operator()() const noexcept {
   });
 }
 
+// forget() comes first, because the coroutine may destroy this object's owner, or wait again.
 void Suspension::resume(Woken why) {
   if (!waiting_) return;
   why_ = why;
@@ -101,8 +103,9 @@ Wait<void> Connection::established(Deadline deadline, std::stop_token stop) cons
       [link](auto suspension, auto ready) { link->await(std::move(suspension), std::move(ready)); },
       [link](Woken why) {
         if (link->was_established()) return;
-        if (why == Woken::late) throw Error(ETIMEDOUT, "no connection in time");
-        if (why == Woken::stopped) throw Error(ECANCELED, "nobody waits for the connection");
+        if (why == Woken::late) throw Error(ETIMEDOUT, "no connection before the deadline");
+        if (why == Woken::stopped)
+          throw Error(ECANCELED, "the wait for the connection was stopped");
         link->throw_error();
       }};
 }

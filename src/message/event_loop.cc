@@ -1,3 +1,4 @@
+// The handle of an event loop: it forwards to LoopCore.
 #include "weft/message/event_loop.hpp"
 
 #include "message/link.h"
@@ -12,18 +13,18 @@ EventLoop::EventLoop(EventLoop&&) noexcept = default;
 
 EventLoop& EventLoop::operator=(EventLoop&& other) noexcept {
   if (this != &other) {
-    if (core_) core_->shut();
+    if (core_) core_->shut_down();
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 EventLoop::~EventLoop() {
-  if (core_) core_->shut();
+  if (core_) core_->shut_down();
 }
 
 std::size_t EventLoop::step(Deadline deadline) {
-  const auto core = core_;  // a callback may destroy this
+  const auto core = core_;  // a callback may destroy this object
   return core->step(deadline);
 }
 

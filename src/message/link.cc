@@ -1,3 +1,4 @@
+// Connecting: from the first step to `established`, on both sides.
 #include "message/link.h"
 
 #include <fmt/format.h>
@@ -9,12 +10,9 @@
 namespace weft::message::detail {
 namespace {
 
-// Frames that are posted and not completed; data frames are bounded by the peer's credits as well.
-constexpr std::uint32_t send_slots = 64;
-// Reads under way, of one connection.
-constexpr std::uint8_t read_depth = 4;
-// The deadline is ours to keep; this only ends what nobody waits for any more.
-constexpr std::chrono::seconds long_enough{60};
+// Timeout of each step of rdma_cm. Options::connect_timeout is kept by a timer of the loop, so this
+// one only has to be long enough.
+constexpr std::chrono::seconds step_timeout{60};
 
 RejectReason to_public(Reason reason) {
   switch (reason) {
@@ -34,23 +32,24 @@ RejectReason to_public(Reason reason) {
   return RejectReason::nobody_listens;
 }
 
-std::string in_words(const Rejection& rejection) {
+// The reason as the end of a sentence about the peer.
+std::string describe(const Rejection& rejection) {
   switch (rejection.reason) {
     case Reason::version:
       return fmt::format("it speaks version {} of the protocol, and not {}", rejection.version,
                          protocol_version);
     case Reason::malformed:
-      return "it does not understand what was sent along";
+      return "it does not understand our private data";
     case Reason::nobody:
-      return "nobody there takes requests";
+      return "its listener has no handler for requests";
     case Reason::too_many:
-      return fmt::format("it has its {} connections", rejection.limit);
+      return fmt::format("it has reached its limit of {} connections", rejection.limit);
     case Reason::application:
-      return "its application has refused";
+      return "its application has rejected it";
     case Reason::none:
       break;
   }
-  return "nobody listens there";
+  return "no program listens there";
 }
 
 }  // namespace
@@ -67,7 +66,7 @@ void reject_quietly(const verbs::Id& id, const Rejection& rejection) noexcept {
   try {
     id.reject(rejection.to_bytes());
   } catch (const Error&) {
-    // The peer has gone.
+    // The peer has disconnected already.
   }
 }
 
@@ -75,35 +74,37 @@ Link::Link(LoopCore& loop, Handlers handlers, const Options& options)
     : user(options.user),
       loop_(&loop),
       handlers_(std::make_shared<const Handlers>(std::move(handlers))),
-      keepalive_(options.keepalive),
-      connect_timeout_(options.connect_timeout),
-      said_(options.private_data.begin(), options.private_data.end()),
-      limits_(loop.limits()) {
-  if (said_.size() > max_private_data_bytes) {
+      limits_(loop.limits()),
+      connect_options_{options.connect_timeout,
+                       {options.private_data.begin(), options.private_data.end()}},
+      liveness_(options.keepalive) {
+  const std::size_t bytes = options.private_data.size();
+  if (bytes > max_private_data_bytes) {
     throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}",
-                                    max_private_data_bytes, said_.size()));
+                                    max_private_data_bytes, bytes));
   }
 }
 
 // --- Active --------------------------------------------------------------------------------------
 
 void Link::start(const Address& peer) {
-  peer_text_ = fmt::format("{} port {}", peer.host, peer.port);
-  id_.emplace(loop_->events());
-  id_->resolve_address(peer, long_enough);
+  peer_.name = fmt::format("{} port {}", peer.host, peer.port);
+  verbs::Id id(loop_->events());
+  id.resolve_address(peer, step_timeout);
+  transport_.set_id(std::move(id));
   number_ = loop_->add(shared_from_this());
-  loop_->set_id(*id_, number_);
-  later(connect_timeout_, &Link::check_connected);
+  loop_->set_id(*transport_.id(), number_);
+  call_after(connect_options_.timeout, &Link::check_connected);
 }
 
-// Errors of a step towards the connection end the attempt.
+// Runs one step of connecting; an Error ends the attempt.
 template <typename Step>
-void Link::attempt(const Step& step) {
+void Link::try_step(const Step& step) {
   try {
     step();
   } catch (const Error& error) {
-    end(Ending::By::failure, error.error_number(),
-        error.error_number() == EMFILE ? explain(EMFILE) : error.what());
+    fail(error.error_number(),
+         error.error_number() == EMFILE ? explain(EMFILE) : std::string(error.what()));
   }
 }
 
@@ -111,12 +112,13 @@ void Link::on_event(const Event& event) {
   if (end_) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      return attempt([&] { id_->resolve_route(long_enough); });
+      return try_step([&] { transport_.id()->resolve_route(step_timeout); });
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      return attempt([&] {
-        set_up();
-        const auto bytes = MessageGreeting{loop_->terms(), said_}.to_bytes();
-        id_->connect(parameters(bytes));
+      return try_step([&] {
+        create_queue_pair();
+        const auto bytes =
+            MessageGreeting{loop_->terms(), connect_options_.private_data}.to_bytes();
+        transport_.id()->connect(parameters(bytes));
       });
     case RDMA_CM_EVENT_ESTABLISHED:
       return on_established(event);
@@ -136,101 +138,85 @@ void Link::fail_connecting(const Event& event) {
   if (was_established_) return end(Ending::By::cut, ECONNRESET, "");
   const int error = event.status < 0 ? -event.status : ECONNABORTED;
   if (event.type != RDMA_CM_EVENT_REJECTED) {
-    return end(
-        Ending::By::failure, error,
-        fmt::format("no connection with {}: {} ({})", peer_text_, event.name, explain(error)));
+    return fail(error, fmt::format("no connection with {}: {} ({})", peer_.name, event.name,
+                                   explain(error)));
   }
   const auto rejection = Rejection::parse(event.private_data);
-  rejected_.emplace(
-      to_public(rejection.reason),
-      fmt::format("{} has rejected the connection: {}", peer_text_, in_words(rejection)),
-      rejection.private_data);
-  end(Ending::By::failure, ECONNREFUSED, rejected_->what());
+  const auto text =
+      fmt::format("{} has rejected the connection: {}", peer_.name, describe(rejection));
+  end_.set_rejected(Rejected(to_public(rejection.reason), text, rejection.private_data));
+  fail(ECONNREFUSED, text);
 }
 
 // --- Passive -------------------------------------------------------------------------------------
 
-void Link::accept(verbs::Id id, MessageGreeting greeting, Ticket ticket) {
-  ticket_ = std::move(ticket);
+void Link::accept(verbs::Id id, MessageGreeting greeting, CountedConnection counted) {
+  counted_ = std::move(counted);
   passive_ = true;
-  id_.emplace(std::move(id));
-  peer_text_ = id_->peer_address();
+  transport_.set_id(std::move(id));
+  peer_.name = transport_.id()->peer_address();
   number_ = loop_->add(shared_from_this());
-  loop_->set_id(*id_, number_);
-  attempt([&] {
-    set_up();
+  loop_->set_id(*transport_.id(), number_);
+  try_step([&] {
+    create_queue_pair();
     session_.emplace(loop_->terms(), greeting.terms);
-    peer_said_ = std::move(greeting.private_data);
-    const auto bytes = MessageGreeting{loop_->terms(), said_}.to_bytes();
-    id_->accept(parameters(bytes));
-    later(connect_timeout_, &Link::check_connected);
+    peer_.private_data = std::move(greeting.private_data);
+    const auto bytes = MessageGreeting{loop_->terms(), connect_options_.private_data}.to_bytes();
+    transport_.id()->accept(parameters(bytes));
+    call_after(connect_options_.timeout, &Link::check_connected);
   });
 }
 
 // --- Both ----------------------------------------------------------------------------------------
 
-verbs::ConnectionParameters Link::parameters(const std::vector<std::byte>& said) const {
+verbs::ConnectionParameters Link::parameters(const std::vector<std::byte>& greeting) {
   verbs::ConnectionParameters wanted;
-  wanted.private_data = said;
-  wanted.responder_resources = wanted.initiator_depth = read_depth;
+  wanted.private_data = greeting;
+  wanted.responder_resources = wanted.initiator_depth = MessageFetcher::max_reads;
   return wanted;
 }
 
-// The queue pair, with all its receives.
-void Link::set_up() {
-  device_ = loop_->device_for(id_->context());
+// All receives are posted before the peer can know of the queue pair: there is no
+// receiver-not-ready on iWARP.
+void Link::create_queue_pair() {
   const std::uint32_t receives = limits_.credits + Credits::update_receives;
-  const auto slices = std::min<std::uint32_t>(
-      1 + max_pieces, static_cast<std::uint32_t>(device_->context.query().max_sge));
-  queue_.emplace(device_->context.create_completion_queue(
-      static_cast<int>(send_slots + read_depth + receives),
-      {.channel = &device_->channel,
-       .user_context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number_))}));
-  queue_pair_.emplace(id_->create_queue_pair(device_->domain, *queue_, *queue_,
-                                             {.max_send_wr = send_slots + read_depth,
-                                              .max_recv_wr = receives,
-                                              .max_send_sge = slices,
-                                              .max_recv_sge = 1,
-                                              .max_inline_data = 0}));
-  constexpr std::size_t header_bytes = send_slots * Frame::largest_bytes;
-  // Not touched before it is used: an idle connection does not pay for it.
-  header_memory_.reset(new std::byte[header_bytes]);
-  headers_.emplace(device_->domain.register_memory(std::span(header_memory_.get(), header_bytes)));
-  under_way_.resize(send_slots);
-  for (std::uint32_t slot = send_slots; slot > 0; --slot) free_headers_.push_back(slot - 1);
-  receives_.resize(receives);
-  kept_.resize(receives);
-  for (std::uint32_t slot = 0; slot < receives; ++slot) {
-    receives_[slot] = device_->pool->take_block();
-    post_receive(slot);
-  }
-  if (end_) throw Error(end_->ending.error_number, end_->what);
+  transport_.create(loop_->device_for(transport_.id()->context()),
+                    {.sends = SendSlots::count,
+                     .receives = receives,
+                     .reads = MessageFetcher::max_reads,
+                     .slices = 1 + max_pieces},
+                    reinterpret_cast<void*>(static_cast<std::uintptr_t>(number_)));
+  send_slots_.open(transport_.device());
+  receive_slots_.open(*transport_.device()->pool, receives);
+  for (std::uint32_t slot = 0; slot < receives; ++slot) post_receive(slot);
+  if (end_) throw Error(end_.error_number(), end_.text());
 }
 
+// Reads the peer's terms from the acceptance; the passive side has them from the request.
 void Link::on_established(const Event& event) {
   if (was_established_) return;
   if (!passive_) {
     auto read = MessageGreeting::parse(event.private_data);
     if (!read.greeting) {
-      return end(Ending::By::failure, EPROTO,
-                 fmt::format("{} accepted the connection in another protocol", peer_text_));
+      return fail(EPROTO,
+                  fmt::format("{} accepted the connection in another protocol", peer_.name));
     }
     session_.emplace(loop_->terms(), read.greeting->terms);
-    peer_said_ = std::move(read.greeting->private_data);
+    peer_.private_data = std::move(read.greeting->private_data);
   }
   was_established_ = true;
   state_ = State::established;
-  heard_ = TimePoint::clock::now();
-  if (keepalive_.count() > 0) later(keepalive_, &Link::check_alive);
-  loop_->ready(shared_from_this());  // something may have come before
+  liveness_.received(TimePoint::clock::now());
+  if (liveness_.is_enabled()) call_after(liveness_.interval(), &Link::check_alive);
+  loop_->ready(shared_from_this());  // frames may have arrived before this event
   const auto handlers = handlers_;
   Connection connection(shared_from_this());
   if (handlers->established) handlers->established(connection);
-  wake_waiters();
+  waiters_.resume_ready();
 }
 
-// The work is not done where the connection has ended before.
-void Link::later(std::chrono::milliseconds delay, void (Link::*work)()) {
+// Calls `work` after the delay, unless the connection has ended by then.
+void Link::call_after(std::chrono::milliseconds delay, void (Link::*work)()) {
   loop_->after(delay, [weak = weak_from_this(), work] {
     const auto link = weak.lock();
     if (link && link->loop_ && !link->end_) (*link.*work)();
@@ -239,23 +225,24 @@ void Link::later(std::chrono::milliseconds delay, void (Link::*work)()) {
 
 void Link::check_connected() {
   if (was_established_) return;
-  end(Ending::By::failure, ETIMEDOUT,
-      fmt::format("no connection with {} within {} ms", peer_text_, connect_timeout_.count()));
+  fail(ETIMEDOUT, fmt::format("no connection with {} within {} ms", peer_.name,
+                              connect_options_.timeout.count()));
 }
 
 void Link::check_alive() {
-  const auto silent = TimePoint::clock::now() - heard_;
-  if (silent >= keepalive_) {
-    if (asked_) {
-      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
-      return end(Ending::By::failure, ETIMEDOUT,
-                 fmt::format("{} has not given a sign of life for {} ms", peer_text_, ms));
-    }
-    asked_ = true;
-    session_->ask();
-    pump();
+  const auto now = TimePoint::clock::now();
+  switch (liveness_.check(now)) {
+    case Liveness::Action::give_up:
+      return fail(ETIMEDOUT, fmt::format("{} has sent nothing for {} ms", peer_.name,
+                                         liveness_.silent_for(now).count()));
+    case Liveness::Action::probe:
+      session_->request_answer();
+      post_work();
+      break;
+    case Liveness::Action::none:
+      break;
   }
-  later(keepalive_, &Link::check_alive);
+  call_after(liveness_.interval(), &Link::check_alive);
 }
 
 }  // namespace weft::message::detail

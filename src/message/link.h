@@ -1,38 +1,37 @@
-// A connection: its queue pair and memory, driving a session.
+// Link: the implementation of a Connection. It drives a Session over a queue pair, calls the
+// application's handlers, and takes the connection from its first step to its end.
+//
+// The parts of the work have objects of their own: LinkTransport (verbs objects), Session (the
+// protocol, without I/O), SendSlots and ReceiveSlots (memory of what is posted), MessageFetcher
+// (RDMA Reads of long messages), WaiterList (coroutines), Liveness (keepalive), LinkEnd (the cause
+// of the end).
 #pragma once
 
-#include <array>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "message/link_end.h"
+#include "message/link_transport.h"
+#include "message/liveness.h"
 #include "message/loop_core.h"
-#include "message/pool.h"
+#include "message/message_fetcher.h"
+#include "message/receive_slots.h"
+#include "message/record.h"
+#include "message/send_slots.h"
 #include "message/session.h"
+#include "message/waiter_list.h"
 #include "weft/message/connection.hpp"
 
 namespace weft::message::detail {
 
-// A message on its way out, with what keeps its memory.
-struct Record : OutMessage {
-  std::weak_ptr<Link> link;
-  struct Piece {
-    std::byte* at;
-    std::uint64_t bytes;
-    std::uint32_t lkey;
-  };
-  std::vector<Piece> pieces;
-  BlockPointer block;                        // where the pieces are ours
-  std::vector<verbs::MemoryRegion> granted;  // to the peer, while it is offered
-};
-
-// Lives until it has ended and nobody has a handle. Everything but `status` and `error` of records
-// belongs to the loop's thread.
+// Owned by its loop until it has ended, and by the handles of the application. Belongs to the
+// loop's thread, except `status` and `error` of records, which any thread may read.
 class Link : public std::enable_shared_from_this<Link> {
  public:
+  // A copy of an rdma_cm event, which has to be acknowledged before the id may be destroyed.
   struct Event {
     rdma_cm_event_type type;
     int status;
@@ -40,22 +39,23 @@ class Link : public std::enable_shared_from_this<Link> {
     std::vector<std::byte> private_data;
   };
 
+  // Throws Error if the private data is too long.
   Link(LoopCore& loop, Handlers handlers, const Options& options);
 
   // --- Connecting
-  void start(const Address& peer);
-  void accept(verbs::Id id, MessageGreeting greeting, Ticket ticket);
+  void start(const Address& peer);  // throws Error
+  void accept(verbs::Id id, MessageGreeting greeting, CountedConnection counted);
   void on_event(const Event& event);
 
-  // --- The loop
+  // --- Called by the loop
   void on_completion_event();
-  void on_memory() { waits_for_memory_ = false; }
-  // Does what there is, at most a batch. Returns how much it was.
+  void on_memory_released() { waits_for_memory_ = false; }
+  // Does what there is to do, at most a batch of each kind. Returns how much it was.
   std::size_t turn();
-  // The loop ends: without callbacks.
-  void cut();
+  // The loop ends: ends the connection at once, and calls no handler.
+  void shut_down();
 
-  // --- The user
+  // --- Called by the application; Connection documents them
   void check_thread() const;
   [[nodiscard]] Sending send_copy(std::span<const std::byte> bytes, const SendOptions& options);
   [[nodiscard]] Sending send_buffer(const Buffer& buffer, const SendOptions& options);
@@ -69,143 +69,102 @@ class Link : public std::enable_shared_from_this<Link> {
   [[nodiscard]] bool writable() const;
   [[nodiscard]] std::uint64_t max_message_bytes() const;
   [[nodiscard]] Statistics statistics() const;
-  [[nodiscard]] std::span<const std::byte> peer_private_data() const { return peer_said_; }
+  [[nodiscard]] std::span<const std::byte> peer_private_data() const { return peer_.private_data; }
   [[nodiscard]] std::string local_address() const;
   [[nodiscard]] std::string peer_address() const;
   void set_handlers(Handlers handlers);
-  // Resumes the coroutine as soon as that is so, or the connection has ended.
+  // Resumes the coroutine as soon as `ready` returns true. It must do so after the end as well.
   void await(std::shared_ptr<Suspension> suspension, std::function<bool()> ready);
   [[nodiscard]] std::shared_ptr<Suspension> suspension(Deadline deadline, std::stop_token stop);
-  // Why there is no connection. Throws it.
-  [[noreturn]] void throw_error() const;
+  // Throws the reason why there is no connection.
+  [[noreturn]] void throw_error() const { end_.raise(); }
   [[nodiscard]] bool has_message() const { return session_ && session_->has_ready(); }
   [[nodiscard]] bool was_established() const { return was_established_; }
   void* user;
 
  private:
-  struct Fetch {
-    InMessage* message;
-    BlockPointer block;
-    std::size_t piece = 0;     // what is asked for next
-    std::uint64_t offset = 0;  // in the piece
-    std::uint64_t asked = 0;   // bytes
-    std::uint32_t reads = 0;   // under way
+  struct Peer {
+    std::string name;  // for error texts
+    std::vector<std::byte> private_data;
   };
-  enum class Work : std::uint64_t { send = 1, receive = 2, read = 3 };
-  static std::uint64_t work_id(Work work, std::uint32_t slot) {
-    return static_cast<std::uint64_t>(work) << 32 | slot;
-  }
+  struct ConnectOptions {
+    std::chrono::milliseconds timeout;
+    std::vector<std::byte> private_data;
+  };
 
   // --- Connecting (link.cc)
-  void set_up();
-  [[nodiscard]] verbs::ConnectionParameters parameters(const std::vector<std::byte>& said) const;
+  void create_queue_pair();
+  [[nodiscard]] static verbs::ConnectionParameters parameters(
+      const std::vector<std::byte>& greeting);
   void on_established(const Event& event);
   void fail_connecting(const Event& event);
-  void later(std::chrono::milliseconds delay, void (Link::*work)());
+  void call_after(std::chrono::milliseconds delay, void (Link::*work)());
   void check_connected();
   void check_alive();
   template <typename Step>
-  void attempt(const Step& step);
+  void try_step(const Step& step);
 
-  // --- Moving (link_io.cc)
+  // --- Progress (link_io.cc)
   [[nodiscard]] std::size_t poll();
   void complete(const verbs::Completion& completion);
   void complete_receive(const verbs::Completion& completion);
   void complete_send(std::uint32_t slot);
   void complete_read();
   void post_receive(std::uint32_t slot);
-  void refill();
-  void pump();
+  void refill_receives();
+  void post_work();
   void post_frames();
-  using Slices = std::array<LocalSlice, 1 + max_pieces>;
-  [[nodiscard]] std::span<const LocalSlice> prepare(Emission& emission, std::uint32_t slot,
-                                                    Slices& slices);
-  // What is under way from one of the header slots.
-  struct Posted {
-    std::size_t messages = 0;  // that were not offered
-    BlockPointer joined;       // where they were copied to
-  };
-  [[nodiscard]] LocalSlice join(const Emission& emission, Posted& posted);
-  void grant(Record& record, Frame& frame);
   void post_reads();
-  [[nodiscard]] bool open_fetch();
-  void broken(int error, std::string what);
+  [[nodiscard]] bool begin_fetch();
+  void wait_for_memory();
 
   // --- Sending (link_user.cc)
-  [[nodiscard]] int why_not(std::uint64_t bytes);
-  [[nodiscard]] Sending take(std::shared_ptr<Record> record, const SendOptions& options);
+  [[nodiscard]] int send_error(std::uint64_t bytes);
+  [[nodiscard]] Sending enqueue(std::shared_ptr<Record> record, const SendOptions& options);
 
-  // --- Telling (link_end.cc)
+  // --- Calling the application, and the end (link_end.cc)
   [[nodiscard]] Received take_message(InMessage& message);
-  void settle(const InMessage& message, Received& received);
-  void free_receive(const InMessage& message, Buffer rest);
-  std::size_t hand_over(std::size_t most);
-  std::size_t tell_changes(std::size_t most);
-  void tell_writable();
-  void wake_waiters();
-  // Once: the end is dealt with in the loop, soon.
-  void end(Ending::By by, int error, std::string what);
+  void settle_delivery(const InMessage& message, Received& received);
+  void release_receive(const InMessage& message, BlockPointer rest);
+  std::size_t deliver_messages(std::size_t max);
+  std::size_t report_statuses(std::size_t max);
+  void report_writable();
+  // Begins the end; only the first call counts. finish() follows, from the loop.
+  void end(Ending::By by, int error, std::string text);
+  void fail(int error, std::string text) { end(Ending::By::failure, error, std::move(text)); }
   void finish();
   void release();
-  void tell_end();
+  void report_end();
 
-  LoopCore* loop_;  // null once the connection has ended
-  std::uint64_t number_ = 0;
+  LoopCore* loop_;            // null once the connection has ended
+  std::uint64_t number_ = 0;  // its key in the loop
   std::shared_ptr<const Handlers> handlers_;
-  std::chrono::milliseconds keepalive_;
-  std::chrono::milliseconds connect_timeout_;
-  std::vector<std::byte> said_;
-  std::vector<std::byte> peer_said_;
   Limits limits_;
+  ConnectOptions connect_options_;
+  Peer peer_;
   State state_ = State::connecting;
   bool passive_ = false;
   bool was_established_ = false;
-  std::string peer_text_;  // for errors
-  Ticket ticket_;
+  CountedConnection counted_;  // with its listener, if it was accepted
 
-  // In the order in which they are made; destroyed the other way round.
-  std::shared_ptr<Device> device_;
-  std::optional<verbs::Id> id_;
-  std::optional<verbs::CompletionQueue> queue_;
-  std::optional<verbs::QueuePair> queue_pair_;
-  bool armed_ = false;
+  // Destroyed from the last to the first: memory is deregistered before its device is released.
+  LinkTransport transport_;
+  std::optional<Session> session_;  // from the moment when both sides' terms are known
+  SendSlots send_slots_;
+  ReceiveSlots receive_slots_;
+  MessageFetcher fetcher_;
 
-  std::optional<Session> session_;
-  std::unique_ptr<std::byte[]> header_memory_;
-  std::optional<verbs::TypedRegion<std::byte>> headers_;  // of the frames under way
-  std::vector<std::uint32_t> free_headers_;
-  std::vector<Posted> under_way_;              // by header
-  std::optional<std::uint32_t> closing_slot_;  // whose completion is the end
-  std::vector<BlockPointer> receives_;         // by slot; empty: kept by the user, or being read
-  std::vector<bool> kept_;                     // by slot: a message before the last one
-  std::vector<std::uint32_t> missing_;         // slots that wait for a block
-  std::deque<Fetch> fetches_;
-  std::deque<BlockPointer> fetched_;  // of the offers in the inbox that are ready, in order
-  InMessage* to_fetch_ = nullptr;     // the next one
-  std::uint32_t reads_under_way_ = 0;
+  WaiterList waiters_;
+  Liveness liveness_;
+  Statistics statistics_;
+  LinkEnd end_;
   bool waits_for_memory_ = false;
-  bool in_turn_ = false;  // what is sent meanwhile goes at its end
-  bool refused_ = false;  // a send, with EAGAIN
-  bool discard_ = false;  // nobody wants what has come
-  struct Waiter {
-    std::shared_ptr<Suspension> suspension;
-    std::function<bool()> ready;
-  };
-  std::vector<Waiter> waiters_;
-  TimePoint heard_{};
-  bool asked_ = false;
-  Statistics counted_;
-
-  struct End {
-    Ending ending;
-    std::string what;
-  };
-  std::optional<End> end_;
-  std::optional<Rejected> rejected_;
-  bool told_error_ = false;
+  bool in_turn_ = false;       // turn() posts later what is sent meanwhile
+  bool send_refused_ = false;  // with EAGAIN: `writable` is to be called
+  bool discard_ = false;       // messages that have arrived are not delivered any more
 };
 
-// Of why something could not be done, with the limit where descriptors have run out.
+// Describes an errno, with the limit if the process has run out of descriptors.
 [[nodiscard]] std::string explain(int error_number);
 
 }  // namespace weft::message::detail

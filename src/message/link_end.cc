@@ -1,6 +1,4 @@
-// What the user is told, and the end.
-#include <fmt/format.h>
-
+// Calls into the application (messages, statuses, writable), and the end of a connection.
 #include <utility>
 
 #include "base/size.h"
@@ -12,61 +10,58 @@ namespace weft::message::detail {
 
 Received Link::take_message(InMessage& message) {
   if (!message.pieces.empty()) {
-    BlockPointer block = std::move(fetched_.front());
-    fetched_.pop_front();
+    BlockPointer block = fetcher_.take_complete();
     std::byte* data = block->data;
     return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
   }
-  // Those that came in one receive share it.
-  BlockPointer& receive = receives_[message.slot];
-  BlockPointer block = message.last ? std::move(receive) : receive;
+  BlockPointer block = receive_slots_.take(message);
   std::byte* data = block->data + message.offset;
   return {Buffer(std::move(block), data, to_size(message.bytes)), message.type, message.tag};
 }
 
-// The message has been handed over, and this is what was not kept of it.
-void Link::free_receive(const InMessage& message, Buffer rest) {
-  if (!message.pieces.empty()) {
+// The message was handed over; `rest` is its memory, or null if the application has kept it. Posts
+// the receive again where that is possible: only then the peer gets its credit back.
+void Link::release_receive(const InMessage& message, BlockPointer rest) {
+  if (!message.pieces.empty()) {  // the receive has held the OFFER only
     post_receive(message.slot);
     session_->restore();
     return;
   }
-  if (!rest) kept_[message.slot] = true;
-  if (!message.last) return;
-  if (kept_[message.slot]) {
-    kept_[message.slot] = false;
-    missing_.push_back(message.slot);
-    return refill();
+  switch (receive_slots_.release(message, std::move(rest))) {
+    case ReceiveSlots::State::in_use:
+      return;
+    case ReceiveSlots::State::missing:
+      return refill_receives();
+    case ReceiveSlots::State::ready:
+      post_receive(message.slot);
+      session_->restore();
   }
-  receives_[message.slot] = std::move(rest.block_);
-  post_receive(message.slot);
-  session_->restore();
 }
 
-// After the callback: what it has not kept is free again.
-void Link::settle(const InMessage& message, Received& received) {
+void Link::settle_delivery(const InMessage& message, Received& received) {
   session_->handed_over(message);
   if (end_ || !loop_) return;
-  free_receive(message, std::move(received.buffer_));
+  release_receive(message, std::move(received.buffer_.block_));
 }
 
-std::size_t Link::hand_over(std::size_t most) {
+// Calls the `message` handler for at most `max` messages. Returns how many it were.
+std::size_t Link::deliver_messages(std::size_t max) {
   std::size_t done = 0;
-  while (done < most && session_->has_ready() && handlers_ && handlers_->message) {
+  while (done < max && session_->has_ready() && handlers_ && handlers_->message) {
     if (discard_) break;
-    const auto handlers = handlers_;
+    const auto handlers = handlers_;  // the handler may replace them
     InMessage message = session_->take();
     Received received = take_message(message);
     ++done;
-    ++counted_.messages_received;
-    counted_.bytes_received += message.bytes;
-    // Also where the callback throws: the message was handed over.
+    ++statistics_.messages_received;
+    statistics_.bytes_received += message.bytes;
+    // A destructor, because the message was handed over even if the handler throws.
     struct Settle {
       Link& link;
       const InMessage& message;
       Received& received;
       const std::shared_ptr<Link> alive;
-      ~Settle() { link.settle(message, received); }
+      ~Settle() { link.settle_delivery(message, received); }
     } const settle{*this, message, received, shared_from_this()};
     Connection connection(settle.alive);
     handlers->message(connection, received);
@@ -74,16 +69,18 @@ std::size_t Link::hand_over(std::size_t most) {
   return done;
 }
 
-std::size_t Link::tell_changes(std::size_t most) {
+// Calls `sent`, `delivered` and `failed` for at most `max` changes of status, and releases the
+// memory of messages that no longer need it. Returns how many changes it were.
+std::size_t Link::report_statuses(std::size_t max) {
   std::size_t done = 0;
-  while (done < most) {
+  while (done < max) {
     const auto change = session_->take_change();
     if (!change) break;
     ++done;
     auto record = std::static_pointer_cast<Record>(change->message);
     if (change->status == Status::sent) {
-      ++counted_.messages_sent;
-      counted_.bytes_sent += record->bytes;
+      ++statistics_.messages_sent;
+      statistics_.bytes_sent += record->bytes;
     }
     if (change->status != Status::delivered) {
       record->granted.clear();
@@ -101,129 +98,104 @@ std::size_t Link::tell_changes(std::size_t most) {
   return done;
 }
 
-void Link::tell_writable() {
-  if (!refused_ || end_ || !loop_) return;
+// Called only after a send was refused, and not before half of the queue is free: otherwise each
+// completion would wake a sender for one message.
+void Link::report_writable() {
+  if (!send_refused_ || end_ || !loop_) return;
   if (session_->waiting_messages() > limits_.send_queue_messages / 2 ||
       session_->waiting_bytes() > limits_.send_queue_bytes / 2) {
     return;
   }
-  refused_ = false;
+  send_refused_ = false;
   const auto handlers = handlers_;
   Connection connection(shared_from_this());
   if (handlers->writable) handlers->writable(connection);
 }
 
-// Of those that wait, whoever has it now.
-void Link::wake_waiters() {
-  for (std::size_t i = 0; i < waiters_.size();) {
-    if (waiters_[i].suspension->waits() && !waiters_[i].ready()) {
-      ++i;
-      continue;
-    }
-    const auto suspension = std::move(waiters_[i].suspension);
-    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-    suspension->resume(Woken::ready);
-    i = 0;  // it may have changed anything
-  }
-}
-
 // --- The end -------------------------------------------------------------------------------------
 
-void Link::end(Ending::By by, int error, std::string what) {
+// Only notes the cause. The rest is deferred, because the caller may be in the middle of a turn, or
+// in a handler.
+void Link::end(Ending::By by, int error, std::string text) {
   if (end_ || !loop_) return;
-  end_ = End{{by, error}, std::move(what)};
+  end_.set({by, error}, std::move(text));
   if (state_ == State::established) state_ = State::disconnecting;
   loop_->defer([self = shared_from_this()] { self->finish(); });
 }
 
-// Nothing of the device is used after this. What was received, and what is to be told, stays.
+// Disconnects and destroys what belongs to the device. Messages that have arrived, and changes of
+// status, stay to be reported.
 void Link::release() {
-  if (queue_ && session_ && was_established_) {
-    // What came before the end is here already.
-    queue_->for_each([this](const verbs::Completion& completion) { complete(completion); });
-    // Whoever reads a CLOSE disconnects: that may be faster than the CLOSE's completion.
-    if (end_->ending.by == Ending::By::cut && closing_slot_) {
-      end_->ending = {Ending::By::us, 0};
-    } else if (end_->ending.by == Ending::By::cut && session_->closed_by_peer()) {
-      end_->ending = {Ending::By::peer, 0};
+  if (transport_.has_queue() && session_ && was_established_) {
+    // Frames that arrived before the end are in the queue already.
+    transport_.queue().for_each(
+        [this](const verbs::Completion& completion) { complete(completion); });
+    // A peer that reads our CLOSE disconnects, which we may see before the completion of the CLOSE.
+    if (end_.ending().by == Ending::By::cut && send_slots_.close_was_posted()) {
+      end_.correct({Ending::By::us, 0});
+    } else if (end_.ending().by == Ending::By::cut && session_->closed_by_peer()) {
+      end_.correct({Ending::By::peer, 0});
     }
   }
-  if (id_ && was_established_) {
-    try {
-      id_->disconnect();
-    } catch (const Error&) {
-      // The peer was first.
-    }
-  }
-  const rdma_cm_id* raw = id_ ? id_->raw() : nullptr;
-  queue_pair_.reset();  // before the memory that it may use
-  queue_.reset();
-  id_.reset();
-  fetches_.clear();
-  to_fetch_ = nullptr;
-  headers_.reset();
-  header_memory_.reset();
-  under_way_.clear();
-  ticket_ = Ticket();
+  if (was_established_) transport_.disconnect();
+  const rdma_cm_id* raw = transport_.id() ? transport_.id()->raw() : nullptr;
+  transport_.reset();  // before the memory that its requests may use
+  fetcher_.abandon();
+  send_slots_.close();
+  counted_ = CountedConnection();
   state_ = State::ended;
-  if (session_) {
-    const int error = end_->ending.error_number ? end_->ending.error_number : ECONNRESET;
-    session_->fail_all(error);
-  }
+  if (session_) session_->fail_all(end_.error_number() ? end_.error_number() : ECONNRESET);
   if (loop_) loop_->forget(raw);
 }
 
 void Link::finish() {
   if (!loop_ || state_ == State::ended) return;
   release();
-  tell_end();
+  report_end();
 }
 
-void Link::tell_end() {
+// Calls all handlers that are due, `error` and `disconnected` last. Each call of this that a
+// handler leaves by an exception is repeated by the loop, and goes on where it was.
+void Link::report_end() {
   if (!loop_) return;
   const auto self = shared_from_this();
-  // A callback that throws does not keep the others from being called.
   struct Again {
     std::shared_ptr<Link> link;
     ~Again() {
       if (link && link->loop_) {
-        link->loop_->defer([link = link] { link->tell_end(); });
+        link->loop_->defer([link = link] { link->report_end(); });
       }
     }
   } again{self};
-  while (session_ && (hand_over(64) > 0 || tell_changes(64) > 0)) continue;
-  wake_waiters();
+  while (session_ && (deliver_messages(64) > 0 || report_statuses(64) > 0)) continue;
+  waiters_.resume_ready();
   const auto handlers = handlers_;
-  if (!loop_) return;  // a callback has destroyed it
+  if (!loop_) return;  // a handler has destroyed the loop
   Connection connection(self);
-  if (!std::exchange(told_error_, true) && handlers->error && !end_->what.empty()) {
-    if (rejected_) {
-      handlers->error(connection, *rejected_);
-    } else {
-      handlers->error(connection, Error(end_->ending.error_number, end_->what));
-    }
-  }
+  end_.report_error([&](const Error& error) {
+    if (handlers->error) handlers->error(connection, error);
+  });
   if (!loop_) return;
   again.link.reset();
   loop_->remove(number_);
   loop_ = nullptr;
-  if (!session_ || session_->inbox_messages() == 0) receives_.clear();
+  if (!session_ || session_->inbox_messages() == 0) receive_slots_.close();
   handlers_.reset();  // and with them what they have captured
-  if (was_established_ && handlers->disconnected) handlers->disconnected(connection, end_->ending);
+  if (was_established_ && handlers->disconnected) {
+    handlers->disconnected(connection, end_.ending());
+  }
 }
 
-void Link::cut() {
+void Link::shut_down() {
   if (!loop_) return;
-  if (!end_) end_ = End{{Ending::By::us, ECONNABORTED}, ""};
+  if (!end_) end_.set({Ending::By::us, ECONNABORTED}, "");
   discard_ = true;
   loop_ = nullptr;
   if (state_ != State::ended) release();
-  // Nobody is told, but every status is right, and memory is free.
+  // No handler is called, but every status becomes right, and the memory of messages is released.
   handlers_.reset();
-  if (session_) (void)tell_changes(SIZE_MAX);
-  // Coroutines that wait are destroyed with the loop.
-  const auto waiters = std::move(waiters_);
-  waiters_.clear();
+  if (session_) (void)report_statuses(SIZE_MAX);
+  waiters_.clear();  // the coroutines themselves are destroyed with the loop
 }
 
 }  // namespace weft::message::detail

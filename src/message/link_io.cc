@@ -1,8 +1,7 @@
-// What moves: completions in, frames and reads out.
+// Progress of a connection: completions in, frames and RDMA Reads out.
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
 #include <exception>
 
 #include "base/size.h"
@@ -11,33 +10,29 @@
 namespace weft::message::detail {
 namespace {
 
+// How many completions or messages are handled before other connections have their turn.
 constexpr std::size_t batch = 64;
-constexpr std::uint32_t max_reads = 4;
-// Of one read: so that one long message does not keep the others from being read.
-constexpr std::uint64_t read_bytes = std::uint64_t{16} << 20;
 
-Record& record_of(const Emission& emission) {
-  return static_cast<Record&>(*emission.messages.front());
-}
-
-// Other than ours there is only the one of no memory.
+// All exceptions in question are Errors or std::bad_alloc.
 int error_number_of(const std::exception& error) {
-  const auto* ours = dynamic_cast<const Error*>(&error);
-  return ours ? ours->error_number() : ENOMEM;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known ? known->error_number() : ENOMEM;
 }
 
 }  // namespace
 
-// --- Completions ---------------------------------------------------------------------------------
+// --- Turns ---------------------------------------------------------------------------------------
 
 void Link::on_completion_event() {
-  armed_ = false;
+  transport_.on_completion_event();
   loop_->ready(shared_from_this());
 }
 
+// One turn: completions, then what they allow to post, then the application's handlers. What these
+// send is posted after them and not at once, so that it shares frames and lists of requests.
 std::size_t Link::turn() {
-  if (!was_established_ || !loop_) return 0;  // on_established() comes back to it
-  // What a callback throws does not make us forget the rest.
+  if (!was_established_ || !loop_) return 0;  // on_established() makes it ready again
+  // A callback may throw. The rest of the turn then follows in another one.
   struct Turn {
     std::shared_ptr<Link> link;
     bool again = true;
@@ -49,48 +44,48 @@ std::size_t Link::turn() {
   in_turn_ = true;
   const std::size_t polled = end_ ? 0 : poll();
   std::size_t done = polled;
-  refill();
-  pump();
-  done += hand_over(batch);
-  done += tell_changes(2 * batch);
-  pump();
-  tell_writable();
-  wake_waiters();
-  pump();
+  refill_receives();
+  post_work();
+  done += deliver_messages(batch);
+  done += report_statuses(2 * batch);
+  post_work();
+  report_writable();
+  waiters_.resume_ready();
+  post_work();
   if (loop_ && !end_ && session_->finished_by_peer()) end(Ending::By::peer, 0, "");
   turn.again = polled >= batch || session_->has_changes() ||
                (session_->has_ready() && handlers_ && handlers_->message);
   return done;
 }
 
-// Takes at most a batch; where that is not all, the queue is not armed.
+// --- Completions ---------------------------------------------------------------------------------
+
+// Handles at most a batch. If that is not all, the queue is not armed, and the turn is repeated.
 std::size_t Link::poll() {
-  std::array<verbs::Completion, 16> some;
+  std::array<verbs::Completion, 16> completions;
   std::size_t done = 0;
   while (done < batch && !end_) {
-    const auto got = queue_->poll(some);
+    const auto got = transport_.queue().poll(completions);
     for (const auto& completion : got) complete(completion);
     done += got.size();
-    if (!got.empty()) continue;
-    if (armed_) break;
-    queue_->arm();
-    armed_ = true;  // and look again: what came before raises no event
+    if (got.empty() && !transport_.arm()) break;
   }
   return done;
 }
 
 void Link::complete(const verbs::Completion& completion) {
   if (!completion.ok()) {
-    if (completion.status() == IBV_WC_WR_FLUSH_ERR) return;  // the reason is on its way
-    // Nobody answers any more: the same end as the event that may come first.
+    // A flush follows another error or a disconnection, which is reported by its own event.
+    if (completion.status() == IBV_WC_WR_FLUSH_ERR) return;
+    // The peer does not answer any more. The disconnection event may come first or second: both end
+    // the connection in the same way.
     if (completion.status() == IBV_WC_RETRY_EXC_ERR) return end(Ending::By::cut, ECONNRESET, "");
-    return broken(
-        EIO, fmt::format("{}: a request has failed: {}", peer_text_, completion.status_name()));
+    return fail(EIO,
+                fmt::format("{}: a request has failed: {}", peer_.name, completion.status_name()));
   }
-  const auto slot = static_cast<std::uint32_t>(completion.id());
-  switch (static_cast<Work>(completion.id() >> 32)) {
+  switch (work_of(completion.id())) {
     case Work::send:
-      return complete_send(slot);
+      return complete_send(slot_of(completion.id()));
     case Work::receive:
       return complete_receive(completion);
     case Work::read:
@@ -99,198 +94,118 @@ void Link::complete(const verbs::Completion& completion) {
 }
 
 void Link::complete_send(std::uint32_t slot) {
-  free_headers_.push_back(slot);
-  const Posted posted = std::exchange(under_way_[slot], {});
-  session_->on_sent(posted.messages);
-  if (closing_slot_ == slot) end(Ending::By::us, 0, "");
+  session_->on_sent(send_slots_.complete(slot));
+  if (send_slots_.is_closing(slot)) end(Ending::By::us, 0, "");
 }
 
 void Link::complete_receive(const verbs::Completion& completion) {
-  const auto slot = static_cast<std::uint32_t>(completion.id());
-  heard_ = TimePoint::clock::now();
-  asked_ = false;
-  switch (session_->on_frame(Bytes(receives_[slot]->data, completion.size_bytes()), slot)) {
-    case Session::Taken::violation:
-      return broken(EPROTO,
-                    fmt::format("{} violates the protocol: {}", peer_text_, session_->violation()));
-    case Session::Taken::released:
+  const std::uint32_t slot = slot_of(completion.id());
+  liveness_.received(TimePoint::clock::now());
+  switch (session_->on_frame(receive_slots_.bytes(slot, completion.size_bytes()), slot)) {
+    case Session::FrameResult::violation:
+      return fail(EPROTO,
+                  fmt::format("{} violates the protocol: {}", peer_.name, session_->violation()));
+    case Session::FrameResult::released:
       return post_receive(slot);
-    case Session::Taken::kept:
+    case Session::FrameResult::kept:
       return;
   }
 }
 
 void Link::complete_read() {
-  --reads_under_way_;
-  Fetch& fetch = fetches_.front();
-  if (--fetch.reads > 0 || fetch.asked < fetch.message->bytes) return;
-  session_->on_fetched(*fetch.message);
-  fetched_.push_back(std::move(fetch.block));
-  fetches_.pop_front();
-}
-
-void Link::broken(int error, std::string what) {
-  end(Ending::By::failure, error, std::move(what));
+  if (InMessage* const message = fetcher_.complete_read()) session_->on_fetched(*message);
 }
 
 // --- Receives ------------------------------------------------------------------------------------
 
+// On an established connection a failure means that it has just ended, which an event will report.
 void Link::post_receive(std::uint32_t slot) {
-  const Block& block = *receives_[slot];
-  const LocalSlice into(reinterpret_cast<std::uint64_t>(block.data),
-                        static_cast<std::uint32_t>(device_->pool->block_bytes()), block.lkey);
-  const int failed = queue_pair_->post_receive(into, work_id(Work::receive, slot));
-  // After the end of a connection that nobody has told us of yet, nothing can be posted.
-  if (failed && !was_established_) broken(failed, "cannot post a receive");
+  const int failed = transport_.queue_pair().post_receive(receive_slots_.slice(slot),
+                                                          work_id(Work::receive, slot));
+  if (failed && !was_established_) fail(failed, "cannot post a receive");
 }
 
-// New receives for those that the user has kept.
-void Link::refill() {
-  while (!missing_.empty() && !end_) {
+// Posts new receives in the place of those whose memory the application has kept. The peer gets the
+// credit back only then.
+void Link::refill_receives() {
+  while (receive_slots_.has_missing() && !end_) {
     BlockPointer block;
     try {
-      block = device_->pool->replace_block();
+      block = transport_.device()->pool->replace_block();
     } catch (const std::exception& error) {  // out of memory
-      return broken(ENOMEM, fmt::format("no memory for a receive: {}", error.what()));
+      return fail(ENOMEM, fmt::format("no memory for a receive: {}", error.what()));
     }
-    if (!block) {
-      if (!waits_for_memory_) loop_->wait_for_memory(shared_from_this());
-      waits_for_memory_ = true;
-      return;
-    }
-    const std::uint32_t slot = missing_.back();
-    missing_.pop_back();
-    receives_[slot] = std::move(block);
-    post_receive(slot);
+    if (!block) return wait_for_memory();
+    post_receive(receive_slots_.fill(std::move(block)));
     session_->restore();
   }
 }
 
-// --- Sending -------------------------------------------------------------------------------------
+// The limit of the pool is reached: the loop calls turn() again when memory has been released.
+void Link::wait_for_memory() {
+  if (!waits_for_memory_) loop_->wait_for_memory(shared_from_this());
+  waits_for_memory_ = true;
+}
 
-void Link::pump() {
+// --- Posting -------------------------------------------------------------------------------------
+
+void Link::post_work() {
   if (!was_established_ || end_ || !loop_) return;
   post_reads();
   post_frames();
 }
 
-// Together what goes together: one list of requests is much cheaper than as many calls.
+// Posts the frames that are due as lists of requests, which cost much less than single requests.
 void Link::post_frames() {
-  constexpr std::size_t together = 16;
-  std::array<Slices, together> slices;
-  auto list = queue_pair_->batch<together>();
-  while (!free_headers_.empty() && !end_) {
+  constexpr std::size_t list_size = 16;
+  std::array<SendSlots::Slices, list_size> slices;
+  auto list = transport_.queue_pair().batch<list_size>();
+  while (send_slots_.available() && !end_) {
     auto emission = session_->next(TimePoint::clock::now());
     if (!emission) break;
-    const std::uint32_t slot = free_headers_.back();
-    const auto frame = prepare(*emission, slot, slices[list.size()]);
-    if (frame.empty()) break;
+    const std::uint32_t slot = send_slots_.next();
+    std::span<const LocalSlice> frame;
+    try {
+      frame = send_slots_.prepare(*emission, slices[list.size()]);
+    } catch (const std::exception& error) {
+      fail(error_number_of(error), error.what());
+      break;
+    }
+    if (!emission->messages.empty()) ++statistics_.frames_sent;
     list.send(frame, work_id(Work::send, slot));
-    // Where this fails, the connection has ended, and we will be told.
-    if (list.size() == together) (void)list.submit();
+    // If this fails, the connection has ended; an event will report it.
+    if (list.size() == list_size) (void)list.submit();
   }
   (void)list.submit();
 }
 
-// The peer may read these bytes, and no others, until it has.
-void Link::grant(Record& record, Frame& frame) {
-  for (const auto& piece : record.pieces) {
-    record.granted.push_back(
-        device_->domain.register_memory(std::span(piece.at, to_size(piece.bytes)),
-                                        static_cast<verbs::Access>(IBV_ACCESS_REMOTE_READ)));
-    frame.pieces.push_back(record.granted.back().remote());
-  }
-}
-
-// Copied together: one piece for each would be more than a request may have.
-LocalSlice Link::join(const Emission& emission, Posted& posted) {
-  const Frame& frame = emission.frame;
-  posted.joined = device_->pool->take_block();
-  const Block& block = *posted.joined;
-  const std::size_t bytes = frame.encode({block.data, block.bytes});
-  for (std::size_t i = 0; i < frame.parts.size(); ++i) {
-    std::byte* into = block.data + frame.parts[i].offset;
-    for (const auto& piece : static_cast<const Record&>(*emission.messages[i]).pieces) {
-      std::memcpy(into, piece.at, to_size(piece.bytes));
-      into += piece.bytes;
-    }
-  }
-  return {reinterpret_cast<std::uint64_t>(block.data), static_cast<std::uint32_t>(bytes),
-          block.lkey};
-}
-
-// The frame in its slot, and what goes behind it; nothing where that cannot be.
-std::span<const LocalSlice> Link::prepare(Emission& emission, std::uint32_t slot, Slices& slices) {
-  const Kind kind = emission.frame.kind;
-  Posted posted;
-  std::size_t count = 0;
-  try {
-    if (kind == Kind::joined) {
-      slices[count++] = join(emission, posted);
-    } else {
-      if (kind == Kind::offer) grant(record_of(emission), emission.frame);
-      const std::size_t at = slot * Frame::largest_bytes;
-      const auto place = headers_->elements().subspan(at, Frame::largest_bytes);
-      slices[count++] = headers_->slice(at, emission.frame.encode(place));
-    }
-  } catch (const std::exception& error) {
-    broken(error_number_of(error), error.what());
-    return {};
-  }
-  if (kind == Kind::message) {
-    for (const auto& piece : record_of(emission).pieces) {
-      slices[count++] = {reinterpret_cast<std::uint64_t>(piece.at),
-                         static_cast<std::uint32_t>(piece.bytes), piece.lkey};
-    }
-  }
-  free_headers_.pop_back();
-  if (kind != Kind::offer) posted.messages = emission.messages.size();
-  under_way_[slot] = std::move(posted);
-  if (!emission.messages.empty()) ++counted_.frames_sent;
-  if (kind == Kind::close) closing_slot_ = slot;
-  return std::span(slices).first(count);
-}
-
 // --- Fetching ------------------------------------------------------------------------------------
 
-// Sees to it that the last fetch has bytes that are not asked for yet.
-bool Link::open_fetch() {
-  if (!fetches_.empty() && fetches_.back().asked < fetches_.back().message->bytes) return true;
-  if (!to_fetch_) to_fetch_ = session_->next_fetch();
-  if (!to_fetch_ || waits_for_memory_) return false;
+// Makes sure that the fetcher has something to read. False if there is no message, or no memory.
+bool Link::begin_fetch() {
+  if (fetcher_.has_unread()) return true;
+  const InMessage* const message = fetcher_.next_message(*session_);
+  if (!message || waits_for_memory_) return false;
   BlockPointer block;
   try {
-    block = device_->pool->take_counted(to_size(to_fetch_->bytes));
+    block = transport_.device()->pool->take_counted(to_size(message->bytes));
   } catch (const std::exception& error) {  // out of memory
-    broken(ENOMEM,
-           fmt::format("no memory for a message of {} bytes: {}", to_fetch_->bytes, error.what()));
+    fail(ENOMEM,
+         fmt::format("no memory for a message of {} bytes: {}", message->bytes, error.what()));
     return false;
   }
   if (!block) {
-    waits_for_memory_ = true;
-    loop_->wait_for_memory(shared_from_this());
+    wait_for_memory();
     return false;
   }
-  fetches_.push_back({std::exchange(to_fetch_, nullptr), std::move(block)});
+  fetcher_.begin(std::move(block));
   return true;
 }
 
 void Link::post_reads() {
-  while (!end_ && reads_under_way_ < max_reads && open_fetch()) {
-    Fetch& fetch = fetches_.back();
-    const verbs::RemoteSlice& piece = fetch.message->pieces[fetch.piece];
-    const std::uint64_t bytes = std::min(piece.size_bytes() - fetch.offset, read_bytes);
-    const LocalSlice into(reinterpret_cast<std::uint64_t>(fetch.block->data + fetch.asked),
-                          static_cast<std::uint32_t>(bytes), fetch.block->lkey);
-    fetch.asked += bytes;
-    ++fetch.reads;
-    ++reads_under_way_;
-    (void)queue_pair_->post_read(into, piece.slice(fetch.offset, bytes), work_id(Work::read, 0));
-    fetch.offset += bytes;
-    if (fetch.offset == piece.size_bytes()) {
-      ++fetch.piece;
-      fetch.offset = 0;
-    }
+  while (!end_ && fetcher_.can_read() && begin_fetch()) {
+    const auto read = fetcher_.next_read();
+    (void)transport_.queue_pair().post_read(read.into, read.from, work_id(Work::read, 0));
   }
 }
 

@@ -1,4 +1,4 @@
-// What a user asks of a connection.
+// The calls of the application: sending, memory, receiving, disconnecting, and queries.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,59 +14,62 @@ void Link::check_thread() const {
 
 // --- Sending -------------------------------------------------------------------------------------
 
-int Link::why_not(std::uint64_t bytes) {
+// Why a message of this length cannot be taken: an errno, or 0. A message that finds the queue
+// empty is taken whatever its length.
+int Link::send_error(std::uint64_t bytes) {
   if (state_ != State::established || end_) return ENOTCONN;
   if (bytes > max_message_bytes()) return EMSGSIZE;
   const std::size_t waiting = session_->waiting_messages();
   const std::uint64_t room =
       limits_.send_queue_bytes - std::min(limits_.send_queue_bytes, session_->waiting_bytes());
   if (waiting >= limits_.send_queue_messages || (waiting > 0 && bytes > room)) {
-    refused_ = true;
+    send_refused_ = true;
     return EAGAIN;
   }
   return 0;
 }
 
-Sending Link::take(std::shared_ptr<Record> record, const SendOptions& options) {
+// Queues the message, and posts it at once if few Sends are under way. Otherwise their completions
+// lead to a turn that posts it together with others.
+Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options) {
   record->type = options.type;
   record->tag = options.tag;
   record->confirm = options.confirm;
   record->link = weak_from_this();
   session_->enqueue(record);
-  // Where others are under way, their completions lead to the next turn, which posts a list.
   constexpr std::size_t at_once = 8;
-  if (!in_turn_ && under_way_.size() - free_headers_.size() < at_once) pump();
+  if (!in_turn_ && send_slots_.under_way() < at_once) post_work();
   return Sending(std::move(record));
 }
 
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
-  if (const int no = why_not(bytes.size())) return Sending(no);
+  if (const int error = send_error(bytes.size())) return Sending(error);
   auto record = std::make_shared<Record>();
   record->bytes = bytes.size();
   if (!bytes.empty()) {
-    record->block = device_->pool->take(bytes.size());
+    record->block = transport_.device()->pool->take(bytes.size());
     std::memcpy(record->block->data, bytes.data(), bytes.size());
     record->pieces.push_back({record->block->data, bytes.size(), record->block->lkey});
   }
-  return take(std::move(record), options);
+  return enqueue(std::move(record), options);
 }
 
 Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
-  if (const int no = why_not(buffer.size_bytes())) return Sending(no);
+  if (const int error = send_error(buffer.size_bytes())) return Sending(error);
   auto record = std::make_shared<Record>();
   record->bytes = buffer.size_bytes();
   if (record->bytes > 0) {
-    if (buffer.block_->pool != device_->pool.get()) return Sending(EINVAL);
+    if (buffer.block_->pool != transport_.device()->pool.get()) return Sending(EINVAL);
     record->block = buffer.block_;
     record->pieces.push_back({buffer.data_, record->bytes, buffer.block_->lkey});
   }
-  return take(std::move(record), options);
+  return enqueue(std::move(record), options);
 }
 
 Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions& options) {
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
-  if (const int no = why_not(bytes)) return Sending(no);
+  if (const int error = send_error(bytes)) return Sending(error);
   auto record = std::make_shared<Record>();
   record->bytes = bytes;
   for (const auto& piece : pieces) {
@@ -75,7 +78,7 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
         {reinterpret_cast<std::byte*>(piece.address()), piece.size_bytes(), piece.lkey()});
   }
   if (record->pieces.size() > max_pieces) return Sending(EINVAL);
-  return take(std::move(record), options);
+  return enqueue(std::move(record), options);
 }
 
 bool Link::writable() const {
@@ -92,15 +95,17 @@ std::uint64_t Link::max_message_bytes() const {
 // --- Memory --------------------------------------------------------------------------------------
 
 Buffer Link::allocate(std::size_t bytes) {
-  if (!device_) throw Error(ENOTCONN, "the device of a connection is known when it is established");
-  auto block = device_->pool->take(std::max<std::size_t>(bytes, 1));
+  if (!transport_.device())
+    throw Error(ENOTCONN, "the device of a connection is known when it is established");
+  auto block = transport_.device()->pool->take(std::max<std::size_t>(bytes, 1));
   std::byte* data = block->data;
   return {std::move(block), data, bytes};
 }
 
 const verbs::ProtectionDomain& Link::domain() const {
-  if (!device_) throw Error(ENOTCONN, "the device of a connection is known when it is established");
-  return device_->domain;
+  if (!transport_.device())
+    throw Error(ENOTCONN, "the device of a connection is known when it is established");
+  return transport_.device()->domain;
 }
 
 // --- Receiving -----------------------------------------------------------------------------------
@@ -109,14 +114,14 @@ std::optional<Received> Link::receive() {
   if (!session_ || !session_->has_ready()) return std::nullopt;
   InMessage message = session_->take();
   Received received = take_message(message);
-  ++counted_.messages_received;
-  counted_.bytes_received += message.bytes;
+  ++statistics_.messages_received;
+  statistics_.bytes_received += message.bytes;
   session_->handed_over(message);
   if (!loop_ || end_) return received;
-  // The caller has it for as long as it likes: as if it was kept in a callback.
-  if (message.pieces.empty()) device_->pool->count(*received.buffer_.block_);
-  free_receive(message, {});
-  pump();
+  // The caller may hold the message as long as it likes: its memory counts as kept.
+  if (message.pieces.empty()) transport_.device()->pool->count(*received.buffer_.block_);
+  release_receive(message, {});
+  post_work();
   loop_->ready(shared_from_this());
   return received;
 }
@@ -135,26 +140,26 @@ void Link::disconnect_after_sending() {
   if (!loop_ || end_ || state_ == State::disconnecting) return;
   state_ = State::disconnecting;
   session_->close();
-  pump();
+  post_work();
 }
 
-// --- Looking -------------------------------------------------------------------------------------
+// --- Queries -------------------------------------------------------------------------------------
 
 Statistics Link::statistics() const {
-  Statistics statistics = counted_;
+  Statistics statistics = statistics_;
   if (!session_) return statistics;
   statistics.messages_waiting = session_->waiting_messages();
-  statistics.credit_waits = session_->credit_waits();
-  statistics.waited_for_credits = session_->waited_for_credits(TimePoint::clock::now());
+  statistics.credit_waits = session_->credit_wait().count();
+  statistics.waited_for_credits = session_->credit_wait().total(TimePoint::clock::now());
   return statistics;
 }
 
 std::string Link::local_address() const {
-  return id_ ? id_->local_address() : std::string();
+  return transport_.id() ? transport_.id()->local_address() : std::string();
 }
 
 std::string Link::peer_address() const {
-  return id_ ? id_->peer_address() : std::string();
+  return transport_.id() ? transport_.id()->peer_address() : std::string();
 }
 
 // --- Coroutines ----------------------------------------------------------------------------------
@@ -165,19 +170,13 @@ std::shared_ptr<Suspension> Link::suspension(Deadline deadline, std::stop_token 
 }
 
 void Link::await(std::shared_ptr<Suspension> suspension, std::function<bool()> ready) {
-  waiters_.push_back({std::move(suspension), std::move(ready)});
-}
-
-void Link::throw_error() const {
-  if (rejected_) throw *rejected_;
-  if (end_) throw Error(end_->ending.error_number, end_->what);
-  throw Error(ECANCELED, "there is no connection");
+  waiters_.add(std::move(suspension), std::move(ready));
 }
 
 void Link::set_handlers(Handlers handlers) {
   if (!loop_) return;
   handlers_ = std::make_shared<const Handlers>(std::move(handlers));
-  loop_->ready(shared_from_this());  // messages may wait for it
+  loop_->ready(shared_from_this());  // messages may wait for a handler
 }
 
 }  // namespace weft::message::detail

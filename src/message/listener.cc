@@ -30,8 +30,9 @@ Request::~Request() {
 
 namespace {
 
+// Takes the request out of its handle. Throws Error if that was done before.
 std::unique_ptr<PendingRequest> decide(std::unique_ptr<PendingRequest>& pending) {
-  if (!pending) throw Error(EALREADY, "the request to connect was decided on before");
+  if (!pending) throw Error(EALREADY, "the request to connect was accepted or rejected before");
   return std::move(pending);
 }
 
@@ -48,22 +49,23 @@ std::string Request::peer_address() const {
 
 Connection Request::accept(Handlers handlers, const Options& options) {
   const auto loop = pending_ ? pending_->loop.lock() : nullptr;
-  if (pending_ && !loop) throw Error(ECANCELED, "the event loop of the request is gone");
+  if (pending_ && !loop) throw Error(ECANCELED, "the event loop of the request was destroyed");
   if (loop) loop->check_thread();
   if (!pending_) (void)decide(pending_);
   auto link = std::make_shared<Link>(*loop, std::move(handlers), options);
   const auto pending = decide(pending_);
-  link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->ticket));
+  link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
   return Connection(std::move(link));
 }
 
+// The link is created here, so that the caller has a handle at once, and accepts in its own loop.
 Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
   if (!pending_) (void)decide(pending_);
   auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);
   std::shared_ptr<PendingRequest> pending = decide(pending_);
   pending->id.migrate(loop.core_->events());
   loop.post([link, pending] {
-    link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->ticket));
+    link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
   });
   return Connection(std::move(link));
 }
@@ -100,14 +102,14 @@ Listener::~Listener() {
 
 std::size_t Listener::connections() const {
   const auto core = core_.lock();
-  const auto count = core ? core->headcount(number_) : nullptr;
-  return count ? count->connections.load() : 0;
+  const auto counts = core ? core->counts(number_) : nullptr;
+  return counts ? counts->connections.load() : 0;
 }
 
 std::uint64_t Listener::turned_away() const {
   const auto core = core_.lock();
-  const auto count = core ? core->headcount(number_) : nullptr;
-  return count ? count->turned_away : 0;
+  const auto counts = core ? core->counts(number_) : nullptr;
+  return counts ? counts->turned_away : 0;
 }
 
 }  // namespace weft::message

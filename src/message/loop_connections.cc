@@ -1,4 +1,4 @@
-// What comes to a loop: events of connections and of completion queues, and requests to connect.
+// Events of a loop: completion queues, connections, and requests to connect.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace weft::message::detail {
 namespace {
 
-// How much is taken before the next source has its turn.
+// Events of one source that are handled before other sources have their turn.
 constexpr std::size_t batch = 64;
 
 }  // namespace
@@ -21,7 +21,7 @@ std::size_t LoopCore::take_completion_events(const Device& device) {
     const auto context = device.channel.wait(Deadline::now());
     if (!context) break;
     ++done;
-    // A number and not a pointer: the connection may be gone.
+    // The context is a number and no pointer, because the connection may be destroyed already.
     const auto found = links_.find(reinterpret_cast<std::uintptr_t>(*context));
     if (found != links_.end()) found->second->on_completion_event();
   }
@@ -30,7 +30,7 @@ std::size_t LoopCore::take_completion_events(const Device& device) {
 
 std::size_t LoopCore::take_connection_events() {
   std::size_t done = 0;
-  while (done < batch && !shut_) {
+  while (done < batch && !shut_down_) {
     auto event = events_.next(Deadline::now());
     if (!event) break;
     ++done;
@@ -48,10 +48,12 @@ void LoopCore::handle(verbs::ConnectionEvent event) {
   const auto found = number == by_id_.end() ? links_.end() : links_.find(number->second);
   if (found == links_.end()) return;
   const auto link = found->second;
-  const auto said = event.private_data();
-  const Link::Event copy{
-      event.type(), event.status(), std::string(event.name()), {said.begin(), said.end()}};
-  // Before the link may want to destroy the id.
+  const auto private_data = event.private_data();
+  const Link::Event copy{event.type(),
+                         event.status(),
+                         std::string(event.name()),
+                         {private_data.begin(), private_data.end()}};
+  // Acknowledge it first: the connection may destroy the id, which would wait for that.
   { const verbs::ConnectionEvent acknowledged = std::move(event); }
   link->on_event(copy);
 }
@@ -65,13 +67,15 @@ void LoopCore::set_id(const verbs::Id& id, std::uint64_t number) {
   by_id_[id.raw()] = number;
 }
 
+// Connections of one device share its protection domain, completion channel and memory.
 std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
   for (const auto& device : devices_) {
     if (device->context.raw() == context.raw()) return device;
   }
   auto domain = context.create_domain();
   auto channel = context.create_channel();
-  // iWARP adapters place what they read by an STag that the peer writes to (RFC 5040 §5.2).
+  // On iWARP the sink of an RDMA Read is a buffer that the peer writes to (RFC 5040 §5.2), so
+  // adapters demand that access.
   const bool sink_is_remote = context.backend() == verbs::Backend::system &&
                               context.raw()->device->transport_type == IBV_TRANSPORT_IWARP;
   const std::size_t block =
@@ -114,7 +118,7 @@ std::uint64_t LoopCore::listen(const Address& address, RequestHandler on_request
   by_id_[id.raw()] = number;
   listeners_.emplace(
       number, std::make_shared<ListenerState>(ListenerState{std::move(id), std::move(on_request),
-                                                            std::make_shared<Headcount>()}));
+                                                            std::make_shared<ListenerCounts>()}));
   return number;
 }
 
@@ -126,17 +130,18 @@ void LoopCore::close_listener(std::uint64_t number) {
   listeners_.erase(found);
 }
 
-std::shared_ptr<Headcount> LoopCore::headcount(std::uint64_t listener) const {
+std::shared_ptr<ListenerCounts> LoopCore::counts(std::uint64_t listener) const {
   const auto found = listeners_.find(listener);
-  return found == listeners_.end() ? nullptr : found->second->count;
+  return found == listeners_.end() ? nullptr : found->second->counts;
 }
 
+// Rejects what the application is not to see, and passes the rest to the listener's handler.
 void LoopCore::handle_request(verbs::ConnectionEvent event) {
   const auto number = by_id_.find(event.raw()->listen_id);
   if (number == by_id_.end()) return;
   const auto known = listeners_.find(number->second);
   if (known == listeners_.end()) return;
-  const auto listener = known->second;
+  const auto listener = known->second;  // on_request may close it
   auto read = MessageGreeting::parse(event.private_data());
   const auto id = std::make_shared<verbs::Id>(event.take_request());
   { const verbs::ConnectionEvent acknowledged = std::move(event); }
@@ -145,17 +150,19 @@ void LoopCore::handle_request(verbs::ConnectionEvent event) {
   if (rejection.reason == Reason::none && !listener->on_request) {
     rejection.reason = Reason::nobody;
   }
-  if (rejection.reason == Reason::none && listener->count->connections >= limits_.max_connections) {
+  if (rejection.reason == Reason::none &&
+      listener->counts->connections >= limits_.max_connections) {
     rejection.reason = Reason::too_many;
     rejection.limit = limits_.max_connections;
   }
   if (rejection.reason != Reason::none) {
-    ++listener->count->turned_away;
+    ++listener->counts->turned_away;
     reject_quietly(*id, rejection);
     return;
   }
-  auto pending = std::make_unique<PendingRequest>(PendingRequest{
-      weak_from_this(), std::move(*id), std::move(*read.greeting), Ticket(listener->count)});
+  auto pending = std::make_unique<PendingRequest>(
+      PendingRequest{weak_from_this(), std::move(*id), std::move(*read.greeting),
+                     CountedConnection(listener->counts)});
   listener->on_request(Request(std::move(pending)));
 }
 

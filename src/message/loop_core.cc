@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -28,48 +27,47 @@ const Limits& checked(const Limits& limits) {
   return limits;
 }
 
-int made(int fd) {
-  if (fd < 0) throw Error(errno, "cannot make a descriptor for an event loop");
+int checked_fd(int fd) {
+  if (fd < 0) throw Error(errno, "cannot create a descriptor of an event loop");
   return fd;
 }
 
-// Moves `inside` on while a thread is in step().
-class Inside {
+// Marks this thread as the one that is inside of step().
+class StepGuard {
  public:
-  explicit Inside(std::atomic<std::thread::id>& inside) : inside_(inside) {
-    std::thread::id nobody{};
-    if (!inside_.compare_exchange_strong(nobody, std::this_thread::get_id())) {
+  explicit StepGuard(std::atomic<std::thread::id>& stepping) : stepping_(stepping) {
+    std::thread::id none{};
+    if (!stepping_.compare_exchange_strong(none, std::this_thread::get_id())) {
       throw std::logic_error("EventLoop::step() from a callback, or from two threads at once");
     }
   }
-  ~Inside() { inside_ = std::thread::id{}; }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  ~StepGuard() { stepping_ = std::thread::id{}; }
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
 
  private:
-  std::atomic<std::thread::id>& inside_;
+  std::atomic<std::thread::id>& stepping_;
 };
 
-// How much is done before the next source has its turn.
-constexpr int batch = 64;
+// Pieces of posted work that run before other sources have their turn.
+constexpr std::size_t posted_batch = 64;
 
 }  // namespace
 
 LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
     : limits_(checked(limits)), events_(backend) {
-  epoll_ = made(epoll_create1(EPOLL_CLOEXEC));
-  wake_ = made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  timer_ = made(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  epoll_ = checked_fd(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = checked_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   watch(wake_);
-  watch(timer_);
+  watch(timers_.fd());
   watch(events_.fd());
 }
 
 LoopCore::~LoopCore() {
-  shut();
-  // Not before: shut() may come from one of them.
+  shut_down();
+  // Not in shut_down(), which a coroutine may call: it would destroy itself.
   tasks_.clear();
-  for (const int fd : {epoll_, wake_, timer_}) {
+  for (const int fd : {epoll_, wake_}) {
     if (fd >= 0) close(fd);
   }
 }
@@ -91,17 +89,18 @@ void LoopCore::spawn(Task<> task) {
   });
 }
 
+// Once: the callback is removed before it is called.
 void LoopCore::when_readable(int fd, std::function<void()> ready) {
   watch(fd);
-  readers_[fd] = std::move(ready);
+  readable_callbacks_[fd] = std::move(ready);
 }
 
 void LoopCore::forget(int fd) noexcept {
-  if (readers_.erase(fd) > 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  if (readable_callbacks_.erase(fd) > 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
 std::size_t LoopCore::take_readiness(int fd) {
-  const auto ready = std::move(readers_.at(fd));
+  const auto ready = std::move(readable_callbacks_.at(fd));
   forget(fd);
   ready();
   return 1;
@@ -111,19 +110,19 @@ std::size_t LoopCore::take_readiness(int fd) {
 
 void LoopCore::post(std::function<void()> work) {
   {
-    const std::lock_guard lock(posting_);
+    const std::lock_guard lock(posted_mutex_);
     posted_.push_back(std::move(work));
   }
   signal();
 }
 
 void LoopCore::wake() noexcept {
-  look_up_ = true;
+  wake_requested_ = true;
   signal();
 }
 
 void LoopCore::signal() noexcept {
-  if (woken_.exchange(true)) return;
+  if (wake_signaled_.exchange(true)) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
 }
@@ -134,7 +133,7 @@ void LoopCore::stop() noexcept {
 }
 
 void LoopCore::check_thread() const {
-  const std::thread::id inside = inside_;
+  const std::thread::id inside = stepping_thread_;
   if (inside == std::thread::id{} || inside == std::this_thread::get_id()) return;
   throw std::logic_error("used in another thread than its event loop's: use EventLoop::post()");
 }
@@ -143,12 +142,12 @@ void LoopCore::check_thread() const {
 
 std::size_t LoopCore::step(const Deadline& deadline) {
   const auto self = shared_from_this();  // a callback may destroy the loop
-  const Inside inside(inside_);
+  const StepGuard guard(stepping_thread_);
   std::size_t done = turn(0);
-  while (done == 0 && !shut_ && !look_up_ && !deadline.passed()) {
+  while (done == 0 && !shut_down_ && !wake_requested_ && !deadline.passed()) {
     done = turn(timeout_ms(deadline));
   }
-  look_up_ = false;
+  wake_requested_ = false;
   return done;
 }
 
@@ -158,10 +157,12 @@ int LoopCore::timeout_ms(const Deadline& deadline) const {
 
 void LoopCore::run() {
   const auto self = shared_from_this();
-  while (!stopped_ && !shut_) step(Deadline::never());
+  while (!stopped_ && !shut_down_) step(Deadline::never());
   stopped_ = false;
 }
 
+// provider::wait() does the waiting: with the embedded device this thread then runs the device
+// meanwhile, and nothing has to be handed over from the device's thread.
 std::size_t LoopCore::turn(int timeout) {
   std::array<epoll_event, 16> events;
   if (timeout != 0) {
@@ -173,17 +174,17 @@ std::size_t LoopCore::turn(int timeout) {
   const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
   if (count < 0 && errno != EINTR) throw Error(errno, "cannot wait for events");
   std::size_t done = 0;
-  for (int i = 0; i < count && !shut_; ++i) {
+  for (int i = 0; i < count && !shut_down_; ++i) {
     const int fd = events[i].data.fd;
     std::uint64_t ignored = 0;
     if (fd == wake_) {
       [[maybe_unused]] const auto got = read(wake_, &ignored, sizeof ignored);
-      woken_ = false;
-    } else if (fd == timer_) {
-      [[maybe_unused]] const auto got = read(timer_, &ignored, sizeof ignored);
+      wake_signaled_ = false;
+    } else if (fd == timers_.fd()) {
+      [[maybe_unused]] const auto got = read(fd, &ignored, sizeof ignored);
     } else if (fd == events_.fd()) {
       done += take_connection_events();
-    } else if (readers_.contains(fd)) {
+    } else if (readable_callbacks_.contains(fd)) {
       done += take_readiness(fd);
     } else {
       // A callback may add devices. NOLINTNEXTLINE(modernize-loop-convert)
@@ -193,12 +194,13 @@ std::size_t LoopCore::turn(int timeout) {
       }
     }
   }
-  if (!shut_) done += do_posted();
-  if (!shut_) done += do_ready();
-  if (!shut_) done += do_timers();  // after what has come: it may be the sign of life
-  if (!shut_) done += do_deferred();
-  // Whoever waits for our descriptor must know that there is more.
-  if (!shut_ && (!ready_.empty() || !deferred_.empty())) signal();
+  if (!shut_down_) done += do_posted();
+  if (!shut_down_) done += do_ready();
+  // After the completions, which may be the frame that a keepalive timer waits for.
+  if (!shut_down_) done += do_timers();
+  if (!shut_down_) done += do_deferred();
+  // Keep the descriptor readable, for an outer loop that waits for it.
+  if (!shut_down_ && (!ready_.empty() || !deferred_.empty())) signal();
   return done;
 }
 
@@ -207,21 +209,22 @@ std::size_t LoopCore::do_posted() {
   while (true) {
     std::function<void()> work;
     {
-      const std::lock_guard lock(posting_);
+      const std::lock_guard lock(posted_mutex_);
       if (posted_.empty()) return done;
-      if (done == batch) break;
+      if (done == posted_batch) break;
       work = std::move(posted_.front());
       posted_.pop_front();
-      if (!posted_.empty()) signal();  // where this one throws, the rest is not forgotten
+      if (!posted_.empty()) signal();  // the rest is not forgotten if this one throws
     }
     ++done;
     work();
-    if (shut_) return done;
+    if (shut_down_) return done;
   }
   signal();
   return done;
 }
 
+// Only what was deferred before this call: work that defers itself again must not block the loop.
 std::size_t LoopCore::do_deferred() {
   std::size_t done = 0;
   for (std::size_t left = deferred_.size(); left > 0 && !deferred_.empty(); --left) {
@@ -230,16 +233,16 @@ std::size_t LoopCore::do_deferred() {
     if (!deferred_.empty()) signal();
     ++done;
     work();
-    if (shut_) break;
+    if (shut_down_) break;
   }
   return done;
 }
 
 std::size_t LoopCore::do_ready() {
   if (memory_released_.exchange(false)) {
-    for (auto& link : hungry_) link->on_memory();
-    ready_.insert(ready_.end(), hungry_.begin(), hungry_.end());
-    hungry_.clear();
+    for (auto& link : waiting_for_memory_) link->on_memory_released();
+    ready_.insert(ready_.end(), waiting_for_memory_.begin(), waiting_for_memory_.end());
+    waiting_for_memory_.clear();
   }
   std::size_t done = 0;
   for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
@@ -247,7 +250,7 @@ std::size_t LoopCore::do_ready() {
     ready_.pop_front();
     if (!ready_.empty()) signal();
     done += link->turn();
-    if (shut_) break;
+    if (shut_down_) break;
   }
   return done;
 }
@@ -263,72 +266,46 @@ void LoopCore::defer(std::function<void()> work) {
 }
 
 void LoopCore::wait_for_memory(std::shared_ptr<Link> link) {
-  hungry_.push_back(std::move(link));
+  waiting_for_memory_.push_back(std::move(link));
 }
 
 // --- Timers --------------------------------------------------------------------------------------
 
 EventLoop::TimerId LoopCore::after(std::chrono::nanoseconds delay, std::function<void()> work) {
-  const TimePoint at = TimePoint::clock::now() + delay;
-  const EventLoop::TimerId id = ++last_timer_;
-  timers_.emplace(std::pair(at, id), std::move(work));
-  timer_times_.emplace(id, at);
-  if (timers_.begin()->first.second == id) set_timer();
-  return id;
+  return timers_.add(TimePoint::clock::now() + delay, std::move(work));
 }
 
 bool LoopCore::cancel(EventLoop::TimerId timer) {
-  const auto found = timer_times_.find(timer);
-  if (found == timer_times_.end()) return false;
-  timers_.erase({found->second, timer});
-  timer_times_.erase(found);
-  return true;
+  return timers_.cancel(timer);
 }
 
-void LoopCore::set_timer() {
-  itimerspec when{};
-  if (!timers_.empty()) {
-    const auto since = timers_.begin()->first.first.time_since_epoch();
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
-    constexpr std::int64_t second = 1'000'000'000;
-    when.it_value.tv_sec = static_cast<time_t>(ns / second);
-    when.it_value.tv_nsec = static_cast<long>(ns % second);
-  }
-  timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
-}
-
+// The time is taken once, so that timers which callbacks add cannot keep the loop in here.
 std::size_t LoopCore::do_timers() {
   const TimePoint now = TimePoint::clock::now();
-  if (timers_.empty() || timers_.begin()->first.first > now) return 0;
   std::size_t done = 0;
-  while (!timers_.empty() && timers_.begin()->first.first <= now) {
-    const auto work = std::move(timers_.begin()->second);
-    timer_times_.erase(timers_.begin()->first.second);
-    timers_.erase(timers_.begin());
-    set_timer();
+  while (const auto work = timers_.take_due(now)) {
     ++done;
-    work();
-    if (shut_) break;
+    (*work)();
+    if (shut_down_) break;
   }
   return done;
 }
 
 // --- The end ------------------------------------------------------------------------------------
 
-void LoopCore::shut() {
-  if (std::exchange(shut_, true)) return;
+void LoopCore::shut_down() {
+  if (std::exchange(shut_down_, true)) return;
   listeners_.clear();
   const auto links = std::move(links_);
   links_.clear();
-  for (const auto& [number, link] : links) link->cut();
+  for (const auto& [number, link] : links) link->shut_down();
   by_id_.clear();
   ready_.clear();
-  hungry_.clear();
+  waiting_for_memory_.clear();
   deferred_.clear();
   timers_.clear();
-  timer_times_.clear();
-  std::deque<std::function<void()>> dropped;
-  const std::lock_guard lock(posting_);
+  std::deque<std::function<void()>> dropped;  // destroyed without the lock: it may call post()
+  const std::lock_guard lock(posted_mutex_);
   posted_.swap(dropped);
 }
 

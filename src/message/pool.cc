@@ -7,8 +7,8 @@ namespace weft::message::detail {
 namespace {
 
 constexpr std::size_t slab_blocks = 64;
-// Buffers up to here have a power of two of bytes, and are kept for the next one that is asked for:
-// registering costs more than the rest of a message.
+// Large blocks up to this length have a power of two of bytes, and are kept for reuse: to register
+// memory costs more than all the rest of a message.
 constexpr std::size_t reused_bytes = std::size_t{16} << 20;
 constexpr std::uint64_t max_free_large_bytes = std::uint64_t{64} << 20;
 
@@ -37,7 +37,8 @@ Pool::~Pool() {
   }
 }
 
-// With mutex_ held, as all of these. The memory is not touched: what is never used costs nothing.
+// To be called with mutex_ held. The memory is not touched, so pages that are never used cost
+// nothing.
 void Pool::add_slab() {
   const std::size_t bytes = slab_blocks * block_bytes_;
   std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
@@ -55,6 +56,7 @@ void Pool::add_slab() {
   slabs_.push_back(std::move(slab));
 }
 
+// Registers without the lock, because that takes long.
 Block* Pool::make_large(std::size_t capacity) {
   auto block = std::make_unique<Block>();
   block->own.reset(new std::byte[capacity]);
@@ -99,6 +101,7 @@ BlockPointer Pool::take(std::size_t bytes) {
   return bytes <= block_bytes_ ? take_block() : take_large(capacity_for(bytes));
 }
 
+// Counts before it allocates, so that two threads cannot exceed the limit together.
 BlockPointer Pool::take_counted(std::size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
@@ -117,6 +120,7 @@ BlockPointer Pool::take_counted(std::size_t bytes) {
   return block;
 }
 
+// A single kept block may exceed the limit: the check is only that it is not exceeded already.
 BlockPointer Pool::replace_block() {
   {
     const std::lock_guard lock(mutex_);
@@ -135,6 +139,7 @@ std::uint64_t Pool::counted_bytes() const {
   return counted_bytes_;
 }
 
+// The deleter of a block's shared pointer.
 void Pool::give_back(Block* block) {
   std::unique_ptr<Block> unwanted;
   bool counted = false;

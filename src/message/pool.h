@@ -1,4 +1,5 @@
-// Registered memory of one device and one loop: receives, buffers to send, and long messages.
+// Pool: registered memory of one device and one loop, for receives, buffers to send, and long
+// messages.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@ namespace weft::message::detail {
 
 class Pool;
 
-// A piece of it. Belongs to a shared pointer whose end gives it back; that keeps the pool.
+// A piece of a pool's memory. Its shared pointer returns it to the pool when it is destroyed, and
+// keeps the pool until then.
 struct Block {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -24,17 +26,18 @@ struct Block {
   Pool* pool = nullptr;
   std::uint64_t counted_bytes = 0;  // against the limit
 
-  // Of one that is no part of a slab. The memory must outlive its registration.
+  // For a block that is no part of a slab. The memory must outlive its registration.
   std::unique_ptr<std::byte[]> own;
   std::optional<verbs::MemoryRegion> region;
 };
 using BlockPointer = std::shared_ptr<Block>;
 
-// Thread-safe: blocks come back from any thread.
+// Thread-safe, because blocks are returned by any thread.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // `block_bytes` of each receive; at most `limit_bytes` for what peers make us keep.
-  // `on_release` is called, in any thread, after memory that counts has come back.
+  // `block_bytes` is the length of a receive. At most `limit_bytes` are used for what peers send
+  // (counted blocks). `large_access` is for blocks that long messages are read into. `on_release`
+  // is called, by any thread and without a lock, after a counted block was returned.
   Pool(verbs::ProtectionDomain domain, std::size_t block_bytes, std::uint64_t limit_bytes,
        verbs::Access large_access, std::function<void()> on_release);
   ~Pool();
@@ -42,15 +45,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Pool& operator=(const Pool&) = delete;
 
   [[nodiscard]] std::size_t block_bytes() const { return block_bytes_; }
-  // For a receive, or a short message to send. Throws Error.
+  // A block for a receive, or for a short message to send. Throws Error.
   [[nodiscard]] BlockPointer take_block();
-  // At least so many bytes. Throws Error.
+  // A block of at least this length. Throws Error.
   [[nodiscard]] BlockPointer take(std::size_t bytes);
-  // For a message that a peer offers: null where the limit forbids it now. Throws Error.
+  // A counted block for a message that the peer offers; null while the limit is reached. Throws
+  // Error.
   [[nodiscard]] BlockPointer take_counted(std::size_t bytes);
-  // In the place of a receive that somebody keeps: null where the limit forbids it now.
+  // A block in the place of a receive that the application keeps; null while the limit is exceeded.
   [[nodiscard]] BlockPointer replace_block();
-  // The block is kept by the user: it counts from now on.
+  // The application keeps the block: it counts from now on.
   void count(Block& block);
   [[nodiscard]] std::uint64_t counted_bytes() const;
 
@@ -73,10 +77,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
   verbs::Access large_access_;
   std::function<void()> on_release_;
 
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::vector<Block*> free_blocks_;
-  std::array<std::vector<Block*>, 64> free_large_;  // by the power of two that they have
+  std::array<std::vector<Block*>, 64> free_large_;  // by the logarithm of their length
   std::uint64_t free_large_bytes_ = 0;
   std::uint64_t counted_bytes_ = 0;
 };

@@ -20,34 +20,40 @@ void Session::enqueue(OutPointer message) {
   waiting_.push_back(std::move(message));
 }
 
+// An UPDATE is due when the peer waits for a count or an answer, or for credits. With few credits
+// to grant it is due only if the peer has none left, and no message in the inbox will soon add
+// more.
 bool Session::update_due() const {
-  return owes_ || ask_ || credits_.grant_due() || (credits_.peer_waits() && inbox_.empty());
+  return update_owed_ || answer_wanted_ || credits_.grant_due() ||
+         (credits_.peer_waits() && inbox_.empty());
 }
 
 bool Session::close_due() const {
-  return closing_ && !closed_ && waiting_.empty() && offered_.empty() && unsent_.empty() &&
+  return closing_ && !close_sent_ && waiting_.empty() && offered_.empty() && unsent_.empty() &&
          unconfirmed_.empty();
 }
 
+// Every frame carries all that is owed to the peer: credits, counts, and the request for an answer.
 Emission Session::emit(Kind kind) {
   Emission emission;
   Frame& frame = emission.frame;
   frame.kind = kind;
   frame.credits = credits_.grant();
-  frame.delivered = delivered_;
-  frame.fetched = fetched_;
-  frame.updates = credits_.tell_updates();
-  frame.answer = ask_;
-  owes_ = ask_ = false;
+  frame.delivered = inbox_.delivered();
+  frame.fetched = inbox_.fetched();
+  frame.updates = credits_.report_updates();
+  frame.answer = answer_wanted_;
+  update_owed_ = answer_wanted_ = false;
   return emission;
 }
 
+// Moves the first waiting message to the queue that it stays in until it is sent.
 OutPointer Session::take_waiting() {
   OutPointer message = std::move(waiting_.front());
   waiting_.pop_front();
   waiting_bytes_ -= message->bytes;
-  ++sent_;
-  if (message->confirm) unconfirmed_.push_back({sent_, message});
+  ++framed_;
+  if (message->confirm) unconfirmed_.push_back({framed_, message});
   (is_offered(*message) ? offered_ : unsent_).push_back(message);
   return message;
 }
@@ -66,7 +72,8 @@ Emission Session::emit_messages() {
   return emission;
 }
 
-// Those that wait behind the first one go along, as many as there is room for.
+// Turns a MESSAGE into a JOINED frame if others wait behind it, with as many as there is room for.
+// A message that waits alone stays a MESSAGE: that frame needs no copy of the payload.
 void Session::join_waiting(Emission& emission) {
   Frame& frame = emission.frame;
   const auto join = [&](const OutMessage& message) {
@@ -86,19 +93,20 @@ void Session::join_waiting(Emission& emission) {
   frame.confirm = false;
 }
 
+// Data frames first: they carry whatever an UPDATE would.
 std::optional<Emission> Session::next(TimePoint now) {
   const bool data = !waiting_.empty() || close_due();
-  note_wait(data && !credits_.can_send(), now);
+  credit_wait_.set(data && !credits_.can_send(), now);
   if (data && credits_.can_send()) {
     credits_.spend();
     if (!waiting_.empty()) return emit_messages();
-    closed_ = true;
+    close_sent_ = true;
     return emit(Kind::close);
   }
   if (!update_due() || !credits_.can_update()) return std::nullopt;
   const bool last = credits_.spend_update();
   Emission emission = emit(Kind::update);
-  emission.frame.answer |= last;
+  emission.frame.answer |= last;  // the next UPDATE needs this one's receive to be confirmed
   return emission;
 }
 
@@ -109,6 +117,7 @@ void Session::on_sent(std::size_t messages) {
   }
 }
 
+// The message is sent. If the peer's count of deliveries came before, it is delivered as well.
 void Session::complete(OutPointer message) {
   message->status = Status::sent;
   changes_.push_back({message, Status::sent});
@@ -145,40 +154,28 @@ void Session::fail_all(int error) {
   }
 }
 
-void Session::note_wait(bool waits, TimePoint now) {
-  if (waits == waiting_since_.has_value()) return;
-  if (waits) {
-    ++credit_waits_;
-    waiting_since_ = now;
-  } else {
-    waited_ += now - *waiting_since_;
-    waiting_since_.reset();
-  }
-}
-
-std::chrono::nanoseconds Session::waited_for_credits(TimePoint now) const {
-  return waiting_since_ ? waited_ + (now - *waiting_since_) : waited_;
-}
-
 // --- Receiving -----------------------------------------------------------------------------------
 
-Session::Taken Session::refuse(const char* why) {
+Session::FrameResult Session::refuse(const char* why) {
   violation_ = why;
-  return Taken::violation;
+  return FrameResult::violation;
 }
 
-bool Session::take_counts(const Frame& frame) {
+// Takes the counts that each frame carries about messages of this side. Counts are compared as
+// distances, because they wrap at 2^32. False if they exceed what was sent.
+bool Session::accept_counts(const Frame& frame) {
   const Count fetched = frame.fetched - peer_fetched_;
-  if (fetched > offered_.size() || frame.delivered - peer_delivered_ > sent_ - peer_delivered_) {
+  if (fetched > offered_.size() || frame.delivered - peer_delivered_ > framed_ - peer_delivered_) {
     return false;
   }
   peer_fetched_ = frame.fetched;
   peer_delivered_ = frame.delivered;
-  while (!unconfirmed_.empty() && sent_ - unconfirmed_.front().number >= sent_ - peer_delivered_) {
+  while (!unconfirmed_.empty() &&
+         framed_ - unconfirmed_.front().number >= framed_ - peer_delivered_) {
     const OutPointer message = std::move(unconfirmed_.front().message);
     unconfirmed_.pop_front();
     message->acknowledged_ = true;
-    if (message->status != Status::sent) continue;  // complete() tells both, in order
+    if (message->status != Status::sent) continue;  // complete() reports both, in order
     message->status = Status::delivered;
     changes_.push_back({message, Status::delivered});
   }
@@ -189,81 +186,42 @@ bool Session::take_counts(const Frame& frame) {
   return true;
 }
 
-Session::Taken Session::on_frame(Bytes bytes, std::uint32_t slot) {
+Session::FrameResult Session::on_frame(Bytes bytes, std::uint32_t slot) {
   auto frame = Frame::parse(bytes);
-  if (!frame) return refuse("a frame that is none");
-  if (!credits_.earn(frame->credits, frame->updates)) return refuse("credits that cannot be");
-  if (!take_counts(*frame)) return refuse("counts above what was sent");
-  if (frame->answer) owes_ = true;
+  if (!frame) return refuse("a malformed frame");
+  if (!credits_.earn(frame->credits, frame->updates))
+    return refuse("more credits than this side has");
+  if (!accept_counts(*frame)) return refuse("counts above what was sent");
+  if (frame->answer) update_owed_ = true;
   if (frame->kind == Kind::update) {
-    return credits_.take_update() ? Taken::released : refuse("more updates than it may send");
+    return credits_.take_update() ? FrameResult::released : refuse("more updates than it may send");
   }
   if (!credits_.take_data()) return refuse("a frame without a credit");
-  if (peer_closed_) return refuse("a frame behind its last one");
+  if (peer_closed_) return refuse("a frame after its CLOSE");
   if (frame->kind == Kind::close) {
     peer_closed_ = true;
     credits_.restore();
-    return Taken::released;
+    return FrameResult::released;
   }
   if (frame->kind == Kind::joined && !ours_.joined) return refuse("a frame of an unknown kind");
-  const std::uint64_t most =
+  const std::uint64_t max =
       frame->kind == Kind::offer ? ours_.max_message_bytes : ours_.eager_bytes;
-  const auto too_long = [&](const Part& part) { return part.bytes > most; };
-  if (frame->bytes > most || std::ranges::any_of(frame->parts, too_long)) {
+  const auto too_long = [&](const Part& part) { return part.bytes > max; };
+  if (frame->bytes > max || std::ranges::any_of(frame->parts, too_long)) {
     return refuse("a message that is too long");
   }
-  put_in_inbox(*frame, slot);
-  return Taken::kept;
-}
-
-void Session::put_in_inbox(Frame& frame, std::uint32_t slot) {
-  for (const Part& part : frame.parts) {
-    inbox_.push_back({.type = part.type,
-                      .tag = part.tag,
-                      .bytes = part.bytes,
-                      .confirm = part.confirm,
-                      .ready = true,
-                      .slot = slot,
-                      .offset = part.offset,
-                      .last = &part == &frame.parts.back(),
-                      .pieces = {}});
-  }
-  if (frame.kind == Kind::joined) return;
-  inbox_.push_back({.type = frame.type,
-                    .tag = frame.tag,
-                    .bytes = frame.bytes,
-                    .confirm = frame.confirm,
-                    .ready = frame.kind == Kind::message,
-                    .slot = slot,
-                    .offset = Frame::payload_offset,
-                    .last = true,
-                    .pieces = std::move(frame.pieces)});
-}
-
-InMessage* Session::next_fetch() {
-  while (fetching_ < inbox_.size()) {
-    InMessage& message = inbox_[fetching_++];
-    if (!message.pieces.empty()) return &message;
-  }
-  return nullptr;
+  inbox_.add(*frame, slot);
+  return FrameResult::kept;
 }
 
 void Session::on_fetched(InMessage& message) {
-  message.ready = true;
-  ++fetched_;
-  owes_ = true;
-}
-
-InMessage Session::take() {
-  InMessage message = std::move(inbox_.front());
-  inbox_.pop_front();
-  if (fetching_ > 0) --fetching_;
-  return message;
+  inbox_.on_fetched(message);
+  update_owed_ = true;
 }
 
 void Session::handed_over(const InMessage& message) {
-  ++delivered_;
-  if (message.confirm) owes_ = true;
+  inbox_.count_delivered();
+  if (message.confirm) update_owed_ = true;
 }
 
 }  // namespace weft::message::detail

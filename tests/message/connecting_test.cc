@@ -1,4 +1,4 @@
-// How connections begin and end, and what everybody is told.
+// The beginning and the end of connections, and what is reported to both sides.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace weft::message::testing {
 namespace {
 
-// --- Who does not get a connection ---------------------------------------------------------
+// --- Attempts that fail --------------------------------------------------------------------
 
 struct Attempt {
   explicit Attempt(EventLoop& loop, std::uint16_t port, const Options& options = {},
@@ -72,7 +72,7 @@ TEST(Connecting, AnUnreachableHostIsAnErrorWithinABound) {
   EventLoop loop;
   Options options;
   options.connect_timeout = 200ms;
-  // Of a network that has no hosts (RFC 6666); where there is no IPv6, it cannot even begin.
+  // An address of the discard prefix (RFC 6666). Without IPv6 the attempt fails at once.
   try {
     const Attempt attempt(loop, 7174, options, "100::1");
     EXPECT_EQ(attempt.log.errors.size(), 1U);
@@ -82,7 +82,7 @@ TEST(Connecting, AnUnreachableHostIsAnErrorWithinABound) {
 }
 
 TEST(Connecting, APeerThatNeverAnswersIsAnErrorWithinABound) {
-  // A TCP listener that takes connections and says nothing.
+  // A TCP listener that accepts connections and sends nothing.
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -127,7 +127,7 @@ TEST(Connecting, BeyondMaxConnectionsTheReasonIsStated) {
   const Attempt third(loop, listener.port());
   EXPECT_EQ(third.log.rejected, RejectReason::too_many_connections);
   EXPECT_NE(third.log.errors.at(0).find("2 connections"), std::string::npos);
-  // One that ends makes room.
+  // A connection that ends makes room for another one.
   first.connection.disconnect();
   until(loop, [&] { return listener.connections() == 1; });
   EXPECT_EQ(Attempt(loop, listener.port()).log.established, 1);
@@ -136,7 +136,7 @@ TEST(Connecting, BeyondMaxConnectionsTheReasonIsStated) {
 TEST(Connecting, AnotherProtocolIsRejectedWithAReason) {
   EventLoop loop;
   auto listener = loop.listen({test::host(), 0}, [](Request request) { request.accept({}); });
-  const auto say = [&](std::string_view said) {
+  const auto reject_reason = [&](std::string_view private_data) {
     verbs::EventChannel events;
     verbs::Id id(events);
     const auto next = [&] {
@@ -160,20 +160,20 @@ TEST(Connecting, AnotherProtocolIsRejectedWithAReason) {
                                                   .max_send_sge = 1,
                                                   .max_recv_sge = 1,
                                                   .max_inline_data = 0});
-    id.connect({.private_data = bytes_of(said)});
+    id.connect({.private_data = bytes_of(private_data)});
     const auto event = next();
     EXPECT_EQ(event.type(), RDMA_CM_EVENT_REJECTED);
     const auto why = event.private_data();
     EXPECT_GE(why.size(), 6U);
     return why.size() < 6 ? 0 : static_cast<int>(why[5]);
   };
-  EXPECT_EQ(say("WEFM\x02 something that a later version has to say"), 1);
-  EXPECT_EQ(say("GET / HTTP/1.1"), 2);
-  EXPECT_EQ(say(""), 2);
+  EXPECT_EQ(reject_reason("WEFM\x02 something of a later version"), 1);
+  EXPECT_EQ(reject_reason("GET / HTTP/1.1"), 2);
+  EXPECT_EQ(reject_reason(""), 2);
   EXPECT_EQ(listener.turned_away(), 3U);
 }
 
-// --- Deciding ------------------------------------------------------------------------------------
+// --- Accepting and rejecting ---------------------------------------------------------------------
 
 TEST(Connecting, ARequestMayBeDecidedOnLater) {
   EventLoop loop;
@@ -374,7 +374,7 @@ TEST(Ending, DisconnectBeforeThereIsAConnection) {
   EXPECT_TRUE(log.endings.empty());
 }
 
-// --- Destruction and exceptions, from everywhere -------------------------------------------------
+// --- Destruction and exceptions, in every callback -----------------------------------------------
 
 using Break = std::function<void(Sides&)>;
 
@@ -409,9 +409,9 @@ void in_every_callback(const Break& what) {
       for (Connection* connection : {&sides.a, &sides.b}) {
         while (connection->send(pattern(20'000), {.confirm = true})) continue;
       }
-      // Those two come at an end only; the rest comes by itself.
+      // These two are called at an end only; the others are called without one.
       if (place == 3 || place == 5) sides.a.disconnect();
-      const Deadline deadline = patience;
+      const Deadline deadline = test_timeout;
       while (sides.loop && !done && !deadline.passed()) {
         try {
           sides.loop->step(100ms);

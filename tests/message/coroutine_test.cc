@@ -1,4 +1,4 @@
-// Messages by coroutines: awaiting, deadlines, cancellation, and where a loop ends under them.
+// Coroutines: waits, deadlines, cancellation, and loops that end while coroutines wait.
 #include <set>
 #include <thread>
 

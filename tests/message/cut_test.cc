@@ -1,5 +1,5 @@
-// A conversation through a proxy that cuts it after so many bytes: at whatever byte that is, both
-// ends are told once, and every message comes to one end.
+// Runs a conversation through a proxy that cuts it after each possible number of bytes. Both ends
+// must get exactly one report of the end, and every message exactly one final status.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,7 +16,8 @@
 namespace weft::message::testing {
 namespace {
 
-// Forwards one connection after the other, each until as many bytes have gone in that direction.
+// A proxy that forwards one connection after the other, and cuts each after a number of bytes in
+// one direction.
 class Proxy {
  public:
   explicit Proxy(std::uint16_t to) : to_(to), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -39,7 +40,8 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // For the next connection: which way, 0 from the side that connects, and after how many bytes.
+  // Sets direction and number of bytes for the next connection. Direction 0 is from the active
+  // side.
   void cut_after(int way, std::size_t bytes) {
     way_ = way;
     bytes_ = bytes;
@@ -97,7 +99,7 @@ class Proxy {
   std::jthread thread_;
 };
 
-// What each side says: short, long, and asking for confirmation.
+// The messages of each side: short ones, long ones, and some with `confirm`.
 void talk(Connection& connection, std::vector<Sending>& messages) {
   for (const std::size_t bytes : {1, 300, 3000, 0, 10}) {
     messages.push_back(connection.send(pattern(bytes), {.confirm = bytes != 300}));
@@ -124,9 +126,10 @@ void cut_at(EventLoop& loop, Proxy& proxy, std::optional<Log>& accepted, int way
       talked = true;
       talk(accepted->connection, messages[1]);
     }
-    // Where more bytes are allowed than they have to say, they are done.
-    const bool all_said = log.delivered.size() == 4 && accepted && accepted->delivered.size() == 4;
-    if (all_said) connection.disconnect();
+    // Finished when the whole conversation needs fewer bytes than the cut.
+    const bool all_delivered =
+        log.delivered.size() == 4 && accepted && accepted->delivered.size() == 4;
+    if (all_delivered) connection.disconnect();
     return connection.state() == State::ended && loop.connections() == 0;
   };
   until(loop, over);
@@ -138,7 +141,7 @@ void cut_at(EventLoop& loop, Proxy& proxy, std::optional<Log>& accepted, int way
   for (const auto& of_one : messages) {
     for (const auto& message : of_one) EXPECT_NE(message.status(), Status::waiting);
   }
-  // In order, and nothing twice.
+  // In order, and none twice.
   const std::vector<std::size_t> lengths{1, 300, 3000, 0, 10};
   for (const Log* one : {&log, accepted ? &*accepted : &log}) {
     ASSERT_LE(one->texts.size(), lengths.size());
@@ -148,7 +151,7 @@ void cut_at(EventLoop& loop, Proxy& proxy, std::optional<Log>& accepted, int way
   }
 }
 
-TEST(Cut, AtEachByteOfAConversationBothSidesAreTold) {
+TEST(Cut, AtEachByteOfAConversationBothSidesGetReports) {
   Limits limits;
   limits.eager_bytes = 1000;
   limits.credits = 3;

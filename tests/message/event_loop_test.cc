@@ -1,4 +1,4 @@
-// The loop itself: stepping, waking, posting, timers, other loops around it.
+// The event loop: stepping, waking, posting, timers, and embedding in another loop.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ TEST(EventLoop, WakesFromAnotherThread) {
   std::jthread other([&] { loop.wake(); });
   EXPECT_EQ(loop.step(Deadline::never()), 0U);
   other.join();
-  loop.wake();  // before the step, too
+  loop.wake();  // also works before the step
   EXPECT_EQ(loop.step(Deadline::never()), 0U);
 }
 
@@ -91,7 +91,7 @@ TEST(EventLoop, StepFromACallbackIsALogicError) {
   EXPECT_EQ(loop.step(), 1U);
 }
 
-// Several threads post sends, the loop has its own, and statuses are read anywhere.
+// Several threads post sends to a loop in a thread of its own, and read the statuses.
 TEST(EventLoop, ManyThreadsSendByPosting) {
   Sides sides;
   std::atomic<int> sent{0};

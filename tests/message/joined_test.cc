@@ -1,4 +1,4 @@
-// Short messages that wait together: one frame for several, and nobody can tell.
+// Short messages that wait together share frames, which the application does not notice.
 #include <algorithm>
 
 #include "message/frame_wire.h"
@@ -12,7 +12,7 @@ namespace {
 using detail::Frame;
 using detail::Kind;
 
-// From one callback: everything that is sent in it leaves at its end.
+// Calls `send` in a callback: what it sends is posted when the callback has returned.
 void send_in_one_turn(Sides& sides, const std::function<void(Connection&)>& send) {
   bool done = false;
   Handlers handlers = sides.a_log.handlers();
@@ -47,7 +47,7 @@ TEST(Joined, AMessageWithNothingBeforeItDoesNotWait) {
   Sides sides;
   for (std::uint64_t i = 0; i < 5; ++i) {
     sides.a.send("alone");
-    // It has left: the loop was not asked to do anything.
+    // The message is sent already, although the loop was not stepped.
     EXPECT_EQ(sides.a.statistics().frames_sent, i + 1);
     EXPECT_EQ(sides.a.statistics().messages_waiting, 0U);
   }
@@ -72,7 +72,7 @@ TEST(Joined, PiecesOfTheUsersMemoryAreJoined) {
   EXPECT_LT(sides.a.statistics().frames_sent, 5U);
 }
 
-// Of those that came in one receive some are kept, first, last, and in between.
+// The application keeps some of the messages of one receive: the first, the last, or others.
 TEST(Joined, WhatIsKeptOfAFrameStaysAsItWas) {
   std::vector<Buffer> kept;
   std::uint64_t seen = 0;
@@ -146,10 +146,9 @@ TEST(Joined, ADisconnectInTheMiddleOfAFrameEndsItThere) {
   EXPECT_EQ(sides.a_log.failed.size(), 400 - delivered);
 }
 
-// --- A peer that is none of ours -----------------------------------------------------------------
+// --- Frames of a scripted peer -------------------------------------------------------------------
 
-// What a scripted peer's frame does to a connection: the messages that were handed over, and the
-// error.
+// Sends one frame to a connection. Records the messages that were handed over, and the error.
 struct Outcome {
   std::vector<std::string> texts;
   std::vector<int> errors;
@@ -186,7 +185,7 @@ TEST(JoinedFromAStranger, IsTakenApart) {
   EXPECT_TRUE(got.errors.empty());
 }
 
-TEST(JoinedFromAStranger, ThatIsMalformedEndsTheConnection) {
+TEST(JoinedFromAStranger, EndsTheConnectionWhenMalformed) {
   const auto refused = [](const std::vector<std::byte>& frame) {
     const auto got = outcome_of(frame);
     EXPECT_EQ(got.errors, std::vector<int>{EPROTO});
@@ -197,13 +196,13 @@ TEST(JoinedFromAStranger, ThatIsMalformedEndsTheConnection) {
   refused(frame);  // without a message
   frame = joined_frame({"one", "two"});
   frame.pop_back();
-  refused(frame);  // the last is cut
+  refused(frame);  // the last message is cut
   frame = joined_frame({"one", "two"});
   store_be(&frame[20], std::uint32_t{0x7FFFFFFF});
-  refused(frame);  // beyond the end
+  refused(frame);  // a length beyond the end
   frame = joined_frame(std::vector<std::string>(256));
   frame.resize(frame.size() + 16);
-  refused(frame);  // too many
+  refused(frame);  // too many messages
 }
 
 }  // namespace

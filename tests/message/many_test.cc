@@ -1,4 +1,4 @@
-// Many connections on one thread, in two processes: that all of them get their share.
+// Many connections on one thread, in two processes: each gets its share.
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -26,8 +26,8 @@ std::size_t open_descriptors() {
   return count;
 }
 
-// Each connection has one message under way; when all together have had `rounds` each on average,
-// the slowest has had at least half as many as the fastest.
+// Each connection has one message under way. When there have been `rounds` messages per connection
+// on average, the slowest connection must have had at least half as many as the fastest.
 void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
   EventLoop loop;
   const auto port = server.read<std::uint16_t>();
@@ -50,7 +50,7 @@ void share_a_thread(Child& server, std::size_t count, std::uint64_t rounds) {
   options.connect_timeout = 60s;
   for (std::size_t i = 0; i < count; ++i) {
     connections.push_back(loop.connect({test::host(), port}, handlers, options));
-    // As many at once as a listener's queue holds.
+    // As many attempts at once as the listener's queue holds.
     if (i % 64 == 63) until(loop, [&] { return established == i + 1; });
   }
   until(loop, [&] { return established == count; });

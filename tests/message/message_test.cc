@@ -1,4 +1,4 @@
-// Messages from end to end: sizes, order, statuses, memory, back-pressure.
+// Messages between two connections: sizes, order, statuses, memory, back-pressure.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ TEST(Message, CarriesTypeTagAndLength) {
   EXPECT_EQ(seen[2], (std::array<std::uint64_t, 3>{3, 3, 100'000}));
 }
 
-// Ten thousand messages of all sizes in both directions, in order, each sent once.
+// Ten thousand messages of all sizes in both directions: in order, and each `sent` once.
 TEST(Message, TenThousandOfAllSizesInOrder) {
   for (const auto seed : test::seeds(1)) {
     SCOPED_TRACE(test::seed_trace(seed));
@@ -63,7 +63,7 @@ TEST(Message, TenThousandOfAllSizesInOrder) {
     constexpr std::uint64_t count = 10'000;
     const auto data = pattern(400'000);
     const auto part = [&](std::uint64_t tag) {
-      // What the receiver can work out by itself.
+      // A pattern that the receiver can compute.
       const std::size_t bytes = tag % 50 == 0 ? 200'000 - tag % 7 : (tag * 7919) % 4000;
       return std::span(data).subspan(tag, tag % 1000 == 1 ? 0 : bytes);
     };
@@ -194,7 +194,7 @@ TEST(Message, KeptBuffersOutliveEverything) {
         EXPECT_EQ(got.size_bytes(), 0U);
       };
     });
-    // More than there are receives: each that is kept is replaced.
+    // More than there are receives: each one that is kept is replaced.
     for (std::uint64_t i = 0; i < 100; ++i) {
       EXPECT_TRUE(sides.a.send(pattern(i % 10 == 0 ? 20'000 : 100, i + 1)));
     }
@@ -205,7 +205,7 @@ TEST(Message, KeptBuffersOutliveEverything) {
   }
 }
 
-// The receiver does nothing, the sender is told to wait; then everything arrives.
+// While the receiver does nothing, sends fail with EAGAIN; then all messages arrive.
 TEST(Message, AStalledReceiverStallsItsSenderAndNothingIsLost) {
   Limits limits;
   limits.credits = 4;
@@ -244,7 +244,7 @@ TEST(Message, AStalledReceiverStallsItsSenderAndNothingIsLost) {
   EXPECT_TRUE(from.failed.empty());
 }
 
-TEST(Message, WhoKeepsEverythingStallsItsPeerWithinItsLimit) {
+TEST(Message, KeepingEverythingStallsThePeerWithinTheLimit) {
   Limits limits;
   limits.credits = 4;
   limits.eager_bytes = 1000;

@@ -1,4 +1,4 @@
-// Scenarios in two processes.
+// Support for tests with two processes.
 #pragma once
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 namespace weft::message::testing {
 
-// Another process that runs `work`, with a pipe from it; killed at the end.
+// A child process that runs `work`, with a pipe from it. Killed by the destructor.
 class Child {
  public:
   explicit Child(const std::function<void(int out)>& work) {
@@ -58,7 +58,7 @@ class Child {
   bool waited_ = false;
 };
 
-// A server that sends everything back, until it is killed.
+// A server that sends every message back until it is killed.
 inline void echo(int out) {
   EventLoop loop;
   const auto listener = loop.listen({test::host(), 0}, [&](Request request) {
@@ -73,7 +73,8 @@ inline void echo(int out) {
   loop.run();
 }
 
-// A fork of its own for each test: what has a device has threads, and must not fork.
+// Each test runs in a fork of its own, because a process with a device has threads and must not
+// fork.
 template <typename Test>
 void in_two_processes(const std::function<void(int)>& theirs, const Test& ours) {
   const Child tester([&](int) {

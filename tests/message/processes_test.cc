@@ -1,4 +1,4 @@
-// Scenarios that ask for two processes. The child is forked before this process has a device.
+// Scenarios that need two processes. The child is forked before this process has a device.
 #include <sys/resource.h>
 
 #include "message/processes.h"
@@ -51,7 +51,7 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
     const auto port = server.read<std::uint16_t>();
     loop.connect({test::host(), port}, first.handlers());
     until(loop, [&] { return first.established == 1; });
-    // As many as there are.
+    // Until the descriptors run out.
     const int next = dup(0);
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -71,7 +71,7 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
   });
 }
 
-// The peer's machine would not answer any more: nothing but the silence shows it.
+// The peer's machine does not answer any more, which only a timeout can detect.
 TEST(Processes, KeepaliveFindsAVanishedPeer) {
   in_two_processes(echo, [](Child& server) {
     EventLoop loop;
@@ -80,7 +80,7 @@ TEST(Processes, KeepaliveFindsAVanishedPeer) {
     options.keepalive = 100ms;
     loop.connect({test::host(), server.read<std::uint16_t>()}, log.handlers(), options);
     until(loop, [&] { return log.established == 1; });
-    // An idle peer that is alive stays.
+    // A peer that is idle but works is not disconnected.
     const Deadline longer = 500ms;
     while (!longer.passed()) loop.step(longer);
     EXPECT_TRUE(log.endings.empty());

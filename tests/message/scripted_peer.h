@@ -1,4 +1,4 @@
-// A peer of the message protocol that says what the test wants, on bare verbs.
+// A peer of the message protocol whose frames the test writes, on verbs alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace weft::message::testing {
 
 class ScriptedPeer {
  public:
-  // `meanwhile` drives the other side, again and again.
+  // `meanwhile` drives the other side; it is called repeatedly.
   explicit ScriptedPeer(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
   void connect(std::uint16_t port) {
@@ -38,11 +38,11 @@ class ScriptedPeer {
     for (std::size_t i = 0; i < 8; ++i) {
       EXPECT_EQ(queue_pair_->post_receive(region_->slice(10'000 + i * 1000, 1000), 0), 0);
     }
-    const auto said = detail::MessageGreeting{{4, 512, 1000, true}, {}}.to_bytes();
-    id_->connect({.private_data = said});
+    const auto greeting = detail::MessageGreeting{{4, 512, 1000, true}, {}}.to_bytes();
+    id_->connect({.private_data = greeting});
     expect(RDMA_CM_EVENT_ESTABLISHED);
   }
-  // One frame, of at most 10 000 bytes.
+  // Sends one frame of at most 10 000 bytes.
   void send(const std::vector<std::byte>& frame) {
     std::ranges::copy(frame, memory_.begin());
     EXPECT_EQ(queue_pair_->post_send(region_->slice(0, frame.size()), 1), 0);
@@ -50,7 +50,7 @@ class ScriptedPeer {
 
  private:
   void expect(rdma_cm_event_type type) {
-    const Deadline deadline = patience;
+    const Deadline deadline = test_timeout;
     while (!deadline.passed()) {
       if (const auto event = events_.next(1ms)) {
         ASSERT_EQ(event->type(), type);

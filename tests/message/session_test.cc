@@ -1,5 +1,4 @@
-// The protocol without I/O: two sessions joined by queues, under a seed; and what a peer must not
-// say.
+// The protocol without I/O: random traffic between two sessions, and violations by a peer.
 #include "message/session.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ OutPointer make_message(std::uint64_t bytes, std::uint64_t tag, bool confirm = f
   return message;
 }
 
-// One end: its session, the receives it has posted, and what it has seen.
+// One end: its session, its posted receives, and what it has recorded.
 struct End {
   End(const Terms& ours, const Terms& peers)
       : session(ours, peers), receives(ours.credits + Credits::update_receives) {}
@@ -31,12 +30,12 @@ struct End {
   Session session;
   std::uint32_t receives;
   std::deque<std::vector<std::byte>> in_flight;  // towards this end
-  std::deque<std::size_t> posted;                // Sends under way: messages of each
-  std::vector<Kind> kinds;                       // of what was posted
+  std::deque<std::size_t> posted;                // Sends under way: their numbers of messages
+  std::vector<Kind> kinds;                       // of the frames that were posted
   std::deque<InMessage*> fetching;
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
-  std::array<std::uint64_t, 4> told{};  // changes by status
+  std::array<std::uint64_t, 4> status_changes{};  // by status
 };
 
 class Pair {
@@ -63,7 +62,7 @@ class Pair {
     ends_[1 - side].in_flight.push_back(std::move(bytes));
     return true;
   }
-  // Takes the next frame.
+  // Receives the next frame.
   void arrive(int side) {
     End& end = ends_[side];
     if (end.in_flight.empty()) return;
@@ -71,8 +70,8 @@ class Pair {
     --end.receives;
     const auto taken = end.session.on_frame(end.in_flight.front(), 0);
     end.in_flight.pop_front();
-    ASSERT_NE(taken, Session::Taken::violation) << end.session.violation();
-    if (taken == Session::Taken::released) ++end.receives;
+    ASSERT_NE(taken, Session::FrameResult::violation) << end.session.violation();
+    if (taken == Session::FrameResult::released) ++end.receives;
     complete(1 - side);
   }
   // The oldest Send has completed.
@@ -97,19 +96,19 @@ class Pair {
     ++end.receives;
     end.session.restore();
   }
-  void look_at_changes(int side) {
+  void take_changes(int side) {
     while (const auto change = ends_[side].session.take_change()) {
-      ++ends_[side].told[static_cast<std::size_t>(change->status)];
+      ++ends_[side].status_changes[static_cast<std::size_t>(change->status)];
     }
   }
-  // Everything there is to do, until nothing is.
+  // Runs until both sides are idle.
   void settle() {
     for (int idle = 0; idle < 4; ++idle) {
       for (const int side : {0, 1}) {
         while (post(side)) idle = 0;
         while (!ends_[side].in_flight.empty()) arrive(side);
         for (std::size_t i = ends_[side].session.inbox_messages(); i > 0; --i) hand_over(side);
-        look_at_changes(side);
+        take_changes(side);
       }
     }
   }
@@ -158,9 +157,9 @@ TEST(Session, RandomTrafficArrivesInOrderAndStallsNever) {
     pair.settle();
     for (const int side : {0, 1}) {
       EXPECT_EQ(pair[1 - side].next_in, pair[side].next_out);
-      EXPECT_EQ(pair[side].told[1], pair[side].next_out);
-      EXPECT_EQ(pair[side].told[2], confirms[side]);
-      EXPECT_EQ(pair[side].told[3], 0U);
+      EXPECT_EQ(pair[side].status_changes[1], pair[side].next_out);
+      EXPECT_EQ(pair[side].status_changes[2], confirms[side]);
+      EXPECT_EQ(pair[side].status_changes[3], 0U);
     }
     pair[0].session.close();
     pair.settle();
@@ -174,17 +173,17 @@ TEST(Session, WithoutCreditsItWaitsAndCountsTheTime) {
   int posted = 0;
   while (pair.post(0)) ++posted;
   EXPECT_EQ(posted, 8);
-  EXPECT_TRUE(pair[0].session.waits_for_credits());
+  EXPECT_TRUE(pair[0].session.credit_wait().is_waiting());
   EXPECT_EQ(pair[0].session.waiting_messages(), 12U);
   pair.now_ += std::chrono::milliseconds(5);
-  EXPECT_EQ(pair[0].session.waited_for_credits(pair.now_), std::chrono::milliseconds(5));
-  // The receiver takes frames and hands nothing over: that earns nothing.
+  EXPECT_EQ(pair[0].session.credit_wait().total(pair.now_), std::chrono::milliseconds(5));
+  // The receiver takes frames and hands no message over, so it grants no credits.
   while (!pair[1].in_flight.empty()) pair.arrive(1);
   EXPECT_FALSE(pair.post(1));
   pair.settle();
   EXPECT_EQ(pair[1].next_in, 20U);
-  EXPECT_FALSE(pair[0].session.waits_for_credits());
-  EXPECT_GE(pair[0].session.credit_waits(), 1U);
+  EXPECT_FALSE(pair[0].session.credit_wait().is_waiting());
+  EXPECT_GE(pair[0].session.credit_wait().count(), 1U);
 }
 
 TEST(Session, AnOfferHoldsBackWhatIsBehindIt) {
@@ -214,13 +213,13 @@ TEST(Session, WhatIsUnderWayFailsOnceAtTheEnd) {
   while (pair.post(0)) continue;
   while (!pair[1].in_flight.empty()) pair.arrive(1);
   pair[0].session.fail_all(ECONNRESET);
-  pair.look_at_changes(0);
+  pair.take_changes(0);
   std::array<std::uint64_t, 4> by_status{};
   for (const auto& message : messages)
     ++by_status[static_cast<std::size_t>(message->status.load())];
-  // Of the eight that went, two were offers; of the six others three wanted to be confirmed.
-  EXPECT_EQ(pair[0].told[1], 6U);
-  EXPECT_EQ(pair[0].told[3], 17U);
+  // Of the eight messages that were framed, two are offers; three of the others have `confirm`.
+  EXPECT_EQ(pair[0].status_changes[1], 6U);
+  EXPECT_EQ(pair[0].status_changes[3], 17U);
   EXPECT_EQ(by_status[1], 3U);
   EXPECT_EQ(by_status[3], 17U);
 }
@@ -254,7 +253,7 @@ TEST(Session, WhatWaitsGoesTogetherUpToTheEndOfTheFrame) {
     }
     pair.settle();
     EXPECT_EQ(pair[1].next_in, 2U);
-    EXPECT_EQ(pair[0].told[1], 2U);
+    EXPECT_EQ(pair[0].status_changes[1], 2U);
   }
 }
 
@@ -272,7 +271,7 @@ TEST(Session, ShortMessagesAreJoinedBetweenLongOnes) {
   EXPECT_EQ(pair[0].kinds, (std::vector<Kind>{o, j, o, o, m, m, j, o}));
   pair.settle();
   EXPECT_EQ(pair[1].next_in, sizes.size());
-  EXPECT_EQ(pair[0].told[1], sizes.size());
+  EXPECT_EQ(pair[0].status_changes[1], sizes.size());
 }
 
 TEST(Session, NoMoreMessagesAreJoinedThanTheProtocolAllows) {
@@ -303,15 +302,15 @@ TEST(Session, JoinedMessagesTakeOneCreditUntilTheLastIsHandedOver) {
   ASSERT_TRUE(pair.post(0));
   pair[0].session.enqueue(make_message(10, 3));
   EXPECT_FALSE(pair.post(0));
-  EXPECT_TRUE(pair[0].session.waits_for_credits());
+  EXPECT_TRUE(pair[0].session.credit_wait().is_waiting());
   pair.arrive(1);
   pair.hand_over(1);
   pair.hand_over(1);
-  // The second wanted to be confirmed: that does not wait for the third, and grants nothing.
+  // The second message has `confirm`: its report does not wait for the third, and grants nothing.
   ASSERT_TRUE(pair.post(1));
   pair.arrive(0);
-  pair.look_at_changes(0);
-  EXPECT_EQ(pair[0].told[2], 1U);
+  pair.take_changes(0);
+  EXPECT_EQ(pair[0].status_changes[2], 1U);
   EXPECT_FALSE(pair.post(0));
   pair.hand_over(1);
   ASSERT_TRUE(pair.post(1));
@@ -339,15 +338,15 @@ TEST(Session, JoinedMessagesFailOneByOne) {
   for (const auto& message : messages) status.push_back(message->status);
   using enum Status;
   EXPECT_EQ(status, (std::vector<Status>{delivered, sent, failed, failed, failed, failed}));
-  pair.look_at_changes(0);
-  EXPECT_EQ(pair[0].told, (std::array<std::uint64_t, 4>{0, 3, 1, 4}));
+  pair.take_changes(0);
+  EXPECT_EQ(pair[0].status_changes, (std::array<std::uint64_t, 4>{0, 3, 1, 4}));
 }
 
-TEST(Session, AQuestionIsAnswered) {
+TEST(Session, ARequestedAnswerIsSent) {
   Pair pair(usual, usual);
   EXPECT_FALSE(pair.post(0));
   for (int i = 0; i < 100; ++i) {
-    pair[0].session.ask();
+    pair[0].session.request_answer();
     ASSERT_TRUE(pair.post(0));
     pair.arrive(1);
     ASSERT_TRUE(pair.post(1));
@@ -364,13 +363,13 @@ TEST(Session, CountsGoRound) {
     (void)credits.spend_update();
     ASSERT_TRUE(credits.earn(0, i + 1));
     ASSERT_TRUE(credits.take_update());
-    EXPECT_EQ(credits.tell_updates(), i + 1);
+    EXPECT_EQ(credits.report_updates(), i + 1);
   }
 }
 
-// --- What a peer must not say --------------------------------------------------------------------
+// --- Violations by the peer ----------------------------------------------------------------------
 
-Session::Taken say(Session& session, const Frame& frame, std::size_t payload = 0) {
+Session::FrameResult receive(Session& session, const Frame& frame, std::size_t payload = 0) {
   std::vector<std::byte> bytes(Frame::largest_bytes);
   bytes.resize(frame.encode(bytes) + payload);
   return session.on_frame(bytes, 0);
@@ -392,24 +391,24 @@ Frame offer_of(std::uint64_t bytes, std::vector<verbs::RemoteSlice> pieces) {
 TEST(SessionViolation, DataWithoutCredit) {
   Session session(usual, usual);
   for (int i = 0; i < 8; ++i) {
-    EXPECT_EQ(say(session, frame_of(Kind::message), 10), Session::Taken::kept);
+    EXPECT_EQ(receive(session, frame_of(Kind::message), 10), Session::FrameResult::kept);
   }
-  EXPECT_EQ(say(session, frame_of(Kind::message)), Session::Taken::violation);
+  EXPECT_EQ(receive(session, frame_of(Kind::message)), Session::FrameResult::violation);
 }
 
 TEST(SessionViolation, TooManyUpdates) {
   Session session(usual, usual);
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::released);
+    EXPECT_EQ(receive(session, frame_of(Kind::update)), Session::FrameResult::released);
   }
-  EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::violation);
+  EXPECT_EQ(receive(session, frame_of(Kind::update)), Session::FrameResult::violation);
 }
 
 TEST(SessionViolation, TooManyCredits) {
   Session session(usual, usual);
   Frame frame = frame_of(Kind::update);
   frame.credits = 1;
-  EXPECT_EQ(say(session, frame), Session::Taken::violation);
+  EXPECT_EQ(receive(session, frame), Session::FrameResult::violation);
 }
 
 TEST(SessionViolation, CountsOfWhatWasNeverSent) {
@@ -418,17 +417,18 @@ TEST(SessionViolation, CountsOfWhatWasNeverSent) {
       Session session(usual, usual);
       Frame frame = frame_of(Kind::update);
       frame.*count = value;
-      EXPECT_EQ(say(session, frame), Session::Taken::violation);
+      EXPECT_EQ(receive(session, frame), Session::FrameResult::violation);
     }
   }
 }
 
 TEST(SessionViolation, Lengths) {
   Session session(usual, usual);
-  EXPECT_EQ(say(session, frame_of(Kind::message), 1000), Session::Taken::kept);
-  EXPECT_EQ(say(session, frame_of(Kind::message), 1001), Session::Taken::violation);
-  EXPECT_EQ(say(session, offer_of(1'000'000, {{1, 1'000'000, 1}})), Session::Taken::kept);
-  EXPECT_EQ(say(session, offer_of(1'000'001, {{1, 1'000'001, 1}})), Session::Taken::violation);
+  EXPECT_EQ(receive(session, frame_of(Kind::message), 1000), Session::FrameResult::kept);
+  EXPECT_EQ(receive(session, frame_of(Kind::message), 1001), Session::FrameResult::violation);
+  EXPECT_EQ(receive(session, offer_of(1'000'000, {{1, 1'000'000, 1}})), Session::FrameResult::kept);
+  EXPECT_EQ(receive(session, offer_of(1'000'001, {{1, 1'000'001, 1}})),
+            Session::FrameResult::violation);
 }
 
 TEST(SessionViolation, PiecesThatDoNotAddUp) {
@@ -443,7 +443,7 @@ TEST(SessionViolation, PiecesThatDoNotAddUp) {
   };
   for (const Frame& frame : wrong) {
     Session session(usual, usual);
-    EXPECT_EQ(say(session, frame), Session::Taken::violation);
+    EXPECT_EQ(receive(session, frame), Session::FrameResult::violation);
   }
 }
 
@@ -467,24 +467,26 @@ TEST(SessionViolation, JoinedMessages) {
     return session.on_frame(bytes, 0);
   };
   const auto good = bytes_of(joined_of({10, 0, 33}));
-  EXPECT_EQ(taken(joining, good), Session::Taken::kept);
-  EXPECT_EQ(taken(usual, good), Session::Taken::violation) << "we have not said that we take it";
-  EXPECT_EQ(taken(joining, Bytes(good).first(16)), Session::Taken::violation) << "no messages";
-  EXPECT_EQ(taken(joining, bytes_of(joined_of({1000, 1000}))), Session::Taken::kept);
-  EXPECT_EQ(taken(joining, bytes_of(joined_of({10, 1001}))), Session::Taken::violation);
+  EXPECT_EQ(taken(joining, good), Session::FrameResult::kept);
+  EXPECT_EQ(taken(usual, good), Session::FrameResult::violation)
+      << "this side has not set the flag";
+  EXPECT_EQ(taken(joining, Bytes(good).first(16)), Session::FrameResult::violation)
+      << "no messages";
+  EXPECT_EQ(taken(joining, bytes_of(joined_of({1000, 1000}))), Session::FrameResult::kept);
+  EXPECT_EQ(taken(joining, bytes_of(joined_of({10, 1001}))), Session::FrameResult::violation);
   EXPECT_EQ(taken(joining, bytes_of(joined_of(std::vector<std::uint64_t>(256)))),
-            Session::Taken::kept);
+            Session::FrameResult::kept);
   auto many = bytes_of(joined_of(std::vector<std::uint64_t>(256)));
   many.resize(many.size() + 16);
-  EXPECT_EQ(taken(joining, many), Session::Taken::violation) << "more than 256";
+  EXPECT_EQ(taken(joining, many), Session::FrameResult::violation) << "more than 256";
   for (const std::uint32_t beyond : {11U, 1000U, 0x7FFFFFFFU, 0x8000000BU, 0xFFFFFFFFU}) {
     auto bytes = bytes_of(joined_of({10}));
     store_be(&bytes[20], beyond);
-    EXPECT_EQ(taken(joining, bytes), Session::Taken::violation) << beyond;
+    EXPECT_EQ(taken(joining, bytes), Session::FrameResult::violation) << beyond;
   }
 }
 
-// Wherever it is cut, it is refused, or what is left is whole.
+// A frame that is cut anywhere is refused, unless the cut is between two messages.
 TEST(SessionViolation, JoinedMessagesThatAreCut) {
   const auto whole = bytes_of(joined_of({10, 0, 33}));
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -497,10 +499,10 @@ TEST(SessionViolation, JoinedMessagesThatAreCut) {
 
 TEST(SessionViolation, DataBehindClose) {
   Session session(usual, usual);
-  EXPECT_EQ(say(session, frame_of(Kind::close)), Session::Taken::released);
+  EXPECT_EQ(receive(session, frame_of(Kind::close)), Session::FrameResult::released);
   EXPECT_TRUE(session.finished_by_peer());
-  EXPECT_EQ(say(session, frame_of(Kind::update)), Session::Taken::released);
-  EXPECT_EQ(say(session, frame_of(Kind::message)), Session::Taken::violation);
+  EXPECT_EQ(receive(session, frame_of(Kind::update)), Session::FrameResult::released);
+  EXPECT_EQ(receive(session, frame_of(Kind::message)), Session::FrameResult::violation);
 }
 
 TEST(SessionViolation, NothingCrashesTheParsers) {
@@ -579,10 +581,10 @@ TEST(Frames, JoinedOnesComeBackAsTheyWere) {
   EXPECT_EQ(back->parts[2].bytes, 28U);
 }
 
-TEST(Greetings, SayWhetherFramesMayBeJoined) {
+TEST(Greetings, CarryWhetherFramesMayBeJoined) {
   auto bytes = MessageGreeting{joining, {}}.to_bytes();
   EXPECT_EQ(bytes[5], std::byte{1});
-  bytes[5] = std::byte{0xFF};  // flags that we do not know are ignored
+  bytes[5] = std::byte{0xFF};  // unknown flags are ignored
   EXPECT_EQ(MessageGreeting::parse(bytes).greeting->terms, joining);
   bytes[5] = std::byte{0xFE};
   EXPECT_EQ(MessageGreeting::parse(bytes).greeting->terms, usual);
@@ -600,7 +602,7 @@ TEST(Greetings, ComeBackAsTheyWereWithBytesBehind) {
   EXPECT_EQ(read.greeting->private_data, greeting.private_data);
 }
 
-TEST(Greetings, SayWhyTheyAreRejected) {
+TEST(Greetings, HaveAReasonWhenMalformed) {
   auto bytes = MessageGreeting{usual, {std::byte{1}}}.to_bytes();
   EXPECT_EQ(MessageGreeting::parse({}).reason, Reason::malformed);
   EXPECT_EQ(MessageGreeting::parse(Bytes(bytes).first(20)).reason, Reason::malformed);

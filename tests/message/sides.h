@@ -1,4 +1,4 @@
-// Two ends of a message connection in one process, driven step by step by the test.
+// Two ends of a message connection in one process, which the test drives step by step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace weft::message::testing {
 
 using namespace std::chrono_literals;
-constexpr auto patience = 60s;
+constexpr auto test_timeout = 60s;
 
 inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -28,29 +28,29 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 }
 using test::pattern;
 
-// Steps the loop until that is so; fails the test where it never comes.
+// Steps the loop until the condition is true. Throws if it does not become true in time.
 inline void until(EventLoop& loop, const std::function<bool()>& done) {
-  const Deadline deadline = patience;
+  const Deadline deadline = test_timeout;
   while (!done()) {
     if (deadline.passed()) {
       ADD_FAILURE() << "it did not happen";
-      throw std::runtime_error("patience is over");
+      throw std::runtime_error("the condition did not become true in time");
     }
     loop.step(100ms);
   }
 }
 inline void until(EventLoop& a, EventLoop& b, const std::function<bool()>& done) {
-  const Deadline deadline = patience;
+  const Deadline deadline = test_timeout;
   while (!done()) {
     if (deadline.passed()) {
       ADD_FAILURE() << "it did not happen";
-      throw std::runtime_error("patience is over");
+      throw std::runtime_error("the condition did not become true in time");
     }
     if (a.step() + b.step() == 0) a.step(1ms);
   }
 }
 
-// Everything that one end is told.
+// Records all callbacks of one end.
 struct Log {
   Connection connection;
   int established = 0;
@@ -89,7 +89,7 @@ struct Log {
   }
 };
 
-// One loop, a listener on it, and a connection to itself: `a` has connected, `b` accepted.
+// A loop with a listener and a connection to itself. `a` is the active side, `b` the passive side.
 struct Sides {
   explicit Sides(const Limits& limits = {}) : Sides(limits, {}, {}) {}
   Sides(const Limits& limits, std::function<void(Handlers&)> change_a,

@@ -1,4 +1,4 @@
-// Registered memory for messages.
+// Buffer and Received: registered memory for messages, and messages that have arrived.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ struct Block;
 class Link;
 }  // namespace detail
 
-// A buffer of the loop's pool: to be filled and sent, or one that a message came in. It has one
-// owner; a message that is sent from it shares the memory until it is sent or has failed, so that
-// the buffer may be destroyed at any time. It may outlive its connection and its loop, and be
-// destroyed in any thread.
+// A buffer of the loop's pool, to be filled and sent, or with a message that has arrived. It has
+// one owner. A message that is sent from it shares the memory until it is sent or has failed, so
+// the buffer may be destroyed at any time, in any thread. It may outlive its connection and its
+// loop.
 class Buffer {
  public:
   Buffer() = default;
@@ -37,10 +37,10 @@ class Buffer {
   ~Buffer() = default;
 
   [[nodiscard]] explicit operator bool() const { return block_ != nullptr; }
-  // Not to be changed while a message is sent from it.
+  // The bytes must not be changed while a message is sent from the buffer.
   [[nodiscard]] std::span<std::byte> bytes() const { return {data_, bytes_}; }
   [[nodiscard]] std::size_t size_bytes() const { return bytes_; }
-  // Makes it shorter: a message is as long as its buffer.
+  // Shortens the buffer: a message is as long as its buffer. No effect if it is shorter already.
   void truncate(std::size_t bytes) { bytes_ = bytes < bytes_ ? bytes : bytes_; }
 
  private:
@@ -54,7 +54,7 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// A message that has come.
+// A message that has arrived.
 class Received {
  public:
   Received(Received&&) noexcept = default;
@@ -62,10 +62,11 @@ class Received {
 
   [[nodiscard]] std::uint32_t type() const { return type_; }
   [[nodiscard]] std::uint64_t tag() const { return tag_; }
-  // Valid as long as this object; in a callback, until the callback returns.
+  // Valid as long as this object, in a callback until the callback returns.
   [[nodiscard]] std::span<std::byte> bytes() const { return buffer_.bytes(); }
   [[nodiscard]] std::size_t size_bytes() const { return buffer_.size_bytes(); }
-  // The memory is the caller's from now on, for as long as it likes; bytes() is empty afterwards.
+  // Moves the memory to the caller, who may hold it as long as necessary; bytes() is empty then.
+  // Kept memory counts against Limits::pool_bytes.
   [[nodiscard]] WEFT_API Buffer keep();
 
  private:

@@ -1,4 +1,5 @@
-// A connection: messages out, messages in, and what becomes of it.
+// Connection: sends and receives messages. Also the handlers, options and results that belong to
+// it.
 #pragma once
 
 #include <chrono>
@@ -34,20 +35,20 @@ struct Record;
 
 // Why a request to connect was rejected.
 enum class RejectReason {
-  nobody_listens,        // nobody has the port open
-  other_version,         // the peer speaks another version of the protocol
-  malformed,             // the peer does not understand us
+  nobody_listens,        // no program listens on the port
+  other_version,         // the peer uses another version of the protocol
+  malformed,             // the peer could not parse the request
   no_handler,            // the listener has no callback for requests
-  too_many_connections,  // the listener has its max_connections
-  refused,               // its application said no, or nothing
+  too_many_connections,  // the listener has reached its Limits::max_connections
+  refused,               // the application has rejected the request, or has destroyed it
 };
 
-// error_number() is ECONNREFUSED.
+// The peer has rejected the request to connect. error_number() is ECONNREFUSED.
 class WEFT_API Rejected : public Error {
  public:
   Rejected(RejectReason reason, const std::string& what, std::vector<std::byte> private_data = {});
   [[nodiscard]] RejectReason reason() const { return reason_; }
-  // What the peer's application has said.
+  // The private data that the peer's application has sent with the rejection.
   [[nodiscard]] const std::vector<std::byte>& private_data() const { return private_data_; }
 
  private:
@@ -55,40 +56,42 @@ class WEFT_API Rejected : public Error {
   std::vector<std::byte> private_data_;
 };
 
-// How a connection that was established has ended.
+// How an established connection has ended.
 struct Ending {
   enum class By {
-    us,    // disconnect() or disconnect_after_sending() here
-    peer,  // disconnect_after_sending() there: everything it sent has been received
-    cut,   // disconnect() there, or it is gone
-    failure
+    us,      // disconnect() or disconnect_after_sending() was called on this side
+    peer,    // disconnect_after_sending() by the peer: all that it has sent was received
+    cut,     // disconnect() by the peer, or the peer no longer exists
+    failure  // see `error_number`
   };
   By by = By::cut;
-  int error_number = 0;  // of a failure, as in the `error` before it
+  int error_number = 0;  // of a failure: that of the `error` callback before it
 };
 
-// What has become of a message that was sent. A handle: copies are the same message, and dropping
-// it changes nothing. May be read in any thread, at any time.
+// A handle of a message that is sent, to query its status. Copies refer to the same message;
+// destroying the handle does not affect the message. status() and the other queries may be called
+// in any thread, at any time.
 class Sending {
  public:
   Sending() = default;
-  // The message was taken. Otherwise error_number() says why not, no callback is called for it, and
-  // its status is `failed`.
+  // True if the message was accepted for sending. Otherwise error_number() is the reason, the
+  // status is `failed`, and no callback is called for it.
   [[nodiscard]] explicit operator bool() const { return record_ != nullptr; }
   [[nodiscard]] WEFT_API Status status() const;
-  // Of one that has failed: EMSGSIZE, longer than either side allows; EAGAIN, too much waits to be
-  // sent; ENOTCONN; EINVAL, too many pieces, or memory of another device; ECONNRESET,
-  // ECONNABORTED, ETIMEDOUT, EPROTO and others, the connection has ended before.
+  // The reason of a failure. EMSGSIZE: longer than either side allows. EAGAIN: too much waits to be
+  // sent. EINVAL: too many pieces, or memory of another device. ENOTCONN: not established.
+  // ECONNRESET, ECONNABORTED, ETIMEDOUT, EPROTO and others: the connection has ended before.
   [[nodiscard]] WEFT_API int error_number() const;
   [[nodiscard]] WEFT_API std::uint64_t size_bytes() const;
   [[nodiscard]] WEFT_API std::uint32_t type() const;
   [[nodiscard]] WEFT_API std::uint64_t tag() const;
   friend bool operator==(const Sending& a, const Sending& b) { return a.record_ == b.record_; }
 
-  // Whether nothing more will become of it: sent, delivered where that was asked for, or failed.
+  // Whether the status is final: sent, with SendOptions::confirm delivered, or failed.
   [[nodiscard]] WEFT_API bool is_settled() const;
-  // Waits until it is, and answers its status, which is what it was where the wait ended early.
-  // `co_await connection.send(...)` is this without a deadline. Only in the loop's thread.
+  // Waits until is_settled(), and returns the status, which is not final if the deadline or `stop`
+  // has ended the wait. `co_await connection.send(...)` is the same without a deadline. Only in the
+  // loop's thread.
   [[nodiscard]] WEFT_API detail::Wait<Status> settled(Deadline deadline = Deadline::never(),
                                                       std::stop_token stop = {}) const;
   friend detail::Wait<Status> operator co_await(const Sending& sending) {
@@ -104,72 +107,74 @@ class Sending {
   int error_ = 0;
 };
 
-// What goes along with a message; `type` and `tag` are the application's and arrive with it.
+// Properties of a message. `type` and `tag` are free for the application, and arrive with it.
 struct SendOptions {
   std::uint32_t type = 0;
   std::uint64_t tag = 0;
-  bool confirm = false;  // let me know when the peer's callback has returned: `delivered`
+  bool confirm = false;  // report `delivered` when the peer's callback has returned
 };
 
-// Called by the loop's thread, one at a time. Any of them may send, disconnect, destroy what it
-// likes, and throw: EventLoop::step() throws it on, and can be called again.
+// Callbacks of a connection. The loop's thread calls them, one at a time. Each of them may send,
+// disconnect, destroy any object, and throw: EventLoop::step() then throws the same, and can be
+// called again.
 struct Handlers {
   std::function<void(Connection&)> established{};
-  // A message, in order. While there is no such callback messages wait, and may be taken by
-  // Connection::receive().
+  // A message has arrived; messages are in order. Without this callback messages wait, and may be
+  // taken by Connection::receive().
   std::function<void(Connection&, Received&)> message{};
-  // Of each message that was taken, `sent` once, then if that was asked for `delivered` once; or
-  // `failed` once, which may come after `sent` where `delivered` was asked for. A long message is
-  // sent when the peer has read it: shorter ones behind it may be sent before.
+  // For each message that was accepted for sending: `sent` once, and with SendOptions::confirm
+  // `delivered` once; or `failed` once, which may follow `sent` if there was no `delivered`. A long
+  // message is sent when the peer has read it, so shorter ones behind it may be sent earlier.
   std::function<void(Connection&, const Sending&)> sent{};
   std::function<void(Connection&, const Sending&)> delivered{};
   std::function<void(Connection&, const Sending&)> failed{};
-  // After a send was refused with EAGAIN: half of the queue is free again.
+  // After a send has failed with EAGAIN: half of the queue is free again.
   std::function<void(Connection&)> writable{};
-  // The connection could not be established (a Rejected where the peer said no), or it has failed:
-  // then `disconnected` follows.
+  // The connection could not be established (Rejected if the peer has rejected it), or it was
+  // established and has failed: then `disconnected` follows.
   std::function<void(Connection&, const Error&)> error{};
-  // It was established, and has ended: once, and nothing comes after it.
+  // An established connection has ended. Called once, after all other callbacks.
   std::function<void(Connection&, const Ending&)> disconnected{};
 };
 
-// Of one connection.
+// Options of one connection.
 struct Options {
-  // Read during the call; max_private_data_bytes.
+  // Sent to the peer; at most max_private_data_bytes. Copied during the call.
   std::span<const std::byte> private_data{};
-  // For a connection to be there, from the call on.
+  // Timeout from the call until the connection is established.
   std::chrono::milliseconds connect_timeout{10'000};
-  // When nothing has come for so long, the peer is asked for a sign of life; when none comes for
-  // as long again, the connection fails with ETIMEDOUT. Longer than the longest callback of the
-  // peer. 0: never.
+  // When nothing has been received for this time, the peer is sent a frame that it must answer;
+  // when nothing is received for the same time again, the connection fails with ETIMEDOUT. Should
+  // be longer than the longest callback of the peer. 0: no keepalive.
   std::chrono::milliseconds keepalive{0};
-  void* user = nullptr;
+  void* user = nullptr;  // returned by Connection::user()
 };
 
-// Of one connection, since it was there.
+// Counters of one connection.
 struct Statistics {
-  std::uint64_t messages_sent = 0;  // that have become `sent`
+  std::uint64_t messages_sent = 0;  // whose status became `sent`
   std::uint64_t bytes_sent = 0;
-  std::uint64_t frames_sent = 0;        // that carried messages; short ones that wait share one
+  std::uint64_t frames_sent = 0;        // that carried messages, one or several
   std::uint64_t messages_received = 0;  // handed over
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_waiting = 0;  // to be sent
-  std::uint64_t credit_waits = 0;      // how often sending had to wait for the peer
+  std::uint64_t credit_waits = 0;      // how often sending had to wait for credits of the peer
   std::chrono::nanoseconds waited_for_credits{0};
 };
 
 enum class State { connecting, established, disconnecting, ended };
 
-// A handle, cheap to copy; all copies are the same connection. The loop keeps a connection until it
-// has ended, whether or not there are handles. To be used in the loop's thread, which is whoever is
-// inside of EventLoop::step() or run(), else anybody; another thread gets std::logic_error, and
-// uses EventLoop::post().
+// A handle of a connection, cheap to copy; all copies refer to the same connection. The loop keeps
+// the connection until it has ended, even without handles. To be used in the loop's thread: the one
+// that is inside of EventLoop::step() or run() or, while none is, any one thread. Calls from
+// another thread throw std::logic_error; use EventLoop::post() there.
 class Connection {
  public:
   Connection() = default;
   [[nodiscard]] explicit operator bool() const { return link_ != nullptr; }
 
-  // All three send one message, of 0 bytes or more. The bytes are copied during the call ...
+  // Each of the following sends one message of 0 bytes or more.
+  // Copies the bytes during the call.
   WEFT_API Sending send(std::span<const std::byte> bytes, const SendOptions& options = {});
   Sending send(std::string_view text, const SendOptions& options = {}) {
     return send(std::as_bytes(std::span(text)), options);
@@ -177,48 +182,52 @@ class Connection {
   Sending send(const char* text, const SendOptions& options = {}) {
     return send(std::string_view(text), options);
   }
-  // ... or the memory is sent from, without a copy: the buffer's, which stays until then ...
+  // Sends from the buffer without a copy. The message shares the buffer's memory until it is sent.
   WEFT_API Sending send(const Buffer& buffer, const SendOptions& options = {});
-  // ... or the user's own, registered in domain(): pieces that are gathered. It must stay as it is
-  // until the message is sent or has failed. A peer may read exactly these bytes meanwhile.
+  // Sends the pieces one behind the other, without a copy, from memory of the application that is
+  // registered in domain(). It must stay unchanged until the message is sent or has failed. If the
+  // message is long, the peer may read exactly these bytes until then.
   WEFT_API Sending send(std::span<const LocalSlice> pieces, const SendOptions& options = {});
 
-  // A buffer to send on this or another connection of the loop. Throws Error.
+  // A buffer to send on this or another connection of the same loop and device. Throws Error.
   [[nodiscard]] WEFT_API Buffer allocate(std::size_t bytes) const;
-  // To register memory in. Throws Error(ENOTCONN) where the device is not known yet.
+  // The protection domain to register memory in. Throws Error(ENOTCONN) while the device is not
+  // known.
   [[nodiscard]] WEFT_API const verbs::ProtectionDomain& domain() const;
 
-  // The next message, where there is no callback for messages; nothing where none has come. Taking
-  // it counts as its delivery. Also after the end.
+  // Takes the next message, if there is no `message` callback; nothing if none has arrived. Taking
+  // it counts as its delivery. Works after the end of the connection as well.
   [[nodiscard]] WEFT_API std::optional<Received> receive();
 
   // --- For coroutines
-  // Until it is established. Throws the Error that there was instead, ETIMEDOUT or ECANCELED.
+  // Waits until the connection is established. Throws the Error that has prevented it, or Error:
+  // ETIMEDOUT at the deadline, ECANCELED by `stop`.
   [[nodiscard]] WEFT_API detail::Wait<void> established(Deadline deadline = Deadline::never(),
                                                         std::stop_token stop = {}) const;
-  // The next message; nothing where the connection has ended, or the wait.
+  // The next message; nothing if the connection or the wait has ended.
   [[nodiscard]] WEFT_API detail::Wait<std::optional<Received>> next(
       Deadline deadline = Deadline::never(), std::stop_token stop = {}) const;
-  // Until writable(); false where the connection has ended, or the wait.
+  // Waits until writable(); false if the connection or the wait has ended.
   [[nodiscard]] WEFT_API detail::Wait<bool> until_writable(Deadline deadline = Deadline::never(),
                                                            std::stop_token stop = {}) const;
 
   // --- The end
-  // At once: what is not sent has failed. The callbacks for it, and `disconnected`, come from the
-  // loop.
+  // Ends the connection at once; messages that are not sent fail. Their callbacks, and
+  // `disconnected`, are called by the loop later.
   WEFT_API void disconnect();
-  // When everything sent so far is sent, and delivered where that was asked for.
+  // Ends the connection when all messages are sent, and delivered where that was asked for. No more
+  // can be sent.
   WEFT_API void disconnect_after_sending();
 
   [[nodiscard]] WEFT_API State state() const;
-  // Whether a send of some bytes would be taken.
+  // Whether a message of a few bytes would be accepted for sending.
   [[nodiscard]] WEFT_API bool writable() const;
-  // The longest message that both sides allow; 0 where there is no connection yet.
+  // The longest message that both sides allow; 0 before the connection is established.
   [[nodiscard]] WEFT_API std::uint64_t max_message_bytes() const;
   [[nodiscard]] WEFT_API Statistics statistics() const;
-  // What the peer has said when it connected or accepted.
+  // The private data that the peer's application has sent when it connected or accepted.
   [[nodiscard]] WEFT_API std::span<const std::byte> peer_private_data() const;
-  // "192.0.2.1:7174"; empty where not known yet, and after the end.
+  // "192.0.2.1:7174"; empty while not known, and after the end.
   [[nodiscard]] WEFT_API std::string local_address() const;
   [[nodiscard]] WEFT_API std::string peer_address() const;
 

@@ -9,9 +9,9 @@
 //   }
 //   loop.spawn(serve(acceptor));
 //
-// Everything runs in the loop's thread. What waits takes a deadline and a std::stop_token; a wait
-// that ended so says it, and has no other effect. A connection whose messages are awaited has no
-// `message` callback.
+// Everything runs in the loop's thread. Each wait takes a deadline and a std::stop_token. A wait
+// that one of them ends returns that, and has no other effect. A connection from which coroutines
+// receive must not have a `message` callback.
 #pragma once
 
 #include <coroutine>
@@ -33,8 +33,12 @@ namespace detail {
 
 class LoopCore;
 
-// A coroutine that waits, for one of three things.
+// Why a waiting coroutine was resumed: its condition is true, its deadline has passed, or its
+// std::stop_token was triggered.
 enum class Woken { ready, late, stopped };
+
+// A coroutine that waits. It is resumed once, in the loop's thread, by the first of the three
+// reasons.
 
 class Suspension : public std::enable_shared_from_this<Suspension> {
  public:
@@ -44,9 +48,9 @@ class Suspension : public std::enable_shared_from_this<Suspension> {
   Suspension& operator=(const Suspension&) = delete;
 
   WEFT_API void suspend(std::coroutine_handle<> waiting);
-  // Once; later calls do nothing.
+  // Resumes the coroutine. Later calls do nothing.
   WEFT_API void resume(Woken why);
-  // The coroutine is gone.
+  // The coroutine must not be resumed any more: it is being resumed, or was destroyed.
   WEFT_API void forget();
   [[nodiscard]] bool waits() const { return waiting_ != nullptr; }
   [[nodiscard]] Woken why() const { return why_; }
@@ -66,7 +70,8 @@ class Suspension : public std::enable_shared_from_this<Suspension> {
   std::optional<std::stop_callback<Stop>> callback_;
 };
 
-// Waits until `ready` says so. `watch` sees to it that resume() is called then.
+// The awaitable of a wait. `ready` returns whether the condition is true; `watch` arranges that
+// resume() is called once it is; `take` makes the result.
 template <typename Result>
 class [[nodiscard]] Wait {
  public:

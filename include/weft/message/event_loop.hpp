@@ -1,4 +1,4 @@
-// What drives listeners and connections.
+// EventLoop: drives listeners and connections, and calls their callbacks.
 #pragma once
 
 #include <chrono>
@@ -21,10 +21,10 @@
 
 namespace weft::message {
 
-// Everything happens inside of step() or run(), in the thread that calls them: all callbacks come
-// from there. Only post(), call(), wake(), stop() and fd() may be called from any thread; the rest
-// from the thread that is inside, or where none is, from one at a time. Destroying the loop, which
-// a callback may do, ends its connections without further callbacks.
+// All work is done inside of step() or run(), in the thread that calls them, including all
+// callbacks. post(), call(), wake(), stop(), spawn() and fd() may be called from any thread; the
+// others only from the thread that is inside of step() or, while none is, from one thread at a
+// time. A callback may destroy the loop. That ends its connections without further callbacks.
 class EventLoop {
  public:
   // Throws Error.
@@ -34,22 +34,23 @@ class EventLoop {
   WEFT_API EventLoop& operator=(EventLoop&&) noexcept;
   WEFT_API ~EventLoop();
 
-  // --- Driving it
-  // Does what there is to do, then returns how much it was; where there is nothing, waits until
-  // there is, a wake(), or the deadline. Not from a callback: std::logic_error.
+  // --- Running
+  // Does all work that is due, and returns how much it was. If there is none, it waits for work,
+  // for wake(), or until the deadline. Throws std::logic_error when called from a callback, and
+  // whatever a callback throws.
   WEFT_API std::size_t step(Deadline deadline = Deadline::now());
-  // Steps until stop(), which may have come before; that is then forgotten.
+  // Calls step() until stop(). A stop() that came before run() ends it at once.
   WEFT_API void run();
   WEFT_API void run(std::stop_token stop);
-  // Readable while step() has something to do: for poll(2), epoll(7), or another loop.
+  // Readable while step() has work to do: for poll(2), epoll(7), or another loop. Belongs to this.
   [[nodiscard]] WEFT_API int fd() const;
   WEFT_API void wake();
   WEFT_API void stop();
 
-  // Calls `work` in the loop's thread, soon; in the order of the posts of one thread.
+  // Queues `work` for the loop's thread. Work that one thread posts runs in the order of its posts.
   WEFT_API void post(std::function<void()> work);
-  // The same, and waits for what it returns or throws. For the loop's own thread: at once. The loop
-  // must be running, or somebody else must step it.
+  // Runs `work` in the loop's thread, and returns or throws what it does. Waits for that, so
+  // another thread must run the loop; in the loop's own thread it runs at once.
   template <typename Work>
   auto call(Work&& work) -> std::invoke_result_t<Work> {
     if (is_inside()) return std::forward<Work>(work)();
@@ -61,30 +62,30 @@ class EventLoop {
   }
 
   using TimerId = std::uint64_t;
-  // Calls `work` once, when that time has passed.
+  // Calls `work` once, after the delay.
   WEFT_API TimerId after(std::chrono::nanoseconds delay, std::function<void()> work);
-  // False where it was called already.
+  // False if the timer has been called already.
   WEFT_API bool cancel(TimerId timer);
 
-  // Runs a coroutine in the loop's thread, from any thread. What it throws comes out of step().
-  // What still waits when the loop ends is destroyed where it waits.
+  // Runs a coroutine in the loop's thread. step() throws what the coroutine throws. A coroutine
+  // that still waits when the loop is destroyed is destroyed there.
   WEFT_API void spawn(Task<> task);
-  // For coroutines that await what other layers have: weft::connection::Async.
+  // For coroutines that wait for objects of other layers, such as weft::connection::Async.
   [[nodiscard]] WEFT_API Executor& executor();
-  // For a coroutine: a pause; false where it was stopped.
+  // For a coroutine: waits until the deadline; false if it was stopped.
   [[nodiscard]] WEFT_API detail::Wait<bool> sleep(Deadline deadline, std::stop_token stop = {});
 
   // --- Connections
-  // Begins to connect; `established` or `error` follows. Host names are resolved during the call.
-  // Throws Error where it cannot even begin.
+  // Begins to connect; the callback `established` or `error` follows. Host names are resolved
+  // during the call. Throws Error if the attempt cannot begin.
   WEFT_API Connection connect(const Address& peer, Handlers handlers, const Options& options = {});
-  // An empty host is any local address, port 0 a free one. Requests are rejected where there is no
-  // handler. `backlog`: requests that may wait to be looked at, 0 for a default. Throws Error.
+  // An empty host is any local address, port 0 a free port. Without a handler all requests are
+  // rejected. `backlog`: requests that may wait to be handled, 0 for the default. Throws Error.
   [[nodiscard]] WEFT_API Listener listen(const Address& address, RequestHandler on_request,
                                          int backlog = 0);
 
   [[nodiscard]] WEFT_API const Limits& limits() const;
-  // That have not ended yet.
+  // The number of connections that have not ended yet.
   [[nodiscard]] WEFT_API std::size_t connections() const;
 
  private:
@@ -94,8 +95,8 @@ class EventLoop {
   std::shared_ptr<detail::LoopCore> core_;
 };
 
-// A listener for coroutines. Requests wait in it until they are awaited; it may be destroyed when
-// nobody awaits it.
+// A listener for coroutines. It keeps requests until a coroutine takes them with next(). It must
+// not be destroyed while a coroutine waits for it.
 class Acceptor {
  public:
   WEFT_API Acceptor(EventLoop& loop, const Address& address, int backlog = 0);
@@ -104,7 +105,7 @@ class Acceptor {
   Acceptor& operator=(const Acceptor&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
-  // The next request; nothing where the wait has ended.
+  // The next request; nothing if the wait has ended by the deadline or by `stop`.
   [[nodiscard]] WEFT_API detail::Wait<std::optional<Request>> next(
       Deadline deadline = Deadline::never(), std::stop_token stop = {});
 

@@ -1,5 +1,5 @@
-// The limits of an event loop, in one table: what its connections may use, and what a peer can make
-// them use. Each end keeps to its own limits and to those that the peer has told.
+// Limits: what the connections of an event loop may use, and what a peer can make them use. Each
+// end keeps to its own limits, and to those that the peer has announced.
 #pragma once
 
 #include <cstddef>
@@ -7,37 +7,37 @@
 
 namespace weft::message {
 
-// Of an event loop, for all of its connections.
+// The limits of one event loop, for all of its connections.
 struct Limits {
-  // The longest message, in both directions. A longer one is EMSGSIZE when it is sent; a peer that
-  // knows its limit cannot send one.
+  // The longest message in both directions. Sending a longer one is EMSGSIZE, here and at a peer,
+  // which knows this limit.
   std::uint64_t max_message_bytes = std::uint64_t{1} << 30;
-  // Up to here a message goes by Send, and each receive has so much room; longer ones stay where
-  // they are until the receiver reads them. The smaller one of both ends' holds.
+  // Messages up to this length are sent by Send, and each receive has room for that. Longer ones
+  // stay in the sender's memory until the receiver reads them. The smaller value of both ends is
+  // used.
   std::uint32_t eager_bytes = 8192;
-  // Frames that a peer may have under way before we have handed over what is in them; it waits for
-  // more. A frame is one message, or several short ones that have waited together. Each costs a
-  // receive of `eager_bytes` for each connection, in memory that is not touched before
-  // it is used. 1 to 32767.
+  // Frames that a peer may send before their messages are handed over: then it waits. A frame is
+  // one message, or several short ones that have waited together. Each credit costs a receive of
+  // `eager_bytes` for each connection, in memory that is not touched before it is used. 1 to 32767.
   std::uint16_t credits = 32;
-  // Messages and bytes of one connection that wait to be sent; beyond is EAGAIN, and `writable`
-  // follows. A single message may have more bytes than that.
+  // Messages and bytes of one connection that may wait to be sent. A send that exceeds them is
+  // EAGAIN, and the callback `writable` follows. A single message may be longer than the limit.
   std::size_t send_queue_messages = 1024;
   std::uint64_t send_queue_bytes = std::uint64_t{64} << 20;
-  // Memory of a loop for what peers send, beyond the receives: long messages until they are handed
-  // over and freed, and buffers that were kept. When it is used up, long messages wait at their
-  // senders, and kept buffers are not replaced, so that senders run out of credits. At least
-  // `max_message_bytes`.
+  // Memory of a loop for what peers send, in addition to the receives: long messages until they are
+  // handed over and freed, and buffers that were kept. When it is used up, long messages wait at
+  // their senders, and kept buffers are not replaced, so that the senders run out of credits. At
+  // least `max_message_bytes`.
   std::uint64_t pool_bytes = std::uint64_t{1} << 30;
-  // Connections of one listener, with requests that are not decided yet. More are rejected, with
-  // this number as the reason.
+  // Connections of one listener, including requests that are neither accepted nor rejected yet.
+  // Further requests are rejected, and the peer's error names this number.
   std::uint32_t max_connections = 16384;
 };
 
-// Pieces of one message. EINVAL beyond.
+// Pieces of one message. More are EINVAL.
 inline constexpr std::size_t max_pieces = 16;
-// What an application may say when it connects, accepts or refuses. EINVAL beyond. rdma_connect(3)
-// over InfiniBand has the least room.
+// Private data of the application, when it connects, accepts or rejects. More is EINVAL. The limit
+// comes from rdma_connect(3) over InfiniBand, which has the least room.
 inline constexpr std::size_t max_private_data_bytes = 32;
 
 }  // namespace weft::message

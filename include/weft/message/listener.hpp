@@ -1,4 +1,4 @@
-// The side that waits for connections.
+// Listener and Request: the passive side, which accepts connections.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ class LoopCore;
 struct PendingRequest;
 }  // namespace detail
 
-// Somebody wants to connect. To be decided on in the callback, or later; a request that is
-// destroyed undecided is refused.
+// A request of a peer to connect. It may be accepted or rejected in the callback, or later. If
+// neither was done, it is rejected when it is destroyed.
 class Request {
  public:
   WEFT_API Request(Request&&) noexcept;
   WEFT_API Request& operator=(Request&&) noexcept;
   WEFT_API ~Request();
 
-  // The application's part of what came along.
+  // The private data that the peer's application sent with the request. Valid as long as this.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
   [[nodiscard]] WEFT_API std::string peer_address() const;
 
-  // `established` follows, or `error`. Throws Error, also where the request was decided on before
-  // (EALREADY).
+  // Accepts the request; the callback `established` or `error` follows. Throws Error: EALREADY if
+  // it was accepted or rejected before.
   WEFT_API Connection accept(Handlers handlers, const Options& options = {});
-  // The connection belongs to another loop: its callbacks are called there. So several loops, each
-  // with its thread, share one listener. The handle is to be used there only.
+  // Accepts the request for a connection of another loop, which calls its callbacks. So several
+  // loops, each with its own thread, can share one listener. The handle may only be used in that
+  // loop's thread.
   WEFT_API Connection accept_on(EventLoop& loop, Handlers handlers, const Options& options = {});
   WEFT_API void reject(std::span<const std::byte> private_data = {});
 
@@ -47,7 +48,8 @@ class Request {
 
 using RequestHandler = std::function<void(Request)>;
 
-// Destroying it closes it: its connections and its requests that wait for a decision stay.
+// The destructor closes the listener. Its connections, and requests that are neither accepted nor
+// rejected yet, are not affected. To be used in the loop's thread.
 class Listener {
  public:
   WEFT_API Listener(Listener&&) noexcept;
@@ -55,9 +57,10 @@ class Listener {
   WEFT_API ~Listener();
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // Connections and undecided requests that count against max_connections.
+  // Connections and pending requests that count against Limits::max_connections.
   [[nodiscard]] WEFT_API std::size_t connections() const;
-  // Requests that were rejected because of max_connections, or that were not understood.
+  // Requests that were rejected before the handler saw them: malformed, without a handler, or
+  // because of Limits::max_connections.
   [[nodiscard]] WEFT_API std::uint64_t turned_away() const;
 
  private:

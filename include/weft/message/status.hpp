@@ -1,4 +1,4 @@
-// What can become of a message.
+// Status: the state of a message that was sent.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 namespace weft::message {
 
 enum class Status : std::uint8_t {
-  waiting,    // for credits, or to be fetched: its memory is in use
+  waiting,    // for credits, for its Send, or to be fetched by the peer: its memory is in use
   sent,       // its memory may be used again
   delivered,  // the peer's callback for it has returned
-  failed,  // it is not known to have arrived, and where it was not sent, its memory is free again
+  failed,     // it is unknown whether it has arrived; its memory may be used again
 };
 
 [[nodiscard]] constexpr const char* to_string(Status status) {

@@ -1,0 +1,51 @@
+#include "message/inbox.h"
+
+#include <utility>
+
+namespace weft::message::detail {
+
+void Inbox::add(Frame& frame, std::uint32_t slot) {
+  for (const Part& part : frame.parts) {
+    messages_.push_back({.type = part.type,
+                         .tag = part.tag,
+                         .bytes = part.bytes,
+                         .confirm = part.confirm,
+                         .ready = true,
+                         .slot = slot,
+                         .offset = part.offset,
+                         .last = &part == &frame.parts.back(),
+                         .pieces = {}});
+  }
+  if (frame.kind == Kind::joined) return;
+  messages_.push_back({.type = frame.type,
+                       .tag = frame.tag,
+                       .bytes = frame.bytes,
+                       .confirm = frame.confirm,
+                       .ready = frame.kind == Kind::message,
+                       .slot = slot,
+                       .offset = Frame::payload_offset,
+                       .last = true,
+                       .pieces = std::move(frame.pieces)});
+}
+
+InMessage* Inbox::next_fetch() {
+  while (fetch_checked_ < messages_.size()) {
+    InMessage& message = messages_[fetch_checked_++];
+    if (!message.pieces.empty()) return &message;
+  }
+  return nullptr;
+}
+
+void Inbox::on_fetched(InMessage& message) {
+  message.ready = true;
+  ++fetched_;
+}
+
+InMessage Inbox::take() {
+  InMessage message = std::move(messages_.front());
+  messages_.pop_front();
+  if (fetch_checked_ > 0) --fetch_checked_;
+  return message;
+}
+
+}  // namespace weft::message::detail

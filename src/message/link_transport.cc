@@ -1,0 +1,45 @@
+#include "message/link_transport.h"
+
+#include <algorithm>
+
+#include "weft/error.hpp"
+
+namespace weft::message::detail {
+
+void LinkTransport::disconnect() const noexcept {
+  if (!id_) return;
+  try {
+    id_->disconnect();
+  } catch (const Error&) {
+    // The peer has disconnected first.
+  }
+}
+
+void LinkTransport::create(std::shared_ptr<Device> device, const Sizes& sizes, void* context) {
+  device_ = std::move(device);
+  const auto max_slices = static_cast<std::uint32_t>(device_->context.query().max_sge);
+  queue_.emplace(device_->context.create_completion_queue(
+      static_cast<int>(sizes.sends + sizes.reads + sizes.receives),
+      {.channel = &device_->channel, .user_context = context}));
+  queue_pair_.emplace(id_->create_queue_pair(device_->domain, *queue_, *queue_,
+                                             {.max_send_wr = sizes.sends + sizes.reads,
+                                              .max_recv_wr = sizes.receives,
+                                              .max_send_sge = std::min(sizes.slices, max_slices),
+                                              .max_recv_sge = 1,
+                                              .max_inline_data = 0}));
+}
+
+bool LinkTransport::arm() {
+  if (armed_) return false;
+  queue_->arm();
+  armed_ = true;
+  return true;
+}
+
+void LinkTransport::reset() {
+  queue_pair_.reset();  // first: it may still use memory and completion queue
+  queue_.reset();
+  id_.reset();
+}
+
+}  // namespace weft::message::detail

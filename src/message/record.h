@@ -1,0 +1,28 @@
+// Record: a message that the application sends, with what keeps its memory valid.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "message/pool.h"
+#include "message/session.h"
+
+namespace weft::message::detail {
+
+class Link;
+
+struct Record : OutMessage {
+  std::weak_ptr<Link> link;
+  struct Piece {
+    std::byte* at;
+    std::uint64_t bytes;
+    std::uint32_t lkey;
+  };
+  std::vector<Piece> pieces;
+  BlockPointer block;  // owns the pieces; null if they are memory of the application
+  // Registrations that let the peer read the pieces, while the message is offered.
+  std::vector<verbs::MemoryRegion> granted;
+};
+
+}  // namespace weft::message::detail
