@@ -11,6 +11,8 @@ Rejected::Rejected(RejectReason reason, const std::string& what,
                    std::vector<std::byte> private_data)
     : Error(ECONNREFUSED, what), reason_(reason), private_data_(std::move(private_data)) {}
 
+// The block counts against the limit of the pool from now on, because the peer's message occupies
+// it for an unknown time.
 Buffer Received::keep() {
   if (buffer_) buffer_.block_->pool->count(*buffer_.block_);
   return std::move(buffer_);
@@ -22,6 +24,7 @@ Status Sending::status() const {
   return record_ ? record_->status.load() : Status::failed;
 }
 
+// A message that was not accepted has no record: the error is in the handle.
 int Sending::error_number() const {
   return record_ ? record_->error.load() : error_;
 }
@@ -40,6 +43,7 @@ std::uint64_t Sending::tag() const {
 
 // --- Connection ----------------------------------------------------------------------------------
 
+// Every call of a handle goes through here, which checks the thread.
 detail::Link& Connection::link() const {
   if (!link_) throw std::logic_error("an empty handle of a connection was used");
   link_->check_thread();

@@ -17,6 +17,8 @@ Suspension::Suspension(std::weak_ptr<LoopCore> loop, Deadline deadline, std::sto
 
 Suspension::~Suspension() = default;
 
+// Starts the timer of the deadline, and registers for the stop. If the loop is destroyed, neither
+// of them can end the wait.
 void Suspension::suspend(std::coroutine_handle<> waiting) {
   waiting_ = waiting;
   const auto loop = loop_.lock();
@@ -61,6 +63,7 @@ using detail::Suspension;
 using detail::Wait;
 using detail::Woken;
 
+// std::function needs a copyable callable, so the task is shared.
 void EventLoop::spawn(Task<> task) {
   auto shared = std::make_shared<Task<>>(std::move(task));
   core_->post([core = core_.get(), shared] { core->spawn(std::move(*shared)); });
@@ -70,6 +73,7 @@ Executor& EventLoop::executor() {
   return *core_;
 }
 
+// A wait without a condition: only the deadline or the stop ends it.
 Wait<bool> EventLoop::sleep(Deadline deadline, std::stop_token stop) {
   auto suspension = std::make_shared<Suspension>(core_, deadline, std::move(stop));
   return {std::move(suspension), [] { return false; }, [](const auto&, const auto&) {},
@@ -84,6 +88,7 @@ bool Sending::is_settled() const {
          (now == Status::sent && !record_->confirm);
 }
 
+// A handle without a record has failed, and is settled from the beginning.
 Wait<Status> Sending::settled(Deadline deadline, std::stop_token stop) const {
   const auto link = record_ ? record_->link.lock() : nullptr;
   const Sending self = *this;
@@ -130,6 +135,7 @@ Wait<bool> Connection::until_writable(Deadline deadline, std::stop_token stop) c
 
 // --- Accepting -----------------------------------------------------------------------------------
 
+// Shared with the listener's handler, which may run while the Acceptor is destroyed.
 struct Acceptor::Queue {
   std::deque<Request> requests;
   std::deque<std::shared_ptr<Suspension>> waiting;

@@ -11,6 +11,7 @@ EventLoop::EventLoop(const Limits& limits, verbs::Backend backend)
 
 EventLoop::EventLoop(EventLoop&&) noexcept = default;
 
+// The old loop is shut down, as by its destructor.
 EventLoop& EventLoop::operator=(EventLoop&& other) noexcept {
   if (this != &other) {
     if (core_) core_->shut_down();
@@ -33,6 +34,7 @@ void EventLoop::run() {
   core->run();
 }
 
+// The stop may come from any thread; LoopCore::stop() wakes the loop.
 void EventLoop::run(std::stop_token stop) {
   const auto core = core_;
   const std::stop_callback on_stop(std::move(stop), [&core] { core->stop(); });

@@ -4,6 +4,8 @@
 
 namespace weft::message::detail {
 
+// All messages of a JOINED frame refer to the slot of its receive, and the last one is marked: then
+// the receive can be posted again.
 void Inbox::add(Frame& frame, std::uint32_t slot) {
   for (const Part& part : frame.parts) {
     messages_.push_back({.type = part.type,
@@ -28,6 +30,7 @@ void Inbox::add(Frame& frame, std::uint32_t slot) {
                        .pieces = std::move(frame.pieces)});
 }
 
+// Each call continues behind the last message that was returned.
 InMessage* Inbox::next_fetch() {
   while (fetch_checked_ < messages_.size()) {
     InMessage& message = messages_[fetch_checked_++];
@@ -44,7 +47,7 @@ void Inbox::on_fetched(InMessage& message) {
 InMessage Inbox::take() {
   InMessage message = std::move(messages_.front());
   messages_.pop_front();
-  if (fetch_checked_ > 0) --fetch_checked_;
+  if (fetch_checked_ > 0) --fetch_checked_;  // an index into the messages that are left
   return message;
 }
 

@@ -87,6 +87,7 @@ Link::Link(LoopCore& loop, Handlers handlers, const Options& options)
 
 // --- Active --------------------------------------------------------------------------------------
 
+// The id's events come to the loop, which finds this link by the id.
 void Link::start(const Address& peer) {
   peer_.name = fmt::format("{} port {}", peer.host, peer.port);
   verbs::Id id(loop_->events());
@@ -108,6 +109,7 @@ void Link::try_step(const Step& step) {
   }
 }
 
+// Events after the end are ignored; finish() disconnects.
 void Link::on_event(const Event& event) {
   if (end_) return;
   switch (event.type) {
@@ -134,6 +136,8 @@ void Link::on_event(const Event& event) {
   }
 }
 
+// Ends the attempt with an error text that names the peer and the event. A rejection by a peer of
+// this protocol also carries a reason and private data.
 void Link::fail_connecting(const Event& event) {
   if (was_established_) return end(Ending::By::cut, ECONNRESET, "");
   const int error = event.status < 0 ? -event.status : ECONNABORTED;
@@ -150,6 +154,8 @@ void Link::fail_connecting(const Event& event) {
 
 // --- Passive -------------------------------------------------------------------------------------
 
+// The receives are posted, and the session exists, before the acceptance is sent: the peer may send
+// as soon as it has it.
 void Link::accept(verbs::Id id, MessageGreeting greeting, CountedConnection counted) {
   counted_ = std::move(counted);
   passive_ = true;
@@ -223,12 +229,14 @@ void Link::call_after(std::chrono::milliseconds delay, void (Link::*work)()) {
   });
 }
 
+// The timer of Options::connect_timeout.
 void Link::check_connected() {
   if (was_established_) return;
   fail(ETIMEDOUT, fmt::format("no connection with {} within {} ms", peer_.name,
                               connect_options_.timeout.count()));
 }
 
+// The timer of Options::keepalive, once in each interval.
 void Link::check_alive() {
   const auto now = TimePoint::clock::now();
   switch (liveness_.check(now)) {

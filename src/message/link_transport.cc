@@ -15,6 +15,7 @@ void LinkTransport::disconnect() const noexcept {
   }
 }
 
+// One completion queue for sends and receives, large enough that it cannot overflow.
 void LinkTransport::create(std::shared_ptr<Device> device, const Sizes& sizes, void* context) {
   device_ = std::move(device);
   const auto max_slices = static_cast<std::uint32_t>(device_->context.query().max_sge);

@@ -42,6 +42,7 @@ Sending Link::enqueue(std::shared_ptr<Record> record, const SendOptions& options
   return Sending(std::move(record));
 }
 
+// Copies into a block of the pool, which is registered already.
 Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& options) {
   if (const int error = send_error(bytes.size())) return Sending(error);
   auto record = std::make_shared<Record>();
@@ -54,6 +55,8 @@ Sending Link::send_copy(std::span<const std::byte> bytes, const SendOptions& opt
   return enqueue(std::move(record), options);
 }
 
+// The record shares the buffer's block, so the application may destroy the buffer. Memory of
+// another device is not registered for this queue pair.
 Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   if (const int error = send_error(buffer.size_bytes())) return Sending(error);
   auto record = std::make_shared<Record>();
@@ -66,6 +69,7 @@ Sending Link::send_buffer(const Buffer& buffer, const SendOptions& options) {
   return enqueue(std::move(record), options);
 }
 
+// Empty pieces are dropped: an OFFER must not contain them.
 Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions& options) {
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size_bytes();
@@ -110,6 +114,7 @@ const verbs::ProtectionDomain& Link::domain() const {
 
 // --- Receiving -----------------------------------------------------------------------------------
 
+// Works after the end as well: then there is no receive to post again.
 std::optional<Received> Link::receive() {
   if (!session_ || !session_->has_ready()) return std::nullopt;
   InMessage message = session_->take();
@@ -128,6 +133,7 @@ std::optional<Received> Link::receive() {
 
 // --- The end -------------------------------------------------------------------------------------
 
+// Messages that have arrived are not delivered any more.
 void Link::disconnect() {
   if (!loop_ || end_) return;
   discard_ = true;
@@ -135,6 +141,7 @@ void Link::disconnect() {
       was_established_ ? "" : "disconnected before there was a connection");
 }
 
+// The session sends CLOSE after the last message; the completion of its Send ends the connection.
 void Link::disconnect_after_sending() {
   if (!was_established_) return disconnect();
   if (!loop_ || end_ || state_ == State::disconnecting) return;
@@ -164,6 +171,7 @@ std::string Link::peer_address() const {
 
 // --- Coroutines ----------------------------------------------------------------------------------
 
+// Without a loop the connection has ended; the wait then needs neither timer nor stop.
 std::shared_ptr<Suspension> Link::suspension(Deadline deadline, std::stop_token stop) {
   return std::make_shared<Suspension>(loop_ ? loop_->weak_from_this() : std::weak_ptr<LoopCore>(),
                                       deadline, std::move(stop));

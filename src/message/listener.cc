@@ -21,6 +21,7 @@ Request& Request::operator=(Request&& other) noexcept {
   return *this;
 }
 
+// The peer gets an answer in any case, so that it does not wait for its timeout.
 Request::~Request() {
   if (!pending_) return;
   detail::Rejection rejection;
@@ -47,6 +48,8 @@ std::string Request::peer_address() const {
   return pending_ ? pending_->id.peer_address() : std::string();
 }
 
+// The link is created before the request is taken out: if that throws, the request can still be
+// accepted or rejected.
 Connection Request::accept(Handlers handlers, const Options& options) {
   const auto loop = pending_ ? pending_->loop.lock() : nullptr;
   if (pending_ && !loop) throw Error(ECANCELED, "the event loop of the request was destroyed");
@@ -96,6 +99,7 @@ Listener& Listener::operator=(Listener&& other) noexcept {
   return *this;
 }
 
+// The loop may be destroyed already, and the listener with it.
 Listener::~Listener() {
   if (const auto core = core_.lock()) core->close_listener(number_);
 }

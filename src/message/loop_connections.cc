@@ -15,6 +15,7 @@ constexpr std::size_t batch = 64;
 
 // --- Events --------------------------------------------------------------------------------------
 
+// A completion event makes its connection poll; one event stands for any number of completions.
 std::size_t LoopCore::take_completion_events(const Device& device) {
   std::size_t done = 0;
   while (done < batch) {
@@ -43,6 +44,7 @@ std::size_t LoopCore::take_connection_events() {
   return done;
 }
 
+// Passes an event to its connection. Events of ids that are not known any more are dropped.
 void LoopCore::handle(verbs::ConnectionEvent event) {
   const auto number = by_id_.find(event.id());
   const auto found = number == by_id_.end() ? links_.end() : links_.find(number->second);
@@ -122,6 +124,7 @@ std::uint64_t LoopCore::listen(const Address& address, RequestHandler on_request
   return number;
 }
 
+// A handler of the listener may call this; handle_request() keeps the state until it returns.
 void LoopCore::close_listener(std::uint64_t number) {
   const auto found = listeners_.find(number);
   if (found == listeners_.end()) return;

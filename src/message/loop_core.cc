@@ -14,6 +14,7 @@
 namespace weft::message::detail {
 namespace {
 
+// Throws Error(EINVAL), which names the first limit out of range.
 const Limits& checked(const Limits& limits) {
   const auto check = [](bool good, const char* what) {
     if (!good) throw Error(EINVAL, fmt::format("limits of an event loop: {}", what));
@@ -83,6 +84,7 @@ void LoopCore::watch(int fd) {
 
 // --- Coroutines ----------------------------------------------------------------------------------
 
+// An exception of the coroutine is thrown from deferred work, so that it comes out of step().
 void LoopCore::spawn(Task<> task) {
   tasks_.start(std::move(task), [this](const std::exception_ptr& failed) {
     if (failed) defer([failed] { std::rethrow_exception(failed); });
@@ -121,6 +123,7 @@ void LoopCore::wake() noexcept {
   signal();
 }
 
+// Makes the descriptor readable. The flag saves the system call while it is readable already.
 void LoopCore::signal() noexcept {
   if (wake_signaled_.exchange(true)) return;
   const std::uint64_t one = 1;
@@ -132,6 +135,7 @@ void LoopCore::stop() noexcept {
   wake();
 }
 
+// Between steps any thread may use the loop's objects, as long as it is one at a time.
 void LoopCore::check_thread() const {
   const std::thread::id inside = stepping_thread_;
   if (inside == std::thread::id{} || inside == std::this_thread::get_id()) return;
@@ -140,6 +144,7 @@ void LoopCore::check_thread() const {
 
 // --- Stepping ------------------------------------------------------------------------------------
 
+// Looks once without waiting, so that a deadline that has passed still handles what is here.
 std::size_t LoopCore::step(const Deadline& deadline) {
   const auto self = shared_from_this();  // a callback may destroy the loop
   const StepGuard guard(stepping_thread_);
@@ -151,6 +156,7 @@ std::size_t LoopCore::step(const Deadline& deadline) {
   return done;
 }
 
+// Work that is queued inside of the loop raises no event, so the loop must not wait then.
 int LoopCore::timeout_ms(const Deadline& deadline) const {
   return ready_.empty() && deferred_.empty() ? deadline.poll_timeout_ms() : 0;
 }
@@ -204,6 +210,7 @@ std::size_t LoopCore::turn(int timeout) {
   return done;
 }
 
+// Runs the work without the lock: it may post more.
 std::size_t LoopCore::do_posted() {
   std::size_t done = 0;
   while (true) {
@@ -238,6 +245,8 @@ std::size_t LoopCore::do_deferred() {
   return done;
 }
 
+// Gives each connection that is ready one turn. Connections that wait for memory become ready when
+// some was released.
 std::size_t LoopCore::do_ready() {
   if (memory_released_.exchange(false)) {
     for (auto& link : waiting_for_memory_) link->on_memory_released();

@@ -22,6 +22,7 @@ void MessageFetcher::begin(BlockPointer block) {
   fetches_.push_back({std::exchange(next_, nullptr), std::move(block)});
 }
 
+// One read covers at most one piece, because each piece has its own rkey.
 MessageFetcher::Read MessageFetcher::next_read() {
   Fetch& fetch = fetches_.back();
   const verbs::RemoteSlice& piece = fetch.message->pieces[fetch.piece];

@@ -58,6 +58,7 @@ verbs::LocalSlice SendSlots::join(const Emission& emission, Posted& posted) {
           block.lkey};
 }
 
+// What can throw comes first: the slot is taken only when the frame is complete.
 std::span<const verbs::LocalSlice> SendSlots::prepare(Emission& emission, Slices& slices) {
   const Kind kind = emission.frame.kind;
   const std::uint32_t slot = free_.back();
@@ -84,6 +85,7 @@ std::span<const verbs::LocalSlice> SendSlots::prepare(Emission& emission, Slices
   return std::span(slices).first(used);
 }
 
+// Also releases the block of joined messages, by way of the returned Posted.
 std::size_t SendSlots::complete(std::uint32_t slot) {
   free_.push_back(slot);
   return std::exchange(posted_[slot], {}).messages;

@@ -28,6 +28,7 @@ bool Session::update_due() const {
          (credits_.peer_waits() && inbox_.empty());
 }
 
+// CLOSE comes when every message is sent, and delivered where that was asked for.
 bool Session::close_due() const {
   return closing_ && !close_sent_ && waiting_.empty() && offered_.empty() && unsent_.empty() &&
          unconfirmed_.empty();
@@ -110,6 +111,7 @@ std::optional<Emission> Session::next(TimePoint now) {
   return emission;
 }
 
+// Sends complete in the order of their frames, so the oldest messages are meant.
 void Session::on_sent(std::size_t messages) {
   for (; messages > 0 && !unsent_.empty(); --messages) {
     complete(std::move(unsent_.front()));
@@ -133,6 +135,8 @@ std::optional<Change> Session::take_change() {
   return change;
 }
 
+// Statuses change at once; the application gets them from take_change(). A message that was sent
+// but not delivered, with `confirm`, fails too.
 void Session::fail_all(int error) {
   std::deque<OutPointer> failed;
   for (const auto* queue : {&unsent_, &offered_}) {
@@ -186,6 +190,8 @@ bool Session::accept_counts(const Frame& frame) {
   return true;
 }
 
+// Every violation ends the connection, so it does not matter that counts may have changed before it
+// is found.
 Session::FrameResult Session::on_frame(Bytes bytes, std::uint32_t slot) {
   auto frame = Frame::parse(bytes);
   if (!frame) return refuse("a malformed frame");

@@ -33,6 +33,8 @@ void Connector::bind(const Address& local) {
   id_.emplace(std::move(id));
 }
 
+// The thread may call the handler as soon as this returns; the stream's lock keeps it waiting until
+// the caller is done.
 void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHandler> handler) {
   events_.emplace(std::move(events));
   thread_.enter(std::move(handler));
@@ -44,6 +46,7 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
   if (phase_ != Phase::idle) {
     throw Error(is_connecting() ? EALREADY : EISCONN, "the stream is connected already");
   }
+  // The channel and the id exist already if bind() was called.
   verbs::EventChannel events =
       events_ ? std::move(*events_) : verbs::EventChannel(options_.backend);
   if (!id_) id_.emplace(events);
@@ -56,6 +59,7 @@ void Connector::start(const Address& peer, std::span<const std::byte> private_da
 void Connector::accept(PendingRequest& request, std::span<const std::byte> private_data,
                        std::weak_ptr<IoHandler> handler) {
   verbs::EventChannel events(options_.backend);
+  // The id leaves the listener's channel, so that its events come to this stream.
   request.id.migrate(events);
   id_.emplace(std::move(request.id));
   request.answered = true;
@@ -79,6 +83,7 @@ void Connector::answer(const StreamGreeting& peer, std::span<const std::byte> pr
   ours.variants = variant;
   ours.private_data.assign(private_data.begin(), private_data.end());
   const auto bytes = ours.to_bytes();
+  // Before the acceptance is sent: messages of the peer may arrive before our ESTABLISHED event.
   open_flow(peer, variant);
   phase_ = Phase::connecting;
   id_->accept({.private_data = bytes});
@@ -101,6 +106,8 @@ std::optional<verbs::ConnectionEvent> Connector::next_event() {
   return events_->next(Deadline::now());
 }
 
+// The active side gets ADDR_RESOLVED, ROUTE_RESOLVED, and ESTABLISHED or REJECTED; the passive side
+// gets ESTABLISHED only.
 void Connector::handle(const verbs::ConnectionEvent& event) {
   switch (event.type()) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -116,6 +123,7 @@ void Connector::handle(const verbs::ConnectionEvent& event) {
       rejected(event);
       return;
     default:
+      // All other events mean failure, but may also follow the end of an established connection.
       if (!is_connecting()) return;
       fail(event.status() < 0 ? -event.status() : EHOSTUNREACH,
            fmt::format("cannot connect to {}: {}", id_->peer_address(), event.name()));
@@ -150,6 +158,7 @@ void Connector::established(const verbs::ConnectionEvent& event) {
   phase_ = Phase::open;
 }
 
+// A peer of this protocol rejects with a greeting that has the reason and its private data.
 void Connector::rejected(const verbs::ConnectionEvent& event) {
   auto parsed = StreamGreeting::parse(event.private_data());
   auto* peer = std::get_if<StreamGreeting>(&parsed);

@@ -51,6 +51,7 @@ void DataChannel::open_transport(const verbs::Id& id, const Options& options) {
   peer_maps_.resize(options.mapped_buffers);
 }
 
+// The rows of our own mappings are limited by the table of the peer.
 void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
   flow_.emplace(transport_->connect(peer, variant));
   local_maps_.resize(peer.rows);
@@ -59,6 +60,8 @@ void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
 
 // --- Progress ------------------------------------------------------------------------------------
 
+// Control messages are sent once after all completions, so that one update can return the space and
+// the receives of many messages.
 bool DataChannel::poll() {
   if (!flow_) return false;
   const bool any = transport_->queue().for_each(
@@ -71,7 +74,7 @@ void DataChannel::handle(const verbs::Completion& completion) {
   if (completion.ok()) {
     keepalive_.received(Clock::now());
   } else {
-    break_off(errno_of(completion.status()));
+    break_off(errno_of(completion.status()));  // only the first error counts
   }
   // Failed requests give their places back as well, so that a call that waits for them returns.
   const RequestId request = RequestId::decode(completion.id());
@@ -115,6 +118,7 @@ void DataChannel::received(const verbs::Completion& completion, std::uint32_t sl
   handle_word(word);
 }
 
+// Counts the message. A mapping takes effect here: its row was written before the word arrived.
 void DataChannel::handle_word(std::uint32_t word) {
   if (is_update(word)) {
     const Update update = update_of(word);
@@ -164,6 +168,7 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
   return piece.bytes;
 }
 
+// The bytes do not go through the send ring, so completion gives back no ring space.
 std::size_t DataChannel::send_registered(const verbs::LocalSlice& from, std::size_t done) {
   const Piece piece = flow_->take_direct(clamp_to_32_bits(from.size_bytes() - done));
   if (piece.bytes == 0) return 0;
@@ -232,12 +237,14 @@ std::size_t DataChannel::receive_some(Lock& lock, Scatter& into, std::size_t max
 
 // --- The end -------------------------------------------------------------------------------------
 
+// Notifies calls that wait: what they wait for cannot happen any more.
 void DataChannel::break_off(int error) {
   if (error_ != 0) return;
   error_ = error;
   changed_.notify_all();
 }
 
+// The state of a peer that violates the protocol is unknown, so nothing more is accepted from it.
 void DataChannel::violated() {
   break_off(EPROTO);
   violated_ = true;

@@ -12,6 +12,7 @@ Endpoint::Endpoint(const Options& options)
 
 // --- Options -------------------------------------------------------------------------------------
 
+// The verbs objects are created with the sizes, so these cannot change later.
 void Endpoint::set_options(const Options& options) {
   check(options);
   const Lock lock(mutex_);
@@ -123,6 +124,7 @@ Statistics Endpoint::statistics() {
 
 // --- The end -------------------------------------------------------------------------------------
 
+// Waits for calls that send in other threads: the end must not cut their bytes in two.
 void Endpoint::finish() {
   Lock lock(mutex_);
   const Turn turn(*this, lock, sending_, Deadline::never());
@@ -138,9 +140,9 @@ void Endpoint::finish() {
   leave();
 }
 
-// Calls that wait in other threads return ECANCELED first, because the end may only be sent behind
-// a message that is complete. Then everything sent, and the end, must complete before the
-// disconnection, which would discard it.
+// Calls in other threads return ECANCELED first, so that no thread copies from or to the rings any
+// more. Then everything that was sent, and the end, must complete before the disconnection, which
+// would discard it.
 bool Endpoint::close(const Deadline& deadline) {
   Lock lock(mutex_);
   if (closed_) {
@@ -165,6 +167,7 @@ bool Endpoint::close(const Deadline& deadline) {
   return clean_;
 }
 
+// Disconnects without the end, which is a reset for the peer.
 void Endpoint::abort() {
   const Lock lock(mutex_);
   if (!closed_ && channel_.error() == 0) {

@@ -13,6 +13,7 @@ Outcome failed(int error) {
 
 }  // namespace
 
+// Calls take turns in no particular order: whichever thread wakes up first takes it.
 Endpoint::Turn::Turn(Endpoint& endpoint, Lock& lock, bool& busy, const Deadline& deadline)
     : endpoint_(endpoint), busy_(busy) {
   taken_ =
@@ -33,6 +34,7 @@ void Endpoint::note_result_reported() {
 
 // --- Sending -------------------------------------------------------------------------------------
 
+// EPIPE only after the errors of the connection: it means that this side has called finish().
 int Endpoint::send_error() const {
   if (closed_) return ECANCELED;
   if (connector_.phase() == Phase::idle) return ENOTCONN;
@@ -41,6 +43,7 @@ int Endpoint::send_error() const {
   return channel_.is_open() && channel_.flow().finished() ? EPIPE : 0;
 }
 
+// From now on the descriptor reports when a send can go on.
 Outcome Endpoint::refuse_send() {
   ++channel_.statistics().refused_sends;
   send_refused_ = true;
@@ -119,6 +122,7 @@ Outcome Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t o
       });
 }
 
+// A call that sends in another thread counts as would_block: it may use up the room.
 Outcome Endpoint::peek_send() {
   const Lock lock(mutex_);
   if (!can_send()) process();

@@ -11,6 +11,7 @@ void Endpoint::process() {
   if (sleepers_ > 0) changed_.notify_all();
 }
 
+// An Error of one step, such as a device without room for the queue pair, ends the attempt.
 void Endpoint::process_connection_events() {
   while (const auto event = connector_.next_event()) {
     try {
@@ -67,6 +68,7 @@ bool Endpoint::needs_thread() const {
          channel_.control_waits();
 }
 
+// Makes the next completion raise an event for the stream thread.
 void Endpoint::arm() {
   if (armed_ || !channel_.is_open() || channel_.error() != 0) return;
   armed_ = true;
@@ -74,6 +76,8 @@ void Endpoint::arm() {
   process();  // completions that came before arm() raise no event
 }
 
+// Called by the stream thread, or by a thread that leads. Must not throw: an error breaks this
+// stream only.
 void Endpoint::on_io() noexcept {
   const Lock lock(mutex_);
   if (!registration_) return;  // closed while this thread was on its way here
@@ -134,6 +138,7 @@ bool Endpoint::descriptor_wanted() const {
          (!result_reported_ && connector_.phase() != Phase::idle && !connector_.is_connecting());
 }
 
+// Reports the current state to all observers. `connected` or `failed` comes before `shutdown`.
 void Endpoint::notify() {
   if (notifier_.has_descriptor()) notifier_.set_descriptor_readable(descriptor_wanted());
   notifier_.report(readiness_now());

@@ -14,6 +14,7 @@ ListenerCore::ListenerCore(const Address& address, const Options& options)
   id_.bind(address);
 }
 
+// The listener of Listener::for_connections(): it is not bound, and has nothing to listen to.
 ListenerCore::ListenerCore(const Options& options)
     : options_((check(options), options)),
       events_(options.backend),
@@ -75,6 +76,7 @@ std::optional<Request> ListenerCore::take() {
   return std::nullopt;
 }
 
+// The stream thread takes the requests only while a queue is attached.
 void ListenerCore::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
   const std::lock_guard lock(mutex_);
   queue_ = std::move(queue);
@@ -87,6 +89,7 @@ void ListenerCore::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t c
   }
 }
 
+// Moves all requests that have arrived to the event queue.
 void ListenerCore::on_io() noexcept {
   const std::lock_guard lock(mutex_);
   try {
@@ -107,6 +110,7 @@ void ListenerCore::on_io() noexcept {
 
 // --- Request -------------------------------------------------------------------------------------
 
+// The destructor rejects the request unless it was answered, or moved to another handle.
 Request::Request(std::unique_ptr<detail::PendingRequest> pending) : pending_(std::move(pending)) {}
 Request::Request(Request&&) noexcept = default;
 
@@ -190,6 +194,7 @@ std::string Listener::local_address() const {
   return core_->id().local_address();
 }
 
+// Another thread may take the request between the wake-up and take(): then this waits again.
 std::optional<Request> Listener::next(Deadline deadline) {
   core_->ensure_listening();
   while (true) {
@@ -198,6 +203,7 @@ std::optional<Request> Listener::next(Deadline deadline) {
   }
 }
 
+// Peers that disconnect before their stream is connected are skipped.
 Stream Listener::accept(Deadline deadline, std::span<const std::byte> private_data) {
   while (auto request = next(deadline)) {
     Stream stream = std::move(*request).accept(private_data);

@@ -19,6 +19,7 @@ std::optional<std::uint32_t> Maps::find(std::uint64_t address, std::uint64_t byt
   return static_cast<std::uint32_t>(found - rows_.begin());
 }
 
+// For mappings of this side, whose offsets are at most INT64_MAX: the sums do not overflow.
 bool Maps::overlaps(std::uint64_t offset, std::uint64_t bytes) const {
   return std::ranges::any_of(rows_, [&](const Mapping& row) {
     return row.memory.size_bytes() > 0 && offset < row.offset + row.memory.size_bytes() &&
@@ -34,6 +35,7 @@ std::uint64_t Maps::next_offset() const {
   return next;
 }
 
+// The peer chooses these offsets and lengths freely, so the comparison must not overflow.
 std::optional<verbs::RemoteSlice> Maps::at(std::uint64_t offset, std::uint64_t bytes) const {
   for (const Mapping& row : rows_) {
     const std::uint64_t size = row.memory.size_bytes();

@@ -30,12 +30,13 @@ class Maps {
 
   // The first row that maps nothing.
   [[nodiscard]] std::optional<std::uint32_t> free_row() const;
-  // The row of that memory.
+  // The row that maps exactly this memory.
   [[nodiscard]] std::optional<std::uint32_t> find(std::uint64_t address, std::uint64_t bytes) const;
-  // Whether any of these offsets is taken; the first behind all that are.
+  // Whether any of these offsets is in use.
   [[nodiscard]] bool overlaps(std::uint64_t offset, std::uint64_t bytes) const;
+  // The first offset behind all that are in use.
   [[nodiscard]] std::uint64_t next_offset() const;
-  // The memory that these offsets name, where one mapping has them all.
+  // The memory at these offsets; nothing unless one mapping contains them all.
   [[nodiscard]] std::optional<verbs::RemoteSlice> at(std::uint64_t offset,
                                                      std::uint64_t bytes) const;
 

@@ -14,6 +14,7 @@ void ReadinessNotifier::attach(std::shared_ptr<EventQueueCore> queue, std::uint6
   cookie_ = cookie;
 }
 
+// Watchers compare nothing themselves, so they are called for changes only.
 void ReadinessNotifier::report(const Stream::Readiness& now) {
   if (now == reported_) return;
   reported_ = now;

@@ -12,6 +12,7 @@ Stream::Stream(const Options& options) : endpoint_(std::make_shared<detail::Endp
 Stream::Stream(std::shared_ptr<detail::Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
 Stream::Stream(Stream&&) noexcept = default;
 
+// The old stream is closed like by its destructor, after the new one has taken its place.
 Stream& Stream::operator=(Stream&& other) noexcept {
   Stream ended(std::move(*this));
   endpoint_ = std::move(other.endpoint_);
@@ -41,6 +42,7 @@ void Stream::bind(const Address& local) {
   endpoint_->bind(local);
 }
 
+// An attempt that is late is aborted, so that it cannot succeed after the call has failed.
 void Stream::connect(const Address& peer, Deadline deadline,
                      std::span<const std::byte> private_data) {
   start_connecting(peer, private_data);

@@ -98,6 +98,7 @@ StreamGreeting Transport::greeting(GreetingType type) const {
   return greeting;
 }
 
+// In write_and_send each message takes two requests, so the queue holds half as many messages.
 FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
   immediate_ = variant == variant_immediate;
   peer_ring_ = {peer.ring_address, peer.ring_bytes, peer.ring_rkey};
@@ -165,6 +166,7 @@ int Transport::post_control(std::uint32_t word) {
                       {RequestId::Kind::control, 0});
 }
 
+// `number` is below the peer's rows, so each row has a fixed place behind the ring.
 int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
   const std::size_t at =
       to_size(table_offset(options_.send_buffer_bytes)) + std::size_t{number} * row_bytes;
@@ -174,6 +176,7 @@ int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
                       encode(Kind::map, number), {RequestId::Kind::data, 0});
 }
 
+// A plain write: the peer's program is not notified, and no receive is used.
 int Transport::post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to) {
   return queue_pair_.post_write(send_ring_.slice(piece.from, piece.bytes), to,
                                 RequestId{RequestId::Kind::data, piece.bytes}.encode());
