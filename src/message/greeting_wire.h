@@ -25,7 +25,7 @@ enum class Reason : std::uint8_t {
   none = 0,  // the transport rejected: no process listens on the port
   version = 1,
   malformed = 2,
-  nobody = 3,
+  no_handler = 3,
   too_many = 4,
   application = 5,
 };

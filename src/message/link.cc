@@ -20,7 +20,7 @@ RejectReason to_public(Reason reason) {
       return RejectReason::other_version;
     case Reason::malformed:
       return RejectReason::malformed;
-    case Reason::nobody:
+    case Reason::no_handler:
       return RejectReason::no_handler;
     case Reason::too_many:
       return RejectReason::too_many_connections;
@@ -40,7 +40,7 @@ std::string describe(const Rejection& rejection) {
                          protocol_version);
     case Reason::malformed:
       return "it does not understand our private data";
-    case Reason::nobody:
+    case Reason::no_handler:
       return "its listener has no handler for requests";
     case Reason::too_many:
       return fmt::format("it has reached its limit of {} connections", rejection.limit);

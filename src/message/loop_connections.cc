@@ -151,7 +151,7 @@ void LoopCore::handle_request(verbs::ConnectionEvent event) {
   Rejection rejection;
   rejection.reason = read.reason;
   if (rejection.reason == Reason::none && !listener->on_request) {
-    rejection.reason = Reason::nobody;
+    rejection.reason = Reason::no_handler;
   }
   if (rejection.reason == Reason::none &&
       listener->counts->connections >= limits_.max_connections) {

@@ -70,7 +70,7 @@ bool Endpoint::await_connected(const Deadline& deadline) {
   leave();
   if (closed_) throw Error(ECANCELED, "the stream was closed");
   if (connector_.phase() == Phase::idle) {
-    throw Error(ENOTCONN, "the stream was never told to connect");
+    throw Error(ENOTCONN, "the stream was not connected");
   }
   if (connector_.failure().error != 0) connector_.failure().raise();
   return true;

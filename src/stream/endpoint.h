@@ -144,8 +144,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 // lock held.
 class Endpoint::Turn {
  public:
-  // Waits for the call that has the turn; `busy` says that one has it. Not taken if the deadline
-  // passes or the stream is closed first.
+  // Waits for the call that has the turn; `busy` is true while one has it. Not taken if the
+  // deadline passes or the stream is closed first.
   Turn(Endpoint& endpoint, Lock& lock, bool& busy, const Deadline& deadline);
   ~Turn();
   Turn(const Turn&) = delete;

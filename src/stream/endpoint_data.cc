@@ -27,7 +27,7 @@ Endpoint::Turn::~Turn() {
   if (endpoint_.sleepers_ > 0 || endpoint_.closed_) endpoint_.changed_.notify_all();
 }
 
-// Any call that moves bytes tells the program whether the connection was established.
+// Any call that moves bytes shows the program whether the connection was established.
 void Endpoint::note_result_reported() {
   result_reported_ = result_reported_ || !connector_.is_connecting();
 }

@@ -28,7 +28,7 @@ bool plausible(const StreamGreeting& greeting) {
 const char* to_string(Reason reason) {
   switch (reason) {
     case Reason::by_user:
-      return "its program said no";
+      return "its program has rejected it";
     case Reason::version:
       return "it speaks another version or another protocol";
     case Reason::malformed:

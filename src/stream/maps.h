@@ -1,4 +1,5 @@
-// Buffers that are mapped for the peer, and what it has mapped for us: rows of two tables.
+// Maps: the mapped buffers of one direction of a stream, as rows of a table. A stream has two: the
+// buffers that this side has mapped for the peer, and those that the peer has mapped for this side.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +14,18 @@
 namespace weft::stream::detail {
 
 struct Mapping {
-  std::uint64_t offset = 0;
-  verbs::RemoteSlice memory;                              // no bytes: nothing is mapped
-  std::shared_ptr<verbs::TypedRegion<std::byte>> region;  // of ours
+  std::uint64_t offset = 0;   // by which the other side addresses the buffer
+  verbs::RemoteSlice memory;  // of 0 bytes: the row maps nothing
+  // The registration of a buffer of this side; null for a buffer of the peer.
+  std::shared_ptr<verbs::TypedRegion<std::byte>> region;
 
-  // What the peer's table has of it, and a mapping from what the peer has written into ours.
+  // The row to write to the peer's table, and the mapping of a row that the peer has written to
+  // ours.
   [[nodiscard]] MapRow to_row() const { return {offset, memory}; }
   [[nodiscard]] static Mapping of(const MapRow& row) { return {row.offset, row.memory, nullptr}; }
 };
 
+// Not thread-safe: the stream's lock covers it.
 class Maps {
  public:
   void resize(std::uint32_t rows) { rows_.resize(rows); }

@@ -162,9 +162,9 @@ void StreamThread::run() {
 // `is_thread`: the caller is the stream thread itself; it leaves the events to an application
 // thread that has begun to lead meanwhile.
 //
-// The wake-up descriptor says that an earlier time was added. The stream thread may be asleep with
-// the old timeout, so another thread must not consume the wake-up unless the stream thread stands
-// aside and will compute its timeout anew.
+// The wake-up descriptor is readable when an earlier time was added. The stream thread may be
+// asleep with the old timeout, so another thread must not consume the wake-up unless the stream
+// thread stands aside and will compute its timeout anew.
 void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
   const int count = wait_for_events(epoll_, events, timeout_ms);

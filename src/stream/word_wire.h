@@ -25,7 +25,8 @@ inline constexpr std::uint32_t max_word_value = (1U << 28) - 1;
 inline constexpr std::uint32_t max_returned_bytes = (1U << 21) - 1;
 inline constexpr std::uint32_t max_returned_receives = (1U << 8) - 1;
 
-// What an update gives back. One that gives back neither bytes nor receives only acknowledges.
+// An update returns ring space and receives to the sender of the data. One that returns neither
+// only acknowledges updates.
 struct Update {
   std::uint32_t bytes = 0;
   std::uint32_t receives = 0;

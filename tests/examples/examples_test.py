@@ -150,7 +150,7 @@ class Examples(unittest.TestCase):
         with start("weft-send", "127.0.0.1", port) as sender:
             _, err = sender.communicate(timeout=LIMIT_S)
         self.assertEqual(sender.returncode, 1)
-        self.assertIn("nobody listens there", err)
+        self.assertIn("no program listens there", err)
 
     def test_chat(self):
         with start("chat", "serve") as server:
