@@ -20,12 +20,7 @@ CLASS_MEMBERS, CLASS_SOURCES = 25, 4
 EXCEPTIONS = {
     "cm::Identifier": (36, 8),
     "cm::Manager": (25, 6),
-    "device::QueuePair": (44, 10),
     "dropin::DatagramSocket": (28, 4),
-    "message::Link": (43, 4),
-    "message::LoopCore": (26, 4),
-    "message::Session": (27, 4),
-    "stream::Endpoint": (40, 4),
 }
 
 _GROUP = re.compile(r"\([^()]*\)")
