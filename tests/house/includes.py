@@ -27,10 +27,13 @@ MAY_INCLUDE = {
     "cli": {"base", "capture", "provider", "public"},
     "examples": {"public"},
 }
+# Rooms of `device` may include each other: there are no directions between them yet.
+DEVICE_ROOMS = {"completion", "connect", "datagram", "local", "memory", "queue_pair", "tap", "."}
 # The rooms of a layer are its folders, and "." stands for the files beside them. The table has for
 # each room the other rooms of the layer that its files may include. Public headers belong to no
 # room. A layer without an entry has no such rules; in a layer with one, each folder needs a row.
 ROOMS = {
+    "device": dict.fromkeys(DEVICE_ROOMS, DEVICE_ROOMS),
     "capture": {
         "text": set(),
         "page": set(),

@@ -120,6 +120,11 @@ class Includes(unittest.TestCase):
     def test_new_directory_without_a_layer(self):
         self.assert_finds({"src/misc/a.h": ""}, "src/misc/a.h:1", "belongs to no layer")
 
+    def test_new_room_of_device(self):
+        self.assertEqual(include_findings({"src/device/memory/a.h": "", "src/device/b.h": ""}), [])
+        self.assert_finds({"src/device/misc/a.h": ""}, "src/device/misc/a.h:1",
+                          "misc is no room of device")
+
     def test_cycle(self):
         self.assert_finds({"src/base/a.h": '#include "base/b.h"',
                            "src/base/b.h": '#include "base/a.h"'},
