@@ -29,12 +29,6 @@ constexpr std::uint8_t speed_25_gbit = 32;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;  // completion timestamps count these
 
-std::uint16_t to_network(std::uint16_t value) {
-  std::uint16_t result = 0;
-  store_be(reinterpret_cast<std::byte*>(&result), value);
-  return result;
-}
-
 // The largest InfiniBand MTU that fits, with its headers, into a frame of the interface.
 ibv_mtu path_mtu(const LocalAddress& local) {
   constexpr std::uint32_t headers_bytes = 40 + 8 + 12 + 16 + 4;  // IPv6 UDP BTH RETH ICRC

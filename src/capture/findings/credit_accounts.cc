@@ -11,11 +11,10 @@ constexpr std::uint8_t version = 1;
 // Recognises the protocol by the magic number and the version of the greeting.
 AnnouncedCredits::Protocol protocol_of(Bytes private_data) {
   using Protocol = AnnouncedCredits::Protocol;
-  const Greeting greeting = greeting_of(private_data);
-  if (std::to_integer<std::uint8_t>(greeting[4]) != version) return Protocol::none;
-  const auto magic = load_be<std::uint32_t>(greeting.data());
-  if (magic == message_magic) return Protocol::message;
-  return magic == stream_magic ? Protocol::stream : Protocol::none;
+  const auto greeting = CreditGreeting::of(private_data);
+  if (greeting.version != version) return Protocol::none;
+  if (greeting.magic == CreditGreeting::message_magic) return Protocol::message;
+  return greeting.magic == CreditGreeting::stream_magic ? Protocol::stream : Protocol::none;
 }
 
 }  // namespace
@@ -63,9 +62,9 @@ AnnouncedCredits::Protocol AnnouncedCredits::protocol_of(const Connection& conne
 
 AnnouncedCredits::AnnouncedCredits(Protocol protocol, Bytes peer)
     : stream_(protocol == Protocol::stream) {
-  const Greeting greeting = greeting_of(peer);
-  receives_ = load_be<std::uint16_t>(&greeting[receives_at]);
-  bytes_ = load_be<std::uint32_t>(&greeting[ring_bytes_at]);
+  const auto greeting = CreditGreeting::of(peer);
+  receives_ = greeting.receives;
+  bytes_ = greeting.ring_bytes;
 }
 
 bool AnnouncedCredits::sent(const Stamp& stamp, std::uint32_t bytes) {

@@ -90,12 +90,11 @@ void CreditFindings::Work::request(State& state, const Origin& origin, bool firs
 
 // Each frame grants credits to the other side. All frames but a pure update use one.
 void CreditFindings::Work::frame(State& state, const Origin& origin, Bytes bytes) {
-  if (state.lost || bytes.size() < frame_start_bytes) return;
-  const auto kind = load_be<std::uint8_t>(bytes.data());
-  if (kind != frame_update && !state.of(origin.side).announced.sent(origin.stamp, 0))
+  if (state.lost || bytes.size() < CreditFrame::start_bytes) return;
+  const auto start = CreditFrame::of(bytes);
+  if (start.kind != frame_update && !state.of(origin.side).announced.sent(origin.stamp, 0))
     state.lost = true;
-  const auto granted = load_be<std::uint16_t>(bytes.data() + 2);
-  state.of(other(origin.side)).announced.given(origin.stamp, granted, 0);
+  state.of(other(origin.side)).announced.given(origin.stamp, start.granted, 0);
 }
 
 // A word is either an update, which grants credits, or announces data or a ring. A map uses a
