@@ -1,4 +1,4 @@
-// rdma_getaddrinfo(3): the system's resolver, in the terms of rdma_cm.
+// rdma_getaddrinfo(3): calls the system's resolver and converts hints and results.
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -47,12 +47,13 @@ addrinfo to_system(const rdma_addrinfo& hints) {
   system.ai_family = hints.ai_family;
   system.ai_socktype = socket_type(hints.ai_qp_type);
   system.ai_protocol = protocol(hints.ai_port_space, system.ai_socktype);
-  // Neither datagrams nor raw sockets can be meant where nothing is said.
+  // Without any hint the resolver would list datagram and raw sockets as well.
   if (system.ai_socktype == 0 && system.ai_protocol == 0) system.ai_socktype = SOCK_STREAM;
   return system;
 }
 
-// The result and what it points to are C's: rdma_freeaddrinfo(3) may be that of another library.
+// Everything in the result is allocated by malloc(3), because the program may free it with the
+// rdma_freeaddrinfo(3) of another library.
 bool copy_address(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_bytes) {
   if (!from || bytes == 0) return true;
   to = static_cast<sockaddr*>(std::malloc(bytes));
@@ -62,6 +63,8 @@ bool copy_address(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_
   return true;
 }
 
+// Uses the first result of the resolver. RAI_PASSIVE makes it the source, otherwise it is the
+// destination: rdma_getaddrinfo(3).
 bool from_system(const addrinfo& system, const rdma_addrinfo& hints, rdma_addrinfo& info) {
   const bool datagram = system.ai_socktype == SOCK_DGRAM;
   info.ai_family = system.ai_family;
@@ -89,6 +92,7 @@ int resolve(const char* node, const char* service, const rdma_addrinfo& hints,
   return copied ? 0 : answer(ENOMEM);
 }
 
+// With hints alone, and neither a name nor a service, the result repeats the hints.
 int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
   info.ai_flags = hints.ai_flags;
   info.ai_family = hints.ai_family;
@@ -100,7 +104,7 @@ int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& info) {
   return copied ? 0 : answer(ENOMEM);
 }
 
-// Programs print either errno or gai_strerror() of the result; both shall make sense.
+// Programs print either errno or gai_strerror() of the result, so both must make sense.
 void set_errno(int failed) {
   switch (failed) {
     case EAI_MEMORY:

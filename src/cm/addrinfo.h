@@ -16,7 +16,7 @@ struct AddressInfo {
   // rdma_getaddrinfo(3): 0, an EAI_* value, or -1 with errno set.
   static int find(const char* node, const char* service, const rdma_addrinfo* hints,
                   rdma_addrinfo** result);
-  // All that it lists, for rdma_freeaddrinfo(3). Null where memory runs out.
+  // Copies the whole list, for rdma_freeaddrinfo(3). Null where memory runs out.
   [[nodiscard]] static rdma_addrinfo* copy(const rdma_addrinfo& from);
 };
 

@@ -1,4 +1,4 @@
-// How the functions of rdma_cm answer: 0, or -1 with errno set.
+// The return values of rdma_cm's functions: 0, or -1 with errno set.
 #pragma once
 
 #include <cerrno>

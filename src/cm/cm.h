@@ -28,40 +28,41 @@ struct Options {
   std::uint64_t handshake_timeout_ns = device::limits::handshake_ns;
   // TCP connection set-up, before the handshake begins.
   std::uint64_t connect_timeout_ns = device::limits::connect_ns;
-  // From our reply to the peer's first FPDU, on the passive side.
+  // Passive side: from our reply to the peer's first FPDU.
   std::uint64_t first_fpdu_timeout_ns = device::limits::first_fpdu_ns;
 };
 
-// How often something went another way than the application may expect. A snapshot.
+// A snapshot of the counters of all ids of one Manager.
 struct Counters {
   std::uint64_t connections_active = 0;    // established, this side connected
   std::uint64_t connections_passive = 0;   // established, this side listened
   std::uint64_t revision_1_fallbacks = 0;  // the peer closed on MPA revision 2
-  std::uint64_t unacknowledged = 0;    // the peer grants no reads: completions mean "TCP has it"
-  std::uint64_t addresses_in_use = 0;  // EADDRINUSE told to the application
+  std::uint64_t unacknowledged = 0;    // the peer allows no reads: completions mean "TCP has it"
+  std::uint64_t addresses_in_use = 0;  // EADDRINUSE returned to the application
   std::uint64_t requests_dropped = 0;  // no MPA, malformed, or timed out before the request
 };
 
 class Manager {
  public:
-  // `context` opens the device when it is first needed, and gives the same context ever after: ids
-  // share it. Null with errno set where there is no device. It must outlive this object.
+  // `context` is called when the device is first needed. It opens the device, and returns the same
+  // context each time; null with errno set where there is no device. The context must outlive this
+  // object.
   explicit Manager(std::function<device::Context*()> context, const Options& options = {});
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
   [[nodiscard]] Counters counters() const;
-  // In the child after fork(): ids and channels made before are dead and may only be destroyed.
-  // Call it after Device::abandon_after_fork(), which has closed the descriptors.
+  // In the child after fork(): ids and channels that existed before may only be destroyed. Call it
+  // after Device::abandon_after_fork(), which has closed the descriptors.
   void abandon_after_fork();
 
   // Event channels: rdma_create_event_channel(3), rdma_get_cm_event(3).
   rdma_event_channel* create_event_channel();
   void destroy_event_channel(rdma_event_channel* channel);
   int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
-  // The event of a token from device::sys::await_token(channel->fd), for a caller that waits for it
-  // itself. False where it was withdrawn meanwhile: wait again.
+  // Takes the event for a token from device::sys::await_token(channel->fd), for a caller that waits
+  // itself. False where the event was withdrawn meanwhile: wait again.
   bool take_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
   int ack_cm_event(rdma_cm_event* event);
   static const char* event_str(rdma_cm_event_type event);
@@ -83,7 +84,7 @@ class Manager {
   int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                   rdma_addrinfo** result);
   static void freeaddrinfo(rdma_addrinfo* info);
-  // By name only: there is no subnet administrator to ask, so RAI_SA is EOPNOTSUPP.
+  // Looks up names only. There is no subnet administrator, so RAI_SA is EOPNOTSUPP.
   int resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                        const rdma_addrinfo* hints);
   int query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
@@ -107,9 +108,9 @@ class Manager {
   int establish(rdma_cm_id* id);
   int listen(rdma_cm_id* id, int backlog);
   int get_request(rdma_cm_id* listener, rdma_cm_id** id);
-  // Hands a fresh id, or one that does this already, a TCP connection that somebody else has
-  // accepted. It listens for what comes this way, and has no address. Takes the descriptor in any
-  // case.
+  // Passes a TCP connection that was accepted elsewhere to a new id, or to one that was used for
+  // this before. The id listens for such connections only and has no address. Takes the descriptor
+  // in any case.
   int adopt(rdma_cm_id* listener, int connection);
   int accept(rdma_cm_id* id, rdma_conn_param* parameters);
   int reject(rdma_cm_id* id, const void* private_data, std::uint8_t private_data_bytes);
@@ -121,7 +122,7 @@ class Manager {
   int join_multicast(rdma_cm_id* id, sockaddr* address, void* context);
   int join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context);
   int leave_multicast(rdma_cm_id* id, sockaddr* address);
-  // Enhanced connection establishment negotiates what adapters of one vendor can do: EOPNOTSUPP.
+  // Enhanced connection establishment negotiates features of one vendor's adapters: EOPNOTSUPP.
   int set_local_ece(rdma_cm_id* id, ibv_ece* ece);
   int get_remote_ece(rdma_cm_id* id, ibv_ece* ece);
 

@@ -19,10 +19,10 @@ std::uint8_t to_event(std::uint16_t wire, bool acknowledge) {
 }
 
 device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiated& negotiated,
-                                           std::uint16_t asked_ord, bool acknowledge) {
-  // Where nothing was negotiated the two applications have agreed by other means; nothing is known
-  // of a read beyond that.
-  const std::uint16_t wire_ord = negotiated.ird_ord_negotiated ? negotiated.ord : asked_ord;
+                                           std::uint16_t requested_ord, bool acknowledge) {
+  // Where nothing was negotiated, the applications have agreed on depths by other means, and
+  // nothing is known of a read beyond them.
+  const std::uint16_t wire_ord = negotiated.ird_ord_negotiated ? negotiated.ord : requested_ord;
   device::StreamParameters parameters{.initiator = initiator,
                                       .crc = negotiated.crc,
                                       .send_markers = negotiated.send_markers,
@@ -30,10 +30,10 @@ device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiat
                                       .ird = negotiated.ird,
                                       .wire_ord = wire_ord,
                                       .rtr = negotiated.rtr};
-  // A peer that is not Weft grants no extra read: then the device shares the application's.
+  // A peer that is not Weft may allow no extra read. Then the device shares the application's.
   const int spare = parameters.acknowledge ? 1 : 0;
-  const int share = std::min<int>(asked_ord, wire_ord - spare);
-  const int least = asked_ord > 0 && wire_ord > 0 ? 1 : 0;
+  const int share = std::min<int>(requested_ord, wire_ord - spare);
+  const int least = requested_ord > 0 && wire_ord > 0 ? 1 : 0;
   parameters.ord = static_cast<std::uint16_t>(std::max(share, least));
   return parameters;
 }

@@ -1,5 +1,6 @@
-// How many reads may be under way: what the application asks for, what travels in MPA frames, and
-// what the application is told. Acknowledgement takes one read in each direction for the device.
+// Converts read depths (IRD and ORD) between the application and MPA frames. With acknowledgement
+// the device needs one read in each direction for itself (see iwarp/proofs.h), so the depth in a
+// frame is one larger than the application's.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,16 @@
 
 namespace weft::cm {
 
-// From the application to the wire.
+// From the application to an MPA frame.
 [[nodiscard]] std::uint16_t to_wire(std::uint16_t depth, bool acknowledge);
-// From the wire to an event: without the device's own.
+// From an MPA frame to an event, without the device's own read.
 [[nodiscard]] std::uint8_t to_event(std::uint16_t wire, bool acknowledge);
 
-// What a queue pair needs to know of a finished handshake. `asked_ord`: the application's wish.
+// The result of a finished handshake, for the queue pair. `requested_ord`: what the application
+// passed.
 [[nodiscard]] device::StreamParameters stream_parameters(bool initiator,
                                                          const iwarp::Negotiated& negotiated,
-                                                         std::uint16_t asked_ord, bool acknowledge);
+                                                         std::uint16_t requested_ord,
+                                                         bool acknowledge);
 
 }  // namespace weft::cm

@@ -32,6 +32,8 @@ bool Channel::is_being_read() const {
   return readers_ > 0 && device::sys::is_alive(last_reader_);
 }
 
+// Waits for at most looks · pause_us, as there may be no such thread. The caller itself may be the
+// last reader, and a program that uses a non-blocking descriptor has no thread that waits.
 void Channel::await_reader() const {
   constexpr unsigned looks = 500;
   constexpr unsigned pause_us = 100;

@@ -15,22 +15,23 @@ namespace weft::cm {
 
 class Identifier;
 
-// From push to rdma_ack_cm_event(3).
+// An event, from push() to rdma_ack_cm_event(3).
 struct Event {
   rdma_cm_event event{};  // first: see of()
   std::array<std::byte, 256> private_data{};
-  // Whose event it is: destroying it waits until this is acknowledged. A connection request belongs
-  // to the listener.
+  // The id to which the event belongs: destroying it blocks until the event is acknowledged. A
+  // connection request belongs to the listener.
   std::shared_ptr<Identifier> owner;
   // The new id of a connection request, until it is delivered.
   std::shared_ptr<Identifier> request;
 
   [[nodiscard]] static Event* of(rdma_cm_event* event) { return reinterpret_cast<Event*>(event); }
-  // At most what fits rdma_conn_param::private_data_len.
+  // Copies as much as rdma_conn_param::private_data_len can count.
   void set_private_data(Bytes bytes);
 };
 
-// Shared by the program and the ids on it: one that is destroyed too early only falls silent.
+// An event channel. The program and the ids on it share it: if the program destroys it too early,
+// later events are lost, but nothing else happens.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   [[nodiscard]] static std::shared_ptr<Channel> create();
@@ -42,22 +43,23 @@ class Channel : public std::enable_shared_from_this<Channel> {
   }
 
   void push(std::unique_ptr<Event> event) { events_.push(std::move(event)); }
-  // For who holds a token of the descriptor; null where the event was withdrawn. Counts the event
-  // as delivered to its owner.
+  // Takes the next event. The caller must have taken a token from the descriptor; null where the
+  // event was withdrawn meanwhile. Counts the event as delivered to its owner.
   [[nodiscard]] std::unique_ptr<Event> take();
-  // Takes back what is not delivered yet, in order.
+  // Takes back the events of `owner` that are not delivered yet, in order.
   [[nodiscard]] std::vector<std::unique_ptr<Event>> withdraw(const Identifier* owner);
 
-  // Around rdma_get_cm_event(3). A thread that is cancelled in it does not come to the end: no
-  // destructor may stand there.
+  // Called around rdma_get_cm_event(3). A thread that is cancelled in it never calls end_reading();
+  // it must not unwind through destructors.
   void begin_reading();
   void end_reading() { --readers_; }
-  // So long it has to live, also where it was destroyed meanwhile: then the thread waits for ever,
-  // as with a kernel device, and the descriptor becomes nobody else's under it.
+  // A thread is waiting for events. The channel must live until it stops, even if the program has
+  // destroyed it: the thread then waits for ever, as with a kernel device, and its descriptor is
+  // not reused for something else.
   [[nodiscard]] bool is_being_read() const;
-  // Before it is destroyed. A thread that has acknowledged its last event is on its way back to
-  // rdma_get_cm_event(3), and programs (rping) destroy the channel without waiting for that: it
-  // shall find the channel. Waits a moment for it, where it lives.
+  // Called before the channel is destroyed. A thread that has acknowledged its last event returns
+  // to rdma_get_cm_event(3), and programs (rping) destroy the channel without waiting for it. Waits
+  // a moment until the thread is there, so that it does not use a destroyed channel.
   void await_reader() const;
 
   void abandon_after_fork() { events_.abandon_after_fork(); }
@@ -69,7 +71,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   };
 
   std::atomic<int> readers_{0};
-  std::atomic<int> last_reader_{0};  // its thread id
+  std::atomic<int> last_reader_{0};  // thread id; 0: none yet
   Handle handle_{.channel = {}, .owner = this};
   device::EventQueue<std::unique_ptr<Event>> events_;
 };

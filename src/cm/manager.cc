@@ -15,7 +15,8 @@
 namespace weft::cm {
 namespace {
 
-// Without a progress thread whoever waits has to drive the device; with one it must be awake.
+// Without a progress thread the waiting thread must drive the device. With one, that thread must
+// not be asleep.
 void prepare_to_wait(device::Engine& engine, int fd) {
   if (engine.mode() != device::ProgressMode::manual) return engine.expect_sleep();
   if (device::sys::nonblocking(fd)) return;
@@ -31,7 +32,7 @@ bool ends_connection(int event) {
          event == RDMA_CM_EVENT_UNREACHABLE || event == RDMA_CM_EVENT_CONNECT_ERROR;
 }
 
-// TCP ports of rdma_cm ids are those of IPv4 and IPv6 addresses; others have none.
+// Only IPv4 and IPv6 addresses have ports.
 std::uint16_t port_be(const sockaddr_storage& address) {
   const bool known = address.ss_family == AF_INET || address.ss_family == AF_INET6;
   return known ? htons(device::port_of(address)) : 0;
@@ -81,7 +82,7 @@ int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   return failed == 0 ? 0 : answer(failed);
 }
 
-// 0 or an errno value.
+// A token may belong to an event that was withdrawn, so it waits again. 0 or an errno value.
 int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   while (true) {
     device::Context* const context = registry_->opened();
@@ -103,7 +104,7 @@ bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     taken->request->deliver(own ? own : channel, synchronous);
     taken->request.reset();
   }
-  if (ends_connection(newer::type_of(taken->event))) taken->owner->note_told_of_end();
+  if (ends_connection(newer::type_of(taken->event))) taken->owner->note_end_reported();
   *event = &taken.release()->event;
   return true;
 }
@@ -123,13 +124,14 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
   errno = 0;
   device::Context* const opened = registry_->context();
   if (!opened) return -1;
-  // Where the device looks like an iWARP adapter it has no such queue pairs.
+  // A device that looks like an iWARP adapter has no datagram queue pairs.
   if (datagram && !opened->device().is_roce()) return answer(EOPNOTSUPP);
   const ibv_qp_type type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
   const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
   if (!where) return -1;
-  const auto made =
-      std::make_shared<Identifier>(registry_, where, channel == nullptr, context, ps, type);
+  auto state = std::make_unique<IdState>(registry_, where, channel == nullptr, ps, type, context);
+  auto space = make_port_space(*state);
+  const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
   registry_->add(made);
   *id = made->handle();
   return 0;
@@ -138,7 +140,7 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
 int Manager::destroy_id(rdma_cm_id* id) {
   if (!id) return answer(EINVAL);
   Identifier& identifier = *Identifier::of(id);
-  if (identifier.abandoned()) return 0;  // its locks may be in any state: it is left alone
+  if (identifier.abandoned()) return 0;  // its locks may be in any state, so it is leaked
   identifier.shut();
   if (id->event) ack_cm_event(id->event);
   id->event = nullptr;
@@ -147,7 +149,7 @@ int Manager::destroy_id(rdma_cm_id* id) {
   return 0;
 }
 
-// rdma_migrate_id(3): blocks until the events that were delivered before are acknowledged.
+// rdma_migrate_id(3): blocks until the events that were fetched before are acknowledged.
 int Manager::migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   Identifier& identifier = *Identifier::of(id);
   const bool was_synchronous = identifier.synchronous();
@@ -165,7 +167,7 @@ int Manager::migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
 
 int Manager::set_option(rdma_cm_id* id, int level, int name, void* value, std::size_t bytes) {
   if (level == RDMA_OPTION_ID) return answer(Identifier::of(id)->set_option(name, value, bytes));
-  // A path through an InfiniBand subnet means nothing here.
+  // There is no InfiniBand subnet, so no path can be set.
   const bool path = level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH;
   return answer(path ? EINVAL : ENOSYS);
 }
@@ -182,7 +184,7 @@ ibv_context** Manager::get_devices(int* count) {
   if (count) *count = 0;
   device::Context* const context = registry_->context();
   if (!context) return nullptr;
-  // Pointers, and a null one behind them. NOLINTNEXTLINE(bugprone-sizeof-expression)
+  // A null-terminated list of pointers. NOLINTNEXTLINE(bugprone-sizeof-expression)
   auto** list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
   if (!list) return nullptr;
   list[0] = context->verbs();
@@ -194,7 +196,7 @@ void Manager::free_devices(ibv_context** list) {
   std::free(list);
 }
 
-// There is no connection manager to tell of IBV_EVENT_COMM_EST: the stream's first FPDU says it.
+// IBV_EVENT_COMM_EST needs no notification here: the first FPDU of a stream has the same effect.
 int Manager::notify(rdma_cm_id* /*id*/, ibv_event_type /*event*/) {
   return 0;
 }

@@ -1,4 +1,5 @@
-// Addresses and connections, with the waiting of the synchronous mode: rdma_create_id(3).
+// Addresses and connections. In synchronous mode (rdma_create_id(3), no channel) the calls wait for
+// their event.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +13,8 @@
 namespace weft::cm {
 namespace {
 
-// Ruling of the wire: more than this a peer that is not Weft may refuse (siw closes above 256
-// bytes, four of which are RFC 6581's).
+// Peers that are not Weft may refuse more private data: the kernel's siw closes the connection when
+// it gets more than 256 bytes, four of which are RFC 6581's enhanced data.
 constexpr std::size_t max_private_data_bytes = 252;
 constexpr int endpoint_timeout_ms = 2000;
 
@@ -24,7 +25,7 @@ int take_private_data(const void* data, std::size_t bytes, std::vector<std::byte
   return out.size() > max_private_data_bytes ? EINVAL : 0;
 }
 
-// `unset`: what stands for "as much as possible", and where the program names nothing.
+// `unset`: the value that asks for as much as possible. It gives `fallback`.
 int take_depth(std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
                std::uint16_t& depth) {
   if (asked != unset && asked > device::limits::max_read_depth) return EINVAL;
@@ -32,19 +33,20 @@ int take_depth(std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
   return 0;
 }
 
-// On entry `wishes` holds what stands where the program names nothing.
-int take_wishes(const rdma_cm_id& id, const rdma_conn_param* given, ConnectWishes& wishes) {
+// On entry `wanted` holds the values for everything that the program does not set. Only an id with
+// a queue pair may be connected without parameters: rdma_connect(3).
+int take_parameters(const rdma_cm_id& id, const rdma_conn_param* given, ConnectParameters& wanted) {
   if (!given) return id.qp ? 0 : EINVAL;
-  int failed = take_depth(given->responder_resources, RDMA_MAX_RESP_RES, wishes.responder_resources,
-                          wishes.responder_resources);
+  int failed = take_depth(given->responder_resources, RDMA_MAX_RESP_RES, wanted.responder_resources,
+                          wanted.responder_resources);
   if (failed == 0) {
-    failed = take_depth(given->initiator_depth, RDMA_MAX_INIT_DEPTH, wishes.initiator_depth,
-                        wishes.initiator_depth);
+    failed = take_depth(given->initiator_depth, RDMA_MAX_INIT_DEPTH, wanted.initiator_depth,
+                        wanted.initiator_depth);
   }
-  wishes.qp_num = given->qp_num;
-  wishes.rnr_retries = std::min(given->rnr_retry_count, iwarp::rnr_retry_infinite);
+  wanted.qp_num = given->qp_num;
+  wanted.rnr_retries = std::min(given->rnr_retry_count, iwarp::rnr_retry_infinite);
   if (failed != 0) return failed;
-  return take_private_data(given->private_data, given->private_data_len, wishes.private_data);
+  return take_private_data(given->private_data, given->private_data_len, wanted.private_data);
 }
 
 }  // namespace
@@ -86,11 +88,11 @@ int Manager::resolve_route(rdma_cm_id* id, int /*timeout_ms*/) {
 
 int Manager::connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
-  ConnectWishes wishes{.responder_resources = device::limits::max_read_depth,
-                       .initiator_depth = device::limits::max_read_depth,
-                       .private_data = identifier.endpoint_private_data};
-  if (const int failed = take_wishes(*id, parameters, wishes)) return answer(failed);
-  if (const int failed = identifier.connect(std::move(wishes))) return answer(failed);
+  ConnectParameters wanted{.responder_resources = device::limits::max_read_depth,
+                           .initiator_depth = device::limits::max_read_depth,
+                           .private_data = identifier.endpoint_private_data};
+  if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
+  if (const int failed = identifier.connect(std::move(wanted))) return answer(failed);
   identifier.endpoint_private_data.clear();
   return complete(id);
 }
@@ -110,9 +112,9 @@ int Manager::adopt(rdma_cm_id* listener, int connection) {
 
 int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
-  ConnectWishes wishes = identifier.requested_wishes();
-  if (const int failed = take_wishes(*id, parameters, wishes)) return answer(failed);
-  if (const int failed = identifier.accept(std::move(wishes))) return answer(failed);
+  ConnectParameters wanted = identifier.requested_parameters();
+  if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
+  if (const int failed = identifier.accept(std::move(wanted))) return answer(failed);
   return identifier.is_datagram() ? 0 : complete(id);
 }
 
@@ -131,8 +133,8 @@ int Manager::reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t p
 int Manager::disconnect(rdma_cm_id* id) {
   Identifier& identifier = *Identifier::of(id);
   if (const int failed = identifier.disconnect()) return answer(failed);
-  // The peer may have been first, and its event be fetched already: nothing more comes then.
-  return identifier.told_of_end() || identifier.is_datagram() ? 0 : complete(id);
+  // Where the peer has disconnected first and its event was fetched already, no other event comes.
+  return identifier.end_reported() || identifier.is_datagram() ? 0 : complete(id);
 }
 
 int Manager::join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
@@ -147,10 +149,10 @@ int Manager::join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attribut
   constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
   if (!attributes || attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
   sockaddr_storage address{};
-  const bool complete_wish = (attributes->comp_mask & needed) == needed &&
-                             attributes->join_flags < RDMA_MC_JOIN_FLAG_RESERVED &&
-                             take_address(attributes->addr, address);
-  if (!complete_wish) return answer(EINVAL);
+  const bool valid = (attributes->comp_mask & needed) == needed &&
+                     attributes->join_flags < RDMA_MC_JOIN_FLAG_RESERVED &&
+                     take_address(attributes->addr, address);
+  if (!valid) return answer(EINVAL);
   const bool send_only = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
   const int failed = Identifier::of(id)->join_group(address, send_only, context);
   return failed != 0 ? answer(failed) : complete(id);
@@ -162,8 +164,8 @@ int Manager::leave_multicast(rdma_cm_id* id, sockaddr* address) {
   return answer(Identifier::of(id)->leave_group(group));
 }
 
-// rdma_get_request(3): the new id is synchronous, and its queue pair made as rdma_create_ep(3) was
-// told.
+// rdma_get_request(3): the new id is synchronous, and has a queue pair with the attributes that
+// were passed to rdma_create_ep(3).
 int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   Identifier& identifier = *Identifier::of(listener);
   if (!identifier.synchronous()) return answer(EINVAL);

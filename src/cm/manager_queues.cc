@@ -23,8 +23,7 @@ using device::SharedReceiveQueue;
 namespace limits = device::limits;
 
 void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
-  if (cq && CompletionQueue::of(cq)->in_use())
-    return;  // somebody else's queue pair uses it as well
+  if (cq && CompletionQueue::of(cq)->in_use()) return;  // another queue pair uses it, too
   if (cq) {
     Context::of(cq->context)->settle_events(cq);
     --Context::of(cq->context)->objects;
@@ -38,7 +37,8 @@ void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
   channel = nullptr;
 }
 
-// Each of send and receive has its own, armed for the first completion.
+// Creates a completion queue with a channel of its own, armed for the first completion:
+// rdma_create_qp(3), for programs that pass none.
 int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
   const auto size =
       static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
@@ -79,10 +79,10 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
   return attributes;
 }
 
-// Features beyond a protection domain are the device's business, as with ibv_create_qp_ex(3).
+// The device checks all features but the protection domain, as in ibv_create_qp_ex(3).
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
   if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) {
-    // Not the inline function of verbs.h: compiled without optimisation it asks for libibverbs.
+    // The inline function of verbs.h would need libibverbs when compiled without optimisation.
     return verbs_get_ctx(id.verbs)->create_qp_ex(id.verbs, &extended);
   }
   ibv_qp_init_attr attributes = plain(extended);
@@ -99,8 +99,8 @@ int take_to(rdma_cm_id& id, ibv_qp& qp, ibv_qp_state state) {
   return failed != 0 ? failed : device::QueuePair::of(&qp)->modify(attributes, mask);
 }
 
-// Ready for receives to be posted: where an iWARP queue pair starts, and where librdmacm takes the
-// others. Datagrams wait for no peer.
+// Takes a new queue pair to INIT, where receives can be posted, as librdmacm does. An iWARP queue
+// pair starts there. Datagrams need no peer, so UD goes on to RTS.
 int prepare(rdma_cm_id& id, ibv_qp& qp) {
   if (qp.state != IBV_QPS_RESET) return 0;
   int failed = take_to(id, qp, IBV_QPS_INIT);
@@ -133,7 +133,8 @@ int Manager::create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attribu
   extended.comp_mask = IBV_QP_INIT_ATTR_PD;
   extended.pd = domain ? domain : id->pd;
   const int result = create_qp_ex(id, &extended);
-  // Not the queues of this id: programs use the same attributes for the next one (cmtime does).
+  // Only the capabilities are returned, not the completion queues of this id: programs use the same
+  // attributes for the next id (cmtime does).
   attributes->cap = extended.cap;
   return result;
 }

@@ -13,10 +13,11 @@ namespace weft::cm {
 
 namespace {
 
+// The arguments of a search, copied for its thread.
 struct Search {
   std::string node;
   std::string service;
-  rdma_addrinfo hints{};  // its numbers only
+  rdma_addrinfo hints{};  // only the numbers of the program's hints
 
   [[nodiscard]] int run(AddressInfo::Owned& found) const {
     rdma_addrinfo* result = nullptr;
@@ -31,41 +32,8 @@ struct Search {
 
 }  // namespace
 
-int Identifier::begin_addrinfo() {
-  const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::idle && stage_ != Stage::bound) return EINVAL;
-  if (resolving_addrinfo_) return EBUSY;
-  resolving_addrinfo_ = true;
-  return 0;
-}
-
-void Identifier::end_addrinfo(AddressInfo::Owned found, int failed) {
-  const std::lock_guard lock(mutex_);
-  resolving_addrinfo_ = false;
-  addrinfo_ = std::move(found);
-  auto event = make_event(RDMA_CM_EVENT_ADDR_RESOLVED, -failed);
-  newer::set_type(event->event,
-                  failed == 0 ? newer::event_addrinfo_resolved : newer::event_addrinfo_error);
-  push(std::move(event));
-}
-
-int Identifier::query_addrinfo(rdma_addrinfo** result) {
-  const std::lock_guard lock(mutex_);
-  if (!addrinfo_) return EINVAL;
-  *result = AddressInfo::copy(*addrinfo_);
-  return *result ? 0 : ENOMEM;
-}
-
-int Identifier::write_event(int status, std::uint64_t argument) {
-  const std::lock_guard lock(mutex_);
-  auto event = make_event(RDMA_CM_EVENT_ADDR_RESOLVED, status);
-  newer::set_type(event->event, newer::event_user);
-  newer::set_argument(event->event, argument);
-  push(std::move(event));
-  return 0;
-}
-
-// A name server may take its time: the search has a thread, and the id lives until it is over.
+// A name server may be slow, so the search has a thread of its own, which keeps the id alive. Its
+// end is an event.
 int Manager::resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                               const rdma_addrinfo* hints) {
   if (!node && !service) return answer(EINVAL);

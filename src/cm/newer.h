@@ -1,4 +1,4 @@
-// What librdmacm's header has since rdma-core 60, for builds against an older one.
+// Declarations that librdmacm's header has since rdma-core 60, for builds against an older one.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -11,7 +11,7 @@ namespace weft::cm::newer {
 inline constexpr int rai_dns = 0x20;
 inline constexpr int rai_sa = 0x10;
 
-// Beyond what the older enumeration can hold: never a value of its type here.
+// These are outside the range of the older enumeration, so they never have its type here.
 inline constexpr int event_addrinfo_resolved = 16;
 inline constexpr int event_addrinfo_error = 17;
 inline constexpr int event_user = 18;
@@ -27,7 +27,7 @@ inline int type_of(const rdma_cm_event& event) {
   return type;
 }
 
-// rdma_cm_event::param.arg, which shares its place with the other parameters.
+// rdma_cm_event::param.arg, which is a member of the union with the other parameters.
 inline void set_argument(rdma_cm_event& event, std::uint64_t argument) {
   std::memcpy(&event.param, &argument, sizeof argument);
 }

@@ -51,8 +51,8 @@ void Registry::report_unacknowledged(const std::string& peer) {
                peer.c_str());
 }
 
-// The program's own message is about an address "in use" where an InfiniBand port of that number
-// would be free.
+// The program itself only reports an address in use, although an InfiniBand port of that number
+// would be free, so the reason is explained here.
 void Registry::report_address_in_use(const sockaddr_storage& tcp) {
   ++counters_.addresses_in_use;
   if (reported_address_in_use_.exchange(true)) return;
@@ -67,8 +67,11 @@ void Registry::add(const std::shared_ptr<Channel>& channel) {
   channels_.emplace(channel.get(), channel);
 }
 
+// A channel with a waiting thread is kept until a later call finds that it has none.
 void Registry::remove(Channel* channel) {
-  std::vector<std::shared_ptr<Channel>> last;  // their events may hold ids: they go after the lock
+  // Destroyed after the lock is released: events on the channels may hold the last reference to
+  // ids.
+  std::vector<std::shared_ptr<Channel>> last;
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return;
@@ -87,7 +90,7 @@ void Registry::add(const std::shared_ptr<Identifier>& identifier) {
 }
 
 void Registry::remove(Identifier* identifier) {
-  std::shared_ptr<Identifier> last;
+  std::shared_ptr<Identifier> last;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   const auto found = identifiers_.find(identifier);
   if (found == identifiers_.end()) return;
@@ -96,7 +99,7 @@ void Registry::remove(Identifier* identifier) {
 }
 
 void Registry::abandon_after_fork() {
-  // Whoever held the lock does not exist in this process.
+  // The lock may have been held by a thread that does not exist in this process.
   new (&mutex_) std::mutex;
   for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
   for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();

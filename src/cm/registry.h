@@ -1,5 +1,5 @@
-// What the ids of one process share: the device context, the default protection domain, the
-// counters.
+// State that all ids of one Manager share: the device context, the default protection domain, the
+// counters, and the lists of ids and channels.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -33,20 +33,20 @@ class Registry {
  public:
   Registry(std::function<device::Context*()> open, const Options& options);
 
-  // At the end: nothing calls back any more.
+  // Destroys all ids and channels. Afterwards nothing calls back any more.
   void close();
 
   // Opens the device at the first call. Null with errno set where there is none.
   device::Context* context();
-  // The device if it is open, without opening it.
+  // The context if the device is open already; does not open it.
   [[nodiscard]] device::Context* opened();
   // Only after context() has succeeded.
   [[nodiscard]] const device::Settings& settings() { return context()->device().settings(); }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] LiveCounters& counters() { return counters_; }
-  // For ids whose program names none: rdma_create_qp(3).
+  // The protection domain of ids for which the program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
-  // Both count, and tell the user once per process, on stderr.
+  // Both count, and print a message for the user on stderr, once for each registry.
   void report_unacknowledged(const std::string& peer);
   void report_address_in_use(const sockaddr_storage& tcp);
 
@@ -68,7 +68,7 @@ class Registry {
   device::Context* context_ = nullptr;
   std::unique_ptr<device::ProtectionDomain> domain_;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
-  std::vector<std::shared_ptr<Channel>> still_read_;  // and destroyed
+  std::vector<std::shared_ptr<Channel>> still_read_;  // destroyed: see Channel::is_being_read()
   std::unordered_map<Identifier*, std::shared_ptr<Identifier>> identifiers_;
 };
 

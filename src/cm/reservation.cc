@@ -24,9 +24,9 @@ int open_stream(int family, sys::Descriptor& socket) {
 
 }  // namespace
 
-// A port that only lingers in TIME_WAIT may be had again, one that somebody has bound may not.
-// Linux lets two sockets share a port where both say SO_REUSEADDR and none listens. So we say it
-// only to get past TIME_WAIT, and then take it back until we listen.
+// A port that is only in TIME_WAIT may be reused, but not one that another socket has bound. Linux
+// lets two sockets share a port where both set SO_REUSEADDR and none listens. So the option is set
+// only to get past TIME_WAIT, and is cleared again until the socket listens.
 int reserve(sockaddr_storage& address, const SocketOptions& options, sys::Descriptor& socket) {
   sys::Descriptor made;
   if (const int failed = open_stream(address.ss_family, made)) return failed;
@@ -46,14 +46,14 @@ int reserve(sockaddr_storage& address, const SocketOptions& options, sys::Descri
   return 0;
 }
 
-// Connections inherit SO_REUSEADDR from here: only then does their TIME_WAIT not keep the next
-// listener from the port.
+// Connections inherit SO_REUSEADDR from the listening socket. Without it their TIME_WAIT would keep
+// the next listener from the port.
 int start_listening(int fd, int backlog) {
   sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   return -sys::listen(fd, backlog);
 }
 
-// Connecting a datagram socket sends nothing, but asks the routing table.
+// Connects a datagram socket, which sends nothing but consults the routing table.
 int choose_source(const sockaddr_storage& destination, sockaddr_storage& source) {
   sys::Descriptor probe(sys::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe.valid()) return -probe.release();
@@ -64,7 +64,7 @@ int choose_source(const sockaddr_storage& destination, sockaddr_storage& source)
     if (bound < 0) return -bound;
   }
   sockaddr_storage to = destination;
-  constexpr std::uint16_t any_port = 9;  // discard: the port does not matter, but 0 is refused
+  constexpr std::uint16_t any_port = 9;  // discard: any port will do, except 0, which is refused
   device::set_port(to, any_port);
   const int connected = sys::connect(probe.get(), generic(to), device::length_of(to));
   if (connected < 0) return -connected;

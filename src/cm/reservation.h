@@ -1,4 +1,4 @@
-// A TCP port that belongs to an id from rdma_bind_addr(3) on, and the choice of a source address.
+// Reserves a TCP port for an id, from rdma_bind_addr(3) on, and chooses source addresses.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,15 +14,15 @@ struct SocketOptions {
   bool ipv6_only = false;
 };
 
-// Binds a socket so that nobody else gets the port, other ids of this process included. 0 or an
-// errno value: EADDRINUSE, EADDRNOTAVAIL, EACCES. `address` tells the port afterwards.
+// Binds a socket so that no other socket gets the port, not even of another id in this process. 0
+// or an errno value: EADDRINUSE, EADDRNOTAVAIL, EACCES. Stores the actual port in `address`.
 int reserve(sockaddr_storage& address, const SocketOptions& options,
             device::sys::Descriptor& socket);
-// From bound to listening.
+// Makes a bound socket listen. 0 or an errno value.
 int start_listening(int fd, int backlog);
 
-// Which address the kernel would send from towards `destination`, with port 0. `source` may name
-// one (AF_UNSPEC: any). 0 or an errno value: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL.
+// Finds the address from which the kernel would send to `destination`, with port 0. `source` may
+// already name one (AF_UNSPEC: any). 0 or an errno value: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL.
 int choose_source(const sockaddr_storage& destination, sockaddr_storage& source);
 
 }  // namespace weft::cm

@@ -13,10 +13,10 @@ namespace {
 using device::DatagramRoute;
 using wire::ServiceQuery;
 
-// Between questions, each pause twice as long as the last.
+// The pause between repetitions doubles each time, within these limits.
 constexpr std::uint64_t shortest_pause_ns = 20'000'000;
 constexpr std::uint64_t longest_pause_ns = 1'000'000'000;
-// So many answers are kept for those that did not arrive.
+// How many answers are kept, to be sent again in case they were lost.
 constexpr std::size_t kept_replies = 1024;
 
 std::vector<std::byte> bytes_of(const ServiceQuery& query) {
@@ -78,6 +78,7 @@ void ServicePort::listen(std::size_t max_waiting, Requested requested) {
   requested_ = std::move(requested);
 }
 
+// A request is reported once, however often it is repeated.
 void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& query) {
   const Request request{
       route, query.identification, {query.private_data.begin(), query.private_data.end()}};
@@ -89,7 +90,8 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   }
   const auto known = replies_.find(key_of(request));
   if (known != replies_.end()) {
-    if (!known->second.empty()) send_back(route, known->second);  // the answer was lost
+    // Repeated: either the answer was lost, or the program has not answered yet.
+    if (!known->second.empty()) send_back(route, known->second);
     return;
   }
   if (waiting_ >= max_waiting_) return;
@@ -120,11 +122,12 @@ void ServicePort::forget_old_replies() {
   for (; answered_.size() > kept_replies; answered_.pop_front()) replies_.erase(answered_.front());
 }
 
-// From where it came, to who sent it.
+// Sends from the address at which the request arrived, to its sender. A lost packet is no error, as
+// the request will be repeated.
 void ServicePort::send_back(const DatagramRoute& route, Bytes packet) {
   if (closed_) return;
   const DatagramRoute back{.source = route.destination, .destination = route.source};
-  (void)socket_->send(back, 0, packet);  // whatever is lost is asked for again
+  (void)socket_->send(back, 0, packet);
 }
 
 // --- Asking --------------------------------------------------------------------------------------
@@ -150,6 +153,7 @@ void ServicePort::ask(const DatagramRoute& route, unsigned interface_index, Byte
   on_deadline();
 }
 
+// Also sends the first packet.
 void ServicePort::on_deadline() {
   std::unique_lock lock(mutex_);
   if (!question_) return;
@@ -171,7 +175,7 @@ void ServicePort::on_reply(const DatagramRoute& route, const ServiceQuery& query
   const bool ours = question_ && question_->identification == query.identification &&
                     same_end(route.source, question_->route.destination);
   if (!ours) return;
-  // A server that is just about to listen, as with TCP.
+  // The server may be about to listen, so that early refusals are ignored, as with TCP.
   const bool early = device::sys::now_ns() < question_->begin_ns + device::limits::refused_ns;
   if (query.status == Status::unsupported && early) return;
   const Answered answered = std::move(question_->answered);

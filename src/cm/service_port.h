@@ -1,5 +1,5 @@
-// A port of rdma_cm's UDP space: who asks there for a queue pair is told its number and key. It is
-// the UDP port of that number; see wire/service_query.h for what travels.
+// A port of rdma_cm's UDP space, where a peer asks for the number and key of a queue pair. It is
+// the UDP port of the same number; see wire/service_query.h for the packets.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ServicePort final : public device::Pollable,
  public:
   using Status = wire::ServiceQuery::Status;
 
-  // Of somebody who asks. The same question comes again until it is answered; it is told once.
+  // A request of a peer. The peer repeats it until it is answered; it is reported once.
   struct Request {
     device::DatagramRoute route;
     std::uint32_t identification = 0;
@@ -35,9 +35,9 @@ class ServicePort final : public device::Pollable,
     std::uint32_t queue_key = 0;
     std::vector<std::byte> private_data{};
   };
-  // Both are called without any lock of this object.
+  // Both are called without any lock of this object. No answer means that the time is over.
   using Requested = std::function<void(const Request&)>;
-  using Answered = std::function<void(const std::optional<Answer>&)>;  // nothing: nobody answered
+  using Answered = std::function<void(const std::optional<Answer>&)>;
 
   struct Plan {
     sockaddr_storage address{};  // port 0: any
@@ -50,14 +50,15 @@ class ServicePort final : public device::Pollable,
                                 std::shared_ptr<ServicePort>& made);
 
   [[nodiscard]] const sockaddr_storage& address() const { return socket_->address(); }
-  // Until then whoever asks is told that there is no such service. At most so many requests wait
-  // for an answer; more are passed over, and come again.
+  // Starts to report requests. Until then each is answered with "no such service". At most
+  // `max_waiting` requests wait for a reply(); more are ignored, and will be repeated.
   void listen(std::size_t max_waiting, Requested requested);
+  // Answers a request, once. The answer is kept and sent again when the request is repeated.
   void reply(const Request& request, const Answer& answer);
-  // Asks, again and again, until there is an answer or `timeout_ns` is over.
+  // Sends a request, and repeats it until there is an answer or `timeout_ns` is over.
   void ask(const device::DatagramRoute& route, unsigned interface_index, Bytes private_data,
            std::uint64_t timeout_ns, Answered answered);
-  // Nothing is called any more when this returns. Not from one of the calls above.
+  // When this returns, nothing is called any more. Must not be called from one of the callbacks.
   void close();
   void abandon_after_fork() { socket_->abandon_after_fork(); }
 
@@ -65,7 +66,7 @@ class ServicePort final : public device::Pollable,
   void on_deadline() override;
 
  private:
-  // Who asked, and which of his questions it is.
+  // The peer's GID and port, and the identification of its request.
   using Key = std::tuple<std::array<std::uint8_t, 16>, std::uint16_t, std::uint32_t>;
   struct Question {
     device::DatagramRoute route;
@@ -93,8 +94,8 @@ class ServicePort final : public device::Pollable,
   Requested requested_;
   std::size_t max_waiting_ = 0;
   std::size_t waiting_ = 0;
-  std::map<Key, std::vector<std::byte>> replies_;  // empty: the answer is still to come
-  std::deque<Key> answered_;                       // the oldest first
+  std::map<Key, std::vector<std::byte>> replies_;  // empty: not answered yet
+  std::deque<Key> answered_;                       // keys of the other ones, the oldest first
   std::optional<Question> question_;
 };
 

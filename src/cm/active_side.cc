@@ -1,0 +1,143 @@
+#include "cm/active_side.h"
+
+#include <cerrno>
+
+#include "cm/depths.h"
+#include "cm/identifier.h"
+#include "device/addresses.h"
+#include "device/limits.h"
+
+namespace weft::cm {
+namespace {
+
+// Sorts errors into events as the kernel's iWARP connection manager does with those of its drivers.
+rdma_cm_event_type failure_event(int status) {
+  switch (status) {
+    case -ECONNREFUSED:
+    case -ECONNRESET:
+      return RDMA_CM_EVENT_REJECTED;
+    case -ETIMEDOUT:
+    case -EHOSTUNREACH:
+    case -ENETUNREACH:
+      return RDMA_CM_EVENT_UNREACHABLE;
+    default:
+      return RDMA_CM_EVENT_CONNECT_ERROR;
+  }
+}
+
+}  // namespace
+
+int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& reserved) {
+  std::shared_ptr<device::Dialer> dialer;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.stage != Stage::routed) return EINVAL;
+    external_queue_pair_ = state_.handle.id.qp == nullptr;
+    std::shared_ptr<device::QueuePair> queue_pair;
+    // A queue pair of the program's own need not exist before rdma_establish(3).
+    if (stream_.find_queue_pair(parameters.qp_num, queue_pair) == 0) stream_.use(queue_pair);
+    stream_.request(parameters);
+    dialer_ = dialer = make_dialer(std::move(parameters), reserved);
+    state_.stage = Stage::connecting;
+  }
+  dialer->start();
+  sockaddr_storage local{};
+  const bool known = dialer->local_address(local);
+  const std::lock_guard lock(state_.mutex);
+  if (known && state_.stage == Stage::connecting) note_source(local);
+  return 0;
+}
+
+// The first attempt determines the port, and a second one has another. The program reads these
+// fields without our lock, so they are written only where they change.
+void ActiveSide::note_source(const sockaddr_storage& tcp_address) {
+  if (device::port_of(tcp_address) != device::port_of(state_.tcp_source())) {
+    state_.set_source(tcp_address);
+  }
+}
+
+std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parameters,
+                                                        device::sys::Descriptor& reserved) {
+  device::Device& device = state_.registry->context()->device();
+  const device::Settings& settings = device.settings();
+  device::Dialer::Plan plan;
+  plan.source = state_.tcp_source();
+  plan.destination = state_.tcp_destination();
+  plan.reserved = std::move(reserved);
+  plan.tos = state_.options.tos;
+  plan.handshake.crc = settings.crc;
+  plan.handshake.ird = to_wire(parameters.responder_resources, settings.acknowledge);
+  plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
+  plan.private_data = std::move(parameters.private_data);
+  plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
+  plan.refused_ns = device::limits::refused_ns;
+  plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
+  // Not make_shared: the engine keeps weak pointers to it for long, which would keep its memory.
+  // NOLINTNEXTLINE(modernize-make-shared)
+  return std::shared_ptr<device::Dialer>(new device::Dialer(
+      device, std::move(plan), [weak = state_.owner(), this](device::Dialer::Outcome outcome) {
+        if (const auto owner = weak.lock()) on_dialed(std::move(outcome));
+      }));
+}
+
+void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::connecting) return;
+  dialer_.reset();
+  if (outcome.fell_back) ++state_.registry->counters().revision_1_fallbacks;
+  if (outcome.status != 0) return on_dial_failed(lock, outcome);
+  stream_.set_negotiated(outcome.negotiated);
+  sockaddr_storage local{};
+  if (device::sys::local_address(outcome.socket.fd(), &local) >= 0) note_source(local);
+  if (external_queue_pair_) {
+    state_.stage = Stage::responded;
+    response_ = std::move(outcome.socket);
+    return stream_.push_connected(RDMA_CM_EVENT_CONNECT_RESPONSE, outcome.private_data);
+  }
+  stream_.attach(lock, std::move(outcome.socket),
+                 {.initiator = true, .private_data = outcome.private_data});
+}
+
+void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
+                                const device::Dialer::Outcome& outcome) {
+  state_.stage = Stage::ended;
+  const auto queue_pair = stream_.queue_pair();
+  if (queue_pair && failure_event(outcome.status) == RDMA_CM_EVENT_REJECTED) {
+    // librdmacm takes the queue pair to the error state here, so that posted requests are flushed.
+    lock.unlock();
+    queue_pair->disconnect();
+    lock.lock();
+  }
+  auto event = state_.make_event(failure_event(outcome.status), outcome.status);
+  if (outcome.rejected) event->set_private_data(outcome.private_data);
+  state_.push(std::move(event));
+}
+
+// No event follows on this side. The peer gets its ESTABLISHED once the stream begins.
+int ActiveSide::establish() {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::responded || state_.handle.id.qp) return EINVAL;
+  if (!stream_.queue_pair()) {
+    state_.stage = Stage::ended;
+    response_.close();
+    return EINVAL;
+  }
+  return stream_.attach(lock, std::move(response_), {.initiator = true, .report = false});
+}
+
+void ActiveSide::shut() {
+  std::shared_ptr<device::Dialer> dialer;
+  {
+    const std::lock_guard lock(state_.mutex);
+    response_.close();
+    dialer = std::move(dialer_);
+  }
+  if (dialer) dialer->cancel();
+}
+
+void ActiveSide::abandon_after_fork() {
+  response_.close();
+  if (dialer_) dialer_->abandon_after_fork();
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,45 @@
+// The active side of a connection: rdma_connect(3) and rdma_establish(3).
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "cm/id_state.h"
+#include "cm/port_space.h"
+#include "cm/stream_attachment.h"
+#include "device/connect/dialer.h"
+
+namespace weft::cm {
+
+class ActiveSide {
+ public:
+  // Both must outlive this object.
+  ActiveSide(IdState& state, StreamAttachment& stream) : state_(state), stream_(stream) {}
+
+  // Starts to dial in stage `routed`. `reserved`: the bound socket, if the id has one; taken only
+  // if the stage fits. 0 or EINVAL.
+  int connect(ConnectParameters parameters, device::sys::Descriptor& reserved);
+  // Gives the stream to the program's own queue pair, which connect() had not found on the id.
+  int establish();
+  // With the lock held, in stage `responded`: closes the stream that no queue pair has taken.
+  void drop_response() { response_.close(); }
+
+  // Ends what is outstanding. Without the lock, in stage `destroyed`.
+  void shut();
+  void abandon_after_fork();
+
+ private:
+  [[nodiscard]] std::shared_ptr<device::Dialer> make_dialer(ConnectParameters parameters,
+                                                            device::sys::Descriptor& reserved);
+  void note_source(const sockaddr_storage& tcp_address);
+  void on_dialed(device::Dialer::Outcome outcome);
+  void on_dial_failed(std::unique_lock<std::mutex>& lock, const device::Dialer::Outcome& outcome);
+
+  IdState& state_;
+  StreamAttachment& stream_;
+  std::shared_ptr<device::Dialer> dialer_;
+  bool external_queue_pair_ = false;  // the id has none: rdma_establish(3) will name its stream
+  device::StreamSocket response_;     // between CONNECT_RESPONSE and rdma_establish(3)
+};
+
+}  // namespace weft::cm

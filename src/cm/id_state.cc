@@ -1,0 +1,92 @@
+#include "cm/id_state.h"
+
+#include <netinet/in.h>
+
+#include <cerrno>
+
+#include "cm/identifier.h"
+#include "cm/ports.h"
+#include "cm/qp_attributes.h"
+#include "device/addresses.h"
+
+namespace weft::cm {
+
+IdState::IdState(std::shared_ptr<Registry> shared, std::shared_ptr<Channel> events, bool waits,
+                 rdma_port_space ps, ibv_qp_type qp_type, void* context)
+    : registry(std::move(shared)), channel(std::move(events)), synchronous(waits) {
+  handle.id.channel = channel ? channel->handle() : nullptr;
+  handle.id.context = context;
+  handle.id.ps = ps;
+  handle.id.qp_type = qp_type;
+}
+
+// rdma_get_cm_event(3): the id of a request inherits the listener's context.
+std::unique_ptr<IdState> IdState::make_request(const sockaddr_storage& source,
+                                               const sockaddr_storage& destination) {
+  const rdma_cm_id& listener = handle.id;
+  auto made = std::make_unique<IdState>(registry, nullptr, false, listener.ps, listener.qp_type,
+                                        listener.context);
+  made->set_source(without_mapping(source));
+  made->set_destination(without_mapping(destination));
+  made->use_device();
+  set_path(*made);
+  made->stage = Stage::requested;
+  return made;
+}
+
+std::weak_ptr<Identifier> IdState::owner() const {
+  return handle.owner->weak_from_this();
+}
+
+std::unique_ptr<Event> IdState::make_event(rdma_cm_event_type type, int status) {
+  auto event = std::make_unique<Event>();
+  event->event.id = &handle.id;
+  event->event.event = type;
+  event->event.status = status;
+  event->owner = handle.owner->shared_from_this();
+  return event;
+}
+
+void IdState::push(std::unique_ptr<Event> event) {
+  if (stage != Stage::destroyed && channel) channel->push(std::move(event));
+}
+
+void IdState::push_request(std::unique_ptr<Event> event,
+                           const std::shared_ptr<Identifier>& request) {
+  event->event.id = request->handle();
+  event->event.listen_id = &handle.id;
+  event->request = request;
+  push(std::move(event));
+}
+
+int IdState::use_device() {
+  device::Context* const context = registry->context();
+  ibv_pd* const domain = registry->default_domain();
+  if (!context || !domain) return ENODEV;
+  rdma_cm_id& id = handle.id;
+  id.verbs = context->verbs();
+  id.port_num = 1;
+  if (!id.pd) id.pd = domain;
+  id.route.addr.addr.ibaddr.pkey = htons(0xFFFF);
+  return 0;
+}
+
+void IdState::set_source(const sockaddr_storage& tcp_address) {
+  addresses().src_storage = from_tcp(tcp_address, registry->settings().port_offset);
+  addresses().addr.ibaddr.sgid = device::gid_of(tcp_address);
+}
+
+void IdState::set_destination(const sockaddr_storage& tcp_address) {
+  addresses().dst_storage = from_tcp(tcp_address, registry->settings().port_offset);
+  addresses().addr.ibaddr.dgid = device::gid_of(tcp_address);
+}
+
+sockaddr_storage IdState::tcp_source() const {
+  return to_tcp(handle.id.route.addr.src_storage, registry->settings().port_offset);
+}
+
+sockaddr_storage IdState::tcp_destination() const {
+  return to_tcp(handle.id.route.addr.dst_storage, registry->settings().port_offset);
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,143 @@
+#include "cm/passive_side.h"
+
+#include <cerrno>
+
+#include "cm/depths.h"
+#include "cm/identifier.h"
+#include "device/engine.h"
+
+namespace weft::cm {
+
+// Closes an accepted connection if the peer does not send its first FPDU in time. The engine may
+// keep it longer than the id lives.
+class PassiveSide::FirstFpduTimer final : public device::Pollable {
+ public:
+  FirstFpduTimer(std::weak_ptr<Identifier> owner, PassiveSide& side)
+      : owner_(std::move(owner)), side_(side) {}
+  void on_ready(std::uint32_t /*events*/) override {}
+  void on_deadline() override {
+    if (const auto owner = owner_.lock()) side_.on_first_fpdu_timeout();
+  }
+
+ private:
+  std::weak_ptr<Identifier> owner_;
+  PassiveSide& side_;  // only while the owner lives
+};
+
+void PassiveSide::take_request(const std::shared_ptr<device::Greeting>& greeting,
+                               const std::shared_ptr<device::Listener>& listener) {
+  greeting_ = greeting;
+  listener_ = listener;
+}
+
+void PassiveSide::request_fetched() {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    listener = std::move(listener_);
+  }
+  if (listener) listener->request_fetched();
+}
+
+// Accepts what the peer offers: its ORD is our limit as a responder, and the other way round.
+ConnectParameters PassiveSide::requested_parameters() {
+  const std::lock_guard lock(state_.mutex);
+  ConnectParameters parameters;
+  if (!greeting_) return parameters;
+  const bool acknowledge = state_.registry->settings().acknowledge;
+  const iwarp::PassiveHandshake& handshake = greeting_->handshake();
+  parameters.responder_resources = to_event(handshake.requested_ord(), acknowledge);
+  parameters.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
+  // A peer that is not Weft may mean the only read that it allows for the program.
+  if (parameters.initiator_depth == 0 && handshake.requested_ird() > 0) {
+    parameters.initiator_depth = 1;
+  }
+  return parameters;
+}
+
+int PassiveSide::accept(const ConnectParameters& parameters) {
+  std::shared_ptr<device::Greeting> greeting;
+  bool acknowledge = false;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.stage != Stage::requested) return EINVAL;
+    std::shared_ptr<device::QueuePair> queue_pair;
+    if (const int failed = stream_.find_queue_pair(parameters.qp_num, queue_pair)) return failed;
+    const ibv_qp_state state = queue_pair->verbs()->state;
+    if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return EINVAL;
+    stream_.use(queue_pair);
+    stream_.request(parameters);
+    acknowledge = state_.registry->settings().acknowledge;
+    greeting = greeting_;
+    timer_ = std::make_shared<FirstFpduTimer>(state_.owner(), *this);
+    state_.stage = Stage::accepting;
+  }
+  const int failed =
+      greeting->accept(to_wire(parameters.responder_resources, acknowledge),
+                       to_wire(parameters.initiator_depth, acknowledge), parameters.private_data,
+                       [weak = state_.owner(), this](device::StreamSocket stream) {
+                         if (const auto owner = weak.lock()) on_replied(std::move(stream));
+                       });
+  if (failed == 0) return 0;
+  const std::lock_guard lock(state_.mutex);
+  if (state_.stage == Stage::accepting) state_.stage = Stage::ended;
+  greeting_.reset();
+  return failed;
+}
+
+// TCP has taken the reply: the stream begins. From here the peer's first FPDU is awaited, unless
+// the connection is established without it (see StreamAttachment::attach()).
+void PassiveSide::on_replied(device::StreamSocket stream) {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::accepting || !greeting_) return;
+  stream_.set_negotiated(greeting_->handshake().negotiated());
+  greeting_.reset();
+  if (!stream.valid()) {
+    state_.stage = Stage::ended;
+    return state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  }
+  stream_.attach(lock, std::move(stream), {.initiator = false});
+  if (state_.stage != Stage::accepting) return;
+  const auto deadline_ns = device::sys::now_ns() + state_.registry->options().first_fpdu_timeout_ns;
+  state_.registry->context()->engine().call_at(deadline_ns, timer_);
+}
+
+void PassiveSide::on_first_fpdu_timeout() {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::accepting) return;
+  state_.stage = Stage::ended;
+  const auto queue_pair = stream_.queue_pair();
+  lock.unlock();
+  if (queue_pair) queue_pair->disconnect();
+  lock.lock();
+  state_.push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+}
+
+int PassiveSide::reject(Bytes private_data) {
+  std::shared_ptr<device::Greeting> greeting;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.stage != Stage::requested) return EINVAL;
+    state_.stage = Stage::ended;
+    greeting = std::move(greeting_);
+  }
+  return greeting->reject(private_data);
+}
+
+void PassiveSide::shut(Stage last) {
+  std::shared_ptr<device::Greeting> greeting;
+  {
+    const std::lock_guard lock(state_.mutex);
+    greeting = std::move(greeting_);
+    timer_.reset();
+  }
+  // Reject the pending request, so that the peer does not wait for its timeout.
+  if (greeting && last == Stage::requested) greeting->reject({});
+  if (greeting && last == Stage::accepting) greeting->cancel();
+}
+
+void PassiveSide::abandon_after_fork() {
+  if (greeting_) greeting_->abandon_after_fork();
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,116 @@
+#include "cm/stream_attachment.h"
+
+#include <cerrno>
+
+#include "cm/depths.h"
+#include "cm/identifier.h"
+#include "device/addresses.h"
+
+namespace weft::cm {
+
+int StreamAttachment::find_queue_pair(std::uint32_t number,
+                                      std::shared_ptr<device::QueuePair>& found) {
+  ibv_qp* const own = state_.handle.id.qp;
+  found = own ? device::QueuePair::of(own)->shared_from_this()
+              : state_.registry->context()->find_queue_pair(number);
+  if (!found) return EINVAL;
+  found->set_timeout(state_.ack_timeout);
+  return 0;
+}
+
+void StreamAttachment::request(const ConnectParameters& parameters) {
+  state_.requested_ord = parameters.initiator_depth;
+  rnr_retries_ = parameters.rnr_retries;
+}
+
+void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_data) {
+  const bool acknowledge = state_.registry->settings().acknowledge;
+  auto event = state_.make_event(type);
+  event->event.param.conn.responder_resources = to_event(negotiated_.ird, acknowledge);
+  event->event.param.conn.initiator_depth = to_event(negotiated_.ord, acknowledge);
+  event->set_private_data(private_data);
+  state_.push(std::move(event));
+}
+
+device::StreamParameters StreamAttachment::parameters(bool initiator) {
+  const bool acknowledge = state_.registry->settings().acknowledge;
+  auto parameters = stream_parameters(initiator, negotiated_, state_.requested_ord, acknowledge);
+  if (acknowledge && !parameters.acknowledge) {
+    state_.registry->report_unacknowledged(device::to_string(state_.addresses().dst_storage));
+  }
+  // There is no hello, because the private data belongs to the application. So the peer does not
+  // know of our hold, and the retries of its Sends are what our own application passed.
+  parameters.receiver_not_ready.hold_bytes = state_.registry->context()->device().hold_bytes();
+  parameters.receiver_not_ready.retries = rnr_retries_;
+  return parameters;
+}
+
+// Peer to peer, the passive side is connected when the peer's first FPDU arrives (RFC 6581 §9).
+// Otherwise it is at once, since that FPDU may take any time.
+int StreamAttachment::attach(std::unique_lock<std::mutex>& lock, device::StreamSocket socket,
+                             const Plan& plan) {
+  const auto queue_pair = queue_pair_.lock();
+  const device::StreamParameters agreed = parameters(plan.initiator);
+  const bool connected = plan.initiator || agreed.rtr == iwarp::RtrKind::none;
+  state_.stage = connected ? Stage::connected : Stage::accepting;
+  attaching_ = true;
+  ready_early_ = ended_early_ = false;
+  // The observer is this object, kept alive by its id.
+  const std::weak_ptr<device::ConnectionObserver> observer =
+      std::shared_ptr<device::ConnectionObserver>(state_.owner().lock(), this);
+  lock.unlock();
+  const int failed = queue_pair ? queue_pair->attach(std::move(socket), agreed, observer) : EINVAL;
+  lock.lock();
+  attaching_ = false;
+  after_attach(failed, plan);
+  return failed;
+}
+
+// The stream may have begun, and ended, while it was handed over. The events for this are pushed
+// here, in the order of what happened.
+void StreamAttachment::after_attach(int failed, const Plan& plan) {
+  if (state_.stage == Stage::destroyed) return;
+  if (failed != 0) {
+    state_.stage = Stage::ended;
+    if (plan.report) state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -failed);
+    return;
+  }
+  if (ready_early_) state_.stage = Stage::connected;
+  if (state_.stage == Stage::connected) {
+    LiveCounters& counters = state_.registry->counters();
+    ++(plan.initiator ? counters.connections_active : counters.connections_passive);
+    if (plan.report) push_connected(RDMA_CM_EVENT_ESTABLISHED, plan.private_data);
+  }
+  if (!ended_early_) return;
+  const bool was_connected = state_.stage == Stage::connected;
+  state_.stage = Stage::ended;
+  was_connected ? state_.push(RDMA_CM_EVENT_DISCONNECTED)
+                : state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+}
+
+void StreamAttachment::on_stream_ready() {
+  const std::lock_guard lock(state_.mutex);
+  if (attaching_) {
+    ready_early_ = true;
+    return;
+  }
+  if (state_.stage != Stage::accepting) return;
+  state_.stage = Stage::connected;
+  ++state_.registry->counters().connections_passive;
+  push_connected(RDMA_CM_EVENT_ESTABLISHED, {});
+}
+
+// DISCONNECTED follows only an ESTABLISHED. A connection that ends before is a CONNECT_ERROR.
+void StreamAttachment::on_stream_ended(iwarp::EndReason /*reason*/) {
+  const std::lock_guard lock(state_.mutex);
+  if (attaching_) {
+    ended_early_ = true;
+    return;
+  }
+  const Stage last = state_.stage;
+  if (last == Stage::accepting) state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+  if (last == Stage::connected) state_.push(RDMA_CM_EVENT_DISCONNECTED);
+  if (last == Stage::accepting || last == Stage::connected) state_.stage = Stage::ended;
+}
+
+}  // namespace weft::cm

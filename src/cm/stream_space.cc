@@ -1,0 +1,137 @@
+#include "cm/stream_space.h"
+
+#include <cerrno>
+
+#include "cm/depths.h"
+#include "cm/identifier.h"
+
+namespace weft::cm {
+
+int StreamSpace::bind(sockaddr_storage& tcp_address) {
+  const int failed = reserve(tcp_address, state_.options, reserved_);
+  if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp_address);
+  return failed;
+}
+
+// TCP's own queue is as long as the system allows: where it is full, a client loses a second.
+int StreamSpace::listen(std::size_t backlog) {
+  sockaddr_storage tcp{};
+  device::sys::local_address(reserved_.get(), &tcp);
+  if (const int failed = start_listening(reserved_.get(), SOMAXCONN)) {
+    if (failed == EADDRINUSE) state_.registry->report_address_in_use(tcp);
+    return failed;
+  }
+  state_.stage = Stage::listening;
+  listener_ = make_listener(backlog);
+  return listener_->start();
+}
+
+void StreamSpace::apply_reuse_address() {
+  if (!reserved_.valid()) return;
+  const int value = state_.options.reuse_address ? 1 : 0;
+  device::sys::set_option(reserved_.get(), SOL_SOCKET, SO_REUSEADDR, value);
+}
+
+// A listener without an address: all its connections come this way.
+int StreamSpace::adopt(device::sys::Descriptor connection) {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.stage != Stage::idle && state_.stage != Stage::listening) return EINVAL;
+    if (state_.stage == Stage::idle) {
+      listener_ = make_listener(SIZE_MAX);
+      state_.stage = Stage::listening;
+    }
+    listener = listener_;
+  }
+  return listener->adopt(std::move(connection));
+}
+
+std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog) {
+  device::Listener::Plan plan;
+  plan.socket = std::move(reserved_);
+  plan.tos = state_.options.tos;
+  plan.max_requests = backlog;
+  plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
+  plan.requested = [weak = state_.owner(), this](const auto& greeting) {
+    if (const auto owner = weak.lock()) on_request(greeting);
+  };
+  plan.dropped = [registry = state_.registry] { ++registry->counters().requests_dropped; };
+  return std::make_shared<device::Listener>(state_.registry->context()->device(), std::move(plan));
+}
+
+// Makes the id of a request. The program sees it when it fetches the event.
+void StreamSpace::on_request(const std::shared_ptr<device::Greeting>& greeting) {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::listening) {
+    lock.unlock();
+    greeting->reject({});
+    return;
+  }
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  device::sys::local_address(greeting->fd(), &local);
+  device::sys::peer_address(greeting->fd(), &peer);
+  auto state = state_.make_request(local, peer);
+  auto space = std::make_unique<StreamSpace>(*state);
+  space->passive_.take_request(greeting, listener_);
+  const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
+
+  const bool acknowledge = state_.registry->settings().acknowledge;
+  const iwarp::PassiveHandshake& handshake = greeting->handshake();
+  auto event = state_.make_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+  // rdma_get_cm_event(3): what the peer offers as responder is what this side may use as initiator,
+  // and the other way round.
+  event->event.param.conn.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
+  event->event.param.conn.responder_resources = to_event(handshake.requested_ord(), acknowledge);
+  event->set_private_data(handshake.peer_private_data());
+  state_.push_request(std::move(event), made);
+}
+
+// rdma_disconnect(3) asks both sides to call it, so it is no error that the connection has ended
+// already. The side that calls it gets its DISCONNECTED even where the peer has sent nothing yet.
+int StreamSpace::disconnect() {
+  std::shared_ptr<device::QueuePair> queue_pair;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (!state_.handle.id.verbs) return EINVAL;
+    if (state_.stage == Stage::ended) return 0;
+    if (state_.stage == Stage::responded) {
+      active_.drop_response();
+      state_.stage = Stage::ended;
+      state_.push(RDMA_CM_EVENT_DISCONNECTED);
+      return 0;
+    }
+    if (state_.stage != Stage::connected && state_.stage != Stage::accepting) return EINVAL;
+    if (passive_.replying()) return EINVAL;
+    state_.stage = Stage::connected;
+    queue_pair = stream_.queue_pair();
+  }
+  if (queue_pair) queue_pair->disconnect();
+  return 0;
+}
+
+void StreamSpace::shut(Stage last) {
+  std::shared_ptr<device::Listener> listener;
+  std::shared_ptr<device::QueuePair> queue_pair;
+  {
+    const std::lock_guard lock(state_.mutex);
+    reserved_.reset();
+    listener = std::move(listener_);
+    queue_pair = stream_.queue_pair();
+  }
+  if (listener) listener->stop();
+  active_.shut();
+  passive_.shut(last);
+  const bool has_stream = last == Stage::connected || last == Stage::accepting;
+  if (queue_pair && has_stream) queue_pair->disconnect();
+}
+
+void StreamSpace::abandon_after_fork() {
+  reserved_.reset();
+  if (listener_) listener_->abandon_after_fork();
+  active_.abandon_after_fork();
+  passive_.abandon_after_fork();
+}
+
+}  // namespace weft::cm

@@ -1,0 +1,54 @@
+// The port space of connections: RDMA_PS_TCP and RDMA_PS_IB, both over TCP ports.
+//
+// This class reserves ports and listens. ActiveSide and PassiveSide set up connections, and
+// StreamAttachment runs them.
+#pragma once
+
+#include <memory>
+
+#include "cm/active_side.h"
+#include "cm/id_state.h"
+#include "cm/passive_side.h"
+#include "cm/port_space.h"
+#include "cm/stream_attachment.h"
+#include "device/connect/listener.h"
+
+namespace weft::cm {
+
+class StreamSpace final : public PortSpace {
+ public:
+  // `state` must outlive this object.
+  explicit StreamSpace(IdState& state)
+      : state_(state), stream_(state), active_(state, stream_), passive_(state, stream_) {}
+
+  int bind(sockaddr_storage& tcp_address) override;
+  int listen(std::size_t backlog) override;
+  void apply_reuse_address() override;
+  int adopt(device::sys::Descriptor connection) override;
+  int connect(ConnectParameters parameters) override {
+    return active_.connect(std::move(parameters), reserved_);
+  }
+  int establish() override { return active_.establish(); }
+  [[nodiscard]] ConnectParameters requested_parameters() override {
+    return passive_.requested_parameters();
+  }
+  int accept(ConnectParameters parameters) override { return passive_.accept(parameters); }
+  int reject(Bytes private_data) override { return passive_.reject(private_data); }
+  int disconnect() override;
+  void request_fetched() override { passive_.request_fetched(); }
+  void shut(Stage last) override;
+  void abandon_after_fork() override;
+
+ private:
+  [[nodiscard]] std::shared_ptr<device::Listener> make_listener(std::size_t backlog);
+  void on_request(const std::shared_ptr<device::Greeting>& greeting);
+
+  IdState& state_;
+  device::sys::Descriptor reserved_;  // the bound socket, until it listens or connects
+  std::shared_ptr<device::Listener> listener_;
+  StreamAttachment stream_;
+  ActiveSide active_;
+  PassiveSide passive_;
+};
+
+}  // namespace weft::cm
