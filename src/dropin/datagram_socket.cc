@@ -68,13 +68,13 @@ void DatagramSocket::prepare(const stream::Options& options) {
   for (std::uint32_t place = 0; place < receives; ++place) post_receive(place);
 }
 
-// Not in the constructor: the pump needs a weak pointer to this object.
+// Not in the constructor: the stream thread needs a weak pointer to this object.
 void DatagramSocket::start() {
   StreamThread& thread = StreamThread::instance();
   const Lock lock(mutex_);
-  token_ = pump.add(weak_from_this());
-  pump.watch(*token_, events_.fd());
-  pump.watch(*token_, channel_.fd());
+  token_ = thread.add(weak_from_this());
+  thread.watch(*token_, events_.fd());
+  thread.watch(*token_, channel_.fd());
   take_events();  // requests that came before watch()
 }
 
@@ -134,8 +134,8 @@ stream::Stream::Readiness DatagramSocket::readiness() {
   return readiness_now();
 }
 
-// Called by the thread of the pump. Arms the completion queue again only if a thread still waits.
-void DatagramSocket::attend() noexcept {
+// Called by the stream thread. Arms the completion queue again only if a thread still waits.
+void DatagramSocket::on_io() noexcept {
   const Lock lock(mutex_);
   if (closed_) return;
   try {

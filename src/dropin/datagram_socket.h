@@ -4,7 +4,7 @@
 //
 // One lock guards everything. Calls that block poll the completion queue themselves for a short
 // time. After that, and while there are watchers, the completion queue is armed and the thread of
-// stream's Pump handles completions.
+// stream's thread handles completions.
 #pragma once
 
 #include <sched.h>
@@ -31,7 +31,7 @@ struct Datagram {
 };
 
 // Thread-safe.
-class DatagramSocket final : public stream::detail::Attendant,
+class DatagramSocket final : public stream::detail::IoHandler,
                              public std::enable_shared_from_this<DatagramSocket> {
  public:
   // Opens a socket that is bound to `local`. Only the sizes of queues and buffers in `options`
@@ -62,7 +62,7 @@ class DatagramSocket final : public stream::detail::Attendant,
   stream::Stream::Readiness watch(stream::Stream::Watcher* watcher);
   void unwatch(stream::Stream::Watcher* watcher);
   [[nodiscard]] stream::Stream::Readiness readiness();
-  void attend() noexcept override;
+  void on_io() noexcept override;
   // Calls that block fail with ECANCELED. Frees the port.
   void close();
 
