@@ -106,7 +106,7 @@ class Host final : public iwarp::Host {
     note("end", static_cast<std::uint64_t>(reason));
   }
 
-  // Nobody's memory, and memory that is only to be read, is as it was.
+  // Requires that memory outside the grants, and memory that may only be read, has not changed.
   void check_untouched() const {
     std::size_t at = 0;
     for (const auto& grant : grants) {

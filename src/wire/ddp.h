@@ -86,7 +86,7 @@ inline constexpr Field32 message_offset{msn.end()};
 static_assert(message_offset.end() == DdpUntagged::header_bytes);
 }  // namespace field::ddp_untagged
 
-// A tagged DDP segment whose header was checked: the accessors cannot fail. Borrows the bytes.
+// A tagged DDP segment with a checked header: the accessors cannot fail. Borrows the bytes.
 class TaggedView {
  public:
   // Fails as DdpTagged::parse does.

@@ -233,7 +233,7 @@ struct IbHeaders {
 
 // --- A packet ------------------------------------------------------------------------------------
 
-// A packet whose headers were checked: the accessors cannot fail. Borrows the bytes.
+// A packet with checked headers: the accessors cannot fail. Borrows the bytes.
 class IbPacketView {
  public:
   static constexpr std::size_t icrc_bytes = 4;

@@ -48,7 +48,7 @@ bool is_set(std::byte flags, std::byte bits) {
 }
 
 // A control word of siw is recognised by its HdrCt: the RFC's bits are zero and its reserved bits
-// are not. Without any header the two cannot be told apart, and the RFC's layout is assumed.
+// are not. Without any header the two look alike, and the RFC's layout is assumed.
 Control parse_control(Bytes bytes) {
   namespace at = field::terminate;
   const std::uint8_t layer_and_type = at::layer_and_type.load(bytes.data());
