@@ -27,6 +27,7 @@ rdma_cm_event_type failure_event(int status) {
 
 }  // namespace
 
+// The dialer is started without the lock, since it may call on_dialed() at once.
 int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& reserved) {
   std::shared_ptr<device::Dialer> dialer;
   {
@@ -80,6 +81,8 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parame
       }));
 }
 
+// Called once, when the handshake has succeeded or failed. A cancelled dialer does not call it, but
+// it may be on its way here when the id is destroyed.
 void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::connecting) return;

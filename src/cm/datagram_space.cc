@@ -42,6 +42,8 @@ int DatagramSpace::listen(std::size_t backlog) {
   return 0;
 }
 
+// Makes the id of a request. It answers by the port of the listener, which it keeps open until
+// then.
 void DatagramSpace::on_request(const ServicePort::Request& request) {
   const std::lock_guard lock(state_.mutex);
   if (state_.stage != Stage::listening) return;
@@ -55,6 +57,7 @@ void DatagramSpace::on_request(const ServicePort::Request& request) {
   state_.push_request(std::move(event), made);
 }
 
+// Accepting is final: without a connection there is nothing to wait for on this side.
 int DatagramSpace::accept(ConnectParameters parameters) {
   ibv_qp* const own = state_.handle.id.qp;
   if (!fits(parameters.private_data)) return EINVAL;
@@ -89,6 +92,7 @@ int DatagramSpace::reject(Bytes private_data) {
 
 // --- The active side -----------------------------------------------------------------------------
 
+// An id that is not bound gets a port now, since the reply has to arrive somewhere.
 int DatagramSpace::connect(ConnectParameters parameters) {
   if (!fits(parameters.private_data)) return EINVAL;
   std::shared_ptr<ServicePort> port;

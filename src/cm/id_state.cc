@@ -47,6 +47,7 @@ std::unique_ptr<Event> IdState::make_event(rdma_cm_event_type type, int status) 
   return event;
 }
 
+// Drops events of destroyed ids here, so that no caller has to check.
 void IdState::push(std::unique_ptr<Event> event) {
   if (stage != Stage::destroyed && channel) channel->push(std::move(event));
 }
@@ -59,6 +60,7 @@ void IdState::push_request(std::unique_ptr<Event> event,
   push(std::move(event));
 }
 
+// There is one device with one port and the default partition key, as of an Ethernet adapter.
 int IdState::use_device() {
   device::Context* const context = registry->context();
   ibv_pd* const domain = registry->default_domain();

@@ -124,6 +124,7 @@ int Identifier::adopt(device::sys::Descriptor connection) {
   return state_->registry->context() ? space_->adopt(std::move(connection)) : ENODEV;
 }
 
+// One search at a time for each id.
 int Identifier::begin_addrinfo() {
   const std::lock_guard lock(state_->mutex);
   if (state_->stage != Stage::idle && state_->stage != Stage::bound) return EINVAL;

@@ -92,6 +92,7 @@ int Manager::await_cm_event(rdma_event_channel* channel, rdma_cm_event** event) 
   }
 }
 
+// From here on the program owns the id of a connection request, so it is registered like others.
 bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   const auto channel = Channel::of(handle)->shared_from_this();
   std::unique_ptr<Event> taken = channel->take();
@@ -137,6 +138,8 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
   return 0;
 }
 
+// rdma_destroy_id(3) blocks until every fetched event is acknowledged. In synchronous mode the one
+// in id->event is the library's to acknowledge.
 int Manager::destroy_id(rdma_cm_id* id) {
   if (!id) return answer(EINVAL);
   Identifier& identifier = *Identifier::of(id);

@@ -190,6 +190,8 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   return 0;
 }
 
+// rdma_create_ep(3): an endpoint for RAI_PASSIVE is bound, any other is resolved and has a queue
+// pair.
 int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
                        ibv_qp_init_attr* attributes) {
   const int fitting = info->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
@@ -210,6 +212,7 @@ int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
   return 0;
 }
 
+// The attributes are kept for the queue pairs of connection requests: see get_request().
 int Manager::passive_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
                               const ibv_qp_init_attr* attributes) {
   if (bind_addr(id, info.ai_src_addr) != 0) return -1;

@@ -58,6 +58,7 @@ void destroy_queues(rdma_cm_id& id) {
   destroy_pair(id.send_cq, id.send_cq_channel);
 }
 
+// Queues that the program does not pass are created, or are those that the id has already.
 int complete_attributes(rdma_cm_id& id, ibv_qp_init_attr& attributes) {
   int failed = 0;
   if (!attributes.send_cq && !id.send_cq) {

@@ -55,6 +55,8 @@ ConnectParameters PassiveSide::requested_parameters() {
   return parameters;
 }
 
+// The reply is sent without the lock, since the greeting may call on_replied() at once. The timer
+// exists from here on, so that on_replied() can start it.
 int PassiveSide::accept(const ConnectParameters& parameters) {
   std::shared_ptr<device::Greeting> greeting;
   bool acknowledge = false;
@@ -102,6 +104,7 @@ void PassiveSide::on_replied(device::StreamSocket stream) {
   state_.registry->context()->engine().call_at(deadline_ns, timer_);
 }
 
+// The stage is `ended` before the stream is closed, so that its end causes no further event.
 void PassiveSide::on_first_fpdu_timeout() {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::accepting) return;

@@ -36,6 +36,7 @@ device::Context* Registry::opened() {
   return context_;
 }
 
+// The context is opened before the lock is taken, because context() takes it, too.
 ibv_pd* Registry::default_domain() {
   device::Context* const opened = context();
   if (!opened) return nullptr;

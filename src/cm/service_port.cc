@@ -48,6 +48,7 @@ int ServicePort::open(device::Device& device, const Plan& plan,
   return failed;
 }
 
+// The socket is closed without the lock: its close() waits for a callback that may want the lock.
 void ServicePort::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -170,6 +171,7 @@ void ServicePort::on_deadline() {
   device_.engine().call_at(next_ns, shared_from_this());
 }
 
+// A late reply to an earlier request, or one from elsewhere, is ignored.
 void ServicePort::on_reply(const DatagramRoute& route, const ServiceQuery& query) {
   std::unique_lock lock(mutex_);
   const bool ours = question_ && question_->identification == query.identification &&

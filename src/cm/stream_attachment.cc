@@ -8,6 +8,8 @@
 
 namespace weft::cm {
 
+// rdma_conn_param::qp_num names a queue pair that the program has created without
+// rdma_create_qp(3).
 int StreamAttachment::find_queue_pair(std::uint32_t number,
                                       std::shared_ptr<device::QueuePair>& found) {
   ibv_qp* const own = state_.handle.id.qp;
@@ -88,6 +90,7 @@ void StreamAttachment::after_attach(int failed, const Plan& plan) {
                 : state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
 }
 
+// The passive side waits for this; the active side is connected already.
 void StreamAttachment::on_stream_ready() {
   const std::lock_guard lock(state_.mutex);
   if (attaching_) {
