@@ -177,8 +177,8 @@ class Connection final : private SegmentSink {
   bool control(const Segment& segment, Bytes payload) override;
   void fault(wire::TerminateCode code, const Segment* segment) override;
 
-  // A fault of a peer's request whose Terminate has to wait, because earlier requests still wait
-  // for a receive, or the answers to them for room.
+  // A fault of a peer's request that is not reported yet, because earlier requests still wait for a
+  // receive, or the answers to them for room.
   struct DeferredFault {
     wire::Terminate message;
     std::uint64_t executed = 0;  // messages of the peer before the one at fault

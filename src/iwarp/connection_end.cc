@@ -29,7 +29,7 @@ TerminateRaised Connection::answer_pending() {
 // came earlier.
 //
 // A stream to itself continues to receive until the Terminate has come around: the request at fault
-// is its own, and so are the reads whose answers are still on the way.
+// is its own, and so are the reads that still wait for their answers.
 void Connection::raise(const wire::Terminate& message, std::optional<std::uint64_t> executed) {
   if (ended()) return;
   if (terminate_looping_) return end(EndReason::terminated);
@@ -79,7 +79,7 @@ void Connection::peer_closed(std::uint64_t acknowledged_position) {
   end(EndReason::peer_closed);
 }
 
-// It is not known whose memory was lost, so the receive in use and the first unsent request both
+// It is not known which memory was lost, so the receive in use and the first unsent request both
 // fail.
 void Connection::memory_lost() {
   if (ended()) return;

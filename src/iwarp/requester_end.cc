@@ -79,8 +79,8 @@ bool blamed(const SendQueue::Entry& entry, const Terminate& message) {
 
 // The index of the request at fault; tail() where the fault is in none of our requests. The count
 // of executed messages, where the peer reported it, decides; otherwise the header that the
-// Terminate quotes (RFC 5040 §4.8). A request that was partly built, or whose grant was asked for,
-// is known to the peer as well.
+// Terminate quotes (RFC 5040 §4.8). The peer also knows a request that is partly built, or that
+// has asked for a grant.
 std::uint64_t Requester::find_guilty(const Terminate& message,
                                      std::optional<std::uint64_t> executed) const {
   const std::uint64_t started = queue_.next() + (mid_message_ || window_.awaits_grant() ? 1 : 0);

@@ -11,8 +11,8 @@ namespace {
 
 using wire::RdmapOpcode;
 
-// The second word of an Immediate Data message (RFC 7306 §6.2) whose value belongs to the Send that
-// follows. Only Weft peers that offered PeerFeatures::send_immediate understand it.
+// The second word of an Immediate Data message (RFC 7306 §6.2) that announces the immediate of the
+// next Send. Only Weft peers that offered PeerFeatures::send_immediate understand it.
 constexpr std::uint32_t announcing = 1;
 
 RdmapOpcode send_opcode(const StoredRequest& request) {
