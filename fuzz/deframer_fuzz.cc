@@ -217,7 +217,7 @@ void feed(Connection& connection, Bytes stream, Sizes sizes) {
       rest = rest.subspan(part);
       landed += part;
     }
-    connection.received(landed);
+    connection.received(landed, 0);
     stream = stream.subspan(landed);
   }
 }

@@ -72,9 +72,10 @@ void Connection::plan_receive(std::vector<iovec>& out) {
   if (!ended()) deframer_.plan(out);
 }
 
-void Connection::received(std::size_t bytes) {
+void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
   if (ended()) return;
   deframer_.advance(bytes);
+  on_time(now_ns);
 }
 
 std::span<const iovec> Connection::plan_send() {

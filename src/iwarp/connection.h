@@ -8,23 +8,22 @@
 //
 // Each call may change what the driver has to do next. It looks at the following afterwards:
 //
-//   call                     plan_send()  needs_time()  deadline_ns()  ended()
+//   call                     plan_send()  deadline_ns()  ended()
 //   post()                        x
-//   received()                    x            x              x           x
-//   receives_posted()             x            x                          x
-//   on_time()                     x                           x           x
-//   plan_send()                                                           x
-//   sent()                        x                                       x
-//   set_rnr_timer()                                           x
+//   received()                    x             x           x
+//   receives_posted()             x             x           x
+//   on_time()                     x             x           x
+//   plan_send()                                             x
+//   sent()                        x                         x
+//   set_rnr_timer()                             x
 //   announce_rnr_retries()        x
-//   memory_lost(), close()        x                                    always
-//   peer_closed()                                                      always
+//   memory_lost(), close()        x                      always
+//   peer_closed()                                        always
 //
 // - plan_send(): call it, send the bytes and call sent(), until it returns nothing or the socket is
 //   full. Also call it when a full socket has room again.
-// - needs_time(): if true, call on_time() with the current time. This starts or stops the clock of
-//   a message that waits for a receive; nothing else depends on time.
-// - deadline_ns(): call on_time() again at that time, unless it is never_ns.
+// - deadline_ns(): call on_time() at that time, unless it is never_ns. It belongs to a message that
+//   waits for a receive; nothing else depends on time.
 // - ended(): stop receiving, and continue with plan_send() until drained(). Then shut the socket
 //   down.
 //
@@ -93,8 +92,9 @@ class Connection final : private SegmentSink {
 
   // Appends the memory for the next bytes of the stream. Appends nothing once the stream has ended.
   void plan_receive(std::vector<iovec>& out);
-  // `bytes` bytes were read into what the last plan_receive() appended, in its order.
-  void received(std::size_t bytes);
+  // `bytes` bytes were read into what the last plan_receive() appended, in its order. `now_ns`: of
+  // any clock that does not go back, the same for all members that take a time.
+  void received(std::size_t bytes, std::uint64_t now_ns);
 
   // The bytes to send next; empty where there are none. Valid until the next call of another member
   // that is not const.
@@ -103,13 +103,10 @@ class Connection final : private SegmentSink {
   void sent(std::size_t bytes);
 
   // Receives were posted: places the messages that wait for one. Not needed unless starving().
-  void receives_posted();
+  void receives_posted(std::uint64_t now_ns);
   // A message waits for a receive, here or at the peer, which asked for a grant.
   [[nodiscard]] bool starving() const { return receiver_.starving() != 0; }
-  // A message has begun to wait, or waits no longer: on_time() is due.
-  [[nodiscard]] bool needs_time() const { return receiver_.starving() != waiting_message_; }
-  // `now_ns`: of any clock that does not go back. Ends the stream where a message has waited for
-  // too long.
+  // Ends the stream where a message has waited for too long.
   void on_time(std::uint64_t now_ns);
   // When a waiting message will have waited for too long; never_ns where none waits, or where it
   // may wait for ever.
@@ -209,6 +206,7 @@ class Connection final : private SegmentSink {
     return {.number = receiver_.messages() + 1, .held_before = receiver_.held()};
   }
   void give_up_waiting(wire::TerminateCode code);
+  void settle_held();
   void defer(const DeferredFault& fault);
   void raise_deferred();
   void report_placed();

@@ -117,7 +117,7 @@ bool Connection::deliver(const Segment& segment) {
     requester_.deliver_read_response(segment);
   }
   if (raised) return refuse(*raised, segment);
-  if (receiver_.holds()) receives_posted();
+  if (receiver_.holds()) settle_held();
   note_first_fpdu();
   if (requester_.failed_locally()) end(EndReason::local_error);
   return !ended();
@@ -133,7 +133,7 @@ bool Connection::control(const Segment& segment, Bytes payload) {
   } else if (const TerminateRaised raised = take_request(segment, payload)) {
     return refuse(*raised, segment);
   }
-  if (receiver_.holds()) receives_posted();
+  if (receiver_.holds()) settle_held();
   note_first_fpdu();
   if (requester_.failed_locally()) end(EndReason::local_error);
   return !ended();

@@ -39,7 +39,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
         raise(quote(wire::terminate::tagged_bounds, &segment));
         return false;
       }
-      receives_posted();
+      settle_held();
       break;
     case wire::ControlWord::placed:
       requester_.placed(value);
@@ -107,9 +107,14 @@ void Connection::discard_into(std::vector<iovec>& out, std::uint32_t length) {
 
 // --- The wait ------------------------------------------------------------------------------------
 
-// Also called after each segment that arrives while messages are held, as a receive may have been
-// posted meanwhile.
-void Connection::receives_posted() {
+void Connection::receives_posted(std::uint64_t now_ns) {
+  settle_held();
+  on_time(now_ns);
+}
+
+// Places what waits for a receive. Also called after each segment that arrives while messages are
+// held, as a receive may have been posted meanwhile.
+void Connection::settle_held() {
   if (ended() || terminate_looping_ || (deferred_ && deferred_->gave_up)) return;
   if (const TerminateRaised raised = receiver_.settle()) return give_up_waiting(*raised);
   if (deferred_) return raise_deferred();
@@ -143,7 +148,7 @@ std::uint64_t Connection::deadline_ns() const {
 // The clock starts anew for each message that waits.
 void Connection::on_time(std::uint64_t now_ns) {
   if (ended()) return;
-  if (needs_time()) {
+  if (receiver_.starving() != waiting_message_) {
     rnr_wait_ns_ = rnr_wait_ns(now_ns);
     waiting_message_ = receiver_.starving();
     if (waiting_message_ != 0) ++rnr_waits_;

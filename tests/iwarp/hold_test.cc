@@ -6,6 +6,7 @@
 #include "support/pair.h"
 #include "support/random.h"
 #include "support/scripted_peer.h"
+#include "wire/control_word.h"
 
 namespace weft::test {
 namespace {
@@ -228,12 +229,11 @@ TEST(Hold, IsEmptyAgainWhenAllIsPlaced) {
 
 TEST(Hold, TheWaitIsTheTimerTimesTheRetries) {
   ScriptedPeer peer(holding(1000, 10, 3));
-  EXPECT_FALSE(peer.connection.needs_time());
+  EXPECT_EQ(peer.connection.deadline_ns(), iwarp::Connection::never_ns);
+  peer.now_ns = 100;
   peer.send(send(1, text("a")));
+  peer.now_ns = 105;
   peer.send(send(2, text("b")));
-  EXPECT_TRUE(peer.connection.needs_time());
-  peer.connection.on_time(100);
-  EXPECT_FALSE(peer.connection.needs_time());
   EXPECT_EQ(peer.connection.deadline_ns(), 130U);
   peer.connection.on_time(129);
   peer.expect_nothing();
@@ -243,16 +243,14 @@ TEST(Hold, TheWaitIsTheTimerTimesTheRetries) {
 
 TEST(Hold, EachMessageHasTheWholeWait) {
   ScriptedPeer peer(holding(1000, 10, 3));
+  peer.now_ns = 100;
   peer.send(send(1, {}));
   peer.send(send(2, {}));
-  peer.connection.on_time(100);
+  peer.now_ns = 129;
   peer.post_receive(1);
-  EXPECT_TRUE(peer.connection.needs_time());
-  peer.connection.on_time(129);
   EXPECT_EQ(peer.connection.deadline_ns(), 159U);
+  peer.now_ns = 158;
   peer.post_receive(2);
-  EXPECT_TRUE(peer.connection.needs_time());
-  peer.connection.on_time(158);
   EXPECT_EQ(peer.connection.deadline_ns(), iwarp::Connection::never_ns);
   peer.connection.on_time(1000);
   EXPECT_FALSE(peer.connection.ended());
@@ -261,32 +259,50 @@ TEST(Hold, EachMessageHasTheWholeWait) {
 TEST(Hold, SevenRetriesWaitForEver) {
   ScriptedPeer peer(holding(1000, 10, 7));
   peer.send(send(1, {}));
-  peer.connection.on_time(0);
   EXPECT_EQ(peer.connection.deadline_ns(), iwarp::Connection::never_ns);
 }
 
 TEST(Hold, NoRetriesWaitNotAtAll) {
   ScriptedPeer peer(holding(1000, 10, 0));
+  peer.now_ns = 55;
   peer.send(send(1, {}));
-  peer.connection.on_time(55);
   peer.expect_terminate(terminate(code::untagged_no_buffer, send(1, {})));
 }
 
 TEST(Hold, TheTimerMayBeChangedMeanwhile) {
   ScriptedPeer peer(holding(1000, 10, 3));
+  peer.now_ns = 100;
   peer.send(send(1, {}));
-  peer.connection.on_time(100);
   peer.connection.set_rnr_timer(1000);
   EXPECT_EQ(peer.connection.deadline_ns(), 3100U);
+}
+
+// The peer's retries may become known only while one of its messages waits.
+TEST(Hold, RetriesThatAreAnnouncedMeanwhileSetTheDeadline) {
+  auto options = holding(1000, 10, 7);
+  options.control_stag = 0xFF000001;
+  ScriptedPeer peer(options);
+  peer.now_ns = 100;
+  peer.send(send(1, text("a")));
+  EXPECT_EQ(peer.connection.deadline_ns(), iwarp::Connection::never_ns);
+  peer.now_ns = 110;
+  Content retries(8);
+  store_be(retries.data(), std::uint64_t{2});
+  const std::uint64_t offset = wire::control_word_offset(wire::ControlWord::rnr_retry);
+  peer.send(write(options.control_stag, offset, retries));
+  EXPECT_EQ(peer.connection.deadline_ns(), 120U);
+  peer.connection.on_time(120);
+  peer.expect_terminate(terminate(code::untagged_no_buffer, send(1, text("a"))));
 }
 
 // A message that has its receive but is not complete waits for its sender, not for a receive.
 TEST(Hold, TheClockStopsWithTheReceive) {
   ScriptedPeer peer(holding(1000, 10, 1));
+  peer.now_ns = 100;
   peer.send(send(1, Content(100), {.last = false}));
-  peer.connection.on_time(100);
+  EXPECT_EQ(peer.connection.deadline_ns(), 110U);
+  peer.now_ns = 105;
   peer.post_receive(1, {peer.host.add(200).slice()});
-  peer.connection.on_time(105);
   EXPECT_EQ(peer.connection.deadline_ns(), iwarp::Connection::never_ns);
   peer.connection.on_time(1000);
   EXPECT_FALSE(peer.connection.ended());
@@ -315,7 +331,6 @@ TEST(Hold, AFaultBehindItWaitsForItsTurn) {
 TEST(Hold, AnEarlierWaitThatEndsComesFirst) {
   ScriptedPeer peer(holding(1000, 10, 1));
   peer.send(send(1, text("a")));
-  peer.connection.on_time(0);
   peer.send(write(5, 0, Content(5000)));
   peer.expect_nothing();
   peer.connection.on_time(10);

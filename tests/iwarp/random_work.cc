@@ -39,7 +39,7 @@ std::size_t RandomWork::post_receives(std::size_t most) {
   for (std::size_t i = 0; i < count; ++i, ++receives_posted_) {
     peer_.host.posted_receives.push_back({receives_posted_, late_receives_[receives_posted_]});
   }
-  if (count > 0 && peer_.connected()) peer_.connection().receives_posted();
+  if (count > 0 && peer_.connected()) peer_.connection().receives_posted(0);
   return count;
 }
 

@@ -40,7 +40,7 @@ void Endpoint::post(iwarp::WorkRequest request, std::initializer_list<iwarp::Loc
 
 void Endpoint::post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices) {
   host.post_receive(wr_id, slices);
-  if (connection_) connection_->receives_posted();
+  if (connection_) connection_->receives_posted(now_ns_);
 }
 
 std::vector<iwarp::Status> Endpoint::send_statuses() const {
@@ -80,7 +80,7 @@ void Endpoint::finish_handshake() {
 void Endpoint::receive(Bytes bytes) {
   if (!connection_) bytes = shake_hands(bytes);
   if (connection_) {
-    (void)feed(*connection_, bytes);
+    (void)feed(*connection_, bytes, now_ns_);
   } else {
     early_.insert(early_.end(), bytes.begin(), bytes.end());
   }
@@ -95,10 +95,8 @@ void Endpoint::receive_end() {
 }
 
 void Endpoint::tell_time(std::uint64_t now_ns) {
-  if (!connection_) return;
-  if (connection_->needs_time() || connection_->deadline_ns() <= now_ns) {
-    connection_->on_time(now_ns);
-  }
+  now_ns_ = now_ns;
+  if (connection_ && connection_->deadline_ns() <= now_ns) connection_->on_time(now_ns);
 }
 
 std::uint64_t Endpoint::deadline_ns() const {
@@ -158,6 +156,7 @@ void Pair::transmit() {
 
 void Pair::deliver(Link& link, Endpoint& to, std::uint64_t now_ns) {
   const auto batch = link.take(now_ns);
+  to.tell_time(now_ns);
   if (!batch) return;
   if (!batch->bytes.empty()) to.receive(batch->bytes);
   if (batch->end) to.receive_end();

@@ -5,7 +5,7 @@
 
 namespace weft::test {
 
-std::size_t feed(iwarp::Connection& connection, Bytes bytes) {
+std::size_t feed(iwarp::Connection& connection, Bytes bytes, std::uint64_t now_ns) {
   std::vector<iovec> plan;
   std::size_t fed = 0;
   while (fed < bytes.size()) {
@@ -18,7 +18,7 @@ std::size_t feed(iwarp::Connection& connection, Bytes bytes) {
       if (part > 0) std::memcpy(piece.iov_base, bytes.data() + fed + landed, part);
       landed += part;
     }
-    connection.received(landed);
+    connection.received(landed, now_ns);
     fed += landed;
   }
   return fed;

@@ -14,7 +14,7 @@ void ScriptedPeer::send(const Ulpdu& ulpdu) {
 }
 
 void ScriptedPeer::send_raw(Bytes bytes) {
-  (void)feed(connection, bytes);
+  (void)feed(connection, bytes, now_ns);
 }
 
 void ScriptedPeer::collect() {
@@ -60,7 +60,7 @@ void ScriptedPeer::post(iwarp::WorkRequest request,
 void ScriptedPeer::post_receive(std::uint64_t wr_id,
                                 std::initializer_list<iwarp::LocalSlice> slices) {
   host.post_receive(wr_id, slices);
-  connection.receives_posted();
+  connection.receives_posted(now_ns);
 }
 
 std::vector<std::uint64_t> ScriptedPeer::received_ids() const {

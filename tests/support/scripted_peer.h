@@ -42,6 +42,8 @@ class ScriptedPeer {
   // The host of the side under test.
   MemoryHost host;
   iwarp::Connection connection;
+  // The time at which send() and post_receive() happen.
+  std::uint64_t now_ns = 0;
 
  private:
   void collect();

@@ -83,14 +83,14 @@ void StreamCarrier::advance(QueuePairLock& lock) {
       (void)connection_.post(request);  // it was checked, and the queue of a new stream has room
     });
   }
-  if (connection_.needs_time()) keep_time();
+  set_alarm();
   send_available();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
 }
 
 void StreamCarrier::receives_posted(QueuePairLock& lock) {
   if (!connection_.starving()) return;  // nearly always
-  connection_.receives_posted();
+  connection_.receives_posted(sys::now_ns());
   advance(lock);
 }
 
@@ -111,7 +111,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       return;
     case Occasion::deadline:
       alarm_ns_ = iwarp::Connection::never_ns;
-      keep_time();
+      connection_.on_time(sys::now_ns());
       return advance(lock);
   }
 }
@@ -137,12 +137,11 @@ void StreamCarrier::retry_attributes_changed(QueuePairLock& lock) {
   if (connection_.ended()) return;
   connection_.set_rnr_timer(retry_timer_ns(parts_.attributes.min_rnr_timer));
   connection_.announce_rnr_retries(parts_.attributes.rnr_retry);
-  keep_time();
   advance(lock);
 }
 
-void StreamCarrier::keep_time() {
-  connection_.on_time(sys::now_ns());
+// After each call that may have changed the time at which a held Send gives up.
+void StreamCarrier::set_alarm() {
   const std::uint64_t deadline_ns = connection_.deadline_ns();
   // An alarm that comes too early sets the next one.
   if (deadline_ns == iwarp::Connection::never_ns || alarm_ns_ <= deadline_ns) return;
@@ -161,7 +160,7 @@ void StreamCarrier::receive_available() {
     for (const auto& piece : planned_) room += piece.iov_len;
     const auto got = socket_.receive(planned_);
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
-    connection_.received(static_cast<std::size_t>(got));
+    connection_.received(static_cast<std::size_t>(got), sys::now_ns());
     if (static_cast<std::size_t>(got) < room) return;
   }
 }

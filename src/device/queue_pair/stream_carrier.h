@@ -107,7 +107,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void follow_segment_size(std::size_t sent_bytes);
   void want_write(bool wanted);
   void lose_stream();
-  void keep_time();
+  void set_alarm();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
 
