@@ -13,7 +13,8 @@ constexpr std::size_t batch = 64;
 constexpr std::uint64_t wake_token = 0;
 constexpr std::chrono::microseconds shortest_stand_by{100};
 constexpr std::chrono::microseconds longest_stand_by{1000};
-// A program that polls now and then, and watches memory in between, needs the thread at once.
+// A program that polls now and then, and watches memory in between, needs the progress thread
+// without delay. How long that is assumed after it was seen.
 constexpr std::uint64_t eager_ns = 20'000'000;
 
 std::uint64_t token_of(std::size_t index, std::uint32_t generation) {
@@ -53,10 +54,11 @@ void Engine::wake() {
   sys::write(wake_.get(), &one, sizeof one);
 }
 
-// With mutex_ held: a process that never opens a connection pays for no thread.
+// mutex_ must be held. The thread starts with the first descriptor or deadline, so that a process
+// which opens no connection has none.
 void Engine::start_thread() {
   if (mode_ == ProgressMode::manual || thread_.joinable()) return;
-  // Signals are the application's: none may be delivered here.
+  // Signals belong to the application, so this thread must not receive any.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -125,7 +127,8 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
   if (first) wake();
 }
 
-// Returns how long epoll may wait for the next one, in milliseconds; -1 where there is none.
+// Runs what is due. Returns how long epoll_wait(2) may wait for the next deadline, in milliseconds;
+// -1 if there is none.
 int Engine::run_deadlines() {
   while (true) {
     std::shared_ptr<Pollable> due;
@@ -161,7 +164,7 @@ void Engine::poll() {
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
   for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
     if (event.data.u64 == wake_token) {
-      // The thread's own, which may sleep for long if somebody takes its wake-up away.
+      // The wake-up is for the progress thread, which could miss a deadline without it.
       if (alone) take_wake_up();
       continue;
     }
@@ -187,7 +190,7 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
 }
 
 std::optional<WaitLoop::Time> Engine::run_timers() {
-  if (put_off_ > 0) run_put_off();  // the program's next call is far away
+  if (deferred_ > 0) run_deferred();  // this thread sleeps now, so the next call may be far away
   const int deadline_ms = run_deadlines();
   if (deadline_ms < 0) return std::nullopt;
   return sys::now_ns() + static_cast<std::uint64_t>(deadline_ms) * 1'000'000;
@@ -197,8 +200,8 @@ int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const si
   return sys::poll(entries, until, mask);
 }
 
-// The wake-up says that there is an earlier deadline. The thread may sleep in ignorance of it until
-// it stands aside: only then may others take it.
+// A wake-up means that there is an earlier deadline. The progress thread must not miss it, so other
+// threads consume it only once that thread is aside.
 void Engine::dispatch_ready() {
   std::array<epoll_event, batch> events;
   const int ready = sys::epoll_wait(epoll_.get(), events, 0);
@@ -232,7 +235,7 @@ void Engine::run() {
     if (stopping_) return;
     if (wait_leader_.has_leader()) {
       wait_leader_.stand_aside();
-      if (put_off_ > 0) run_put_off();
+      if (deferred_ > 0) run_deferred();
       continue;
     }
     if (ready <= 0) continue;
@@ -262,7 +265,7 @@ bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) 
 }
 
 bool Engine::leave_to_application(Pollable& target) {
-  // Taken first, and always: it says what happened since the last look.
+  // Reset in any case, so that the next check sees only what happens from here on.
   const bool since = target.attended_.exchange(false, std::memory_order_relaxed);
   const bool attended = since || target.attending_.load(std::memory_order_relaxed);
   const bool was_left = std::exchange(target.left_, attended);
@@ -271,7 +274,8 @@ bool Engine::leave_to_application(Pollable& target) {
   return false;
 }
 
-// True where somebody is about to sleep: then nothing may be left to anybody.
+// Waits for a tick. Returns true if an application thread is about to sleep, so that nothing may be
+// left to application threads.
 bool Engine::stand_by(std::chrono::microseconds tick) {
   standing_by_ = true;
   bool sleep_expected = false;
@@ -281,32 +285,32 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
     sleep_expected = std::exchange(sleep_expected_, false);
   }
   standing_by_ = false;
-  if (put_off_ > 0) run_put_off();
+  if (deferred_ > 0) run_deferred();
   return sleep_expected;
 }
 
-bool Engine::put_off(std::weak_ptr<Pollable> target, bool waiting) {
-  const std::lock_guard lock(put_off_mutex_);
-  if (put_off_++ == 0) put_off_targets_.clear();
+bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
+  const std::lock_guard lock(deferred_mutex_);
+  if (deferred_++ == 0) deferred_targets_.clear();
   const bool soon =
       waiting ? wait_leader_.is_thread_aside()
               : standing_by_ || (wait_leader_.is_thread_aside() && !wait_leader_.has_leader());
   if (soon) {
-    put_off_targets_.push_back(std::move(target));
+    deferred_targets_.push_back(std::move(target));
   } else {
-    --put_off_;
+    --deferred_;
   }
   return soon;
 }
 
-void Engine::run_put_off() {
+void Engine::run_deferred() {
   std::vector<std::weak_ptr<Pollable>> targets;
   {
-    const std::lock_guard lock(put_off_mutex_);
-    targets.swap(put_off_targets_);
+    const std::lock_guard lock(deferred_mutex_);
+    targets.swap(deferred_targets_);
   }
   for (const auto& weak : targets) {
-    if (const auto target = weak.lock()) target->on_put_off();
+    if (const auto target = weak.lock()) target->on_deferred();
   }
 }
 

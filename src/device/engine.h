@@ -1,14 +1,13 @@
-// Who makes things happen: one epoll set and one thread per device, and any application thread that
-// polls a completion queue meanwhile.
+// Drives a device: one epoll set and one progress thread, and any application thread that polls a
+// completion queue meanwhile.
 //
-// An application that polls without pause needs no thread: each wake-up of the thread would only
-// take the processor away from it. So what an application thread looks after, the progress thread
-// leaves alone and looks at again after a tick. When nobody has looked meanwhile (the application
-// computes, or watches memory), or somebody is about to sleep on an event, the thread does the
-// work.
+// An application that polls without pause needs no progress thread: each wake-up of that thread
+// would only take the processor away from it. So the thread leaves alone what an application thread
+// drives, and checks again after a tick. It does the work if no application thread has done so
+// since (the application computes, or watches memory), or if one is about to block on an event.
 //
-// An application thread that sleeps in wait() needs no thread either: it is woken by what comes in
-// itself, and the progress thread stands aside (see WaitLeader).
+// An application thread that blocks in wait() needs no progress thread either: incoming data wake
+// it directly, and the progress thread pauses (see WaitLeader).
 #pragma once
 
 #include <atomic>
@@ -30,9 +29,9 @@
 namespace weft::device {
 
 enum class ProgressMode : std::uint8_t {
-  automatic,  // the thread, and whoever polls
-  thread,     // the thread alone
-  manual,     // only whoever polls: no thread is started
+  automatic,  // the progress thread, and each thread that polls
+  thread,     // the progress thread alone
+  manual,     // only threads that poll: no progress thread is started
 };
 
 // Something with a descriptor or a deadline. Called from the progress thread or from a polling
@@ -41,14 +40,14 @@ class Pollable {
  public:
   virtual ~Pollable() = default;
   virtual void on_ready(std::uint32_t epoll_events) = 0;
-  // The same from an application thread in Engine::wait(): see Engine::put_off().
+  // The same from an application thread in Engine::wait(): see Engine::defer().
   virtual void on_ready_in_wait(std::uint32_t epoll_events) { on_ready(epoll_events); }
   virtual void on_deadline() {}
-  // What was put off (see Engine::put_off()) is due now.
-  virtual void on_put_off() {}
+  // The work that was deferred with Engine::defer() is due now.
+  virtual void on_deferred() {}
 
-  // While it exists, an application thread looks after this itself. One look may take longer than
-  // the progress thread's tick: what is being looked after is not left alone.
+  // Exists while an application thread drives this object. That may take longer than the progress
+  // thread's tick, and the progress thread does not interfere meanwhile.
   class Attention {
    public:
     explicit Attention(Pollable& target) : target_(target) {
@@ -67,12 +66,13 @@ class Pollable {
 
  private:
   friend class Engine;
-  // Since the last look; right now. Two threads that look after one thing may hide one another for
-  // a moment: then the progress thread helps.
+  // Whether an application thread has driven this since the progress thread's last check, and
+  // whether one does so right now. If two threads drive one object, one may hide the other for a
+  // moment; then the progress thread helps.
   std::atomic<bool> attended_{false};
   std::atomic<bool> attending_{false};
-  bool left_ = false;                 // ready at the last look, and left to an application thread
-  std::uint64_t eager_until_ns_ = 0;  // nobody came then: do not wait again soon
+  bool left_ = false;                 // ready at the last check, and left to an application thread
+  std::uint64_t eager_until_ns_ = 0;  // no application thread came: until then, do not wait again
 };
 
 class Engine final : private WaitLoop {
@@ -84,32 +84,35 @@ class Engine final : private WaitLoop {
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }
 
-  // From now on `target` hears of `events` (EPOLLIN, EPOLLOUT) on `fd`; it is kept alive until
-  // unwatch(), and while a call to it is under way. Returns a token, or 0 where the kernel refused.
+  // From now on `target` is called for `events` (EPOLLIN, EPOLLOUT) on `fd`. The engine keeps it
+  // alive until unwatch(), and while a call to it is under way. Returns a token, or 0 if the kernel
+  // refuses.
   std::uint64_t watch(int fd, std::uint32_t events, std::shared_ptr<Pollable> target);
   void change(std::uint64_t token, std::uint32_t events);
-  // Before the descriptor is closed. A call that is under way may still come to its end.
+  // To be called before the descriptor is closed. A call that is under way may still complete.
   void unwatch(std::uint64_t token);
 
   // Calls on_deadline() once, at about `deadline_ns` of sys::now_ns().
   void call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>& target);
 
-  // Handles what is ready now, without waiting. For an application thread.
+  // Handles what is ready now, without waiting. Called by application threads.
   void poll();
-  // ppoll(2), until `until_ns` of sys::now_ns() where there is such a time; handles meanwhile what
-  // becomes ready, where no other application thread waits. The number of entries, 0 or -errno.
+  // As ppoll(2), until `until_ns` of sys::now_ns() if given. Meanwhile it handles what becomes
+  // ready, unless another application thread waits already. Returns the number of entries, 0 or
+  // -errno.
   int wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
-  // An application is about to sleep on an event: the thread must be listening.
+  // An application thread is about to block on an event, so the progress thread must listen.
   void expect_sleep();
 
-  // An application thread would like to leave something undone until its next call, which is likely
-  // to come at once and to do it for free. True where somebody sees to it within a tick in any case
-  // and calls on_put_off(): the progress thread, which is awake or will be, or who waits next.
-  // `waiting`: in on_ready_in_wait().
-  bool put_off(std::weak_ptr<Pollable> target, bool waiting);
-  // An application thread that comes to wait() again and again: what was put off goes then.
+  // Defers work to the caller's next call, where it costs no extra system call. Returns true only
+  // if another thread is certain to call on_deferred() within a tick: the progress thread, or the
+  // next thread that waits. On false the caller does the work now. `waiting`: the caller is in
+  // on_ready_in_wait().
+  bool defer(std::weak_ptr<Pollable> target, bool waiting);
+  // The deferred work is done. To be called once for each successful defer().
+  void deferral_done() { deferred_.fetch_sub(1); }
+  // An application thread comes back to wait() again and again, so deferred work leaves with it.
   [[nodiscard]] bool application_waits() const { return wait_leader_.is_thread_aside(); }
-  void put_off_done() { put_off_.fetch_sub(1); }
 
   // In the child after fork(): closes the child's copies of all descriptors, and does nothing any
   // more. The thread does not exist there.
@@ -124,7 +127,7 @@ class Engine final : private WaitLoop {
 
   void start_thread();
   void run();
-  // Leaves to application threads what they attend to; true where there was any of that.
+  // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
@@ -135,7 +138,7 @@ class Engine final : private WaitLoop {
   void dispatch_ready() override;
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
-  void run_put_off();
+  void run_deferred();
   int run_deadlines();
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
   void wake();
@@ -149,10 +152,11 @@ class Engine final : private WaitLoop {
   std::vector<std::uint32_t> free_slots_;
   std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
 
-  // Either the thread sees that something was put off, or who puts it off sees that it sleeps.
-  std::atomic<int> put_off_{0};
-  std::mutex put_off_mutex_;
-  std::vector<std::weak_ptr<Pollable>> put_off_targets_;
+  // Counted under the mutex before the state of the progress thread is read: either that thread
+  // sees the count, or defer() sees that it sleeps.
+  std::atomic<int> deferred_{0};
+  std::mutex deferred_mutex_;
+  std::vector<std::weak_ptr<Pollable>> deferred_targets_;
   WaitLeader wait_leader_;
   std::atomic<bool> standing_by_{false};
   std::atomic<bool> stopping_{false};

@@ -27,7 +27,7 @@ class Bell : public Pollable {
     if (sys::read(fd_.get(), &count, sizeof count) == sizeof count) answer();
   }
 
-  void on_put_off() override { answer(); }
+  void on_deferred() override { answer(); }
 
   void on_deadline() override { answer(); }
 
@@ -234,26 +234,26 @@ TEST(Engine, DeadlinesComeWhileSomebodyWaits) {
   EXPECT_EQ(late->answers(), 0);
 }
 
-// Defers its work to the next call and makes none, so that the engine must call on_put_off().
+// Defers its work to the next call and makes none, so that the engine must call on_deferred().
 class Lazy final : public Bell {
  public:
   explicit Lazy(Engine& engine) : engine_(engine) {}
   void on_ready_in_wait(std::uint32_t events) override {
     std::uint64_t count = 0;
-    if (engine_.put_off(self, true)) {
+    if (engine_.defer(self, true)) {
       sys::read(fd(), &count, sizeof count);
-      put_off = true;
+      deferred = true;
     } else {
       on_ready(events);
     }
   }
-  void on_put_off() override {
-    engine_.put_off_done();
-    Bell::on_put_off();
+  void on_deferred() override {
+    engine_.deferral_done();
+    Bell::on_deferred();
   }
 
   std::weak_ptr<Lazy> self;
-  std::atomic<bool> put_off = false;
+  std::atomic<bool> deferred = false;
 
  private:
   Engine& engine_;
@@ -265,7 +265,7 @@ TEST(Engine, WhatAWaiterPutsOffIsDoneBeforeItSleepsAgain) {
   lazy->self = lazy;
   const Watched watched(engine, lazy);
   const Sleeper sleeper(engine);
-  while (!lazy->put_off) {
+  while (!lazy->deferred) {
     const int before = lazy->answers();
     lazy->ring();
     lazy->await_answers(before + 1);

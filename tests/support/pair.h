@@ -70,7 +70,7 @@ class Endpoint {
   std::optional<iwarp::PassiveHandshake> passive_;
   std::unique_ptr<iwarp::Connection> connection_;
   std::uint64_t handshake_bytes_ = 0;
-  std::uint64_t now_ns_ = 0;  // as of the last tell_time()
+  std::uint64_t now_ns_ = 0;      // as of the last tell_time()
   std::vector<std::byte> early_;  // FPDUs that arrived before the reply was sent
 };
 

@@ -32,12 +32,12 @@ enum class Occasion : std::uint8_t {
   ready,     // the progress thread has found its descriptor ready
   polled,    // an application thread polls a completion queue
   waiting,   // an application thread sleeps in Engine::wait(), and was woken for it
-  deferred,  // what drive() left for later (Engine::put_off()) is due now
+  deferred,  // what drive() left for later (Engine::defer()) is due now
   deadline,  // the time that it asked for has come
 };
 
-// Every member is called with the queue pair's lock held, unless it says otherwise. A carrier calls
-// nothing of the queue pair back; it adds completions and events to QueuePairParts.
+// Every member is called with the queue pair's lock held, unless its comment differs. A carrier
+// calls nothing of the queue pair back; it adds completions and events to QueuePairParts.
 class Carrier {
  public:
   Carrier() = default;

@@ -32,7 +32,7 @@ int check_wanted(const ibv_qp_init_attr& attributes, bool roce) {
       cap.max_inline_data > limits::max_inline_bytes) {
     return EINVAL;
   }
-  if (attributes.srq) return 0;  // the receive side of the cap says nothing then
+  if (attributes.srq) return 0;  // the receive limits are ignored then
   const bool fits =
       cap.max_recv_wr <= limits::max_work_requests && cap.max_recv_sge <= limits::max_slices;
   return fits ? 0 : EINVAL;
@@ -154,7 +154,8 @@ void QueuePair::abandon_after_fork() {
 
 // The end of every function that may have made completions. What was received is processed by now,
 // and the answers to it are written; only then do completions become visible, because the program
-// may exit right after it has seen its last one. Releases the lock where somebody must be notified.
+// may exit right after it has seen its last one. Releases the lock before it notifies the observer
+// of the connection.
 void QueuePair::settle(QueuePairLock& lock) {
   if (carrier_ && carrier_->ended(lock)) on_carrier_ended(lock);
   if (drain_event_) report_drained(lock);
@@ -211,7 +212,7 @@ void QueuePair::on_ready_in_wait(std::uint32_t /*events*/) {
   drive(Occasion::waiting);
 }
 
-void QueuePair::on_put_off() {
+void QueuePair::on_deferred() {
   drive(Occasion::deferred);
 }
 

@@ -104,7 +104,7 @@ class QueuePair final : public Pollable,
   void expect_event(bool solicited_only) override;
   void on_ready(std::uint32_t events) override;
   void on_ready_in_wait(std::uint32_t events) override;
-  void on_put_off() override;
+  void on_deferred() override;
   void on_deadline() override;
   void shared_receives_posted() override;
   void take_datagram(const Datagram& datagram) override;

@@ -125,12 +125,12 @@ bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
   if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
     return false;
   }
-  if (!answers_deferred_) answers_deferred_ = driver_.engine.put_off(driver_.queue_pair, waiting);
+  if (!answers_deferred_) answers_deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
   return answers_deferred_;
 }
 
 void StreamCarrier::end_deferral() {
-  if (std::exchange(answers_deferred_, false)) driver_.engine.put_off_done();
+  if (std::exchange(answers_deferred_, false)) driver_.engine.deferral_done();
 }
 
 void StreamCarrier::retry_attributes_changed(QueuePairLock& lock) {
