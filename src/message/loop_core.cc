@@ -1,8 +1,6 @@
 #include "message/loop_core.h"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -26,11 +24,6 @@ const Limits& checked(const Limits& limits) {
   check(limits.send_queue_messages >= 1, "send_queue_messages must be at least 1");
   check(limits.eager_bytes <= 1U << 30, "eager_bytes must be at most 1 GiB");
   return limits;
-}
-
-int checked_fd(int fd) {
-  if (fd < 0) throw Error(errno, "cannot create a descriptor of an event loop");
-  return fd;
 }
 
 // Marks this thread as the one that is inside of step().
@@ -57,9 +50,10 @@ constexpr std::size_t posted_batch = 64;
 
 LoopCore::LoopCore(const Limits& limits, verbs::Backend backend)
     : limits_(checked(limits)), events_(backend) {
-  epoll_ = checked_fd(epoll_create1(EPOLL_CLOEXEC));
-  wake_ = checked_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  watch(wake_);
+  if (!epoll_.valid() || !wake_.valid()) {
+    throw Error(errno, "cannot create a descriptor of an event loop");
+  }
+  watch(wake_.get());
   watch(timers_.fd());
   watch(events_.fd());
 }
@@ -68,18 +62,11 @@ LoopCore::~LoopCore() {
   shut_down();
   // Not in shut_down(), which a coroutine may call: it would destroy itself.
   tasks_.clear();
-  for (const int fd : {epoll_, wake_}) {
-    if (fd >= 0) close(fd);
-  }
 }
 
 void LoopCore::watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw Error(errno, "cannot watch a descriptor in an event loop");
-  }
+  const int failed = epoll_.add(fd, EPOLLIN, static_cast<std::uint64_t>(fd));
+  if (failed < 0) throw Error(-failed, "cannot watch a descriptor in an event loop");
 }
 
 // --- Coroutines ----------------------------------------------------------------------------------
@@ -98,7 +85,7 @@ void LoopCore::when_readable(int fd, std::function<void()> ready) {
 }
 
 void LoopCore::forget(int fd) noexcept {
-  if (readable_callbacks_.erase(fd) > 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  if (readable_callbacks_.erase(fd) > 0) epoll_.remove(fd);
 }
 
 std::size_t LoopCore::take_readiness(int fd) {
@@ -126,8 +113,7 @@ void LoopCore::wake() noexcept {
 // Makes the descriptor readable. The flag saves the system call while it is readable already.
 void LoopCore::signal() noexcept {
   if (wake_signaled_.exchange(true)) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+  wake_.signal();
 }
 
 void LoopCore::stop() noexcept {
@@ -172,21 +158,20 @@ void LoopCore::run() {
 std::size_t LoopCore::turn(int timeout) {
   std::array<epoll_event, 16> events;
   if (timeout != 0) {
-    pollfd any{epoll_, POLLIN, 0};
+    pollfd any{epoll_.get(), POLLIN, 0};
     if (provider::wait({&any, 1}, timeout) < 0 && errno != EINTR) {
       throw Error(errno, "cannot wait for events");
     }
   }
-  const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
-  if (count < 0 && errno != EINTR) throw Error(errno, "cannot wait for events");
   std::size_t done = 0;
-  for (int i = 0; i < count && !shut_down_; ++i) {
-    const int fd = events[i].data.fd;
-    std::uint64_t ignored = 0;
-    if (fd == wake_) {
-      [[maybe_unused]] const auto got = read(wake_, &ignored, sizeof ignored);
+  for (const epoll_event& event : epoll_.wait(events, 0)) {
+    if (shut_down_) break;
+    const auto fd = static_cast<int>(event.data.u64);
+    if (fd == wake_.get()) {
+      wake_.drain();
       wake_signaled_ = false;
     } else if (fd == timers_.fd()) {
+      std::uint64_t ignored = 0;
       [[maybe_unused]] const auto got = read(fd, &ignored, sizeof ignored);
     } else if (fd == events_.fd()) {
       done += take_connection_events();

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/epoll_set.h"
+#include "base/event_fd.h"
 #include "message/device.h"
 #include "message/session.h"
 #include "message/timer_queue.h"
@@ -69,7 +71,7 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void post(std::function<void()> work);
   void wake() noexcept;  // makes step() return
   void stop() noexcept;
-  [[nodiscard]] int fd() const { return epoll_; }
+  [[nodiscard]] int fd() const { return epoll_.get(); }
   // Whether this thread is inside of step().
   [[nodiscard]] bool is_inside() const { return stepping_thread_ == std::this_thread::get_id(); }
   // Throws std::logic_error if another thread is inside of step().
@@ -136,8 +138,8 @@ class LoopCore : public std::enable_shared_from_this<LoopCore>, public Executor 
   void handle_request(verbs::ConnectionEvent event);
 
   Limits limits_;
-  int epoll_ = -1;
-  int wake_ = -1;  // eventfd: makes epoll_ readable
+  EpollSet epoll_;
+  EventFd wake_;  // makes epoll_ readable
   verbs::EventChannel events_;
   std::atomic<std::thread::id> stepping_thread_{};  // that is inside of step()
   std::atomic<bool> wake_signaled_{false};          // wake_ is readable

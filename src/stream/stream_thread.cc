@@ -3,9 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,13 +38,6 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// epoll_wait(2) by a direct system call. The preloaded library of `weft run --sockets` replaces the
-// C library's function by one that waits by means of this file.
-int wait_for_events(int epoll, std::span<epoll_event> events, int timeout_ms) {
-  return static_cast<int>(syscall(SYS_epoll_pwait, epoll, events.data(),
-                                  static_cast<int>(events.size()), timeout_ms, nullptr, 0));
-}
-
 WaitLoop::Time time_of(StreamThread::Clock::time_point at) {
   return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
 }
@@ -75,13 +65,11 @@ StreamThread* StreamThread::existing() {
   return thread && thread->owner_ == getpid() ? thread : nullptr;
 }
 
-StreamThread::StreamThread()
-    : owner_(getpid()),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (epoll_ < 0 || wake_ < 0)
+StreamThread::StreamThread() : owner_(getpid()) {
+  if (!epoll_.valid() || !wake_.valid()) {
     throw Error(errno, "cannot create the descriptors of the stream thread");
-  watch(no_token, wake_);
+  }
+  watch(no_token, wake_.get());
   const BlockedSignals inherited_by_thread;
   std::thread([this] { run(); }).detach();
 }
@@ -93,12 +81,8 @@ StreamThread::Token StreamThread::add(std::weak_ptr<IoHandler> handler) {
 }
 
 void StreamThread::watch(Token token, int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = token;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw Error(errno, "cannot watch a descriptor of a stream");
-  }
+  const int failed = epoll_.add(fd, EPOLLIN, token);
+  if (failed < 0) throw Error(-failed, "cannot watch a descriptor of a stream");
 }
 
 void StreamThread::wake_at(Token token, Clock::time_point when) {
@@ -107,13 +91,11 @@ void StreamThread::wake_at(Token token, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     first = times_.emplace(when, token) == times_.begin();
   }
-  if (!first) return;  // the thread wakes up early enough
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
+  if (first) wake_.signal();  // otherwise the thread wakes up early enough
 }
 
 void StreamThread::remove(Token token, std::span<const int> fds) {
-  for (const int fd : fds) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  for (const int fd : fds) epoll_.remove(fd);
   const std::lock_guard lock(mutex_);
   handlers_.erase(token);
   std::erase_if(times_, [token](const auto& entry) { return entry.second == token; });
@@ -167,14 +149,13 @@ void StreamThread::run() {
 // thread stands aside and will compute its timeout anew.
 void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
-  const int count = wait_for_events(epoll_, events, timeout_ms);
+  const auto ready = epoll_.wait(events, timeout_ms);
   if (is_thread && wait_leader_.has_leader()) return;
-  for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 != no_token) {
-      call_handler(events[i].data.u64);
+  for (const epoll_event& event : ready) {
+    if (event.data.u64 != no_token) {
+      call_handler(event.data.u64);
     } else if (is_thread || wait_leader_.is_thread_aside()) {
-      std::uint64_t ignored;
-      [[maybe_unused]] const auto taken = read(wake_, &ignored, sizeof ignored);
+      wake_.drain();
     } else {
       sched_yield();
     }

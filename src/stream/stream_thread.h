@@ -21,6 +21,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/epoll_set.h"
+#include "base/event_fd.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
 
@@ -68,14 +70,14 @@ class StreamThread final : private WaitLoop {
   void call_due_handlers();
   void call_ready_handlers(int timeout_ms, bool is_thread);
   std::optional<Time> run_timers() override;
-  [[nodiscard]] int descriptor() const override { return epoll_; }
+  [[nodiscard]] int descriptor() const override { return epoll_.get(); }
   void dispatch_ready() override { call_ready_handlers(0, false); }
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
 
   const pid_t owner_;
-  int epoll_;
-  int wake_;  // eventfd: an earlier time was added
+  EpollSet epoll_;
+  weft::EventFd wake_;  // an earlier time was added
   WaitLeader wait_leader_;
   std::mutex mutex_;  // guards what follows
   Token last_ = 0;
