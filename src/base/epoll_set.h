@@ -34,6 +34,8 @@ class EpollSet {
   // Also renews an EPOLLONESHOT registration that has fired.
   int change(int fd, std::uint32_t events, std::uint64_t token) const;
   int remove(int fd) const;  // before `fd` is closed
+  // In the child after fork(2): closes the child's copy. The set of the parent is not changed.
+  void close() { epoll_.reset(); }
 
   // The first of `events` that are ready. Blocks for at most `timeout_ms`; -1 is for ever. Empty
   // also after a signal or an error.

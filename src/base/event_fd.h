@@ -17,6 +17,8 @@ class EventFd {
   // Makes the descriptor readable until drain(). Any number of signals counts as one.
   void signal() const noexcept;
   void drain() const noexcept;
+  // In the child after fork(2): closes the child's copy.
+  void close() { fd_.reset(); }
 
  private:
   Descriptor fd_;

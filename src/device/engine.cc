@@ -31,10 +31,8 @@ std::uint32_t generation_of(std::uint64_t token) {
 
 }  // namespace
 
-Engine::Engine(ProgressMode mode)
-    : mode_(mode), epoll_(sys::epoll_create()), wake_(sys::event_fd(false)) {
-  sys::set_nonblocking(wake_.get());
-  sys::epoll_control(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, wake_token);
+Engine::Engine(ProgressMode mode) : mode_(mode) {
+  epoll_.add(wake_.get(), EPOLLIN, wake_token);
 }
 
 Engine::~Engine() {
@@ -45,13 +43,8 @@ Engine::~Engine() {
   stopping_ = true;
   wait_leader_.stop();
   expect_sleep();
-  wake();
+  wake_.signal();
   if (thread_.joinable()) thread_.join();
-}
-
-void Engine::wake() {
-  const std::uint64_t one = 1;
-  sys::write(wake_.get(), &one, sizeof one);
 }
 
 // mutex_ must be held. The thread starts with the first descriptor or deadline, so that a process
@@ -79,7 +72,7 @@ std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollab
   }
   Slot& slot = slots_[index];
   const std::uint64_t token = token_of(index, slot.generation);
-  if (sys::epoll_control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token) < 0) {
+  if (epoll_.add(fd, events, token) < 0) {
     free_slots_.push_back(static_cast<std::uint32_t>(index));
     return 0;
   }
@@ -93,7 +86,7 @@ void Engine::change(std::uint64_t token, std::uint32_t events) {
   const std::lock_guard lock(mutex_);
   const std::size_t index = index_of(token);
   if (index >= slots_.size() || slots_[index].generation != generation_of(token)) return;
-  sys::epoll_control(epoll_.get(), EPOLL_CTL_MOD, slots_[index].fd, events, token);
+  epoll_.change(slots_[index].fd, events, token);
 }
 
 void Engine::unwatch(std::uint64_t token) {
@@ -102,7 +95,7 @@ void Engine::unwatch(std::uint64_t token) {
   const std::size_t index = index_of(token);
   if (index >= slots_.size() || slots_[index].generation != generation_of(token)) return;
   Slot& slot = slots_[index];
-  if (!abandoned_) sys::epoll_control(epoll_.get(), EPOLL_CTL_DEL, slot.fd, 0, 0);
+  if (!abandoned_) epoll_.remove(slot.fd);
   released = std::move(slot.target);
   slot.fd = -1;
   ++slot.generation;
@@ -124,7 +117,7 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
     first = added == deadlines_.begin();
     start_thread();
   }
-  if (first) wake();
+  if (first) wake_.signal();
 }
 
 // Runs what is due. Returns how long epoll_wait(2) may wait for the next deadline, in milliseconds;
@@ -152,20 +145,14 @@ void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::u
   if (const auto target = find(event.data.u64)) handle(*target, event.events);
 }
 
-void Engine::take_wake_up() const {
-  std::uint64_t count = 0;
-  sys::read(wake_.get(), &count, sizeof count);
-}
-
 void Engine::poll() {
   if (abandoned_) return;
   std::array<epoll_event, batch> events;
   const bool alone = mode_ == ProgressMode::manual;
-  const int ready = sys::epoll_wait(epoll_.get(), events, 0);
-  for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
+  for (const auto& event : epoll_.wait(events, 0)) {
     if (event.data.u64 == wake_token) {
       // The wake-up is for the progress thread, which could miss a deadline without it.
-      if (alone) take_wake_up();
+      if (alone) wake_.drain();
       continue;
     }
     dispatch(event, [](Pollable& target, std::uint32_t what) {
@@ -204,12 +191,11 @@ int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const si
 // threads consume it only once that thread is aside.
 void Engine::dispatch_ready() {
   std::array<epoll_event, batch> events;
-  const int ready = sys::epoll_wait(epoll_.get(), events, 0);
-  for (const auto& event : std::span(events).first(static_cast<std::size_t>(std::max(ready, 0)))) {
+  for (const auto& event : epoll_.wait(events, 0)) {
     if (event.data.u64 != wake_token) {
       dispatch(event, [](Pollable& target, std::uint32_t what) { target.on_ready_in_wait(what); });
     } else if (mode_ == ProgressMode::manual || wait_leader_.is_thread_aside()) {
-      take_wake_up();
+      wake_.drain();
     } else {
       sys::yield();
     }
@@ -231,15 +217,15 @@ void Engine::run() {
   bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
     const int timeout_ms = run_deadlines();
-    const int ready = sys::epoll_wait(epoll_.get(), events, timeout_ms);
+    const auto ready = epoll_.wait(events, timeout_ms);
     if (stopping_) return;
     if (wait_leader_.has_leader()) {
       wait_leader_.stand_aside();
       if (deferred_ > 0) run_deferred();
       continue;
     }
-    if (ready <= 0) continue;
-    const bool left = dispatch_unattended({events.data(), static_cast<std::size_t>(ready)}, all);
+    if (ready.empty()) continue;
+    const bool left = dispatch_unattended(ready, all);
     if (mode_ == ProgressMode::thread) continue;
     all = left && stand_by(tick);
     tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
@@ -250,7 +236,7 @@ bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) 
   bool left = false;
   for (const auto& event : events) {
     if (event.data.u64 == wake_token) {
-      take_wake_up();
+      wake_.drain();
       continue;
     }
     const auto target = find(event.data.u64);
@@ -320,8 +306,8 @@ void Engine::abandon_after_fork() {
     if (slot.fd >= 0) sys::close(slot.fd);
     slot.fd = -1;
   }
-  epoll_.reset();
-  wake_.reset();
+  epoll_.close();
+  wake_.close();
 }
 
 }  // namespace weft::device

@@ -22,6 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/epoll_set.h"
+#include "base/event_fd.h"
 #include "base/wait_leader.h"
 #include "base/wait_loop.h"
 #include "device/system.h"
@@ -132,7 +134,6 @@ class Engine final : private WaitLoop {
   bool stand_by(std::chrono::microseconds tick);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
-  void take_wake_up() const;
   std::optional<Time> run_timers() override;
   [[nodiscard]] int descriptor() const override { return epoll_.get(); }
   void dispatch_ready() override;
@@ -141,11 +142,10 @@ class Engine final : private WaitLoop {
   void run_deferred();
   int run_deadlines();
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
-  void wake();
 
   ProgressMode mode_;
-  sys::Descriptor epoll_;
-  sys::Descriptor wake_;
+  EpollSet epoll_;
+  EventFd wake_;
 
   std::mutex mutex_;
   std::vector<Slot> slots_;

@@ -197,22 +197,6 @@ bool nonblocking(int fd) {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-int epoll_create() {
-  return static_cast<int>(call(SYS_epoll_create1, EPOLL_CLOEXEC));
-}
-
-int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = data;
-  return static_cast<int>(call(SYS_epoll_ctl, epoll, operation, fd, &event));
-}
-
-int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms) {
-  return static_cast<int>(call(SYS_epoll_pwait, epoll, events.data(),
-                               static_cast<int>(events.size()), timeout_ms, nullptr, 8));
-}
-
 int poll_readable(int fd, int timeout_ms) {
   pollfd entry{fd, POLLIN, 0};
   const timespec limit = timespec_of(std::chrono::milliseconds(timeout_ms));

@@ -48,9 +48,6 @@ int await_token(int fd);
 int interface_mtu(const char* name);
 int set_nonblocking(int fd);
 bool nonblocking(int fd);
-int epoll_create();
-int epoll_control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t data);
-int epoll_wait(int epoll, std::span<epoll_event> events, int timeout_ms);
 int poll_readable(int fd, int timeout_ms);
 // ppoll(2) until `until_ns` on the clock of now_ns(), or without limit.
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
