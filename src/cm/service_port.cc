@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <random>
 
+#include "base/kernel_random.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
@@ -135,7 +135,7 @@ void ServicePort::send_back(const DatagramRoute& route, Bytes packet) {
 
 void ServicePort::ask(const DatagramRoute& route, unsigned interface_index, Bytes private_data,
                       std::uint64_t timeout_ns, Answered answered) {
-  const auto identification = static_cast<std::uint32_t>(std::random_device{}());
+  const auto identification = random_word();
   const std::uint64_t now_ns = device::sys::now_ns();
   {
     const std::lock_guard lock(mutex_);

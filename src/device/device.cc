@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <random>
 
+#include "base/kernel_random.h"
 #include "device/connect/pairing.h"
 #include "device/connect/slots.h"
 #include "device/context.h"
@@ -94,7 +94,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       statistics_registry_(settings.stats_path.empty() ? nullptr
                                                        : std::make_unique<StatisticsRegistry>()),
       engine_(settings.progress),
-      next_number_(std::random_device{}() % queue_pair_numbers) {
+      next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;
   device.node_type = is_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 #include <stdexcept>
 
+#include "base/kernel_random.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "weft/verbs/completion.hpp"
@@ -28,8 +28,7 @@ Number at_most(Number value, Number limit, const char* setting) {
 
 // A random start makes it unlikely that packets of an earlier connection are taken for this one's.
 std::uint32_t random_psn() {
-  std::random_device source;
-  return source() % psn_limit;
+  return random_word() % psn_limit;
 }
 
 }  // namespace

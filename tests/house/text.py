@@ -1,4 +1,5 @@
-"""The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths."""
+"""The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths, no
+random numbers but the kernel's in src/."""
 
 import re
 import sys
@@ -13,6 +14,9 @@ PROSE = {".md", ".txt", ".json", ".map", ".in"}
 # Directories of one machine, which mean nothing on another. Spelt so as not to match itself.
 PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
 TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
+
+# What a stranger must not guess comes from base/kernel_random.h alone.
+OTHER_RANDOM = re.compile(r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
 
 
 def is_script(path):
@@ -34,6 +38,8 @@ def check(report, path):
                 report.fail(path, number, "a tab; indent with spaces, and write \\t in a string")
         if PRIVATE_PATH.search(line):
             report.fail(path, number, "a path of one machine; say it relative to the project")
+        if code and "src" in path.parts and OTHER_RANDOM.search(line):
+            report.fail(path, number, "a generator that can be predicted; use base/kernel_random.h")
         if path.parent.name != "house" and TODO.search(line):
             report.fail(path, number, "a TODO without a reason; write `TODO: what is missing and "
                                       "why`")

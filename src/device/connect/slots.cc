@@ -4,7 +4,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <random>
+#include <numeric>
+#include <utility>
 
 #include "device/addresses.h"
 #include "device/limits.h"
@@ -36,29 +37,30 @@ std::uint32_t Slots::take_number() {
 }
 
 std::uint32_t Slots::take_index(Slot& slot) {
-  while (slot.taken[slot.next]) slot.next = (slot.next + 1) % usable_indexes;
-  const std::uint32_t index = slot.next;
-  slot.taken[index] = true;
-  slot.next = (index + 1) % usable_indexes;
   ++slot.in_use;
-  return slot::first_index + index;
+  if (slot.drawn < slot.order.size()) {
+    const auto left = static_cast<std::uint32_t>(slot.order.size() - slot.drawn);
+    std::swap(slot.order[slot.drawn], slot.order[slot.drawn + random_.below(left)]);
+    return slot.order[slot.drawn++];
+  }
+  const std::uint32_t index = slot.returned.front();
+  slot.returned.pop_front();
+  return index;
 }
 
 void Slots::give_back(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
     if (slot.number != number >> slot::index_bits) continue;
-    const std::uint32_t index = number % slot::indexes - slot::first_index;
-    if (slot.taken[index]) --slot.in_use;
-    slot.taken[index] = false;
+    --slot.in_use;
+    slot.returned.push_back(static_cast<std::uint16_t>(number % slot::indexes));
   }
 }
 
 // Starts anywhere, so that processes that begin together do not try the same ports, and a slot that
 // has just become free is not taken at once.
 Slots::Slot* Slots::claim() {
-  std::random_device random;
-  const unsigned start = random() % slot::count;
+  const unsigned start = random_.below(slot::count);
   for (unsigned i = 0; i < slot::count; ++i) {
     const unsigned number = (start + i) % slot::count;
     sys::Descriptor socket;
@@ -74,10 +76,10 @@ Slots::Slot* Slots::claim() {
       errno = reason;
       return nullptr;
     }
-    slots_.push_back({.number = number,
-                      .listener = std::move(listener),
-                      .taken = std::vector<bool>(usable_indexes),
-                      .next = random() % usable_indexes});
+    std::vector<std::uint16_t> order(usable_indexes);
+    std::iota(order.begin(), order.end(), std::uint16_t{slot::first_index});
+    slots_.push_back(
+        {.number = number, .listener = std::move(listener), .order = std::move(order)});
     return &slots_.back();
   }
   std::fprintf(stderr,

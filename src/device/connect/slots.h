@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/kernel_random.h"
 #include "device/connect/greeting.h"
 #include "device/connect/listener.h"
 
@@ -61,18 +63,22 @@ class Slots {
   struct Slot {
     unsigned number = 0;
     std::shared_ptr<Listener> listener;
-    std::vector<bool> taken;
-    std::uint32_t next = 0;  // where the search for a free index begins
+    // All indexes of the slot. Those from `drawn` on have never been given out: the next one is
+    // drawn from them at random, so that one number gives no hint of another.
+    std::vector<std::uint16_t> order;
+    std::size_t drawn = 0;
+    std::deque<std::uint16_t> returned{};  // given back, oldest first
     std::uint32_t in_use = 0;
   };
 
-  [[nodiscard]] static std::uint32_t take_index(Slot& slot);
+  [[nodiscard]] std::uint32_t take_index(Slot& slot);
   [[nodiscard]] Slot* claim();
 
   Device& device_;
   Requested requested_;
   std::mutex mutex_;
   std::vector<Slot> slots_;
+  KernelRandom random_;  // under the lock
 };
 
 }  // namespace weft::device

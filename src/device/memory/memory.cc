@@ -42,8 +42,7 @@ bool is_region(const Region* entry) {
 
 }  // namespace
 
-MemoryTable::MemoryTable()
-    : random_(std::random_device{}()), grants_(std::make_unique<GrantTable>()) {
+MemoryTable::MemoryTable() : grants_(std::make_unique<GrantTable>()) {
   tables_.push_back(std::make_unique<Table>(first_table_entries));
   table_ = tables_.back().get();
 }
@@ -56,11 +55,12 @@ bool MemoryTable::add(Region& region) {
   if (size_ >= limits::max_memory_regions) return false;
   std::uint32_t stag = 0;
   // The lowest eight bits are the consumer's key (ibv_inc_rkey(3)), so the other 24 bits must be
-  // unique.
+  // unique. Both come from the kernel's generator: a peer that was granted some regions must not be
+  // able to compute the STags of others (RFC 5042 §6.3.1).
   do {
-    stag = static_cast<std::uint32_t>(random_()) & 0xFFFFFF00;
+    stag = random_.next() & 0xFFFFFF00;
   } while (stag == 0 || stag >= control_stags || find(stag) != nullptr);
-  stag |= static_cast<std::uint32_t>(random_() & 0xFF);
+  stag |= random_.next() & 0xFF;
   region.mr.lkey = stag;
   region.mr.rkey = stag;
   region.stag = stag;
@@ -98,7 +98,7 @@ void MemoryTable::abandon_after_fork() {
 
 std::uint32_t MemoryTable::random_control_stag() {
   const std::lock_guard lock(mutex_);
-  return control_stags | static_cast<std::uint32_t>(random_() & ~control_stags);
+  return control_stags | (random_.next() & ~control_stags);
 }
 
 // Does not reuse tombstones; grow() drops them.

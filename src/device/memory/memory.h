@@ -14,9 +14,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <vector>
 
+#include "base/kernel_random.h"
 #include "iwarp/host.h"
 #include "weft/counters.hpp"
 
@@ -123,7 +123,7 @@ class MemoryTable {
   std::size_t used_ = 0;                        // entries that are not free: regions and tombstones
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is in use
   std::uint64_t reclaimed_ = 0;                 // number of tables that were freed
-  std::mt19937_64 random_;
+  KernelRandom random_;                         // under the lock
   std::unique_ptr<GrantTable> grants_;
 };
 
