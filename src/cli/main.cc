@@ -142,7 +142,7 @@ CLI::App* add_help(CLI::App& app, HelpOptions& options) {
 
 int misuse(const std::string& sentence) {
   print_error(sentence);
-  fmt::print(stderr, "      `weft --help` lists commands and options.\n");
+  write_error("      `weft --help` lists commands and options.\n");
   return misused;
 }
 
@@ -206,7 +206,7 @@ int parse_and_do(int count, char** arguments) {
   if (doctor_command->parsed()) return doctor(doctor_options);
   if (dissect_command->parsed()) return dissect(dissect_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
-  fmt::print(stderr, "{}", overview);
+  write_error(overview);
   return misused;
 }
 
@@ -215,7 +215,8 @@ int parse_and_do(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   try {
-    return weft::cli::parse_and_do(count, arguments);
+    weft::cli::occupy_standard_descriptors();
+    return weft::cli::finish_output(weft::cli::parse_and_do(count, arguments));
   } catch (const std::exception& error) {
     weft::cli::print_error(error.what());
     return 1;

@@ -1,9 +1,13 @@
 #include "cli/terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <system_error>
 
 namespace weft::cli {
 
@@ -16,13 +20,38 @@ std::string bold(std::string_view text, int descriptor) {
   return is_coloured(descriptor) ? fmt::format("\033[1m{}\033[0m", text) : std::string(text);
 }
 
+void occupy_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // The lowest free number is taken, which is `fd` itself.
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY | O_CLOEXEC) < 0) return;
+  }
+}
+
+void write_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
 void print_notice(std::string_view sentence) {
-  fmt::print(stderr, "weft: {}\n", sentence);
+  write_error(fmt::format("weft: {}\n", sentence));
 }
 
 void print_error(std::string_view sentence) {
   const bool colour = is_coloured(STDERR_FILENO);
-  fmt::print(stderr, "{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence);
+  write_error(
+      fmt::format("{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence));
+}
+
+int finish_output(int status) {
+  const bool lost = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !lost) return status;
+  print_error(fmt::format("standard output cannot be written: {}",
+                        lost ? "some of it is lost" : std::generic_category().message(errno)));
+  return status == 0 ? 1 : status;
 }
 
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns) {

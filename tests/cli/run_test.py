@@ -45,6 +45,21 @@ class Run(unittest.TestCase):
             done = weft("run", "-q", *separator, "sh", "-c", script, "sh", *wanted)
             self.assertEqual(done.stdout, "".join(f"[{word}]" for word in wanted), done.stderr)
 
+    def test_standard_error_is_not_needed(self):
+        for redirection in ("2>&-", "2>/dev/full"):
+            done = subprocess.run(["sh", "-c", f'"$0" run -- sh -c "echo ran" {redirection}',
+                                   libraries.WEFT], text=True, stdout=subprocess.PIPE,
+                                  env=plain_environment(), check=False)
+            self.assertEqual((done.returncode, done.stdout), (0, "ran\n"), redirection)
+
+    def test_lost_output_is_an_error(self):
+        for command in ("help", "help run", "--version", "doctor"):
+            done = subprocess.run(["sh", "-c", f'"$0" {command} >/dev/full', libraries.WEFT],
+                                  text=True, stderr=subprocess.PIPE, env=plain_environment(),
+                                  check=False)
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn("standard output cannot be written", done.stderr)
+
     def test_no_such_program(self):
         for name in ("no-such-program", "/no/such/program"):
             done = weft("run", "--", name)
