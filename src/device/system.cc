@@ -5,13 +5,17 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 
 #include "base/duration.h"
 
@@ -151,11 +155,37 @@ std::ptrdiff_t read(int fd, void* at, std::size_t bytes) {
   return call(SYS_read, fd, at, bytes);
 }
 
+namespace {
+
+// True once preadv2(2) with RWF_NOWAIT was refused: an eventfd of Linux before 5.8, or a sandbox.
+std::atomic<bool> without_nowait{false};
+
+// Makes the descriptor non-blocking for the time of one read. A reader in another thread that comes
+// just then gets EAGAIN and tries again: see await_token().
+std::ptrdiff_t read_nowait_by_flag(int fd, void* at, std::size_t bytes) {
+  static std::mutex flags_mutex;
+  const std::lock_guard lock(flags_mutex);
+  if (poll_readable(fd, 0) <= 0) return -EAGAIN;
+  const long flags = call(SYS_fcntl, fd, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return read(fd, at, bytes);
+  call(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+  const auto got = read(fd, at, bytes);
+  call(SYS_fcntl, fd, F_SETFL, flags);
+  return got;
+}
+
+}  // namespace
+
 // preadv2(2) with RWF_NOWAIT, because the program controls O_NONBLOCK of event descriptors.
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes) {
-  const iovec piece{at, bytes};
-  constexpr long no_offset = -1;
-  return call(SYS_preadv2, fd, &piece, 1, no_offset, no_offset, RWF_NOWAIT);
+  if (!without_nowait.load(std::memory_order_relaxed)) {
+    const iovec piece{at, bytes};
+    constexpr long no_offset = -1;
+    const auto got = call(SYS_preadv2, fd, &piece, 1, no_offset, no_offset, RWF_NOWAIT);
+    if (got >= 0 || got == -EAGAIN) return got;
+    without_nowait = true;
+  }
+  return read_nowait_by_flag(fd, at, bytes);
 }
 
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
@@ -172,7 +202,13 @@ int await_token(int fd) {
   std::uint64_t one = 0;
   int type = 0;
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-  const auto got = call(SYS_read, fd, &one, sizeof one);
+  auto got = call(SYS_read, fd, &one, sizeof one);
+  // The mode may have been read_nowait_by_flag()'s, and not the program's.
+  while (got == -EAGAIN && without_nowait.load(std::memory_order_relaxed)) {
+    sleep_us(100);
+    if (nonblocking(fd)) break;
+    got = call(SYS_read, fd, &one, sizeof one);
+  }
   pthread_setcanceltype(type, nullptr);
   return got < 0 ? static_cast<int>(-got) : 0;
 }
@@ -224,6 +260,13 @@ void yield() {
 void sleep_us(unsigned us) {
   const timespec length = timespec_of(std::chrono::microseconds(us));
   call(SYS_nanosleep, &length, nullptr);
+}
+
+std::size_t descriptor_limit() {
+  rlimit64 limit{};
+  constexpr long own = 0;
+  if (call(SYS_prlimit64, own, RLIMIT_NOFILE, nullptr, &limit) < 0) return SIZE_MAX;
+  return static_cast<std::size_t>(std::min<std::uint64_t>(limit.rlim_cur, SIZE_MAX));
 }
 
 int thread_id() {

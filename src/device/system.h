@@ -37,7 +37,7 @@ std::ptrdiff_t send_message(int fd, const msghdr& message);
 std::ptrdiff_t receive_message(int fd, msghdr& message);
 bool peer_closed(int fd);  // true at the end of the stream or after a reset; consumes nothing
 std::ptrdiff_t read(int fd, void* at, std::size_t bytes);
-// Never blocks, whatever the mode of the descriptor; -EOPNOTSUPP if the kernel cannot do that.
+// Never blocks, whatever the mode of the descriptor: -EAGAIN if there is nothing to read.
 std::ptrdiff_t read_nowait(int fd, void* at, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* at, std::size_t bytes);
 int event_fd(bool semaphore);  // blocking, close-on-exec
@@ -53,6 +53,7 @@ int poll_readable(int fd, int timeout_ms);
 int poll(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns, const sigset_t* mask);
 void yield();
 void sleep_us(unsigned us);
+std::size_t descriptor_limit();  // the soft RLIMIT_NOFILE
 int thread_id();
 bool is_alive(int thread_id);  // a thread of this process
 

@@ -6,7 +6,10 @@
 #include <poll.h>
 
 #include <future>
+#include <thread>
 #include <vector>
+
+#include "support/refuse.h"
 
 namespace weft::device {
 namespace {
@@ -61,6 +64,26 @@ TEST_F(EventQueueTest, LeavesToAReaderWhatItHasATokenFor) {
   EXPECT_TRUE(queue_.take(event));
   EXPECT_EQ(event, 2);
   EXPECT_THAT(withdrawn.get(), IsEmpty());
+}
+
+// Linux before 5.8 and sandboxes refuse preadv2() with RWF_NOWAIT on an event descriptor.
+TEST_F(EventQueueTest, WithdrawsTheTokenWhereTheCallIsRefused) {
+  bool possible = false;
+  std::thread([&] {
+    possible = test::refuse({SYS_preadv2}, EOPNOTSUPP);
+    if (!possible) return;
+    for (const int event : {1, 2, 3, 4}) queue_.push(event);
+    EXPECT_THAT(queue_.withdraw(is_even), ElementsAre(2, 4));
+    EXPECT_FALSE(sys::nonblocking(queue_.fd()));
+  }).join();
+  if (!possible) GTEST_SKIP() << "no seccomp filters here";
+  int event = 0;
+  for (const int expected : {1, 3}) {
+    ASSERT_EQ(sys::await_token(queue_.fd()), 0);
+    ASSERT_TRUE(queue_.take(event));
+    EXPECT_EQ(event, expected);
+  }
+  EXPECT_FALSE(is_readable());
 }
 
 // withdraw() must not wait forever: the thread may be cancelled between taking the token and the
