@@ -123,7 +123,9 @@ TEST(Transfer, WriteWithImmediateConsumesAReceive) {
   EXPECT_TRUE(sink->holds(8, 0, 100));
 }
 
-TEST(Transfer, SendWithInvalidateWithdrawsRemoteAccess) {
+// Every peer of the domain would lose the region (RFC 5042 §6.4.5). Windows of type 2 can be
+// invalidated: see Windows.OfTypeTwoAreInvalidatedByThePeer.
+TEST(Transfer, SendWithInvalidateCannotWithdrawARegion) {
   Pair pair;
   auto source = pair.a.buffer(8);
   auto sink = pair.b.buffer(8);
@@ -133,12 +135,21 @@ TEST(Transfer, SendWithInvalidateWithdrawsRemoteAccess) {
   request.send_flags = IBV_SEND_SIGNALED;
   request.invalidate_rkey = sink->rkey();
   ASSERT_EQ(pair.a.post(request, {source->sge(0, 8)}), 0);
-  const ibv_wc received = pair.b.await();
-  EXPECT_EQ(received.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
-  EXPECT_EQ(received.invalidated_rkey, sink->rkey());
-  EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
-  ASSERT_EQ(pair.a.write(2, {source->sge(0, 8)}, sink->address(), sink->rkey()), 0);
   EXPECT_EQ(pair.a.await().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(pair.b.await().status, IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_TRUE(Region::of(sink->mr())->remote_valid);
+}
+
+TEST(Transfer, LocalInvalidateCannotWithdrawARegion) {
+  Pair pair;
+  auto buffer = pair.a.buffer(8);
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_LOCAL_INV;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.invalidate_rkey = buffer->rkey();
+  ASSERT_EQ(pair.a.post(request, {}), 0);
+  EXPECT_EQ(pair.a.await().status, IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_TRUE(Region::of(buffer->mr())->remote_valid);
 }
 
 // Both sides send large writes to each other and no thread polls: no write may wait for another.

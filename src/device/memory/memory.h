@@ -64,7 +64,7 @@ struct Region {
   std::uint64_t iova = 0;    // address of the first byte in requests
   std::byte* base = nullptr;
   std::uint64_t length_bytes = 0;
-  // Cleared by a Send with Invalidate (RFC 5040 §5.3); access by lkey is still allowed.
+  // False for a window that is not bound, or was invalidated (RFC 5040 §5.3).
   std::atomic<bool> remote_valid{true};
   // set if this is a window's region; its lock guards what a bind changes
   MemoryWindow* window = nullptr;

@@ -10,16 +10,11 @@ iwarp::Memory MemoryAccess::remote_memory(const RemoteAccess& access) const {
   return check_remote(table_.find(access.stag), accessor(), access);
 }
 
-// Windows of type 2 and regions that grant a remote right can be invalidated, once.
+// Only a window of type 2 can be invalidated: it belongs to one queue pair. A region serves all
+// queue pairs of its domain, so one peer could withdraw it from all others (RFC 5042 §6.4.5).
 bool MemoryAccess::invalidate(std::uint32_t stag) {
-  Region* region = table_.find(stag);
-  if (!region) return false;
-  if (region->window) return region->window->invalidate(stag, accessor());
-  if (region->stag != stag || region->domain != domain_) return false;
-  constexpr std::uint32_t remote =
-      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  if ((region->access & remote) == 0) return false;
-  return region->remote_valid.exchange(false);
+  const Region* region = table_.find(stag);
+  return region && region->window && region->window->invalidate(stag, accessor());
 }
 
 void MemoryAccess::count(const iwarp::PeerAccess& access) {
