@@ -13,6 +13,9 @@
 
 #include "base/result.h"
 #include "device/addresses.h"
+#include "device/connect/half_open.h"
+#include "device/connect/linger.h"
+#include "device/connect/refusals.h"
 #include "device/engine.h"
 #include "device/local/local_channel.h"
 #include "device/settings.h"
@@ -60,6 +63,10 @@ class Device {
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
   // The bytes per connection for Sends that find no receive; 0: none are held.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
+  // What peers hold of this process before they are accepted, and how many were turned away.
+  [[nodiscard]] HalfOpen& half_open() { return half_open_; }
+  [[nodiscard]] RefusedConnections& refused_connections() { return refused_connections_; }
+  [[nodiscard]] Refusals& refusals() { return refusals_; }
   // Null unless the user asked for statistics.
   [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
   void add(Context* context);
@@ -86,6 +93,9 @@ class Device {
   std::shared_ptr<CaptureFile> capture_;
   std::uint64_t guid_be_ = 0;
   // Declared before the engine, and so destroyed after it: its thread may use them until the end.
+  Refusals refusals_;
+  HalfOpen half_open_;
+  RefusedConnections refused_connections_;
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;

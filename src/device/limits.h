@@ -57,6 +57,8 @@ inline constexpr int max_multicast_members = 1024;
 inline constexpr std::uint64_t linger_ns = 1'000'000'000;
 // The time for the MPA handshake on an accepted connection; then it is closed.
 inline constexpr std::uint64_t handshake_ns = 10'000'000'000;
+// The time for the first byte of that handshake; a client sends it as soon as TCP has connected.
+inline constexpr std::uint64_t first_byte_ns = 3'000'000'000;
 // The time for the TCP handshake of an outgoing connection; then UNREACHABLE. About the timeout of
 // kernel iWARP CMs.
 inline constexpr std::uint64_t connect_ns = 30'000'000'000;
@@ -83,9 +85,15 @@ inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;
 // Requests per listener that the program has not fetched, if rdma_listen(3) gives no backlog;
 // further ones wait in TCP's queue.
 inline constexpr int default_backlog = 128;
-// Accepted connections per listener that have not sent their MPA request; further ones wait in
-// TCP's queue.
+// Accepted connections of a device that have not sent their MPA request, and half as many of one
+// peer's address; beyond it the oldest silent one is closed. Also a share of RLIMIT_NOFILE, because
+// strangers must leave the program descriptors of its own.
 inline constexpr std::size_t max_half_open = 1024;
+inline constexpr std::size_t half_open_share = 4;
+inline constexpr std::size_t least_half_open = 4;
+// Refused connections of a device that linger; beyond it the oldest is reset.
+inline constexpr std::size_t max_refused = 256;
+inline constexpr std::size_t refused_share = 8;
 // Reads from one socket before the next socket is served.
 inline constexpr int reads_per_turn = 16;
 // A completion queue with more queue pairs uses epoll to find the ready ones instead of asking

@@ -1,9 +1,11 @@
 #include "device/connect/greeting.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "device/connect/linger.h"
+#include "device/limits.h"
 
 namespace weft::device {
 
@@ -19,9 +21,12 @@ void Greeting::start(std::uint64_t timeout_ns) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
-    device_.engine().call_at(sys::now_ns() + timeout_ns, shared_from_this());
+    if (phase_ != Phase::waiting) return;  // evicted already
+    const std::uint64_t now_ns = sys::now_ns();
+    end_ns_ = now_ns + timeout_ns;
+    device_.engine().call_at(std::min(end_ns_, now_ns + limits::first_byte_ns), shared_from_this());
     token_ = device_.engine().watch(socket_.fd(), EPOLLIN, shared_from_this());
-    if (token_ == 0) notice = give_up();
+    if (token_ == 0) notice = give_up(device_.refusals().out_of_descriptors);
   }
   if (notice) notice();
 }
@@ -59,7 +64,23 @@ void Greeting::on_deadline() {
   {
     const std::lock_guard lock(mutex_);
     // Once the request is there it is the application that takes its time.
-    if (phase_ == Phase::waiting) notice = give_up();
+    if (phase_ != Phase::waiting) return;
+    if (silent() || sys::now_ns() >= end_ns_) {
+      notice = give_up(device_.refusals().timed_out);
+    } else {
+      device_.engine().call_at(end_ns_, shared_from_this());
+    }
+  }
+  if (notice) notice();
+}
+
+void Greeting::evict() {
+  Notice notice;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::waiting) return;
+    notice = advance();  // what came meanwhile may not have been read yet
+    if (phase_ == Phase::waiting) notice = give_up(device_.refusals().evicted);
   }
   if (notice) notice();
 }
@@ -67,7 +88,7 @@ void Greeting::on_deadline() {
 Greeting::Notice Greeting::advance() {
   if (phase_ == Phase::replying) return send_reply();
   if (phase_ != Phase::waiting || !read_request()) return {};
-  if (!handshake_.requested()) return give_up();
+  if (!handshake_.requested()) return give_up(device_.refusals().malformed);
   // Nothing more may come before our reply; and the queue pair reads what comes after it.
   unwatch();
   phase_ = Phase::requested;
@@ -86,12 +107,14 @@ bool Greeting::read_request() {
       handshake_.input_closed();
       return true;
     }
+    silent_.store(false, std::memory_order_relaxed);
     handshake_.input(Bytes(buffer).first(static_cast<std::size_t>(got)));
   }
   return true;
 }
 
-Greeting::Notice Greeting::give_up() {
+Greeting::Notice Greeting::give_up(Refusals::Count& counter) {
+  ++counter;
   phase_ = Phase::done;
   unwatch();
   return [self = shared_from_this()] {
@@ -153,7 +176,7 @@ int Greeting::reject(Bytes private_data) {
   phase_ = Phase::done;
   handshake_.reject(private_data);
   const Bytes reply = handshake_.output();
-  Linger::start(device_.engine(), std::move(socket_), {reply.begin(), reply.end()});
+  Linger::start_refused(device_, std::move(socket_), {reply.begin(), reply.end()});
   socket_ = StreamSocket();
   return 0;
 }

@@ -2,12 +2,14 @@
 // answer to a stream.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "device/connect/refusals.h"
 #include "device/connect/stream_socket.h"
 #include "device/device.h"
 #include "device/engine.h"
@@ -25,6 +27,10 @@ class Greeting final : public Pollable, public std::enable_shared_from_this<Gree
            Arrived requested, Arrived failed);
 
   void start(std::uint64_t timeout_ns);
+  // Nothing has come from the peer yet. Without the lock.
+  [[nodiscard]] bool silent() const { return silent_.load(std::memory_order_relaxed); }
+  // Another connection needs the place: closes this one, unless the request turns out to be here.
+  void evict();
   // Closes without an answer.
   void cancel();
   void abandon_after_fork();
@@ -50,7 +56,7 @@ class Greeting final : public Pollable, public std::enable_shared_from_this<Gree
   using Notice = std::function<void()>;
   Notice advance();
   Notice send_reply();
-  Notice give_up();
+  Notice give_up(Refusals::Count& counter);
   void unwatch();
 
   Device& device_;
@@ -62,6 +68,8 @@ class Greeting final : public Pollable, public std::enable_shared_from_this<Gree
   Arrived failed_;
   std::function<void(StreamSocket)> sent_;
   std::uint64_t token_ = 0;
+  std::uint64_t end_ns_ = 0;  // of the handshake
+  std::atomic<bool> silent_{true};
 };
 
 }  // namespace weft::device

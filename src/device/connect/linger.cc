@@ -1,15 +1,62 @@
 #include "device/connect/linger.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "device/device.h"
 #include "device/limits.h"
 
 namespace weft::device {
 
+RefusedConnections::Place RefusedConnections::add(const std::shared_ptr<Linger>& linger,
+                                                  std::shared_ptr<Linger>& oldest) {
+  const std::size_t most =
+      std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
+               limits::least_half_open);
+  const std::lock_guard lock(mutex_);
+  // It takes itself off the list; until then it is the newest.
+  if (lingering_.size() >= most) {
+    oldest = lingering_.front().lock();
+    lingering_.splice(lingering_.end(), lingering_, lingering_.begin());
+  }
+  return lingering_.insert(lingering_.end(), linger);
+}
+
+void RefusedConnections::remove(Place place) {
+  const std::lock_guard lock(mutex_);
+  lingering_.erase(place);
+}
+
+std::size_t RefusedConnections::count() {
+  const std::lock_guard lock(mutex_);
+  return lingering_.size();
+}
+
 void Linger::start(Engine& engine, StreamSocket socket, std::vector<std::byte> rest) {
-  auto linger = std::make_shared<Linger>(engine, std::move(socket), std::move(rest));
+  begin(std::make_shared<Linger>(engine, std::move(socket), std::move(rest)));
+}
+
+void Linger::start_refused(Device& device, StreamSocket socket, std::vector<std::byte> rest) {
+  auto linger = std::make_shared<Linger>(device.engine(), std::move(socket), std::move(rest));
+  std::shared_ptr<Linger> oldest;
+  {
+    // Before it can end, so that it finds its place then.
+    const std::lock_guard lock(linger->mutex_);
+    linger->refused_ = &device.refused_connections();
+    linger->place_ = linger->refused_->add(linger, oldest);
+  }
+  begin(linger);
+  // Without any lock: two threads may cut off each other's.
+  if (!oldest) return;
+  ++device.refusals().reset;
+  oldest->cut_off();
+}
+
+void Linger::begin(const std::shared_ptr<Linger>& linger) {
+  Engine& engine = linger->engine_;
   const std::lock_guard lock(linger->mutex_);
+  if (!linger->socket_.valid()) return;  // cut off already
   if (linger->push_rest() && linger->drain()) return linger->finish();
   std::uint32_t events = EPOLLIN;
   if (!linger->rest_.empty()) events |= EPOLLOUT;
@@ -57,7 +104,18 @@ void Linger::on_deadline() {
   if (socket_.valid()) finish();
 }
 
+void Linger::cut_off() {
+  const std::lock_guard lock(mutex_);
+  if (!socket_.valid()) return;
+  if (token_ != 0) engine_.unwatch(token_);
+  token_ = 0;
+  socket_.abort();
+  finish();
+}
+
 void Linger::finish() {
+  if (refused_) refused_->remove(place_);
+  refused_ = nullptr;
   if (token_ != 0) engine_.unwatch(token_);
   token_ = 0;
   socket_.close();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,10 +14,31 @@
 
 namespace weft::device {
 
+class Device;
+class Linger;
+
+// The refused connections of a device that still linger. Thread-safe.
+class RefusedConnections {
+ public:
+  using Place = std::list<std::weak_ptr<Linger>>::iterator;
+
+  // The place of `linger`, to be given back when it ends; and who has to end for it, or null.
+  Place add(const std::shared_ptr<Linger>& linger, std::shared_ptr<Linger>& oldest);
+  void remove(Place place);
+  [[nodiscard]] std::size_t count();
+
+ private:
+  std::mutex mutex_;
+  std::list<std::weak_ptr<Linger>> lingering_;  // oldest first
+};
+
 class Linger final : public Pollable {
  public:
   // `rest`: bytes that the socket did not take yet.
   static void start(Engine& engine, StreamSocket socket, std::vector<std::byte> rest);
+  // The same for a connection that was refused. Anybody can make these, and each costs a descriptor
+  // for up to limits::linger_ns: beyond a bound the oldest is cut off with a reset.
+  static void start_refused(Device& device, StreamSocket socket, std::vector<std::byte> rest);
 
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
@@ -25,6 +47,8 @@ class Linger final : public Pollable {
       : engine_(engine), socket_(std::move(socket)), rest_(std::move(rest)) {}
 
  private:
+  static void begin(const std::shared_ptr<Linger>& linger);
+  void cut_off();
   bool push_rest();
   bool drain();
   void finish();
@@ -34,6 +58,8 @@ class Linger final : public Pollable {
   StreamSocket socket_;
   std::vector<std::byte> rest_;
   std::size_t pushed_ = 0;
+  RefusedConnections* refused_ = nullptr;  // where `place_` is
+  RefusedConnections::Place place_;
   std::uint64_t token_ = 0;
 };
 

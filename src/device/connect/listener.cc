@@ -8,8 +8,11 @@
 namespace weft::device {
 namespace {
 
-// After the kernel has refused us a descriptor: no use in asking again at once.
+// After the kernel has refused a descriptor, asking again at once is useless.
 constexpr std::uint64_t out_of_descriptors_ns = 50'000'000;
+// A legitimate client sends its request as soon as it is connected, but its thread may have to wait
+// for a processor first. Younger connections do not make room for others.
+constexpr std::uint64_t youngest_evicted_ns = 50'000'000;
 
 bool out_of_resources(int error) {
   return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM;
@@ -38,7 +41,10 @@ void Listener::stop() {
     plan_.socket.reset();
     unfinished.swap(greetings_);
   }
-  for (const auto& greeting : unfinished) greeting->cancel();
+  for (const auto& greeting : unfinished) {
+    device_.half_open().remove(*greeting);
+    greeting->cancel();
+  }
 }
 
 void Listener::abandon_after_fork() {
@@ -60,11 +66,31 @@ void Listener::pause() {
 }
 
 bool Listener::has_room() const {
-  return requests_ < plan_.max_requests && greetings_.size() < limits::max_half_open;
+  return requests_ < plan_.max_requests;
 }
 
 void Listener::on_ready(std::uint32_t /*events*/) {
-  while (const auto greeting = accept_one()) greeting->start(plan_.handshake_timeout_ns);
+  while (make_room()) {
+    sockaddr_storage peer{};
+    const auto greeting = accept_one(peer);
+    if (!greeting) return;
+    greeting->start(plan_.handshake_timeout_ns);
+    limit_source(peer);
+  }
+  const std::lock_guard lock(mutex_);
+  pause();
+  device_.engine().call_at(sys::now_ns() + youngest_evicted_ns, shared_from_this());
+}
+
+// Closes the oldest silent connection where too many are half open. False where all of them are too
+// young for that: then newcomers wait in TCP's queue for a moment. Without any lock.
+bool Listener::make_room() {
+  while (device_.half_open().full()) {
+    const auto oldest = device_.half_open().oldest(sys::now_ns() - youngest_evicted_ns);
+    if (!oldest) return false;
+    oldest->evict();
+  }
+  return true;
 }
 
 void Listener::on_deadline() {
@@ -72,20 +98,20 @@ void Listener::on_deadline() {
   if (has_room()) watch();
 }
 
-std::shared_ptr<Greeting> Listener::accept_one() {
+std::shared_ptr<Greeting> Listener::accept_one(sockaddr_storage& peer) {
   const std::lock_guard lock(mutex_);
   if (!plan_.socket.valid()) return nullptr;
   if (!has_room()) {
     pause();
     return nullptr;
   }
-  sockaddr_storage peer{};
   int accepted = sys::accept(plan_.socket.get(), &peer);
   while (accepted == -EINTR || accepted == -ECONNABORTED) {
     accepted = sys::accept(plan_.socket.get(), &peer);
   }
   if (accepted < 0) {
     if (out_of_resources(accepted)) {
+      ++device_.refusals().out_of_descriptors;
       pause();
       device_.engine().call_at(sys::now_ns() + out_of_descriptors_ns, shared_from_this());
     }
@@ -94,10 +120,21 @@ std::shared_ptr<Greeting> Listener::accept_one() {
   return greet(sys::Descriptor(accepted), peer);
 }
 
+// One address cannot take all the places: its own oldest silent connections make room for its new
+// ones. Without any lock.
+void Listener::limit_source(const sockaddr_storage& peer) {
+  while (device_.half_open().crowded(peer)) {
+    const auto oldest = device_.half_open().oldest_from(peer);
+    if (!oldest) return;
+    oldest->evict();
+  }
+}
+
 int Listener::adopt(sys::Descriptor connection) {
   sockaddr_storage peer{};
   if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
   if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
+  if (!make_room()) return ENOBUFS;
   std::shared_ptr<Greeting> greeting;
   {
     const std::lock_guard lock(mutex_);
@@ -116,6 +153,7 @@ std::shared_ptr<Greeting> Listener::greet(sys::Descriptor fd, const sockaddr_sto
   apply_tos(fd.get(), peer.ss_family, plan_.tos);
   auto greeting = make_greeting(std::move(fd));
   greetings_.insert(greeting);
+  device_.half_open().add(greeting, peer, sys::now_ns());
   return greeting;
 }
 
@@ -140,11 +178,13 @@ void Listener::on_requested(const std::shared_ptr<Greeting>& greeting) {
     if (greetings_.erase(greeting) == 0) return;  // stopped meanwhile
     ++requests_;
   }
+  device_.half_open().remove(*greeting);
   plan_.requested(greeting);
 }
 
 void Listener::on_failed(const std::shared_ptr<Greeting>& greeting) {
   if (plan_.dropped) plan_.dropped();
+  device_.half_open().remove(*greeting);
   const std::lock_guard lock(mutex_);
   greetings_.erase(greeting);
   if (has_room()) watch();

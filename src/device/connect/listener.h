@@ -30,7 +30,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
 
   // 0 or ENOMEM.
   int start();
-  // A connection that somebody else has accepted. 0 or ENOBUFS, where too many are half open.
+  // Takes over a connection that was accepted elsewhere. 0, or ENOBUFS where too many are half
+  // open.
   int adopt(sys::Descriptor connection);
   // Closes the socket and every connection that is not a request yet.
   void stop();
@@ -42,10 +43,12 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   void on_deadline() override;
 
  private:
-  [[nodiscard]] std::shared_ptr<Greeting> accept_one();
+  [[nodiscard]] std::shared_ptr<Greeting> accept_one(sockaddr_storage& peer);
   [[nodiscard]] std::shared_ptr<Greeting> greet(sys::Descriptor fd, const sockaddr_storage& peer);
   [[nodiscard]] std::shared_ptr<Greeting> make_greeting(sys::Descriptor fd);
   [[nodiscard]] bool has_room() const;
+  [[nodiscard]] bool make_room();
+  void limit_source(const sockaddr_storage& peer);
   void watch();
   void pause();
   void on_requested(const std::shared_ptr<Greeting>& greeting);

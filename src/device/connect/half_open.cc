@@ -1,0 +1,78 @@
+#include "device/connect/half_open.h"
+
+#include <algorithm>
+
+#include "device/addresses.h"
+#include "device/connect/greeting.h"
+#include "device/limits.h"
+#include "device/system.h"
+
+namespace weft::device {
+
+void HalfOpen::add(const std::shared_ptr<Greeting>& greeting, const sockaddr_storage& peer,
+                   std::uint64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  const Source source = source_of(peer);
+  ++counts_[source];
+  entries_.push_back(
+      {.greeting = greeting, .key = greeting.get(), .source = source, .since_ns = now_ns});
+  places_[greeting.get()] = std::prev(entries_.end());
+}
+
+void HalfOpen::remove(const Greeting& greeting) {
+  const std::lock_guard lock(mutex_);
+  const auto place = places_.find(&greeting);
+  if (place == places_.end()) return;
+  const auto count = counts_.find(place->second->source);
+  if (--count->second == 0) counts_.erase(count);
+  entries_.erase(place->second);
+  places_.erase(place);
+}
+
+bool HalfOpen::full() {
+  const std::size_t most =
+      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share);
+  const std::lock_guard lock(mutex_);
+  return entries_.size() >= std::max(most, limits::least_half_open);
+}
+
+bool HalfOpen::crowded(const sockaddr_storage& peer) {
+  const std::size_t most =
+      std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share) / 2;
+  const std::lock_guard lock(mutex_);
+  const auto count = counts_.find(source_of(peer));
+  return count != counts_.end() && count->second >= std::max(most, limits::least_half_open / 2);
+}
+
+std::shared_ptr<Greeting> HalfOpen::oldest(std::uint64_t before_ns) {
+  return find([before_ns](const Entry& entry) { return entry.since_ns < before_ns; });
+}
+
+std::shared_ptr<Greeting> HalfOpen::oldest_from(const sockaddr_storage& peer) {
+  return find([source = source_of(peer)](const Entry& entry) { return entry.source == source; });
+}
+
+template <typename Matches>
+std::shared_ptr<Greeting> HalfOpen::find(Matches matches) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Greeting> first;
+  for (const Entry& entry : entries_) {
+    if (!matches(entry)) continue;
+    auto greeting = entry.greeting.lock();
+    if (!greeting) continue;  // on its way out
+    if (greeting->silent()) return greeting;
+    if (!first) first = std::move(greeting);
+  }
+  return first;
+}
+
+HalfOpen::Source HalfOpen::source_of(const sockaddr_storage& peer) {
+  const ibv_gid gid = gid_of(peer);
+  Source source{};
+  // Of an IPv4 address, which stands at the end of its GID, the last eight bytes.
+  const bool mapped = std::all_of(gid.raw, gid.raw + 8, [](auto byte) { return byte == 0; });
+  std::copy_n(gid.raw + (mapped ? 8 : 0), source.size(), source.begin());
+  return source;
+}
+
+}  // namespace weft::device
