@@ -73,12 +73,28 @@ TEST(Slots, CanBeHadAgainWhenTheirProcessIsGone) {
     there.connect(here);
     pass_message(here, there);
     number = there.number() >> slot::index_bits;
-    sys::Descriptor socket;
-    EXPECT_EQ(slot::listen_at(number, socket), EADDRINUSE);
+    std::vector<sys::Descriptor> sockets;
+    EXPECT_EQ(slot::listen_at(number, server->addresses(), sockets), EADDRINUSE);
   }
   server.reset();
-  sys::Descriptor socket;
-  EXPECT_EQ(slot::listen_at(number, socket), 0);
+  std::vector<sys::Descriptor> sockets;
+  EXPECT_EQ(slot::listen_at(number, client->addresses(), sockets), 0);
+}
+
+// A queue pair is found by its GID: the networks behind other addresses do not reach its process.
+TEST(Slots, ListenOnTheAddressesOfTheGidsOnly) {
+  const auto device = make_roce_device();
+  const Context context(*device);
+  const std::uint32_t number = device->take_queue_pair_number();
+  for (const std::string text : {"127.0.0.1", "127.0.0.2"}) {
+    sockaddr_storage address{};
+    ASSERT_TRUE(parse_address(text, address));
+    set_port(address, slot::port_of(number));
+    const sys::Descriptor probe(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int wanted = text == "127.0.0.1" ? 0 : -ECONNREFUSED;
+    EXPECT_EQ(sys::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)),
+              wanted);
+  }
 }
 
 TEST(Slots, NothingListensBeforeAQueuePairIsWanted) {

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <numeric>
@@ -16,13 +17,6 @@ namespace {
 // So many indexes of a slot stay unused that each rests for a while before it is given out again.
 constexpr std::uint32_t resting_indexes = 1024;
 constexpr std::uint32_t usable_indexes = slot::last_index - slot::first_index + 1;
-
-sockaddr_storage any_address(int family, std::uint16_t port) {
-  sockaddr_storage address{};
-  address.ss_family = static_cast<sa_family_t>(family);
-  set_port(address, port);
-  return address;
-}
 
 }  // namespace
 
@@ -63,23 +57,18 @@ Slots::Slot* Slots::claim() {
   const unsigned start = random_.below(slot::count);
   for (unsigned i = 0; i < slot::count; ++i) {
     const unsigned number = (start + i) % slot::count;
-    sys::Descriptor socket;
-    const int failed = slot::listen_at(number, socket);
+    std::vector<sys::Descriptor> sockets;
+    int failed = slot::listen_at(number, device_.addresses(), sockets);
     if (failed == EADDRINUSE) continue;
-    Listener::Plan plan;
-    plan.socket = std::move(socket);
-    plan.handshake_timeout_ns = limits::handshake_ns;
-    plan.requested = requested_;
-    auto listener = std::make_shared<Listener>(device_, std::move(plan));
-    const int reason = failed != 0 ? failed : listener->start();
-    if (reason != 0) {
-      errno = reason;
+    Slot slot{
+        .number = number, .listeners = {}, .order = std::vector<std::uint16_t>(usable_indexes)};
+    std::iota(slot.order.begin(), slot.order.end(), std::uint16_t{slot::first_index});
+    if (failed == 0) failed = listen(slot, std::move(sockets));
+    if (failed != 0) {
+      errno = failed;
       return nullptr;
     }
-    std::vector<std::uint16_t> order(usable_indexes);
-    std::iota(order.begin(), order.end(), std::uint16_t{slot::first_index});
-    slots_.push_back(
-        {.number = number, .listener = std::move(listener), .order = std::move(order)});
+    slots_.push_back(std::move(slot));
     return &slots_.back();
   }
   std::fprintf(stderr,
@@ -90,33 +79,75 @@ Slots::Slot* Slots::claim() {
   return nullptr;
 }
 
-// Both steps may find the port taken: with SO_REUSEADDR, which gets past connections of a process
-// that is gone, two processes can be bound to it until one listens.
-int slot::listen_at(unsigned number, sys::Descriptor& socket) {
-  const auto port = static_cast<std::uint16_t>(slot::first_port + number);
-  int failed = EAFNOSUPPORT;
-  for (const int family : {AF_INET6, AF_INET}) {
-    sys::Descriptor made(sys::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!made.valid()) {
-      failed = -made.release();
-      if (failed == EAFNOSUPPORT) continue;
-      return failed;
-    }
-    sys::set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (family == AF_INET6) sys::set_option(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    const sockaddr_storage address = any_address(family, port);
-    failed =
-        -sys::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), length_of(address));
-    if (failed == EADDRNOTAVAIL || failed == EAFNOSUPPORT) continue;  // no IPv6 here
-    if (failed == 0) failed = -sys::listen(made.get(), SOMAXCONN);
-    if (failed == 0) socket = std::move(made);
+int Slots::listen(Slot& slot, std::vector<sys::Descriptor> sockets) {
+  for (auto& socket : sockets) {
+    Listener::Plan plan;
+    plan.socket = std::move(socket);
+    plan.handshake_timeout_ns = limits::handshake_ns;
+    plan.requested = requested_;
+    slot.listeners.push_back(std::make_shared<Listener>(device_, std::move(plan)));
+    const int failed = slot.listeners.back()->start();
+    if (failed == 0) continue;
+    for (const auto& listener : slot.listeners) listener->stop();
     return failed;
   }
+  return 0;
+}
+
+namespace {
+
+// Both steps may find the port taken: with SO_REUSEADDR, which gets past connections of a process
+// that is gone, two processes can be bound to it until one listens.
+int listen_on(const sockaddr_storage& address, sys::Descriptor& socket) {
+  sys::Descriptor made(
+      sys::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!made.valid()) return -made.release();
+  sys::set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.ss_family == AF_INET6) sys::set_option(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  int failed =
+      -sys::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), length_of(address));
+  if (failed == 0) failed = -sys::listen(made.get(), SOMAXCONN);
+  if (failed == 0) socket = std::move(made);
   return failed;
 }
 
+}  // namespace
+
+int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
+                    std::vector<sys::Descriptor>& sockets) {
+  std::vector<sockaddr_storage> wanted;
+  // Loopback first: all processes of this host have it in common, so a slot has one owner even if
+  // their other addresses differ.
+  for (const char* loopback : {"127.0.0.1", "::1"}) {
+    sockaddr_storage address{};
+    if (parse_address(loopback, address)) wanted.push_back(address);
+  }
+  for (const LocalAddress& local : addresses) {
+    const bool known = std::ranges::any_of(wanted, [&local](const sockaddr_storage& address) {
+      return same_host_address(address, local.address);
+    });
+    if (!known) wanted.push_back(local.address);
+  }
+  int failed = EADDRNOTAVAIL;
+  for (sockaddr_storage& address : wanted) {
+    set_port(address, static_cast<std::uint16_t>(slot::first_port + number));
+    sys::Descriptor socket;
+    const int reason = listen_on(address, socket);
+    if (reason == 0) {
+      sockets.push_back(std::move(socket));
+      continue;
+    }
+    failed = reason;
+    // No IPv6 here, no loopback, or an address that was taken away since the device was made.
+    if (reason != EADDRNOTAVAIL && reason != EAFNOSUPPORT) return reason;
+  }
+  return sockets.empty() ? failed : 0;
+}
+
 void Slots::abandon_after_fork() {
-  for (Slot& slot : slots_) slot.listener->abandon_after_fork();
+  for (Slot& slot : slots_) {
+    for (const auto& listener : slot.listeners) listener->abandon_after_fork();
+  }
 }
 
 }  // namespace weft::device

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/kernel_random.h"
+#include "device/addresses.h"
 #include "device/connect/greeting.h"
 #include "device/connect/listener.h"
 
@@ -36,9 +37,11 @@ inline constexpr std::uint32_t stream_of_cm = (count - 1) << index_bits;
 inline constexpr std::uint32_t first_index = 2;
 inline constexpr std::uint32_t last_index = indexes - 2;
 
-// Binds the port of a slot and listens there, for IPv4 and IPv6. 0 or an errno value: EADDRINUSE
-// where somebody has it.
-int listen_at(unsigned number, sys::Descriptor& socket);
+// Opens the port of a slot on each of these addresses and on loopback's, and on no other: a queue
+// pair is reached by its GID, and other networks of this host have no business with it. 0 or an
+// errno value: EADDRINUSE if any of them is taken.
+int listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
+              std::vector<sys::Descriptor>& sockets);
 
 }  // namespace slot
 
@@ -62,7 +65,7 @@ class Slots {
  private:
   struct Slot {
     unsigned number = 0;
-    std::shared_ptr<Listener> listener;
+    std::vector<std::shared_ptr<Listener>> listeners;  // one for each address
     // All indexes of the slot. Those from `drawn` on have never been given out: the next one is
     // drawn from them at random, so that one number gives no hint of another.
     std::vector<std::uint16_t> order;
@@ -73,6 +76,7 @@ class Slots {
 
   [[nodiscard]] std::uint32_t take_index(Slot& slot);
   [[nodiscard]] Slot* claim();
+  [[nodiscard]] int listen(Slot& slot, std::vector<sys::Descriptor> sockets);
 
   Device& device_;
   Requested requested_;
