@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/kernel_random.h"
-#include "device/connect/pairing.h"
+#include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
@@ -88,8 +88,9 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       addresses_(std::move(addresses)),
       capture_(std::move(capture)),
       guid_be_(make_guid(addresses_)),
+      pairing_requests_(std::make_unique<PairingRequests>(*this)),
       slots_(std::make_unique<Slots>(
-          *this, [this](const auto& greeting) { answer_request(*this, greeting); })),
+          *this, [this](const auto& greeting) { pairing_requests_->handle(greeting); })),
       datagrams_(std::make_unique<Datagrams>(*this)),
       statistics_registry_(settings.stats_path.empty() ? nullptr
                                                        : std::make_unique<StatisticsRegistry>()),
@@ -140,6 +141,7 @@ void Device::remove(Context* context) {
 // Takes no locks: a thread of the parent may hold them forever in the child.
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
+  pairing_requests_->abandon_after_fork();
   slots_->abandon_after_fork();
   local_listeners_.abandon_after_fork();
   datagrams_->abandon_after_fork();

@@ -26,6 +26,7 @@ namespace weft::device {
 
 class Context;
 class Datagrams;
+class PairingRequests;
 class QueuePair;
 class Slots;
 
@@ -67,6 +68,7 @@ class Device {
   [[nodiscard]] HalfOpen& half_open() { return half_open_; }
   [[nodiscard]] RefusedConnections& refused_connections() { return refused_connections_; }
   [[nodiscard]] Refusals& refusals() { return refusals_; }
+  [[nodiscard]] PairingRequests& pairing_requests() { return *pairing_requests_; }
   // Null unless the user asked for statistics.
   [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
   void add(Context* context);
@@ -96,6 +98,7 @@ class Device {
   Refusals refusals_;
   HalfOpen half_open_;
   RefusedConnections refused_connections_;
+  std::unique_ptr<PairingRequests> pairing_requests_;
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;

@@ -33,6 +33,7 @@ struct Settings {
   std::string capture_path;       // pcapng file; empty: none
   std::string stats_path;         // file for counters; empty: none
   bool same_host = false;         // leave TCP where the peer is a process of this user on this host
+  bool other_users = false;       // accept pairings from processes of other users of this host
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
   // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;

@@ -110,6 +110,13 @@ constexpr std::array table{
         "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
         "is not a loopback address, or else 127.0.0.1.",
         read_gids},
+    Variable{
+        "WEFT_OTHER_USERS", "0", on_or_off,
+        "1: a queue pair that is connected by GID and number may have its peer in a process of "
+        "another user of the same host.",
+        [](std::string_view value, Settings& settings) {
+          return read_switch(value, settings.other_users);
+        }},
     Variable{"WEFT_PERSONALITY", "roce", "roce or iwarp",
              "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "
              "GID and queue pair number or by rdma_cm. iwarp: an iWARP adapter, connected by "

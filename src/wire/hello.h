@@ -46,6 +46,8 @@ struct Hello {
   static constexpr std::uint32_t can_count_executed = 1U << 2;  // into the peer's control region
   // Not a capability: the queue pair is of an unreliable connection. Both ends must agree.
   static constexpr std::uint32_t unreliable = 1U << 3;
+  // The sender is ready to send, and `send_psn` is its own, even if it is 0.
+  static constexpr std::uint32_t has_send_psn = 1U << 4;
 
   std::uint16_t version = current_version;
   HelloAnswer answer = HelloAnswer::accepted;

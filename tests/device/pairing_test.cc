@@ -1,10 +1,14 @@
 // Queue pairs that connect by GID and number.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "device/connect/dialer.h"
 #include "device/connect/slots.h"
 #include "device/limits.h"
 #include "device/raw_end.h"
+#include "iwarp/handshake.h"
 #include "wire/hello.h"
 
 namespace weft::device {
@@ -274,10 +278,98 @@ TEST_F(Impostor, DoesNotReplaceALivePairing) {
 
 TEST_F(Impostor, FindsNobodyBehindANumberThatWasNeverGiven) {
   RawEnd target(*right_);
-  EXPECT_EQ(ask("127.0.0.1", 17, target.number() ^ 1), wire::HelloAnswer::refused);
+  RawEnd other(*right_);
+  RawEnd expected(*left_);
+  ASSERT_EQ(other.to_init(), 0);
+  ASSERT_EQ(other.to_rtr(expected.gid(), expected.number()), 0);
+  EXPECT_EQ(ask("127.0.0.1", 17, (target.number() ^ 0x1555)), wire::HelloAnswer::refused);
   ASSERT_EQ(target.to_init(), 0);
   ASSERT_EQ(target.to(IBV_QPS_ERR), 0);
   EXPECT_EQ(ask("127.0.0.1", 17, target.number()), wire::HelloAnswer::refused);
+}
+
+// Numbers could be enumerated by what they are answered.
+TEST_F(Impostor, FromAnUnexpectedAddressLearnsNothing) {
+  RawEnd ready(*right_);
+  RawEnd early(*right_);
+  RawEnd expected(*left_);
+  ASSERT_EQ(ready.to_init(), 0);
+  ASSERT_EQ(ready.to_rtr(expected.gid(), expected.number()), 0);
+  for (const std::uint32_t number : {ready.number(), early.number(), ready.number() ^ 0x1555}) {
+    const std::uint64_t begin_ns = sys::now_ns();
+    EXPECT_EQ(ask("127.0.0.2", expected.number(), number), wire::HelloAnswer::not_yet);
+    EXPECT_GE(sys::now_ns() - begin_ns, limits::stranger_answer_ns);
+  }
+  EXPECT_EQ(right_->refusals().strangers, 3U);
+}
+
+// The address and both numbers are no secret; the PSNs are.
+TEST_F(Impostor, WithTheWrongPsnIsRefused) {
+  RawEnd target(*right_);
+  RawEnd expected(*left_);
+  ASSERT_EQ(target.to_init(), 0);
+  ASSERT_EQ(target.to_rtr(expected.gid(), expected.number()), 0);
+  const auto ask_with = [&](std::uint32_t capabilities, std::uint32_t send, std::uint32_t receive) {
+    std::vector<std::byte> data(wire::Hello::bytes);
+    wire::Hello{.source_qpn = expected.number(),
+                .destination_qpn = target.number(),
+                .send_psn = send,
+                .receive_psn = receive,
+                .generation = 0xFFFFFFFF,
+                .capabilities = capabilities}
+        .emit(data);
+    return ask("127.0.0.1", target.number(), data);
+  };
+  // In RTR the target knows what the peer sends from; its own PSN comes with RTS.
+  EXPECT_EQ(ask_with(wire::Hello::has_send_psn, 1, 0), wire::HelloAnswer::refused);
+  EXPECT_EQ(ask_with(0, 0, 0), wire::HelloAnswer::not_yet) << "nothing is proven";
+  ASSERT_EQ(target.to_rts(), 0);
+  EXPECT_EQ(ask_with(0, 0, 1), wire::HelloAnswer::refused);
+  EXPECT_EQ(ask_with(wire::Hello::has_send_psn, 0, 1), wire::HelloAnswer::refused);
+  EXPECT_EQ(right_->refusals().wrong_psn, 3U);
+  // None of that keeps the peer out.
+  expected.connect(target);
+  pass_message(target, expected);
+}
+
+// With the right address, numbers and PSNs.
+TEST_F(Impostor, OfAnotherUserOfThisHostIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  RawEnd target(*right_);
+  RawEnd expected(*left_);
+  ASSERT_EQ(target.to_init(), 0);
+  ASSERT_EQ(target.to_rtr(expected.gid(), expected.number()), 0);
+  ASSERT_EQ(target.to_rts(), 0);
+  constexpr uid_t nobody = 65534;
+  // Sockets belong to the thread's user; the C library would change that of all threads.
+  std::thread([&] {
+    ASSERT_EQ(syscall(SYS_setresuid, nobody, nobody, nobody), 0);
+    const sys::Descriptor fd(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage address{};
+    ASSERT_TRUE(parse_address("127.0.0.1", address));
+    set_port(address, slot::port_of(target.number()));
+    ASSERT_EQ(sys::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length_of(address)), 0);
+    std::vector<std::byte> data(wire::Hello::bytes);
+    wire::Hello{.source_qpn = expected.number(),
+                .destination_qpn = target.number(),
+                .generation = 0xFFFFFFFF,
+                .capabilities = wire::Hello::has_send_psn}
+        .emit(data);
+    iwarp::ActiveHandshake handshake({}, data);
+    const Bytes request = handshake.output();
+    ASSERT_EQ(sys::write(fd.get(), request.data(), request.size()),
+              static_cast<std::ptrdiff_t>(request.size()));
+    while (const std::size_t wanted = handshake.wanted_bytes()) {
+      std::vector<std::byte> reply(wanted);
+      const auto got = sys::read(fd.get(), reply.data(), reply.size());
+      ASSERT_GT(got, 0);
+      handshake.input(Bytes(reply).first(static_cast<std::size_t>(got)));
+    }
+    EXPECT_TRUE(handshake.rejected());
+  }).join();
+  EXPECT_EQ(right_->refusals().other_user, 1U);
+  expected.connect(target);
+  pass_message(target, expected);
 }
 
 TEST_F(Impostor, WithAnotherVersionOrNoneIsTurnedDown) {

@@ -4,8 +4,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "device/addresses.h"
+#include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
@@ -16,10 +18,25 @@ namespace {
 using wire::Hello;
 using wire::HelloAnswer;
 
+constexpr std::uint32_t psn_mask = 0xFFFFFF;
+
 std::vector<std::byte> bytes_of(const Hello& hello) {
   std::vector<std::byte> bytes(Hello::bytes);
   hello.emit(bytes);
   return bytes;
+}
+
+// Tells the sender of `request` no more than it has named itself.
+Hello refusal_of(const Hello& request, HelloAnswer answer) {
+  return {.answer = answer,
+          .source_qpn = request.destination_qpn,
+          .destination_qpn = request.source_qpn,
+          .generation = request.generation};
+}
+
+void count(Refusals& refusals, HelloAnswer answer) {
+  if (answer == HelloAnswer::not_yet) ++refusals.not_ready;
+  if (answer == HelloAnswer::refused) ++refusals.refused;
 }
 
 // Rises from one attempt of this host to the next, whichever process makes it.
@@ -94,9 +111,31 @@ int Pairing::make_plan(Device& device, std::uint32_t number, const ibv_qp_attr& 
 Pairing::Pairing(Device& device, std::weak_ptr<QueuePair> queue_pair, const Plan& plan)
     : device_(device), queue_pair_(std::move(queue_pair)), plan_(plan) {}
 
+Pairing::~Pairing() {
+  expect_no_more();
+}
+
 void Pairing::start() {
   const std::lock_guard lock(mutex_);
+  expecting_ = true;
+  device_.pairing_requests().expect(plan_.local.number, plan_.peer.gid);
   try_again(0);
+}
+
+void Pairing::expect_no_more() {
+  if (std::exchange(expecting_, false)) {
+    device_.pairing_requests().expect_no_more(plan_.peer.gid);
+  }
+}
+
+void Pairing::ready_to_send(std::uint32_t psn) {
+  const std::lock_guard lock(mutex_);
+  if (send_psn_) return;  // from SQD
+  send_psn_ = psn & psn_mask;
+  // An attempt that could prove nothing was turned down for now.
+  if (phase_ != Phase::idle) return;
+  next_attempt_ns_ = sys::now_ns();
+  device_.engine().call_at(next_attempt_ns_, shared_from_this());
 }
 
 void Pairing::work_waits(std::uint64_t patience_ns) {
@@ -125,6 +164,7 @@ void Pairing::cancel() {
   phase_ = Phase::over;
   if (dialer_) dialer_->cancel();
   dialer_.reset();
+  expect_no_more();
 }
 
 void Pairing::abandon_after_fork() {
@@ -201,6 +241,13 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   std::unique_lock lock(mutex_);
   if (attempt != attempt_ || phase_ != Phase::dialing) return;
   const auto reply = Hello::parse(outcome.private_data);
+  // The peer's process may be gone, and another one may listen at its port now.
+  if (outcome.status == 0 && reply &&
+      (verify(*reply) != Proof::right ||
+       device_.pairing_requests().is_other_users(outcome.socket.fd()))) {
+    ++device_.refusals().refused;
+    return on_turned_down(HelloAnswer::refused);
+  }
   const bool agreed = outcome.status == 0 && reply && reply->source_qpn == plan_.peer.number &&
                       reply->destination_qpn == plan_.local.number;
   if (!agreed) return on_turned_down(reply ? reply->answer : HelloAnswer::refused);
@@ -233,10 +280,12 @@ void Pairing::loop() {
     const std::lock_guard lock(mutex_);
     return try_again(limits::longest_redial_ns);
   }
+  Hello own;
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::accepting) return;
     phase_ = Phase::paired;
+    own = hello(0);
   }
   const iwarp::Negotiated agreed{.crc = device_.settings().crc,
                                  .ird = limits::max_wire_read_depth,
@@ -244,17 +293,18 @@ void Pairing::loop() {
   const LoopTap::Terms shown{.answering_port = slot::port_of(plan_.local.number),
                              .crc = agreed.crc,
                              .read_depth = agreed.ird};
-  hand_over(StreamSocket(std::move(fd), device_.capture(), shown), agreed, features_of(hello(0)),
-            true);
+  hand_over(StreamSocket(std::move(fd), device_.capture(), shown), agreed, features_of(own), true);
 }
 
 Hello Pairing::hello(std::uint32_t generation) const {
   const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
   return {.source_qpn = plan_.local.number,
           .destination_qpn = plan_.peer.number,
-          .receive_psn = plan_.receive_psn,
+          .send_psn = send_psn_.value_or(0),
+          .receive_psn = plan_.receive_psn & psn_mask,
           .generation = generation,
-          .capabilities = Hello::can_send_immediate | Hello::can_count_executed | kind,
+          .capabilities = Hello::can_send_immediate | Hello::can_count_executed | kind |
+                          (send_psn_ ? Hello::has_send_psn : 0),
           .control_stag = plan_.control_stag,
           .hold_capacity_bytes = plan_.unreliable ? 0 : device_.hold_bytes()};
 }
@@ -276,12 +326,15 @@ void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated
 }
 
 void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello& request) {
-  Hello reply = hello(request.generation);
-  reply.answer = judge(*greeting, request);
-  if (reply.answer != HelloAnswer::accepted) {
-    greeting->reject(bytes_of(reply));
+  const HelloAnswer answer = judge(*greeting, request);
+  if (answer != HelloAnswer::accepted) {
+    count(device_.refusals(), answer);
+    greeting->reject(bytes_of(refusal_of(request, answer)));
     return;
   }
+  std::unique_lock lock(mutex_);
+  const Hello reply = hello(request.generation);
+  lock.unlock();
   const int failed = greeting->accept(
       limits::max_wire_read_depth, limits::max_wire_read_depth, bytes_of(reply),
       [weak = weak_from_this(), weak_greeting = std::weak_ptr(greeting),
@@ -294,6 +347,16 @@ void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello&
   if (failed != 0) on_accepted(StreamSocket(), {}, {});
 }
 
+// With the lock held. Programs exchange PSNs out of band, so whoever names the right ones is the
+// peer, or has listened; hardware does not connect with others either. Until both ends are ready to
+// send, one of the two numbers may be missing. With neither nobody is let in.
+Pairing::Proof Pairing::verify(const Hello& hello) const {
+  const bool sends = (hello.capabilities & Hello::has_send_psn) != 0;
+  if (sends && hello.send_psn != (plan_.receive_psn & psn_mask)) return Proof::wrong;
+  if (send_psn_ && hello.receive_psn != *send_psn_) return Proof::wrong;
+  return sends || send_psn_ ? Proof::right : Proof::none;
+}
+
 HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
   sockaddr_storage from{};
   sys::peer_address(greeting.fd(), &from);
@@ -303,6 +366,12 @@ HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
   const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
   if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable) {
     return HelloAnswer::refused;
+  }
+  // Before anything is changed: an impostor may name any generation.
+  const Proof proof = verify(hello);
+  if (proof == Proof::wrong) ++device_.refusals().wrong_psn;
+  if (proof != Proof::right) {
+    return proof == Proof::wrong ? HelloAnswer::refused : HelloAnswer::not_yet;
   }
   if (peer_generation_ && is_older(hello.generation, *peer_generation_)) {
     return HelloAnswer::refused;
@@ -333,25 +402,18 @@ void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiat
   hand_over(std::move(stream), negotiated, peer, false);
 }
 
-void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting) {
-  const auto hello = Hello::parse(greeting->handshake().peer_private_data());
-  if (!hello) {
-    greeting->reject({});
-    return;
-  }
-  Hello reply{.answer = HelloAnswer::refused,
-              .source_qpn = hello->destination_qpn,
-              .destination_qpn = hello->source_qpn,
-              .generation = hello->generation};
-  if (hello->version != Hello::current_version) {
-    reply.answer = HelloAnswer::bad_version;
-  } else if (const auto queue_pair = device.find_queue_pair(hello->destination_qpn)) {
+void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting, const Hello& hello) {
+  HelloAnswer answer = HelloAnswer::refused;
+  if (hello.version != Hello::current_version) {
+    answer = HelloAnswer::bad_version;
+  } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
     const auto [state, pairing] = queue_pair->pairing();
-    if (pairing) return pairing->on_request(greeting, *hello);
+    if (pairing) return pairing->on_request(greeting, hello);
     const bool not_yet = state == IBV_QPS_RESET || state == IBV_QPS_INIT;
-    if (not_yet) reply.answer = HelloAnswer::not_yet;
+    if (not_yet) answer = HelloAnswer::not_yet;
   }
-  greeting->reject(bytes_of(reply));
+  count(device.refusals(), answer);
+  greeting->reject(bytes_of(refusal_of(hello, answer)));
 }
 
 // InfiniBand's own unit: 4.096 µs times a power of two, for each of 1 + retry_count attempts.

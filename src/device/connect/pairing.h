@@ -54,9 +54,14 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
                                      const ibv_qp_attr& attributes, Plan& plan);
 
   Pairing(Device& device, std::weak_ptr<QueuePair> queue_pair, const Plan& plan);
+  ~Pairing() override;
+  Pairing(const Pairing&) = delete;
+  Pairing& operator=(const Pairing&) = delete;
 
   // Returns at once: the progress thread, or who polls, does the rest.
   void start();
+  // The queue pair has reached RTS. PSNs are secrets that both programs know: see verify().
+  void ready_to_send(std::uint32_t psn);
   // Work has been posted. Without a connection it fails after this long (0: never): the time during
   // which the peer says that it is not ready does not count.
   void work_waits(std::uint64_t patience_ns);
@@ -86,6 +91,9 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     over,
   };
 
+  // What the PSNs of a hello prove about its sender.
+  enum class Proof : std::uint8_t { none, right, wrong };
+  [[nodiscard]] Proof verify(const wire::Hello& hello) const;
   [[nodiscard]] wire::HelloAnswer judge(const Greeting& greeting, const wire::Hello& hello);
   [[nodiscard]] std::shared_ptr<Dialer> make_dialer();
   void dial();
@@ -99,6 +107,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
                  const iwarp::PeerFeatures& peer, bool initiator);
   [[nodiscard]] wire::Hello hello(std::uint32_t generation) const;
   void try_again(std::uint64_t pause_ns);
+  void expect_no_more();
   [[nodiscard]] std::uint64_t end_of_patience_ns() const;
 
   Device& device_;
@@ -111,6 +120,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   std::atomic<std::uint32_t> retries_{0};
   std::uint32_t attempt_ = 0;                     // of ours: an earlier one's outcome is ignored
   std::optional<std::uint32_t> peer_generation_;  // of the peer's latest request
+  std::optional<std::uint32_t> send_psn_;         // of our queue pair, from RTS on
+  bool expecting_ = false;                        // PairingRequests knows the peer's address
   std::uint64_t next_attempt_ns_ = 0;
   std::uint64_t pause_ns_ = 0;
   std::uint64_t patience_ns_ = 0;       // 0: without end
@@ -118,7 +129,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
 };
 
 // Answers a request at one of this process's slots: finds the queue pair and its pairing.
-void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting);
+void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting,
+                    const wire::Hello& hello);
 
 // How long unacknowledged work is tried on InfiniBand, from the attributes of a queue pair: 0 for
 // ever, otherwise at least `least_ns`.

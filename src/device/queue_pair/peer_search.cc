@@ -1,21 +1,39 @@
 #include "device/queue_pair/peer_search.h"
 
+#include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
 
 namespace weft::device {
+
+PeerSearch::PeerSearch(QueuePairParts& parts) : parts_(parts), device_(parts.context.device()) {
+  count_unpaired(1);
+}
+
+PeerSearch::~PeerSearch() {
+  if (!pairing_) count_unpaired(-1);
+}
+
+void PeerSearch::count_unpaired(int change) {
+  if (parts_.qp.qp_type == IBV_QPT_UD) return;
+  device_.pairing_requests().add_unpaired(change);
+}
+
+void PeerSearch::ready_to_send(QueuePairLock& /*lock*/) {
+  if (pairing_) pairing_->ready_to_send(parts_.attributes.sq_psn);
+}
 
 void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lock*/) {
   const ibv_qp_attr& attributes = parts_.attributes;
   awaits_manager_ = attributes.dest_qp_num == slot::stream_of_cm;
   if (awaits_manager_) return;
-  Device& device = parts_.context.device();
   Pairing::Plan plan;
-  if (Pairing::make_plan(device, parts_.qp.qp_num, attributes, plan) != 0) return;
+  if (Pairing::make_plan(device_, parts_.qp.qp_num, attributes, plan) != 0) return;
   plan.control_stag = parts_.context.memory().random_control_stag();
   plan.unreliable = parts_.is_unreliable();
   // Not make_shared: the engine keeps weak references in its list of deadlines for long, and these
   // would keep the memory.
-  pairing_.reset(new Pairing(device, self, plan));
+  pairing_.reset(new Pairing(device_, self, plan));
+  count_unpaired(-1);
   pairing_->start();
 }
 
@@ -25,6 +43,7 @@ void PeerSearch::end(QueuePairLock& /*lock*/) {
   pairing_->cancel();
   parts_.completions.counters().connection_retries += pairing_->retries();
   pairing_.reset();
+  count_unpaired(1);
 }
 
 void PeerSearch::lost(bool again, QueuePairLock& /*lock*/) {
@@ -34,7 +53,7 @@ void PeerSearch::lost(bool again, QueuePairLock& /*lock*/) {
 bool PeerSearch::await(QueuePairLock& /*lock*/) {
   if (parts_.waiting.empty() || !pairing_) return true;
   if (pairing_->over()) return false;
-  const std::uint64_t least_ns = parts_.context.device().settings().least_patience_ns;
+  const std::uint64_t least_ns = device_.settings().least_patience_ns;
   // Unreliable queue pairs have no timeout and no retry count.
   const ibv_qp_attr& attributes = parts_.attributes;
   pairing_->work_waits(parts_.is_unreliable()

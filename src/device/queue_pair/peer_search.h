@@ -16,12 +16,17 @@ namespace weft::device {
 // From the step to RTR until the queue pair leaves its states again. Of RC and UC queue pairs.
 class PeerSearch {
  public:
-  explicit PeerSearch(QueuePairParts& parts) : parts_(parts) {}
+  explicit PeerSearch(QueuePairParts& parts);
+  ~PeerSearch();
+  PeerSearch(const PeerSearch&) = delete;
+  PeerSearch& operator=(const PeerSearch&) = delete;
 
   // On the way to RTR, with attributes that were checked. `self` is handed the stream
   // (QueuePair::attach_pair()).
   void begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& lock);
   void end(QueuePairLock& lock);
+  // The queue pair has reached RTS.
+  void ready_to_send(QueuePairLock& lock);
   // The connection is lost. `again`: before the peer had it, so that it is set up once more;
   // otherwise nothing more will come of this pairing.
   void lost(bool again, QueuePairLock& lock);
@@ -39,7 +44,11 @@ class PeerSearch {
   void abandon_after_fork();
 
  private:
+  // Counts this queue pair among those that have no address vector yet.
+  void count_unpaired(int change);
+
   QueuePairParts& parts_;
+  Device& device_;
   std::shared_ptr<Pairing> pairing_;
   bool awaits_manager_ = false;  // in RTR or RTS, for the stream of rdma_cm
 };

@@ -93,6 +93,7 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
       break;
     case IBV_QPS_RTS:
       handle_.qp.state = next;
+      search_.ready_to_send(lock);
       advance(lock);  // what was posted in SQD
       break;
     default:

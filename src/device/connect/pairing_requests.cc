@@ -1,0 +1,125 @@
+#include "device/connect/pairing_requests.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "device/addresses.h"
+#include "device/connect/pairing.h"
+#include "device/connect/peer_owner.h"
+#include "device/device.h"
+#include "device/limits.h"
+
+namespace weft::device {
+
+using wire::Hello;
+using wire::HelloAnswer;
+
+void ParkedRequest::on_deadline() {
+  owner_.answer(*this);
+}
+
+void PairingRequests::handle(const std::shared_ptr<Greeting>& greeting) {
+  const auto hello = Hello::parse(greeting->handshake().peer_private_data());
+  if (!hello) {
+    ++device_.refusals().malformed;
+    greeting->reject({});
+    return;
+  }
+  // This says nothing about the numbers.
+  if (hello->version != Hello::current_version) return answer_request(device_, greeting, *hello);
+  const bool stranger = !expects(*greeting);
+  if (!stranger && !is_other_users(greeting->fd())) {
+    return answer_request(device_, greeting, *hello);
+  }
+  ++(stranger ? device_.refusals().strangers : device_.refusals().other_user);
+  park(greeting, *hello);
+}
+
+void PairingRequests::park(const std::shared_ptr<Greeting>& greeting, const Hello& hello) {
+  const std::uint64_t due_ns = sys::now_ns() + limits::stranger_answer_ns;
+  const auto parked = std::make_shared<ParkedRequest>(*this, greeting, hello, due_ns);
+  const std::size_t most =
+      std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
+               limits::least_half_open);
+  std::shared_ptr<ParkedRequest> oldest;
+  {
+    const std::lock_guard lock(mutex_);
+    if (parked_.size() >= most) {
+      oldest = std::move(parked_.front());
+      parked_.pop_front();
+    }
+    parked_.push_back(parked);
+  }
+  device_.engine().call_at(due_ns, parked);
+  if (oldest) reject_stranger(*oldest);
+}
+
+// When the time has come, or earlier, when a queue pair has learnt of the peer.
+void PairingRequests::answer(ParkedRequest& parked) {
+  const bool known = expects(*parked.greeting) && !is_other_users(parked.greeting->fd());
+  if (!known && sys::now_ns() < parked.due_ns) return;
+  std::shared_ptr<ParkedRequest> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = std::ranges::find(parked_, &parked, &std::shared_ptr<ParkedRequest>::get);
+    if (place == parked_.end()) return;  // answered already
+    kept = std::move(*place);
+    parked_.erase(place);
+  }
+  known ? answer_request(device_, parked.greeting, parked.hello) : reject_stranger(parked);
+}
+
+// Whatever the number. A peer whose queue pair here has no address vector yet looks like a stranger
+// as well: it must ask again, and that must not count as a retry.
+void PairingRequests::reject_stranger(ParkedRequest& parked) const {
+  const Hello reply{.answer = unpaired_ > 0 ? HelloAnswer::not_yet : HelloAnswer::refused,
+                    .source_qpn = parked.hello.destination_qpn,
+                    .destination_qpn = parked.hello.source_qpn,
+                    .generation = parked.hello.generation};
+  std::array<std::byte, Hello::bytes> bytes;
+  reply.emit(bytes);
+  parked.greeting->reject(bytes);
+}
+
+void PairingRequests::expect(std::uint32_t number, const ibv_gid& gid) {
+  const std::lock_guard lock(mutex_);
+  ++expected_[key_of(gid)];
+  for (const auto& parked : parked_) {
+    if (parked->hello.destination_qpn == number) device_.engine().call_at(sys::now_ns(), parked);
+  }
+}
+
+void PairingRequests::expect_no_more(const ibv_gid& gid) {
+  const std::lock_guard lock(mutex_);
+  const auto count = expected_.find(key_of(gid));
+  if (count != expected_.end() && --count->second == 0) expected_.erase(count);
+}
+
+bool PairingRequests::expects(const Greeting& greeting) {
+  sockaddr_storage from{};
+  if (sys::peer_address(greeting.fd(), &from) < 0) return false;
+  const std::lock_guard lock(mutex_);
+  return expected_.contains(key_of(gid_of(from)));
+}
+
+// The superuser may do what he likes with this process anyway. Where the kernel does not tell, the
+// numbers and the PSNs decide.
+bool PairingRequests::is_other_users(int fd) {
+  if (device_.settings().other_users) return false;
+  const auto owner = owner_of_peer(fd);
+  return owner && *owner != 0 && *owner != ::geteuid();
+}
+
+PairingRequests::Gid PairingRequests::key_of(const ibv_gid& gid) {
+  Gid key{};
+  std::copy_n(gid.raw, key.size(), key.begin());
+  return key;
+}
+
+void PairingRequests::abandon_after_fork() {
+  for (const auto& parked : parked_) parked->greeting->abandon_after_fork();
+}
+
+}  // namespace weft::device

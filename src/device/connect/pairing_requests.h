@@ -1,0 +1,82 @@
+// The requests of peers for queue pairs that connect by GID and number, and the rules for who may
+// ask. Queue pair numbers can be enumerated, so what a stranger learns here is bounded: a peer from
+// an address that no queue pair expects, and a process of another user of this host, gets the same
+// answer for every number, and late.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "device/connect/greeting.h"
+#include "device/engine.h"
+#include "wire/hello.h"
+
+namespace weft::device {
+
+class PairingRequests;
+
+// A stranger's request, until its answer is due.
+class ParkedRequest final : public Pollable {
+ public:
+  ParkedRequest(PairingRequests& owner, std::shared_ptr<Greeting> asker, const wire::Hello& request,
+                std::uint64_t answer_at_ns)
+      : greeting(std::move(asker)), hello(request), due_ns(answer_at_ns), owner_(owner) {}
+
+  void on_ready(std::uint32_t /*events*/) override {}
+  void on_deadline() override;
+
+  const std::shared_ptr<Greeting> greeting;
+  const wire::Hello hello;
+  const std::uint64_t due_ns;
+
+ private:
+  PairingRequests& owner_;
+};
+
+// One for a device. Thread-safe.
+class PairingRequests {
+ public:
+  explicit PairingRequests(Device& device) : device_(device) {}
+
+  // Handles a request that has arrived at one of this process's slots. Called without any lock.
+  void handle(const std::shared_ptr<Greeting>& greeting);
+
+  // Queue pair `number` now has `gid` in its address vector, or not any more. A request that was
+  // parked because it came before this is answered at once. May be called with the locks of a
+  // queue pair and of its pairing.
+  void expect(std::uint32_t number, const ibv_gid& gid);
+  void expect_no_more(const ibv_gid& gid);
+  // The number of queue pairs that have no address vector yet changes by `change`.
+  void add_unpaired(int change) { unpaired_ += change; }
+
+  // True if the other end of the connection `fd` is on this host and belongs to another user, who
+  // has no business with this process's queue pairs unless the settings allow it.
+  [[nodiscard]] bool is_other_users(int fd);
+
+  // For ParkedRequest.
+  void answer(ParkedRequest& parked);
+  void abandon_after_fork();
+
+ private:
+  using Gid = std::array<std::uint8_t, 16>;
+
+  [[nodiscard]] static Gid key_of(const ibv_gid& gid);
+  [[nodiscard]] bool expects(const Greeting& greeting);
+  void park(const std::shared_ptr<Greeting>& greeting, const wire::Hello& hello);
+  void reject_stranger(ParkedRequest& parked) const;
+
+  Device& device_;
+  std::atomic<int> unpaired_{0};
+  std::mutex mutex_;
+  std::map<Gid, std::size_t> expected_;               // number of pairings
+  std::list<std::shared_ptr<ParkedRequest>> parked_;  // oldest first
+};
+
+}  // namespace weft::device
