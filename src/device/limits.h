@@ -97,6 +97,8 @@ inline constexpr std::size_t refused_share = 8;
 // The time until a request from an address that no queue pair expects is answered. A peer that is a
 // little early is answered as soon as its queue pair here learns of it.
 inline constexpr std::uint64_t stranger_answer_ns = 100'000'000;
+// The interval of looks at whether the peer's host still answers, while requests wait for it.
+inline constexpr std::uint64_t peer_look_ns = 250'000'000;
 // Reads from one socket before the next socket is served.
 inline constexpr int reads_per_turn = 16;
 // A completion queue with more queue pairs uses epoll to find the ready ones instead of asking

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "device/connect/linger.h"
+#include "device/connect/pairing.h"
+#include "device/connect/vanished_peer.h"
 #include "device/limits.h"
 #include "device/queue_pair/requests.h"
 
@@ -85,6 +87,7 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   }
   set_alarm();
   send_available();
+  watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
 }
 
@@ -111,6 +114,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       return;
     case Occasion::deadline:
       alarm_ns_ = iwarp::Connection::never_ns;
+      look_for_peer();
       connection_.on_time(sys::now_ns());
       return advance(lock);
   }
@@ -178,6 +182,30 @@ void StreamCarrier::on_receive_error(int error) {
 void StreamCarrier::lose_stream() {
   const std::uint64_t acknowledged = socket_.acknowledged_bytes();
   connection_.peer_closed(acknowledged > base_position_ ? acknowledged - base_position_ : 0);
+}
+
+// A host that vanishes sends no reset, and TCP alone would retry for a quarter of an hour. So while
+// requests wait, the timeout and retry_cnt of the queue pair count, as on InfiniBand. An alarm
+// looks now and then; posting costs nothing as long as one is set.
+void StreamCarrier::watch_peer() {
+  if (peer_look_ns_ != iwarp::Connection::never_ns) return;
+  const ibv_qp_attr& attributes = parts_.attributes;
+  if (attributes.timeout == 0 || connection_.ended() || connection_.requests_done()) return;
+  peer_look_ns_ = sys::now_ns() + limits::peer_look_ns;
+  driver_.engine.call_at(peer_look_ns_, driver_.queue_pair.lock());
+}
+
+void StreamCarrier::look_for_peer() {
+  if (sys::now_ns() < peer_look_ns_) return;
+  peer_look_ns_ = iwarp::Connection::never_ns;
+  const ibv_qp_attr& attributes = parts_.attributes;
+  const std::uint64_t timeout_ns =
+      patience_ns(attributes.timeout, attributes.retry_cnt,
+                  parts_.context.device().settings().least_patience_ns);
+  // What TCP has delivered may wait for an answer: then keepalive probes ask for the host.
+  const bool waits = timeout_ns != 0 && !connection_.ended() && !connection_.requests_done();
+  if (waits != keeps_alive_) keep_alive(socket_.fd(), keeps_alive_ = waits, timeout_ns);
+  if (waits && peer_is_silent(socket_.fd(), timeout_ns)) lose_stream();
 }
 
 void StreamCarrier::send_available() {

@@ -108,6 +108,8 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void want_write(bool wanted);
   void lose_stream();
   void set_alarm();
+  void watch_peer();
+  void look_for_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
 
@@ -125,7 +127,10 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool writing_ = false;           // EPOLLOUT is asked for
   bool answers_deferred_ = false;  // see defer_answers()
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
-  std::size_t sent_since_look_ = 0;                       // at TCP's segment size
+  // The next look at whether the peer's host is still there, while requests wait for it.
+  std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
+  bool keeps_alive_ = false;
+  std::size_t sent_since_look_ = 0;  // at TCP's segment size
   CreditWait credit_wait_;
   std::vector<iovec> planned_;
 };

@@ -1,0 +1,33 @@
+#include "device/connect/vanished_peer.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "device/system.h"
+
+namespace weft::device {
+
+bool peer_is_silent(int fd, std::uint64_t timeout_ns) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (sys::get_option(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return false;
+  // One probe may be under way at any time; a second one means that the first found no answer.
+  const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+  constexpr std::uint64_t ns_per_ms = 1'000'000;
+  return asks && info.tcpi_last_ack_recv * ns_per_ms >= timeout_ns;
+}
+
+void keep_alive(int fd, bool on, std::uint64_t timeout_ns) {
+  constexpr std::uint64_t ns_per_s = 1'000'000'000;
+  // The kernel's unit is a second. Three probes at least: one may be lost.
+  const auto probes = static_cast<int>(std::clamp<std::uint64_t>(timeout_ns / ns_per_s, 3, 100));
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
+  sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, on ? 1 : 0);
+}
+
+}  // namespace weft::device
