@@ -16,7 +16,7 @@ namespace weft::provider {
 
 // The JSON text: {"version": ..., "queue_pairs": [...], ...}. `occasion`: "exit" or "signal".
 [[nodiscard]] std::string to_json(const device::StatisticsRegistry::Snapshot& snapshot,
-                                  const char* occasion);
+                                  const device::Refusals& refusals, const char* occasion);
 
 // Thread-safe.
 class Statistics : public device::Pollable, public std::enable_shared_from_this<Statistics> {

@@ -98,13 +98,27 @@ std::string list(std::string_view name, const std::vector<Entry>& entries) {
   return text + "]";
 }
 
+// The connections that were not let in.
+std::string object(const device::Refusals& refusals) {
+  return fmt::format(
+      R"({{"timed_out": {}, "malformed": {}, "evicted": {}, "out_of_descriptors": {}, )"
+      R"("reset": {}, "not_ready": {}, "refused": {}, "strangers": {}, "wrong_psn": {}, )"
+      R"("other_user": {}}})",
+      refusals.timed_out.load(), refusals.malformed.load(), refusals.evicted.load(),
+      refusals.out_of_descriptors.load(), refusals.reset.load(), refusals.not_ready.load(),
+      refusals.refused.load(), refusals.strangers.load(), refusals.wrong_psn.load(),
+      refusals.other_user.load());
+}
+
 }  // namespace
 
-std::string to_json(const StatisticsRegistry::Snapshot& snapshot, const char* occasion) {
+std::string to_json(const StatisticsRegistry::Snapshot& snapshot, const device::Refusals& refusals,
+                    const char* occasion) {
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
-      "  \"not_listed\": {},\n{},\n{},\n{}\n}}\n",
-      getpid(), occasion, snapshot.not_listed, list("queue_pairs", snapshot.queue_pairs),
+      "  \"not_listed\": {},\n  \"refusals\": {},\n{},\n{},\n{}\n}}\n",
+      getpid(), occasion, snapshot.not_listed, object(refusals),
+      list("queue_pairs", snapshot.queue_pairs),
       list("completion_queues", snapshot.completion_queues),
       list("memory_regions", snapshot.memory_regions));
 }
