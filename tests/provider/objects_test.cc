@@ -262,6 +262,23 @@ TEST_F(Objects, QueuePairLimits) {
   EXPECT_EQ(table_.destroy_cq(cq), 0);
 }
 
+// Adapters grant at least one slice to a request, and some programs pass 0 and use one.
+TEST_F(Objects, ASliceCountOfZeroIsRoundedUp) {
+  ibv_cq* cq = make_cq();
+  ibv_qp_init_attr attributes = attributes_with(cq);
+  attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 0;
+  ibv_qp* qp = table_.create_qp(pd_, &attributes);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(attributes.cap.max_send_sge, 1U);
+  EXPECT_EQ(attributes.cap.max_recv_sge, 1U);
+  ibv_qp_attr state{};
+  ibv_qp_init_attr initial{};
+  EXPECT_EQ(table_.query_qp(qp, &state, IBV_QP_CAP, &initial), 0);
+  EXPECT_EQ(initial.cap.max_send_sge, 1U);
+  EXPECT_EQ(table_.destroy_qp(qp), 0);
+  EXPECT_EQ(table_.destroy_cq(cq), 0);
+}
+
 TEST_F(Objects, SharedReceiveQueueArguments) {
   ibv_srq_init_attr attributes{.srq_context = nullptr, .attr = {0, 1, 0}};
   EXPECT_EQ(error_of(table_.create_srq(pd_, &attributes)), EINVAL);

@@ -52,6 +52,9 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
     errno = failed;
     return nullptr;
   }
+  // As adapters do: some programs pass 0 and post requests of one slice.
+  attributes.cap.max_send_sge = std::max(attributes.cap.max_send_sge, 1U);
+  attributes.cap.max_recv_sge = std::max(attributes.cap.max_recv_sge, 1U);
   if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
   attributes.cap.max_inline_data =
       std::max(attributes.cap.max_inline_data, limits::least_inline_bytes);
