@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -277,6 +278,21 @@ TEST_F(Objects, ASliceCountOfZeroIsRoundedUp) {
   EXPECT_EQ(initial.cap.max_send_sge, 1U);
   EXPECT_EQ(table_.destroy_qp(qp), 0);
   EXPECT_EQ(table_.destroy_cq(cq), 0);
+}
+
+// Programs that ask for on-demand paging give the same advice for regions of adapters without it.
+TEST_F(Objects, AdviceOnAnOrdinaryRegionIsAccepted) {
+  std::array<std::uint8_t, 64> bytes{};
+  ibv_mr* mr = table_.reg_mr(pd_, bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  const auto advise = [&](std::uint32_t length, std::uint32_t lkey) {
+    ibv_sge slice{reinterpret_cast<std::uintptr_t>(bytes.data()), length, lkey};
+    return ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &slice, 1);
+  };
+  EXPECT_EQ(advise(64, mr->lkey), 0);
+  EXPECT_EQ(advise(65, mr->lkey), EFAULT);
+  EXPECT_EQ(advise(64, mr->lkey + 0x1000), ENOENT);
+  EXPECT_EQ(table_.dereg_mr(mr), 0);
 }
 
 TEST_F(Objects, SharedReceiveQueueArguments) {

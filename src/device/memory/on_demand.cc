@@ -44,14 +44,15 @@ int advise_one(MemoryTable& table, std::uint32_t domain, const ibv_sge& slice, b
                bool fault) {
   const Region* region = table.find(slice.lkey);
   if (!region || region->window || region->mr.lkey != slice.lkey) return ENOENT;
-  if (region->domain != domain || !region->on_demand()) return EINVAL;
+  if (region->domain != domain) return EINVAL;
   if (for_writing && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
   const std::uint64_t offset = slice.addr - region->iova;
   if (slice.addr < region->iova || offset > region->length_bytes ||
       slice.length > region->length_bytes - offset) {
     return EFAULT;
   }
-  if (!fault || slice.length == 0) return 0;
+  // The pages of an ordinary region were checked when it was registered.
+  if (!fault || slice.length == 0 || !region->on_demand()) return 0;
   return bring_in(region->base + offset, slice.length, for_writing) ? 0 : EFAULT;
 }
 
