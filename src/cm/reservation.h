@@ -1,4 +1,4 @@
-// Reserves a TCP port for an id, from rdma_bind_addr(3) on, and chooses source addresses.
+// Reserves a TCP port for an id, from rdma_bind_addr(3) on.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,9 +20,5 @@ int reserve(sockaddr_storage& address, const SocketOptions& options,
             device::sys::Descriptor& socket);
 // Makes a bound socket listen. 0 or an errno value.
 int start_listening(int fd, int backlog);
-
-// Finds the address from which the kernel would send to `destination`, with port 0. `source` may
-// already name one (AF_UNSPEC: any). 0 or an errno value: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL.
-int choose_source(const sockaddr_storage& destination, sockaddr_storage& source);
 
 }  // namespace weft::cm

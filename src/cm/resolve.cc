@@ -7,6 +7,7 @@
 #include "cm/ports.h"
 #include "device/addresses.h"
 #include "device/datagram/datagram_packet.h"
+#include "device/route.h"
 
 namespace weft::cm {
 namespace {
@@ -80,7 +81,8 @@ int resolve(IdState& state, sockaddr_storage source, sockaddr_storage destinatio
   }
   const bool group = state.is_datagram() && device::is_multicast(device::gid_of(destination));
   const int failed =
-      group ? choose_group_source(state, destination, from) : choose_source(destination, from);
+      group ? choose_group_source(state, destination, from)
+            : device::choose_source(destination, from);
   if (failed != 0) return failed;
   device::set_port(from, port);
   state.set_source(from);

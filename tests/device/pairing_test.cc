@@ -103,6 +103,21 @@ TEST_F(Pairs, ReadyToReceiveIsEnoughToServe) {
   EXPECT_EQ(server.send(3, {more->sge(0, 8)}), EINVAL);
 }
 
+// Kernels with RoCE look the route up in ibv_modify_qp(3). From the loopback interface there is none
+// to another network.
+TEST_F(Pairs, AGidWithoutARouteIsRefused) {
+  sockaddr_storage elsewhere{};
+  ASSERT_TRUE(parse_address("198.51.100.7", elsewhere));
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    EndOptions options;
+    options.type = type;
+    RawEnd end(*left_, options);
+    ASSERT_EQ(end.to_init(), 0);
+    EXPECT_EQ(end.to_rtr(gid_of(elsewhere), 0x700001), ENETUNREACH);
+    EXPECT_EQ(end.state(), IBV_QPS_INIT);
+  }
+}
+
 TEST_F(Pairs, WorkWaitsInOrderForALatePeer) {
   EndOptions options;
   options.send_requests = 3;

@@ -6,8 +6,21 @@
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/transitions.h"
+#include "device/route.h"
 
 namespace weft::device {
+namespace {
+
+// Kernels with RoCE look the route up in ibv_modify_qp(3), because they need the next hop's
+// address. A lack of sockets is no answer: the connection is attempted all the same.
+int check_route(const Pairing::Plan& plan) {
+  sockaddr_storage source = plan.source;
+  const int failed = choose_source(plan.destination, source);
+  if (failed == EINVAL) return ENETUNREACH;  // from a loopback address to another network
+  return failed == ENETUNREACH || failed == EHOSTUNREACH ? failed : 0;
+}
+
+}  // namespace
 
 int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   QueuePairLock lock(mutex_);
@@ -52,7 +65,9 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
   Pairing::Plan plan;
-  return Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
+  const int failed =
+      Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
+  return failed != 0 ? failed : check_route(plan);
 }
 
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
