@@ -118,6 +118,28 @@ TEST_F(Pairs, AGidWithoutARouteIsRefused) {
   }
 }
 
+// Programs without rdma_cm would learn it only from the first ibv_post_send(3).
+TEST(IwarpStates, AStepWithAnAddressIsRefusedBeforeThereIsAConnection) {
+  Settings settings;
+  settings.personality = Personality::iwarp;
+  settings.address = "127.0.0.1";
+  auto device = Device::create(settings);
+  ASSERT_TRUE(device);
+  RawEnd end(**device);
+  ASSERT_EQ(end.to_init(), 0);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(end.to_rtr(end.gid(), 0x700001), EINVAL);
+  EXPECT_EQ(end.to_rtr(end.gid(), 0x700001), EINVAL);
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("--personality roce"), std::string::npos) << line;
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << "once for each process: " << line;
+  EXPECT_EQ(end.state(), IBV_QPS_INIT);
+  // What rdma_init_qp_attr(3) gives has no address: the connection comes with rdma_accept(3).
+  EXPECT_EQ(end.to(IBV_QPS_RTR), 0);
+  EXPECT_EQ(end.to_rts(), EINVAL);
+  EXPECT_EQ(end.to(IBV_QPS_RTS), 0);
+}
+
 TEST_F(Pairs, WorkWaitsInOrderForALatePeer) {
   EndOptions options;
   options.send_requests = 3;

@@ -1,5 +1,7 @@
 // The states of a queue pair and its attributes: ibv_modify_qp(3), ibv_query_qp(3).
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "device/connect/slots.h"
@@ -10,6 +12,22 @@
 
 namespace weft::device {
 namespace {
+
+// The peer's address, and the attributes of the path to it: rdma_init_qp_attr(3) gives an iWARP
+// queue pair none of them, so they come from a program that connects by address and number.
+constexpr int peer_attributes = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_SQ_PSN;
+
+// Refuses the step here, because many programs do not check a later ibv_post_send(3), and names the
+// remedy on stderr, once for each process.
+int refuse_without_connection() {
+  static std::atomic_flag printed;
+  if (!printed.test_and_set()) {
+    std::fprintf(stderr,
+                 "weft: an iWARP queue pair is connected by rdma_cm only; a program that connects "
+                 "by GID and number needs `weft run --personality roce`\n");
+  }
+  return EINVAL;
+}
 
 // Kernels with RoCE look the route up in ibv_modify_qp(3), because they need the next hop's
 // address. A lack of sockets is no answer: the connection is attempted all the same.
@@ -38,6 +56,10 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
     if (const int failed = check_transition(handle_.qp.qp_type, from, next, mask, roce)) {
       return failed;
     }
+  }
+  const bool connects = next == IBV_QPS_RTR || next == IBV_QPS_RTS;
+  if (!roce && !connected && connects && (mask & peer_attributes) != 0) {
+    return refuse_without_connection();
   }
   if (const int failed = check_attributes(attributes, mask, next)) return failed;
   apply(attributes, mask);
