@@ -102,14 +102,17 @@ Icrc Icrc::roce_v1(Bytes grh, Bytes bth) {
   return icrc;
 }
 
+// §7.8.1: a router replaces the whole Local Route Header, so with a Global Route Header all of it
+// counts as ones. Without one a packet stays in its subnet, and only the virtual lane may change.
 Icrc Icrc::native(Bytes network, Bytes bth) {
+  const Bytes local = network.first(std::min(network.size(), LocalRouteHeader::header_bytes));
+  const Bytes grh = network.subspan(local.size());
+  if (!grh.empty()) return roce_v1(grh, bth);
   Icrc icrc;
-  Masked<LocalRouteHeader::header_bytes> local(network);
+  Masked<LocalRouteHeader::header_bytes> masked(local);
   constexpr std::byte virtual_lane{0xF0};
-  local.mask_bits(field::local_route::lane_and_version.at, virtual_lane);
-  icrc.update(local.bytes());
-  const Bytes grh = network.subspan(local.bytes().size());
-  if (!grh.empty()) icrc.add_grh(grh);
+  masked.mask_bits(field::local_route::lane_and_version.at, virtual_lane);
+  icrc.update(masked.bytes());
   icrc.add_bth(bth);
   return icrc;
 }

@@ -20,7 +20,8 @@ class Icrc {
   [[nodiscard]] static Icrc roce_v2(Bytes network, Bytes bth);
   // `grh` is the Global Route Header.
   [[nodiscard]] static Icrc roce_v1(Bytes grh, Bytes bth);
-  // `network` is the Local Route Header and, if there is one, the Global Route Header.
+  // `network` is the Local Route Header and, if there is one, the Global Route Header. With the
+  // latter nothing of the former is covered.
   [[nodiscard]] static Icrc native(Bytes network, Bytes bth);
 
   // Adds the bytes that follow, up to and with the pad.

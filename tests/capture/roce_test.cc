@@ -8,6 +8,8 @@
 #include "capture/made_roce.h"
 #include "capture/traffic_log.h"
 #include "support/random.h"
+#include "wire/link.h"
+#include "wire/roce_packets.h"
 
 namespace weft::capture::test {
 namespace {
@@ -224,6 +226,18 @@ TEST(RoceDamage, WrongChecksumsCountForNothing) {
   EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::bad_checksum);
   EXPECT_LT(seen.whole().size(), complete.size());
   expect_known_bytes(seen.traffic);
+}
+
+// A packet with a Global Route Header from a capture of real adapters.
+TEST(RoceDamage, ChecksumsOfRoutedPacketsAreRight) {
+  MadePacket packet{.link_type = wire::link_type::infiniband};
+  packet.bytes.assign(wire::infiniband_multicast.begin(), wire::infiniband_multicast.end());
+  packet.bytes.resize(packet.bytes.size() + 2);  // the variant CRC
+  packet.wire_bytes = packet.bytes.size();
+  const Analysed seen({packet});
+  EXPECT_EQ(seen.analysis.infiniband().bad_checksum, 0U);
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.traffic.sends.size(), 1U);
 }
 
 TEST(RoceJoining, WithoutTheManagerWhatAnswersBelongsTogether) {

@@ -54,8 +54,8 @@ TEST(Icrc, TakesTheRestInPieces) {
 }
 
 // The definition, written out: everything masked by hand.
-std::uint32_t by_hand(const std::vector<std::byte>& masked, Bytes bth_and_rest, bool roce) {
-  std::vector<std::byte> all(roce ? 8 : 0, ones);
+std::uint32_t by_hand(const std::vector<std::byte>& masked, Bytes bth_and_rest) {
+  std::vector<std::byte> all(LocalRouteHeader::header_bytes, ones);
   all.insert(all.end(), masked.begin(), masked.end());
   all.insert(all.end(), bth_and_rest.begin(), bth_and_rest.end());
   all[all.size() - bth_and_rest.size() + 4] = ones;
@@ -90,27 +90,44 @@ TEST(Icrc, MasksIpv6AndItsUdpChecksum) {
   network.insert(network.end(), udp.begin(), udp.end());
   masked.insert(masked.end(), udp.begin(), udp.begin() + 6);
   masked.insert(masked.end(), 2, ones);
-  EXPECT_EQ(Icrc::roce_v2(network, rest).value(), by_hand(masked, rest, true));
+  EXPECT_EQ(Icrc::roce_v2(network, rest).value(), by_hand(masked, rest));
 }
 
 TEST(Icrc, MasksTheGlobalRouteHeaderOfRoceV1) {
   const Bytes rest = transport_of(rxe_send_only).first(44);
   const auto grh = ipv6_like(GlobalRouteHeader::next_transport);
-  EXPECT_EQ(Icrc::roce_v1(grh, rest).value(), by_hand(masked_ipv6(grh), rest, true));
+  EXPECT_EQ(Icrc::roce_v1(grh, rest).value(), by_hand(masked_ipv6(grh), rest));
 }
 
+// The specification's example of a packet without a Global Route Header, and its ICRC.
 TEST(Icrc, MasksTheVirtualLaneOfNativeInfiniband) {
-  const Bytes rest = transport_of(rxe_send_only).first(44);
-  auto network = copy_of("70 12 375c 000e 17d2"_hex);
-  auto masked = network;
-  masked[0] = std::byte{0xF0};
-  EXPECT_EQ(Icrc::native(network, rest).value(), by_hand(masked, rest, false));
+  const auto local = "7012 375c 000e 17d2"_hex;
+  const auto rest =
+      "0a202487 0087b1b3 000dec2a 01710a1c 015d4002 38f27a05 0000000e bb884d85 fd5cfba4 728bc069"
+      "0ed40000"_hex;
+  const auto icrc = "9625b75a"_hex;
+  EXPECT_EQ(Icrc::native(local, rest).value(), load_le<std::uint32_t>(icrc.data()));
+  auto changed = copy_of(local);
+  changed[0] ^= std::byte{0x40};  // the virtual lane
+  EXPECT_EQ(Icrc::native(changed, rest).value(), load_le<std::uint32_t>(icrc.data()));
+  changed[3] ^= std::byte{0x40};  // the destination LID
+  EXPECT_NE(Icrc::native(changed, rest).value(), load_le<std::uint32_t>(icrc.data()));
+}
 
-  const auto grh = ipv6_like(GlobalRouteHeader::next_transport);
-  network.insert(network.end(), grh.begin(), grh.end());
-  const auto masked_grh = masked_ipv6(grh);
-  masked.insert(masked.end(), masked_grh.begin(), masked_grh.end());
-  EXPECT_EQ(Icrc::native(network, rest).value(), by_hand(masked, rest, false));
+// A multicast packet of real adapters: an ARP reply of IPoIB. It is frame 5 of Wireshark's sample
+// capture infiniband.pcap, and its variant CRC is right.
+TEST(Icrc, MasksTheWholeLocalRouteHeaderBeforeAGlobalOne) {
+  const Bytes packet = infiniband_multicast;
+  const Bytes network =
+      packet.first(LocalRouteHeader::header_bytes + GlobalRouteHeader::header_bytes);
+  const auto view = IbPacketView::check(packet.subspan(network.size()));
+  ASSERT_TRUE(view);
+  EXPECT_EQ(Icrc::native(network, view->covered()).value(), view->icrc());
+  for (std::size_t at = 0; at < LocalRouteHeader::header_bytes; ++at) {
+    auto changed = copy_of(network);
+    changed[at] ^= std::byte{0x04};
+    EXPECT_EQ(Icrc::native(changed, view->covered()).value(), view->icrc()) << "byte " << at;
+  }
 }
 
 TEST(Icrc, OfTooLittleIsSomethingWithoutAReadBeyondIt) {

@@ -1,4 +1,5 @@
-// Packets of Linux 6.1's software RoCE (rxe), from the IP header to the ICRC.
+// Packets of other implementations: of Linux 6.1's software RoCE (rxe), from the IP header to the
+// ICRC, and of native InfiniBand.
 #pragma once
 
 #include "wire/hex_bytes.h"
@@ -44,6 +45,13 @@ inline constexpr auto rxe_compare_swap =
 inline constexpr auto rxe_fetch_add =
     "45000048546940004011d19f0a4d00020a4d0001 f13f12b700340000 1400ffff000000198089feeb"
     "0000563e5d5a700000001290010203040506070c0000000000000000 8abd8bbb"_hex;
+
+// A multicast packet of native InfiniBand, from the Local Route Header to the ICRC.
+inline constexpr auto infiniband_multicast =
+    "0003c00000210004 6000000000541b00fe800000000000000002c9020024f636"
+    "ff12401bffff000000000000ffffffff"
+    "6440ffff00ffffff000020af00000b1b0000040508060000002008001404000180000405fe800000"
+    "000000000002c9020024f6360a00012200000000000000000000000000000000000000000a00003a bd6bd6a8"_hex;
 
 [[nodiscard]] constexpr Bytes network_of(Bytes packet) {
   return packet.first(roce_network_bytes);
