@@ -478,6 +478,55 @@ TEST(RoceRules, AnAnswerMustNotBeLongerThanItsRequest) {
   answer.bth.psn = request.bth.psn;
   talk.packet(Side::b, answer, Content(60));
   const Analysed seen(capture);
+// Reads of 16 packets until there were `later` response packets after the lost one.
+MadeCapture late_again(std::size_t later) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  constexpr std::uint64_t address = 0x1000;
+  const Content answer = memory_bytes(9, address, 600);
+  const std::uint32_t psn = talk.read_request(Side::a, 9, address, 600);
+  talk.read_answer(Side::b, psn, answer);
+  capture.erase(capture.end() - 2);  // the second of three
+  constexpr std::size_t read_bytes = std::size_t{16} * 256;
+  for (std::size_t at = 0; at < later; at += 16) {
+    talk.read(Side::a, 9, 0x10000 + at * 256, read_bytes);
+  }
+  wire::IbHeaders again;
+  again.bth.opcode = {IbTransport::rc, wire::IbOperation::read_request};
+  again.bth.psn = psn + 1;
+  again.reth = {.address = address + 256, .key = 9, .length_bytes = 344};
+  talk.packet(Side::a, again);
+  talk.read_answer(Side::b, psn + 1, Bytes(answer).subspan(256));
+  return capture;
+}
+
+TEST(RoceRecovery, AResponseMayComeAgainAfterManyLaterOnes) {
+  for (const std::size_t later : {16U, 64U, 128U, 512U, 2'048U}) {
+    SCOPED_TRACE(later);
+    const Analysed seen(late_again(later));
+    EXPECT_EQ(seen.whole().size(), 1 + later / 16);
+    EXPECT_EQ(seen.traffic.unknown_answers, 0U);
+    EXPECT_EQ(seen.traffic.repeated_bytes, 344U - 256U);
+    EXPECT_EQ(seen.analysis.infiniband().dropped_requests, 0U);
+    expect_known_bytes(seen.traffic);
+    for (const Operation& operation : seen.operations.operations) {
+      EXPECT_EQ(operation.outcome, Operation::Outcome::complete);
+    }
+  }
+}
+
+TEST(RoceRecovery, ReadsThatAreDroppedForALimitAreCounted) {
+  Analysis::Limits limits;
+  limits.infiniband.connection.answers.open_requests = 4;
+  Analysis analysis(limits);
+  TrafficLog traffic;
+  analysis.add_sink(traffic);
+  feed(analysis, late_again(512));
+  EXPECT_EQ(analysis.infiniband().dropped_requests, 1U);
+  expect_known_bytes(traffic);
+}
+
   ASSERT_EQ(seen.traffic.violations.size(), 1U);
   EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::answer_beyond_request);
 }

@@ -21,8 +21,9 @@ struct InfinibandLimits {
     // Requests without a full response; above it the oldest is dropped.
     std::size_t open_requests = 4096;
     std::size_t early_packets = 1024;  // responses that wait for their request
-    // Timeout for a missing response, in packets of the connection.
-    std::uint64_t patience_packets = 64;
+    // How many packets of the connection a response may come late: before its request, and after
+    // the requester must have it.
+    std::uint64_t late_packets = 4096;
   };
   struct Connection {
     Order requests{};
@@ -50,6 +51,8 @@ struct InfinibandCounts {
   std::uint64_t bad_checksum = 0;  // wrong ICRC; ignored, unless no packet had a correct one before
   std::uint64_t management = 0;    // sent to queue pairs 0 and 1
   std::uint64_t congestion_notifications = 0;
+  // Reads and atomics that were closed without their whole response because a limit was reached.
+  std::uint64_t dropped_requests = 0;
 };
 
 }  // namespace weft::capture

@@ -47,7 +47,7 @@ IbAnalysis::IbAnalysis(const Limits& limits, ConnectionTable& connections, Traff
     : limits_(limits),
       table_(connections),
       sink_(sink),
-      shared_{connections, sink, limits.connection, Budget(limits.held_bytes)},
+      shared_{connections, sink, limits.connection, counts_, Budget(limits.held_bytes)},
       manager_(*this) {}
 
 // --- Packets -------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ constexpr std::uint64_t largest_mtu_bytes = 4096;
 // Limit on the packets of one response: the longest message (2^31 bytes) has no more with the
 // smallest MTU. It also bounds the bit map of received packets.
 constexpr std::uint64_t most_packets = (1ULL << 31) / smallest_mtu_bytes;
+// Reads and atomics that a queue pair can have under way: the connection manager's fields for their
+// number have 8 bits (§12.7.29). If more follow a request, the requester has its response.
+constexpr std::size_t most_under_way = 255;
 
 bool is_last(wire::IbOperation operation) {
   return operation == wire::IbOperation::read_response_last ||
@@ -54,37 +57,40 @@ void IbAnswers::pop_first() {
 // Opens a request. If the budget is used up, the oldest requests are dropped first; if there are
 // none left, the responses to this one are reported as unknown.
 void IbAnswers::expect(const Origin& origin, const Request& request) {
-  if (open_.size() == limits_.open_requests) give_up_first(origin);
+  if (open_.size() == limits_.open_requests) drop_first(origin);
   while (!budget_.take(sizeof(Open))) {
     if (open_.empty()) return;  // its response will be one to an unknown request
-    give_up_first(origin);
+    drop_first(origin);
   }
-  open_.push_back({.request = request, .budgeted = sizeof(Open)});
+  open_.push_back({.request = request, .budgeted = sizeof(Open), .since = now_});
   open_.back().packets = request.atomic ? 1 : path_.packets_of(request.length).value_or(0);
   if (!early_.empty()) retry_early(false);
 }
 
-// Finds the request with `psn` in its range of PSNs. While the MTU is unknown, the range is the
-// largest that is possible.
+// Finds the request with `psn` in its range of PSNs: the last one that begins at or before it.
+// While the MTU is unknown, the range is the largest that is possible.
 IbAnswers::Open* IbAnswers::find(std::uint32_t psn) {
-  for (Open& open : open_) {
-    const std::int32_t distance = wire::psn_distance(open.request.psn, psn);
-    if (distance < 0) continue;
-    if (open.packets == 0 && !open.request.atomic) {
-      open.packets = path_.packets_of(open.request.length).value_or(0);
-    }
-    const std::uint64_t most =
-        open.packets != 0 ? open.packets : open.request.length / smallest_mtu_bytes + 1;
-    if (static_cast<std::uint64_t>(distance) < std::min(most, most_packets)) return &open;
+  if (open_.empty()) return nullptr;
+  const std::uint32_t first = open_.front().request.psn;
+  const std::int32_t wanted = wire::psn_distance(first, psn);
+  const auto after = std::ranges::partition_point(open_, [&](const Open& open) {
+    return wire::psn_distance(first, open.request.psn) <= wanted;
+  });
+  if (after == open_.begin()) return nullptr;
+  Open& open = *std::prev(after);
+  if (open.packets == 0 && !open.request.atomic) {
+    open.packets = path_.packets_of(open.request.length).value_or(0);
   }
-  return nullptr;
+  const std::uint64_t most =
+      open.packets != 0 ? open.packets : open.request.length / smallest_mtu_bytes + 1;
+  const auto distance = static_cast<std::uint64_t>(wire::psn_distance(open.request.psn, psn));
+  return distance < std::min(most, most_packets) ? &open : nullptr;
 }
 
 std::optional<std::uint32_t> IbAnswers::on_repeated_request(std::uint32_t psn) {
   Open* open = find(psn);
   if (!open) return {};
   open->repeated = true;
-  blocked_since_ = 0;  // the response will come again
   return open->request.psn;
 }
 
@@ -195,7 +201,6 @@ void IbAnswers::place_atomic(const Origin& origin, const IbSegment& segment, Ope
 
 // Closes the completed requests that follow one that has just ended.
 void IbAnswers::close_complete(const Origin& origin) {
-  blocked_since_ = 0;
   while (!open_.empty() && open_.front().complete) {
     close(origin, open_.front());
     pop_first();
@@ -221,11 +226,17 @@ void IbAnswers::close(const Origin& origin, const Open& open) {
                           .last = true});
 }
 
-// Drops the oldest request, which will not complete, so that the completed ones behind it can end.
+// Closes the oldest request, which will not complete, so that the completed ones behind it can end.
 void IbAnswers::give_up_first(const Origin& origin) {
   close(origin, open_.front());
   pop_first();
   close_complete(origin);
+}
+
+// The same for want of room: its response may still come, and is counted as dropped.
+void IbAnswers::drop_first(const Origin& origin) {
+  ++counts_.dropped_requests;
+  give_up_first(origin);
 }
 
 // Tries to place the packets that came before their request; drops those that waited too long, or
@@ -236,7 +247,7 @@ void IbAnswers::retry_early(bool give_up) {
   for (Early& early : waiting) {
     const IbSegment segment = early.segment.get();
     Open* open = find(segment.psn());
-    if (!open && !give_up && now_ - early.since < limits_.patience_packets) {
+    if (!open && !give_up && now_ - early.since < limits_.late_packets) {
       early_.push_back(std::move(early));
       continue;
     }
@@ -249,18 +260,14 @@ void IbAnswers::retry_early(bool give_up) {
 }
 
 // Counts one packet of the connection, and applies the timeouts to packets that wait for their
-// request and to a request that blocks completed ones.
+// request and to the oldest request. The latter may be asked for again however much was sent after
+// it (§9.7.5.1.9). It is given up only when the requester has sent so many requests after it that
+// it must have the response, and when a packet that the capture holds late would have come.
 void IbAnswers::watch(const Origin& origin) {
   ++now_;
-  if (!early_.empty() && now_ - early_.front().since >= limits_.patience_packets) {
-    retry_early(false);
-  }
-  if (open_.size() < 2 || open_.front().complete) return;
-  const bool blocked =
-      std::any_of(open_.begin() + 1, open_.end(), [](const Open& open) { return open.complete; });
-  if (!blocked) return;
-  if (blocked_since_ == 0) blocked_since_ = now_;
-  if (now_ - blocked_since_ >= limits_.patience_packets) give_up_first(origin);
+  if (!early_.empty() && now_ - early_.front().since >= limits_.late_packets) retry_early(false);
+  if (open_.size() <= most_under_way) return;
+  if (now_ - open_[most_under_way].since >= limits_.late_packets) give_up_first(origin);
 }
 
 void IbAnswers::finish(const Origin& origin) {

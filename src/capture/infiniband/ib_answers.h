@@ -43,8 +43,9 @@ class IbAnswers {
     std::uint64_t length = 0;
   };
 
-  IbAnswers(const Limits& limits, Budget& budget, TrafficSink& sink, IbPath& path)
-      : limits_(limits), budget_(budget), sink_(sink), path_(path) {}
+  IbAnswers(const Limits& limits, Budget& budget, TrafficSink& sink, IbPath& path,
+            InfinibandCounts& counts)
+      : limits_(limits), budget_(budget), sink_(sink), path_(path), counts_(counts) {}
   IbAnswers(const IbAnswers&) = delete;
   IbAnswers& operator=(const IbAnswers&) = delete;
   ~IbAnswers();
@@ -69,6 +70,7 @@ class IbAnswers {
     std::vector<bool> have{};   // one bit for each packet
     std::uint64_t have_packets = 0;
     std::size_t budgeted = 0;  // bytes taken from the budget
+    std::uint64_t since = 0;   // packets of the connection when it was opened
     bool complete = false;
     // For the rest of it, so the response may contain another First packet.
     bool repeated = false;
@@ -95,17 +97,17 @@ class IbAnswers {
   void close(const Origin& origin, const Open& open);
   void close_complete(const Origin& origin);
   void give_up_first(const Origin& origin);
+  void drop_first(const Origin& origin);
 
   const Limits& limits_;
   Budget& budget_;
   TrafficSink& sink_;
   IbPath& path_;
-  std::deque<Open> open_;
+  InfinibandCounts& counts_;
+  std::deque<Open> open_;  // in the order of their PSNs; the first is incomplete
   std::deque<Early> early_;
   bool requests_lost_ = false;  // a repeated request may be among them
   std::uint64_t now_ = 0;       // packets of the connection
-  // Since when the first is incomplete and a later one is complete; 0: not so.
-  std::uint64_t blocked_since_ = 0;
 };
 
 }  // namespace weft::capture

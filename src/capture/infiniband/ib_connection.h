@@ -26,6 +26,7 @@ class IbConnection {
     ConnectionTable& connections;
     TrafficSink& sink;
     Limits limits;
+    InfinibandCounts& counts;
     Budget budget;  // for waiting packets
   };
 
@@ -61,7 +62,7 @@ class IbConnection {
   // The requests of one side and the responses to them.
   struct Half {
     Half(Shared& shared, const Origin& origin, IbPath& path)
-        : answers(shared.limits.answers, shared.budget, shared.sink, path),
+        : answers(shared.limits.answers, shared.budget, shared.sink, path, shared.counts),
           requests(origin, shared.sink, path, answers),
           order(shared.limits.requests, shared.budget, requests) {}
     IbAnswers answers;

@@ -189,6 +189,9 @@ void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Re
   line.number("infiniband_bad_checksum", infiniband.bad_checksum);
   line.number("infiniband_management", infiniband.management);
   line.number("congestion_notifications", infiniband.congestion_notifications);
+  if (infiniband.dropped_requests > 0) {
+    line.number("infiniband_dropped_requests", infiniband.dropped_requests);
+  }
   line.number("truncated_frames", totals.truncated_frames);
   line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
   line.number("cut_short_frames", packets.cut_short);

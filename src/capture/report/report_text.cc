@@ -175,6 +175,10 @@ void TextReport::packets(const Analysis& analysis) {
   print_count(infiniband.unknown, "of InfiniBand with opcodes that are not understood");
   print_count(infiniband.bad_checksum, "of InfiniBand with a wrong invariant CRC");
   print_count(infiniband.congestion_notifications, "that notify of congestion");
+  if (infiniband.dropped_requests > 0) {
+    print("{} for Reads and atomics given up without the whole response: too many at a time\n",
+          count_text(infiniband.dropped_requests, "request"));
+  }
   if (const std::size_t forgotten = analysis.connections().forgotten(); forgotten > 0) {
     print("{} {} reported above, before the end: too many at a time\n",
           count_text(forgotten, "RDMA connection"), forgotten == 1 ? "is" : "are");
