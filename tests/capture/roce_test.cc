@@ -250,6 +250,69 @@ TEST(RoceJoining, WithoutTheManagerWhatAnswersBelongsTogether) {
   expect_all(seen);
 }
 
+// The lowest PSN is not the first in the capture.
+TEST(RoceJoining, WithoutTheManagerTheFirstPacketsMayBeSwapped) {
+  for (const Side side : {Side::a, Side::b}) {
+    MadeCapture capture;
+    RoceTalk talk(capture, {});
+    talk.send(side, 1'000);
+    talk_at_length(talk);
+    constexpr std::size_t packets = 4;
+    for (std::size_t first = 0; first < packets; ++first) {
+      for (std::size_t second = first + 1; second < packets; ++second) {
+        MadeCapture swapped = capture;
+        std::swap(swapped[first], swapped[second]);
+        const Analysed seen(swapped);
+        ASSERT_EQ(seen.connections(), 1U);
+        EXPECT_EQ(seen.whole().size(), messages_at_length + 1) << first << ' ' << second;
+        EXPECT_EQ(seen.traffic.lost_packets + seen.traffic.lost_bytes, 0U);
+        EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+        expect_known_bytes(seen.traffic);
+      }
+    }
+  }
+}
+
+// The request waits until its direction is known, and is not forgotten then.
+TEST(RoceJoining, AReadMayComeBeforeTheFirstAcknowledgement) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.acknowledge_all(false);
+  const std::uint32_t sent = talk.next_psn(Side::a);
+  talk.send(Side::a, 100);
+  const std::uint32_t psn = talk.read_request(Side::b, 7, 0x1000, 600);
+  talk.acknowledge(Side::b, sent);
+  talk.read_answer(Side::a, psn, memory_bytes(7, 0x1000, 600));
+  const Analysed seen(capture);
+  ASSERT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.whole().size(), 2U);
+  EXPECT_EQ(seen.traffic.unknown_answers, 0U);
+  expect_known_bytes(seen.traffic);
+}
+
+// Two queue pairs that begin with the same PSNs. Each answer belongs to what was sent before it.
+TEST(RoceJoining, EqualPsnsOfTheSameHostsAreToldApartByTime) {
+  const MadeCapture one = conversation({.qp_a = 0x21, .qp_b = 0x31}, false);
+  const MadeCapture two = conversation({.qp_a = 0x22, .qp_b = 0x32}, false);
+  for (const std::uint64_t seed : weft::test::seeds(50)) {
+    SCOPED_TRACE(weft::test::seed_trace(seed));
+    weft::test::Random random(seed);
+    MadeCapture capture;
+    for (std::size_t i = 0, k = 0; i < one.size() || k < two.size();) {
+      const bool first = k == two.size() || (i < one.size() && random.below(2) == 0);
+      capture.push_back(first ? one[i++] : two[k++]);
+    }
+    const Analysed seen(capture);
+    ASSERT_EQ(seen.connections(), 2U);
+    EXPECT_EQ(seen.whole().size(), 2 * messages_at_length);
+    EXPECT_EQ(seen.traffic.lost_packets + seen.traffic.unknown_answers, 0U);
+    expect_known_bytes(seen.traffic);
+    for (const Connection& connection : seen.analysis.connections()) {
+      EXPECT_EQ(connection.a.number + 0x10, connection.b.number);
+    }
+  }
+}
+
 // Packets of all, one after the other.
 MadeCapture interleaved(const std::vector<MadeCapture>& captures) {
   MadeCapture all;
@@ -415,6 +478,55 @@ TEST(RoceRecovery, GoesBackToWhatWasLost) {
   }
 }
 
+// Reads of 16 packets until there were `later` response packets after the lost one.
+MadeCapture late_again(std::size_t later) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  constexpr std::uint64_t address = 0x1000;
+  const Content answer = memory_bytes(9, address, 600);
+  const std::uint32_t psn = talk.read_request(Side::a, 9, address, 600);
+  talk.read_answer(Side::b, psn, answer);
+  capture.erase(capture.end() - 2);  // the second of three
+  constexpr std::size_t read_bytes = std::size_t{16} * 256;
+  for (std::size_t at = 0; at < later; at += 16) {
+    talk.read(Side::a, 9, 0x10000 + at * 256, read_bytes);
+  }
+  wire::IbHeaders again;
+  again.bth.opcode = {IbTransport::rc, wire::IbOperation::read_request};
+  again.bth.psn = psn + 1;
+  again.reth = {.address = address + 256, .key = 9, .length_bytes = 344};
+  talk.packet(Side::a, again);
+  talk.read_answer(Side::b, psn + 1, Bytes(answer).subspan(256));
+  return capture;
+}
+
+TEST(RoceRecovery, AResponseMayComeAgainAfterManyLaterOnes) {
+  for (const std::size_t later : {16U, 64U, 128U, 512U, 2'048U}) {
+    SCOPED_TRACE(later);
+    const Analysed seen(late_again(later));
+    EXPECT_EQ(seen.whole().size(), 1 + later / 16);
+    EXPECT_EQ(seen.traffic.unknown_answers, 0U);
+    EXPECT_EQ(seen.traffic.repeated_bytes, 344U - 256U);
+    EXPECT_EQ(seen.analysis.infiniband().dropped_requests, 0U);
+    expect_known_bytes(seen.traffic);
+    for (const Operation& operation : seen.operations.operations) {
+      EXPECT_EQ(operation.outcome, Operation::Outcome::complete);
+    }
+  }
+}
+
+TEST(RoceRecovery, ReadsThatAreDroppedForALimitAreCounted) {
+  Analysis::Limits limits;
+  limits.infiniband.connection.answers.open_requests = 4;
+  Analysis analysis(limits);
+  TrafficLog traffic;
+  analysis.add_sink(traffic);
+  feed(analysis, late_again(512));
+  EXPECT_EQ(analysis.infiniband().dropped_requests, 1U);
+  expect_known_bytes(traffic);
+}
+
 TEST(RoceCongestion, MarksAndNotificationsAreCounted) {
   MadeCapture capture;
   RoceTalk talk(capture, {});
@@ -478,55 +590,6 @@ TEST(RoceRules, AnAnswerMustNotBeLongerThanItsRequest) {
   answer.bth.psn = request.bth.psn;
   talk.packet(Side::b, answer, Content(60));
   const Analysed seen(capture);
-// Reads of 16 packets until there were `later` response packets after the lost one.
-MadeCapture late_again(std::size_t later) {
-  MadeCapture capture;
-  RoceTalk talk(capture, {});
-  talk.connect();
-  constexpr std::uint64_t address = 0x1000;
-  const Content answer = memory_bytes(9, address, 600);
-  const std::uint32_t psn = talk.read_request(Side::a, 9, address, 600);
-  talk.read_answer(Side::b, psn, answer);
-  capture.erase(capture.end() - 2);  // the second of three
-  constexpr std::size_t read_bytes = std::size_t{16} * 256;
-  for (std::size_t at = 0; at < later; at += 16) {
-    talk.read(Side::a, 9, 0x10000 + at * 256, read_bytes);
-  }
-  wire::IbHeaders again;
-  again.bth.opcode = {IbTransport::rc, wire::IbOperation::read_request};
-  again.bth.psn = psn + 1;
-  again.reth = {.address = address + 256, .key = 9, .length_bytes = 344};
-  talk.packet(Side::a, again);
-  talk.read_answer(Side::b, psn + 1, Bytes(answer).subspan(256));
-  return capture;
-}
-
-TEST(RoceRecovery, AResponseMayComeAgainAfterManyLaterOnes) {
-  for (const std::size_t later : {16U, 64U, 128U, 512U, 2'048U}) {
-    SCOPED_TRACE(later);
-    const Analysed seen(late_again(later));
-    EXPECT_EQ(seen.whole().size(), 1 + later / 16);
-    EXPECT_EQ(seen.traffic.unknown_answers, 0U);
-    EXPECT_EQ(seen.traffic.repeated_bytes, 344U - 256U);
-    EXPECT_EQ(seen.analysis.infiniband().dropped_requests, 0U);
-    expect_known_bytes(seen.traffic);
-    for (const Operation& operation : seen.operations.operations) {
-      EXPECT_EQ(operation.outcome, Operation::Outcome::complete);
-    }
-  }
-}
-
-TEST(RoceRecovery, ReadsThatAreDroppedForALimitAreCounted) {
-  Analysis::Limits limits;
-  limits.infiniband.connection.answers.open_requests = 4;
-  Analysis analysis(limits);
-  TrafficLog traffic;
-  analysis.add_sink(traffic);
-  feed(analysis, late_again(512));
-  EXPECT_EQ(analysis.infiniband().dropped_requests, 1U);
-  expect_known_bytes(traffic);
-}
-
   ASSERT_EQ(seen.traffic.violations.size(), 1U);
   EXPECT_EQ(seen.traffic.violations[0].kind, Violation::Kind::answer_beyond_request);
 }

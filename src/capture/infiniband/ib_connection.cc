@@ -222,6 +222,7 @@ void IbConnection::finish() {
     requester.order.finish();
     requester.answers.finish(origin(other(side), connection_.last));
   }
+  if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
 }
 
 }  // namespace weft::capture

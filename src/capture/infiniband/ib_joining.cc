@@ -58,6 +58,7 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
     if (hold(key, flow, segment)) return;
     give_up_joining(key, flow, segment);
   }
+  if (!flow.undecided.empty()) pass_on_undecided(flow);
   if (segment.is_answer()) decide_others(key, *flow.connection, flow.side, segment);
   flow.connection->on_packet(flow.side, segment);
 }
@@ -85,24 +86,35 @@ bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) 
 }
 
 // Returns the only connection in the opposite direction with requests that this flow answers, by
-// this packet or by a waiting one. Returns nullptr if there is none or more than one.
+// this packet or by a waiting one. If there is more than one, for instance because two queue pairs
+// began with the same PSN, the only one with requests for all of its answers. Returns nullptr if
+// there is none or still more than one: later answers may decide.
 const IbAnalysis::Unpaired* IbAnalysis::match(const FlowKey& key, const Flow& flow,
                                               const IbSegment& segment) const {
-  const Unpaired* found = nullptr;
+  const Unpaired* answers_some = nullptr;
+  const Unpaired* answers_all = nullptr;
+  std::size_t some = 0;
+  std::size_t all = 0;
   for (const Unpaired& one : unpaired_) {
     if (one.key.source != key.destination || one.key.destination != key.source) continue;
-    const auto answers = [&](const IbSegment& packet) {
-      return packet.is_answer() && one.connection->has_requested(one.side, packet.psn());
+    std::size_t answered = 0;
+    std::size_t answers = 0;
+    const auto count = [&](const IbSegment& packet) {
+      if (!packet.is_answer()) return;
+      ++answers;
+      if (one.connection->has_requested(one.side, packet.psn())) ++answered;
     };
-    const bool any =
-        answers(segment) || std::ranges::any_of(flow.undecided, [&](const HeldIbSegment& packet) {
-          return answers(packet.get());
-        });
-    if (!any) continue;
-    if (found) return nullptr;
-    found = &one;
+    count(segment);
+    for (const HeldIbSegment& packet : flow.undecided) count(packet.get());
+    if (answered == 0) continue;
+    ++some;
+    answers_some = &one;
+    if (answered < answers) continue;
+    ++all;
+    answers_all = &one;
   }
-  return found;
+  if (some == 1) return answers_some;
+  return all == 1 ? answers_all : nullptr;
 }
 
 // Looks for an undecided flow with the request that `answer` responds to. It must be the only one.

@@ -8,6 +8,9 @@ namespace {
 // The largest distance between two consecutive PSNs of one connection. A queue pair cannot have
 // more packets under way, so a larger jump means another connection with the same number.
 constexpr std::int64_t most_distant = 1 << 16;
+// Without connection manager messages: how many packets of the connection the first requests wait
+// for an acknowledgement, because a lower PSN may follow them.
+constexpr std::uint64_t origin_packets = 64;
 // The first position lies above the low 24 bits, so that there are positions before it.
 constexpr std::uint64_t position_base = 1ULL << 32;
 
@@ -39,7 +42,16 @@ void IbOrder::settle(std::uint64_t position) {
 
 // Passes on, stores or rejects a request by its position.
 void IbOrder::add(const IbSegment& segment) {
-  begin(segment.psn());
+  if (!begun()) {
+    begin(segment.psn());
+    origin_open_ = true;
+  }
+  if (origin_open_) {
+    const std::uint64_t position = position_of(segment.psn());
+    if (held_.contains(position)) return reader_.on_repeat(segment);
+    if (position < next_) first_ = next_ = position;
+    return hold(segment, position);
+  }
   settle(position_of(segment.psn()));
   const std::uint64_t position = position_of(segment.psn());
   if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
@@ -57,7 +69,7 @@ void IbOrder::pass_on(const IbSegment& segment, std::uint64_t position) {
 }
 
 std::optional<std::uint64_t> IbOrder::ready() {
-  if (held_.empty()) return {};
+  if (held_.empty() || origin_open_) return {};
   const auto& [position, segment] = *held_.begin();
   settle(position);
   if (position > next_) return {};
@@ -93,7 +105,7 @@ void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
     if (retransmission_from_ || held_.empty()) return;
     give_up();
     while (ready()) pass_on_first();
-    if (position == next_) return pass_on(segment, position);
+    if (position <= next_) return add(segment);
   }
   if (held_.empty()) waited_packets_ = 0;
   held_bytes_ += held.bytes();
@@ -104,6 +116,7 @@ void IbOrder::acknowledge(std::uint32_t psn) {
   if (!begun()) return;
   const std::uint64_t end = position_of(psn) + 1;
   if (end > acknowledged_ && near(psn)) acknowledged_ = end;
+  if (acknowledged_ > next_) origin_open_ = false;
   if (retransmission_from_ && *retransmission_from_ < acknowledged_) retransmission_from_.reset();
 }
 
@@ -112,10 +125,15 @@ void IbOrder::on_retransmission_requested(std::uint32_t psn) {
 }
 
 // Counts the packets since the queue is blocked. A missing packet that the responder has
-// acknowledged is given up early: it will not be sent again.
+// acknowledged is given up early: it will not be sent again. An open origin misses nothing: the
+// lowest PSN is next when the wait ends.
 void IbOrder::watch() {
   if (!blocked()) return;
   ++waited_packets_;
+  if (origin_open_) {
+    if (waited_packets_ >= origin_packets) give_up();
+    return;
+  }
   const bool received = unreliable_ || acknowledged_ > next_;
   if (waited_packets_ >= (received ? limits_.patience_packets : limits_.long_patience_packets)) {
     give_up();
@@ -123,6 +141,7 @@ void IbOrder::watch() {
 }
 
 void IbOrder::give_up() {
+  origin_open_ = false;
   if (!held_.empty()) pass_on_first();
 }
 

@@ -2,6 +2,10 @@
 // packets wait, repeated ones are reported as repetitions, and missing ones as lost (InfiniBand
 // Architecture Specification, volume 1, §9.7).
 //
+// Without a first PSN from the connection manager, the first captured packet need not be the first
+// one sent. Then the first requests wait for an acknowledgement, and the lowest PSN of them begins
+// the order.
+//
 // Positions count PSNs in 64 bits, so that they never wrap.
 #pragma once
 
@@ -91,6 +95,8 @@ class IbOrder {
   std::uint64_t first_ = 0;  // position of the first request
   std::uint64_t next_ = 0;   // position of the next request; 0: not begun
   bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
+  // The first request is not certain: nothing is passed on, and next_ may still move back.
+  bool origin_open_ = false;
   std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
   std::optional<std::uint64_t> retransmission_from_;
   std::map<std::uint64_t, HeldIbSegment> held_;
