@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -197,6 +199,78 @@ TEST_F(CaptureTest, NothingFollowsAReset) {
   const auto packets = read_capture(path());
   ASSERT_THAT(packets, SizeIs(4));
   EXPECT_EQ(packets[3].tcp.flags, flag::rst | flag::ack);
+}
+
+// A client and a server in one process: every byte is in the file once, in one sequence space.
+TEST_F(CaptureTest, BothEndsOfAConnectionShareTheirNumbers) {
+  for (const bool client_first : {true, false}) {
+    const auto file = open(path());
+    {
+      ConnectionTap first(file, client_first ? local4 : remote4, client_first ? remote4 : local4,
+                          client_first);
+      ConnectionTap second(file, client_first ? remote4 : local4, client_first ? local4 : remote4,
+                           !client_first);
+      ConnectionTap& client = client_first ? first : second;
+      ConnectionTap& server = client_first ? second : first;
+      const auto data = pattern(100);
+      const iovec piece = piece_of(data);
+      client.sent({&piece, 1}, 100);
+      server.received({&piece, 1}, 100);
+      server.sent({&piece, 1}, 40);
+      client.sent({&piece, 1}, 7);
+      client.received({&piece, 1}, 40);
+      server.received({&piece, 1}, 7);
+      client.closed();
+      server.peer_closed();
+      server.sent({&piece, 1}, 3);
+      client.received({&piece, 1}, 3);
+    }
+    const auto packets = read_capture(path());
+    constexpr int data_flags = flag::psh | flag::ack;
+    EXPECT_THAT(
+        flags_of(packets),
+        ElementsAre(flag::syn, flag::syn | flag::ack, flag::ack, data_flags, data_flags, data_flags,
+                    flag::fin | flag::ack, data_flags, flag::fin | flag::ack, flag::ack));
+    ASSERT_THAT(packets, SizeIs(10));
+    EXPECT_EQ(packets[0].tcp.source_port, 40'000);
+    const std::uint32_t client = packets[2].tcp.sequence;
+    const std::uint32_t server = packets[2].tcp.acknowledgement;
+    EXPECT_EQ(std::tuple(packets[4].tcp.sequence, packets[4].tcp.acknowledgement),
+              std::tuple(server, client + 100));
+    EXPECT_EQ(std::tuple(packets[5].tcp.sequence, packets[5].tcp.acknowledgement),
+              std::tuple(client + 100, server + 40));
+    EXPECT_EQ(packets[9].tcp.acknowledgement, server + 44);
+  }
+}
+
+// The server closes first, and the client, which lives longer, writes its own FIN.
+TEST_F(CaptureTest, AnEndThatIsGoneLeavesTheOtherToItself) {
+  const auto file = open(path());
+  ConnectionTap client(file, local4, remote4, true);
+  auto server = std::make_unique<ConnectionTap>(file, remote4, local4, false);
+  server.reset();
+  const auto data = pattern(5);
+  const iovec piece = piece_of(data);
+  client.sent({&piece, 1}, 5);
+  client.reset();
+  const auto packets = read_capture(path());
+  ASSERT_THAT(packets, SizeIs(6));
+  EXPECT_EQ(packets[3].tcp.flags, flag::fin | flag::ack);
+  EXPECT_EQ(packets[3].tcp.source_port, 7471);
+  EXPECT_THAT(packets[4].payload, SizeIs(5));
+  EXPECT_EQ(packets[5].tcp.flags, flag::rst | flag::ack);
+  EXPECT_EQ(packets[5].tcp.source_port, 40'000);
+}
+
+// Ports that are used again by two ends, and by one end whose peer is in another process.
+TEST_F(CaptureTest, PairsAreOfOneConnectionOnly) {
+  const auto file = open(path());
+  for (const bool both : {true, true, false, true}) {
+    const ConnectionTap client(file, local4, remote4, true);
+    std::optional<ConnectionTap> server;
+    if (both) server.emplace(file, remote4, local4, false);
+  }
+  EXPECT_THAT(read_capture(path()), SizeIs(4 * 6));
 }
 
 TEST_F(CaptureTest, TimestampsAreRealTimeInNanoseconds) {

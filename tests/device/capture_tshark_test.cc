@@ -79,24 +79,32 @@ class CaptureTshark : public CaptureTest, public testing::WithParamInterface<con
   void SetUp() override {
     if (!have_tshark()) GTEST_SKIP() << "tshark is not installed";
     CaptureTest::SetUp();
-    tap_ = std::make_unique<ConnectionTap>(open(path()), address_of(GetParam(), 40'000),
+    file_ = open(path());
+    tap_ = std::make_unique<ConnectionTap>(file_, address_of(GetParam(), 40'000),
                                            address_of(GetParam(), 7471), true);
     send(mpa_frame("MPA ID Req Frame"));
     receive(mpa_frame("MPA ID Rep Frame"));
   }
 
+  void tap_other_end() {
+    peer_ = std::make_unique<ConnectionTap>(file_, address_of(GetParam(), 7471),
+                                            address_of(GetParam(), 40'000), false);
+  }
   void send(Bytes bytes) {
     const iovec piece = piece_of(bytes);
     tap_->sent({&piece, 1}, bytes.size());
+    if (peer_) peer_->received({&piece, 1}, bytes.size());
   }
   void receive(Bytes bytes) {
     const iovec piece = piece_of(bytes);
+    if (peer_) peer_->sent({&piece, 1}, bytes.size());
     tap_->received({&piece, 1}, bytes.size());
   }
 
   // Closes the connection and lets tshark check the whole capture.
   void expect_good_fpdus(int count) {
     tap_.reset();
+    peer_.reset();
     const auto crc = lines_with(tshark(path(), "-V -Y iwarp_mpa"), "CRC check:");
     EXPECT_EQ(crc.size(), static_cast<std::size_t>(count));
     EXPECT_THAT(crc, testing::Each(HasSubstr("(Good CRC32)")));
@@ -108,7 +116,9 @@ class CaptureTshark : public CaptureTest, public testing::WithParamInterface<con
   }
 
  private:
+  std::shared_ptr<CaptureFile> file_;
   std::unique_ptr<ConnectionTap> tap_;
+  std::unique_ptr<ConnectionTap> peer_;  // of the other end, if that is captured as well
 };
 
 TEST_P(CaptureTshark, ReadsAnIwarpConnection) {
@@ -136,6 +146,16 @@ TEST_P(CaptureTshark, FollowsFpdusOverSegments) {
   }
   send(many);
   expect_good_fpdus(24);
+}
+
+// A client and a server in one process.
+TEST_P(CaptureTshark, ReadsAConnectionWithTapsAtBothEnds) {
+  tap_other_end();
+  for (std::uint32_t msn = 1; msn <= 20; ++msn) {
+    send(send_fpdu(100 * msn, msn));
+    receive(send_fpdu(60'000, msn));
+  }
+  expect_good_fpdus(40);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CaptureTshark, testing::Values("10.1.2.3", "fd00::3"),

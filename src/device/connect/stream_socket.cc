@@ -35,6 +35,7 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   constexpr std::size_t most_pieces = 1024;  // IOV_MAX
   const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  const auto order = tap_ ? tap_->order() : ConnectionTap::Order();
   const auto sent = sys::send(fd_.get(), part);
   if (sent <= 0) return sent;
   written_ += static_cast<std::uint64_t>(sent);
@@ -54,6 +55,7 @@ std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
 void StreamSocket::shutdown_write() {
   if (write_shut_ || !fd_.valid()) return;
   write_shut_ = true;
+  const auto order = tap_ ? tap_->order() : ConnectionTap::Order();
   sys::shutdown(fd_.get(), SHUT_WR);
   if (tap_) tap_->closed();
   if (loop_tap_) loop_tap_->closed();

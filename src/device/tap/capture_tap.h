@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -49,18 +50,26 @@ class CaptureFile {
   std::unique_ptr<State> state_;
 };
 
-// A TCP connection in a capture. Not thread-safe; guarded by the connection's lock.
+// One end of a TCP connection in a capture. Where both ends are in this process, their taps find
+// each other: each writes what its end sends, in one sequence space. Not thread-safe; guarded by
+// the connection's lock. The two ends of one connection may have different locks.
 class ConnectionTap {
  public:
-  // Writes the three packets of the TCP handshake. `active`: this end has connected. IPv4-mapped
-  // IPv6 addresses are written as IPv4.
+  using Order = std::unique_lock<std::recursive_mutex>;
+
+  // Writes the three packets of the TCP handshake, unless the other end has done so. `active`: this
+  // end has connected. IPv4-mapped IPv6 addresses are written as IPv4. Make it before this end
+  // sends anything.
   ConnectionTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local,
                 const sockaddr_storage& remote, bool active);
-  // Writes the FINs, unless reset() was called.
+  // Writes the FINs, unless reset() was called; that of the other end only if it has no tap.
   ~ConnectionTap();
   ConnectionTap(const ConnectionTap&) = delete;
   ConnectionTap& operator=(const ConnectionTap&) = delete;
 
+  // Returns a lock for the time from before send(2) until after sent(), so that what the other end
+  // sends in answer follows it in the file.
+  [[nodiscard]] Order order();
   // Write the first `bytes` bytes of `pieces`, split into segments of at most 65,000 payload bytes;
   // the pieces are read before the call returns. Wireshark loses the FPDU framing permanently if a
   // call begins an FPDU with fewer than eight bytes; any other chunking is fine.

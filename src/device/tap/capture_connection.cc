@@ -1,0 +1,228 @@
+#include "device/tap/capture_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace weft::device {
+
+namespace {
+
+namespace flag = wire::tcp_flag;
+
+constexpr std::size_t segment_bytes = 65'000;
+constexpr std::uint16_t window = 65'535;
+// 1 GiB, TCP's maximum, so that readers do not report the flow as window-limited.
+constexpr std::uint8_t window_scale = 14;
+// Write an acknowledgement for every MiB of a one-way flow, so that readers can follow it past 2^31
+// bytes.
+constexpr std::uint32_t acknowledge_bytes = 1 << 20;
+
+// The initial sequence number, different for each connection: readers use it to separate
+// connections that reuse ports.
+std::uint32_t initial_sequence(const CaptureEndpoint& endpoint, std::uint32_t connection) {
+  std::uint32_t hash = connection * 0x9E3779B9u ^ endpoint.port;
+  for (const std::byte byte : endpoint.address) {
+    hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
+  }
+  return hash ^ hash >> 15;
+}
+
+std::size_t total_bytes(std::span<const iovec> pieces) {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
+// Iterates over pieces of memory.
+class Cursor {
+ public:
+  explicit Cursor(std::span<const iovec> pieces) : pieces_(pieces) {}
+
+  // Returns the longest contiguous part of the next `bytes` bytes, which must exist; empty for an
+  // empty piece.
+  Bytes next(std::size_t bytes) {
+    const iovec& piece = pieces_.front();
+    const Bytes rest = {static_cast<const std::byte*>(piece.iov_base) + offset_,
+                        std::min(piece.iov_len - offset_, bytes)};
+    offset_ += rest.size();
+    if (offset_ == piece.iov_len) {
+      pieces_ = pieces_.subspan(1);
+      offset_ = 0;
+    }
+    return rest;
+  }
+
+ private:
+  std::span<const iovec> pieces_;
+  std::size_t offset_ = 0;
+};
+
+}  // namespace
+
+CaptureConnection::CaptureConnection(CaptureWriter& writer, const CaptureEndpoint& first,
+                                     const CaptureEndpoint& second)
+    : writer_(writer), halves_([&] {
+        const std::uint32_t number = writer.next_connection();
+        return std::array<Half, 2>{
+            Half{first, wire::PcapngDirection::outbound, initial_sequence(first, number)},
+            Half{second, wire::PcapngDirection::inbound, initial_sequence(second, number)}};
+      }()) {}
+
+CaptureConnection::Lock CaptureConnection::lock() {
+  return writer_.writable() ? Lock(mutex_) : Lock();
+}
+
+void CaptureConnection::join() {
+  const Lock locked = lock();
+  both_tapped_ = true;
+}
+
+// The SYNs carry the window scale, without which readers would compute a window of 64 KiB.
+void CaptureConnection::open(End client) {
+  const Lock locked = lock();
+  if (!locked) return writer_.count_lost(3);
+  batch_.restart(3);
+  syn_packet(half(client), peer(client), flag::syn);
+  syn_packet(peer(client), half(client), flag::syn | flag::ack);
+  bare_packet(half(client), peer(client), flag::ack);
+  write();
+}
+
+void CaptureConnection::sent(End end, std::span<const iovec> pieces, std::size_t bytes) {
+  const Lock locked = lock();
+  data(half(end), peer(end), pieces, bytes);
+}
+
+void CaptureConnection::received(End end, std::span<const iovec> pieces, std::size_t bytes) {
+  const Lock locked = lock();
+  if (!both_tapped_) data(peer(end), half(end), pieces, bytes);
+}
+
+void CaptureConnection::closed(End end) {
+  const Lock locked = lock();
+  finish(half(end), peer(end));
+}
+
+void CaptureConnection::peer_closed(End end) {
+  const Lock locked = lock();
+  if (!both_tapped_) finish(peer(end), half(end));
+}
+
+void CaptureConnection::reset(End end) {
+  const Lock locked = lock();
+  if (over_) return;
+  over_ = true;
+  if (!locked) return writer_.count_lost(1);
+  batch_.restart(1);
+  bare_packet(half(end), peer(end), flag::rst | flag::ack);
+  write();
+}
+
+// When no further packets can be written the segments are only counted, so that a failed capture
+// costs nothing.
+void CaptureConnection::data(Half& from, Half& to, std::span<const iovec> pieces,
+                             std::size_t bytes) {
+  bytes = std::min(bytes, total_bytes(pieces));
+  const std::size_t segments = (bytes + segment_bytes - 1) / segment_bytes;
+  if (segments == 0 || over_ || from.finished) return;
+  if (!writer_.writable()) return writer_.count_lost(segments);
+  batch_.restart(segments + 1);
+  Cursor cursor(pieces);
+  wire::TcpHeader tcp;
+  tcp.flags = flag::psh | flag::ack;
+  while (bytes > 0) {
+    const std::size_t segment = std::min(bytes, segment_bytes);
+    batch_.begin();
+    for (std::size_t left = segment; left > 0;) {
+      const Bytes piece = cursor.next(left);
+      batch_.payload(piece);
+      left -= piece.size();
+    }
+    end_packet(from, to, tcp);
+    from.sequence += static_cast<std::uint32_t>(segment);
+    bytes -= segment;
+  }
+  if (from.sequence - from.acknowledged >= acknowledge_bytes) bare_packet(to, from, flag::ack);
+  write();
+}
+
+// The second FIN is acknowledged, which ends the connection for readers.
+void CaptureConnection::finish(Half& from, Half& to) {
+  if (over_ || from.finished) return;
+  from.finished = true;
+  if (!writer_.writable()) return writer_.count_lost(to.finished ? 2 : 1);
+  batch_.restart(2);
+  bare_packet(from, to, flag::fin | flag::ack);
+  if (to.finished) bare_packet(to, from, flag::ack);
+  write();
+}
+
+// Completes the packet in `batch_`. A packet with ACK acknowledges everything that the other half
+// has sent so far.
+void CaptureConnection::end_packet(Half& from, Half& to, wire::TcpHeader tcp) {
+  tcp.sequence = from.sequence;
+  tcp.window = window;
+  if (tcp.has(flag::ack)) {
+    tcp.acknowledgement = to.sequence;
+    to.acknowledged = to.sequence;
+  }
+  if (tcp.has(flag::syn) || tcp.has(flag::fin)) ++from.sequence;
+  batch_.finish({from.endpoint, to.endpoint, from.direction, from.ip_id++}, tcp);
+}
+
+void CaptureConnection::bare_packet(Half& from, Half& to, std::uint8_t flags) {
+  batch_.begin();
+  wire::TcpHeader tcp;
+  tcp.flags = flags;
+  end_packet(from, to, tcp);
+}
+
+void CaptureConnection::syn_packet(Half& from, Half& to, std::uint8_t flags) {
+  batch_.begin();
+  wire::TcpHeader tcp;
+  tcp.flags = flags;
+  tcp.mss_bytes = segment_bytes;
+  tcp.window_scale = window_scale;
+  end_packet(from, to, tcp);
+}
+
+// --- The ends of one connection ------------------------------------------------------------------
+
+CaptureConnections::Key CaptureConnections::key_of(const CaptureEndpoint& local,
+                                                   const CaptureEndpoint& remote) {
+  return {local.address, local.port, remote.address, remote.port};
+}
+
+// A connection that has found its second end, or that has ended, leaves the table: the next one may
+// have the same addresses. The handshake is written before the other end can find the connection.
+CaptureConnections::Found CaptureConnections::add(CaptureWriter& writer,
+                                                  const CaptureEndpoint& local,
+                                                  const CaptureEndpoint& remote, bool active) {
+  using End = CaptureConnection::End;
+  if (!writer.writable()) {  // after fork() the lock may be held forever
+    auto counting = std::make_shared<CaptureConnection>(writer, local, remote);
+    counting->open(active ? End::first : End::second);
+    return {std::move(counting), End::first};
+  }
+  const std::lock_guard locked(mutex_);
+  if (const auto first = alone_.find(key_of(remote, local)); first != alone_.end()) {
+    auto connection = first->second.lock();
+    alone_.erase(first);
+    if (connection) {
+      connection->join();
+      return {std::move(connection), End::second};
+    }
+  }
+  if (alone_.size() >= swept_at_) {
+    std::erase_if(alone_, [](const auto& entry) { return entry.second.expired(); });
+    swept_at_ = 2 * alone_.size() + 64;
+  }
+  auto connection = std::make_shared<CaptureConnection>(writer, local, remote);
+  connection->open(active ? End::first : End::second);
+  alone_.insert_or_assign(key_of(local, remote), connection);
+  return {std::move(connection), End::first};
+}
+
+}  // namespace weft::device
