@@ -1,10 +1,15 @@
 // NFS over RPC-over-RDMA in RoCE packets, of which some are lost, doubled or shuffled: what is
 // decoded is what was sent, or said to be incomplete.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstddef>
 
 #include "capture/made_roce.h"
 #include "capture/made_rpcs.h"
 #include "capture/nfs_exchanges.h"
+#include "capture/report/rpc_json.h"
+#include "weft/capture/rpc_text.hpp"
 
 namespace weft::capture::test {
 namespace {
@@ -68,6 +73,23 @@ TEST(RoceRpc, ConnectionsWithEqualKeysAndXidsStayApart) {
   EXPECT_EQ(log.rpcs.size(), 9U);
   EXPECT_TRUE(log.findings.empty()) << log.all();
   EXPECT_EQ(whole_ones(log), 6U);
+}
+
+// A reply whose write list names bytes that were written before the capture began.
+TEST(RoceRpc, AReplyWithoutItsCallLacksWhatWasWritten) {
+  MadeCapture capture = exchanges();
+  const auto frame = static_cast<std::ptrdiff_t>(followed(capture).rpcs.at(2).call->first.frame);
+  capture.erase(capture.begin() + frame - 1);
+  const RpcLog seen = followed(capture);
+  ASSERT_EQ(seen.rpcs.size(), 3U) << seen.all();
+  const Rpc& rpc = seen.rpcs[2];
+  ASSERT_TRUE(rpc.reply && !rpc.call);
+  EXPECT_FALSE(rpc.reply->complete());
+  EXPECT_NE(outcome_text(rpc), "OK");
+  fmt::memory_buffer json;
+  write_json(json, rpc, 3);
+  EXPECT_NE(fmt::to_string(json).find(R"("whole":false)"), std::string::npos)
+      << fmt::to_string(json);
 }
 
 }  // namespace

@@ -29,6 +29,10 @@ struct RpcMessage {
   Assembled message;
   std::vector<Assembled> chunks;
   std::optional<Assembled> whole;
+
+  // Returns whether no byte of the message is missing: neither in its stream nor, where their places
+  // in it are unknown, in its chunks.
+  [[nodiscard]] WEFT_API bool complete() const;
 };
 
 enum class GssProtection : std::uint8_t { none, integrity, privacy };

@@ -39,7 +39,7 @@ void add_message(JsonLine& line, const char* name, const RpcMessage& message) {
   line.text("procedure", wire::describe(message.procedure)).number("bytes", bytes.size());
   line.number("read_segments", message.lists.reads.size());
   line.number("write_chunks", message.lists.writes.size());
-  line.boolean("reply_chunk", message.lists.reply.has_value()).boolean("whole", bytes.whole());
+  line.boolean("reply_chunk", message.lists.reply.has_value()).boolean("whole", message.complete());
   add_flaws(line, "flaws", bytes);
   line.close();
 }

@@ -8,7 +8,7 @@
 namespace weft::capture {
 
 // The NFS status is preferred to the RPC status, which is success in this case. The NULL procedure
-// has no status.
+// has no status. A reply without its call may have chunks whose bytes were not captured.
 std::string outcome_text(const Rpc& rpc) {
   if (!rpc.reply) return "no reply";
   if (rpc.error) {
@@ -21,7 +21,7 @@ std::string outcome_text(const Rpc& rpc) {
   if (rpc.nfs && rpc.nfs->reply_decoded && rpc.procedure != 0) {
     return nfs_status(rpc.nfs->version, rpc.nfs->status);
   }
-  return "OK";
+  return rpc.call || rpc.reply->complete() ? "OK" : "reply incomplete";
 }
 
 bool succeeded(const Rpc& rpc) {

@@ -35,6 +35,12 @@ std::string describe_nfs(const Rpc& rpc) {
 
 }  // namespace
 
+bool RpcMessage::complete() const {
+  if (whole) return whole->whole();
+  return message.whole() &&
+         std::ranges::all_of(chunks, [](const Assembled& chunk) { return chunk.whole(); });
+}
+
 std::string program_name(std::uint32_t program) {
   const auto found = std::ranges::find(programs, program, &Program::number);
   if (found != programs.end()) return std::string(found->name);
