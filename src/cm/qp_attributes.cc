@@ -5,6 +5,7 @@
 
 #include "device/addresses.h"
 #include "device/connect/slots.h"
+#include "device/gid_table.h"
 #include "device/limits.h"
 #include "device/query.h"
 
@@ -17,13 +18,16 @@ constexpr std::uint8_t most_retries = 7;
 // 4.096 µs · 2^18, about a second: the value of the kernel's connection manager for RoCE.
 constexpr std::uint8_t second_timeout = 18;
 
-std::uint8_t gid_index(const std::vector<device::LocalAddress>& addresses, const ibv_gid& gid) {
+std::uint8_t gid_index(const device::Device& device, const ibv_gid& gid) {
+  const auto& addresses = device.addresses();
   const auto found = std::find_if(addresses.begin(), addresses.end(), [&](const auto& local) {
     const ibv_gid known = device::gid_of(local.address);
     return std::equal(std::begin(known.raw), std::end(known.raw), std::begin(gid.raw));
   });
   // Loopback addresses can be used although the table may not show them.
-  return found == addresses.end() ? 0 : static_cast<std::uint8_t>(found - addresses.begin());
+  const auto position = found == addresses.end() ? 0 : found - addresses.begin();
+  return static_cast<std::uint8_t>(
+      device::row_of_address(device, static_cast<std::size_t>(position)));
 }
 
 ibv_mtu path_mtu(IdState& state) {
@@ -121,8 +125,8 @@ void set_address_vector(const IdState& state, ibv_ah_attr& vector, const ibv_gid
   vector.is_global = 1;
   vector.port_num = 1;
   vector.grh.dgid = destination;
-  vector.grh.sgid_index = gid_index(state.registry->context()->device().addresses(),
-                                    state.handle.id.route.addr.addr.ibaddr.sgid);
+  vector.grh.sgid_index =
+      gid_index(state.registry->context()->device(), state.handle.id.route.addr.addr.ibaddr.sgid);
   vector.grh.hop_limit = hop_limit;
 }
 

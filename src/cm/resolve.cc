@@ -80,9 +80,8 @@ int resolve(IdState& state, sockaddr_storage source, sockaddr_storage destinatio
     if (const int failed = check_local(state, from)) return failed;
   }
   const bool group = state.is_datagram() && device::is_multicast(device::gid_of(destination));
-  const int failed =
-      group ? choose_group_source(state, destination, from)
-            : device::choose_source(destination, from);
+  const int failed = group ? choose_group_source(state, destination, from)
+                           : device::choose_source(destination, from);
   if (failed != 0) return failed;
   device::set_port(from, port);
   state.set_source(from);

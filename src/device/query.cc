@@ -10,6 +10,7 @@
 
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
+#include "device/gid_table.h"
 #include "device/limits.h"
 
 namespace weft::device {
@@ -138,28 +139,27 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
 }
 
 std::size_t gid_count(Context& context) {
-  return context.device().addresses().size();
+  return gid_table_size(context.device());
 }
 
 int query_gid(Context& context, std::uint8_t port, int index, ibv_gid& gid) {
-  if (port != 1 || index < 0 || static_cast<std::size_t>(index) >= gid_count(context)) {
-    return EINVAL;
-  }
-  gid = gid_of(context.device().addresses()[static_cast<std::size_t>(index)].address);
+  if (port != 1 || index < 0) return EINVAL;
+  const LocalAddress* local = address_of_row(context.device(), static_cast<std::size_t>(index));
+  if (!local) return EINVAL;
+  gid = gid_of(local->address);
   return 0;
 }
 
-// Rows are RoCE v2 in both personalities, because GIDs are IP addresses in both.
 int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
                     ibv_gid_entry& entry) {
   entry = {};
-  if (port != 1 || index >= gid_count(context)) return EINVAL;
-  const LocalAddress& local = context.device().addresses()[index];
-  entry.gid = gid_of(local.address);
+  const LocalAddress* local = address_of_row(context.device(), index);
+  if (port != 1 || !local) return EINVAL;
+  entry.gid = gid_of(local->address);
   entry.gid_index = index;
   entry.port_num = port;
-  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
-  entry.ndev_ifindex = local.interface_index;
+  entry.gid_type = type_of_row(context.device(), index);
+  entry.ndev_ifindex = local->interface_index;
   return 0;
 }
 

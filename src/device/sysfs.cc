@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "device/device.h"
+#include "device/gid_table.h"
 
 namespace weft::device {
 namespace {
@@ -24,14 +25,16 @@ std::optional<std::string> of_gid(const Device& device, std::string_view what,
   const char* end = index_text.data() + index_text.size();
   const auto [stopped, failed] = std::from_chars(index_text.data(), end, index);
   if (failed != std::errc() || stopped != end) return std::nullopt;
-  if (index >= device.addresses().size()) return std::nullopt;
-  const LocalAddress& local = device.addresses()[index];
-  const ibv_gid gid = gid_of(local.address);
+  const LocalAddress* local = address_of_row(device, index);
+  if (!local) return std::nullopt;
+  const ibv_gid gid = gid_of(local->address);
   if (what == "gids") {
     return group(gid.global.subnet_prefix) + ":" + group(gid.global.interface_id);
   }
-  if (what == "gid_attrs/types") return "RoCE v2";
-  if (what == "gid_attrs/ndevs") return local.interface;
+  if (what == "gid_attrs/types") {  // "IB/RoCE v1" is the kernel's name
+    return type_of_row(device, index) == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1";
+  }
+  if (what == "gid_attrs/ndevs") return local->interface;
   return std::nullopt;
 }
 

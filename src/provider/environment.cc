@@ -70,8 +70,7 @@ constexpr std::string_view on_or_off = "0 or 1";
 // checked here.
 constexpr std::array table{
     Variable{"WEFT_ADDR", "none", "a numeric IP address of this host",
-             "The device's only address, and so its only GID. WEFT_GIDS has no effect then.",
-             read_address},
+             "The device's only address, and so the only one in its GID table.", read_address},
     Variable{"WEFT_ACK", "1", on_or_off,
              "1: a send or write completes when the peer's device has placed it. 0: it completes "
              "when TCP has taken it.",
@@ -106,9 +105,10 @@ constexpr std::array table{
                return read_switch(value, settings.strict_crc);
              }},
     Variable{
-        "WEFT_GIDS", "one with roce, all with iwarp", "one or all",
+        "WEFT_GIDS", "one address with roce, all with iwarp", "one or all",
         "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
-        "is not a loopback address, or else 127.0.0.1.",
+        "is not a loopback address, or else 127.0.0.1, as one row. By default roce has two rows of "
+        "it, as RoCE v1 and v2; with all, two rows of each address.",
         read_gids},
     Variable{
         "WEFT_OTHER_USERS", "0", on_or_off,

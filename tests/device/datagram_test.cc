@@ -91,7 +91,7 @@ TEST_F(DatagramTest, TheReceiverCanAnswer) {
   const auto* grh = reinterpret_cast<const ibv_grh*>(sink->bytes().data());
   ASSERT_EQ(address_of_sender(b.context, 1, received, grh, attributes), 0);
   EXPECT_EQ(attributes.is_global, 1);
-  EXPECT_EQ(attributes.grh.sgid_index, 0);
+  EXPECT_EQ(attributes.grh.sgid_index, 1) << "the row of RoCE v2";
   EXPECT_EQ(std::memcmp(&attributes.grh.dgid, a.gid().raw, sizeof(ibv_gid)), 0);
   auto answer = a.buffer(size);
   ASSERT_EQ(a.await().opcode, IBV_WC_SEND);
@@ -279,7 +279,7 @@ TEST_F(DatagramTest, AnAddressNeedsAGidOfTheSameKind) {
   attributes.grh.dgid.raw[15] = 1;
   EXPECT_EQ(AddressHandle::create(*a.domain, attributes), nullptr) << "::1 from an IPv4 address";
   attributes.grh.dgid = b.gid();
-  attributes.grh.sgid_index = 1;
+  attributes.grh.sgid_index = 2;
   EXPECT_EQ(AddressHandle::create(*a.domain, attributes), nullptr) << "no such GID of ours";
   EXPECT_EQ(a.domain->users, 2) << "the queue pair and the buffer";
 }

@@ -7,6 +7,7 @@
 #include "device/connect/dialer.h"
 #include "device/connect/slots.h"
 #include "device/limits.h"
+#include "device/query.h"
 #include "device/raw_end.h"
 #include "iwarp/handshake.h"
 #include "wire/hello.h"
@@ -103,8 +104,8 @@ TEST_F(Pairs, ReadyToReceiveIsEnoughToServe) {
   EXPECT_EQ(server.send(3, {more->sge(0, 8)}), EINVAL);
 }
 
-// Kernels with RoCE look the route up in ibv_modify_qp(3). From the loopback interface there is none
-// to another network.
+// Kernels with RoCE look the route up in ibv_modify_qp(3). From the loopback interface there is
+// none to another network.
 TEST_F(Pairs, AGidWithoutARouteIsRefused) {
   sockaddr_storage elsewhere{};
   ASSERT_TRUE(parse_address("198.51.100.7", elsewhere));
@@ -116,6 +117,29 @@ TEST_F(Pairs, AGidWithoutARouteIsRefused) {
     EXPECT_EQ(end.to_rtr(gid_of(elsewhere), 0x700001), ENETUNREACH);
     EXPECT_EQ(end.state(), IBV_QPS_INIT);
   }
+}
+
+// Programs that search for a RoCE v2 row find index 1; others take index 0.
+TEST_F(Pairs, EveryRowOfTheGidTableConnects) {
+  RawEnd a(*left_);
+  RawEnd b(*right_);
+  ASSERT_EQ(a.to_init(), 0);
+  ASSERT_EQ(b.to_init(), 0);
+  ibv_gid gid{};
+  ASSERT_EQ(query_gid(b.context, 1, 1, gid), 0);
+  EXPECT_EQ(query_gid(b.context, 1, 2, gid), EINVAL);
+  ibv_qp_attr attributes = RawEnd::rtr_attributes(gid, b.number());
+  attributes.ah_attr.grh.sgid_index = 1;
+  ASSERT_EQ(a.queue_pair->modify(attributes, rtr_mask), 0);
+  ASSERT_EQ(b.to_rtr(a.gid(), a.number()), 0);
+  ASSERT_EQ(a.to_rts(), 0);
+  ASSERT_EQ(b.to_rts(), 0);
+  pass_message(a, b);
+  pass_message(b, a);
+  attributes.ah_attr.grh.sgid_index = 2;
+  RawEnd beyond(*left_);
+  ASSERT_EQ(beyond.to_init(), 0);
+  EXPECT_EQ(beyond.queue_pair->modify(attributes, rtr_mask), EINVAL);
 }
 
 // Programs without rdma_cm would learn it only from the first ibv_post_send(3).
@@ -237,7 +261,7 @@ TEST_F(Pairs, StatesAndAttributesAreThoseOfInfiniBand) {
     return end.queue_pair->modify(attributes, rtr_mask) == EINVAL;
   };
   EXPECT_TRUE(refused([](auto& a) { a.ah_attr.is_global = 0; }));
-  EXPECT_TRUE(refused([](auto& a) { a.ah_attr.grh.sgid_index = 1; }));
+  EXPECT_TRUE(refused([](auto& a) { a.ah_attr.grh.sgid_index = 2; }));
   EXPECT_TRUE(refused([](auto& a) { a.ah_attr.grh.dgid = {}; }));
   EXPECT_TRUE(refused([](auto& a) { a.dest_qp_num = 1U << 24; }));
   EXPECT_TRUE(refused([](auto& a) { a.path_mtu = static_cast<ibv_mtu>(6); }));

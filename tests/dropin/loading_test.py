@@ -83,7 +83,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for pattern in (r"hca_id:\s+weft0", r"transport:\s+InfiniBand \(0\)", r"board_id:\s+weft",
                         r"state:\s+PORT_ACTIVE \(4\)", r"link_layer:\s+Ethernet",
-                        r"gid_tbl_len:\s+1\n", r"GID\[  0\]:\s+::ffff:127\.0\.0\.1, RoCE v2"):
+                        r"gid_tbl_len:\s+2\n", r"GID\[  1\]:\s+::ffff:127\.0\.0\.1, RoCE v2"):
             self.assertRegex(done.stdout, pattern)
 
     def test_it_can_be_quiet(self):

@@ -36,7 +36,7 @@ def ibv_devinfo(stage, personality):
         need(value and int(value.group(1), 0) > 0, f"{what} is not shown or 0")
     gids = re.findall(r"GID\[\s*\d+\]:\s+\S+, RoCE v2", side.output)
     need(gids, "no GID is shown")
-    need(personality == "iwarp" or len(gids) == 1, f"more than one GID: {gids}")
+    need(personality == "iwarp" or len(gids) == 1, f"more than one RoCE v2 GID: {gids}")
     harness.need_no_trouble(side)
 
 

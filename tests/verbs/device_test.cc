@@ -162,7 +162,11 @@ TEST(Devices, gid_and_device_introspection) {
   EXPECT_NE(device.guid().oui(), 0U);
   EXPECT_EQ(device.index(), 0);
   const Context context = device.open();
-  const auto row = context.gids().front();
+  const auto rows = context.gids();
+  ASSERT_EQ(rows.size(), 2U) << "the same address as RoCE v1 and v2, as adapters show it";
+  EXPECT_EQ(rows[0].type, IBV_GID_TYPE_ROCE_V1);
+  EXPECT_EQ(rows[0].gid, rows[1].gid);
+  const auto& row = rows[1];
   EXPECT_EQ(row.port, 1U);
   EXPECT_EQ(row.type, IBV_GID_TYPE_ROCE_V2);
   EXPECT_TRUE(row.gid.is_ipv4_mapped());

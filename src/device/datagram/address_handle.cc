@@ -8,6 +8,7 @@
 #include "device/addresses.h"
 #include "device/connect/slots.h"
 #include "device/device.h"
+#include "device/gid_table.h"
 
 namespace weft::device {
 namespace {
@@ -65,8 +66,10 @@ bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& in
       return local.address.ss_family == wanted.ss_family;
     });
   }
-  index = static_cast<std::uint8_t>(found - addresses.begin());
-  return found != addresses.end();
+  if (found == addresses.end()) return false;
+  const auto position = static_cast<std::size_t>(found - addresses.begin());
+  index = static_cast<std::uint8_t>(row_of_address(device, position));
+  return true;
 }
 
 }  // namespace
@@ -79,13 +82,11 @@ AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr
     return nullptr;
   }
   errno = EINVAL;
-  const auto& addresses = device.addresses();
   const ibv_global_route& grh = attributes.grh;
+  const LocalAddress* const row = address_of_row(device, grh.sgid_index);
   // The device has no LIDs, so an address requires a GID.
-  if (attributes.port_num != 1 || !attributes.is_global || grh.sgid_index >= addresses.size()) {
-    return nullptr;
-  }
-  const LocalAddress& local = addresses[grh.sgid_index];
+  if (attributes.port_num != 1 || !attributes.is_global || !row) return nullptr;
+  const LocalAddress& local = *row;
   const int family = local.address.ss_family;
   std::unique_ptr<AddressHandle> made(new AddressHandle(domain));
   made->group_ = is_multicast(grh.dgid);

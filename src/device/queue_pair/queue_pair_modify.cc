@@ -87,8 +87,7 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
   Pairing::Plan plan;
-  const int failed =
-      Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
+  const int failed = Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
   return failed != 0 ? failed : check_route(plan);
 }
 
