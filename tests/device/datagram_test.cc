@@ -24,6 +24,7 @@ class DatagramTest : public ::testing::Test {
     EXPECT_EQ(received.wr_id, wr_id);
     EXPECT_EQ(received.byte_len, grh_bytes + message_bytes);
     EXPECT_NE(received.wc_flags & IBV_WC_GRH, 0U);
+    EXPECT_EQ(received.sl, 0xA) << "RoCE over UDP and IPv4";
     return received;
   }
   // Datagrams of one sender stay in order, so when this one has arrived, the earlier ones have been

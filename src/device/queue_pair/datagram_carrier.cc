@@ -25,6 +25,15 @@ using iwarp::Status;
 constexpr std::uint32_t controlled_key = 0x80000000;
 constexpr std::uint32_t largest_number = 0xFFFFFF;
 
+// What RoCE adapters report in place of the service level of a received datagram: bit 3 for a UDP
+// header, and below it 1 for IPv6 or 2 for IPv4. UCX 1.13 takes the length of the addresses in the
+// GRH from it and drops datagrams that do not match.
+std::uint8_t packet_type(Bytes grh) {
+  constexpr std::uint8_t udp = 8;
+  const bool ipv6 = std::to_integer<unsigned>(grh.front()) >> 4 == 6;
+  return ipv6 ? udp | 1 : udp | 2;
+}
+
 std::uint64_t length_of(const ibv_send_wr& request) {
   std::uint64_t total = 0;
   for (int i = 0; i < request.num_sge; ++i) total += request.sg_list[i].length;
@@ -205,6 +214,7 @@ void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,
                                      parts_.receives.slots());
   if (status != Status::success) return;
   completion.wc_flags |= IBV_WC_GRH;
+  completion.sl = packet_type(datagram.grh);
   completion.src_qp = datagram.headers.deth.source_qp;
   completion.imm_data = htonl(datagram.headers.immediate);
 }
