@@ -35,8 +35,8 @@ void prepend_library_path(const files::path& folder) {
   add_entry("LD_LIBRARY_PATH", folder.string(), true);
 }
 
-void append_preload(const files::path& folder) {
-  add_entry("LD_PRELOAD", (folder / "libweft-sockets.so").string(), false);
+void append_preload(const files::path& folder, const char* library) {
+  add_entry("LD_PRELOAD", (folder / library).string(), false);
 }
 
 }  // namespace weft::cli

@@ -11,7 +11,7 @@ namespace weft::cli {
 
 // Puts the folder first in LD_LIBRARY_PATH of this process and the programs that it starts.
 void prepend_library_path(const std::filesystem::path& folder);
-// Adds libweft-sockets.so, which replaces socket functions of the C library, to LD_PRELOAD.
-void append_preload(const std::filesystem::path& folder);
+// Adds a library of the folder, which replaces functions of the C library, to LD_PRELOAD.
+void append_preload(const std::filesystem::path& folder, const char* library);
 
 }  // namespace weft::cli

@@ -136,7 +136,8 @@ int run(const RunOptions& options) {
     announce(options.command.front(), sockets);
   set("WEFT_QUIET", "1");  // announced once for all processes of the program
   prepend_library_path(folder);
-  if (sockets) append_preload(folder);
+  append_preload(folder, "libweft-node.so");
+  if (sockets) append_preload(folder, "libweft-sockets.so");
   raise_descriptor_limit();
   return execute(program.path, options.command);
 }

@@ -85,6 +85,7 @@ class Run(unittest.TestCase):
         libraries.needs_plain_libraries()
         library = f"{libraries.FOLDER}/libweft-sockets.so"
         self.assertTrue(os.path.exists(library))
+        library = f"{libraries.FOLDER}/libweft-node.so:{library}"
         done = weft("run", "--sockets", "--", "env")
         self.assertIn("its TCP sockets are RDMA streams", done.stderr)
         self.assertIn(f"LD_PRELOAD={library}", done.stdout.splitlines())
@@ -96,6 +97,15 @@ class Run(unittest.TestCase):
         done = weft("run", "--sockets=maybe", "--", "true")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--sockets=fallback", done.stderr)
+
+    def test_the_node_of_the_device_is_there(self):
+        libraries.needs_plain_libraries()
+        node = "/dev/infiniband/uverbs0"
+        done = weft("run", "-q", "--", "stat", "-c", "%F", node)
+        self.assertEqual(done.stdout, "character special file\n", done.stderr)
+        script = f"test -r {node} && test -w {node} && cat < {node} && cat {node} && echo all"
+        self.assertEqual(weft("run", "-q", "--", "sh", "-c", script).stdout, "all\n")
+        self.assertNotEqual(weft("run", "-q", "--", "stat", node + "x").returncode, 0)
 
     def test_options_become_variables(self):
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",

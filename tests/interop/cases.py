@@ -19,6 +19,7 @@ PACKAGES = {
     "nc": "netcat-openbsd", "iperf3": "iperf3", "redis": "redis-server",
     "memcached": "memcached", "nginx": "nginx-light", "socat": "socat",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
+    "ucx_info": "ucx-utils", "ucx_perftest": "ucx-utils",
 }
 
 

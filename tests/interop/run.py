@@ -37,6 +37,7 @@ import rsockets  # noqa: F401
 import sockets  # noqa: F401
 import targets  # noqa: F401
 import two_hosts  # noqa: F401
+import ucx  # noqa: F401
 import verbs_utils  # noqa: F401
 
 SKIP_STATUS = 77
