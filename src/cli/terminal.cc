@@ -50,7 +50,7 @@ int finish_output(int status) {
   const bool lost = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !lost) return status;
   print_error(fmt::format("standard output cannot be written: {}",
-                        lost ? "some of it is lost" : std::generic_category().message(errno)));
+                          lost ? "some of it is lost" : std::generic_category().message(errno)));
   return status == 0 ? 1 : status;
 }
 

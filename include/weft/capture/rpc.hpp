@@ -30,8 +30,8 @@ struct RpcMessage {
   std::vector<Assembled> chunks;
   std::optional<Assembled> whole;
 
-  // Returns whether no byte of the message is missing: neither in its stream nor, where their places
-  // in it are unknown, in its chunks.
+  // Returns whether no byte of the message is missing: neither in its stream nor, where their
+  // places in it are unknown, in its chunks.
   [[nodiscard]] WEFT_API bool complete() const;
 };
 
