@@ -107,7 +107,7 @@ TEST_F(Objects, QueriesAnswer) {
   EXPECT_EQ(table_.query_gid(context_, 1, 1000, &gid), -1);
   EXPECT_EQ(errno, EINVAL);
   int type = 0;
-  EXPECT_EQ(table_.query_gid_type(context_, 1, 0, &type), 0);
+  EXPECT_EQ(table_.query_gid_type(context_, 1, 1, &type), 0);
   EXPECT_EQ(type, 1);
   std::uint16_t pkey = 0;
   EXPECT_EQ(table_.query_pkey(context_, 1, 0, &pkey), 0);
