@@ -47,8 +47,9 @@ class GrantTable {
   [[nodiscard]] bool is_open() const { return memory_.valid(); }
   // Regions that cannot be accessed directly are left out.
   void publish(const Region& region);
-  // After this no access begins that finds the region. The caller waits for those under way.
-  void withdraw(const Region& region);
+  // After this no access begins that finds the region. The caller waits for those under way. May be
+  // called without the lock.
+  void withdraw(const Region& region) const;
   [[nodiscard]] sys::Descriptor read_only_file() const { return memory_.read_only_file(); }
   void abandon() { memory_.abandon(); }
 
@@ -64,12 +65,34 @@ class GrantView {
   GrantView() = default;
   explicit GrantView(SharedMemory memory) : memory_(std::move(memory)) {}
 
-  // The region with exactly this STag, or null. Only between the announcement of an access and its
-  // end.
-  [[nodiscard]] const Grant* find(std::uint32_t stag) const;
+  // An access to `length_bytes` bytes at `offset`. `needed`: the rights that the region must grant.
+  struct Access {
+    std::uint32_t stag = 0;
+    std::uint32_t domain = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length_bytes = 0;
+    std::uint32_t needed = 0;
+  };
+  struct Found {
+    bool known = false;  // the table has the region; otherwise only the owner's device can decide
+    iwarp::Fault fault = iwarp::Fault::none;
+    std::uint64_t address = 0;  // in the owner's address space
+  };
+  // The checks of check_remote() and check_local(), in their order. Only between the announcement
+  // of an access and its end.
+  [[nodiscard]] Found look_up(const Access& access) const;
   void abandon() { memory_.abandon(); }
 
  private:
+  struct Values {
+    std::uint32_t domain = 0;
+    std::uint32_t access = 0;
+    std::uint64_t iova = 0;
+    std::uint64_t base = 0;
+    std::uint64_t length_bytes = 0;
+  };
+  [[nodiscard]] std::optional<Values> find(std::uint32_t stag) const;
+
   SharedMemory memory_;
 };
 

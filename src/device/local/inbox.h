@@ -58,6 +58,7 @@ inline constexpr std::size_t first_payload_bytes = Slot::bytes - sizeof(MessageH
 // to receives of many pieces. It is followed by `pieces` pairs of address and length, in the
 // initiator's address space, whose local rights the initiator has checked.
 struct AccessRequest {
+  std::uint64_t number = 0;  // from 1: see Inbox::withdrawn
   iwarp::Operation operation = iwarp::Operation::write;
   std::uint8_t flags = 0;
   std::uint16_t pieces = 0;
@@ -72,8 +73,8 @@ struct Piece {
   std::uint64_t length_bytes = 0;
 };
 struct AccessReply {
-  iwarp::Fault fault = iwarp::Fault::none;
-  std::uint64_t original = 0;  // atomics
+  iwarp::Status status = iwarp::Status::success;  // the one that the initiator completes with
+  std::uint64_t original = 0;                     // atomics
 };
 
 // A posted receive, as the owner publishes it.
@@ -85,7 +86,13 @@ struct Receive {
 };
 
 // How the peer has ended the connection.
-enum class End : std::uint32_t { none, closed, access_refused, receive_refused, gave_up };
+enum class End : std::uint32_t {
+  none,
+  closed,
+  access_refused,   // the owner's memory, to a request of the peer; an event of the owner tells it
+  request_refused,  // by the owner for another reason, which a completion tells where one does
+  terminated,       // by the peer, because of a request of the owner
+};
 
 // When the owner wants to be woken by a message.
 enum class Armed : std::uint32_t { no, any, solicited };
@@ -100,6 +107,11 @@ struct Inbox {
   std::uint32_t queue_pair = 0;
   std::atomic<std::uint32_t> access{0};  // IBV_ACCESS_* of the queue pair
   std::atomic<std::uint64_t> retry_timer_ns{0};
+  std::atomic<bool> holds{false};  // Sends that find no receive may wait for one
+  // How often such a Send is retried where its own end has not set a number.
+  std::atomic<std::uint8_t> retries{0};
+  // The owner's requests for an access, up to this number, may not use its memory any more.
+  std::atomic<std::uint64_t> withdrawn{0};
 
   // Written by the peer, rarely: the owner looks at this line with every poll.
   alignas(64) std::atomic<End> end{End::none};

@@ -41,6 +41,8 @@ class LocalAgreement {
   State begin();
   // Reads what has come over the channel.
   State advance();
+  // False from when the peer may already rely on this end's agreement.
+  [[nodiscard]] bool may_give_up() const { return !active_ || !offer_taken_; }
   // Once agreed.
   [[nodiscard]] LocalPeer take_peer() { return std::move(peer_); }
 

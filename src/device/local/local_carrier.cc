@@ -12,45 +12,28 @@ namespace {
 
 using iwarp::EndReason;
 
-// The peer answers as soon as its handshake is done. This is for one that has not opened the
-// channel at all: another program may listen on the same port of another address.
-constexpr std::uint64_t agreement_ns = 1'000'000'000;
-
-// Watches the channel on behalf of the queue pair. It is a Pollable of its own, because the
-// progress thread leaves a queue pair alone that a program polls, and polling does not look at the
-// channel.
-class ChannelWatch final : public Pollable {
- public:
-  explicit ChannelWatch(std::weak_ptr<Pollable> queue_pair) : queue_pair_(std::move(queue_pair)) {}
-
-  void on_ready(std::uint32_t events) override {
-    if (const auto queue_pair = queue_pair_.lock()) queue_pair->on_ready(events);
-  }
-
- private:
-  std::weak_ptr<Pollable> queue_pair_;
-};
-
-std::uint64_t retry_timer_ns(const ibv_qp_attr& attributes) {
-  return std::max(iwarp::rnr_timer_ns(attributes.min_rnr_timer), limits::least_rnr_timer_ns);
-}
-
-// What the end that is at fault has told, as this end reports it.
+// What the peer has told, as this end reports it. Over TCP, the end whose memory or receive was to
+// be accessed would have sent the Terminate.
 Carrier::End end_of(inbox::End told) {
-  Carrier::End end{.reason = EndReason::peer_closed, .had_peer = true};
-  if (told == inbox::End::closed) return end;
-  end.reason = EndReason::terminated;
-  if (told == inbox::End::access_refused) end.event = IBV_EVENT_QP_ACCESS_ERR;
-  return end;
+  switch (told) {
+    case inbox::End::terminated:
+      return {.reason = EndReason::peer_terminated, .had_peer = true};
+    case inbox::End::request_refused:
+      return {.reason = EndReason::terminated, .had_peer = true};
+    case inbox::End::access_refused:
+      return {.reason = EndReason::terminated, .had_peer = true, .event = IBV_EVENT_QP_ACCESS_ERR};
+    default:
+      return {.reason = EndReason::peer_closed, .had_peer = true};
+  }
 }
 
 }  // namespace
 
 LocalCarrier::Link::Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox,
-                         LocalPeer peer, bool holds)
+                         LocalPeer peer)
     : connection(parts, std::move(channel), std::move(inbox), LocalConnection::receives_of(parts),
                  std::move(peer)),
-      requester(parts, connection, holds),
+      requester(parts, connection),
       responder(parts, connection, requester) {}
 
 bool LocalCarrier::serves(const QueuePairParts& parts, const StreamParameters& parameters) {
@@ -66,76 +49,13 @@ LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& d
       driver_(driver),
       paired_(paired),
       active_(active),
-      holds_(parameters.receiver_not_ready.hold_bytes > 0),
+      receiver_not_ready_(parameters.receiver_not_ready),
+      immediates_(parameters.peer.send_immediate),
       stream_(
           std::make_unique<StreamCarrier>(parts, driver, std::move(socket), parameters, paired)),
       channel_(std::move(channel)) {}
 
 LocalCarrier::~LocalCarrier() = default;
-
-// --- From TCP to shared memory -------------------------------------------------------------------
-
-int LocalCarrier::start(QueuePairLock& lock) {
-  stream_->hold_requests(true);
-  if (const int failed = stream_->start(lock)) return failed;
-  begin_agreement(lock);
-  return 0;
-}
-
-void LocalCarrier::begin_agreement(QueuePairLock& lock) {
-  const std::uint32_t receives = LocalConnection::receives_of(parts_);
-  inbox_ = LocalConnection::make_inbox(parts_, receives);
-  if (!inbox_.valid()) return stay_on_tcp(lock);
-  agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants());
-  if (agreement_->begin() == LocalAgreement::State::refused) return stay_on_tcp(lock);
-  token_ = driver_.engine.watch(channel_.fd(), EPOLLIN,
-                                std::make_shared<ChannelWatch>(driver_.queue_pair));
-  if (token_ == 0) return stay_on_tcp(lock);
-  agreement_end_ns_ = sys::now_ns() + agreement_ns;
-  driver_.engine.call_at(agreement_end_ns_, driver_.queue_pair.lock());
-  agree(lock);
-}
-
-void LocalCarrier::agree(QueuePairLock& lock) {
-  switch (agreement_->advance()) {
-    case LocalAgreement::State::pending:
-      return;
-    case LocalAgreement::State::refused:
-      return stay_on_tcp(lock);
-    case LocalAgreement::State::agreed:
-      return leave_tcp(lock);
-  }
-}
-
-// Closing the channel makes the peer stay as well.
-void LocalCarrier::stay_on_tcp(QueuePairLock& lock) {
-  if (token_ != 0) driver_.engine.unwatch(token_);
-  token_ = 0;
-  agreement_.reset();
-  channel_.close();
-  inbox_ = {};
-  stream_->hold_requests(false);
-  stream_->advance(lock);
-}
-
-void LocalCarrier::leave_tcp(QueuePairLock& lock) {
-  LocalPeer peer = agreement_->take_peer();
-  agreement_.reset();
-  if (!stream_->confirmed()) parts_.notices.ready = true;
-  socket_ = stream_->release_socket(lock);
-  stream_.reset();
-  link_ = std::make_unique<Link>(parts_, std::move(channel_), std::move(inbox_), std::move(peer),
-                                 holds_);
-  inbox::Inbox& own = link_->connection.own();
-  own.retry_timer_ns = retry_timer_ns(parts_.attributes);
-  own.access = parts_.attributes.qp_access_flags;
-  if (driver_.engine.mode() == ProgressMode::thread) own.armed = inbox::Armed::any;
-  own.open.store(true, std::memory_order_release);
-  link_->responder.publish_receives();
-  link_->connection.wake();  // the peer may have asked for something while this end was not open
-  take_in(Occasion::ready);
-  advance(lock);
-}
 
 // --- Work ----------------------------------------------------------------------------------------
 
@@ -144,8 +64,8 @@ bool LocalCarrier::takes_requests(const QueuePairLock& lock) const {
   return end_.reason == EndReason::none && parts_.qp.state != IBV_QPS_SQD;
 }
 
-bool LocalCarrier::takes_send_immediate(const QueuePairLock& lock) const {
-  return !stream_ || agreeing() || stream_->takes_send_immediate(lock);
+bool LocalCarrier::takes_send_immediate(const QueuePairLock& /*lock*/) const {
+  return immediates_;
 }
 
 int LocalCarrier::post(const SendRequest& request, QueuePairLock& lock) {
@@ -173,8 +93,10 @@ void LocalCarrier::receives_posted(QueuePairLock& lock) {
 }
 
 void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
-  if (agreeing() && occasion != Occasion::polled) agree(lock);
-  if (agreeing() && sys::now_ns() >= agreement_end_ns_) stay_on_tcp(lock);
+  if (agreeing()) {
+    drive_agreement(occasion, lock);
+    if (agreeing()) return;
+  }
   if (stream_) return stream_->drive(occasion, lock);
   take_in(occasion);
   if (!link_->requester.idle()) link_->requester.advance();
@@ -187,7 +109,10 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
 void LocalCarrier::take_in(Occasion occasion) {
   if (end_.reason != EndReason::none) return;
   if (occasion == Occasion::deadline) alarm_ns_ = UINT64_MAX;
-  if (occasion != Occasion::polled) read_channel();
+  // Without a progress thread only this notices a peer that was killed.
+  constexpr unsigned look_every = 64;
+  const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
+  if (occasion != Occasion::polled || alone) read_channel();
   link_->responder.drain();
   if (occasion == Occasion::ready && driver_.engine.mode() == ProgressMode::thread) {
     link_->connection.own().armed.store(inbox::Armed::any, std::memory_order_seq_cst);
@@ -215,9 +140,19 @@ void LocalCarrier::expect_event(bool solicited_only, QueuePairLock& lock) {
 }
 
 void LocalCarrier::retry_attributes_changed(QueuePairLock& lock) {
+  retries_ = parts_.attributes.rnr_retry;
   if (stream_) return stream_->retry_attributes_changed(lock);
-  link_->connection.own().retry_timer_ns = retry_timer_ns(parts_.attributes);
+  link_->requester.set_retries(*retries_);
+  link_->connection.own().retry_timer_ns = retry_timer_ns();
   advance(lock);
+}
+
+void LocalCarrier::access_changed(QueuePairLock& /*lock*/) {
+  if (link_) link_->connection.own().access = parts_.attributes.qp_access_flags;
+}
+
+std::uint64_t LocalCarrier::retry_timer_ns() const {
+  return std::max(iwarp::rnr_timer_ns(parts_.attributes.min_rnr_timer), limits::least_rnr_timer_ns);
 }
 
 bool LocalCarrier::requests_done(const QueuePairLock& lock) const {
@@ -235,13 +170,13 @@ void LocalCarrier::keep_time() {
 
 void LocalCarrier::look_for_end() {
   if (end_.reason != EndReason::none) return;
+  const inbox::End told = link_->connection.own().end.load(std::memory_order_acquire);
+  if (told != inbox::End::none || peer_gone_) link_->responder.drain();  // what came before the end
   const auto& failed = link_->requester.failure();
   if (failed) return finish(failed->reason, {}, failed->told);
   const auto& refused = link_->responder.failure();
   if (refused) return finish(EndReason::terminated, refused->event, refused->told);
-  const inbox::End told = link_->connection.own().end.load(std::memory_order_acquire);
   if (told == inbox::End::none && !peer_gone_) return;
-  link_->responder.drain();  // what came before the end
   const End end = end_of(told == inbox::End::none ? inbox::End::closed : told);
   finish(end.reason, end.event, inbox::End::closed);
 }
@@ -302,8 +237,8 @@ void LocalCarrier::stop(QueuePairLock& lock) {
   token_ = 0;
   agreement_.reset();
   if (stream_) {
-    channel_.close();
-    return stream_->stop(lock);
+    stream_->stop(lock);
+    return channel_.close();  // after the stream: see stay_on_tcp()
   }
   link_->connection.close_memory();
   add_counters(parts_.completions.counters());
@@ -317,6 +252,7 @@ void LocalCarrier::stop(QueuePairLock& lock) {
 void LocalCarrier::forget_memory(const std::byte* base, std::size_t length_bytes,
                                  QueuePairLock& lock) {
   if (stream_) return stream_->forget_memory(base, length_bytes, lock);
+  link_->requester.withdraw_request();
   link_->connection.await_access();
 }
 

@@ -42,6 +42,7 @@ class LocalCarrier final : public Carrier {
   void receives_posted(QueuePairLock& lock) override;
   void drive(Occasion occasion, QueuePairLock& lock) override;
   void retry_attributes_changed(QueuePairLock& lock) override;
+  void access_changed(QueuePairLock& lock) override;
   [[nodiscard]] bool requests_done(const QueuePairLock& lock) const override;
   void expect_event(bool solicited_only, QueuePairLock& lock) override;
 
@@ -58,8 +59,7 @@ class LocalCarrier final : public Carrier {
  private:
   // What exists once both ends have left TCP.
   struct Link {
-    Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox, LocalPeer peer,
-         bool holds);
+    Link(QueuePairParts& parts, LocalChannel channel, SharedMemory inbox, LocalPeer peer);
 
     LocalConnection connection;
     LocalRequester requester;
@@ -71,6 +71,8 @@ class LocalCarrier final : public Carrier {
   void leave_tcp(QueuePairLock& lock);
   void stay_on_tcp(QueuePairLock& lock);
   [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
+  [[nodiscard]] std::uint64_t retry_timer_ns() const;
+  void drive_agreement(Occasion occasion, QueuePairLock& lock);
   void take_in(Occasion occasion);
   void read_channel();
   void look_for_end();
@@ -83,16 +85,19 @@ class LocalCarrier final : public Carrier {
   StreamCarrier::Driver driver_;
   const bool paired_;
   const bool active_;
-  const bool holds_;                       // Sends that find no receive wait for one
-  std::unique_ptr<StreamCarrier> stream_;  // while this end uses TCP
-  LocalChannel channel_;                   // while the ends negotiate
-  SharedMemory inbox_;                     // the same
+  const iwarp::ReceiverNotReady receiver_not_ready_;  // for Sends of the peer
+  const bool immediates_;                             // the peer understands Sends with immediate
+  std::unique_ptr<StreamCarrier> stream_;             // while this end uses TCP
+  LocalChannel channel_;                              // while the ends negotiate
+  SharedMemory inbox_;                                // the same
   std::optional<LocalAgreement> agreement_;
   std::unique_ptr<Link> link_;
   StreamSocket socket_;                 // nothing moves through it any more
   std::uint64_t token_ = 0;             // of the channel, with the engine
   std::uint64_t agreement_end_ns_ = 0;  // without an answer it stays on TCP
   std::uint64_t alarm_ns_ = UINT64_MAX;
+  unsigned polls_ = 0;
+  std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
   End end_;
 };

@@ -1,5 +1,6 @@
 #include "device/local/local_channel.h"
 
+#include <poll.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -62,6 +63,12 @@ sockaddr_storage any_address(int family, std::uint16_t port) {
 sys::Descriptor unix_socket() {
   const int made = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   return sys::Descriptor(made < 0 ? -1 : made);
+}
+
+// Looks without taking anything.
+bool has_closed(const LocalChannel& channel) {
+  pollfd entry{channel.fd(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 LocalChannel connect_to(const std::string& text) {
@@ -177,8 +184,10 @@ void LocalListeners::remove(int tcp_listener) {
   std::erase_if(entries_, [&](Entry& entry) { return entry.name == text && --entry.users == 0; });
 }
 
-// An offer without a name: its active side is between connect() and send(). It is asked again.
+// Drops the offers whose active side has closed. An offer without a name is asked again: its active
+// side is between connect() and send().
 void LocalListeners::accept_all() {
+  std::erase_if(offers_, [](const Offer& offer) { return has_closed(offer.channel); });
   for (Offer& offer : offers_) {
     if (offer.connection.empty()) take_name(offer);
   }
@@ -203,11 +212,12 @@ void LocalListeners::take_name(Offer& offer) {
 }
 
 LocalChannel LocalListeners::take(int tcp) {
+  const std::lock_guard lock(mutex_);
+  if (entries_.empty() && offers_.empty()) return {};
   sockaddr_storage local{};
   sockaddr_storage remote{};
   if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
   const std::string name = connection_name(remote, local);
-  const std::lock_guard lock(mutex_);
   accept_all();
   const auto found = std::find_if(offers_.begin(), offers_.end(),
                                   [&](const Offer& offer) { return offer.connection == name; });

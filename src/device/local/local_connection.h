@@ -68,9 +68,12 @@ class LocalConnection {
 class LocalAccess {
  public:
   explicit LocalAccess(inbox::Inbox& peer) : peer_(peer) {
-    // Sequentially consistent: see GrantTable::withdraw().
+    // Sequentially consistent, as what is read next: either the peer sees the announcement, or this
+    // end sees that the peer has withdrawn the memory. See GrantTable::withdraw().
     peer_.accessing.store(true, std::memory_order_seq_cst);
   }
+  // False once the peer has closed all of its memory.
+  [[nodiscard]] bool allowed() const { return peer_.open.load(std::memory_order_seq_cst); }
   ~LocalAccess() { peer_.accessing.store(false, std::memory_order_release); }
   LocalAccess(const LocalAccess&) = delete;
   LocalAccess& operator=(const LocalAccess&) = delete;

@@ -17,35 +17,6 @@ using iwarp::Operation;
 using iwarp::Status;
 using iwarp::WorkRequest;
 
-// A region of the peer, looked up for one access. `known`: the table has it; otherwise only the
-// peer's device can tell.
-struct Found {
-  bool known = false;
-  Fault fault = Fault::none;
-  std::uint64_t address = 0;
-};
-
-// The checks of check_remote() and check_local(), in their order. `needed`: access rights of the
-// region; `granted`: what the queue pair allows.
-Found look_up(const LocalConnection& connection, const GrantView& grants, std::uint32_t stag,
-              std::uint64_t offset, std::uint64_t length_bytes, std::uint32_t needed,
-              std::uint32_t granted) {
-  const Grant* grant = grants.find(stag);
-  if (!grant) return {};
-  if (grant->domain != connection.peer().domain) return {true, Fault::foreign_domain};
-  if ((grant->access & needed) != needed || (granted & needed) != needed) {
-    return {true, Fault::access};
-  }
-  if (offset + length_bytes < offset) return {true, Fault::wrap};
-  if (offset < grant->iova || offset - grant->iova > grant->length_bytes ||
-      length_bytes > grant->length_bytes - (offset - grant->iova)) {
-    return {true, Fault::bounds};
-  }
-  return {true, Fault::none, grant->base + (offset - grant->iova)};
-}
-
-constexpr std::uint32_t every_right = ~std::uint32_t{0};
-
 std::uint8_t flags_of(const WorkRequest& work) {
   std::uint8_t flags = work.solicited ? inbox::flag_solicited : 0;
   if (work.operation == Operation::send_immediate || work.operation == Operation::write_immediate) {
@@ -94,7 +65,9 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
     case Operation::atomic_write:
       if (work.remote_address % 8 == 0) return request_access(work);
       return fail(work, Status::remote_invalid_request,
-                  {EndReason::peer_terminated, inbox::End::access_refused});
+                  {EndReason::local_error, inbox::End::closed});
+    case Operation::send_invalidate:
+      return execute_send_invalidate(work);
     default:
       return execute_send(work);
   }
@@ -121,44 +94,58 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
   const inbox::Receive receive = connection_.peer_receive(claimed_);
   const bool in_ring = length_bytes_ <= inbox::inline_bytes;
   const std::size_t payload_bytes = in_ring ? length_bytes_ : 0;
-  if (!connection_.has_room(payload_bytes)) return wait_for_room(work, payload_bytes);
+  if (!room_for(payload_bytes)) return Outcome::blocked;
   deadline_ns_ = UINT64_MAX;
   if (length_bytes_ > receive.length_bytes) {
     push(inbox::Kind::send, work, {}, inbox::flag_too_long);
     return fail(work, Status::remote_invalid_request,
-                {EndReason::peer_terminated, inbox::End::receive_refused});
+                {EndReason::peer_terminated, inbox::End::request_refused});
   }
+  const LocalAccess access(connection_.peer());
+  if (!access.allowed()) return Outcome::blocked;
+  if (!map_receive(receive)) return request_access(work);
   if (in_ring) {
     push(inbox::Kind::send, work, local_);
     return complete(work, Status::success);
   }
-  int error = 0;
-  if (!place_in_receive(receive, length_bytes_, error)) return request_access(work);
-  if (error != 0) return copy_failed(work, error);
+  if (const int error = connection_.other().process.write(local_, remote_)) {
+    return copy_failed(work, error);
+  }
   push(inbox::Kind::placed, work, {});
   return complete(work, Status::success);
+}
+
+// The Send is successful only once the peer has invalidated the STag (RFC 5040 §5.3), which its
+// device alone can do.
+LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkRequest& work) {
+  return receive_available() ? request_access(work) : wait_for_receive(work);
 }
 
 bool LocalRequester::receive_available() const {
   return connection_.peer().receives.load(std::memory_order_acquire) != claimed_;
 }
 
-// False where the payload must be fetched by the peer's device.
-bool LocalRequester::place_in_receive(const inbox::Receive& receive, std::uint64_t length_bytes,
-                                      int& error) {
-  if (receive.pieces > inbox::direct_slices) return false;
-  const LocalAccess access(connection_.peer());
+// Finds the memory of a receive, as far as the message needs it. Also where the payload goes
+// through the ring: a Send that has completed must not be refused later. False where the peer's
+// device has to decide.
+bool LocalRequester::map_receive(const inbox::Receive& receive) {
+  std::uint64_t left = length_bytes_;
+  if (left > 0 && receive.pieces > inbox::direct_slices) return false;
   remote_.clear();
-  for (std::uint32_t i = 0; i < receive.pieces && length_bytes > 0; ++i) {
+  for (std::uint32_t i = 0; left > 0; ++i) {
+    if (i == receive.pieces) return false;
     const iwarp::LocalSlice& slice = receive.slices[i];
-    const Found found = look_up(connection_, connection_.other().grants, slice.lkey, slice.address,
-                                slice.length_bytes, IBV_ACCESS_LOCAL_WRITE, every_right);
+    if (slice.length_bytes == 0) continue;
+    const auto found = connection_.other().grants.look_up({.stag = slice.lkey,
+                                                           .domain = connection_.peer().domain,
+                                                           .offset = slice.address,
+                                                           .length_bytes = slice.length_bytes,
+                                                           .needed = IBV_ACCESS_LOCAL_WRITE});
     if (!found.known || found.fault != Fault::none) return false;
-    const std::uint64_t part = std::min<std::uint64_t>(slice.length_bytes, length_bytes);
+    const std::uint64_t part = std::min<std::uint64_t>(slice.length_bytes, left);
     remote_.push_back({reinterpret_cast<void*>(found.address), static_cast<std::size_t>(part)});
-    length_bytes -= part;
+    left -= part;
   }
-  error = connection_.other().process.write(local_, remote_);
   return true;
 }
 
@@ -168,22 +155,24 @@ LocalRequester::Outcome LocalRequester::wait_for_receive(const WorkRequest& work
   inbox::Inbox& peer = connection_.peer();
   peer.wants_receive.store(true, std::memory_order_seq_cst);
   if (receive_available()) return execute(work);
-  const std::uint8_t retries = parts_.attributes.rnr_retry;
-  if (holds_ && retries == iwarp::rnr_retry_infinite) return Outcome::blocked;
+  const bool holds = peer.holds.load(std::memory_order_relaxed);
+  const std::uint8_t retries = retries_.value_or(peer.retries.load(std::memory_order_relaxed));
+  if (holds && retries >= iwarp::rnr_retry_infinite) return Outcome::blocked;
   const std::uint64_t now_ns = sys::now_ns();
-  if (holds_ && deadline_ns_ == UINT64_MAX) {
+  if (holds && deadline_ns_ == UINT64_MAX) {
     deadline_ns_ = now_ns + retries * peer.retry_timer_ns.load(std::memory_order_relaxed);
   }
-  if (holds_ && now_ns < deadline_ns_) return Outcome::blocked;
+  if (holds && now_ns < deadline_ns_) return Outcome::blocked;
   deadline_ns_ = UINT64_MAX;
-  return fail(work, Status::rnr_retry_exceeded, {EndReason::peer_terminated, inbox::End::gave_up});
+  return fail(work, Status::rnr_retry_exceeded,
+              {EndReason::peer_terminated, inbox::End::request_refused});
 }
 
-// The peer wakes this end when it has read messages.
-LocalRequester::Outcome LocalRequester::wait_for_room(const WorkRequest& work,
-                                                      std::size_t payload_bytes) {
+// Where there is none, the peer wakes this end when it has read messages.
+bool LocalRequester::room_for(std::size_t payload_bytes) {
+  if (connection_.has_room(payload_bytes)) return true;
   connection_.peer().wants_room.store(true, std::memory_order_seq_cst);
-  return connection_.has_room(payload_bytes) ? execute(work) : Outcome::blocked;
+  return connection_.has_room(payload_bytes);
 }
 
 // --- Reads and Writes ----------------------------------------------------------------------------
@@ -191,55 +180,59 @@ LocalRequester::Outcome LocalRequester::wait_for_room(const WorkRequest& work,
 LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool notifies = work.operation == Operation::write_immediate;
   if (notifies && !receive_available()) return wait_for_receive(work);
-  if (notifies && !connection_.has_room(0)) return wait_for_room(work, 0);
+  if (notifies && !room_for(0)) return Outcome::blocked;
   deadline_ns_ = UINT64_MAX;
-  inbox::Inbox& peer = connection_.peer();
   if (length_bytes_ > 0) {
-    const LocalAccess access(peer);
-    const Found found =
-        look_up(connection_, connection_.other().grants, work.rkey, work.remote_address,
-                length_bytes_, IBV_ACCESS_REMOTE_WRITE, peer.access.load());
-    if (!found.known) return request_access(work);
-    if (found.fault != Fault::none) {
-      return fail(work, Status::remote_access,
-                  {EndReason::peer_terminated, inbox::End::access_refused});
-    }
-    const iovec to{reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)};
-    const int error = connection_.other().process.write(local_, {&to, 1});
-    if (error != 0) return copy_failed(work, error);
+    const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_WRITE);
+    if (outcome == Outcome::blocked || failure_) return outcome;
   }
-  peer.writes.operations.fetch_add(1, std::memory_order_relaxed);
-  peer.writes.bytes.fetch_add(length_bytes_, std::memory_order_relaxed);
   if (notifies) push(inbox::Kind::written, work, {});
   return complete(work, Status::success);
 }
 
 LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
-  inbox::Inbox& peer = connection_.peer();
   if (length_bytes_ > 0) {
-    const LocalAccess access(peer);
-    const Found found =
-        look_up(connection_, connection_.other().grants, work.rkey, work.remote_address,
-                length_bytes_, IBV_ACCESS_REMOTE_READ, peer.access.load());
-    if (!found.known) return request_access(work);
-    if (found.fault != Fault::none) {
-      return fail(work, Status::remote_access,
-                  {EndReason::peer_terminated, inbox::End::access_refused});
-    }
-    const iovec from{reinterpret_cast<void*>(found.address),
-                     static_cast<std::size_t>(length_bytes_)};
-    const int error = connection_.other().process.read(local_, {&from, 1});
-    if (error != 0) return copy_failed(work, error);
+    const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_READ);
+    if (outcome == Outcome::blocked || failure_) return outcome;
   }
-  peer.reads.operations.fetch_add(1, std::memory_order_relaxed);
-  peer.reads.bytes.fetch_add(length_bytes_, std::memory_order_relaxed);
   return complete(work, Status::success);
 }
 
-// The kernel does not say which side is not mapped. A peer that has ended is noticed by its
-// channel.
+// Copies to or from the peer's region. `right`: IBV_ACCESS_REMOTE_*. Where it fails, the request
+// has completed.
+LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
+                                                        std::uint32_t right) {
+  inbox::Inbox& peer = connection_.peer();
+  LocalPeer& other = connection_.other();
+  const LocalAccess access(peer);
+  if (!access.allowed()) return Outcome::blocked;
+  const auto found = other.grants.look_up({.stag = work.rkey,
+                                           .domain = peer.domain,
+                                           .offset = work.remote_address,
+                                           .length_bytes = length_bytes_,
+                                           .needed = right});
+  if (!found.known) return request_access(work);
+  const bool granted = (peer.access.load(std::memory_order_relaxed) & right) != 0;
+  if (!granted || found.fault != Fault::none) {
+    return fail(work, Status::remote_access,
+                {EndReason::peer_terminated, inbox::End::access_refused});
+  }
+  const iovec there{reinterpret_cast<void*>(found.address),
+                    static_cast<std::size_t>(length_bytes_)};
+  const bool writes = right == IBV_ACCESS_REMOTE_WRITE;
+  const int error =
+      writes ? other.process.write(local_, {&there, 1}) : other.process.read(local_, {&there, 1});
+  if (error != 0) return copy_failed(work, error);
+  inbox::Inbox::Count& count = writes ? peer.writes : peer.reads;
+  count.operations.fetch_add(1, std::memory_order_relaxed);
+  count.bytes.fetch_add(length_bytes_, std::memory_order_relaxed);
+  return Outcome::done;
+}
+
+// The kernel does not tell which side is not mapped. A peer that has ended is noticed by its
+// channel. EPERM: the peer has given up its user or its rights since the agreement.
 LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int error) {
-  if (error != EFAULT) return Outcome::blocked;
+  if (error == ESRCH) return Outcome::blocked;
   const bool here = std::any_of(local_.begin(), local_.end(), [](const iovec& piece) {
     return check_mapped(piece.iov_base, piece.iov_len) != 0;
   });
@@ -247,7 +240,7 @@ LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
   return fail(work, Status::remote_operation,
-              {EndReason::peer_terminated, inbox::End::access_refused});
+              {EndReason::peer_terminated, inbox::End::request_refused});
 }
 
 // --- Accesses that the peer's device makes -------------------------------------------------------
@@ -259,7 +252,8 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
   if (local_.size() > pieces.size()) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
-  inbox::AccessRequest request{.operation = work.operation,
+  inbox::AccessRequest request{.number = requests_ + 1,
+                               .operation = work.operation,
                                .flags = flags_of(work),
                                .pieces = static_cast<std::uint16_t>(local_.size()),
                                .stag = work.rkey,
@@ -273,9 +267,10 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
   const std::array<iovec, 2> payload{iovec{&request, sizeof request},
                                      iovec{pieces.data(), local_.size() * sizeof(inbox::Piece)}};
   const std::size_t payload_bytes = payload[0].iov_len + payload[1].iov_len;
-  if (!connection_.has_room(payload_bytes)) return wait_for_room(work, payload_bytes);
+  if (!room_for(payload_bytes)) return Outcome::blocked;
   push(inbox::Kind::request, work, payload);
   connection_.wake();  // the answer must not wait for the peer's program to poll
+  ++requests_;
   reply_awaited_ = true;
   return Outcome::blocked;
 }
@@ -284,8 +279,12 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
   if (!reply_awaited_ || pending_.empty()) return;
   reply_awaited_ = false;
   const WorkRequest& work = pending_.front().request;
-  if (reply.fault != Fault::none) {
-    (void)fail(work, Status::remote_access, {EndReason::peer_terminated, inbox::End::none});
+  if (reply.status == Status::local_protection) {
+    (void)fail(work, reply.status, {EndReason::local_error, inbox::End::closed});
+  } else if (reply.status != Status::success) {
+    // The peer may send any number.
+    const Status status = std::min(reply.status, Status::bad_response);
+    (void)fail(work, status, {EndReason::peer_terminated, inbox::End::none});
   } else if (is_atomic(work.operation) && fetches(work.operation)) {
     const bool found = gather(work);
     if (found) std::memcpy(local_.front().iov_base, &reply.original, sizeof reply.original);
@@ -298,6 +297,13 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
   }
   pending_.pop_front();
   advance();
+}
+
+// The peer's device may be about to copy from or to the memory of the oldest request.
+void LocalRequester::withdraw_request() {
+  if (!reply_awaited_) return;
+  connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
+  connection_.await_access();
 }
 
 // --- Completions ---------------------------------------------------------------------------------

@@ -22,18 +22,21 @@ namespace weft::device {
 // inbox, a reply to come) holds up those behind it. Covered by the queue pair's lock.
 class LocalRequester {
  public:
-  // `holds`: a Send that finds no receive waits for one, for the time that the attributes give;
-  // otherwise it fails at once.
-  LocalRequester(QueuePairParts& parts, LocalConnection& connection, bool holds)
-      : parts_(parts), connection_(connection), holds_(holds) {}
+  LocalRequester(QueuePairParts& parts, LocalConnection& connection)
+      : parts_(parts), connection_(connection) {}
 
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
   // with iwarp::Requester::acceptable().
   void post(const iwarp::WorkRequest& work);
   // Executes what can be executed by now.
   void advance();
+  // How often Sends that find no receive are retried; before, the peer's number counts.
+  void set_retries(std::uint8_t retries) { retries_ = retries; }
   // The answer to the access that the peer's device was asked for.
   void take_reply(const inbox::AccessReply& reply);
+  // Memory here is being deregistered: returns when the peer's device does not use it for a request
+  // any more. The request then fails, as if the memory had not been registered.
+  void withdraw_request();
   [[nodiscard]] bool idle() const { return pending_.empty(); }
 
   // A request has failed, so the connection must end.
@@ -58,14 +61,15 @@ class LocalRequester {
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
   [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
+  [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
-  [[nodiscard]] Outcome wait_for_room(const iwarp::WorkRequest& work, std::size_t payload_bytes);
+  [[nodiscard]] bool room_for(std::size_t payload_bytes);
   [[nodiscard]] bool receive_available() const;
-  [[nodiscard]] bool place_in_receive(const inbox::Receive& receive, std::uint64_t length_bytes,
-                                      int& error);
+  [[nodiscard]] bool map_receive(const inbox::Receive& receive);
   void push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
             std::uint8_t flags = 0);
   Outcome complete(const iwarp::WorkRequest& work, iwarp::Status status);
@@ -75,11 +79,12 @@ class LocalRequester {
 
   QueuePairParts& parts_;
   LocalConnection& connection_;
-  const bool holds_;
   std::deque<StoredRequest> pending_;
   std::optional<Failure> failure_;
+  std::optional<std::uint8_t> retries_;
   bool reply_awaited_ = false;              // by the oldest pending request
   bool stored_ = false;                     // the request that executes is the oldest pending one
+  std::uint64_t requests_ = 0;              // for an access, since the beginning
   std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   std::uint32_t silent_ = 0;                // unsignaled requests done since the last completion

@@ -102,11 +102,12 @@ void LocalResponder::take_send(const inbox::MessageHeader& header) {
   const bool from_write = header.kind == inbox::Kind::written;
   Status status = Status::success;
   if (header.kind == inbox::Kind::send) status = place(receive_, header);
-  complete(receive_.wr_id, status, header, from_write);
-  if (status != Status::success) return fail(inbox::End::receive_refused);
-  if ((header.flags & inbox::flag_invalidate) != 0 && !parts_.memory.invalidate(header.rkey)) {
-    fail(inbox::End::access_refused, IBV_EVENT_QP_ACCESS_ERR);
+  if (header.kind == inbox::Kind::placed &&
+      header.length_bytes > iwarp::total_bytes(receive_.slices)) {
+    status = Status::local_length;  // only a broken peer places more than there is room for
   }
+  complete(receive_.wr_id, status, header, from_write);
+  if (status != Status::success) fail(inbox::End::terminated);
 }
 
 Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
@@ -129,6 +130,9 @@ Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
 
 void LocalResponder::complete(std::uint64_t wr_id, Status status,
                               const inbox::MessageHeader& header, bool from_write) {
+  if (status != Status::success) {
+    return parts_.complete_receive({.wr_id = wr_id, .status = status});
+  }
   parts_.complete_receive({.wr_id = wr_id,
                            .status = status,
                            .length_bytes = header.length_bytes,
@@ -160,23 +164,44 @@ void LocalResponder::take_request(const inbox::MessageHeader& header) {
                       static_cast<std::size_t>(pieces[i].length_bytes)});
   }
   reply_ = carry_out(request, header);
-  const Fault fault = reply_->fault;
   advance();
-  if (fault != Fault::none && !failure_) {
-    fail(inbox::End::access_refused, IBV_EVENT_QP_ACCESS_ERR);
-  }
 }
 
 inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header) {
+  const LocalAccess access(connection_.peer());
+  const bool withdrawn =
+      connection_.peer().withdrawn.load(std::memory_order_seq_cst) >= request.number;
+  if (!access.allowed() || withdrawn) return {.status = Status::local_protection};
   if (takes_receive(request.operation) && request.operation != Operation::write_immediate) {
     return pull_send(request, header);
   }
   const inbox::AccessReply reply = transfer(request);
-  if (reply.fault != Fault::none || request.operation != Operation::write_immediate) return reply;
-  if (!parts_.receives.take(receive_, false)) return {.fault = Fault::access};
+  if (reply.status != Status::success || request.operation != Operation::write_immediate) {
+    return reply;
+  }
+  if (!parts_.receives.take(receive_, false)) return refuse(Status::remote_invalid_request);
   complete(receive_.wr_id, Status::success, header, true);
   return reply;
+}
+
+inbox::AccessReply LocalResponder::refuse(Status status) {
+  if (status == Status::remote_access) {
+    fail(inbox::End::terminated, IBV_EVENT_QP_ACCESS_ERR);
+  } else {
+    fail(inbox::End::terminated);
+  }
+  return {.status = status};
+}
+
+// The kernel does not say whose memory is not mapped. The peer knows what it has asked for, so the
+// fault is taken for its own where the memory here is mapped.
+inbox::AccessReply LocalResponder::copy_failed(std::span<const iovec> here) {
+  const bool ours = std::any_of(here.begin(), here.end(), [](const iovec& piece) {
+    return check_mapped(piece.iov_base, piece.iov_len) != 0;
+  });
+  return ours ? refuse(Status::remote_operation)
+              : inbox::AccessReply{.status = Status::local_protection};
 }
 
 inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request) {
@@ -186,28 +211,27 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
                                                             .offset = request.offset,
                                                             .length_bytes = length_bytes,
                                                             .right = right});
-  if (memory.fault != Fault::none) return {.fault = memory.fault};
+  if (memory.fault != Fault::none) return refuse(Status::remote_access);
   inbox::AccessReply reply;
   QueuePairCounters& counters = parts_.completions.counters();
   Traffic* traffic = &counters.peer_atomics;
+  const iovec here{memory.at, static_cast<std::size_t>(length_bytes)};
+  PeerProcess& process = connection_.other().process;
   if (is_atomic(request.operation)) {
-    if (reinterpret_cast<std::uintptr_t>(memory.at) % 8 != 0) return {.fault = Fault::bounds};
-    if (request.operation == Operation::atomic_write) {
-      std::uint64_t value = 0;
-      const iovec to{&value, sizeof value};
-      if (connection_.other().process.read({&to, 1}, there_) != 0) return {.fault = Fault::access};
-      inbox::AccessRequest swap = request;
-      swap.swap = value;
-      (void)execute_atomic(swap, memory.at);
-    } else {
-      reply.original = execute_atomic(request, memory.at);
+    // RFC 7306 §5.1: memory that is not aligned stays unchanged.
+    if (reinterpret_cast<std::uintptr_t>(memory.at) % 8 != 0) {
+      return refuse(Status::remote_invalid_request);
     }
+    inbox::AccessRequest atomic = request;
+    if (request.operation == Operation::atomic_write) {
+      const iovec to{&atomic.swap, sizeof atomic.swap};
+      if (process.read({&to, 1}, there_) != 0) return copy_failed({});
+    }
+    reply.original = execute_atomic(atomic, memory.at);
   } else {
     const bool reads = right == iwarp::RemoteRight::read;
-    const iovec here{memory.at, static_cast<std::size_t>(length_bytes)};
-    PeerProcess& process = connection_.other().process;
     const int error = reads ? process.write({&here, 1}, there_) : process.read({&here, 1}, there_);
-    if (error != 0) return {.fault = Fault::access};
+    if (error != 0) return copy_failed({&here, 1});
     traffic = reads ? &counters.peer_reads : &counters.peer_writes;
   }
   ++traffic->operations;
@@ -216,23 +240,30 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
   return reply;
 }
 
-// A Send whose payload the peer cannot write into the receive itself.
+// A Send whose payload the peer cannot write into the receive itself, or that invalidates an STag.
 inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header) {
-  if (!parts_.receives.take(receive_, false)) return {.fault = Fault::access};
+  if (!parts_.receives.take(receive_, false)) return refuse(Status::remote_invalid_request);
   here_.clear();
+  inbox::AccessReply reply;
   Status status = Status::success;
   if (request.length_bytes > iwarp::total_bytes(receive_.slices)) {
     status = Status::local_length;
+    reply = refuse(Status::remote_invalid_request);
   } else if (iwarp::map_slices(parts_.memory, receive_.slices, 0, request.length_bytes, true,
-                               here_) != Fault::none ||
-             connection_.other().process.read(here_, there_) != 0) {
+                               here_) != Fault::none) {
     status = Status::local_protection;
+    reply = refuse(Status::remote_operation);
+  } else if (connection_.other().process.read(here_, there_) != 0) {
+    reply = copy_failed(here_);
+    status = failure_ ? Status::local_protection : Status::flushed;
+  } else if ((request.flags & inbox::flag_invalidate) != 0 &&
+             !parts_.memory.invalidate(header.rkey)) {
+    status = Status::local_operation;
+    reply = refuse(Status::remote_access);
   }
   complete(receive_.wr_id, status, header, false);
-  if (status == Status::success) return {};
-  fail(inbox::End::receive_refused);
-  return {.fault = Fault::access};
+  return reply;
 }
 
 void LocalResponder::advance() {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "device/local/inbox.h"
@@ -47,6 +48,9 @@ class LocalResponder {
                                     const inbox::MessageHeader& header);
   [[nodiscard]] inbox::AccessReply carry_out(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header);
+  // Ends the connection, because of a request of the peer.
+  inbox::AccessReply refuse(iwarp::Status status);
+  [[nodiscard]] inbox::AccessReply copy_failed(std::span<const iovec> here);
   [[nodiscard]] inbox::AccessReply transfer(const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header);

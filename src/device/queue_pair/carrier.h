@@ -105,6 +105,9 @@ class Carrier {
   // In the child after fork(), without the lock, which a thread may hold that does not exist there:
   // forgets descriptors, which the engine has closed.
   virtual void abandon_after_fork() = 0;
+  // ibv_modify_qp(3) has changed what the peer may do. Carriers that look at the attributes with
+  // each access do nothing.
+  virtual void access_changed(QueuePairLock& /*lock*/) {}
 };
 
 }  // namespace weft::device

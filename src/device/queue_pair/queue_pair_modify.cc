@@ -66,6 +66,7 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   const int failed = walk ? 0 : change_state(next, lock);
   const bool retries = (mask & (IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER)) != 0;
   if (retries && carrier_) carrier_->retry_attributes_changed(lock);
+  if ((mask & IBV_QP_ACCESS_FLAGS) && carrier_) carrier_->access_changed(lock);
   settle(lock);
   return failed;
 }

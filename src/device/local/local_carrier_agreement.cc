@@ -1,0 +1,108 @@
+// How a LocalCarrier leaves TCP, or stays on it: see local_agreement.h.
+#include <utility>
+
+#include "device/local/local_carrier.h"
+
+namespace weft::device {
+namespace {
+
+// The peer answers as soon as its handshake is done. This is for one that has not opened the
+// channel at all: another program may listen on the same port of another address.
+constexpr std::uint64_t agreement_ns = 1'000'000'000;
+
+// Watches the channel on behalf of the queue pair. It is a Pollable of its own, because the
+// progress thread leaves a queue pair alone that a program polls, and polling does not look at the
+// channel.
+class ChannelWatch final : public Pollable {
+ public:
+  explicit ChannelWatch(std::weak_ptr<Pollable> queue_pair) : queue_pair_(std::move(queue_pair)) {}
+
+  void on_ready(std::uint32_t events) override {
+    if (const auto queue_pair = queue_pair_.lock()) queue_pair->on_ready(events);
+  }
+
+ private:
+  std::weak_ptr<Pollable> queue_pair_;
+};
+
+}  // namespace
+
+int LocalCarrier::start(QueuePairLock& lock) {
+  // As StreamCarrier::start() announces it.
+  if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
+  stream_->hold_requests(true);
+  if (const int failed = stream_->start(lock)) return failed;
+  begin_agreement(lock);
+  return 0;
+}
+
+void LocalCarrier::begin_agreement(QueuePairLock& lock) {
+  const std::uint32_t receives = LocalConnection::receives_of(parts_);
+  inbox_ = LocalConnection::make_inbox(parts_, receives);
+  if (!inbox_.valid()) return stay_on_tcp(lock);
+  agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants());
+  if (agreement_->begin() == LocalAgreement::State::refused) return stay_on_tcp(lock);
+  token_ = driver_.engine.watch(channel_.fd(), EPOLLIN,
+                                std::make_shared<ChannelWatch>(driver_.queue_pair));
+  if (token_ == 0) return stay_on_tcp(lock);
+  agreement_end_ns_ = sys::now_ns() + agreement_ns;
+  driver_.engine.call_at(agreement_end_ns_, driver_.queue_pair.lock());
+  agree(lock);
+}
+
+void LocalCarrier::agree(QueuePairLock& lock) {
+  switch (agreement_->advance()) {
+    case LocalAgreement::State::pending:
+      return;
+    case LocalAgreement::State::refused:
+      return stay_on_tcp(lock);
+    case LocalAgreement::State::agreed:
+      return leave_tcp(lock);
+  }
+}
+
+// Closing the channel makes the peer stay as well. The peer may have closed the connection, which
+// must be noticed before the requests that have waited are sent.
+void LocalCarrier::stay_on_tcp(QueuePairLock& lock) {
+  if (token_ != 0) driver_.engine.unwatch(token_);
+  token_ = 0;
+  agreement_.reset();
+  channel_.close();
+  inbox_ = {};
+  stream_->hold_requests(false);
+  stream_->drive(Occasion::ready, lock);
+}
+
+void LocalCarrier::leave_tcp(QueuePairLock& lock) {
+  LocalPeer peer = agreement_->take_peer();
+  agreement_.reset();
+  if (!stream_->confirmed()) parts_.notices.ready = true;
+  parts_.notices.ended = false;  // of the stream: see drive_agreement()
+  socket_ = stream_->release_socket(lock);
+  stream_.reset();
+  link_ = std::make_unique<Link>(parts_, std::move(channel_), std::move(inbox_), std::move(peer));
+  inbox::Inbox& own = link_->connection.own();
+  own.retry_timer_ns = retry_timer_ns();
+  own.access = parts_.attributes.qp_access_flags;
+  own.holds = receiver_not_ready_.hold_bytes > 0;
+  own.retries = receiver_not_ready_.retries;
+  if (retries_) link_->requester.set_retries(*retries_);
+  own.armed = inbox::Armed::any;  // the program may have armed its completion queue before
+  link_->responder.publish_receives();  // before the peer looks for receives
+  own.open.store(true, std::memory_order_release);
+  link_->connection.wake();  // the peer may have asked for something while this end was not open
+  take_in(Occasion::ready);
+  advance(lock);
+}
+
+// The peer may leave TCP and close the connection before this end has looked, so the end of the
+// stream is believed only if the agreement has not been reached by then.
+void LocalCarrier::drive_agreement(Occasion occasion, QueuePairLock& lock) {
+  agree(lock);
+  if (!agreeing()) return;
+  if (agreement_->may_give_up() && sys::now_ns() >= agreement_end_ns_) return stay_on_tcp(lock);
+  stream_->drive(occasion, lock);
+  if (stream_->ended(lock)) agree(lock);
+}
+
+}  // namespace weft::device
