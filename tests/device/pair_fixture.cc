@@ -3,6 +3,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "device/addresses.h"
 
 namespace weft::device {
@@ -138,7 +141,8 @@ std::optional<ibv_wc> End::look() {
 
 namespace {
 
-std::unique_ptr<Device> make_device(const Settings& settings) {
+std::unique_ptr<Device> make_device(Settings settings) {
+  settings.same_host = settings.same_host || carrier_is_local();
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);
@@ -146,7 +150,12 @@ std::unique_ptr<Device> make_device(const Settings& settings) {
 
 }  // namespace
 
-std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets() {
+bool carrier_is_local() {
+  const char* carrier = std::getenv("WEFT_TEST_CARRIER");
+  return carrier && std::string_view(carrier) == "local";
+}
+
+std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets(LocalListeners& listeners) {
   sockaddr_storage address{};
   EXPECT_TRUE(parse_address("127.0.0.1", address));
   const sys::Descriptor listener(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -154,6 +163,7 @@ std::pair<sys::Descriptor, sys::Descriptor> Pair::sockets() {
             0);
   EXPECT_EQ(sys::listen(listener.get(), 1), 0);
   sys::local_address(listener.get(), &address);
+  listeners.add(listener.get());
   sys::Descriptor active(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(sys::connect(active.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)),
             0);
@@ -170,7 +180,8 @@ Pair::Pair(const PairOptions& options)
 }
 
 void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
-  auto [active, passive] = sockets();
+  Device& device = Context::of(a.verbs()->context)->device();
+  auto [active, passive] = sockets(device.local_listeners());
   const auto depth = static_cast<std::uint16_t>(options.read_depth + 1);
   StreamParameters parameters{.crc = options.settings.crc,
                               .acknowledge = options.settings.acknowledge,
@@ -187,7 +198,12 @@ void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
         .send_immediate = true, .control_stag = stags[1 - self], .hold_bytes = options.hold_bytes};
   };
   introduce(0);
-  EXPECT_EQ(a.attach(StreamSocket(std::move(active), nullptr, true), parameters, {}), 0);
+  StreamSocket active_socket(std::move(active), nullptr, true);
+  if (device.settings().same_host) {
+    active_socket.set_channel(LocalChannel::dial(active_socket.fd()));
+    EXPECT_TRUE(active_socket.has_channel());
+  }
+  EXPECT_EQ(a.attach(std::move(active_socket), parameters, {}), 0);
   parameters.initiator = false;
   introduce(1);
   EXPECT_EQ(b.attach(StreamSocket(std::move(passive), nullptr, false), parameters, {}), 0);

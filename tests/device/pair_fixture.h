@@ -98,11 +98,20 @@ struct PairOptions {
   bool weft_peers = false;  // both have identified each other as Weft
 };
 
+// True where the tests of this run are about connections within one host, which leave TCP: the
+// environment variable WEFT_TEST_CARRIER is "local".
+[[nodiscard]] bool carrier_is_local();
+
+// For tests about TCP itself.
+#define SKIP_WITHOUT_TCP(reason) \
+  if (carrier_is_local()) GTEST_SKIP() << "about TCP: " << (reason)
+
 class Pair {
  public:
   explicit Pair(const PairOptions& options = {});
-  // A connected pair of TCP sockets over 127.0.0.1: (active, passive).
-  static std::pair<sys::Descriptor, sys::Descriptor> sockets();
+  // A connected pair of TCP sockets over 127.0.0.1: (active, passive). The passive one has been
+  // accepted from a listener that `listeners` knows.
+  static std::pair<sys::Descriptor, sys::Descriptor> sockets(LocalListeners& listeners);
   static void connect(QueuePair& active, QueuePair& passive, const PairOptions& options);
 
   std::unique_ptr<Device> device;  // shared by both ends, like two contexts of one process
