@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "device/connect/slots.h"
+#include "device/pair_fixture.h"
 #include "device/raw_end.h"
 
 namespace weft::device {
@@ -13,6 +14,9 @@ namespace {
 // what comes in, before TCP sees it.
 class VanishedPeer : public ::testing::Test {
  protected:
+  // A process on this host ends, and does not vanish.
+  void SetUp() override { SKIP_WITHOUT_TCP("a packet filter makes the peer vanish"); }
+
   void connect() {
     client_.connect(server_);
     server_.connect(client_);

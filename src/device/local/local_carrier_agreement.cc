@@ -87,7 +87,7 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   own.holds = receiver_not_ready_.hold_bytes > 0;
   own.retries = receiver_not_ready_.retries;
   if (retries_) link_->requester.set_retries(*retries_);
-  own.armed = inbox::Armed::any;  // the program may have armed its completion queue before
+  own.armed = inbox::Armed::any;        // the program may have armed its completion queue before
   link_->responder.publish_receives();  // before the peer looks for receives
   own.open.store(true, std::memory_order_release);
   link_->connection.wake();  // the peer may have asked for something while this end was not open
