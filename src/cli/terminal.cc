@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,15 @@
 #include <system_error>
 
 namespace weft::cli {
+namespace {
+
+// A reader that closes its end of a pipe early, such as head(1), has all that it wants.
+bool reader_has_closed() {
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+}  // namespace
 
 bool is_coloured(int descriptor) {
   const char* no_color = std::getenv("NO_COLOR");
@@ -49,6 +59,7 @@ void print_error(std::string_view sentence) {
 int finish_output(int status) {
   const bool lost = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !lost) return status;
+  if (reader_has_closed()) return status;
   print_error(fmt::format("standard output cannot be written: {}",
                           lost ? "some of it is lost" : std::generic_category().message(errno)));
   return status == 0 ? 1 : status;
