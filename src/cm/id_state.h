@@ -4,7 +4,8 @@
 // An Identifier consists of one IdState and of parts that work on it: a PortSpace, which moves the
 // connection or the datagrams, and MulticastGroups. The program's threads, the progress thread and
 // polling threads meet here, so the lock covers all of them. It is taken before a channel's lock,
-// and never held while a queue pair, a dialer or a greeting is called, since those call back.
+// and never held while a queue pair, a dialer or an inbound handshake is called, since those call
+// back.
 #pragma once
 
 #include <rdma/rdma_cma.h>

@@ -24,9 +24,9 @@ class PassiveSide::FirstFpduTimer final : public device::Pollable {
   PassiveSide& side_;  // only while the owner lives
 };
 
-void PassiveSide::take_request(const std::shared_ptr<device::Greeting>& greeting,
+void PassiveSide::take_request(const std::shared_ptr<device::InboundHandshake>& inbound,
                                const std::shared_ptr<device::Listener>& listener) {
-  greeting_ = greeting;
+  inbound_ = inbound;
   listener_ = listener;
 }
 
@@ -43,9 +43,9 @@ void PassiveSide::request_fetched() {
 ConnectParameters PassiveSide::requested_parameters() {
   const std::lock_guard lock(state_.mutex);
   ConnectParameters parameters;
-  if (!greeting_) return parameters;
+  if (!inbound_) return parameters;
   const bool acknowledge = state_.registry->settings().acknowledge;
-  const iwarp::PassiveHandshake& handshake = greeting_->handshake();
+  const iwarp::PassiveHandshake& handshake = inbound_->handshake();
   parameters.responder_resources = to_event(handshake.requested_ord(), acknowledge);
   parameters.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
   // A peer that is not Weft may mean the only read that it allows for the program.
@@ -55,10 +55,10 @@ ConnectParameters PassiveSide::requested_parameters() {
   return parameters;
 }
 
-// The reply is sent without the lock, since the greeting may call on_replied() at once. The timer
+// The reply is sent without the lock, since the inbound may call on_replied() at once. The timer
 // exists from here on, so that on_replied() can start it.
 int PassiveSide::accept(const ConnectParameters& parameters) {
-  std::shared_ptr<device::Greeting> greeting;
+  std::shared_ptr<device::InboundHandshake> inbound;
   bool acknowledge = false;
   {
     const std::lock_guard lock(state_.mutex);
@@ -70,20 +70,20 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
     stream_.use(queue_pair);
     stream_.request(parameters);
     acknowledge = state_.registry->settings().acknowledge;
-    greeting = greeting_;
+    inbound = inbound_;
     timer_ = std::make_shared<FirstFpduTimer>(state_.owner(), *this);
     state_.stage = Stage::accepting;
   }
   const int failed =
-      greeting->accept(to_wire(parameters.responder_resources, acknowledge),
-                       to_wire(parameters.initiator_depth, acknowledge), parameters.private_data,
-                       [weak = state_.owner(), this](device::StreamSocket stream) {
-                         if (const auto owner = weak.lock()) on_replied(std::move(stream));
-                       });
+      inbound->accept(to_wire(parameters.responder_resources, acknowledge),
+                      to_wire(parameters.initiator_depth, acknowledge), parameters.private_data,
+                      [weak = state_.owner(), this](device::StreamSocket stream) {
+                        if (const auto owner = weak.lock()) on_replied(std::move(stream));
+                      });
   if (failed == 0) return 0;
   const std::lock_guard lock(state_.mutex);
   if (state_.stage == Stage::accepting) state_.stage = Stage::ended;
-  greeting_.reset();
+  inbound_.reset();
   return failed;
 }
 
@@ -91,9 +91,9 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
 // the connection is established without it (see StreamAttachment::attach()).
 void PassiveSide::on_replied(device::StreamSocket stream) {
   std::unique_lock lock(state_.mutex);
-  if (state_.stage != Stage::accepting || !greeting_) return;
-  stream_.set_negotiated(greeting_->handshake().negotiated());
-  greeting_.reset();
+  if (state_.stage != Stage::accepting || !inbound_) return;
+  stream_.set_negotiated(inbound_->handshake().negotiated());
+  inbound_.reset();
   if (!stream.valid()) {
     state_.stage = Stage::ended;
     return state_.push(RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
@@ -117,30 +117,30 @@ void PassiveSide::on_first_fpdu_timeout() {
 }
 
 int PassiveSide::reject(Bytes private_data) {
-  std::shared_ptr<device::Greeting> greeting;
+  std::shared_ptr<device::InboundHandshake> inbound;
   {
     const std::lock_guard lock(state_.mutex);
     if (state_.stage != Stage::requested) return EINVAL;
     state_.stage = Stage::ended;
-    greeting = std::move(greeting_);
+    inbound = std::move(inbound_);
   }
-  return greeting->reject(private_data);
+  return inbound->reject(private_data);
 }
 
 void PassiveSide::shut(Stage last) {
-  std::shared_ptr<device::Greeting> greeting;
+  std::shared_ptr<device::InboundHandshake> inbound;
   {
     const std::lock_guard lock(state_.mutex);
-    greeting = std::move(greeting_);
+    inbound = std::move(inbound_);
     timer_.reset();
   }
   // Reject the pending request, so that the peer does not wait for its timeout.
-  if (greeting && last == Stage::requested) greeting->reject({});
-  if (greeting && last == Stage::accepting) greeting->cancel();
+  if (inbound && last == Stage::requested) inbound->reject({});
+  if (inbound && last == Stage::accepting) inbound->cancel();
 }
 
 void PassiveSide::abandon_after_fork() {
-  if (greeting_) greeting_->abandon_after_fork();
+  if (inbound_) inbound_->abandon_after_fork();
 }
 
 }  // namespace weft::cm

@@ -6,7 +6,7 @@
 #include "cm/id_state.h"
 #include "cm/port_space.h"
 #include "cm/stream_attachment.h"
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/connect/listener.h"
 
 namespace weft::cm {
@@ -16,9 +16,9 @@ class PassiveSide {
   // Both must outlive this object.
   PassiveSide(IdState& state, StreamAttachment& stream) : state_(state), stream_(stream) {}
 
-  // The id belongs to a request: `greeting` has arrived at `listener`, which counts it until the
+  // The id belongs to a request: `inbound` has arrived at `listener`, which counts it until the
   // program has fetched its event.
-  void take_request(const std::shared_ptr<device::Greeting>& greeting,
+  void take_request(const std::shared_ptr<device::InboundHandshake>& inbound,
                     const std::shared_ptr<device::Listener>& listener);
   void request_fetched();
 
@@ -26,7 +26,7 @@ class PassiveSide {
   int accept(const ConnectParameters& parameters);
   int reject(Bytes private_data);
   // With the lock held: accept() has not sent the whole reply yet.
-  [[nodiscard]] bool replying() const { return greeting_ != nullptr; }
+  [[nodiscard]] bool replying() const { return inbound_ != nullptr; }
 
   // Rejects a request that is not answered, cancels a reply that is being sent. Without the lock,
   // in stage `destroyed`; `last`: the stage before.
@@ -41,9 +41,9 @@ class PassiveSide {
 
   IdState& state_;
   StreamAttachment& stream_;
-  std::shared_ptr<device::Greeting> greeting_;  // until the reply is sent
-  std::shared_ptr<device::Listener> listener_;  // until the program has fetched the request
-  std::shared_ptr<FirstFpduTimer> timer_;       // from accept() on
+  std::shared_ptr<device::InboundHandshake> inbound_;  // until the reply is sent
+  std::shared_ptr<device::Listener> listener_;         // until the program has fetched the request
+  std::shared_ptr<FirstFpduTimer> timer_;              // from accept() on
 };
 
 }  // namespace weft::cm

@@ -53,32 +53,32 @@ std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog
   plan.tos = state_.options.tos;
   plan.max_requests = backlog;
   plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
-  plan.requested = [weak = state_.owner(), this](const auto& greeting) {
-    if (const auto owner = weak.lock()) on_request(greeting);
+  plan.requested = [weak = state_.owner(), this](const auto& inbound) {
+    if (const auto owner = weak.lock()) on_request(inbound);
   };
   plan.dropped = [registry = state_.registry] { ++registry->counters().requests_dropped; };
   return std::make_shared<device::Listener>(state_.registry->context()->device(), std::move(plan));
 }
 
 // Makes the id of a request. The program sees it when it fetches the event.
-void StreamSpace::on_request(const std::shared_ptr<device::Greeting>& greeting) {
+void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& inbound) {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::listening) {
     lock.unlock();
-    greeting->reject({});
+    inbound->reject({});
     return;
   }
   sockaddr_storage local{};
   sockaddr_storage peer{};
-  device::sys::local_address(greeting->fd(), &local);
-  device::sys::peer_address(greeting->fd(), &peer);
+  device::sys::local_address(inbound->fd(), &local);
+  device::sys::peer_address(inbound->fd(), &peer);
   auto state = state_.make_request(local, peer);
   auto space = std::make_unique<StreamSpace>(*state);
-  space->passive_.take_request(greeting, listener_);
+  space->passive_.take_request(inbound, listener_);
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
 
   const bool acknowledge = state_.registry->settings().acknowledge;
-  const iwarp::PassiveHandshake& handshake = greeting->handshake();
+  const iwarp::PassiveHandshake& handshake = inbound->handshake();
   auto event = state_.make_event(RDMA_CM_EVENT_CONNECT_REQUEST);
   // rdma_get_cm_event(3): what the peer offers as responder is what this side may use as initiator,
   // and the other way round.

@@ -41,7 +41,7 @@ class StreamSpace final : public PortSpace {
 
  private:
   [[nodiscard]] std::shared_ptr<device::Listener> make_listener(std::size_t backlog);
-  void on_request(const std::shared_ptr<device::Greeting>& greeting);
+  void on_request(const std::shared_ptr<device::InboundHandshake>& inbound);
 
   IdState& state_;
   device::sys::Descriptor reserved_;  // the bound socket, until it listens or connects

@@ -90,7 +90,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       guid_be_(make_guid(addresses_)),
       pairing_requests_(std::make_unique<PairingRequests>(*this)),
       slots_(std::make_unique<Slots>(
-          *this, [this](const auto& greeting) { pairing_requests_->handle(greeting); })),
+          *this, [this](const auto& inbound) { pairing_requests_->handle(inbound); })),
       datagrams_(std::make_unique<Datagrams>(*this)),
       statistics_registry_(settings.stats_path.empty() ? nullptr
                                                        : std::make_unique<StatisticsRegistry>()),

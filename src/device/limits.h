@@ -78,7 +78,7 @@ inline constexpr std::uint64_t longest_redial_ns = 500'000'000;
 // The minimum time that requests wait for a peer that refuses or does not exist, whatever the
 // attributes are; then RETRY_EXC_ERR. InfiniBand timeouts of milliseconds are shorter than the
 // start of a process on a busy machine.
-inline constexpr std::uint64_t least_patience_ns = 2'000'000'000;
+inline constexpr std::uint64_t min_retry_time_ns = 2'000'000'000;
 // The time for the peer's first FPDU after the reply to its MPA request; then UNREACHABLE. A
 // program that connects its own queue pair may send it late.
 inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;

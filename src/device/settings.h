@@ -38,7 +38,7 @@ struct Settings {
   // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;
   // The minimum time that requests wait for a peer that refuses or does not exist. For tests only.
-  std::uint64_t least_patience_ns = limits::least_patience_ns;
+  std::uint64_t min_retry_time_ns = limits::min_retry_time_ns;
 };
 
 }  // namespace weft::device

@@ -198,10 +198,10 @@ TEST_F(Loss, ErrorFlushesWaitingWork) {
 
 TEST(Patience, FollowsTheAttributes) {
   constexpr std::uint64_t second_ns = 1'000'000'000;
-  EXPECT_EQ(patience_ns(0, 7, second_ns), 0U);
-  EXPECT_EQ(patience_ns(14, 7, second_ns), second_ns) << "half a second, below the least";
-  EXPECT_EQ(patience_ns(20, 3, second_ns), 4 * (4096ULL << 20U));
-  EXPECT_EQ(patience_ns(31, 0, second_ns), 4096ULL << 31U);
+  EXPECT_EQ(retry_time_ns(0, 7, second_ns), 0U);
+  EXPECT_EQ(retry_time_ns(14, 7, second_ns), second_ns) << "half a second, below the least";
+  EXPECT_EQ(retry_time_ns(20, 3, second_ns), 4 * (4096ULL << 20U));
+  EXPECT_EQ(retry_time_ns(31, 0, second_ns), 4096ULL << 31U);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ std::unique_ptr<Device> make_roce_device(const std::string& address) {
   Settings settings;
   settings.personality = Personality::roce;
   settings.address = address;
-  settings.least_patience_ns = 100'000'000;
+  settings.min_retry_time_ns = 100'000'000;
   settings.same_host = carrier_is_local();
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());

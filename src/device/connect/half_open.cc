@@ -3,25 +3,25 @@
 #include <algorithm>
 
 #include "device/addresses.h"
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/limits.h"
 #include "device/system.h"
 
 namespace weft::device {
 
-void HalfOpen::add(const std::shared_ptr<Greeting>& greeting, const sockaddr_storage& peer,
+void HalfOpen::add(const std::shared_ptr<InboundHandshake>& inbound, const sockaddr_storage& peer,
                    std::uint64_t now_ns) {
   const std::lock_guard lock(mutex_);
   const Source source = source_of(peer);
   ++counts_[source];
   entries_.push_back(
-      {.greeting = greeting, .key = greeting.get(), .source = source, .since_ns = now_ns});
-  places_[greeting.get()] = std::prev(entries_.end());
+      {.inbound = inbound, .key = inbound.get(), .source = source, .since_ns = now_ns});
+  places_[inbound.get()] = std::prev(entries_.end());
 }
 
-void HalfOpen::remove(const Greeting& greeting) {
+void HalfOpen::remove(const InboundHandshake& inbound) {
   const std::lock_guard lock(mutex_);
-  const auto place = places_.find(&greeting);
+  const auto place = places_.find(&inbound);
   if (place == places_.end()) return;
   const auto count = counts_.find(place->second->source);
   if (--count->second == 0) counts_.erase(count);
@@ -44,24 +44,24 @@ bool HalfOpen::crowded(const sockaddr_storage& peer) {
   return count != counts_.end() && count->second >= std::max(most, limits::least_half_open / 2);
 }
 
-std::shared_ptr<Greeting> HalfOpen::oldest(std::uint64_t before_ns) {
+std::shared_ptr<InboundHandshake> HalfOpen::oldest(std::uint64_t before_ns) {
   return find([before_ns](const Entry& entry) { return entry.since_ns < before_ns; });
 }
 
-std::shared_ptr<Greeting> HalfOpen::oldest_from(const sockaddr_storage& peer) {
+std::shared_ptr<InboundHandshake> HalfOpen::oldest_from(const sockaddr_storage& peer) {
   return find([source = source_of(peer)](const Entry& entry) { return entry.source == source; });
 }
 
 template <typename Matches>
-std::shared_ptr<Greeting> HalfOpen::find(Matches matches) {
+std::shared_ptr<InboundHandshake> HalfOpen::find(Matches matches) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Greeting> first;
+  std::shared_ptr<InboundHandshake> first;
   for (const Entry& entry : entries_) {
     if (!matches(entry)) continue;
-    auto greeting = entry.greeting.lock();
-    if (!greeting) continue;  // on its way out
-    if (greeting->silent()) return greeting;
-    if (!first) first = std::move(greeting);
+    auto inbound = entry.inbound.lock();
+    if (!inbound) continue;  // on its way out
+    if (inbound->silent()) return inbound;
+    if (!first) first = std::move(inbound);
   }
   return first;
 }

@@ -17,15 +17,15 @@
 
 namespace weft::device {
 
-class Greeting;
+class InboundHandshake;
 
 // One for a device: its listeners share the descriptors of one process. Thread-safe; calls nothing
 // with its lock held.
 class HalfOpen {
  public:
-  void add(const std::shared_ptr<Greeting>& greeting, const sockaddr_storage& peer,
+  void add(const std::shared_ptr<InboundHandshake>& inbound, const sockaddr_storage& peer,
            std::uint64_t now_ns);
-  void remove(const Greeting& greeting);
+  void remove(const InboundHandshake& inbound);
 
   // True where as many as the process can afford are half open: a share of RLIMIT_NOFILE.
   [[nodiscard]] bool full();
@@ -34,26 +34,26 @@ class HalfOpen {
   [[nodiscard]] bool crowded(const sockaddr_storage& peer);
   // The oldest one that has sent nothing, else the oldest of all, of those that came before
   // `before_ns`. Null where there is none.
-  [[nodiscard]] std::shared_ptr<Greeting> oldest(std::uint64_t before_ns);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> oldest(std::uint64_t before_ns);
   // The same, of this peer's.
-  [[nodiscard]] std::shared_ptr<Greeting> oldest_from(const sockaddr_storage& peer);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> oldest_from(const sockaddr_storage& peer);
 
  private:
   using Source = std::array<unsigned char, 8>;
   struct Entry {
-    std::weak_ptr<Greeting> greeting;
-    const Greeting* key = nullptr;
+    std::weak_ptr<InboundHandshake> inbound;
+    const InboundHandshake* key = nullptr;
     Source source{};
     std::uint64_t since_ns = 0;
   };
 
   [[nodiscard]] static Source source_of(const sockaddr_storage& peer);
   template <typename Matches>
-  [[nodiscard]] std::shared_ptr<Greeting> find(Matches matches);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> find(Matches matches);
 
   std::mutex mutex_;
   std::list<Entry> entries_;  // oldest first
-  std::unordered_map<const Greeting*, std::list<Entry>::iterator> places_;
+  std::unordered_map<const InboundHandshake*, std::list<Entry>::iterator> places_;
   std::map<Source, std::size_t> counts_;
 };
 

@@ -1,6 +1,6 @@
-// The last moments of a connection whose queue pair needs it no more: what is still to be sent goes
-// out, then the write side closes, then the peer's rest is read and thrown away, so that no reset
-// cuts off what is on its way to the peer.
+// Closes a connection gently after its queue pair has given it up: sends what is left, closes the
+// write side, then reads and discards what the peer still sends. Without that, TCP would send a
+// reset, which can destroy data on its way to the peer.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ class RefusedConnections {
  public:
   using Place = std::list<std::weak_ptr<Linger>>::iterator;
 
-  // The place of `linger`, to be given back when it ends; and who has to end for it, or null.
+  // Returns the place of `linger`, to be given back when it ends. `oldest`: the one that must end
+  // to make room, or null.
   Place add(const std::shared_ptr<Linger>& linger, std::shared_ptr<Linger>& oldest);
   void remove(Place place);
   [[nodiscard]] std::size_t count();

@@ -33,17 +33,17 @@ int Listener::start() {
 }
 
 void Listener::stop() {
-  std::unordered_set<std::shared_ptr<Greeting>> unfinished;
+  std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished;
   {
     const std::lock_guard lock(mutex_);
     pause();
     if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
     plan_.socket.reset();
-    unfinished.swap(greetings_);
+    unfinished.swap(unfinished_);
   }
-  for (const auto& greeting : unfinished) {
-    device_.half_open().remove(*greeting);
-    greeting->cancel();
+  for (const auto& inbound : unfinished) {
+    device_.half_open().remove(*inbound);
+    inbound->cancel();
   }
 }
 
@@ -52,7 +52,7 @@ void Listener::abandon_after_fork() {
   if (token_ != 0) (void)plan_.socket.release();
   plan_.socket.reset();
   token_ = 0;
-  for (const auto& greeting : greetings_) greeting->abandon_after_fork();
+  for (const auto& inbound : unfinished_) inbound->abandon_after_fork();
 }
 
 void Listener::watch() {
@@ -72,9 +72,9 @@ bool Listener::has_room() const {
 void Listener::on_ready(std::uint32_t /*events*/) {
   while (make_room()) {
     sockaddr_storage peer{};
-    const auto greeting = accept_one(peer);
-    if (!greeting) return;
-    greeting->start(plan_.handshake_timeout_ns);
+    const auto inbound = accept_one(peer);
+    if (!inbound) return;
+    inbound->start(plan_.handshake_timeout_ns);
     limit_source(peer);
   }
   const std::lock_guard lock(mutex_);
@@ -98,7 +98,7 @@ void Listener::on_deadline() {
   if (has_room()) watch();
 }
 
-std::shared_ptr<Greeting> Listener::accept_one(sockaddr_storage& peer) {
+std::shared_ptr<InboundHandshake> Listener::accept_one(sockaddr_storage& peer) {
   const std::lock_guard lock(mutex_);
   if (!plan_.socket.valid()) return nullptr;
   if (!has_room()) {
@@ -117,7 +117,7 @@ std::shared_ptr<Greeting> Listener::accept_one(sockaddr_storage& peer) {
     }
     return nullptr;
   }
-  return greet(sys::Descriptor(accepted), peer);
+  return begin_handshake(sys::Descriptor(accepted), peer);
 }
 
 // One address cannot take all the places: its own oldest silent connections make room for its new
@@ -135,34 +135,35 @@ int Listener::adopt(sys::Descriptor connection) {
   if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
   if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
   if (!make_room()) return ENOBUFS;
-  std::shared_ptr<Greeting> greeting;
+  std::shared_ptr<InboundHandshake> inbound;
   {
     const std::lock_guard lock(mutex_);
     if (!has_room()) return ENOBUFS;
-    greeting = greet(std::move(connection), peer);
+    inbound = begin_handshake(std::move(connection), peer);
   }
-  greeting->start(plan_.handshake_timeout_ns);
+  inbound->start(plan_.handshake_timeout_ns);
   return 0;
 }
 
 // With the lock.
-std::shared_ptr<Greeting> Listener::greet(sys::Descriptor fd, const sockaddr_storage& peer) {
+std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
+                                                            const sockaddr_storage& peer) {
   sockaddr_storage local{};
   sys::local_address(fd.get(), &local);
   tune(fd.get(), same_host_address(local, peer));
   apply_tos(fd.get(), peer.ss_family, plan_.tos);
-  auto greeting = make_greeting(std::move(fd));
-  greetings_.insert(greeting);
-  device_.half_open().add(greeting, peer, sys::now_ns());
-  return greeting;
+  auto inbound = make_inbound(std::move(fd));
+  unfinished_.insert(inbound);
+  device_.half_open().add(inbound, peer, sys::now_ns());
+  return inbound;
 }
 
 // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
-std::shared_ptr<Greeting> Listener::make_greeting(sys::Descriptor fd) {
+std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd) {
   const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
                                         .max_ird = limits::max_wire_read_depth};
   // NOLINTNEXTLINE(modernize-make-shared)
-  return std::shared_ptr<Greeting>(new Greeting(
+  return std::shared_ptr<InboundHandshake>(new InboundHandshake(
       device_, StreamSocket(std::move(fd), device_.capture(), false), options,
       [weak = weak_from_this()](const auto& arrived) {
         if (const auto self = weak.lock()) self->on_requested(arrived);
@@ -172,21 +173,21 @@ std::shared_ptr<Greeting> Listener::make_greeting(sys::Descriptor fd) {
       }));
 }
 
-void Listener::on_requested(const std::shared_ptr<Greeting>& greeting) {
+void Listener::on_requested(const std::shared_ptr<InboundHandshake>& inbound) {
   {
     const std::lock_guard lock(mutex_);
-    if (greetings_.erase(greeting) == 0) return;  // stopped meanwhile
+    if (unfinished_.erase(inbound) == 0) return;  // stopped meanwhile
     ++requests_;
   }
-  device_.half_open().remove(*greeting);
-  plan_.requested(greeting);
+  device_.half_open().remove(*inbound);
+  plan_.requested(inbound);
 }
 
-void Listener::on_failed(const std::shared_ptr<Greeting>& greeting) {
+void Listener::on_failed(const std::shared_ptr<InboundHandshake>& inbound) {
   if (plan_.dropped) plan_.dropped();
-  device_.half_open().remove(*greeting);
+  device_.half_open().remove(*inbound);
   const std::lock_guard lock(mutex_);
-  greetings_.erase(greeting);
+  unfinished_.erase(inbound);
   if (has_room()) watch();
 }
 

@@ -1,4 +1,4 @@
-// A listening socket: every connection gets a Greeting until its MPA request is there.
+// A listening socket: every connection has an InboundHandshake until its MPA request arrives.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/device.h"
 #include "device/engine.h"
 
@@ -18,11 +18,12 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   struct Plan {
     sys::Descriptor socket;  // listening already; none: connections only come by adopt()
     int tos = -1;            // for every connection; negative: the system's
-    // Requests that were told of and not fetched yet; more wait in the kernel's queue.
+    // The number of requests that were reported and not yet fetched; more wait in the kernel's
+    // queue.
     std::size_t max_requests = SIZE_MAX;
     std::uint64_t handshake_timeout_ns = 0;
-    // Both are called without any lock: a request is there; a connection came to nothing before.
-    std::function<void(const std::shared_ptr<Greeting>&)> requested{};
+    // Both are called without any lock: when a request arrives, and when a connection fails before.
+    std::function<void(const std::shared_ptr<InboundHandshake>&)> requested{};
     std::function<void()> dropped{};
   };
 
@@ -35,7 +36,7 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   int adopt(sys::Descriptor connection);
   // Closes the socket and every connection that is not a request yet.
   void stop();
-  // Somebody took care of a request: there is room for another.
+  // The application has fetched a request, so there is room for another.
   void request_fetched();
   void abandon_after_fork();
 
@@ -43,16 +44,17 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   void on_deadline() override;
 
  private:
-  [[nodiscard]] std::shared_ptr<Greeting> accept_one(sockaddr_storage& peer);
-  [[nodiscard]] std::shared_ptr<Greeting> greet(sys::Descriptor fd, const sockaddr_storage& peer);
-  [[nodiscard]] std::shared_ptr<Greeting> make_greeting(sys::Descriptor fd);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> accept_one(sockaddr_storage& peer);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> begin_handshake(sys::Descriptor fd,
+                                                                  const sockaddr_storage& peer);
+  [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(sys::Descriptor fd);
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool make_room();
   void limit_source(const sockaddr_storage& peer);
   void watch();
   void pause();
-  void on_requested(const std::shared_ptr<Greeting>& greeting);
-  void on_failed(const std::shared_ptr<Greeting>& greeting);
+  void on_requested(const std::shared_ptr<InboundHandshake>& inbound);
+  void on_failed(const std::shared_ptr<InboundHandshake>& inbound);
 
   Device& device_;
   Plan plan_;
@@ -60,7 +62,7 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   std::mutex mutex_;
   std::uint64_t token_ = 0;
   bool has_local_ = false;  // peers on this host find us outside of TCP as well
-  std::unordered_set<std::shared_ptr<Greeting>> greetings_;
+  std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished_;
   std::size_t requests_ = 0;
 };
 

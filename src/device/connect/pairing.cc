@@ -139,13 +139,13 @@ void Pairing::ready_to_send(std::uint32_t psn) {
   device_.engine().call_at(next_attempt_ns_, shared_from_this());
 }
 
-void Pairing::work_waits(std::uint64_t patience_ns) {
+void Pairing::work_waits(std::uint64_t retry_time_ns) {
   const std::lock_guard lock(mutex_);
   if (waiting_since_ns_ != 0 || phase_ == Phase::over) return;
   waiting_since_ns_ = sys::now_ns();
-  patience_ns_ = patience_ns;
-  if (patience_ns != 0)
-    device_.engine().call_at(waiting_since_ns_ + patience_ns, shared_from_this());
+  retry_time_ns_ = retry_time_ns;
+  if (retry_time_ns != 0)
+    device_.engine().call_at(waiting_since_ns_ + retry_time_ns, shared_from_this());
 }
 
 void Pairing::lost(bool again) {
@@ -184,13 +184,13 @@ void Pairing::try_again(std::uint64_t pause_ns) {
   dialer_.reset();
   pause_ns_ = pause_ns;
   next_attempt_ns_ = sys::now_ns() + pause_ns;
-  const std::uint64_t end_ns = end_of_patience_ns();
+  const std::uint64_t end_ns = end_of_retries_ns();
   device_.engine().call_at(std::min(next_attempt_ns_, end_ns), shared_from_this());
 }
 
-std::uint64_t Pairing::end_of_patience_ns() const {
-  const bool bounded = waiting_since_ns_ != 0 && patience_ns_ != 0;
-  return bounded ? waiting_since_ns_ + patience_ns_ : UINT64_MAX;
+std::uint64_t Pairing::end_of_retries_ns() const {
+  const bool bounded = waiting_since_ns_ != 0 && retry_time_ns_ != 0;
+  return bounded ? waiting_since_ns_ + retry_time_ns_ : UINT64_MAX;
 }
 
 void Pairing::on_deadline() {
@@ -198,7 +198,7 @@ void Pairing::on_deadline() {
   const std::uint64_t now = sys::now_ns();
   // An attempt that is under way may still succeed.
   if (phase_ != Phase::idle && phase_ != Phase::lost) return;
-  if (now >= end_of_patience_ns()) {
+  if (now >= end_of_retries_ns()) {
     phase_ = Phase::over;
     waiting_since_ns_ = 0;
     if (plan_.unreliable) try_again(limits::longest_redial_ns);  // for what is posted later
@@ -326,22 +326,22 @@ void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated
   if (phase_ == Phase::paired) try_again(limits::longest_redial_ns);
 }
 
-void Pairing::on_request(const std::shared_ptr<Greeting>& greeting, const Hello& request) {
-  const HelloAnswer answer = judge(*greeting, request);
+void Pairing::on_request(const std::shared_ptr<InboundHandshake>& inbound, const Hello& request) {
+  const HelloAnswer answer = judge(*inbound, request);
   if (answer != HelloAnswer::accepted) {
     count(device_.refusals(), answer);
-    greeting->reject(bytes_of(refusal_of(request, answer)));
+    inbound->reject(bytes_of(refusal_of(request, answer)));
     return;
   }
   std::unique_lock lock(mutex_);
   const Hello reply = hello(request.generation);
   lock.unlock();
-  const int failed = greeting->accept(
+  const int failed = inbound->accept(
       limits::max_wire_read_depth, limits::max_wire_read_depth, bytes_of(reply),
-      [weak = weak_from_this(), weak_greeting = std::weak_ptr(greeting),
+      [weak = weak_from_this(), weak_inbound = std::weak_ptr(inbound),
        peer = features_of(request)](StreamSocket stream) {
         const auto self = weak.lock();
-        const auto answered = weak_greeting.lock();
+        const auto answered = weak_inbound.lock();
         if (!self || !answered) return;
         self->on_accepted(std::move(stream), answered->handshake().negotiated(), peer);
       });
@@ -358,9 +358,9 @@ Pairing::Proof Pairing::verify(const Hello& hello) const {
   return sends || send_psn_ ? Proof::right : Proof::none;
 }
 
-HelloAnswer Pairing::judge(const Greeting& greeting, const Hello& hello) {
+HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) {
   sockaddr_storage from{};
-  sys::peer_address(greeting.fd(), &from);
+  sys::peer_address(inbound.fd(), &from);
   const PairingEnd source{gid_of(from), hello.source_qpn};
   const std::lock_guard lock(mutex_);
   const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
@@ -403,22 +403,24 @@ void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiat
   hand_over(std::move(stream), negotiated, peer, false);
 }
 
-void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting, const Hello& hello) {
+void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inbound,
+                    const Hello& hello) {
   HelloAnswer answer = HelloAnswer::refused;
   if (hello.version != Hello::current_version) {
     answer = HelloAnswer::bad_version;
   } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
     const auto [state, pairing] = queue_pair->pairing();
-    if (pairing) return pairing->on_request(greeting, hello);
+    if (pairing) return pairing->on_request(inbound, hello);
     const bool not_yet = state == IBV_QPS_RESET || state == IBV_QPS_INIT;
     if (not_yet) answer = HelloAnswer::not_yet;
   }
   count(device.refusals(), answer);
-  greeting->reject(bytes_of(refusal_of(hello, answer)));
+  inbound->reject(bytes_of(refusal_of(hello, answer)));
 }
 
 // InfiniBand's own unit: 4.096 µs times a power of two, for each of 1 + retry_count attempts.
-std::uint64_t patience_ns(std::uint8_t timeout, std::uint8_t retry_count, std::uint64_t least_ns) {
+std::uint64_t retry_time_ns(std::uint8_t timeout, std::uint8_t retry_count,
+                            std::uint64_t least_ns) {
   if (timeout == 0) return 0;
   constexpr std::uint64_t unit_ns = 4096;
   const std::uint64_t attempts = retry_count + std::uint64_t{1};

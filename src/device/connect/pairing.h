@@ -1,9 +1,9 @@
-// How a queue pair finds its peer without a connection manager: from INIT to RTR it is told a GID
-// and a number, and both ends try to connect.
+// Connects a queue pair to its peer without a connection manager: the step from INIT to RTR gives
+// the peer's GID and number, and both ends dial.
 //
-// Exactly one connection results. Who accepts a request gives up his own; where both requests are
-// under way, that of the lower end (by GID and number) wins, and the other is told that it crossed.
-// Where only one end can reach the other, that end's request is the one that arrives.
+// Exactly one connection results. An end that accepts a request gives up its own. If both requests
+// are under way, the one of the lower end (by number and GID) wins, and the other is answered as
+// crossed. If only one end can reach the other, its request is the only one that arrives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "device/connect/dialer.h"
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/engine.h"
 #include "wire/hello.h"
 
@@ -23,7 +23,7 @@ namespace weft::device {
 
 class QueuePair;
 
-// One end of a pairing. Ordered, so that two ends agree on which is the lower.
+// One end of a pairing. The order lets both ends agree on which of them is the lower.
 struct PairingEnd {
   ibv_gid gid{};
   std::uint32_t number = 0;
@@ -32,11 +32,11 @@ struct PairingEnd {
   [[nodiscard]] bool operator==(const PairingEnd& other) const;
 };
 
-// From RTR to the end of the connection, or to RESET, ERR or destruction. A queue pair that is
-// taken through the states again has a new one.
+// Exists from RTR to the end of the connection, or to RESET, ERR or destruction. A queue pair that
+// goes through the states again gets a new one.
 //
-// Locks: the queue pair's may be held by who calls; this object never calls the queue pair, a
-// dialer's start() or a greeting with its own lock held.
+// Locks: callers may hold the queue pair's lock. With its own lock held, this object calls neither
+// the queue pair nor Dialer::start() nor an InboundHandshake.
 class Pairing final : public Pollable, public std::enable_shared_from_this<Pairing> {
  public:
   struct Plan {
@@ -49,7 +49,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     bool unreliable = false;         // IBV_QPT_UC
   };
 
-  // Why no connection may come of what the program gave: EINVAL, or 0.
+  // Makes a plan of the attributes of ibv_modify_qp(3). 0, or EINVAL if they allow no connection.
   [[nodiscard]] static int make_plan(Device& device, std::uint32_t number,
                                      const ibv_qp_attr& attributes, Plan& plan);
 
@@ -58,25 +58,25 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   Pairing(const Pairing&) = delete;
   Pairing& operator=(const Pairing&) = delete;
 
-  // Returns at once: the progress thread, or who polls, does the rest.
+  // Returns at once; the progress thread, or a thread that polls, does the rest.
   void start();
   // The queue pair has reached RTS. PSNs are secrets that both programs know: see verify().
   void ready_to_send(std::uint32_t psn);
-  // Work has been posted. Without a connection it fails after this long (0: never): the time during
-  // which the peer says that it is not ready does not count.
-  void work_waits(std::uint64_t patience_ns);
-  // The connection is gone. `again`: before the peer had it; otherwise nothing more will come, and
-  // work fails when its patience ends.
+  // Work has been posted. Without a connection it fails after this time (0: never). The time during
+  // which the peer answers that it is not ready does not count.
+  void work_waits(std::uint64_t retry_time_ns);
+  // The connection is lost. `again`: the peer never had it, so that it is set up once more.
+  // Otherwise no other connection will come, and work fails when its retry time is over.
   void lost(bool again);
   void cancel();
   void abandon_after_fork();
-  // How often it was tried again.
+  // The number of retries so far.
   [[nodiscard]] std::uint32_t retries() const { return retries_.load(); }
-  // No connection, and none will come: what is posted fails.
+  // There is no connection and none will come, so posted work fails.
   [[nodiscard]] bool over();
 
-  // Somebody at the other side asks for our queue pair.
-  void on_request(const std::shared_ptr<Greeting>& greeting, const wire::Hello& request);
+  // Answers a request that names this queue pair.
+  void on_request(const std::shared_ptr<InboundHandshake>& inbound, const wire::Hello& request);
 
   void on_ready(std::uint32_t /*events*/) override {}
   void on_deadline() override;
@@ -87,14 +87,14 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     dialing,    // our request is under way
     accepting,  // our reply to the peer's request is under way
     paired,
-    lost,  // by the peer: work waits in vain
+    lost,  // by the peer: work waits until its retry time is over
     over,
   };
 
   // What the PSNs of a hello prove about its sender.
   enum class Proof : std::uint8_t { none, right, wrong };
   [[nodiscard]] Proof verify(const wire::Hello& hello) const;
-  [[nodiscard]] wire::HelloAnswer judge(const Greeting& greeting, const wire::Hello& hello);
+  [[nodiscard]] wire::HelloAnswer judge(const InboundHandshake& inbound, const wire::Hello& hello);
   [[nodiscard]] std::shared_ptr<Dialer> make_dialer();
   void dial();
   [[nodiscard]] bool to_itself() const;
@@ -108,7 +108,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   [[nodiscard]] wire::Hello hello(std::uint32_t generation) const;
   void try_again(std::uint64_t pause_ns);
   void expect_no_more();
-  [[nodiscard]] std::uint64_t end_of_patience_ns() const;
+  [[nodiscard]] std::uint64_t end_of_retries_ns() const;
 
   Device& device_;
   const std::weak_ptr<QueuePair> queue_pair_;
@@ -118,23 +118,23 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   Phase phase_ = Phase::idle;
   std::shared_ptr<Dialer> dialer_;
   std::atomic<std::uint32_t> retries_{0};
-  std::uint32_t attempt_ = 0;                     // of ours: an earlier one's outcome is ignored
+  std::uint32_t attempt_ = 0;  // number of the latest one; outcomes of others are ignored
   std::optional<std::uint32_t> peer_generation_;  // of the peer's latest request
   std::optional<std::uint32_t> send_psn_;         // of our queue pair, from RTS on
   bool expecting_ = false;                        // PairingRequests knows the peer's address
   std::uint64_t next_attempt_ns_ = 0;
   std::uint64_t pause_ns_ = 0;
-  std::uint64_t patience_ns_ = 0;       // 0: without end
+  std::uint64_t retry_time_ns_ = 0;     // 0: without end
   std::uint64_t waiting_since_ns_ = 0;  // 0: no work waits
 };
 
 // Answers a request at one of this process's slots: finds the queue pair and its pairing.
-void answer_request(Device& device, const std::shared_ptr<Greeting>& greeting,
+void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inbound,
                     const wire::Hello& hello);
 
 // How long unacknowledged work is tried on InfiniBand, from the attributes of a queue pair: 0 for
 // ever, otherwise at least `least_ns`.
-[[nodiscard]] std::uint64_t patience_ns(std::uint8_t timeout, std::uint8_t retry_count,
-                                        std::uint64_t least_ns);
+[[nodiscard]] std::uint64_t retry_time_ns(std::uint8_t timeout, std::uint8_t retry_count,
+                                          std::uint64_t least_ns);
 
 }  // namespace weft::device

@@ -20,26 +20,26 @@ void ParkedRequest::on_deadline() {
   owner_.answer(*this);
 }
 
-void PairingRequests::handle(const std::shared_ptr<Greeting>& greeting) {
-  const auto hello = Hello::parse(greeting->handshake().peer_private_data());
+void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
+  const auto hello = Hello::parse(inbound->handshake().peer_private_data());
   if (!hello) {
     ++device_.refusals().malformed;
-    greeting->reject({});
+    inbound->reject({});
     return;
   }
   // This says nothing about the numbers.
-  if (hello->version != Hello::current_version) return answer_request(device_, greeting, *hello);
-  const bool stranger = !expects(*greeting);
-  if (!stranger && !is_other_users(greeting->fd())) {
-    return answer_request(device_, greeting, *hello);
+  if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
+  const bool stranger = !expects(*inbound);
+  if (!stranger && !is_other_users(inbound->fd())) {
+    return answer_request(device_, inbound, *hello);
   }
   ++(stranger ? device_.refusals().strangers : device_.refusals().other_user);
-  park(greeting, *hello);
+  park(inbound, *hello);
 }
 
-void PairingRequests::park(const std::shared_ptr<Greeting>& greeting, const Hello& hello) {
+void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, const Hello& hello) {
   const std::uint64_t due_ns = sys::now_ns() + limits::stranger_answer_ns;
-  const auto parked = std::make_shared<ParkedRequest>(*this, greeting, hello, due_ns);
+  const auto parked = std::make_shared<ParkedRequest>(*this, inbound, hello, due_ns);
   const std::size_t most =
       std::max(std::min(limits::max_refused, sys::descriptor_limit() / limits::refused_share),
                limits::least_half_open);
@@ -58,7 +58,7 @@ void PairingRequests::park(const std::shared_ptr<Greeting>& greeting, const Hell
 
 // When the time has come, or earlier, when a queue pair has learnt of the peer.
 void PairingRequests::answer(ParkedRequest& parked) {
-  const bool known = expects(*parked.greeting) && !is_other_users(parked.greeting->fd());
+  const bool known = expects(*parked.inbound) && !is_other_users(parked.inbound->fd());
   if (!known && sys::now_ns() < parked.due_ns) return;
   std::shared_ptr<ParkedRequest> kept;
   {
@@ -68,7 +68,7 @@ void PairingRequests::answer(ParkedRequest& parked) {
     kept = std::move(*place);
     parked_.erase(place);
   }
-  known ? answer_request(device_, parked.greeting, parked.hello) : reject_stranger(parked);
+  known ? answer_request(device_, parked.inbound, parked.hello) : reject_stranger(parked);
 }
 
 // Whatever the number. A peer whose queue pair here has no address vector yet looks like a stranger
@@ -80,7 +80,7 @@ void PairingRequests::reject_stranger(ParkedRequest& parked) const {
                     .generation = parked.hello.generation};
   std::array<std::byte, Hello::bytes> bytes;
   reply.emit(bytes);
-  parked.greeting->reject(bytes);
+  parked.inbound->reject(bytes);
 }
 
 void PairingRequests::expect(std::uint32_t number, const ibv_gid& gid) {
@@ -97,9 +97,9 @@ void PairingRequests::expect_no_more(const ibv_gid& gid) {
   if (count != expected_.end() && --count->second == 0) expected_.erase(count);
 }
 
-bool PairingRequests::expects(const Greeting& greeting) {
+bool PairingRequests::expects(const InboundHandshake& inbound) {
   sockaddr_storage from{};
-  if (sys::peer_address(greeting.fd(), &from) < 0) return false;
+  if (sys::peer_address(inbound.fd(), &from) < 0) return false;
   const std::lock_guard lock(mutex_);
   return expected_.contains(key_of(gid_of(from)));
 }
@@ -119,7 +119,7 @@ PairingRequests::Gid PairingRequests::key_of(const ibv_gid& gid) {
 }
 
 void PairingRequests::abandon_after_fork() {
-  for (const auto& parked : parked_) parked->greeting->abandon_after_fork();
+  for (const auto& parked : parked_) parked->inbound->abandon_after_fork();
 }
 
 }  // namespace weft::device

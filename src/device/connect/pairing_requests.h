@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/engine.h"
 #include "wire/hello.h"
 
@@ -25,14 +25,14 @@ class PairingRequests;
 // A stranger's request, until its answer is due.
 class ParkedRequest final : public Pollable {
  public:
-  ParkedRequest(PairingRequests& owner, std::shared_ptr<Greeting> asker, const wire::Hello& request,
-                std::uint64_t answer_at_ns)
-      : greeting(std::move(asker)), hello(request), due_ns(answer_at_ns), owner_(owner) {}
+  ParkedRequest(PairingRequests& owner, std::shared_ptr<InboundHandshake> asker,
+                const wire::Hello& request, std::uint64_t answer_at_ns)
+      : inbound(std::move(asker)), hello(request), due_ns(answer_at_ns), owner_(owner) {}
 
   void on_ready(std::uint32_t /*events*/) override {}
   void on_deadline() override;
 
-  const std::shared_ptr<Greeting> greeting;
+  const std::shared_ptr<InboundHandshake> inbound;
   const wire::Hello hello;
   const std::uint64_t due_ns;
 
@@ -46,7 +46,7 @@ class PairingRequests {
   explicit PairingRequests(Device& device) : device_(device) {}
 
   // Handles a request that has arrived at one of this process's slots. Called without any lock.
-  void handle(const std::shared_ptr<Greeting>& greeting);
+  void handle(const std::shared_ptr<InboundHandshake>& inbound);
 
   // Queue pair `number` now has `gid` in its address vector, or not any more. A request that was
   // parked because it came before this is answered at once. May be called with the locks of a
@@ -68,8 +68,8 @@ class PairingRequests {
   using Gid = std::array<std::uint8_t, 16>;
 
   [[nodiscard]] static Gid key_of(const ibv_gid& gid);
-  [[nodiscard]] bool expects(const Greeting& greeting);
-  void park(const std::shared_ptr<Greeting>& greeting, const wire::Hello& hello);
+  [[nodiscard]] bool expects(const InboundHandshake& inbound);
+  void park(const std::shared_ptr<InboundHandshake>& inbound, const wire::Hello& hello);
   void reject_stranger(ParkedRequest& parked) const;
 
   Device& device_;

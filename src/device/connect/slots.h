@@ -1,6 +1,6 @@
-// Queue pair numbers that tell where their owner listens: ten bits name a slot, which is a TCP port
-// of the owner's host, and fourteen bits a queue pair of the process that holds the slot. So an
-// address and a number are enough to find a queue pair, with no daemon and no shared state.
+// Queue pair numbers that contain the port of their owner: ten bits name a slot, which is a TCP
+// port of the owner's host, and fourteen bits a queue pair of the process that holds the slot. So
+// an address and a number are enough to find a queue pair, with no daemon and no shared state.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include "base/kernel_random.h"
 #include "device/addresses.h"
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 #include "device/connect/listener.h"
 
 namespace weft::device {
@@ -49,7 +49,7 @@ int listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
 // indexes run out. The system gives a slot back when the process ends, however it ends.
 class Slots {
  public:
-  using Requested = std::function<void(const std::shared_ptr<Greeting>&)>;
+  using Requested = std::function<void(const std::shared_ptr<InboundHandshake>&)>;
 
   // `requested`: an MPA request has arrived at one of the slots; called without any lock.
   Slots(Device& device, Requested requested) : device_(device), requested_(std::move(requested)) {}

@@ -38,7 +38,7 @@ class StreamSocket {
 
   void shutdown_write();
   void close();
-  // Forgets the descriptor: somebody else has closed it.
+  // Forgets the descriptor, which the engine has closed.
   void disown() {
     (void)fd_.release();
     channel_.close();
@@ -61,10 +61,11 @@ class StreamSocket {
   bool write_shut_ = false;
 };
 
-// What every connection of the device wants of its socket: no delay, and on one host a congestion
-// control that does not pace.
+// Sets the socket options of every connection: no delay, and on one host a congestion control that
+// does not pace.
 void tune(int fd, bool same_host);
-// A connection whose two ends are one socket: what is sent there comes back. 0 or an errno value.
+// Makes a connection whose two ends are one socket, which receives what it sends. 0 or an errno
+// value.
 int connect_to_itself(sys::Descriptor& socket);
 // Negative: left as the system has it.
 void apply_tos(int fd, int family, int tos);

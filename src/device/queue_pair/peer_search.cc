@@ -53,12 +53,12 @@ void PeerSearch::lost(bool again, QueuePairLock& /*lock*/) {
 bool PeerSearch::await(QueuePairLock& /*lock*/) {
   if (parts_.waiting.empty() || !pairing_) return true;
   if (pairing_->over()) return false;
-  const std::uint64_t least_ns = device_.settings().least_patience_ns;
+  const std::uint64_t least_ns = device_.settings().min_retry_time_ns;
   // Unreliable queue pairs have no timeout and no retry count.
   const ibv_qp_attr& attributes = parts_.attributes;
   pairing_->work_waits(parts_.is_unreliable()
                            ? least_ns
-                           : patience_ns(attributes.timeout, attributes.retry_cnt, least_ns));
+                           : retry_time_ns(attributes.timeout, attributes.retry_cnt, least_ns));
   return true;
 }
 

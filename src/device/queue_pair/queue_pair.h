@@ -95,7 +95,7 @@ class QueuePair final : public Pollable,
   int attach_pair(StreamSocket socket, const StreamParameters& parameters, const Pairing& pairing);
   // The pairing has brought no stream: requests that wait for one fail.
   void fail_pairing(const Pairing& pairing);
-  // To the error state, as rdma_disconnect(3) says: what is posted is flushed.
+  // Moves the queue pair to the error state and flushes what is posted: rdma_disconnect(3).
   void disconnect();
 
   // --- Progress. Without any lock.

@@ -95,7 +95,7 @@ void QueuePair::await_carrier(QueuePairLock& lock) {
   if (!search_.await(lock)) fail_waiting(lock);
 }
 
-// The first request is told that the peer did not answer, the others are flushed.
+// The first request fails, because the peer did not answer, and the others are flushed.
 void QueuePair::fail_waiting(QueuePairLock& lock) {
   if (parts_.waiting.empty()) return;
   if (parts_.is_unreliable()) return drop_waiting(lock);

@@ -91,7 +91,7 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
     const int failed = DatagramCarrier::check(given, handle_.qp, limits.inline_bytes);
     if (failed != 0) return failed;
   } else if (handle_.qp.state == IBV_QPS_ERR) {
-    work.wr_id = given.wr_id;  // it is going to be flushed, whatever else it says
+    work.wr_id = given.wr_id;  // it is flushed, and the rest of it is not looked at
     return 0;
   }
   if (!takes_work(lock)) return EINVAL;

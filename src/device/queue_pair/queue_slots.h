@@ -6,9 +6,9 @@
 
 namespace weft::device {
 
-// A request keeps its place until the completion that tells of it was polled, as on hardware: a
+// A request keeps its place until the completion that covers it has been polled, as on adapters: a
 // program that posts until ENOMEM cannot overrun a completion queue that is as large as its queues.
-// A completion tells of its own request and of the unsignaled ones before it.
+// A completion covers its own request and the unsignaled ones before it.
 class QueueSlots {
  public:
   explicit QueueSlots(std::uint32_t capacity) : capacity_(capacity) {}
@@ -17,7 +17,7 @@ class QueueSlots {
   [[nodiscard]] std::uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
   [[nodiscard]] bool full() const { return taken() >= capacity_; }
 
-  // Under the lock of whoever posts; full() was asked before.
+  // The lock of the posting queue must be held; full() was false.
   void take() { taken_.fetch_add(1, std::memory_order_relaxed); }
   void resize(std::uint32_t capacity) { capacity_ = capacity; }
   void clear() { taken_.store(0, std::memory_order_release); }

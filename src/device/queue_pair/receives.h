@@ -14,7 +14,7 @@ namespace weft::device {
 // Not thread safe: the queue pair's lock covers it (a shared queue has its own lock besides).
 class Receives {
  public:
-  // `shared` may be null; otherwise `cap` says nothing about receives.
+  // `shared` may be null; otherwise the receive limits of `cap` are not used.
   Receives(const ibv_qp_cap& cap, SharedReceiveQueue* shared)
       : own_(cap.max_recv_wr, cap.max_recv_sge), shared_(shared) {}
 

@@ -200,8 +200,8 @@ void StreamCarrier::look_for_peer() {
   peer_look_ns_ = iwarp::Connection::never_ns;
   const ibv_qp_attr& attributes = parts_.attributes;
   const std::uint64_t timeout_ns =
-      patience_ns(attributes.timeout, attributes.retry_cnt,
-                  parts_.context.device().settings().least_patience_ns);
+      retry_time_ns(attributes.timeout, attributes.retry_cnt,
+                    parts_.context.device().settings().min_retry_time_ns);
   // What TCP has delivered may wait for an answer: then keepalive probes ask for the host.
   const bool waits = timeout_ns != 0 && !connection_.ended() && !connection_.requests_done();
   if (waits != keeps_alive_) keep_alive(socket_.fd(), keeps_alive_ = waits, timeout_ns);

@@ -1,5 +1,5 @@
-// Requests without a stream to carry them: a queue pair may be ready to send while its peer is
-// late, or after its peer has gone.
+// Requests that no carrier takes yet: a queue pair may be ready to send before its peer is, or
+// after it has lost its peer.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,10 @@ struct StoredRequest {
 // Not thread safe: the queue pair's lock covers it.
 class WaitingWork {
  public:
-  // What the send queue would answer; inline data is copied here as there.
+  // Accepts a request, as the send queue would; copies inline data.
   [[nodiscard]] iwarp::Requester::Posted post(const iwarp::QueueLimits& limits,
                                               const iwarp::WorkRequest& request);
-  // One that was under way when its stream was lost: only what its completion says.
+  // Keeps a request that was under way when its connection was lost, for its completion only.
   void hold(std::uint64_t wr_id, iwarp::Operation operation);
   [[nodiscard]] bool empty() const { return entries_.empty(); }
   void clear() { entries_.clear(); }

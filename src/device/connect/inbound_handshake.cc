@@ -1,4 +1,4 @@
-#include "device/connect/greeting.h"
+#include "device/connect/inbound_handshake.h"
 
 #include <algorithm>
 #include <array>
@@ -9,15 +9,16 @@
 
 namespace weft::device {
 
-Greeting::Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
-                   Arrived requested, Arrived failed)
+InboundHandshake::InboundHandshake(Device& device, StreamSocket socket,
+                                   const iwarp::HandshakeOptions& options, Arrived requested,
+                                   Arrived failed)
     : device_(device),
       socket_(std::move(socket)),
       handshake_(options),
       requested_(std::move(requested)),
       failed_(std::move(failed)) {}
 
-void Greeting::start(std::uint64_t timeout_ns) {
+void InboundHandshake::start(std::uint64_t timeout_ns) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -31,26 +32,26 @@ void Greeting::start(std::uint64_t timeout_ns) {
   if (notice) notice();
 }
 
-void Greeting::cancel() {
+void InboundHandshake::cancel() {
   const std::lock_guard lock(mutex_);
   phase_ = Phase::done;
   unwatch();
   socket_.close();
 }
 
-void Greeting::abandon_after_fork() {
+void InboundHandshake::abandon_after_fork() {
   if (token_ != 0) socket_.disown();
   socket_.close();
   token_ = 0;
   phase_ = Phase::done;
 }
 
-void Greeting::unwatch() {
+void InboundHandshake::unwatch() {
   if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
 }
 
-void Greeting::on_ready(std::uint32_t /*events*/) {
+void InboundHandshake::on_ready(std::uint32_t /*events*/) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -59,7 +60,7 @@ void Greeting::on_ready(std::uint32_t /*events*/) {
   if (notice) notice();
 }
 
-void Greeting::on_deadline() {
+void InboundHandshake::on_deadline() {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -74,7 +75,7 @@ void Greeting::on_deadline() {
   if (notice) notice();
 }
 
-void Greeting::evict() {
+void InboundHandshake::evict() {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -85,7 +86,7 @@ void Greeting::evict() {
   if (notice) notice();
 }
 
-Greeting::Notice Greeting::advance() {
+InboundHandshake::Notice InboundHandshake::advance() {
   if (phase_ == Phase::replying) return send_reply();
   if (phase_ != Phase::waiting || !read_request()) return {};
   if (!handshake_.requested()) return give_up(device_.refusals().malformed);
@@ -96,7 +97,7 @@ Greeting::Notice Greeting::advance() {
 }
 
 // True once there is nothing more to wait for.
-bool Greeting::read_request() {
+bool InboundHandshake::read_request() {
   std::array<std::byte, 1024> buffer;
   while (const std::size_t wanted = handshake_.wanted_bytes()) {
     const iovec piece{buffer.data(), std::min(wanted, buffer.size())};
@@ -113,7 +114,7 @@ bool Greeting::read_request() {
   return true;
 }
 
-Greeting::Notice Greeting::give_up(Refusals::Count& counter) {
+InboundHandshake::Notice InboundHandshake::give_up(Refusals::Count& counter) {
   ++counter;
   phase_ = Phase::done;
   unwatch();
@@ -123,8 +124,8 @@ Greeting::Notice Greeting::give_up(Refusals::Count& counter) {
   };
 }
 
-int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
-                     std::function<void(StreamSocket)> sent) {
+int InboundHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
+                             std::function<void(StreamSocket)> sent) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
@@ -145,7 +146,7 @@ int Greeting::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
   return 0;
 }
 
-Greeting::Notice Greeting::send_reply() {
+InboundHandshake::Notice InboundHandshake::send_reply() {
   while (!handshake_.output().empty()) {
     const Bytes rest = handshake_.output();
     const iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
@@ -170,7 +171,7 @@ Greeting::Notice Greeting::send_reply() {
   return [sent = std::move(sent_), stream] { sent(std::move(*stream)); };
 }
 
-int Greeting::reject(Bytes private_data) {
+int InboundHandshake::reject(Bytes private_data) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::requested) return EINVAL;
   phase_ = Phase::done;

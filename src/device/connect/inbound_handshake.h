@@ -1,5 +1,5 @@
-// The passive side of one connection: from accept(2) to an MPA request, and from the application's
-// answer to a stream.
+// The passive side of a connection's handshake: from accept(2) to an MPA request, and from the
+// application's answer to a stream.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,15 @@
 
 namespace weft::device {
 
-class Greeting final : public Pollable, public std::enable_shared_from_this<Greeting> {
+class InboundHandshake final : public Pollable,
+                               public std::enable_shared_from_this<InboundHandshake> {
  public:
-  // Called without any lock, each at most once: the request is there; the connection came to
-  // nothing before that.
-  using Arrived = std::function<void(const std::shared_ptr<Greeting>&)>;
+  // Called without any lock, each at most once: `requested` when the request has arrived, `failed`
+  // when the connection fails before that.
+  using Arrived = std::function<void(const std::shared_ptr<InboundHandshake>&)>;
 
-  Greeting(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
-           Arrived requested, Arrived failed);
+  InboundHandshake(Device& device, StreamSocket socket, const iwarp::HandshakeOptions& options,
+                   Arrived requested, Arrived failed);
 
   void start(std::uint64_t timeout_ns);
   // Nothing has come from the peer yet. Without the lock.
@@ -35,12 +36,13 @@ class Greeting final : public Pollable, public std::enable_shared_from_this<Gree
   void cancel();
   void abandon_after_fork();
 
-  // The rest only once the request is there.
+  // --- Only after the request has arrived
+
   [[nodiscard]] const iwarp::PassiveHandshake& handshake() const { return handshake_; }
   [[nodiscard]] int fd() const { return socket_.fd(); }
-  // ECONNRESET where the peer has gone, EINVAL where this was answered before; otherwise `sent` is
-  // called, maybe at once, when TCP has the reply: with the stream, or with one that is not valid
-  // where the peer has gone meanwhile.
+  // ECONNRESET if the peer has closed, EINVAL if the request was answered before. Otherwise `sent`
+  // is called, maybe at once, when TCP has taken the reply: with the stream, or with one that is
+  // not valid if the peer has closed meanwhile.
   int accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
              std::function<void(StreamSocket)> sent);
   int reject(Bytes private_data);
