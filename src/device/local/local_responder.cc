@@ -207,10 +207,14 @@ inbox::AccessReply LocalResponder::copy_failed(std::span<const iovec> here) {
 inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request) {
   const iwarp::RemoteRight right = right_of(request.operation);
   const std::uint64_t length_bytes = is_atomic(request.operation) ? 8 : request.length_bytes;
-  const iwarp::Memory memory = parts_.memory.remote_memory({.stag = request.stag,
-                                                            .offset = request.offset,
-                                                            .length_bytes = length_bytes,
-                                                            .right = right});
+  RemoteAccess access{
+      .stag = request.stag, .offset = request.offset, .length_bytes = length_bytes, .right = right};
+  iwarp::Memory memory = parts_.memory.remote_memory(access);
+  // An atomic write does not learn the old value, so the right to write is enough.
+  if (memory.fault == Fault::access && request.operation == Operation::atomic_write) {
+    access.right = iwarp::RemoteRight::write;
+    memory = parts_.memory.remote_memory(access);
+  }
   if (memory.fault != Fault::none) return refuse(Status::remote_access);
   inbox::AccessReply reply;
   QueuePairCounters& counters = parts_.completions.counters();
@@ -220,7 +224,7 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
   if (is_atomic(request.operation)) {
     // RFC 7306 §5.1: memory that is not aligned stays unchanged.
     if (reinterpret_cast<std::uintptr_t>(memory.at) % 8 != 0) {
-      return refuse(Status::remote_invalid_request);
+      return refuse(Status::remote_operation);
     }
     inbox::AccessRequest atomic = request;
     if (request.operation == Operation::atomic_write) {
