@@ -35,6 +35,11 @@ void prepend_library_path(const files::path& folder) {
   add_entry("LD_LIBRARY_PATH", folder.string(), true);
 }
 
+bool has_library(const files::path& folder, const char* library) {
+  std::error_code failed;
+  return files::exists(folder / library, failed);
+}
+
 void append_preload(const files::path& folder, const char* library) {
   add_entry("LD_PRELOAD", (folder / library).string(), false);
 }

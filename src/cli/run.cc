@@ -126,6 +126,13 @@ int run(const RunOptions& options) {
         "../" WEFT_LIBDIR "/weft; build or install it again");
     return cannot_execute;
   }
+  if (sockets && !has_library(folder, "libweft-sockets.so")) {
+    print_error(fmt::format(
+        "libweft-sockets.so, which --sockets needs, is not in {}; build or install it again, or "
+        "leave --sockets out",
+        folder.string()));
+    return cannot_execute;
+  }
   const Program program = find_program(options.command.front());
   if (program.path.empty()) {
     print_error(program.problem);

@@ -107,6 +107,21 @@ class Run(unittest.TestCase):
         self.assertEqual(weft("run", "-q", "--", "sh", "-c", script).stdout, "all\n")
         self.assertNotEqual(weft("run", "-q", "--", "stat", node + "x").returncode, 0)
 
+    def test_sockets_need_their_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder, "bin", "weft")
+            beside = pathlib.Path(folder, "lib", "weft")
+            copy.parent.mkdir()
+            beside.mkdir(parents=True)
+            shutil.copy(libraries.WEFT, copy)
+            (beside / "libibverbs.so.1").touch()
+            done = libraries.run(copy, "run", "--sockets", "--", "/bin/true",
+                                 env=plain_environment())
+            self.assertEqual(done.returncode, 126)
+            self.assertIn(f"libweft-sockets.so, which --sockets needs, is not in {beside}",
+                          done.stderr)
+            self.assertIn("install it again", done.stderr)
+
     def test_options_become_variables(self):
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
                     "iwarp", "--progress", "manual", "--no-ack",
