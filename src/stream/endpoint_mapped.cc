@@ -42,9 +42,15 @@ std::int64_t Endpoint::map_buffer(std::span<std::byte> memory, std::int64_t offs
   auto region = std::make_shared<verbs::TypedRegion<std::byte>>(
       channel_.transport().domain().register_memory(memory, verbs::Access::remote_write));
   const Mapping mapping{at, region->remote(), region};
-  // Before the row is sent: the peer may write as soon as it has it.
+  // Before the row is sent: the peer may write as soon as it has it. If the row cannot be sent, the
+  // row and its offsets become free again, and the memory is deregistered.
   maps.set(*row, mapping);
-  change_row(lock, *row, mapping, deadline);
+  try {
+    change_row(lock, *row, mapping, deadline);
+  } catch (...) {
+    channel_.local_maps().set(*row, {});
+    throw;
+  }
   leave();
   return static_cast<std::int64_t>(at);
 }

@@ -228,5 +228,19 @@ TEST_P(Transfer, MappedBuffersAreWrittenByThePeer) {
   EXPECT_EQ(sides.passive->map_buffer(three, 5), 5);  // its row is free again
 }
 
+TEST_P(Transfer, AMappingThatCouldNotBeSentLeavesItsRowFree) {
+  Options wanted = options();
+  wanted.mapped_buffers = 1;
+  wanted.receive_queue = min_queue;
+  Sides sides(wanted);
+  // Until the peer has no receive for another message.
+  std::size_t sent = 0;
+  while (sides.active.send(bytes_of("x"), Deadline::now()).ok()) ++sent;
+  std::vector<std::byte> memory(100);
+  EXPECT_THROW((void)sides.active.map_buffer(memory, -1, Deadline::now()), Error);
+  EXPECT_EQ(text_of(receive_all(*sides.passive, sent)), std::string(sent, 'x'));
+  EXPECT_EQ(sides.active.map_buffer(memory, -1, test_timeout), 0);
+}
+
 }  // namespace
 }  // namespace weft::stream
