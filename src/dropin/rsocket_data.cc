@@ -127,9 +127,12 @@ WEFT_EXPORT ssize_t rrecv(int descriptor, void* buffer, size_t bytes, int flags)
   });
 }
 
-// Unlike TCP sockets, a stream returns the address of its peer, as in librdmacm.
+// Unlike TCP sockets, a stream returns the address of its peer, as in librdmacm. Bytes that were
+// received are returned even if that address cannot be found; its length is 0 then, as recvfrom(2)
+// of a stream has it.
 WEFT_EXPORT ssize_t rrecvfrom(int descriptor, void* buffer, size_t bytes, int flags,
                               sockaddr* address, socklen_t* address_bytes) {
+  if (address && !address_bytes) return fail_with(EFAULT);  // before bytes are taken
   const iovec piece{buffer, bytes};
   Arrival arrival;
   const ssize_t got = receive_at(descriptor, &piece, 1, flags, &arrival);
@@ -137,7 +140,9 @@ WEFT_EXPORT ssize_t rrecvfrom(int descriptor, void* buffer, size_t bytes, int fl
     give_address(arrival.from, address, address_bytes);
     return got;
   }
-  if (got > 0 && address && rgetpeername(descriptor, address, address_bytes) != 0) return -1;
+  if (got > 0 && address && rgetpeername(descriptor, address, address_bytes) != 0) {
+    *address_bytes = 0;
+  }
   return got;
 }
 
