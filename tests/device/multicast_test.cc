@@ -1,9 +1,12 @@
 // Multicast groups: which queue pairs receive a datagram to a group.
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "device/addresses.h"
 #include "device/datagram/datagrams.h"
 #include "device/datagram_end.h"
+#include "device/limits.h"
 
 namespace weft::device {
 namespace {
@@ -134,6 +137,40 @@ TEST_F(Multicast, AGroupOutlivesOneOfItsMembers) {
   ASSERT_EQ(b.post_receive(1, {at_b->sge(0, size)}), 0);
   ASSERT_EQ(send(group, 5), 0);
   expect_receive(b, *at_b, 5);
+}
+
+struct SilentReceiver : DatagramReceiver {
+  void take_datagram(const Datagram& /*datagram*/) override {}
+  void datagram_room() override {}
+};
+
+// The IPv6 group is full because of members that have joined it by its own name; the IPv4 group of
+// the other name is not.
+TEST(MulticastFamilies, AMembershipThatFailsInOneFamilyIsUndoneInTheOther) {
+  Settings settings;
+  settings.gids = GidTable::all;
+  const auto made = Device::create(settings);
+  ASSERT_TRUE(made) << made.error();
+  const auto& device = *made;
+  const auto has = [&](int family) {
+    return std::ranges::any_of(device->addresses(), [&](const LocalAddress& local) {
+      return local.address.ss_family == family;
+    });
+  };
+  if (!has(AF_INET) || !has(AF_INET6)) GTEST_SKIP() << "no addresses of both families";
+  const ibv_gid group = group_of("239.192.7.4");
+  const ibv_gid same_in_ipv6 = gid_of(multicast_address(group, AF_INET6));
+  Datagrams& datagrams = device->datagrams();
+  std::vector<std::shared_ptr<SilentReceiver>> receivers;
+  for (int i = 0; i < limits::max_multicast_members; ++i) {
+    receivers.push_back(std::make_shared<SilentReceiver>());
+    const int failed = datagrams.attach(receivers.back(), same_in_ipv6);
+    if (failed != 0 && i == 0) GTEST_SKIP() << "no multicast here";
+    ASSERT_EQ(failed, 0);
+  }
+  const auto late = std::make_shared<SilentReceiver>();
+  EXPECT_EQ(datagrams.attach(late, group), ENOMEM);
+  EXPECT_EQ(datagrams.detach(*late, group), EINVAL) << "it is still a member in one family";
 }
 
 }  // namespace

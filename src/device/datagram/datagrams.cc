@@ -150,12 +150,14 @@ void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDi
 
 // --- Groups --------------------------------------------------------------------------------------
 
-// A group is joined in each address family of the device, since a sender may use any of them.
+// A group is joined in each address family of the device, since a sender may use any of them. If
+// one family fails, the memberships of the others that this call has made are undone.
 int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group) {
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(mutex_);
   const Address name = bytes_of(group);
   const Member member{receiver, receiver.get(), name};
+  std::vector<sockaddr_storage> joined;
   for (const int family : families()) {
     const sockaddr_storage address = multicast_address(group, family);
     const auto [entry, fresh] = groups_.try_emplace(bytes_of(gid_of(address)));
@@ -168,9 +170,11 @@ int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const i
     if (failed == 0 && fresh) failed = join(address);
     if (failed != 0) {
       if (fresh) groups_.erase(entry);
+      for (const sockaddr_storage& earlier : joined) withdraw(*receiver, name, earlier);
       return failed;
     }
     members.push_back(member);
+    joined.push_back(address);
   }
   return 0;
 }
@@ -180,18 +184,24 @@ int Datagrams::detach(const DatagramReceiver& receiver, const ibv_gid& group) {
   const std::lock_guard lock(mutex_);
   bool found = false;
   for (const int family : families()) {
-    const sockaddr_storage address = multicast_address(group, family);
-    const auto entry = groups_.find(bytes_of(gid_of(address)));
-    if (entry == groups_.end()) continue;
-    const auto gone = std::erase_if(entry->second, [&](const Member& member) {
-      return member.identity == &receiver && member.group == bytes_of(group);
-    });
-    found |= gone != 0;
-    if (!entry->second.empty()) continue;
-    groups_.erase(entry);
-    leave(address);
+    found |= withdraw(receiver, bytes_of(group), multicast_address(group, family));
   }
   return found ? 0 : EINVAL;
+}
+
+// Ends a membership in one address family, and leaves the kernel's group with its last member.
+// Returns false if there is no such membership. mutex_ must be held.
+bool Datagrams::withdraw(const DatagramReceiver& receiver, const Address& name,
+                         const sockaddr_storage& address) {
+  const auto entry = groups_.find(bytes_of(gid_of(address)));
+  if (entry == groups_.end()) return false;
+  const auto ended = std::erase_if(entry->second, [&](const Member& member) {
+    return member.identity == &receiver && member.group == name;
+  });
+  if (!entry->second.empty()) return ended != 0;
+  groups_.erase(entry);
+  leave(address);
+  return ended != 0;
 }
 
 // Joins on every interface that has a GID, because a packet for the group may arrive at any of

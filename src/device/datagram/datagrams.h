@@ -89,6 +89,8 @@ class Datagrams {
   [[nodiscard]] std::vector<std::shared_ptr<DatagramReceiver>> receivers(const DatagramRoute& route,
                                                                          std::uint32_t number);
   int join(const sockaddr_storage& group);
+  bool withdraw(const DatagramReceiver& receiver, const Address& name,
+                const sockaddr_storage& address);
   void leave(const sockaddr_storage& group);
 
   Device& device_;
