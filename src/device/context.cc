@@ -171,6 +171,8 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
 }
 
 // The region is not in the table during the change. ibv_rereg_mr(3) forbids accesses meanwhile.
+// `leaving` keeps windows away until the region is in the table again, as in deregister_memory(): a
+// bind that has found the region before fails, or this call returns EBUSY.
 int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   Region& region = *Region::of(mr);
   const bool moves = (wanted.changes & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -179,7 +181,12 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   const int failed =
       moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
   if (failed != 0) return failed;
-  if (region.windows > 0 || region.holder || region.null) return EBUSY;
+  if (region.holder || region.null) return EBUSY;
+  region.leaving = true;
+  if (region.windows > 0) {
+    region.leaving = false;
+    return EBUSY;
+  }
   const auto growths = memory_.remove(region);
   await_quiescence(region.base, to_size(region.length_bytes));
   memory_.reclaim(growths);
@@ -198,6 +205,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
     mr->pd = &wanted.domain->pd;
     region.domain = wanted.domain->number;
   }
+  region.leaving = false;
   memory_.restore(region);
   return 0;
 }

@@ -71,7 +71,7 @@ struct Region {
   std::atomic<int> windows{0};         // windows that are bound to this region
   NullMemory* null = nullptr;          // set for a null region
   std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
-  std::atomic<bool> leaving{false};    // set by deregistration: no window may be bound any more
+  std::atomic<bool> leaving{false};    // set while it is deregistered or changed: no bind
   RegionCounters counters;
 
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
