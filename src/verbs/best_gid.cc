@@ -19,7 +19,8 @@ namespace weft::verbs {
 namespace {
 
 // The port number (9: discard) is irrelevant, because nothing is sent.
-sockaddr_storage socket_address(const Gid& gid) {
+// The scope is the index of an interface, for link-local addresses (RFC 4007 §11.2).
+sockaddr_storage socket_address(const Gid& gid, unsigned scope) {
   sockaddr_storage storage{};
   constexpr std::uint16_t any_port = 9;
   if (gid.is_ipv4_mapped()) {
@@ -31,6 +32,7 @@ sockaddr_storage socket_address(const Gid& gid) {
     auto& address = reinterpret_cast<sockaddr_in6&>(storage);
     address.sin6_family = AF_INET6;
     address.sin6_port = htons(any_port);
+    address.sin6_scope_id = scope;
     std::memcpy(&address.sin6_addr, gid.bytes().data(), sizeof address.sin6_addr);
   }
   return storage;
@@ -49,8 +51,8 @@ Gid gid_of(const sockaddr_storage& storage) {
 
 // The source address that the host's routing table selects for the peer. connect(2) on a UDP socket
 // looks up the route without sending a packet.
-std::optional<Gid> routed_source(const Gid& peer) {
-  const sockaddr_storage target = socket_address(peer);
+std::optional<Gid> routed_source(const Gid& peer, unsigned scope = 0) {
+  const sockaddr_storage target = socket_address(peer, scope);
   const int fd = socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;
   const socklen_t bytes = target.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -70,9 +72,17 @@ bool is_link_local(const Gid& gid) {
   return gid.subnet_prefix() == 0xFE80'0000'0000'0000;
 }
 
-}  // namespace
-
-namespace {
+// A link-local address has a route only together with an interface, which a GID cannot name. Tries
+// the interfaces of the device's link-local rows in their order: the first one with a route is as
+// good as any other.
+std::optional<Gid> routed_source(const Gid& peer, const std::vector<GidEntry>& rows) {
+  if (!is_link_local(peer)) return routed_source(peer);
+  for (const GidEntry& row : rows) {
+    if (!is_link_local(row.gid) || row.interface_index == 0) continue;
+    if (const auto source = routed_source(peer, row.interface_index)) return source;
+  }
+  return std::nullopt;
+}
 
 Gid parse_peer(std::string_view peer) {
   const auto parsed = Gid::parse(peer);
@@ -91,7 +101,7 @@ Candidates candidates(std::vector<GidEntry> rows, const Gid& peer) {
   // Prefer RoCE v2 rows to v1 rows of the same address: they can be routed.
   std::stable_sort(rows.begin(), rows.end(),
                    [](const GidEntry& a, const GidEntry& b) { return a.type > b.type; });
-  const auto source = routed_source(peer);
+  const auto source = routed_source(peer, rows);
   Candidates found;
   for (const GidEntry& row : rows) {
     if (!found.source && source && row.gid == *source) found.source = row;
