@@ -67,6 +67,11 @@ int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, s
 // Splits a read if its list is longer than the device's max_sge_rd (often 1 on iWARP). The last
 // part carries the user's id and outcome; reads complete in order, so it covers the earlier
 // parts as well.
+//
+// The device can refuse a later part when earlier ones are posted: its queue is full of requests
+// that the user has posted directly, or a slice is invalid. The memory of the earlier parts is in
+// use then, so the call does not fail; the last part that was posted reports the failure.
+// Therefore all parts are posted signaled.
 int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
                     SendFlags flags, AwaitedRequest* awaited) {
   const std::lock_guard lock(posting_);
@@ -84,9 +89,13 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
     // The parts before the last are internal requests: the user gets one outcome for all.
     const Kind kind{.internal = !last, .awaited = last ? awaited : nullptr};
     const int failed =
-        post(id, last ? flags : SendFlags::none, kind, [&](std::uint64_t wr_id, SendFlags with) {
+        post(id, last ? flags : SendFlags::signaled, kind, [&](std::uint64_t wr_id, SendFlags with) {
           return queue_pair_.post_read(part, from.slice(offset, bytes), wr_id, with);
         });
+    if (failed && read > 0) {
+      requests_.fail_last(id, awaited);
+      return 0;
+    }
     if (failed) return failed;
     offset += bytes;
   }
@@ -103,7 +112,8 @@ void Core::collect_sends() {
     }
     const auto finished = requests_.finish(completion.id(), completion.ok());
     if (!finished || !finished->report) return;
-    const Outcome outcome = outcome_of(completion, finished->user_id);
+    Outcome outcome = outcome_of(completion, finished->user_id);
+    if (finished->incomplete && outcome.ok()) outcome.status = IBV_WC_LOC_QP_OP_ERR;
     if (AwaitedRequest* awaited = finished->awaited) {
       awaited->outcome = outcome;
       awaited->entry->wake();

@@ -22,6 +22,15 @@ void Requests::drop_last() {
   unsignaled_ = unsignaled_before_;
 }
 
+void Requests::fail_last(std::uint64_t user_id, AwaitedRequest* awaited) {
+  Entry& last = entries_.back();
+  last.user_id = user_id;
+  last.wants_outcome = true;
+  last.internal = false;
+  last.awaited = awaited;
+  last.incomplete = true;
+}
+
 // Send queue requests complete in order, so one completion also covers the unsignaled requests
 // before it.
 std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
@@ -32,7 +41,8 @@ std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
   entries_.erase(entries_.begin(), entries_.begin() + done);
   first_ = number + 1;
   // A failure is reported even for a request without SendFlags::signaled, unless it is internal.
-  return Finished{entry.user_id, !entry.internal && (entry.wants_outcome || !ok), entry.awaited};
+  return Finished{entry.user_id, !entry.internal && (entry.wants_outcome || !ok),
+                  entry.incomplete, entry.awaited};
 }
 
 void Requests::detach(const AwaitedRequest& awaited) {

@@ -35,10 +35,14 @@ class Requests {
               AwaitedRequest* awaited = nullptr);
   // Undoes the last add(), because the request could not be posted.
   void drop_last();
+  // Makes the last request, which was posted signaled for the library, report to the user: with
+  // `user_id` and as a failure, because the requests that should follow it could not be posted.
+  void fail_last(std::uint64_t user_id, AwaitedRequest* awaited);
 
   struct Finished {
     std::uint64_t user_id;
     bool report;              // the user gets an outcome
+    bool incomplete;          // see fail_last()
     AwaitedRequest* awaited;  // receives the outcome; null: Connection::await() returns it
   };
   // Removes the completed request and all before it. `id` is the wr_id of its completion; nothing
@@ -57,6 +61,7 @@ class Requests {
     bool internal;
     bool signaled;
     AwaitedRequest* awaited;
+    bool incomplete = false;
   };
 
   std::uint32_t depth_;

@@ -422,6 +422,35 @@ TEST(Connection, PlainVerbsMayBeMixedIn) {
   EXPECT_EQ(outcomes[1].id, 5U);
 }
 
+// The device has room for the first part only, since sends that it does not know of wait for
+// receives of the peer.
+TEST(Connection, AReadOfWhichOnlyAPartIsPostedFailsWhenThatPartIsDone) {
+  Options options;
+  options.queue_depth = 8;
+  options.slices = 1;
+  Sides sides(options);
+  auto& active = *sides.active;
+  const auto own = active.allocate(128);
+  const auto theirs = sides.passive->allocate(128, Access::remote_read);
+  std::uint32_t sends = 0;
+  const auto capacity = active.queue_pair().query(IBV_QP_CAP).initial.cap.max_send_wr;
+  while (sends + 1 < capacity) {
+    ASSERT_EQ(active.queue_pair().post_send(own.slice(0, 1), 100 + sends), 0);
+    ++sends;
+  }
+  const std::array into{own.slice(0, 8), own.slice(8, 8)};
+  ASSERT_EQ(active.post_read(into, theirs.remote(), 0, 7), 0);
+  EXPECT_TRUE(active.await(Queue::send, 1, Deadline::now()).empty()) << "the part is under way";
+  const auto arrived = sides.passive->allocate(1);
+  for (std::uint32_t i = 0; i < sends; ++i) {
+    ASSERT_EQ(sides.passive->post_receive(arrived.slice(), i), 0);
+  }
+  const auto outcomes = active.await(Queue::send, sends + 1, patience);
+  ASSERT_EQ(outcomes.size(), sends + 1);
+  EXPECT_EQ(outcomes.back().id, 7U);
+  EXPECT_EQ(outcomes.back().status, IBV_WC_LOC_QP_OP_ERR);
+}
+
 TEST(Connection, DescriptorsTellWhenToLook) {
   Sides sides;
   const auto buffer = sides.passive->allocate(8);

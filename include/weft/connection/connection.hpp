@@ -103,8 +103,8 @@ class Connection : public Endpoint {
   [[nodiscard]] WEFT_API int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to,
                                         std::uint64_t offset_bytes, std::uint64_t id,
                                         SendFlags flags = SendFlags::signaled);
-  // A list of more slices than the device accepts in one read becomes several reads with one
-  // outcome.
+  // More slices than the device accepts in one read become several reads with one outcome. It is
+  // IBV_WC_LOC_QP_OP_ERR if only the first of these reads could be posted.
   [[nodiscard]] WEFT_API int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from,
                                        std::uint64_t offset_bytes, std::uint64_t id,
                                        SendFlags flags = SendFlags::signaled);
