@@ -79,6 +79,8 @@ class Core {
   }
   // Polls the queue and appends outcomes to `into` until it has `count`.
   void collect(Queue queue, std::size_t count, std::vector<Outcome>& into);
+  // The same without polling: takes what other threads have polled.
+  void take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& into);
   void poll_sends();
   [[nodiscard]] bool is_settled(const AwaitedRequest& awaited);
   // Stops waiting for a request. Returns its outcome if it has one; otherwise collect() will return
@@ -86,6 +88,8 @@ class Core {
   std::optional<Outcome> detach(AwaitedRequest& awaited);
   // True if the send queue has room for another request.
   [[nodiscard]] bool has_room();
+  // The same without polling.
+  [[nodiscard]] bool has_known_room();
 
   // --- Advertising
   void advertise(const Advertisement& advertisement);
@@ -122,6 +126,8 @@ class Core {
   void post_control(const Control::Write& write);
   // Polls the send queue and distributes the outcomes. posting_ must be held.
   void collect_sends();
+  // The lock of the queue must be held.
+  void hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into);
   [[nodiscard]] std::optional<Advertisement> next_advertisement();
 
   verbs::EventChannel events_;

@@ -103,9 +103,10 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
 }
 
 // Polls and distributes under one lock: a completion also covers the unsignaled requests before it,
-// so two threads must not process completions out of order.
+// so two threads must not process completions out of order. Wakes the waiters that do not poll:
+// each completion frees room in the queue, and its outcome may be for one of them.
 void Core::collect_sends() {
-  send_.queue.for_each([this](const verbs::Completion& completion) {
+  const std::size_t polled = send_.queue.for_each([this](const verbs::Completion& completion) {
     if (!Requests::is_library_id(completion.id())) {
       outcomes_[0].push_back(outcome_of(completion, completion.id()));
       return;
@@ -121,19 +122,30 @@ void Core::collect_sends() {
       outcomes_[0].push_back(outcome);
     }
   });
+  if (polled > 0) wait_queue(Queue::send).wake_others();
 }
 
 void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
   const std::lock_guard lock(queue == Queue::send ? posting_ : receiving_);
-  auto& outcomes = outcomes_[queue == Queue::send ? 0 : 1];
   if (queue == Queue::send) {
     collect_sends();
   } else {
-    receive_.queue.for_each([&](const verbs::Completion& completion) {
-      outcomes.push_back(outcome_of(completion, completion.id()));
+    receive_.queue.for_each([this](const verbs::Completion& completion) {
+      outcomes_[1].push_back(outcome_of(completion, completion.id()));
     });
   }
-  // Keep surplus outcomes for the next waiter.
+  hand_out(queue, count, into);
+  // The surplus is for the next waiters.
+  if (queue == Queue::receive && !outcomes_[1].empty()) wait_queue(queue).wake_others();
+}
+
+void Core::take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& into) {
+  const std::lock_guard lock(queue == Queue::send ? posting_ : receiving_);
+  hand_out(queue, count, into);
+}
+
+void Core::hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into) {
+  auto& outcomes = outcomes_[queue == Queue::send ? 0 : 1];
   while (into.size() < count && !outcomes.empty()) {
     into.push_back(outcomes.front());
     outcomes.pop_front();
@@ -161,6 +173,11 @@ std::optional<Outcome> Core::detach(AwaitedRequest& awaited) {
 bool Core::has_room() {
   const std::lock_guard lock(posting_);
   collect_sends();
+  return !requests_.full();
+}
+
+bool Core::has_known_room() {
+  const std::lock_guard lock(posting_);
   return !requests_.full();
 }
 

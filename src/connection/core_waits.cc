@@ -5,7 +5,11 @@ namespace weft::connection::detail {
 // Called again after each wake-up. Draining the channel acknowledges the event that woke this
 // waiter; arming before the second take_() closes the race with a completion that arrives in
 // between.
+//
+// A waiter that is not the first only looks at what others have polled. It rests its entry before
+// that, so that a wake-up meanwhile is not lost.
 bool QueueCondition::holds() {
+  if (!was_first_) entry_.rest();
   if (!entry_.is_first()) return settled();
   const auto& side = core_.side(queue_);
   if (was_first_) {
@@ -32,7 +36,13 @@ OutcomesCondition::OutcomesCondition(Core& core, Queue queue, std::size_t count)
     : QueueCondition(core, queue, [this, queue, count] {
         core_.collect(queue, count, found_);
         return found_.size() == count;
-      }) {}
+      }),
+      count_(count) {}
+
+bool OutcomesCondition::settled() {
+  core_.take_outcomes(queue(), count_, found_);
+  return found_.size() == count_;
+}
 
 AwaitedRequestCondition::AwaitedRequestCondition(Core& core)
     : QueueCondition(core, Queue::send, [this] {

@@ -33,7 +33,8 @@ class QueueCondition : public Condition {
 
  protected:
   // True if another waiter's polling has fulfilled this condition.
-  [[nodiscard]] virtual bool settled() { return false; }
+  [[nodiscard]] virtual bool settled() = 0;
+  [[nodiscard]] Queue queue() const { return queue_; }
   Core& core_;
 
  private:
@@ -51,6 +52,8 @@ class OutcomesCondition : public QueueCondition {
   [[nodiscard]] std::vector<Outcome> take() { return found_; }
 
  private:
+  [[nodiscard]] bool settled() override;
+  std::size_t count_;
   std::vector<Outcome> found_;
 };
 
@@ -73,6 +76,9 @@ class AwaitedRequestCondition : public QueueCondition {
 class RoomCondition : public QueueCondition {
  public:
   explicit RoomCondition(Core& core);
+
+ private:
+  [[nodiscard]] bool settled() override { return core_.has_known_room(); }
 };
 
 class ConnectedCondition : public Condition {

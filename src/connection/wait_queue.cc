@@ -4,6 +4,11 @@
 
 namespace weft::connection::detail {
 
+void WaitQueue::wake_others() noexcept {
+  const std::lock_guard lock(lock_);
+  for (std::size_t i = 1; i < waiting_.size(); ++i) waiting_[i]->wake();
+}
+
 // The first entry waits for the channel itself and needs no descriptor of its own.
 WaitQueueEntry::WaitQueueEntry(WaitQueue& turns) : wait_queues_(turns) {
   const std::lock_guard lock(wait_queues_.lock_);
@@ -27,6 +32,10 @@ bool WaitQueueEntry::is_first() const {
 
 void WaitQueueEntry::wake() noexcept {
   if (flag_) flag_->raise();
+}
+
+void WaitQueueEntry::rest() noexcept {
+  if (flag_) flag_->lower();
 }
 
 }  // namespace weft::connection::detail

@@ -15,6 +15,11 @@ class WaitQueueEntry;
 
 // The waiters of one completion queue. Thread-safe.
 class WaitQueue {
+ public:
+  // Wakes all waiters but the first, which polls itself: what another thread has polled may be for
+  // one of them.
+  void wake_others() noexcept;
+
  private:
   friend class WaitQueueEntry;
   std::mutex lock_;
@@ -34,8 +39,10 @@ class WaitQueueEntry {
   // Readable when this entry has become the first, or after wake(). Valid only if it was not the
   // first when it joined.
   [[nodiscard]] int fd() const { return flag_->fd(); }
-  // Wakes this waiter: the first one has polled its outcome.
+  // Wakes this waiter: another thread has polled, or this entry has become the first.
   void wake() noexcept;
+  // Ends the effect of wake(). To be called before the waiter looks at its condition.
+  void rest() noexcept;
 
  private:
   WaitQueue& wait_queues_;

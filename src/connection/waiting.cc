@@ -23,11 +23,20 @@ EventFlag::~EventFlag() {
   close(fd_);
 }
 
-// May run in a stop callback on any thread. The descriptor is never read, so it stays readable.
+// May run in a stop callback on any thread.
 void EventFlag::raise() noexcept {
   if (raised_.exchange(true)) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+}
+
+// Reads the descriptor before it resets `raised_`: a raise() in between writes nothing, and its
+// state is read by the caller after this. Reads also if nothing is raised, because the write of an
+// earlier raise() may be late.
+void EventFlag::lower() noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = read(fd_, &count, sizeof count);
+  raised_ = false;
 }
 
 Timer::~Timer() {

@@ -12,7 +12,8 @@
 
 namespace weft::connection::detail {
 
-// A one-time event; its descriptor is readable from then on. raise() may be called from any thread.
+// An event whose descriptor is readable from raise() to lower(). Most events happen once and are
+// never lowered. May be called from any thread.
 class EventFlag {
  public:
   EventFlag();
@@ -21,6 +22,8 @@ class EventFlag {
   EventFlag& operator=(const EventFlag&) = delete;
 
   void raise() noexcept;
+  // Must be called before the state is read that raise() announces, so that no event is lost.
+  void lower() noexcept;
   [[nodiscard]] bool raised() const { return raised_.load(); }
   [[nodiscard]] int fd() const { return fd_; }
 

@@ -231,6 +231,28 @@ TYPED_TEST(AsyncConnection, AStoppedRequestIsStillUnderWay) {
   EXPECT_TRUE(outcomes[0].ok());
 }
 
+// The outcome of the write is polled by the send's waiter, which goes on waiting: in roce, a send
+// waits until the peer posts a receive.
+TYPED_TEST(AsyncConnection, AnOutcomeThatAnotherWaiterHasPolledIsReturned) {
+  this->connect_sides();
+  const auto own = this->active->allocate(8);
+  const auto into = this->passive->allocate(8, Access::remote_write);
+  ASSERT_EQ(this->active->post_write(own.slice(), into.remote(), 0, 9), 0);
+  this->run(
+      [](auto& self, const Buffer& from) -> Task<> {
+        const auto outcome = co_await self.async.send(*self.active, from.slice(), patience);
+        EXPECT_TRUE(outcome && outcome->ok());
+      }(*this, own),
+      [](auto& self, const Buffer& to) -> Task<> {
+        const auto outcomes = co_await self.async.await(*self.active, Queue::send, 1, patience);
+        EXPECT_EQ(outcomes.size(), 1U);
+        if (!outcomes.empty()) {
+          EXPECT_EQ(outcomes[0].id, 9U);
+        }
+        EXPECT_EQ(self.passive->post_receive(to.slice(), 1), 0);
+      }(*this, into));
+}
+
 TYPED_TEST(AsyncConnection, DestroyedWhereItWaitsNothingIsLeft) {
   this->connect_sides();
   {
