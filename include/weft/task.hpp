@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "weft/handle.hpp"
+
 namespace weft {
 
 namespace detail {
@@ -34,7 +36,8 @@ class [[nodiscard]] Task {
   }
 
   [[nodiscard]] bool await_ready() const noexcept { return false; }
-  std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiting) noexcept {
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiting) {
+    if (!frame_) detail::throw_empty("weft::Task");
     frame_.promise().continuation = waiting;
     return frame_;
   }

@@ -20,7 +20,7 @@ Endpoint::~Endpoint() = default;
 
 // Hands the core on, for example from a Request to its Connection; this object is empty afterwards.
 std::unique_ptr<detail::Core> Endpoint::take() {
-  return std::move(core_);
+  return core_.take();
 }
 
 // An empty span means: allocate.

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "message/link.h"
+#include "weft/handle.hpp"
 
 namespace weft::message {
 
@@ -45,7 +46,7 @@ std::uint64_t Sending::tag() const {
 
 // Every call of a handle goes through here, which checks the thread.
 detail::Link& Connection::link() const {
-  if (!link_) throw std::logic_error("an empty handle of a connection was used");
+  if (!link_) weft::detail::throw_empty("weft::message::Connection");
   link_->check_thread();
   return *link_;
 }

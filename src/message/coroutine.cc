@@ -66,7 +66,7 @@ using detail::Woken;
 // std::function needs a copyable callable, so the task is shared.
 void EventLoop::spawn(Task<> task) {
   auto shared = std::make_shared<Task<>>(std::move(task));
-  core_->post([core = core_.get(), shared] { core->spawn(std::move(*shared)); });
+  core_->post([core = core_.get().get(), shared] { core->spawn(std::move(*shared)); });
 }
 
 Executor& EventLoop::executor() {
@@ -75,7 +75,7 @@ Executor& EventLoop::executor() {
 
 // A wait without a condition: only the deadline or the stop ends it.
 Wait<bool> EventLoop::sleep(Deadline deadline, std::stop_token stop) {
-  auto suspension = std::make_shared<Suspension>(core_, deadline, std::move(stop));
+  auto suspension = std::make_shared<Suspension>(core_.get(), deadline, std::move(stop));
   return {std::move(suspension), [] { return false; }, [](const auto&, const auto&) {},
           [](Woken why) { return why != Woken::stopped; }};
 }
@@ -142,7 +142,7 @@ struct Acceptor::Queue {
 };
 
 Acceptor::Acceptor(EventLoop& loop, const Address& address, int backlog)
-    : loop_(loop.core_),
+    : loop_(loop.core_.get()),
       queue_(std::make_shared<Queue>()),
       listener_(loop.listen(
           address,

@@ -25,18 +25,18 @@ EventLoop::~EventLoop() {
 }
 
 std::size_t EventLoop::step(Deadline deadline) {
-  const auto core = core_;  // a callback may destroy this object
+  const auto core = core_.get();  // a callback may destroy this object
   return core->step(deadline);
 }
 
 void EventLoop::run() {
-  const auto core = core_;
+  const auto core = core_.get();
   core->run();
 }
 
 // The stop may come from any thread; LoopCore::stop() wakes the loop.
 void EventLoop::run(std::stop_token stop) {
-  const auto core = core_;
+  const auto core = core_.get();
   const std::stop_callback on_stop(std::move(stop), [&core] { core->stop(); });
   core->run();
 }
@@ -80,7 +80,7 @@ Listener EventLoop::listen(const Address& address, RequestHandler on_request, in
   core_->check_thread();
   std::uint16_t port = 0;
   const std::uint64_t number = core_->listen(address, std::move(on_request), backlog, port);
-  return {core_, number, port};
+  return {core_.get(), number, port};
 }
 
 const Limits& EventLoop::limits() const {

@@ -18,6 +18,7 @@ Request::Request(Request&&) noexcept = default;
 
 Request& Request::operator=(Request&& other) noexcept {
   std::swap(pending_, other.pending_);
+  std::swap(decided_, other.decided_);
   return *this;
 }
 
@@ -29,43 +30,48 @@ Request::~Request() {
   detail::reject_quietly(pending_->id, rejection);
 }
 
-namespace {
-
-// Takes the request out of its handle. Throws Error if that was done before.
-std::unique_ptr<PendingRequest> decide(std::unique_ptr<PendingRequest>& pending) {
-  if (!pending) throw Error(EALREADY, "the request to connect was accepted or rejected before");
-  return std::move(pending);
+void Request::check_undecided() const {
+  if (decided_) throw Error(EALREADY, "the request to connect was accepted or rejected before");
+  if (!pending_) weft::detail::throw_empty("weft::message::Request");
 }
 
-}  // namespace
+// Takes the request out of its handle. Throws Error if that was done before.
+std::unique_ptr<PendingRequest> Request::decide() {
+  check_undecided();
+  decided_ = true;
+  return std::move(pending_);
+}
 
 std::span<const std::byte> Request::private_data() const {
-  if (!pending_) return {};
+  if (decided_) return {};
+  check_undecided();
   return pending_->greeting.private_data;
 }
 
 std::string Request::peer_address() const {
-  return pending_ ? pending_->id.peer_address() : std::string();
+  if (decided_) return {};
+  check_undecided();
+  return pending_->id.peer_address();
 }
 
 // The link is created before the request is taken out: if that throws, the request can still be
 // accepted or rejected.
 Connection Request::accept(Handlers handlers, const Options& options) {
-  const auto loop = pending_ ? pending_->loop.lock() : nullptr;
-  if (pending_ && !loop) throw Error(ECANCELED, "the event loop of the request was destroyed");
-  if (loop) loop->check_thread();
-  if (!pending_) (void)decide(pending_);
+  check_undecided();
+  const auto loop = pending_->loop.lock();
+  if (!loop) throw Error(ECANCELED, "the event loop of the request was destroyed");
+  loop->check_thread();
   auto link = std::make_shared<Link>(*loop, std::move(handlers), options);
-  const auto pending = decide(pending_);
+  const auto pending = decide();
   link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
   return Connection(std::move(link));
 }
 
 // The link is created here, so that the caller has a handle at once, and accepts in its own loop.
 Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
-  if (!pending_) (void)decide(pending_);
+  check_undecided();
   auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);
-  std::shared_ptr<PendingRequest> pending = decide(pending_);
+  std::shared_ptr<PendingRequest> pending = decide();
   pending->id.migrate(loop.core_->events());
   loop.post([link, pending] {
     link->accept(std::move(pending->id), std::move(pending->greeting), std::move(pending->counted));
@@ -77,7 +83,7 @@ void Request::reject(std::span<const std::byte> private_data) {
   if (private_data.size() > max_private_data_bytes) {
     throw Error(EINVAL, "too many bytes of private data for a rejection");
   }
-  const auto pending = decide(pending_);
+  const auto pending = decide();
   detail::Rejection rejection;
   rejection.reason = detail::Reason::application;
   rejection.private_data.assign(private_data.begin(), private_data.end());
@@ -90,7 +96,9 @@ Listener::Listener(std::weak_ptr<detail::LoopCore> core, std::uint64_t number, s
     : core_(std::move(core)), number_(number), port_(port) {}
 
 Listener::Listener(Listener&& other) noexcept
-    : core_(std::exchange(other.core_, {})), number_(other.number_), port_(other.port_) {}
+    : core_(std::exchange(other.core_, {})),
+      number_(std::exchange(other.number_, 0)),
+      port_(other.port_) {}
 
 Listener& Listener::operator=(Listener&& other) noexcept {
   std::swap(core_, other.core_);
@@ -105,12 +113,14 @@ Listener::~Listener() {
 }
 
 std::size_t Listener::connections() const {
+  check();
   const auto core = core_.lock();
   const auto counts = core ? core->counts(number_) : nullptr;
   return counts ? counts->connections.load() : 0;
 }
 
 std::uint64_t Listener::turned_away() const {
+  check();
   const auto core = core_.lock();
   const auto counts = core ? core->counts(number_) : nullptr;
   return counts ? counts->turned_away : 0;

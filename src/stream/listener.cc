@@ -128,40 +128,48 @@ Request::~Request() {
   }
 }
 
+// A request that was accepted or rejected has given its identifier away, so it counts as empty.
+detail::PendingRequest& Request::undecided() const {
+  if (pending_->answered) weft::detail::throw_empty("weft::stream::Request");
+  return *pending_;
+}
+
 std::span<const std::byte> Request::private_data() const {
-  return pending_->greeting.private_data;
+  return undecided().greeting.private_data;
 }
 
 std::string Request::peer_address() const {
-  return pending_->id.peer_address();
+  return undecided().id.peer_address();
 }
 
 std::string Request::local_address() const {
-  return pending_->id.local_address();
+  return undecided().id.local_address();
 }
 
 Stream Request::accept(std::span<const std::byte> private_data) && {
-  const Options options = pending_->options;
+  const Options options = undecided().options;
   return std::move(*this).accept(private_data, options);
 }
 
 Stream Request::accept(std::span<const std::byte> private_data, const Options& options) && {
+  detail::PendingRequest& request = undecided();
   const std::size_t max = max_private_data_bytes(options.backend);
   if (private_data.size() > max) {
     throw Error(EINVAL, fmt::format("private data may have {} bytes, and not {}", max,
                                     private_data.size()));
   }
   auto endpoint = std::make_shared<detail::Endpoint>(options);
-  endpoint->accept(*pending_, private_data);
+  endpoint->accept(request, private_data);
   return Stream(std::move(endpoint));
 }
 
 void Request::reject(std::span<const std::byte> private_data) && {
-  if (private_data.size() > max_private_data_bytes(pending_->options.backend)) {
+  detail::PendingRequest& request = undecided();
+  if (private_data.size() > max_private_data_bytes(request.options.backend)) {
     throw Error(EINVAL, "the private data of a rejection is too long");
   }
-  pending_->answered = true;
-  pending_->id.reject(
+  request.answered = true;
+  request.id.reject(
       detail::StreamGreeting::refusal(detail::Reason::by_user, private_data).to_bytes());
 }
 
@@ -222,7 +230,7 @@ int Listener::fd() const {
 
 void Listener::attach(EventQueue* queue, std::uint64_t cookie) {
   if (queue) core_->ensure_listening();
-  core_->attach(queue ? queue->events_ : nullptr, cookie);
+  core_->attach(queue ? queue->events_.get() : nullptr, cookie);
 }
 
 std::uint64_t Listener::refused() const {

@@ -165,7 +165,7 @@ Statistics Stream::statistics() const {
 }
 
 void Stream::attach(EventQueue* queue, std::uint64_t cookie) {
-  endpoint_->attach(queue ? queue->events_ : nullptr, cookie);
+  endpoint_->attach(queue ? queue->events_.get() : nullptr, cookie);
 }
 
 Stream::Readiness Stream::watch(Watcher* watcher) {

@@ -69,11 +69,12 @@ CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> s
     : state_(std::move(state)), raw_(state_->raw) {}
 
 void CompletionQueue::arm(bool solicited_only) const {
-  detail::check(ibv_req_notify_cq(raw_, solicited_only ? 1 : 0), "cannot arm the completion queue");
+  detail::check(ibv_req_notify_cq(raw(), solicited_only ? 1 : 0),
+                "cannot arm the completion queue");
 }
 
 void CompletionQueue::resize(int entries) const {
-  const int failed = state_->context->table.resize_cq(raw_, entries);
+  const int failed = state_->context->table.resize_cq(raw(), entries);
   if (failed) {
     detail::fail(failed, fmt::format("cannot resize a completion queue to {} entries", entries));
   }

@@ -64,7 +64,7 @@ AsyncEvent::~AsyncEvent() {
 }
 
 std::string_view AsyncEvent::name() const {
-  return detail::event_name(raw_.event_type);
+  return detail::event_name(type());
 }
 
 Context::Context(std::shared_ptr<detail::ContextState> state)
@@ -159,7 +159,7 @@ CompletionChannel Context::create_channel() const {
 // own context is kept in the state.
 CompletionQueue Context::create_completion_queue(int entries,
                                                  const CompletionQueueOptions& options) const {
-  auto channel = options.channel ? options.channel->state_ : nullptr;
+  auto channel = options.channel ? options.channel->state_.get() : nullptr;
   auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
                                                               options.user_context);
   state->raw = state_->table.create_cq(
@@ -172,7 +172,7 @@ CompletionQueue Context::create_completion_queue(int entries,
 
 ExtendedCompletionQueue Context::create_extended_completion_queue(
     int entries, const ExtendedCompletionQueueOptions& options) const {
-  auto channel = options.channel ? options.channel->state_ : nullptr;
+  auto channel = options.channel ? options.channel->state_.get() : nullptr;
   auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
                                                               options.user_context);
   constexpr std::uint64_t always =

@@ -12,13 +12,13 @@ namespace weft::verbs {
 QueuePairCounters QueuePair::counters() const {
   QueuePairCounters counted;
   const auto& table = state_->id ? state_->id->channel->table : state_->domain->context->table;
-  detail::check(table.read_qp_counters(raw_, &counted), "cannot read a queue pair's counters");
+  detail::check(table.read_qp_counters(raw(), &counted), "cannot read a queue pair's counters");
   return counted;
 }
 
 CompletionQueueCounters CompletionQueue::counters() const {
   CompletionQueueCounters counted;
-  const int failed = state_->context->table.read_cq_counters(raw_, &counted);
+  const int failed = state_->context->table.read_cq_counters(raw(), &counted);
   detail::check(failed, "cannot read a completion queue's counters");
   return counted;
 }

@@ -145,20 +145,20 @@ SharedReceiveQueue::SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueu
 void SharedReceiveQueue::set_limit(std::uint32_t limit) const {
   ibv_srq_attr attributes{};
   attributes.srq_limit = limit;
-  check(state_->domain->context->table.modify_srq(raw_, &attributes, IBV_SRQ_LIMIT),
+  check(state_->domain->context->table.modify_srq(raw(), &attributes, IBV_SRQ_LIMIT),
         "cannot set the limit of a shared receive queue");
 }
 
 void SharedReceiveQueue::resize(std::uint32_t receives) const {
   ibv_srq_attr attributes{};
   attributes.max_wr = receives;
-  check(state_->domain->context->table.modify_srq(raw_, &attributes, IBV_SRQ_MAX_WR),
+  check(state_->domain->context->table.modify_srq(raw(), &attributes, IBV_SRQ_MAX_WR),
         "cannot resize a shared receive queue");
 }
 
 ibv_srq_attr SharedReceiveQueue::query() const {
   ibv_srq_attr attributes{};
-  check(state_->domain->context->table.query_srq(raw_, &attributes),
+  check(state_->domain->context->table.query_srq(raw(), &attributes),
         "cannot query a shared receive queue");
   return attributes;
 }

@@ -73,13 +73,13 @@ int QueuePair::post_bind(MemoryWindow& window, const WindowBinding& binding, std
   const unsigned rights = static_cast<unsigned>(binding.access) & remote_rights;
   const std::uint64_t address = region.remote().address() + binding.offset_bytes;
   return window.post_bind(
-      raw_, {id, static_cast<unsigned>(flags), {region.raw(), address, binding.bytes, rights}});
+      raw(), {id, static_cast<unsigned>(flags), {region.raw(), address, binding.bytes, rights}});
 }
 
 // A type 1 window is unbound by a bind of no bytes, one of type 2 by a local invalidate.
 int QueuePair::post_unbind(MemoryWindow& window, std::uint64_t id, SendFlags flags) const {
   if (window.type() == IBV_MW_TYPE_1) {
-    return window.post_bind(raw_, {id, static_cast<unsigned>(flags), {nullptr, 0, 0, 0}});
+    return window.post_bind(raw(), {id, static_cast<unsigned>(flags), {nullptr, 0, 0, 0}});
   }
   const std::uint32_t key = window.remote_.rkey();
   const int failed = post_invalidate(key, id, flags);

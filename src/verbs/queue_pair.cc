@@ -25,11 +25,11 @@ QueuePair::QueuePair(std::shared_ptr<detail::QueuePairState> state)
 void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const ibv_qp_state before = state();
   ibv_qp_attr copy = attributes;
-  const int failed = table_of(*state_).modify_qp(raw_, &copy, mask);
+  const int failed = table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;
   const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
   const std::string why = failed == EINVAL
-                              ? detail::explain_refusal(raw_->qp_type, before, wanted, mask)
+                              ? detail::explain_refusal(raw()->qp_type, before, wanted, mask)
                           : mask & IBV_QP_AV ? detail::explain_route(failed, attributes.ah_attr)
                                              : "";
   detail::fail(failed, fmt::format("cannot take queue pair {:#x} from {} to {}{}{}", number(),
@@ -46,14 +46,14 @@ void QueuePair::fail() const {
 // The LID of the group is 0: on Ethernet a group has a GID only.
 void QueuePair::join_group(const Gid& group) const {
   const ibv_gid gid = group.raw();
-  const int failed = table_of(*state_).attach_mcast(raw_, &gid, 0);
+  const int failed = table_of(*state_).attach_mcast(raw(), &gid, 0);
   if (failed == 0) return;
   detail::fail(failed, fmt::format("queue pair {:#x} cannot join {}", number(), group.to_string()));
 }
 
 void QueuePair::leave_group(const Gid& group) const {
   const ibv_gid gid = group.raw();
-  const int failed = table_of(*state_).detach_mcast(raw_, &gid, 0);
+  const int failed = table_of(*state_).detach_mcast(raw(), &gid, 0);
   if (failed == 0) return;
   detail::fail(failed,
                fmt::format("queue pair {:#x} cannot leave {}", number(), group.to_string()));
@@ -61,7 +61,7 @@ void QueuePair::leave_group(const Gid& group) const {
 
 QueuePair::Attributes QueuePair::query(int mask) const {
   Attributes found{};
-  const int failed = table_of(*state_).query_qp(raw_, &found.current, mask, &found.initial);
+  const int failed = table_of(*state_).query_qp(raw(), &found.current, mask, &found.initial);
   if (failed) detail::fail(failed, fmt::format("cannot query queue pair {:#x}", number()));
   return found;
 }

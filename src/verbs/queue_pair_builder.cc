@@ -37,8 +37,8 @@ QueuePairBuilder::QueuePairBuilder(std::shared_ptr<detail::DomainState> domain,
                                    const CompletionQueue& send, const CompletionQueue& receive,
                                    ibv_qp_type type, std::uint8_t port)
     : domain_(std::move(domain)),
-      send_(send.state_),
-      receive_(receive.state_),
+      send_(send.state_.get()),
+      receive_(receive.state_.get()),
       type_(type),
       port_(port) {}
 
@@ -128,7 +128,7 @@ QueuePairBuilder& QueuePairBuilder::signal_all(bool all) {
   return *this;
 }
 QueuePairBuilder& QueuePairBuilder::shared_receive_queue(const SharedReceiveQueue& queue) {
-  shared_ = queue.state_;
+  shared_ = queue.state_.get();
   return *this;
 }
 
@@ -143,9 +143,9 @@ PreparedQueuePair QueuePairBuilder::build() const {
   attributes.qp_type = type_;
   attributes.sq_sig_all = settings_.signal_all;
   auto state = std::make_shared<detail::QueuePairState>();
-  state->domain = domain_;
-  state->send = send_;
-  state->receive = receive_;
+  state->domain = domain_.get();
+  state->send = send_.get();
+  state->receive = receive_.get();
   state->shared = shared_;
   state->raw = domain_->context->table.create_qp(domain_->raw, &attributes);
   if (!state->raw) {
@@ -159,9 +159,15 @@ PreparedQueuePair::PreparedQueuePair(QueuePair&& queue_pair, const QueuePairSett
                                      std::uint8_t port, std::uint32_t send_psn)
     : queue_pair_(std::move(queue_pair)), settings_(settings), port_(port), send_psn_(send_psn) {}
 
+// The queue pair; throws std::logic_error, with the name of this class, if it was taken.
+const QueuePair& PreparedQueuePair::queue_pair() const {
+  if (!queue_pair_.state_) weft::detail::throw_empty("weft::verbs::PreparedQueuePair");
+  return queue_pair_;
+}
+
 // Adds a GID if one is configured, or if the port has no LID and can only be addressed by GID.
 Endpoint PreparedQueuePair::endpoint() const {
-  const Context context = queue_pair_.context();
+  const Context context = queue_pair().context();
   const PortAttributes port = context.query_port(port_);
   Endpoint endpoint;
   endpoint.number = queue_pair_.number();
@@ -175,7 +181,7 @@ Endpoint PreparedQueuePair::endpoint() const {
 }
 
 QueuePair PreparedQueuePair::handshake(const Endpoint& remote) && {
-  to_init(queue_pair_.raw()->qp_type, 0);
+  to_init(queue_pair().raw()->qp_type, 0);
   to_ready_to_receive(remote);
   to_ready_to_send();
   return std::move(queue_pair_);
@@ -192,6 +198,7 @@ QueuePair PreparedQueuePair::activate(std::uint32_t qkey) && {
 }
 
 QueuePair PreparedQueuePair::release() && {
+  static_cast<void>(queue_pair());
   return std::move(queue_pair_);
 }
 
@@ -205,7 +212,7 @@ void PreparedQueuePair::to_init(ibv_qp_type type, std::uint32_t qkey) const {
   attributes.qkey = qkey;
   attributes.qp_access_flags = static_cast<unsigned>(settings_.access);
   const int own = type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-  queue_pair_.modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own);
+  queue_pair().modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own);
 }
 
 // Sets only the attributes that the type allows in RTR: UC has no reads, atomics or RNR NAKs.

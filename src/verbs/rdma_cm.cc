@@ -72,20 +72,20 @@ void ConnectionEvent::Acknowledge::operator()(rdma_cm_event* event) const {
 // The deleter acknowledges the event and keeps the channel alive until then.
 ConnectionEvent::ConnectionEvent(std::shared_ptr<detail::EventChannelState> channel,
                                  rdma_cm_event* raw)
-    : raw_(raw, Acknowledge{std::move(channel)}) {}
+    : raw_(std::unique_ptr<rdma_cm_event, Acknowledge>(raw, Acknowledge{std::move(channel)})) {}
 
 // Rejects a request that the program has ignored, so that the peer does not wait for its timeout.
 ConnectionEvent::~ConnectionEvent() {
   if (!raw_ || type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) return;
   rdma_cm_id* unwanted = raw_->id;
-  const auto channel = raw_.get_deleter().channel;
-  raw_.reset();  // an id can be destroyed only after its events are acknowledged
+  const auto channel = raw_.get().get_deleter().channel;
+  raw_.take().reset();  // an id can be destroyed only after its events are acknowledged
   channel->table.reject(unwanted, nullptr, 0);
   channel->table.destroy_id(unwanted);
 }
 
 std::string_view ConnectionEvent::name() const {
-  return raw_.get_deleter().channel->table.event_str(raw_->event);
+  return raw_.get().get_deleter().channel->table.event_str(raw_->event);
 }
 
 std::span<const std::byte> ConnectionEvent::private_data() const {
@@ -98,7 +98,7 @@ Id ConnectionEvent::take_request() {
   if (type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) {
     throw std::logic_error("the event holds no connection request, or it was taken before");
   }
-  Id id(std::make_shared<detail::IdState>(raw_.get_deleter().channel, raw_->id));
+  Id id(std::make_shared<detail::IdState>(raw_.get().get_deleter().channel, raw_->id));
   request_taken_ = true;
   return id;
 }
@@ -106,8 +106,10 @@ Id ConnectionEvent::take_request() {
 // The descriptor is non-blocking, so that next() can wait with a deadline.
 EventChannel::EventChannel(Backend backend) {
   const auto [table, kind] = detail::choose(backend);
-  raw_ = check_pointer(table.create_event_channel(), "cannot create an event channel");
-  state_ = std::make_shared<detail::EventChannelState>(table, kind, raw_);
+  rdma_event_channel* made =
+      check_pointer(table.create_event_channel(), "cannot create an event channel");
+  state_ = std::make_shared<detail::EventChannelState>(table, kind, made);
+  raw_ = made;
   detail::set_nonblocking(raw_->fd);
 }
 
@@ -123,9 +125,11 @@ std::optional<ConnectionEvent> EventChannel::next(Deadline deadline) const {
 // --- Ids -----------------------------------------------------------------------------------------
 
 Id::Id(const EventChannel& channel, rdma_port_space space) {
-  check_minus_one(channel.state_->table.create_id(channel.raw_, &raw_, nullptr, space),
+  rdma_cm_id* made = nullptr;
+  check_minus_one(channel.state_->table.create_id(channel.raw_, &made, nullptr, space),
                   "cannot create a communication identifier");
-  state_ = std::make_shared<detail::IdState>(channel.state_, raw_);
+  state_ = std::make_shared<detail::IdState>(channel.state_, made);
+  raw_ = made;
 }
 
 Id::Id(std::shared_ptr<detail::IdState> state) : state_(std::move(state)), raw_(state_->raw) {}
@@ -189,10 +193,10 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
   check_minus_one(state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes),
                   "cannot create the queue pair of a communication identifier");
   auto made = std::make_shared<detail::QueuePairState>();
-  made->domain = domain.state_;
-  made->send = send.state_;
-  made->receive = receive.state_;
-  made->id = state_;
+  made->domain = domain.state_.get();
+  made->send = send.state_.get();
+  made->receive = receive.state_.get();
+  made->id = state_.get();
   made->raw = raw_->qp;
   return QueuePair(std::move(made));
 }
@@ -225,7 +229,7 @@ void Id::disconnect() const {
 void Id::migrate(const EventChannel& channel) {
   check_minus_one(state_->channel->table.migrate_id(raw_, channel.raw_),
                   "cannot move the identifier to another event channel");
-  state_->channel = channel.state_;
+  state_->channel = channel.state_.get();
 }
 
 int Id::initial_attributes(ibv_qp_state state, ibv_qp_attr& attributes) const {

@@ -8,6 +8,7 @@
 #include "weft/connection/listener.hpp"
 #include "weft/connection/options.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 
 namespace weft::connection {
 
@@ -35,7 +36,7 @@ class Attempt {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  weft::detail::Held<std::unique_ptr<State>, "weft::connection::Attempt"> state_;
 };
 
 }  // namespace weft::connection

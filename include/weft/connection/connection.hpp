@@ -14,6 +14,7 @@
 #include "weft/connection/options.hpp"
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 
 namespace weft::connection {
 
@@ -83,7 +84,9 @@ class Endpoint {
  private:
   friend class Async;
   friend class Attempt;
-  std::unique_ptr<detail::Core> core_;
+  weft::detail::Held<std::unique_ptr<detail::Core>,
+                     "weft::connection::Connection, Prepared or Request">
+      core_;
 };
 
 // An established connection. It can be moved; destroying it disconnects. Thread-safe except for

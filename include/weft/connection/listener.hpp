@@ -11,6 +11,7 @@
 #include "weft/connection/options.hpp"
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 
 namespace weft::connection {
 
@@ -58,7 +59,7 @@ class Listener {
   friend class Async;
   struct State;
   struct NextCondition;
-  std::unique_ptr<State> state_;
+  weft::detail::Held<std::unique_ptr<State>, "weft::connection::Listener"> state_;
 };
 
 }  // namespace weft::connection

@@ -14,6 +14,7 @@
 #include "weft/deadline.hpp"
 #include "weft/executor.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/message/connection.hpp"
 #include "weft/message/coroutine.hpp"
 #include "weft/message/limits.hpp"
@@ -92,7 +93,7 @@ class EventLoop {
   friend class Acceptor;
   friend class Request;
   [[nodiscard]] WEFT_API bool is_inside() const;
-  std::shared_ptr<detail::LoopCore> core_;
+  weft::detail::Held<std::shared_ptr<detail::LoopCore>, "weft::message::EventLoop"> core_;
 };
 
 // A listener for coroutines. It keeps requests until a coroutine takes them with next(). It must

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/message/connection.hpp"
 
 namespace weft::message {
@@ -43,7 +44,11 @@ class Request {
  private:
   friend class detail::LoopCore;
   explicit Request(std::unique_ptr<detail::PendingRequest> pending);
+  [[nodiscard]] std::unique_ptr<detail::PendingRequest> decide();
+  void check_undecided() const;
+
   std::unique_ptr<detail::PendingRequest> pending_;
+  bool decided_ = false;
 };
 
 using RequestHandler = std::function<void(Request)>;
@@ -56,7 +61,10 @@ class Listener {
   WEFT_API Listener& operator=(Listener&&) noexcept;
   WEFT_API ~Listener();
 
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint16_t port() const {
+    check();
+    return port_;
+  }
   // Connections and pending requests that count against Limits::max_connections.
   [[nodiscard]] WEFT_API std::size_t connections() const;
   // Requests that were rejected before the handler saw them: malformed, without a handler, or
@@ -66,6 +74,10 @@ class Listener {
  private:
   friend class EventLoop;
   Listener(std::weak_ptr<detail::LoopCore> core, std::uint64_t number, std::uint16_t port);
+  // Numbers of listeners start at 1; 0 is an empty handle.
+  void check() const {
+    if (number_ == 0) weft::detail::throw_empty("weft::message::Listener");
+  }
 
   std::weak_ptr<detail::LoopCore> core_;
   std::uint64_t number_ = 0;

@@ -7,6 +7,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/stream/listener.hpp"
 
 namespace weft::stream {
@@ -49,7 +50,7 @@ class EventQueue {
  private:
   friend class Stream;
   friend class Listener;
-  std::shared_ptr<detail::EventQueueCore> events_;
+  weft::detail::Held<std::shared_ptr<detail::EventQueueCore>, "weft::stream::EventQueue"> events_;
 };
 
 }  // namespace weft::stream

@@ -10,6 +10,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/stream/options.hpp"
 #include "weft/stream/stream.hpp"
 
@@ -43,7 +44,9 @@ class Request {
   friend class detail::ListenerCore;
   explicit Request(std::unique_ptr<detail::PendingRequest> pending);
 
-  std::unique_ptr<detail::PendingRequest> pending_;
+  [[nodiscard]] detail::PendingRequest& undecided() const;
+
+  weft::detail::Held<std::unique_ptr<detail::PendingRequest>, "weft::stream::Request"> pending_;
 };
 
 // Thread-safe: several threads may wait for requests. Peers of another version, or without a common
@@ -86,7 +89,7 @@ class Listener {
  private:
   explicit Listener(std::shared_ptr<detail::ListenerCore> core);
 
-  std::shared_ptr<detail::ListenerCore> core_;
+  weft::detail::Held<std::shared_ptr<detail::ListenerCore>, "weft::stream::Listener"> core_;
 };
 
 }  // namespace weft::stream

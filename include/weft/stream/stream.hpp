@@ -9,6 +9,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/stream/options.hpp"
 
 namespace weft::stream {
@@ -195,7 +196,7 @@ class Stream {
   friend class Request;
   explicit Stream(std::shared_ptr<detail::Endpoint> endpoint);
 
-  std::shared_ptr<detail::Endpoint> endpoint_;
+  weft::detail::Held<std::shared_ptr<detail::Endpoint>, "weft::stream::Stream"> endpoint_;
 };
 
 }  // namespace weft::stream

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/gid.hpp"
 
 namespace weft::verbs {
@@ -42,8 +43,9 @@ class AddressHandle {
   friend class ProtectionDomain;
   explicit AddressHandle(std::shared_ptr<detail::AddressHandleState> state);
 
-  std::shared_ptr<detail::AddressHandleState> state_;
-  ibv_ah* raw_;
+  weft::detail::Held<std::shared_ptr<detail::AddressHandleState>, "weft::verbs::AddressHandle">
+      state_;
+  weft::detail::Held<ibv_ah*, "weft::verbs::AddressHandle"> raw_;
 };
 
 // Converts to the form that ibv_modify_qp(3) and ibv_create_ah(3) take.

@@ -14,6 +14,8 @@
 #include "weft/counters.hpp"
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
+#include "weft/verbs/data_path.hpp"
 
 namespace weft::verbs {
 
@@ -81,8 +83,9 @@ class CompletionChannel {
   friend class CompletionQueue;
   explicit CompletionChannel(std::shared_ptr<detail::ChannelState> state);
 
-  std::shared_ptr<detail::ChannelState> state_;
-  ibv_comp_channel* raw_;
+  weft::detail::Held<std::shared_ptr<detail::ChannelState>, "weft::verbs::CompletionChannel">
+      state_;
+  weft::detail::Held<ibv_comp_channel*, "weft::verbs::CompletionChannel"> raw_;
 };
 
 // Options of ibv_create_cq(3).
@@ -102,8 +105,8 @@ class CompletionQueue {
   // Takes completions off the queue, at most as many as `into` has room for, and returns the filled
   // part. Never blocks. A failed poll, which no healthy device reports, returns an empty span.
   [[nodiscard, gnu::always_inline]] std::span<Completion> poll(std::span<Completion> into) const {
-    const int got =
-        ibv_poll_cq(raw_, static_cast<int>(into.size()), reinterpret_cast<ibv_wc*>(into.data()));
+    const int got = ibv_poll_cq(raw_.get(), static_cast<int>(into.size()),
+                                reinterpret_cast<ibv_wc*>(into.data()));
     return into.first(got < 0 ? 0 : static_cast<std::size_t>(got));
   }
 
@@ -137,8 +140,11 @@ class CompletionQueue {
   // The device's counters of this queue. Throws Error(EOPNOTSUPP) on the system's devices.
   [[nodiscard]] WEFT_API CompletionQueueCounters counters() const;
 
-  [[nodiscard]] int capacity() const { return raw_->cqe; }
-  [[nodiscard]] ibv_cq* raw() const { return raw_; }
+  [[nodiscard]] int capacity() const { return raw()->cqe; }
+  [[nodiscard]] ibv_cq* raw() const {
+    static_cast<void>(state_.get());
+    return raw_.get();
+  }
 
  private:
   friend class Context;
@@ -146,8 +152,9 @@ class CompletionQueue {
   friend class Id;
   explicit CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state);
 
-  std::shared_ptr<detail::CompletionQueueState> state_;
-  ibv_cq* raw_;
+  weft::detail::Held<std::shared_ptr<detail::CompletionQueueState>, "weft::verbs::CompletionQueue">
+      state_;
+  detail::DataPathPointer<ibv_cq> raw_;
 };
 
 }  // namespace weft::verbs

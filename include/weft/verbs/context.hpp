@@ -14,6 +14,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/completion.hpp"
 #include "weft/verbs/domain.hpp"
@@ -68,17 +69,20 @@ class AsyncEvent {
   }
   WEFT_API ~AsyncEvent();
 
-  [[nodiscard]] ibv_event_type type() const { return raw_.event_type; }
+  [[nodiscard]] ibv_event_type type() const { return raw().event_type; }
   // The text of ibv_event_type_str(3).
   [[nodiscard]] WEFT_API std::string_view name() const;
-  [[nodiscard]] const ibv_async_event& raw() const { return raw_; }
+  [[nodiscard]] const ibv_async_event& raw() const {
+    static_cast<void>(state_.get());
+    return raw_;
+  }
 
  private:
   friend class Context;
   AsyncEvent(std::shared_ptr<detail::ContextState> state, const ibv_async_event& raw)
       : state_(std::move(state)), raw_(raw) {}
 
-  std::shared_ptr<detail::ContextState> state_;
+  weft::detail::Held<std::shared_ptr<detail::ContextState>, "weft::verbs::AsyncEvent"> state_;
   ibv_async_event raw_;
 };
 
@@ -143,8 +147,8 @@ class Context {
   explicit Context(std::shared_ptr<detail::ContextState> state);
   int query_device_ex(ibv_device_attr_ex& attributes) const;
 
-  std::shared_ptr<detail::ContextState> state_;
-  ibv_context* raw_;
+  weft::detail::Held<std::shared_ptr<detail::ContextState>, "weft::verbs::Context"> state_;
+  weft::detail::Held<ibv_context*, "weft::verbs::Context"> raw_;
 };
 
 }  // namespace weft::verbs

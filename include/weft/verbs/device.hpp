@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/gid.hpp"
 
@@ -24,7 +25,10 @@ struct DeviceListState;
 // alive.
 class Device {
  public:
-  [[nodiscard]] Backend backend() const { return backend_; }  // embedded or system
+  [[nodiscard]] Backend backend() const {  // embedded or system
+    static_cast<void>(list_.get());
+    return backend_;
+  }
   [[nodiscard]] WEFT_API std::string name() const;
   // ibv_get_device_guid(3). Throws Error(ENODATA) if the device has none.
   [[nodiscard]] WEFT_API Guid guid() const;
@@ -43,8 +47,8 @@ class Device {
   Device(std::shared_ptr<detail::DeviceListState> list, ibv_device* raw, Backend backend)
       : list_(std::move(list)), raw_(raw), backend_(backend) {}
 
-  std::shared_ptr<detail::DeviceListState> list_;
-  ibv_device* raw_;
+  weft::detail::Held<std::shared_ptr<detail::DeviceListState>, "weft::verbs::Device"> list_;
+  weft::detail::Held<ibv_device*, "weft::verbs::Device"> raw_;
   Backend backend_;
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/address_handle.hpp"
 #include "weft/verbs/memory.hpp"
 #include "weft/verbs/memory_window.hpp"
@@ -69,7 +70,7 @@ class ProtectionDomain {
                                                      std::uint8_t port = 1) const;
 
   // Another handle to the same domain.
-  [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_); }
+  [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_.get()); }
   [[nodiscard]] ibv_pd* raw() const { return raw_; }
 
  private:
@@ -81,8 +82,8 @@ class ProtectionDomain {
   [[nodiscard]] WEFT_API MemoryRegion register_bytes(std::span<std::byte> memory,
                                                      Access access) const;
 
-  std::shared_ptr<detail::DomainState> state_;
-  ibv_pd* raw_;
+  weft::detail::Held<std::shared_ptr<detail::DomainState>, "weft::verbs::ProtectionDomain"> state_;
+  weft::detail::Held<ibv_pd*, "weft::verbs::ProtectionDomain"> raw_;
 };
 
 }  // namespace weft::verbs

@@ -11,6 +11,7 @@
 
 #include "weft/counters.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/slice.hpp"
 
 namespace weft::verbs {
@@ -47,7 +48,8 @@ class MemoryRegion {
 
   // The memory as bytes; empty for a dma-buf, which the processor cannot access.
   [[nodiscard]] std::span<std::byte> bytes() const {
-    return begin_ ? std::span(begin_, raw_->length) : std::span<std::byte>();
+    const std::size_t length = raw_->length;
+    return begin_ ? std::span(begin_, length) : std::span<std::byte>();
   }
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
@@ -79,8 +81,10 @@ class MemoryRegion {
  private:
   [[noreturn]] WEFT_API void out_of_range(std::size_t offset_bytes, std::size_t bytes) const;
 
-  std::shared_ptr<detail::MemoryState> state_;
-  ibv_mr* raw_;
+  weft::detail::Held<std::shared_ptr<detail::MemoryState>,
+                     "weft::verbs::MemoryRegion or TypedRegion">
+      state_;
+  weft::detail::Held<ibv_mr*, "weft::verbs::MemoryRegion or TypedRegion"> raw_;
   std::byte* begin_;
   std::uint64_t address_;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/memory.hpp"
 #include "weft/verbs/slice.hpp"
 
@@ -39,7 +40,10 @@ class MemoryWindow {
   [[nodiscard]] ibv_mw_type type() const { return raw_->type; }
   // What the last posted bind grants. Send it to the peer once the bind has completed. Empty before
   // the first bind and after QueuePair::post_unbind().
-  [[nodiscard]] const RemoteSlice& remote() const { return remote_; }
+  [[nodiscard]] const RemoteSlice& remote() const {
+    static_cast<void>(state_.get());
+    return remote_;
+  }
   [[nodiscard]] ibv_mw* raw() const { return raw_; }
 
  private:
@@ -50,8 +54,9 @@ class MemoryWindow {
   int post_bind_of_type_1(ibv_qp* queue_pair, const ibv_mw_bind& binding);
   int post_bind_of_type_2(ibv_qp* queue_pair, const ibv_mw_bind& binding);
 
-  std::shared_ptr<detail::MemoryWindowState> state_;
-  ibv_mw* raw_;
+  weft::detail::Held<std::shared_ptr<detail::MemoryWindowState>, "weft::verbs::MemoryWindow">
+      state_;
+  weft::detail::Held<ibv_mw*, "weft::verbs::MemoryWindow"> raw_;
   RemoteSlice remote_;
 };
 

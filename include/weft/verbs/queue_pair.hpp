@@ -10,6 +10,8 @@
 
 #include "weft/counters.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
+#include "weft/verbs/data_path.hpp"
 #include "weft/verbs/endpoint.hpp"
 #include "weft/verbs/memory_window.hpp"
 #include "weft/verbs/post.hpp"
@@ -32,7 +34,7 @@ class QueuePair {
   QueuePair(QueuePair&&) noexcept = default;
   QueuePair& operator=(QueuePair&&) noexcept = default;
 
-  [[nodiscard]] std::uint32_t number() const { return raw_->qp_num; }
+  [[nodiscard]] std::uint32_t number() const { return raw()->qp_num; }
 
   // Sends one slice, or gathers a list of slices.
   [[nodiscard, gnu::always_inline]] int post_send(std::span<const LocalSlice> from,
@@ -75,7 +77,7 @@ class QueuePair {
     request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
     request.num_sge = static_cast<int>(into.size());
     ibv_recv_wr* bad = nullptr;
-    return ibv_post_recv(raw_, &request, &bad);
+    return ibv_post_recv(raw_.get(), &request, &bad);
   }
   [[nodiscard, gnu::always_inline]] int post_receive(const LocalSlice& into,
                                                      std::uint64_t id) const {
@@ -149,11 +151,11 @@ class QueuePair {
   // Start a batch of requests that are posted with one doorbell.
   template <std::size_t capacity = 32>
   [[nodiscard]] Batch<capacity> batch() const {
-    return Batch<capacity>(raw_);
+    return Batch<capacity>(raw());
   }
   template <std::size_t capacity = 32>
   [[nodiscard]] ReceiveBatch<capacity> receive_batch() const {
-    return ReceiveBatch<capacity>(raw_);
+    return ReceiveBatch<capacity>(raw());
   }
 
   // Changes the state or attributes, ibv_modify_qp(3). Throws Error; for an invalid transition the
@@ -181,7 +183,10 @@ class QueuePair {
 
   // The context that the queue pair was made from.
   [[nodiscard]] WEFT_API Context context() const;
-  [[nodiscard]] ibv_qp* raw() const { return raw_; }
+  [[nodiscard]] ibv_qp* raw() const {
+    static_cast<void>(state_.get());
+    return raw_.get();
+  }
 
  private:
   friend class PreparedQueuePair;
@@ -192,7 +197,7 @@ class QueuePair {
   // Forced inline, because otherwise each call would pass its request on the stack.
   [[nodiscard, gnu::always_inline]] int post(ibv_send_wr& request) const {
     ibv_send_wr* bad = nullptr;
-    return ibv_post_send(raw_, &request, &bad);
+    return ibv_post_send(raw_.get(), &request, &bad);
   }
   [[nodiscard, gnu::always_inline]] int post_remote(ibv_send_wr& request,
                                                     const RemoteSlice& remote) const {
@@ -202,8 +207,8 @@ class QueuePair {
     return bytes > remote.size_bytes() ? EMSGSIZE : post(request);
   }
 
-  std::shared_ptr<detail::QueuePairState> state_;
-  ibv_qp* raw_;
+  weft::detail::Held<std::shared_ptr<detail::QueuePairState>, "weft::verbs::QueuePair"> state_;
+  detail::DataPathPointer<ibv_qp> raw_;
 };
 
 }  // namespace weft::verbs

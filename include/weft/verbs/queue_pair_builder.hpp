@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/endpoint.hpp"
 #include "weft/verbs/memory.hpp"
 #include "weft/verbs/queue_pair.hpp"
@@ -66,12 +67,13 @@ class PreparedQueuePair {
   [[nodiscard]] WEFT_API QueuePair release() &&;
 
   [[nodiscard]] const QueuePairSettings& settings() const { return settings_; }
-  [[nodiscard]] ibv_qp* raw() const { return queue_pair_.raw(); }
+  [[nodiscard]] ibv_qp* raw() const { return queue_pair().raw(); }
 
  private:
   friend class QueuePairBuilder;
   PreparedQueuePair(QueuePair&& queue_pair, const QueuePairSettings& settings, std::uint8_t port,
                     std::uint32_t send_psn);
+  [[nodiscard]] WEFT_API const QueuePair& queue_pair() const;
   void to_init(ibv_qp_type type, std::uint32_t qkey) const;
   void to_ready_to_receive(const Endpoint& remote) const;
   void to_ready_to_send() const;
@@ -118,9 +120,11 @@ class WEFT_API QueuePairBuilder {
   QueuePairBuilder(std::shared_ptr<detail::DomainState> domain, const CompletionQueue& send,
                    const CompletionQueue& receive, ibv_qp_type type, std::uint8_t port);
 
-  std::shared_ptr<detail::DomainState> domain_;
-  std::shared_ptr<detail::CompletionQueueState> send_;
-  std::shared_ptr<detail::CompletionQueueState> receive_;
+  weft::detail::Held<std::shared_ptr<detail::DomainState>, "weft::verbs::QueuePairBuilder"> domain_;
+  weft::detail::Held<std::shared_ptr<detail::CompletionQueueState>, "weft::verbs::QueuePairBuilder">
+      send_;
+  weft::detail::Held<std::shared_ptr<detail::CompletionQueueState>, "weft::verbs::QueuePairBuilder">
+      receive_;
   std::shared_ptr<detail::SharedReceiveQueueState> shared_;
   ibv_qp_type type_;
   std::uint8_t port_;

@@ -16,6 +16,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/completion.hpp"
 #include "weft/verbs/context.hpp"
@@ -71,7 +72,7 @@ class ConnectionEvent {
   // std::logic_error. If it is not taken, the destructor of the event rejects the request.
   [[nodiscard]] WEFT_API Id take_request();
   [[nodiscard]] rdma_cm_id* id() const { return raw_->id; }
-  [[nodiscard]] rdma_cm_event* raw() const { return raw_.get(); }
+  [[nodiscard]] rdma_cm_event* raw() const { return raw_.get().get(); }
 
  private:
   friend class EventChannel;
@@ -81,7 +82,8 @@ class ConnectionEvent {
   };
   ConnectionEvent(std::shared_ptr<detail::EventChannelState> channel, rdma_cm_event* raw);
 
-  std::unique_ptr<rdma_cm_event, Acknowledge> raw_;
+  weft::detail::Held<std::unique_ptr<rdma_cm_event, Acknowledge>, "weft::verbs::ConnectionEvent">
+      raw_;
   bool request_taken_ = false;
 };
 
@@ -102,8 +104,9 @@ class EventChannel {
  private:
   friend class Id;
   friend class ConnectionEvent;
-  std::shared_ptr<detail::EventChannelState> state_;
-  rdma_event_channel* raw_;
+  weft::detail::Held<std::shared_ptr<detail::EventChannelState>, "weft::verbs::EventChannel">
+      state_;
+  weft::detail::Held<rdma_event_channel*, "weft::verbs::EventChannel"> raw_;
 };
 
 // A communication identifier, rdma_create_id(3). Its events arrive on its channel. As thread-safe
@@ -157,8 +160,8 @@ class Id {
   friend class ConnectionEvent;
   explicit Id(std::shared_ptr<detail::IdState> state);
 
-  std::shared_ptr<detail::IdState> state_;
-  rdma_cm_id* raw_;
+  weft::detail::Held<std::shared_ptr<detail::IdState>, "weft::verbs::Id"> state_;
+  weft::detail::Held<rdma_cm_id*, "weft::verbs::Id"> raw_;
 };
 
 }  // namespace weft::verbs

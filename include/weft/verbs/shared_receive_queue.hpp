@@ -8,6 +8,8 @@
 #include <span>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
+#include "weft/verbs/data_path.hpp"
 #include "weft/verbs/slice.hpp"
 
 namespace weft::verbs {
@@ -38,7 +40,7 @@ class SharedReceiveQueue {
     request.sg_list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(into.data()));
     request.num_sge = static_cast<int>(into.size());
     ibv_recv_wr* bad = nullptr;
-    return ibv_post_srq_recv(raw_, &request, &bad);
+    return ibv_post_srq_recv(raw_.get(), &request, &bad);
   }
   [[nodiscard]] int post_receive(const LocalSlice& into, std::uint64_t id) const {
     return post_receive(std::span(&into, 1), id);
@@ -50,15 +52,20 @@ class SharedReceiveQueue {
   WEFT_API void resize(std::uint32_t receives) const;
   // ibv_query_srq(3). Throws Error.
   [[nodiscard]] WEFT_API ibv_srq_attr query() const;
-  [[nodiscard]] ibv_srq* raw() const { return raw_; }
+  [[nodiscard]] ibv_srq* raw() const {
+    static_cast<void>(state_.get());
+    return raw_.get();
+  }
 
  private:
   friend class ProtectionDomain;
   friend class QueuePairBuilder;
   explicit SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueueState> state);
 
-  std::shared_ptr<detail::SharedReceiveQueueState> state_;
-  ibv_srq* raw_;
+  weft::detail::Held<std::shared_ptr<detail::SharedReceiveQueueState>,
+                     "weft::verbs::SharedReceiveQueue">
+      state_;
+  detail::DataPathPointer<ibv_srq> raw_;
 };
 
 }  // namespace weft::verbs

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "weft/export.hpp"
+#include "weft/handle.hpp"
 
 namespace weft::verbs {
 
@@ -26,8 +27,8 @@ class XrcDomain {
   friend class Context;
   explicit XrcDomain(std::shared_ptr<detail::XrcDomainState> state);
 
-  std::shared_ptr<detail::XrcDomainState> state_;
-  ibv_xrcd* raw_;
+  weft::detail::Held<std::shared_ptr<detail::XrcDomainState>, "weft::verbs::XrcDomain"> state_;
+  weft::detail::Held<ibv_xrcd*, "weft::verbs::XrcDomain"> raw_;
 };
 
 }  // namespace weft::verbs
