@@ -11,8 +11,8 @@ namespace weft::cli {
 
 // Puts the folder first in LD_LIBRARY_PATH of this process and the programs that it starts.
 void prepend_library_path(const std::filesystem::path& folder);
-// Whether the folder has this library. The dynamic loader only warns about a file of LD_PRELOAD that
-// does not exist, and starts the program without it.
+// Whether the folder has this library. The dynamic loader only warns about a file of LD_PRELOAD
+// that does not exist, and starts the program without it.
 [[nodiscard]] bool has_library(const std::filesystem::path& folder, const char* library);
 // Adds a library of the folder, which replaces functions of the C library, to LD_PRELOAD.
 void append_preload(const std::filesystem::path& folder, const char* library);

@@ -88,8 +88,8 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
     for (const auto& slice : part) bytes += slice.size_bytes();
     // The parts before the last are internal requests: the user gets one outcome for all.
     const Kind kind{.internal = !last, .awaited = last ? awaited : nullptr};
-    const int failed =
-        post(id, last ? flags : SendFlags::signaled, kind, [&](std::uint64_t wr_id, SendFlags with) {
+    const int failed = post(
+        id, last ? flags : SendFlags::signaled, kind, [&](std::uint64_t wr_id, SendFlags with) {
           return queue_pair_.post_read(part, from.slice(offset, bytes), wr_id, with);
         });
     if (failed && read > 0) {

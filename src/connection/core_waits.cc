@@ -33,10 +33,11 @@ Descriptors QueueCondition::descriptors() const {
 }
 
 OutcomesCondition::OutcomesCondition(Core& core, Queue queue, std::size_t count)
-    : QueueCondition(core, queue, [this, queue, count] {
-        core_.collect(queue, count, found_);
-        return found_.size() == count;
-      }),
+    : QueueCondition(core, queue,
+                     [this, queue, count] {
+                       core_.collect(queue, count, found_);
+                       return found_.size() == count;
+                     }),
       count_(count) {}
 
 bool OutcomesCondition::settled() {

@@ -41,8 +41,8 @@ std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {
   entries_.erase(entries_.begin(), entries_.begin() + done);
   first_ = number + 1;
   // A failure is reported even for a request without SendFlags::signaled, unless it is internal.
-  return Finished{entry.user_id, !entry.internal && (entry.wants_outcome || !ok),
-                  entry.incomplete, entry.awaited};
+  return Finished{entry.user_id, !entry.internal && (entry.wants_outcome || !ok), entry.incomplete,
+                  entry.awaited};
 }
 
 void Requests::detach(const AwaitedRequest& awaited) {
