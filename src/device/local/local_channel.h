@@ -30,8 +30,9 @@ class LocalChannel {
   LocalChannel() = default;
   explicit LocalChannel(sys::Descriptor socket) : socket_(std::move(socket)) {}
 
-  // Connects to whoever listens on the same address as `tcp`, a TCP socket that is connected within
-  // this host, and names that connection. Not valid where nothing listens or another user does.
+  // Connects to the process that listens on the same address as `tcp`, a TCP socket that is
+  // connected within this host, and names that connection. Not valid where nothing listens or
+  // another user does.
   [[nodiscard]] static LocalChannel dial(int tcp);
 
   [[nodiscard]] bool valid() const { return socket_.valid(); }

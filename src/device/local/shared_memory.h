@@ -1,5 +1,6 @@
-// Memory that two processes map: an anonymous file (memfd_create(2)) whose descriptor one of them
-// sends to the other. It goes away with the last mapping, however the processes end.
+// Memory that two processes map: an anonymous file (memfd_create(2)). One process creates it and
+// sends its descriptor to the other. The kernel frees it with the last mapping, however the
+// processes end.
 #pragma once
 
 #include <cstddef>
