@@ -164,7 +164,8 @@ void transfers() {
   NEED(rsend(pair.active, "hello", 5, 0) == 5);
   NEED(rrecv(pair.passive, got, sizeof got, MSG_PEEK) == 5);
   sockaddr_in from{};
-  NEED_ERROR(rrecvfrom(pair.passive, got, sizeof got, 0, raw(from), nullptr), EFAULT);
+  auto* source = reinterpret_cast<sockaddr*>(&from);
+  NEED_ERROR(rrecvfrom(pair.passive, got, sizeof got, 0, source, nullptr), EFAULT);
   NEED(rrecv(pair.passive, got, 2, 0) == 2 && std::memcmp(got, "he", 2) == 0);
   NEED(rread(pair.passive, got, sizeof got) == 3 && std::memcmp(got, "llo", 3) == 0);
   NEED_ERROR(rrecv(pair.passive, got, sizeof got, MSG_DONTWAIT), EAGAIN);
