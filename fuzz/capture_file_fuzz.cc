@@ -1,5 +1,5 @@
-// Fuzzes captures as files: pcap and pcapng, plain or compressed, with the whole analysis of their
-// content. The input is the file.
+// Fuzzes captures as files: pcap and pcapng, plain or compressed in every way, with the whole
+// analysis of their content. The input is the file.
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -25,10 +25,16 @@ constexpr std::size_t most_packets = 4'096;
 std::unique_ptr<capture::ByteStream> unpacked(Bytes input) {
   constexpr std::byte gzip{0x1F};
   constexpr std::byte zstd{0x28};
+  constexpr std::byte xz{0xFD};
+  constexpr std::byte bzip2{'B'};
+  constexpr std::byte lz4{0x04};
   auto bytes = capture::bytes_in_memory(input);
   if (input.empty()) return bytes;
   if (input[0] == gzip) return capture::unpack_gzip(std::move(bytes));
   if (input[0] == zstd) return capture::unpack_zstd(std::move(bytes));
+  if (input[0] == xz) return capture::unpack_xz(std::move(bytes));
+  if (input[0] == bzip2) return capture::unpack_bzip2(std::move(bytes));
+  if (input[0] == lz4) return capture::unpack_lz4(std::move(bytes));
   return bytes;
 }
 

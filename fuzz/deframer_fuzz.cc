@@ -27,9 +27,12 @@ constexpr unsigned initiator_option = 4;
 constexpr unsigned raw_crc_option = 8;
 constexpr unsigned rtr_send_option = 16;
 constexpr unsigned weft_peer_option = 32;  // the peer may send control words, and gets some
+constexpr unsigned hold_option = 64;       // Sends wait for receives, which are posted at the end
+constexpr unsigned unreliable_option = 128;
 
 // Not among the grants below: no application has this STag.
 constexpr std::uint32_t control_stag = 0x600;
+constexpr std::size_t hold_bytes = 3000;
 constexpr iwarp::PeerFeatures weft_peer{
     .send_immediate = true, .control_stag = 0x700, .hold_bytes = 100'000};
 
@@ -49,7 +52,8 @@ constexpr std::size_t memory_bytes = 120'000;
 
 class Host final : public iwarp::Host {
  public:
-  Host() : memory_(memory_bytes, std::byte{0xA5}) {}
+  explicit Host(std::size_t receives)
+      : memory_(memory_bytes, std::byte{0xA5}), receives_posted_(receives) {}
 
   Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length,
                        iwarp::RemoteRight right) override {
@@ -78,11 +82,12 @@ class Host final : public iwarp::Host {
         {{4096, 30'000, 0x100}, {50'000, 10'000, 0x100}},
         {{80'000, 4096, 0x200}},
     }};
-    if (taken_ == posted.size()) return false;
+    if (taken_ == receives_posted_) return false;
     request.wr_id = taken_;
-    request.slices = posted[taken_++];
+    request.slices = posted[taken_++ % posted.size()];
     return true;
   }
+  void post_receives(std::size_t count) { receives_posted_ += count; }
   bool invalidate(std::uint32_t stag) override {
     if (!find(stag)) return false;
     invalidated_.push_back(stag);
@@ -143,6 +148,7 @@ class Host final : public iwarp::Host {
 
   std::vector<std::byte> memory_;
   std::vector<std::uint32_t> invalidated_;
+  std::size_t receives_posted_;
   std::size_t taken_ = 0;
   std::uint64_t receives_ = 0;
   std::uint64_t sends_ = 0;
@@ -222,9 +228,18 @@ void feed(Connection& connection, Bytes stream, Sizes sizes) {
   }
 }
 
+// What was held is placed in the order in which it arrived.
+void post_late_receives(Host& host, Connection& connection) {
+  if (!connection.starving() || connection.ended()) return;
+  host.post_receives(6);
+  connection.receives_posted(0);
+}
+
 Outcome run(unsigned options, Bytes stream, unsigned cuts) {
   const bool weft = (options & weft_peer_option) != 0;
-  Host host;
+  const bool unreliable = (options & unreliable_option) != 0;
+  const bool holds = (options & hold_option) != 0 && !unreliable;
+  Host host(holds ? 1 : 6);
   Connection connection(
       {.initiator = (options & initiator_option) != 0,
        .crc = (options & crc_option) != 0,
@@ -233,6 +248,8 @@ Outcome run(unsigned options, Bytes stream, unsigned cuts) {
        .wire_ord = 4,
        .ord = 3,
        .rtr = (options & rtr_send_option) != 0 ? iwarp::RtrKind::send : iwarp::RtrKind::none,
+       .receiver_not_ready = {.hold_bytes = holds ? hold_bytes : 0},
+       .unreliable = unreliable,
        .peer = weft ? weft_peer : iwarp::PeerFeatures{},
        .control_stag = weft ? control_stag : 0},
       host);
@@ -242,6 +259,8 @@ Outcome run(unsigned options, Bytes stream, unsigned cuts) {
     collect(connection, outcome.sent);
   }
   feed(connection, stream, Sizes(cuts));
+  collect(connection, outcome.sent);
+  post_late_receives(host, connection);
   collect(connection, outcome.sent);
   connection.close();
   collect(connection, outcome.sent);
