@@ -22,6 +22,7 @@
 //   OperationTracker     turns traffic into operations
 //   RpcTracker           turns traffic into RPCs with their chunks
 //   TrafficFindings, CreditFindings, Statistics  report faults in the traffic, and sums
+//   QualityMeter         reports what the capture lacks
 //   Reassembly           reassembles the segments of chunk lists by hand, without any packet
 // Link with weft::capture. Only one thread at a time may use an object and the objects that are
 // connected to it; objects that are not connected share nothing. Times are nanoseconds and sizes
@@ -36,6 +37,7 @@
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/operation_tracker.hpp"
+#include "weft/capture/quality.hpp"
 #include "weft/capture/reassembly.hpp"
 #include "weft/capture/rpc_findings.hpp"
 #include "weft/capture/rpc_text.hpp"

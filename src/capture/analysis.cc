@@ -112,6 +112,14 @@ const PacketDecoder::Counts& Analysis::packet_counts() const {
   return work_->decoder.counts();
 }
 
+std::vector<PacketDecoder::Named> Analysis::other_protocols() const {
+  return work_->decoder.others();
+}
+
+std::vector<PacketDecoder::Named> Analysis::tunnels() const {
+  return work_->decoder.tunnels();
+}
+
 std::uint64_t Analysis::tcp_connections() const {
   return work_->iwarp.segments().connections();
 }

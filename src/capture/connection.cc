@@ -46,6 +46,14 @@ const char* to_string(Connection::End end) {
   return "?";
 }
 
+// Datagrams and unreliable connections have no answers that could be missing.
+bool lacks_direction(const Connection& connection) {
+  constexpr std::uint64_t few_packets = 3;
+  if (connection.transport == Transport::ud || connection.transport == Transport::uc) return false;
+  const auto [a, b] = connection.side_frames;
+  return (a == 0) != (b == 0) && a + b > few_packets;
+}
+
 // An IPv6 address with a port is written in brackets (RFC 5952 §6).
 std::string endpoint_text(const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);

@@ -65,6 +65,10 @@ void Statistics::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
 
 void Statistics::on_gap(const Origin& origin, const Gap& gap) {
   auto& own = side(origin.connection, origin.side);
+  if (gap.cut) {
+    own.cut_bytes += gap.wire_bytes;
+    return;
+  }
   ++own.gaps;
   own.lost_bytes += gap.wire_bytes;
   own.lost_packets += gap.packets;

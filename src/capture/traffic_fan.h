@@ -52,6 +52,9 @@ class TrafficFan final : public TrafficSink {
   void on_gap(const Origin& origin, const Gap& gap) override {
     for (auto* sink : sinks_) sink->on_gap(origin, gap);
   }
+  void on_late(const Origin& origin, std::int64_t delay_ns) override {
+    for (auto* sink : sinks_) sink->on_late(origin, delay_ns);
+  }
   void on_violation(const Origin& origin, const Violation& violation) override {
     for (auto* sink : sinks_) sink->on_violation(origin, violation);
   }

@@ -44,6 +44,7 @@ constexpr std::byte markers_bit{0x80};
 constexpr std::byte crc_bit{0x40};
 constexpr std::byte reject_bit{0x20};
 constexpr std::byte enhanced_bit{0x10};
+constexpr std::byte mark_bits{0x03};
 
 // In the two words of MpaEnhanced: A and B in the first, C and D in the second.
 constexpr std::uint16_t high_bit = 0x8000;
@@ -85,6 +86,7 @@ Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
   // RFC 5044 §7.1: R means something in a reply only. S is a reserved bit before revision 2.
   frame.reject = !is_request && is_set(flags, reject_bit);
   frame.enhanced = frame.revision == 2 && is_set(flags, enhanced_bit);
+  frame.mark = static_cast<MpaMark>(flags & mark_bits);
 
   if (frame.revision != 1 && frame.revision != 2) return WireError::bad_revision;
   if (frame.private_data_bytes > max_private_data_bytes) return WireError::bad_length;
@@ -99,7 +101,8 @@ void MpaFrame::emit(MutableBytes out) const {
   std::memcpy(out.data() + at::key.at, key.data(), key.size());
   out[at::flags.at] = flag(markers, markers_bit) | flag(crc, crc_bit) |
                       flag(reject && kind == MpaKind::reply, reject_bit) |
-                      flag(enhanced && revision == 2, enhanced_bit);
+                      flag(enhanced && revision == 2, enhanced_bit) |
+                      (static_cast<std::byte>(mark) & mark_bits);
   at::revision.store(out.data(), revision);
   at::private_data_bytes.store(out.data(), private_data_bytes);
 }

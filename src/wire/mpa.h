@@ -16,6 +16,11 @@ namespace weft::wire {
 
 enum class MpaKind : std::uint8_t { request, reply };
 
+// How two Weft devices recognize each other: in two flags that RFC 5044 §7.1 reserves, and that
+// receivers must not check. A reply has another mark than the request, because some responders (the
+// kernel's siw and erdma) make their reply out of the request, reserved flags included.
+enum class MpaMark : std::uint8_t { none = 0, request = 0x01, reply = 0x02, both = 0x03 };
+
 // The fixed part of an MPA request or reply frame; the private data follows it.
 struct MpaFrame {
   static constexpr std::size_t header_bytes = 20;
@@ -26,10 +31,11 @@ struct MpaFrame {
   bool crc = false;       // C: the sender of this frame wants CRCs
   bool reject = false;    // R: replies only
   bool enhanced = false;  // S: private data begins with MpaEnhanced (RFC 6581 §5)
+  MpaMark mark = MpaMark::none;
   std::uint8_t revision = 1;
   std::uint16_t private_data_bytes = 0;  // includes the four bytes of MpaEnhanced
 
-  // Reserved flags are ignored (RFC 5044 §7.1). Needs header_bytes bytes.
+  // Other reserved flags are ignored (RFC 5044 §7.1). Needs header_bytes bytes.
   [[nodiscard]] static Result<MpaFrame, WireError> parse(Bytes bytes);
   // Writes header_bytes bytes.
   void emit(MutableBytes out) const;

@@ -165,7 +165,7 @@ Content bytes(std::initializer_list<unsigned> values) {
   return content;
 }
 
-// A side tells events, 1 µs apart.
+// A side reports events, 1 µs apart.
 struct Told : testing::Test {
   ConnectionTable connections;
   FindingLog log;

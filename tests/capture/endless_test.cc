@@ -291,7 +291,7 @@ class Going {
         talk_(std::make_unique<Talk>(*capture_, options...)) {}
 
   [[nodiscard]] Talk& talk() const { return *talk_; }
-  // What it has said since the last time.
+  // What it has printed since the last time.
   void move_to(MadeCapture& made) const { made.swap(*capture_); }
 
  private:

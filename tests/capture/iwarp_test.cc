@@ -1,5 +1,5 @@
 // iWARP in captures that are made for it: everything that can happen to packets on the way to, or
-// in, a capture. What is reassembled is right, or it says what is missing.
+// in, a capture. What is reassembled is right, or what is missing is reported.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -118,6 +118,79 @@ TEST_P(Iwarp, PacketsMayComeInAnyOrderWithinAWindow) {
       }
     }
     expect_everything(shuffled);
+  }
+}
+
+// A mirror that copies each packet where it enters the switch and where it leaves it.
+TEST_P(Iwarp, CopiesThatTheCaptureMadeAreNoRepeats) {
+  const MadeCapture original = conversation(GetParam());
+  MadeCapture doubled;
+  for (const MadePacket& packet : original) {
+    doubled.push_back(packet);
+    doubled.push_back(packet);
+    doubled.back().time_ns += 3'000;
+  }
+  expect_everything(doubled);
+  EXPECT_EQ(Outcome(doubled).traffic.repeated_bytes, 0U);
+}
+
+// The usual capture of RDMA keeps the headers. Sizes are right, and nothing counts as lost.
+TEST(IwarpCut, HeadersSuffice) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {});
+  talk.connect();
+  Operator a(talk, Side::a, false, 1'400);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    a.write(key_b, 0x10000 + i * 0x10000, 5'000 + i);
+    a.send(1'300 + i);
+    a.read(key_b, 0x90000 + i * 0x10000, 2'500 + i);
+  }
+  talk.close();
+  constexpr std::size_t with_headers = 110;
+  const Outcome outcome(cut(capture, with_headers));
+  EXPECT_EQ(outcome.traffic.lost_bytes, 0U);
+  EXPECT_TRUE(outcome.traffic.violations.empty());
+  ASSERT_EQ(outcome.operations.operations.size(), 60U);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(outcome.operations.count(Operation::Kind::write), 20U);
+  }
+  std::uint64_t bytes = 0;
+  for (const Operation& one : outcome.operations.operations) bytes += one.bytes;
+  std::uint64_t expected = 0;
+  for (std::uint64_t i = 0; i < 20; ++i) expected += 5'000 + 1'300 + 2'500 + 3 * i;
+  EXPECT_EQ(bytes, expected);
+}
+
+// Far from its place, also after the other side has acknowledged it.
+TEST_P(Iwarp, PacketsMayComeHundredsOfPlacesLate) {
+  MadeCapture original;
+  IwarpTalk talk(original, GetParam().tcp, GetParam().mpa);
+  talk.connect();
+  const std::size_t begin = original.size();
+  Operator a(talk, Side::a, GetParam().one_sink);
+  Operator b(talk, Side::b, GetParam().one_sink);
+  constexpr std::size_t rounds = 60;
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    a.send(3'000 + i);
+    a.read(key_b, 0x90000 + i * 0x10000, 2'500 + i);
+    b.send(5'000 + i);
+  }
+  talk.close();
+  for (const std::uint64_t seed : weft::test::seeds(10)) {
+    SCOPED_TRACE(weft::test::seed_trace(seed));
+    weft::test::Random random(seed);
+    MadeCapture shuffled = original;
+    const std::size_t window = random.between(100, 512);
+    for (std::size_t from = begin; from < shuffled.size(); from += window) {
+      const std::size_t to = std::min(from + window, shuffled.size());
+      for (std::size_t i = to - 1; i > from; --i) {
+        std::swap(shuffled[i], shuffled[from + random.below(i - from + 1)]);
+      }
+    }
+    const Outcome outcome(shuffled);
+    expect_known_bytes(outcome.traffic);
+    EXPECT_EQ(outcome.complete(), 3 * rounds);
+    EXPECT_EQ(outcome.traffic.lost_bytes, 0U);
   }
 }
 

@@ -119,6 +119,23 @@ TEST_F(MessageExtractionTest, WhatIsOpenOfAClosedConnectionIsWrittenAtOnce) {
 }
 
 // It is written in pieces, as it may become large.
+// If too many Reads are open, the one that was requested first ends.
+TEST_F(MessageExtractionTest, TheOldestEndsIfTooManyAreOpen) {
+  constexpr std::uint64_t limit = 65'536;
+  const auto request = [&](std::uint64_t number, std::uint64_t frame) {
+    extraction->on_read_request({.stamp = {.frame = frame}}, {.request = number, .length = 0});
+  };
+  key = 0;
+  request(limit + 5, 1);  // the first one, and the last one in the order of numbers
+  for (std::uint64_t i = 1; i < limit; ++i) request(i, i + 1);
+  request(limit, limit + 1);
+  directory->finish();
+  nlohmann::json index;
+  std::ifstream(out / "index.json") >> index;
+  ASSERT_EQ(index.size(), 1U);
+  EXPECT_EQ(index[0]["message"], limit + 5);
+}
+
 TEST_F(MessageExtractionTest, TheIndexIsWholeHoweverLong) {
   constexpr std::uint64_t count = 2'000;
   for (std::uint64_t i = 1; i <= count; ++i) write(i, 7, {});

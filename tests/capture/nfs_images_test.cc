@@ -154,7 +154,7 @@ TEST_F(NfsImagesTest, SizesAreSet) {
   EXPECT_EQ(files.size(), 3U);
 }
 
-// Nobody has written what is between, and a copy does not either.
+// What is between was never written, and a copy does not write it either.
 TEST_F(NfsImagesTest, TheNextImageOfALargeFileWithHolesHasThemToo) {
   constexpr std::uint64_t large = 1ULL << 42;
   write(0, pattern(10, 1));

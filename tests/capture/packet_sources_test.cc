@@ -1,11 +1,15 @@
 // Where packets come from and what they are wrapped in: the same conversation comes out whatever
 // the link layer, the fragments and the files are.
+#include <bzlib.h>
 #include <gtest/gtest.h>
+#include <lz4frame.h>
+#include <lzma.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -376,6 +380,64 @@ TEST_F(Files, GzipInSeveralMembers) {
   seen.analysis.finish();
   EXPECT_EQ(source->problem(), "");
   expect_all(seen);
+}
+
+Content xz(Bytes bytes) {
+  Content packed(bytes.size() + 1'000);
+  std::size_t size = 0;
+  EXPECT_EQ(lzma_easy_buffer_encode(
+                6, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                bytes.size(), reinterpret_cast<std::uint8_t*>(packed.data()), &size, packed.size()),
+            LZMA_OK);
+  packed.resize(size);
+  return packed;
+}
+
+Content bzip2(Bytes bytes) {
+  Content packed(bytes.size() + 1'000);
+  auto size = static_cast<unsigned>(packed.size());
+  std::vector<char> plain(bytes.size());
+  std::memcpy(plain.data(), bytes.data(), bytes.size());
+  EXPECT_EQ(BZ2_bzBuffToBuffCompress(reinterpret_cast<char*>(packed.data()), &size, plain.data(),
+                                     static_cast<unsigned>(plain.size()), 9, 0, 0),
+            BZ_OK);
+  packed.resize(size);
+  return packed;
+}
+
+Content lz4(Bytes bytes) {
+  LZ4F_preferences_t wanted{};
+  wanted.frameInfo.contentChecksumFlag = LZ4F_contentChecksumEnabled;
+  Content packed(LZ4F_compressFrameBound(bytes.size(), &wanted));
+  const std::size_t size =
+      LZ4F_compressFrame(packed.data(), packed.size(), bytes.data(), bytes.size(), &wanted);
+  EXPECT_EQ(LZ4F_isError(size), 0U);
+  packed.resize(size);
+  return packed;
+}
+
+// In two streams behind each other, as parallel compressors write them; and damaged.
+TEST_F(Files, XzBzip2AndLz4) {
+  const Content file = pcap_file(conversation());
+  for (Content (*const pack)(Bytes) : {&xz, &bzip2, &lz4}) {
+    Content packed = pack(Bytes(file).first(1'000));
+    const std::size_t first = packed.size();
+    const Content rest = pack(Bytes(file).subspan(1'000));
+    packed.insert(packed.end(), rest.begin(), rest.end());
+    Seen seen;
+    const auto source = open_capture(write("made" + std::to_string(first), packed));
+    seen.read(*source);
+    seen.analysis.finish();
+    EXPECT_EQ(source->problem() + source->leftover(), "");
+    expect_all(seen);
+
+    packed[first + rest.size() / 2] ^= std::byte{0x55};
+    Seen partly;
+    const auto damaged = open_capture(write("damaged" + std::to_string(first), packed));
+    partly.read(*damaged);
+    EXPECT_NE(damaged->problem(), "");
+    expect_known_bytes(partly.traffic);
+  }
 }
 
 // Each cut anywhere in the file: what was there is read, and the rest is taken when it comes.

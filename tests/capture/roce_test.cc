@@ -205,6 +205,67 @@ TEST(RoceDamage, ShuffledPacketsComeOutInOrder) {
   }
 }
 
+// Moves one packet `distance` places back.
+MadeCapture delayed(MadeCapture capture, std::size_t packet, std::size_t distance) {
+  const auto from = capture.begin() + static_cast<std::ptrdiff_t>(packet);
+  std::rotate(from, from + 1, from + 1 + static_cast<std::ptrdiff_t>(distance));
+  return capture;
+}
+
+// The packet was acknowledged long before it comes.
+TEST(RoceDamage, AnAcknowledgedPacketMayComeLate) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  const std::size_t begin = capture.size();
+  constexpr std::size_t messages = 320;
+  for (std::size_t i = 0; i < messages; ++i) talk.send(Side::a, 600);
+  for (const std::size_t distance : {16U, 17U, 100U, 512U}) {
+    for (const std::size_t packet : {begin, begin + 1, begin + 2, begin + 50}) {
+      const Analysed seen(delayed(capture, packet, distance));
+      EXPECT_EQ(seen.whole().size(), messages) << packet << ' ' << distance;
+      EXPECT_EQ(seen.traffic.lost_packets + seen.traffic.lost_bytes, 0U);
+      EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+      expect_known_bytes(seen.traffic);
+    }
+  }
+}
+
+TEST(RoceDamage, FarShuffledPacketsAreNeverSilentlyWrong) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  constexpr std::size_t rounds = 12;
+  for (std::size_t i = 0; i < rounds; ++i) talk_at_length(talk);
+  talk.disconnect();
+  for (const std::uint64_t seed : weft::test::seeds(10)) {
+    SCOPED_TRACE(weft::test::seed_trace(seed));
+    weft::test::Random random(seed);
+    const Analysed seen(shuffled(capture, random, random.between(100, 512)));
+    expect_known_bytes(seen.traffic);
+  }
+}
+
+// After the loss of a First and a Middle packet, and of another Middle one, the Last packet alone
+// does not show where its message began.
+TEST(RoceDamage, ALastPacketOfAnUnknownMessageIsNotPlaced) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  talk.send(Side::a, 1'000);
+  const std::size_t first = capture.size();
+  talk.acknowledge_all(false);
+  talk.send(Side::a, 1'100);
+  MadeCapture less;
+  for (std::size_t i = 0; i < capture.size(); ++i) {
+    const bool lost = i == first || i == first + 1 || i == first + 3;
+    if (!lost) less.push_back(capture[i]);
+  }
+  const Analysed seen(less);
+  expect_known_bytes(seen.traffic);
+  EXPECT_EQ(seen.whole().size(), 1U);
+}
+
 TEST(RoceDamage, CutPacketsLackTheirEnds) {
   const MadeCapture whole = conversation();
   for (const std::size_t snap_bytes : {60U, 100U, 200U, 320U}) {
@@ -238,6 +299,58 @@ TEST(RoceDamage, ChecksumsOfRoutedPacketsAreRight) {
   EXPECT_EQ(seen.analysis.infiniband().bad_checksum, 0U);
   ASSERT_EQ(seen.connections(), 1U);
   EXPECT_EQ(seen.traffic.sends.size(), 1U);
+}
+
+// Another protocol with this port: random bytes, or headers that never change.
+TEST(RoceDamage, OtherProtocolsOnThePortAreNoConnections) {
+  weft::test::Random random(1);
+  for (const bool varies : {true, false}) {
+    MadeCapture capture;
+    RoceTalk talk(capture, {});
+    for (int i = 0; i < 500; ++i) talk.send(i % 2 == 0 ? Side::a : Side::b, 100);
+    constexpr std::size_t payload_at = 14 + 20 + 8;
+    const Content text(400, std::byte{'E'});
+    for (MadePacket& packet : capture) {
+      for (std::size_t at = payload_at; at < packet.bytes.size(); ++at) {
+        packet.bytes[at] = varies ? static_cast<std::byte>(random.below(256)) : text[at];
+      }
+    }
+    const Analysed seen(capture);
+    EXPECT_LE(seen.connections(), 2U);
+    const InfinibandCounts& counts = seen.analysis.infiniband();
+    EXPECT_GE(counts.not_roce + counts.malformed, capture.size() - 5);
+  }
+}
+
+// As a capture of the sender has them if the adapter computes the ICRC.
+TEST(RoceDamage, PacketsWithoutTheirChecksumAreRoce) {
+  MadeCapture capture = conversation();
+  for (MadePacket& packet : capture)
+    std::fill(packet.bytes.end() - 4, packet.bytes.end(), std::byte{});
+  const Analysed seen(capture);
+  EXPECT_EQ(seen.connections(), 1U);
+  EXPECT_EQ(seen.whole().size(), messages_at_length);
+  EXPECT_EQ(seen.analysis.infiniband().not_roce, 0U);
+  expect_known_bytes(seen.traffic);
+}
+
+// A mirror that copies each packet where it enters the switch and where it leaves it.
+TEST(RoceDamage, CopiesThatTheCaptureMadeAreNoRepeats) {
+  const MadeCapture original = conversation();
+  for (const std::size_t distance : {1U, 5U}) {
+    MadeCapture doubled;
+    for (std::size_t i = 0; i < original.size() + distance; ++i) {
+      if (i < original.size()) doubled.push_back(original[i]);
+      if (i < distance) continue;
+      doubled.push_back(original[i - distance]);
+      doubled.back().time_ns += 2'000;
+    }
+    const Analysed seen(doubled);
+    EXPECT_EQ(seen.analysis.infiniband().copies, original.size());
+    EXPECT_EQ(seen.traffic.repeated_bytes, 0U);
+    EXPECT_EQ(seen.traffic.repeated_requests, 0U);
+    expect_all(seen);
+  }
 }
 
 TEST(RoceJoining, WithoutTheManagerWhatAnswersBelongsTogether) {
@@ -353,7 +466,7 @@ TEST(RoceJoining, ANumberThatIsUsedAgainIsAnotherConnection) {
   expect_known_bytes(seen.traffic);
 }
 
-// Packets of one side only. Nobody acknowledges anything then, and no answer tells the MTU.
+// Packets of one side only: there are no acknowledgements, and no answers to learn the MTU from.
 MadeCapture one_sided(const MadeCapture& capture, std::uint8_t host) {
   constexpr std::size_t source_ends_at = 14 + 15;
   MadeCapture out;

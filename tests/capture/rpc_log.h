@@ -1,4 +1,4 @@
-// Keeps what an RpcTracker tells.
+// Keeps what an RpcTracker reports.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -68,6 +68,26 @@ TEST(RpcTracker, PutsSplitSendsTogether) {
   EXPECT_LT(log.rpcs[0].call->first.frame, log.rpcs[0].call->last.frame);
 }
 
+// Longer than what is kept of a Send: the beginning is there, the rest is said to be missing.
+TEST(RpcTracker, ShowsTheBeginningOfAVeryLongSend) {
+  TrafficScript script(0, 60'000);
+  exchange(script, 1);
+  constexpr std::size_t long_bytes = (1U << 20) + 5'000;
+  const Buffer call = call_of(xid, pattern(long_bytes));
+  script.send(client, rdma_message({.xid = xid}, call))
+      .send(server, rdma_message({.xid = xid}, rpc_reply(xid)));
+  const RpcLog log = followed(script);
+  ASSERT_EQ(log.rpcs.size(), 2U);
+  const Rpc& rpc = log.rpcs[1];
+  EXPECT_EQ(rpc.xid, xid);
+  EXPECT_EQ(rpc.procedure, 7U);
+  ASSERT_TRUE(rpc.reply.has_value());
+  const Assembled& kept = rpc.call->message;
+  EXPECT_FALSE(kept.whole());
+  ASSERT_GT(kept.size(), 1'000'000U);
+  EXPECT_TRUE(std::ranges::equal(kept.bytes(), Bytes(call).first(kept.bytes().size())));
+}
+
 // One to three read chunks of all remainders modulo four, each of one or two segments, and XDR
 // behind the last one.
 struct ReadChunks : testing::TestWithParam<std::size_t> {};
@@ -193,7 +213,7 @@ TEST(RpcTracker, PutsLongCallsTogether) {
   EXPECT_EQ(log.findings.size(), 0U) << log.all();
 }
 
-// More than is put together, in a chunk that nobody has read either.
+// More than is put together, in a chunk that was never read either.
 TEST(RpcTracker, TooLongACallIsNotWhole) {
   RdmaHeader header{.xid = xid, .procedure = RpcRdmaProcedure::nomsg};
   header.lists.reads = {{0, {1, 0x4000'0000, 0}}, {0, {2, 0x4000'0000, 0}}};

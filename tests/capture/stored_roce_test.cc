@@ -252,7 +252,7 @@ TEST(StoredRoce, DatagramsAreCounted) {
   expect_clean(read);
 }
 
-// udaddy -c 2 -C 5 -S 500: the queue pairs are told by SIDR.
+// udaddy -c 2 -C 5 -S 500: SIDR names the queue pairs.
 TEST(StoredRoce, DatagramsThroughTheConnectionManager) {
   const ReadCapture read("rxe_udaddy");
   ASSERT_EQ(read.analysis.connections().size(), 2U);

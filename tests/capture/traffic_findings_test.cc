@@ -6,6 +6,7 @@
 
 #include "capture/finding_frames.h"
 #include "capture/made_roce.h"
+#include "wire/hello.h"
 
 namespace weft::capture::test {
 namespace {
@@ -111,6 +112,33 @@ TEST_F(TrafficFindingsTest, UnansweredRequest) {
   expect_only(finding::unanswered_request, {last_frame()});
 }
 
+// An empty Read moves nothing: a device asks with it whether everything before it has arrived.
+TEST_F(TrafficFindingsTest, AnEmptyReadWithoutAnAnswerIsANote) {
+  talk.read(Side::a, 1, 0x1000, 0);
+  capture.pop_back();
+  const Finding found = only();
+  EXPECT_EQ(found.kind, finding::unanswered_request);
+  EXPECT_EQ(severity_of(found), Severity::note);
+}
+
+// Of two requests of Weft's devices that cross, one is rejected.
+TEST(RejectedConnections, AttemptsOfDevicesAreNoFinding) {
+  using wire::HelloAnswer;
+  for (const auto& [answer, found] :
+       {std::pair{HelloAnswer::crossed, 0U}, std::pair{HelloAnswer::not_yet, 0U},
+        std::pair{HelloAnswer::refused, 1U}}) {
+    ConnectionTable connections;
+    FindingLog log;
+    TrafficFindings findings(connections, log);
+    Connection rejected{.end = Connection::End::rejected};
+    rejected.offer_b.private_data.resize(wire::Hello::bytes);
+    wire::Hello{.answer = answer}.emit(rejected.offer_b.private_data);
+    connections.add(rejected);
+    findings.finish();
+    EXPECT_EQ(log.findings.size(), found);
+  }
+}
+
 TEST_F(TrafficFindingsTest, CongestionMet) {
   talk.set_ecn(3);
   talk.acknowledge_all(false);
@@ -150,7 +178,10 @@ TEST_F(TrafficFindingsTest, HalfOpen) {
 TEST_F(TrafficFindingsTest, OftenIsOneFindingWithItsFirstFrames) {
   talk.send(Side::a, 10);
   const auto sent = last_frame() - 1;
-  for (int i = 0; i < 100; ++i) again(sent);
+  for (int i = 1; i <= 100; ++i) {
+    again(sent);
+    capture.back().time_ns += i * 1'000'000;  // a copy that the capture made would come sooner
+  }
   const Finding found = only();
   EXPECT_EQ(found.stamps.size(), TrafficFindings::max_frames);
   EXPECT_NE(found.sentence.find("1.00 kB again, in 100 packets"), std::string::npos)

@@ -1,4 +1,4 @@
-// Keeps what a TrafficSink is told: whole messages, memory as it was written and read, losses.
+// Keeps the calls of a TrafficSink: whole messages, memory as it was written and read, losses.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// RDMA traffic written by hand: a list of what a TrafficSink is told, which can be fed whole,
+// RDMA traffic written by hand: a list of calls of a TrafficSink, which can be fed whole,
 // without one of its events, twice, or mixed with another.
 #pragma once
 

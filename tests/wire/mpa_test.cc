@@ -74,7 +74,16 @@ TEST(MpaFrame, IgnoresRejectInARequest) {
 
 // RFC 5044 §7.1: reserved bits are not checked; siw sets 0x08.
 TEST(MpaFrame, IgnoresReservedFlags) {
-  EXPECT_EQ(*MpaFrame::parse(request_with(16, 0x0F)), *MpaFrame::parse(plain_request));
+  EXPECT_EQ(*MpaFrame::parse(request_with(16, 0x0C)), *MpaFrame::parse(plain_request));
+}
+
+TEST(MpaFrame, HasTheMarkInTheLastReservedFlags) {
+  for (const auto mark : {MpaMark::none, MpaMark::request, MpaMark::reply, MpaMark::both}) {
+    const auto bytes = request_with(16, static_cast<std::uint8_t>(mark));
+    const MpaFrame frame = *MpaFrame::parse(bytes);
+    EXPECT_EQ(frame.mark, mark);
+    EXPECT_EQ(emitted(frame), copy_of(bytes));
+  }
 }
 
 // RFC 6581 §5: S has a meaning from revision 2 on.

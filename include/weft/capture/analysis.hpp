@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "weft/capture/connection.hpp"
 #include "weft/capture/limits.hpp"
@@ -58,6 +59,9 @@ class WEFT_API Analysis {
   [[nodiscard]] const ConnectionTable& connections() const;
   [[nodiscard]] const Totals& totals() const;
   [[nodiscard]] const PacketDecoder::Counts& packet_counts() const;
+  // See PacketDecoder.
+  [[nodiscard]] std::vector<PacketDecoder::Named> other_protocols() const;
+  [[nodiscard]] std::vector<PacketDecoder::Named> tunnels() const;
   [[nodiscard]] std::uint64_t tcp_connections() const;
   [[nodiscard]] std::uint64_t tcp_forgotten() const;
   [[nodiscard]] const InfinibandCounts& infiniband() const;

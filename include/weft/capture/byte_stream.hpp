@@ -1,5 +1,5 @@
-// The bytes of a capture in file order: from a file, a pipe, memory, or a gzip or zstd
-// decompressor.
+// The bytes of a capture in file order: from a file, a pipe, memory, or a decompressor of gzip,
+// zstd, xz, bzip2 or lz4.
 #pragma once
 
 #include <atomic>
@@ -27,9 +27,9 @@ class ByteStream {
   [[nodiscard]] virtual std::uint64_t stored_bytes() const = 0;
 };
 
-// Opens a file, a pipe, or standard input for "-", and decompresses it if it begins like gzip or
-// zstd. Throws std::system_error with `path` in its text. When a signal interrupts a read, the read
-// stops if `*stop` is true; with nullptr it always continues.
+// Opens a file, a pipe, or standard input for "-", and decompresses it if it begins like gzip,
+// zstd, xz, bzip2 or lz4. Throws std::system_error with `path` in its text. When a signal
+// interrupts a read, the read stops if `*stop` is true; with nullptr it always continues.
 [[nodiscard]] WEFT_API std::unique_ptr<ByteStream> open_bytes(
     const std::string& path, const std::atomic<bool>* stop = nullptr);
 // Reads a capture that is in memory; `bytes` must outlive the stream.

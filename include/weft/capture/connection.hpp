@@ -2,6 +2,7 @@
 // fill these structures in, and the reports read them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -64,12 +65,15 @@ struct Connection {
   Stamp first{};                // first and last frame of the connection
   Stamp last{};
   std::uint64_t frames = 0;
+  std::array<std::uint64_t, 2> side_frames{};  // by sender, without the connection manager's
 
   [[nodiscard]] const Endpoint& endpoint(Side side) const { return side == Side::a ? a : b; }
   [[nodiscard]] Offer& offer(Side side) { return side == Side::a ? offer_a : offer_b; }
 };
 
 [[nodiscard]] WEFT_API const char* to_string(Connection::End end);
+// Returns whether the capture has packets of one side only, and not just of the beginning.
+[[nodiscard]] WEFT_API bool lacks_direction(const Connection& connection);
 // Returns "10.0.0.1:4444" or "10.0.0.1 QP 0x11".
 [[nodiscard]] WEFT_API std::string endpoint_text(const Connection& connection, Side side);
 // Returns for example "NAK: remote access error".

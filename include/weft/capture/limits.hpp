@@ -13,7 +13,7 @@ struct InfinibandLimits {
     // Timeout for a missing packet that the responder has acknowledged, counted in packets of the
     // connection. It may come late where the capture is out of order; after this it counts as not
     // captured.
-    std::uint64_t patience_packets = 16;
+    std::uint64_t patience_packets = 1024;
     // The same without an acknowledgement: longer, because the requester may repeat the packet.
     std::uint64_t long_patience_packets = 4096;
   };
@@ -50,6 +50,8 @@ struct InfinibandCounts {
   std::uint64_t unknown = 0;       // unknown opcodes, and reliable datagrams
   std::uint64_t bad_checksum = 0;  // wrong ICRC; ignored, unless no packet had a correct one before
   std::uint64_t management = 0;    // sent to queue pairs 0 and 1
+  std::uint64_t copies = 0;        // packets that the capture has twice; only the first counts
+  std::uint64_t not_roce = 0;      // UDP to port 4791 that is something else
   std::uint64_t congestion_notifications = 0;
   // Reads and atomics that were closed without their whole response because a limit was reached.
   std::uint64_t dropped_requests = 0;

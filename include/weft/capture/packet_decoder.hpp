@@ -1,9 +1,12 @@
 // Decodes a captured packet to a TCP segment or a packet of the InfiniBand transport: link layers,
-// VLAN tags, IPv4 with fragments, IPv6 with extension headers, UDP.
+// VLAN tags, MPLS, PPPoE, IPv4 with fragments, IPv6 with extension headers, UDP, and tunnels in
+// each other (GRE, ERSPAN, IP in IP, VXLAN, Geneve, TZSP, EtherIP).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/packet_source.hpp"
@@ -21,6 +24,12 @@ class WEFT_API PacketDecoder {
     std::uint64_t cut_short = 0;     // captured bytes end within the headers
     std::uint64_t malformed = 0;     // inconsistent headers
     std::uint64_t fragments = 0;     // IP fragments; not counted elsewhere
+    std::uint64_t copies = 0;  // TCP segments that the capture has twice; only the first counts
+  };
+  // A number of packets with a name: of a tunnel, or of a protocol that is not decoded.
+  struct Named {
+    std::string name;
+    std::uint64_t packets = 0;
   };
 
   // Both must outlive the decoder.
@@ -35,6 +44,10 @@ class WEFT_API PacketDecoder {
   void decode(const RawPacket& packet, const Stamp& stamp);
 
   [[nodiscard]] const Counts& counts() const;
+  // The protocols of Counts::other and the tunnels, the most frequent first. A packet in two
+  // tunnels counts for both.
+  [[nodiscard]] std::vector<Named> others() const;
+  [[nodiscard]] std::vector<Named> tunnels() const;
   // Dropped fragments: their datagram was not complete in time, or too many were waiting.
   [[nodiscard]] std::uint64_t dropped_fragments() const;
 

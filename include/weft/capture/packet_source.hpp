@@ -58,6 +58,31 @@ inline constexpr std::size_t max_packet_bytes = 16 * 1024 * 1024;
 [[nodiscard]] WEFT_API std::unique_ptr<PacketSource> merge_captures(
     const std::vector<std::string>& paths, const std::atomic<bool>* stop = nullptr);
 
+// One of several captures, and what its clock is ahead of the others: its times are reduced by
+// that.
+struct CaptureFile {
+  std::string path;
+  std::int64_t clock_ahead_ns = 0;
+};
+// The same with corrected clocks.
+[[nodiscard]] WEFT_API std::unique_ptr<PacketSource> merge_captures(
+    const std::vector<CaptureFile>& files, const std::atomic<bool>* stop = nullptr);
+
+// How the clock of one capture differs from that of another one.
+struct ClockDifference {
+  std::string path;
+  std::string reference;
+  std::int64_t ahead_ns = 0;  // of `path` compared with `reference`; negative: behind
+  std::size_t samples = 0;    // packets by which it was measured
+};
+
+// Measures by the packets at the beginning of each capture what its clock is ahead of that of an
+// earlier one in the list, and sets clock_ahead_ns. Where nothing can be measured, or the
+// difference is smaller than the time that packets need, it stays 0. Returns the differences that
+// it found.
+[[nodiscard]] WEFT_API std::vector<ClockDifference> measure_clocks(
+    std::vector<CaptureFile>& files, const std::atomic<bool>* stop = nullptr);
+
 // Captures from an interface with libpcap, which is loaded at the first call. Needs the right to
 // capture (CAP_NET_RAW). `filter` is a libpcap expression; empty captures everything. Throws
 // std::runtime_error with the reason and advice.

@@ -45,6 +45,8 @@ struct Rpc {
   std::optional<RpcMessage> reply;  // absent if it was not captured
   std::uint32_t retransmissions = 0;
   std::int64_t latency_ns = 0;  // from the first call to the reply, if both were captured
+  // Of latency_ns: from the first to the last packet that transferred its chunks.
+  std::int64_t transfer_ns = 0;
 
   bool has_header = false;  // the call's header was decoded: the fields up to `gss` are valid
   std::uint32_t program = 0;

@@ -3,6 +3,7 @@
 // or Read each), and a sub-segment of fragments (one packet each).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "weft/bytes.hpp"
 #include "weft/capture/assembled.hpp"
 #include "weft/capture/byte_map.hpp"
+#include "weft/capture/traffic.hpp"
 #include "weft/export.hpp"
 #include "weft/wire/values.hpp"
 
@@ -64,6 +66,15 @@ struct SegmentTraffic {
   bool writes_discontinuous = false;
   std::uint64_t next_write = 0;
   std::uint64_t last_frame = 0;
+  // Times of the first and the last packet; 0 if there was none.
+  std::int64_t first_ns = 0;
+  std::int64_t last_ns = 0;
+
+  void note(const Stamp& stamp) {
+    last_frame = std::max(last_frame, stamp.frame);
+    if (first_ns == 0) first_ns = stamp.time_ns;
+    last_ns = stamp.time_ns;
+  }
 };
 
 class WEFT_API Segment {

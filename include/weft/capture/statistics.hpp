@@ -34,6 +34,7 @@ struct WEFT_API SideStatistics {
   RepeatClock repeating;           // time lost by repeating
   TimeSeriesOf<64> carried;        // message bytes that it sent, from carried_from_ns on
   std::uint64_t lost_bytes = 0;    // not captured, or not decodable because of that
+  std::uint64_t cut_bytes = 0;     // iWARP: not decodable because the snap length cut their headers
   std::uint64_t lost_packets = 0;  // InfiniBand only
   std::uint64_t gaps = 0;
   std::array<std::uint64_t, violation_kinds> violations{};

@@ -34,13 +34,15 @@ class TcpReader {
   virtual void on_start(Side side, bool from_the_start) = 0;
   // Bytes come in order of `position`, without gaps other than those that on_hole() reports.
   virtual void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
-  virtual void on_hole(Side side, const Stamp& stamp, std::uint64_t position,
-                       std::uint64_t bytes) = 0;
+  virtual void on_hole(Side side, const Stamp& stamp, std::uint64_t position, const Hole& hole) = 0;
   virtual void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) = 0;
   // The TCP of `side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(Side side, const Stamp& stamp, std::uint64_t position) = 0;
-  // Called for each packet of the connection, before its content.
-  virtual void on_packet(const Stamp& stamp) = 0;
+  // Called for each packet of the connection, before its content. `side` has sent it.
+  virtual void on_packet(Side side, const Stamp& stamp) = 0;
+  // A segment of `side` came after later ones: it was on another path, or it is a retransmission of
+  // a segment that was lost before the capture. `delay_ns` is the time since the later one.
+  virtual void on_late(Side side, const Stamp& stamp, std::int64_t delay_ns) = 0;
   // `side` has closed its direction (FIN).
   virtual void on_finished(Side side, const Stamp& stamp) = 0;
   virtual void on_reset(Side side, const Stamp& stamp) = 0;

@@ -18,6 +18,12 @@
 
 namespace weft::capture {
 
+// Bytes of a stream that are not in the capture.
+struct Hole {
+  std::uint64_t bytes = 0;
+  bool cut = false;  // by the snap length: their segment was captured
+};
+
 // Receives the bytes of one direction.
 class StreamReader {
  public:
@@ -25,7 +31,7 @@ class StreamReader {
   // `position` is that of the first byte.
   virtual void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes) = 0;
   // Reports bytes that were on the wire but are not in the capture.
-  virtual void on_hole(const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) = 0;
+  virtual void on_hole(const Stamp& stamp, std::uint64_t position, const Hole& hole) = 0;
 };
 
 class WEFT_API TcpStream {
@@ -37,7 +43,7 @@ class WEFT_API TcpStream {
     // Without a SYN: packets to collect before the first byte is chosen.
     std::uint64_t gather_packets = 16;
     // Timeout for acknowledged bytes to count as not captured, in packets.
-    std::uint64_t patience_packets = 64;
+    std::uint64_t patience_packets = 1024;
   };
   struct Segment {
     Stamp stamp;
@@ -93,6 +99,10 @@ class WEFT_API TcpStream {
   }
   // Counts bytes that were received again.
   [[nodiscard]] std::uint64_t repeated_bytes() const { return repeated_bytes_; }
+  // The segment that has waited for longest; nullptr if none waits.
+  [[nodiscard]] const Stamp* waits_since() const {
+    return held_.empty() ? nullptr : &held_.begin()->second.stamp;
+  }
 
  private:
   enum class Phase : std::uint8_t { unseen, gathering, running };
@@ -120,7 +130,7 @@ class WEFT_API TcpStream {
   void hold(const Segment& segment, std::uint64_t begin);
   void hold_piece(const Segment& segment, std::uint64_t begin, std::uint64_t from,
                   std::uint64_t to);
-  void pass_on(const Stamp& stamp, Bytes bytes, std::uint64_t missing_bytes, StreamReader& reader);
+  void pass_on(const Stamp& stamp, Bytes bytes, const Hole& hole, StreamReader& reader);
   void pass_on_first(StreamReader& reader);
   void skip_to(std::uint64_t position, const Stamp& stamp, StreamReader& reader);
   [[nodiscard]] bool too_much_held() const {

@@ -152,6 +152,7 @@ struct Refusal {
 struct Gap {
   std::uint64_t wire_bytes = 0;  // TCP bytes; 0 for lost packets of InfiniBand
   std::uint32_t packets = 0;     // lost PSNs on InfiniBand, otherwise 0
+  bool cut = false;              // the snap length cut the bytes, so their packet was captured
 };
 
 // A violation of the protocol by a sender, or damage that the network did not report.
@@ -205,6 +206,9 @@ class TrafficSink {
   // Bytes or packets that were seen before were sent again.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}
   virtual void on_gap(const Origin&, const Gap&) {}
+  // A packet came after later ones of its side, which have waited for it for `delay_ns`: it took
+  // another path, or it is a retransmission of a packet that was lost before the capture.
+  virtual void on_late(const Origin&, std::int64_t /*delay_ns*/) {}
   virtual void on_violation(const Origin&, const Violation&) {}
   virtual void on_congestion(const Origin&, Congestion) {}
   virtual void on_end(const Origin&, bool /*reset*/) {}

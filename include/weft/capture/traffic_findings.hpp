@@ -32,6 +32,7 @@ inline constexpr std::string_view reset = "reset";
 inline constexpr std::string_view half_open = "half-open";
 inline constexpr std::string_view rejected_connection = "connection-rejected";
 inline constexpr std::string_view unanswered_connection = "connection-unanswered";
+inline constexpr std::string_view one_direction = "one-direction";
 // One name for each kind of violation, in the order of Violation::Kind.
 inline constexpr std::array<std::string_view, violation_kinds> violations{"bad-checksum",
                                                                           "bad-marker",
@@ -91,6 +92,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
     Tally repeats;
     RepeatClock repeating;
     Tally gaps;
+    bool cut = false;  // the snap length cut headers
     std::uint64_t gap_packets = 0;
     Tally sequence_errors;
     Tally unanswered;
@@ -113,6 +115,7 @@ class WEFT_API TrafficFindings final : public ProgressSink, public OperationSink
   void report(std::string_view kind, ConnectionId connection, const std::vector<Stamp>& stamps,
               std::string sentence);
   void end_train(ConnectionId connection, Side side, Train& train, const Stamp* acknowledged);
+  void report_repeats(ConnectionId connection, const std::string& name, const Half& half);
   void report_half(ConnectionId connection, Side side, Half& half);
   void report_connection(const Connection& connection);
   void report_all(const Connection& connection);

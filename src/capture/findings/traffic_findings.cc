@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "capture/text/units.h"
+#include "wire/hello.h"
 #include "wire/ib_transport.h"
 
 namespace weft::capture {
@@ -32,6 +35,26 @@ std::string violation_text(Violation::Kind kind, const Violation& first) {
       return fmt::format("a length of {} bytes instead of {}", first.found, first.expected);
   }
   return "something wrong";
+}
+
+// Weft's devices open connections without rdma_cm. If both ends dial, one of two requests that
+// cross is rejected, and a queue pair that is not ready yet rejects a request that is repeated
+// later. Both are part of one connection that succeeds, or that is reported for another reason.
+bool is_attempt_of_device(const Connection& connection) {
+  const auto hello = wire::Hello::parse(connection.offer_b.private_data);
+  return hello && (hello->answer == wire::HelloAnswer::crossed ||
+                   hello->answer == wire::HelloAnswer::not_yet);
+}
+
+// Returns whether the capture has packets from the requester to the other host of the connection,
+// on a later connection, and none back: then the reply is missing in the capture, too.
+bool lacks_replies(const Connection& requested, const ConnectionTable& connections) {
+  return std::ranges::any_of(connections, [&](const Connection& one) {
+    if (one.first.frame < requested.first.frame || !lacks_direction(one)) return false;
+    const Side silent = one.side_frames[0] == 0 ? Side::a : Side::b;
+    return one.endpoint(silent).address == requested.b.address &&
+           one.endpoint(other(silent)).address == requested.a.address;
+  });
 }
 
 std::string times_text(std::uint64_t count) {
@@ -116,6 +139,10 @@ void TrafficFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) 
 
 void TrafficFindings::on_gap(const Origin& origin, const Gap& gap) {
   Half& own = half(origin.connection, origin.side);
+  if (gap.cut) {
+    own.cut = true;
+    return;
+  }
   own.gaps.add(origin.stamp, gap.wire_bytes);
   own.gap_packets += gap.packets;
 }
@@ -135,7 +162,11 @@ void TrafficFindings::on_congestion(const Origin& origin, Congestion congestion)
 // A Read or atomic without response is known only when its operation ends.
 void TrafficFindings::on_operation(const Operation& operation) {
   if (operation.outcome != Operation::Outcome::unanswered) return;
-  half(operation.connection, operation.side).unanswered.add(operation.start);
+  // The answer may be one of which the snap length cut the header.
+  if (half(operation.connection, other(operation.side)).cut) return;
+  const bool reads = operation.kind == Operation::Kind::read;
+  half(operation.connection, operation.side)
+      .unanswered.add(operation.start, reads ? operation.requested_bytes : sizeof(std::uint64_t));
 }
 
 // --- Reported at the end -------------------------------------------------------------------------
@@ -153,17 +184,32 @@ void TrafficFindings::report_all(const Connection& connection) {
   report_connection(connection);
 }
 
+// TCP repeats a byte to probe an idle connection (RFC 9293 §3.8.4), and its last segment to probe
+// for a loss (RFC 8985 §7): neither shows that anything was lost.
+void TrafficFindings::report_repeats(ConnectionId connection, const std::string& name,
+                                     const Half& half) {
+  const Tally& repeats = half.repeats;
+  const bool probes = connections_[connection].transport == Transport::iwarp &&
+                      (repeats.count == 1 || repeats.amount <= repeats.count);
+  Finding finding{finding::repeated, connection,
+                  fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
+                              bytes_text(repeats.amount), count_text(repeats.count, "packet"),
+                              duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))),
+                  repeats.stamps};
+  if (probes) finding.severity = Severity::note;
+  sink_.on_finding(finding);
+}
+
 // Reports one finding for each kind of trouble that one side had.
 void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half) {
   const std::string name = endpoint_name(connection, side);
   if (half.train.naks.count > 0) end_train(connection, side, half.train, nullptr);
   if (half.repeats.count > 0) {
-    report(finding::repeated, connection, half.repeats.stamps,
-           fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
-                       bytes_text(half.repeats.amount), count_text(half.repeats.count, "packet"),
-                       duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))));
+    report_repeats(connection, name, half);
   }
-  if (half.gaps.count > 0) {
+  // On InfiniBand a packet with a cut header is missing in its connection.
+  const bool only_cut = half.cut && connections_[connection].transport != Transport::iwarp;
+  if (half.gaps.count > 0 && !only_cut) {
     report(finding::not_captured, connection, half.gaps.stamps,
            fmt::format("Of the traffic from {}, {} and {} are not in the capture, or cannot be "
                        "decoded because of that.",
@@ -175,9 +221,14 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
                        times_text(half.sequence_errors.count)));
   }
   if (half.unanswered.count > 0) {
-    report(finding::unanswered_request, connection, half.unanswered.stamps,
-           fmt::format("{} of {} had no answer.",
-                       count_text(half.unanswered.count, "Read or atomic"), name));
+    // An empty Read asks only whether everything before it has arrived. A side that closes does not
+    // answer it.
+    Finding finding{finding::unanswered_request, connection,
+                    fmt::format("{} of {} had no answer.",
+                                count_text(half.unanswered.count, "Read or atomic"), name),
+                    half.unanswered.stamps};
+    if (half.unanswered.amount == 0) finding.severity = Severity::note;
+    sink_.on_finding(finding);
   }
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,
@@ -204,6 +255,12 @@ void TrafficFindings::report_connection(const Connection& connection) {
                        endpoint_name(connection.id, Side::b));
   };
   const std::vector<Stamp> last{connection.last};
+  const Side silent = connection.side_frames[0] == 0 ? Side::a : Side::b;
+  if (lacks_direction(connection) && !half(connection.id, silent).cut) {
+    report(finding::one_direction, connection.id, {connection.first},
+           fmt::format("The capture has no packet from {}, so nothing is known about its answers.",
+                       endpoint_name(connection.id, silent)));
+  }
   switch (connection.end) {
     case Connection::End::reset:
       return report(finding::reset, connection.id, last,
@@ -212,11 +269,13 @@ void TrafficFindings::report_connection(const Connection& connection) {
       return report(finding::half_open, connection.id, last,
                     fmt::format("Only one of {} closed the connection.", both()));
     case Connection::End::rejected:
+      if (is_attempt_of_device(connection)) return;
       return report(finding::rejected_connection, connection.id, last,
                     fmt::format("{} rejected the connection that {} requested.",
                                 endpoint_name(connection.id, Side::b),
                                 endpoint_name(connection.id, Side::a)));
     case Connection::End::unanswered:
+      if (lacks_replies(connection, connections_)) return;
       return report(finding::unanswered_connection, connection.id, last,
                     fmt::format("{} requested a connection, and {} never answered.",
                                 endpoint_name(connection.id, Side::a),

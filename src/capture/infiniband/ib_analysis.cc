@@ -33,6 +33,9 @@ std::uint32_t icrc_of(const IbPacket& packet, Bytes covered) {
   return wire::Icrc::roce_v2(packet.network, covered).value();
 }
 
+// Limit on the hosts that are kept because headers of their packets are cut.
+constexpr std::size_t most_cut_hosts = 4096;
+
 }  // namespace
 
 std::size_t IbAnalysis::HashFlowKey::operator()(const FlowKey& key) const {
@@ -58,10 +61,17 @@ void IbAnalysis::on_packet(const IbPacket& packet) {
   ++counts_.packets;
   const auto view = wire::IbPacketView::check(packet.transport, packet.wire_bytes);
   if (!view) {
-    ++(view.error() == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
+    const bool cut = view.error() == wire::WireError::truncated;
+    if (!cut) (void)suspects_.may_be_roce(packet, false);
+    ++(cut ? counts_.cut_short : counts_.malformed);
+    if (cut && cut_hosts_.size() < most_cut_hosts) cut_hosts_.insert(packet.source);
     return;
   }
   if (!checksum_fits(packet, *view)) return;
+  if (is_copy(packet, *view)) {
+    ++counts_.copies;
+    return;
+  }
   const wire::Bth& bth = view->bth();
   note_congestion(packet, bth);
   const IbSegment segment{.stamp = packet.stamp,
@@ -83,12 +93,17 @@ void IbAnalysis::on_packet(const IbPacket& packet) {
 // ignored here as well. If no packet so far had a correct ICRC, the capture was taken before the
 // ICRC was filled in, and wrong ones are accepted.
 bool IbAnalysis::checksum_fits(const IbPacket& packet, const wire::IbPacketView& view) {
-  if (!view.icrc() || packet.from_fragments) return true;
-  const std::uint32_t expected = icrc_of(packet, view.covered());
-  if (*view.icrc() == expected) {
+  const bool checked = view.icrc() && !packet.from_fragments;
+  const std::uint32_t expected = checked ? icrc_of(packet, view.covered()) : 0;
+  if (checked && *view.icrc() == expected) {
     good_checksum_seen_ = true;
     return true;
   }
+  if (!suspects_.may_be_roce(packet, IbSuspects::is_plausible(view))) {
+    ++counts_.not_roce;
+    return false;
+  }
+  if (!checked) return true;
   ++counts_.bad_checksum;
   const auto flow = flows_.find({packet.source, packet.destination, view.bth().destination_qp});
   if (flow != flows_.end() && flow->second.connection) {
@@ -97,6 +112,23 @@ bool IbAnalysis::checksum_fits(const IbPacket& packet, const wire::IbPacketView&
         {.kind = Violation::Kind::bad_checksum, .found = *view.icrc(), .expected = expected});
   }
   return !good_checksum_seen_;
+}
+
+// Returns whether the capture has this packet already. The ICRC covers everything that does not
+// change on the way. A requester repeats a packet after a NAK, or after a timeout that is longer
+// than what counts as a copy.
+bool IbAnalysis::is_copy(const IbPacket& packet, const wire::IbPacketView& view) {
+  const wire::Bth& bth = view.bth();
+  CopyFilter::Key key;
+  key.add(std::uint64_t{bth.destination_qp} << 32 | bth.psn);
+  key.add(std::uint64_t{packet.wire_bytes} << 40 | std::uint64_t{view.icrc().value_or(0)} << 8 |
+          bth.opcode.code());
+  if (!view.icrc()) key.add(packet.source.hash()).add(packet.destination.hash());
+  if (copies_.is_copy(key, packet.stamp)) return true;
+  const auto kind = view.headers().aeth.kind();
+  const bool refuses = kind == wire::Aeth::Kind::nak || kind == wire::Aeth::Kind::rnr_nak;
+  if (view.layout().aeth && refuses) copies_.begin_anew();
+  return false;
 }
 
 // Counts and reports ECN marks and notifications, if the connection of the packet is known already.
@@ -119,7 +151,17 @@ void IbAnalysis::finish() {
     if (flow.connection || flow.undecided.empty()) continue;
     give_up_joining(key, flow, flow.undecided.front().get());
   }
-  for (auto& [id, connected] : connections_) connected.connection.finish();
+  for (auto& [id, connected] : connections_) finish(connected.connection);
+}
+
+// What is missing may be a packet of which the header was cut.
+void IbAnalysis::finish(IbConnection& connection) {
+  for (const Side side : {Side::a, Side::b}) {
+    const Connection& entry = connection.connection();
+    if (!cut_hosts_.contains(entry.endpoint(side).address)) continue;
+    sink_.on_gap(connection.origin(side, entry.last), {.cut = true});
+  }
+  connection.finish();
 }
 
 // Removes every reference to the connection: flows, unjoined entries, connection manager state.
@@ -131,7 +173,7 @@ void IbAnalysis::forget(ConnectionId id) {
   Connected* const connected = connections_.find(id);
   if (connected == nullptr) return;
   IbConnection& connection = connected->connection;
-  connection.finish();
+  finish(connection);
   for (const FlowKey& key : connected->flows) {
     const auto flow = flows_.find(key);
     if (flow != flows_.end() && flow->second.connection == &connection) flows_.erase(flow);
@@ -158,6 +200,7 @@ void IbAnalysis::on_datagram(const IbPacket& packet, const IbSegment& segment) {
   Connection& connection = datagrams({{packet.source, packet.destination, receiver}, sender}, side);
   if (connection.frames++ == 0) connection.first = segment.stamp;
   connection.last = segment.stamp;
+  ++connection.side_frames[side == Side::a ? 0 : 1];
   const Origin origin{
       .connection = connection.id, .side = side, .stamp = segment.stamp, .position = segment.psn()};
   if (packet.ecn == congestion_experienced) sink_.on_congestion(origin, Congestion::marked);

@@ -7,11 +7,14 @@
 #include <deque>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "capture/infiniband/ib_connection.h"
 #include "capture/infiniband/ib_manager.h"
+#include "capture/infiniband/ib_suspects.h"
+#include "capture/sources/copy_filter.h"
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/ib_packet.hpp"
 #include "weft/capture/limits.hpp"
@@ -73,6 +76,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   };
 
   [[nodiscard]] bool checksum_fits(const IbPacket& packet, const wire::IbPacketView& view);
+  [[nodiscard]] bool is_copy(const IbPacket& packet, const wire::IbPacketView& view);
   void note_congestion(const IbPacket& packet, const wire::Bth& bth);
 
   void on_datagram(const IbPacket& packet, const IbSegment& segment);
@@ -98,6 +102,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   // Drops the undecided packets of a flow, because its queue pair number was assigned anew.
   void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);
+  // Reports everything that is open of the connection.
+  void finish(IbConnection& connection);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
 
   // Events of the connection manager:
@@ -118,7 +124,12 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   ConnectionMap<DatagramKey> datagram_keys_;
   // Queue pairs named by SIDR, oldest first.
   std::deque<std::pair<HostAddress, std::uint32_t>> services_;
+  // Hosts that sent packets of which the snap length cut the headers. Their connections are
+  // unknown.
+  std::unordered_set<HostAddress> cut_hosts_;
   bool good_checksum_seen_ = false;
+  IbSuspects suspects_;
+  CopyFilter copies_;
   Counts counts_;
 };
 

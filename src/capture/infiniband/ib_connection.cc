@@ -72,6 +72,7 @@ bool IbConnection::plausible(Side side, const IbSegment& segment) const {
 // Adds a packet, then processes what became ready and applies the timeouts.
 void IbConnection::on_packet(Side side, const IbSegment& segment) {
   count(segment.stamp);
+  ++connection_.side_frames[side == Side::a ? 0 : 1];
   if (!delay(side, segment)) process(side, segment);
   catch_up();
   watch(segment.stamp);

@@ -58,6 +58,10 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
     if (hold(key, flow, segment)) return;
     give_up_joining(key, flow, segment);
   }
+  // The requester sends again from here on.
+  if (!segment.is_answer() && flow.connection->has_requested(flow.side, segment.psn())) {
+    copies_.begin_anew();
+  }
   if (!flow.undecided.empty()) pass_on_undecided(flow);
   if (segment.is_answer()) decide_others(key, *flow.connection, flow.side, segment);
   flow.connection->on_packet(flow.side, segment);

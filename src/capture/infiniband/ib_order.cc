@@ -56,6 +56,10 @@ void IbOrder::add(const IbSegment& segment) {
   const std::uint64_t position = position_of(segment.psn());
   if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
   if (position > next_) return hold(segment, position);
+  if (!held_.empty()) {
+    const std::int64_t since_ns = held_.begin()->second.get().stamp.time_ns;
+    reader_.on_late(segment, segment.stamp.time_ns - since_ns);
+  }
   pass_on(segment, position);
 }
 

@@ -35,6 +35,8 @@ class IbOrder {
     virtual void on_lost(const IbSegment& next, std::uint64_t packets) = 0;
     // `packets` requests at the end, which the responder has acknowledged, are not in the capture.
     virtual void on_end_lost(std::uint64_t packets) = 0;
+    // `segment` was missing, and later ones have waited for it for `delay_ns`.
+    virtual void on_late(const IbSegment& segment, std::int64_t delay_ns) = 0;
     // Returns how many PSNs a Read takes for which on_next returned nothing. The next request lies
     // `distance` PSNs after it.
     virtual std::uint64_t settle_width(std::uint64_t distance) = 0;

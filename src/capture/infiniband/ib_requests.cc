@@ -97,6 +97,7 @@ void IbRequests::on_end_lost(std::uint64_t packets) {
 // Reports a packet as a gap, because its message cannot be decoded.
 void IbRequests::not_understood(const IbSegment& segment) {
   open_ = Open::none;
+  inside_unknown_ = !is_last(segment.operation());
   sink_.on_gap(origin(segment), {.wire_bytes = segment.payload_wire_bytes});
 }
 
@@ -112,6 +113,7 @@ void IbRequests::end_open(const IbSegment& segment) {
 void IbRequests::begin(Open what, const IbSegment& segment) {
   end_open(segment);
   open_ = what;
+  inside_unknown_ = false;
   first_psn_ = segment.psn();
   offset_ = 0;
 }
@@ -131,7 +133,7 @@ void IbRequests::check_full(const IbSegment& segment) {
 bool IbRequests::continues_send(const IbSegment& segment, bool last) {
   if (open_ == Open::send && lost_before_ == 0) return true;
   const std::uint64_t full = last ? path_.mtu_bytes : segment.payload_wire_bytes;
-  if (lost_before_ != 1 || full == 0 || open_ == Open::write) return false;
+  if (lost_before_ != 1 || full == 0 || open_ == Open::write || inside_unknown_) return false;
   if (open_ == Open::none) {
     begin(Open::send, segment);
     first_psn_ = wire::psn_plus(segment.psn(), wire::psn_mask);

@@ -21,6 +21,9 @@ class IbRequests final : public IbOrder::Reader {
   std::optional<std::uint64_t> on_next(const IbSegment& segment) override;
   void on_repeat(const IbSegment& segment) override;
   void on_lost(const IbSegment& next, std::uint64_t packets) override;
+  void on_late(const IbSegment& segment, std::int64_t delay_ns) override {
+    sink_.on_late(origin(segment), delay_ns);
+  }
   void on_end_lost(std::uint64_t packets) override;
   std::uint64_t settle_width(std::uint64_t distance) override;
 
@@ -61,6 +64,8 @@ class IbRequests final : public IbOrder::Reader {
   std::uint64_t length_ = 0;
   std::uint64_t lost_before_ = 0;  // packets that are missing directly before this one
   bool lost_any_ = false;
+  // The last packet was in the middle of a message whose beginning is unknown.
+  bool inside_unknown_ = false;
   std::uint64_t read_bytes_ = 0;  // length of the last Read
   Stamp last_;
 };

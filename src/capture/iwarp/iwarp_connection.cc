@@ -37,11 +37,13 @@ void IwarpConnection::on_start(Side side, bool from_the_start) {
 
 // Counts frames from the first packet on, because the connection may be recognised as MPA only
 // later.
-void IwarpConnection::on_packet(const Stamp& stamp) {
+void IwarpConnection::on_packet(Side side, const Stamp& stamp) {
   if (frames_++ == 0) first_ = stamp;
+  ++side_frames_[side == Side::a ? 0 : 1];
   last_ = stamp;
   if (connection_) {
     connection_->frames = frames_;
+    connection_->side_frames = side_frames_;
     connection_->last = stamp;
   }
 }
@@ -52,9 +54,13 @@ void IwarpConnection::on_bytes(Side side, const Stamp& stamp, std::uint64_t posi
 }
 
 void IwarpConnection::on_hole(Side side, const Stamp& stamp, std::uint64_t /*position*/,
-                              std::uint64_t bytes) {
-  direction(side).reader.on_hole(stamp, bytes);
+                              const Hole& hole) {
+  direction(side).reader.on_hole(stamp, hole);
   check_interest();
+}
+
+void IwarpConnection::on_late(Side side, const Stamp& stamp, std::int64_t delay_ns) {
+  if (connection_) shared_.sink.on_late(origin(side, stamp), delay_ns);
 }
 
 // Both directions must have the same protocol. If one gave up the search and the connection is not
@@ -88,18 +94,19 @@ Connection& IwarpConnection::establish(Connection::Beginning beginning) {
                                 .beginning = beginning,
                                 .first = first_,
                                 .last = last_,
-                                .frames = frames_});
+                                .frames = frames_,
+                                .side_frames = side_frames_});
   shared_.established.emplace(connection_->id, this);
   decoder_.emplace(connection_->id, shared_.sink);
   for (const Side side : {Side::a, Side::b}) {
     const std::uint64_t lost = direction(side).lost_before;
-    if (lost > 0) decoder_->on_lost(side, first_, lost);
+    if (lost > 0) decoder_->on_lost(side, first_, {lost, false});
   }
   return *connection_;
 }
 
 // Stores what an MPA request or reply offers (RFC 5044 §7.1, RFC 6581 for enhanced frames).
-void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::MpaFrameView& view) {
+void IwarpConnection::on_frame(Side side, const wire::MpaFrameView& view, std::size_t cut_bytes) {
   Connection& connection = establish(Connection::Beginning::handshake);
   const wire::MpaFrame& frame = view.frame();
   Connection::Offer& offer = connection.offer(side);
@@ -107,12 +114,15 @@ void IwarpConnection::on_frame(Side side, const Stamp& /*stamp*/, const wire::Mp
   offer.markers = frame.markers;
   offer.crc = frame.crc;
   offer.revision = frame.revision;
-  if (const auto enhanced = view.enhanced()) {
+  const std::size_t there = frame.private_data_bytes - cut_bytes;
+  if (const auto enhanced = view.enhanced(); enhanced && there >= wire::MpaEnhanced::header_bytes) {
     offer.has_depths = true;
     offer.ird = enhanced->ird;
     offer.ord = enhanced->ord;
   }
-  offer.private_data.assign(view.user_data().begin(), view.user_data().end());
+  const Bytes user = view.user_data().first(view.user_data().size() -
+                                            std::min(view.user_data().size(), cut_bytes));
+  offer.private_data.assign(user.begin(), user.end());
   if (frame.reject) connection.end = Connection::End::rejected;
   settle_framing();
 }

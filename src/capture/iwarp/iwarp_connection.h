@@ -1,6 +1,7 @@
 // One TCP connection that may carry MPA: joins its two directions.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <unordered_map>
 
@@ -32,10 +33,11 @@ class IwarpConnection final : public TcpReader {
   [[nodiscard]] const TcpEndpoints& endpoints() const { return endpoints_; }
   void on_start(Side side, bool from_the_start) override;
   void on_bytes(Side side, const Stamp& stamp, std::uint64_t position, Bytes bytes) override;
-  void on_hole(Side side, const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) override;
+  void on_hole(Side side, const Stamp& stamp, std::uint64_t position, const Hole& hole) override;
   void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) override;
   void on_received(Side side, const Stamp& stamp, std::uint64_t position) override;
-  void on_packet(const Stamp& stamp) override;
+  void on_packet(Side side, const Stamp& stamp) override;
+  void on_late(Side side, const Stamp& stamp, std::int64_t delay_ns) override;
   void on_finished(Side side, const Stamp& stamp) override;
   void on_reset(Side side, const Stamp& stamp) override;
   void on_end(const Stamp& stamp) override;
@@ -50,17 +52,18 @@ class IwarpConnection final : public TcpReader {
     Direction(IwarpConnection& connection, Side side, Budget& budget)
         : reader(*this, budget), connection_(connection), side_(side) {}
 
-    void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame) override {
-      connection_.on_frame(side_, stamp, frame);
+    void on_frame(const Stamp& /*stamp*/, const wire::MpaFrameView& frame,
+                  std::size_t cut_bytes) override {
+      connection_.on_frame(side_, frame, cut_bytes);
     }
     bool on_unknown_start() override { return connection_.decoder_.has_value(); }
     void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
     void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
-    void on_lost(const Stamp& stamp, std::uint64_t bytes) override {
+    void on_lost(const Stamp& stamp, const Hole& hole) override {
       if (connection_.decoder_)
-        connection_.decoder_->on_lost(side_, stamp, bytes);
+        connection_.decoder_->on_lost(side_, stamp, hole);
       else
-        lost_before += bytes;
+        lost_before += hole.bytes;
     }
     void on_violation(const Stamp& stamp, const Violation& violation) override {
       connection_.decoder_->on_violation(side_, stamp, violation);
@@ -79,7 +82,7 @@ class IwarpConnection final : public TcpReader {
   };
 
   [[nodiscard]] Direction& direction(Side side) { return side == Side::a ? a_ : b_; }
-  void on_frame(Side side, const Stamp& stamp, const wire::MpaFrameView& frame);
+  void on_frame(Side side, const wire::MpaFrameView& frame, std::size_t cut_bytes);
   void on_found(Side side, bool crc_good);
   void settle_framing();
   void settle_depths();
@@ -96,6 +99,7 @@ class IwarpConnection final : public TcpReader {
   Connection* connection_ = nullptr;  // set when the connection is known to be MPA
   std::optional<RdmapDecoder> decoder_;
   std::uint64_t frames_ = 0;
+  std::array<std::uint64_t, 2> side_frames_{};
   Stamp first_;
   Stamp last_;
   bool finished_a_ = false;

@@ -43,7 +43,7 @@ void add_shifted(std::span<const MissingRange> missing, std::size_t from, std::s
   for (const MissingRange& range : missing) {
     const std::size_t begin = std::max(range.begin, from);
     const std::size_t end = std::min(range.end, from + bytes);
-    if (begin < end) out.push_back({to + begin - from, to + end - from});
+    if (begin < end) out.push_back({to + begin - from, to + end - from, range.cut});
   }
 }
 
@@ -66,29 +66,37 @@ void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes
   }
 }
 
-void MpaReader::on_hole(const Stamp& stamp, std::uint64_t bytes) {
+void MpaReader::on_hole(const Stamp& stamp, const Hole& hole) {
   if (mode_ == Mode::searching) try_search(Occasion::hole);
   if (mode_ == Mode::not_mpa) return;
   if (mode_ == Mode::searching) drop_window(buffer_.size());
+  if (mode_ == Mode::handshake && hole.cut) {
+    if (const std::size_t filled = complete_cut_frame(stamp, hole); filled > 0) {
+      if (filled < hole.bytes) on_hole(stamp, {hole.bytes - filled, true});
+      return;
+    }
+  }
   const std::size_t wanted = mode_ == Mode::fpdus ? wanted_bytes() : 0;
   // Inside an FPDU of known length the missing bytes have a place in the buffer. Otherwise the next
   // FPDU has to be searched.
   std::uint64_t filled = 0;
   if (wanted > length_field_end && !buffer_.empty()) {
-    filled = std::min<std::uint64_t>(wanted - buffer_.size(), bytes);
-    events_.on_lost(stamp, filled);
-    fill_missing(stamp, static_cast<std::size_t>(filled));
+    filled = std::min<std::uint64_t>(wanted - buffer_.size(), hole.bytes);
+    if (!hole.cut) events_.on_lost(stamp, {filled, false});
+    fill_missing(stamp, {filled, hole.cut});
     if (buffer_.size() == wanted) complete();
   }
-  if (filled == bytes) return;
-  events_.on_lost(stamp, bytes - filled);
-  if (mode_ != Mode::searching) begin_search();
+  if (filled == hole.bytes) return;
+  if (!buffer_.empty()) events_.on_lost(stamp, {buffer_.size(), hole.cut});
+  events_.on_lost(stamp, {hole.bytes - filled, hole.cut});
+  if (mode_ != Mode::searching) begin_search(hole.cut);
 }
 
 // Puts zeros for the missing bytes into the buffer, and notes the range.
-void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
-  missing_.push_back({buffer_.size(), buffer_.size() + bytes});
-  buffer_.resize(buffer_.size() + bytes);
+void MpaReader::fill_missing(const Stamp& stamp, const Hole& hole) {
+  const std::size_t end = buffer_.size() + static_cast<std::size_t>(hole.bytes);
+  missing_.push_back({buffer_.size(), end, hole.cut});
+  buffer_.resize(end);
   if (stamp.frame > buffer_stamp_.frame) buffer_stamp_ = stamp;
 }
 
@@ -96,7 +104,7 @@ void MpaReader::fill_missing(const Stamp& stamp, std::size_t bytes) {
 void MpaReader::finish(const Stamp& stamp) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
   if (mode_ == Mode::not_mpa || !ever_found_) return release();
-  if (!buffer_.empty()) events_.on_lost(stamp, buffer_.size());
+  if (!buffer_.empty()) events_.on_lost(stamp, {buffer_.size(), after_cut_});
   release();
 }
 
@@ -132,7 +140,7 @@ void MpaReader::read_handshake(const Stamp& stamp, std::uint64_t position, Bytes
     const std::size_t taken = frame->size() - had;
     has_base_ = true;
     base_ = position + taken;
-    events_.on_frame(stamp, *frame);
+    events_.on_frame(stamp, *frame, 0);
     buffer_.clear();
     if (mode_ == Mode::fpdus && taken < bytes.size()) {
       read_fpdus(stamp, position + taken, bytes.subspan(taken));
@@ -143,6 +151,23 @@ void MpaReader::read_handshake(const Stamp& stamp, std::uint64_t position, Bytes
   if (from_the_start_ && !events_.on_unknown_start()) return give_up();
   begin_search();
   search(stamp, position, bytes);
+}
+
+// The fixed part has the length of the whole frame, and what both sides need for framing.
+std::size_t MpaReader::complete_cut_frame(const Stamp& stamp, const Hole& hole) {
+  const auto fixed = wire::MpaFrame::parse(buffer_);
+  if (!fixed) return 0;
+  const std::size_t size = wire::MpaFrame::header_bytes + fixed->private_data_bytes;
+  const std::size_t cut_bytes = size - buffer_.size();
+  if (cut_bytes > hole.bytes) return 0;
+  ever_found_ = true;
+  mode_ = Mode::fpdus;
+  has_base_ = true;
+  base_ = buffer_position_ + size;
+  buffer_.resize(size);
+  events_.on_frame(stamp, *wire::MpaFrameView::check(buffer_), cut_bytes);
+  buffer_.clear();
+  return cut_bytes;
 }
 
 // --- FPDUs ---------------------------------------------------------------------------------------
@@ -279,7 +304,7 @@ void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes pla
                            std::span<const MissingRange> missing, bool crc_good) {
   // RFC 5044 §4.4: an FPDU with a wrong CRC must not be used.
   if (missing.empty() && !checksum_fits(stamp, plain, crc_good)) {
-    return events_.on_lost(stamp, plain.size());
+    return events_.on_lost(stamp, {plain.size(), false});
   }
   const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(plain.data());
   if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: an empty ready-to-receive message
@@ -291,7 +316,7 @@ void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes pla
   if (!possible && !crc_good) {
     events_.on_violation(stamp, {.kind = Violation::Kind::bad_version,
                                  .found = wire::ddp_version_of(plain[wire::fpdu_length_bytes])});
-    events_.on_lost(stamp, plain.size());
+    events_.on_lost(stamp, {plain.size(), false});
     return begin_search();
   }
   std::vector<MissingRange> of_ulpdu;

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "capture/iwarp/fpdu_search.h"
 #include "weft/capture/budget.hpp"
+#include "weft/capture/tcp_stream.hpp"
 #include "weft/capture/traffic.hpp"
 #include "wire/mpa.h"
 
@@ -18,6 +19,7 @@ namespace weft::capture {
 struct MissingRange {
   std::size_t begin = 0;
   std::size_t end = 0;
+  bool cut = false;  // by the snap length
 };
 
 struct Fpdu {
@@ -31,15 +33,18 @@ class MpaEvents {
  public:
   virtual ~MpaEvents() = default;
   // The stream begins with a request or reply frame, or an iSER session changes to MPA with one.
-  // Private data is valid during the call only.
-  virtual void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame) = 0;
+  // Private data is valid during the call only. The snap length cut its last `cut_bytes`, which are
+  // zeros in the frame.
+  virtual void on_frame(const Stamp& stamp, const wire::MpaFrameView& frame,
+                        std::size_t cut_bytes) = 0;
   // The stream begins with something else. Return true to search for FPDUs nevertheless.
   virtual bool on_unknown_start() = 0;
   // FPDUs were found in the middle of the stream.
   virtual void on_found(bool crc_good) = 0;
   virtual void on_fpdu(const Fpdu& fpdu) = 0;
-  // Bytes are missing, or cannot be decoded because others are missing.
-  virtual void on_lost(const Stamp& stamp, std::uint64_t bytes) = 0;
+  // Bytes are missing, or cannot be decoded because others are missing. Bytes of an FPDU that the
+  // snap length cut are not reported: they are `missing` in it.
+  virtual void on_lost(const Stamp& stamp, const Hole& hole) = 0;
   virtual void on_violation(const Stamp& stamp, const Violation& violation) = 0;
   // Returns what is known about the stream, for a search.
   [[nodiscard]] virtual FpduExpectation expectation() const = 0;
@@ -69,7 +74,7 @@ class MpaReader {
   void set_markers(Markers markers) { settings_.markers = markers; }
   [[nodiscard]] const Settings& settings() const { return settings_; }
   void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes);
-  void on_hole(const Stamp& stamp, std::uint64_t bytes);
+  void on_hole(const Stamp& stamp, const Hole& hole);
   // Ends the input.
   void finish(const Stamp& stamp);
 
@@ -85,13 +90,16 @@ class MpaReader {
   };
 
   void read_handshake(const Stamp& stamp, std::uint64_t position, Bytes bytes);
+  // Completes a frame of which the snap length cut private data. Returns how many bytes of the hole
+  // belong to it; 0 if its fixed part was cut as well.
+  [[nodiscard]] std::size_t complete_cut_frame(const Stamp& stamp, const Hole& hole);
   void read_fpdus(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   // Appends bytes to the FPDU in the buffer, and returns how many it used.
   [[nodiscard]] std::size_t collect(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   // Returns the stream bytes of the FPDU in the buffer, or those up to its length field.
   [[nodiscard]] std::size_t wanted_bytes() const;
   // Fills the place of bytes that will not come.
-  void fill_missing(const Stamp& stamp, std::size_t bytes);
+  void fill_missing(const Stamp& stamp, const Hole& hole);
   void complete();
   // Handle an FPDU in its form on the stream; it ends at `position`.
   void take(const Stamp& stamp, std::uint64_t position, Bytes raw,
@@ -111,7 +119,7 @@ class MpaReader {
   [[nodiscard]] std::optional<FpduStart> find_by_marker() const;
   void found(const FpduStart& start);
   void drop_window(std::size_t bytes);
-  void begin_search();
+  void begin_search(bool after_cut = false);
   void release();
 
   MpaEvents& events_;
@@ -130,6 +138,7 @@ class MpaReader {
   FpduSearch search_;
   std::size_t searched_bytes_ = 0;        // size of the window at the last search
   std::uint64_t unrecognised_bytes_ = 0;  // bytes searched since FPDUs were last found
+  bool after_cut_ = false;                // the search began because the snap length cut a header
   bool ever_found_ = false;
   bool has_base_ = false;
   std::uint64_t base_ = 0;  // stream position of the first FPDU, if has_base_

@@ -20,8 +20,9 @@ constexpr unsigned last_threshold_bits = 20;
 
 }  // namespace
 
-void MpaReader::begin_search() {
+void MpaReader::begin_search(bool after_cut) {
   mode_ = Mode::searching;
+  after_cut_ = after_cut;
   search_.reset();
   searched_bytes_ = 0;
   unrecognised_bytes_ = 0;
@@ -60,7 +61,7 @@ void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) 
 void MpaReader::drop_window(std::size_t bytes) {
   if (bytes == 0) return;
   const Stamp stamp = marks_.empty() ? Stamp{} : marks_.front().stamp;
-  events_.on_lost(stamp, bytes);
+  events_.on_lost(stamp, {bytes, after_cut_});
   unrecognised_bytes_ += bytes;
   search_.skip(bytes);
   searched_bytes_ -= std::min(searched_bytes_, bytes);
@@ -139,6 +140,7 @@ void MpaReader::found(const FpduStart& start) {
   const std::vector<std::byte> window = std::move(buffer_);
   const std::vector<Mark> marks = std::move(marks_);
   const std::uint64_t window_position = buffer_position_;
+  const bool after_cut = after_cut_;
   release();
   begin_search();
   mode_ = Mode::fpdus;
@@ -156,7 +158,7 @@ void MpaReader::found(const FpduStart& start) {
   if (!ever_found_) events_.on_found(start.crc_good);
   ever_found_ = true;
   if (start.crc_good && settings_.crc == Crc::unknown) settings_.crc = Crc::on;
-  if (start.offset > 0) events_.on_lost(stamp_at(0), start.offset);
+  if (start.offset > 0) events_.on_lost(stamp_at(0), {start.offset, after_cut});
   for (std::size_t i = 0; i < marks.size(); ++i) {
     const std::size_t begin = std::max(marks[i].offset, start.offset);
     const std::size_t end = i + 1 < marks.size() ? marks[i + 1].offset : window.size();

@@ -50,10 +50,12 @@ void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::si
   }
 }
 
-// Returns how many captured bytes of the stream the whole FPDU has; they are lost with its header.
-std::uint64_t present_bytes(const Fpdu& fpdu) {
-  std::uint64_t bytes = wire::fpdu_bytes(fpdu.ulpdu.size());
-  for (const MissingRange& range : fpdu.missing) bytes -= range.end - range.begin;
+// Returns how many bytes of the FPDU are missing, cut by the snap length or not.
+std::uint64_t missing_bytes(const Fpdu& fpdu, bool cut) {
+  std::uint64_t bytes = 0;
+  for (const MissingRange& range : fpdu.missing) {
+    if (range.cut == cut) bytes += range.end - range.begin;
+  }
   return bytes;
 }
 
@@ -82,7 +84,7 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
                                                                : wire::DdpUntagged::header_bytes;
   // Without its header the captured rest cannot be decoded either.
   if (!fpdu.missing.empty() && fpdu.missing.front().begin < header_end) {
-    return on_lost(side, fpdu.stamp, present_bytes(fpdu));
+    return without_header(side, fpdu);
   }
   const auto control = std::to_integer<std::uint8_t>(ulpdu[1]);
   Segment segment{.origin = {.connection = connection_,
@@ -116,13 +118,28 @@ void RdmapDecoder::on_fpdu(Side side, const Fpdu& fpdu) {
 }
 
 // A loss makes it uncertain which message continues and which request an answer belongs to.
-void RdmapDecoder::on_lost(Side side, const Stamp& stamp, std::uint64_t bytes) {
+void RdmapDecoder::on_lost(Side side, const Stamp& stamp, const Hole& hole) {
+  note_lost(side, hole.bytes);
+  sink_.on_gap({.connection = connection_, .side = side, .stamp = stamp},
+               {.wire_bytes = hole.bytes, .cut = hole.cut});
+}
+
+// Bytes that were lost before the capture are reported already. The snap length may have cut most
+// of the FPDU, and each of its bytes may have belonged to any message.
+void RdmapDecoder::without_header(Side side, const Fpdu& fpdu) {
+  const std::uint64_t cut = missing_bytes(fpdu, true);
+  const std::uint64_t captured =
+      wire::fpdu_bytes(fpdu.ulpdu.size()) - cut - missing_bytes(fpdu, false);
+  note_lost(side, cut);
+  on_lost(side, fpdu.stamp, {captured, fpdu.missing.front().cut});
+}
+
+void RdmapDecoder::note_lost(Side side, std::uint64_t bytes) {
   Half& own = half(side);
   own.lost_since_send += bytes;
   own.lost_since_write += bytes;
   own.requests.on_requests_lost(bytes);
   half(other(side)).requests.on_answers_lost(bytes);
-  sink_.on_gap({.connection = connection_, .side = side, .stamp = stamp}, {.wire_bytes = bytes});
 }
 
 // The MSNs and STags seen so far help to recognise the next header after a loss.
@@ -263,7 +280,10 @@ void RdmapDecoder::add_request(const Segment& segment, const RequestMatcher::Req
 
 // The request counts, so that its answer is not given to another one.
 void RdmapDecoder::unreadable_request(const Segment& segment, const wire::UntaggedView& view) {
-  if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+  if (segment.whole())
+    report(segment, Violation::Kind::bad_header, segment.payload.size());
+  else
+    report_cut(segment);
   add_request(segment, {.frame = segment.origin.stamp.frame, .msn = view.msn(), .seen = false});
 }
 
@@ -334,7 +354,10 @@ void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) 
 void RdmapDecoder::atomic_answer(const Segment& segment) {
   const auto answer = wire::AtomicResponse::parse(segment.payload);
   if (!answer || !segment.whole()) {
-    if (segment.whole()) report(segment, Violation::Kind::bad_header, segment.payload.size());
+    if (segment.whole())
+      report(segment, Violation::Kind::bad_header, segment.payload.size());
+    else
+      report_cut(segment);
     return segment.peer.requests.on_answers_lost(segment.payload.size());
   }
   const auto match = segment.peer.requests.match(
@@ -356,7 +379,10 @@ void RdmapDecoder::terminate(const Segment& segment) {
                            ? wire::Terminate::parse(segment.payload)
                            : Result<wire::Terminate, wire::WireError>(wire::WireError::truncated);
   if (!message) {
-    report(segment, Violation::Kind::bad_header, segment.payload.size());
+    if (segment.whole())
+      report(segment, Violation::Kind::bad_header, segment.payload.size());
+    else
+      report_cut(segment);
     return sink_.on_refusal(segment.origin, refusal);
   }
   refusal.layer = message->code.layer;

@@ -20,7 +20,7 @@ class RdmapDecoder {
 
   void on_fpdu(Side side, const Fpdu& fpdu);
   // Bytes of the side's stream are missing; they may contain any message.
-  void on_lost(Side side, const Stamp& stamp, std::uint64_t bytes);
+  void on_lost(Side side, const Stamp& stamp, const Hole& hole);
   // The capture began in the middle of the side's stream, so its earlier messages are unknown.
   void begin_in_mid_stream(Side side) {
     half(side).requests.begin_in_mid_stream();
@@ -72,6 +72,10 @@ class RdmapDecoder {
     [[nodiscard]] bool whole() const { return missing.empty(); }
   };
 
+  // Handles an FPDU of which the header is missing.
+  void without_header(Side side, const Fpdu& fpdu);
+  // Counts bytes of unknown messages.
+  void note_lost(Side side, std::uint64_t bytes);
   void tagged(Segment segment, const wire::TaggedView& view);
   void untagged(Segment segment, const wire::UntaggedView& view);
   void write(const Segment& segment, const wire::TaggedView& view);
@@ -87,6 +91,11 @@ class RdmapDecoder {
   // Registers a request with content that cannot be decoded.
   void unreadable_request(const Segment& segment, const wire::UntaggedView& view);
   void add_request(const Segment& segment, const RequestMatcher::Request& request);
+  // Reports a message of which the snap length cut what identifies it.
+  void report_cut(const Segment& segment) {
+    const MissingRange& first = segment.missing.front();
+    if (first.cut) sink_.on_gap(segment.origin, {.wire_bytes = first.begin, .cut = true});
+  }
   void report(const Segment& segment, Violation::Kind kind, std::uint64_t found = 0,
               std::uint64_t expected = 0) {
     sink_.on_violation(segment.origin, {.kind = kind, .found = found, .expected = expected});

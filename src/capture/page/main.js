@@ -33,6 +33,7 @@ function show_left_out() {
 }
 
 show_header();
+show_capture();
 show_findings();
 show_connections();
 show_left_out();

@@ -19,6 +19,19 @@ function show_header() {
   }
 }
 
+// What the capture lacks comes first: everything below depends on it.
+function show_capture() {
+  const { sentences, tunnels } = data.capture[0];
+  const lines = [...sentences];
+  if (tunnels.length > 0) {
+    const names = tunnels.map(({ name, frames }) => `${count_text(frames)} of ${name}`);
+    lines.push(`Frames in tunnels: ${names.join(", ")}.`);
+  }
+  if (lines.length === 0) return;
+  place("capture").append(element("h2", {}, "The capture"),
+    element("ul", {}, ...lines.map((line) => element("li", {}, line))));
+}
+
 // --- Findings ------------------------------------------------------------------------------------
 
 function frames_text({ frames, times }) {
@@ -31,7 +44,7 @@ function frames_text({ frames, times }) {
 
 function finding_row(finding) {
   return element("div", { class: "finding" },
-    element("span", { class: "chip bad" }, finding.kind),
+    element("span", { class: `chip ${finding.severity === "note" ? "" : "bad"}` }, finding.kind),
     element("div", {},
       element("p", {}, finding.sentence),
       element("p", { class: "quiet frames" },

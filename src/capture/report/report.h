@@ -11,9 +11,11 @@
 #include <string_view>
 
 #include "capture/findings/upper_protocols.h"
+#include "capture/report/exchange_times.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/finding.hpp"
 #include "weft/capture/operation.hpp"
+#include "weft/capture/quality.hpp"
 #include "weft/capture/rpc.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
@@ -52,6 +54,8 @@ struct Results {
   const RpcTracker& rpcs;
   const UpperProtocols& upper;
   std::uint64_t findings = 0;  // number of selected findings
+  CaptureQuality quality{};
+  const ExchangeTimes* times = nullptr;  // nullptr: not collected
 };
 
 struct ReportOptions {
@@ -61,7 +65,8 @@ struct ReportOptions {
   bool findings = false;
   bool summary = true;
   bool colours = false;
-  std::string name;  // name of the input
+  std::size_t slowest = 0;  // number of exchanges whose story is printed
+  std::string name;         // name of the input
 };
 
 class Report {

@@ -29,7 +29,7 @@ class CsvReport final : public Report {
           "connection,caller,xid,program,version,procedure,name,status,call_frame,call_ns,"
           "reply_frame,reply_ns,latency_ns,retransmissions\r\n");
     }
-    if (options().findings) print("connection,kind,frame,sentence,ns\r\n");
+    if (options().findings) print("connection,kind,frame,sentence,ns,severity\r\n");
     if (of_connections()) {
       print(
           "connection,transport,address_a,number_a,address_b,number_b,end,frames,first_ns,last_ns,"
@@ -85,7 +85,7 @@ class CsvReport final : public Report {
     if (!finding.stamps.empty()) print("{}", finding.stamps.front().frame);
     print(",{},", quoted(finding.sentence));
     if (!finding.stamps.empty()) print("{}", finding.stamps.front().time_ns);
-    print("\r\n");
+    print(",{}\r\n", to_string(severity_of(finding)));
     flush_if_full();
   }
 

@@ -237,6 +237,9 @@ void HtmlReport::write_data(JsonLine& line, const Results& results,
   fmt::memory_buffer made;
   write_trace_json(made, printable(options().name), results);
   line.array("trace").made({made.data(), made.size() - 1});  // without the line end
+  made.clear();
+  write_capture_json(made, results);
+  line.close(']').array("capture").made({made.data(), made.size() - 1});
   line.close(']').array("connections");
   const std::vector<ConnectionId> rows = choose_rows(results, selection);
   for (const ConnectionId id : rows) {
@@ -290,6 +293,7 @@ void HtmlReport::write_findings(JsonLine& line) const {
   line.array("findings");
   for (const Finding& finding : findings_) {
     line.element().text("kind", finding.kind);
+    line.text("severity", to_string(severity_of(finding)));
     line.number("connection", shown_number(finding.connection));
     line.text("sentence", finding.sentence).array("frames");
     for (const Stamp& stamp : finding.stamps) line.item(stamp.frame);

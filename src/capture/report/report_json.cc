@@ -68,24 +68,27 @@ void add_offer(JsonLine& line, const char* name, const Connection::Offer& offer,
   line.text("private_data", hex).close();
 }
 
+void add_latency(JsonLine& line, const Histogram& latency) {
+  line.object("latency_ns").number("count", latency.count()).number("min", latency.min());
+  line.number("mean", latency.mean()).number("p50", latency.percentile(50));
+  line.number("p90", latency.percentile(90)).number("p99", latency.percentile(99));
+  line.number("max", latency.max()).close();
+}
+
 void add_kind(JsonLine& line, Side side, Operation::Kind kind, const KindStatistics& statistics) {
   line.element().text("side", name_of(side)).text("kind", to_string(kind));
   line.number("count", statistics.count).number("bytes", statistics.bytes);
   line.number("not_complete", statistics.not_complete);
-  if (statistics.latency.count() > 0) {
-    const Histogram& latency = statistics.latency;
-    line.object("latency_ns").number("count", latency.count()).number("min", latency.min());
-    line.number("mean", latency.mean()).number("p50", latency.percentile(50));
-    line.number("p90", latency.percentile(90)).number("p99", latency.percentile(99));
-    line.number("max", latency.max()).close();
-  }
+  if (statistics.latency.count() > 0) add_latency(line, statistics.latency);
   line.close();
 }
 
 void add_side(JsonLine& line, const char* name, const SideStatistics& side) {
   line.object(name).number("repeated_bytes", side.repeated_bytes).number("repeats", side.repeats);
   line.number("repeated_ns", side.repeating.lost_ns());
-  line.number("lost_bytes", side.lost_bytes).number("lost_packets", side.lost_packets);
+  line.number("lost_bytes", side.lost_bytes)
+      .number("lost_packets", side.lost_packets)
+      .number("cut_bytes", side.cut_bytes);
   line.number("gaps", side.gaps).number("refusals", side.refusals);
   line.number("receiver_not_ready", side.receiver_not_ready);
   line.number("receiver_not_ready_ns", side.receiver_not_ready_ns);
@@ -166,6 +169,30 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   line.end();
 }
 
+// The procedures, and the slowest exchanges if they were wanted.
+void write_times_json(fmt::memory_buffer& out, const ExchangeTimes& times, bool procedures) {
+  for (const ProcedureTimes* one :
+       procedures ? times.procedures() : decltype(times.procedures())()) {
+    JsonLine line(out);
+    line.text("type", "procedure").text("name", one->name);
+    line.number("count", one->latency.count()).number("failed", one->failed);
+    add_latency(line, one->latency);
+    line.number("total_ns", one->total_ns).number("transfer_ns", one->transfer_ns).end();
+  }
+  std::uint64_t rank = 0;
+  for (const SlowExchange& one : times.slowest()) {
+    JsonLine line(out);
+    line.text("type", "slow").number("rank", ++rank);
+    line.number("connection", shown_number(one.connection)).text("side", name_of(one.side));
+    line.text("name", one.name);
+    if (one.xid) line.hex("xid", *one.xid);
+    line.number("latency_ns", one.latency_ns).number("transfer_ns", one.transfer_ns);
+    line.number("start_frame", one.first.frame).number("start_ns", one.first.time_ns);
+    line.number("end_frame", one.last.frame).number("end_ns", one.last.time_ns);
+    line.text("story", one.story).end();
+  }
+}
+
 void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Results& results) {
   const Analysis& analysis = results.analysis;
   const auto& totals = analysis.totals();
@@ -196,6 +223,34 @@ void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Re
   line.number("other_frames", packets.other).number("malformed_frames", packets.malformed);
   line.number("cut_short_frames", packets.cut_short);
   line.number("unknown_link_frames", packets.unknown_link).end();
+}
+
+// Everything is there, so that programs need not know which fields may be missing.
+void write_capture_json(fmt::memory_buffer& out, const Results& results) {
+  const CaptureQuality& quality = results.quality;
+  JsonLine line(out);
+  line.text("type", "capture").number("frames", quality.frames);
+  line.number("cut_frames", quality.cut_frames).number("cut_bytes", quality.cut_bytes);
+  line.number("missing_bytes", quality.missing_bytes);
+  line.number("missing_packets", quality.missing_packets);
+  line.number("resent_packets", quality.resent_packets);
+  line.number("late_packets", quality.late_packets).number("copies", quality.copies);
+  line.number("not_roce", quality.not_roce).number("connections", quality.connections);
+  line.number("one_direction", quality.one_direction);
+  line.number("begun_before", quality.begun_before).boolean("stopped", quality.stopped);
+  line.array("sentences");
+  for (const std::string& sentence : describe(quality)) line.item(sentence);
+  line.close(']');
+  const auto add = [&](const char* name, const std::vector<PacketDecoder::Named>& all) {
+    line.array(name);
+    for (const auto& one : all) {
+      line.element().text("name", one.name).number("frames", one.packets).close();
+    }
+    line.close(']');
+  };
+  add("tunnels", results.analysis.tunnels());
+  add("other_protocols", results.analysis.other_protocols());
+  line.end();
 }
 
 namespace {
@@ -256,6 +311,7 @@ void JsonReport::rpc(const Rpc& rpc, const Analysis& /*analysis*/) {
 void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   JsonLine line(out());
   line.text("type", "finding").text("kind", finding.kind);
+  line.text("severity", to_string(severity_of(finding)));
   line.number("connection", shown_number(finding.connection));
   if (finding.xid) line.hex("xid", *finding.xid);
   line.text("sentence", finding.sentence).array("frames");
@@ -273,6 +329,7 @@ void JsonReport::forgotten(const Connection& connection, const Results& results)
 }
 
 void JsonReport::finish(const Results& results, const Selection& selection) {
+  if (options().summary) write_capture_json(out(), results);
   if (options().connections || options().summary) {
     for (const Connection& one : results.analysis.connections()) {
       if (!selection.shows(one, results.analysis)) continue;
@@ -280,6 +337,7 @@ void JsonReport::finish(const Results& results, const Selection& selection) {
       flush_if_full();
     }
   }
+  if (results.times != nullptr) write_times_json(out(), *results.times, options().summary);
   if (options().summary) write_trace_json(out(), options().name, results);
   flush();
 }

@@ -11,6 +11,7 @@ namespace weft::capture {
 
 void write_connection_json(fmt::memory_buffer& out, const Connection& connection,
                            const Results& results);
+void write_capture_json(fmt::memory_buffer& out, const Results& results);
 // `name` is that of the input.
 void write_trace_json(fmt::memory_buffer& out, const std::string& name, const Results& results);
 

@@ -48,10 +48,13 @@ class TextReport final : public Report {
 
  private:
   void title(const Analysis& analysis);
+  void quality(const Results& results);
   void packets(const Analysis& analysis);
   void heading(const Connection& connection);
   void connection(const Connection& connection, const Results& results);
   void rpcs(const RpcCounts& counts);
+  void procedures(const ExchangeTimes& times);
+  void slowest(const Results& results);
   void handshake(const Connection& connection);
   void kinds(const ConnectionStatistics& statistics);
   void throughput(Side side, const SideStatistics& statistics);
@@ -127,8 +130,8 @@ void TextReport::rpc(const Rpc& rpc, const Analysis& analysis) {
 }
 
 void TextReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
-  print("{} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))), finding.kind,
-        finding.sentence);
+  print("{} {} {}: {}", bold(fmt::format("[{}]", shown_number(finding.connection))),
+        to_string(severity_of(finding)), finding.kind, finding.sentence);
   const char* before = finding.stamps.size() == 1 ? " (frame " : " (frames ";
   for (const Stamp& stamp : finding.stamps) {
     print("{}{}", before, stamp.frame);
@@ -148,9 +151,27 @@ void TextReport::title(const Analysis& analysis) {
   print("\n");
 }
 
+// Prints first what the capture lacks, because everything after it depends on that.
+void TextReport::quality(const Results& results) {
+  const auto sentences = describe(results.quality);
+  for (const std::string& sentence : sentences) print("  - {}\n", sentence);
+  const auto names = [&](std::vector<PacketDecoder::Named> all, const char* what) {
+    constexpr std::size_t shown = 8;
+    std::uint64_t frames = 0;
+    for (const auto& one : all) frames += one.packets;
+    if (frames == 0) return;
+    print("  - {} {}: ", count_text(frames, "frame"), what);
+    for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) {
+      print("{}{} {}", i == 0 ? "" : ", ", all[i].packets, all[i].name);
+    }
+    print("{}\n", all.size() > shown ? ", and others" : "");
+  };
+  names(results.analysis.tunnels(), "in tunnels");
+  names(results.analysis.other_protocols(), "of other protocols");
+}
+
 // Prints counts over all frames. Zero counts are left out, except those of the main line.
 void TextReport::packets(const Analysis& analysis) {
-  const auto& totals = analysis.totals();
   const auto& counts = analysis.packet_counts();
   std::uint64_t of_rdma = analysis.connections().forgotten_frames();
   for (const Connection& one : analysis.connections()) of_rdma += one.frames;
@@ -165,8 +186,6 @@ void TextReport::packets(const Analysis& analysis) {
   const auto print_count = [&](std::uint64_t count, const char* what) {
     if (count > 0) print("{} {}\n", count_text(count, "frame"), what);
   };
-  print_count(totals.truncated_frames,
-              "cut by the snap length: what is missing is counted as lost");
   print_count(counts.cut_short, "cut so short that their headers are missing");
   print_count(counts.malformed, "with headers that contradict themselves");
   print_count(counts.unknown_link, "of a link layer that is not understood");
@@ -341,6 +360,39 @@ void TextReport::connection(const Connection& connection, const Results& results
   troubles(Side::b, statistics.b, analysis);
 }
 
+// Prints the procedures that cost the most time, with the share of it that their chunks took.
+void TextReport::procedures(const ExchangeTimes& times) {
+  constexpr std::size_t shown = 16;
+  constexpr const char* row = "  {:<52} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}\n";
+  const auto all = times.procedures();
+  if (all.empty()) return;
+  print("\nWhere the time of RPCs went:\n");
+  print(row, "", "count", "p50", "p90", "p99", "max", "total", "chunks");
+  for (std::size_t i = 0; i < std::min(all.size(), shown); ++i) {
+    const ProcedureTimes& one = *all[i];
+    const std::int64_t share =
+        one.total_ns > 0 ? (one.transfer_ns * 100 + one.total_ns / 2) / one.total_ns : 0;
+    print(row, one.name, one.latency.count(), duration_text(one.latency.percentile(50)),
+          duration_text(one.latency.percentile(90)), duration_text(one.latency.percentile(99)),
+          duration_text(one.latency.max()), duration_text(one.total_ns),
+          fmt::format("{} %", share));
+  }
+  if (all.size() > shown) print("  and {} with less time\n", all.size() - shown);
+}
+
+void TextReport::slowest(const Results& results) {
+  const auto all = results.times->slowest();
+  if (all.empty()) return;
+  print("\nThe slowest:\n");
+  for (const SlowExchange& one : all) {
+    print("  {:>9} {} {} {}", duration_text(one.latency_ns),
+          bold(fmt::format("[{}]", shown_number(one.connection))), arrow_of(one.side), one.name);
+    if (one.xid) print(" (XID {:#010x})", *one.xid);
+    print(" at {} s\n            {}\n",
+          seconds_text(one.first.time_ns - results.analysis.totals().first_ns), one.story);
+  }
+}
+
 void TextReport::forgotten(const Connection& one, const Results& results) {
   if (options().connections || options().summary) connection(one, results);
   flush_if_full();
@@ -349,6 +401,7 @@ void TextReport::forgotten(const Connection& one, const Results& results) {
 void TextReport::finish(const Results& results, const Selection& selection) {
   if (options().summary) {
     title(results.analysis);
+    quality(results);
     packets(results.analysis);
   }
   if (options().connections || options().summary) {
@@ -357,6 +410,8 @@ void TextReport::finish(const Results& results, const Selection& selection) {
       flush_if_full();
     }
   }
+  if (options().summary && results.times != nullptr) procedures(*results.times);
+  if (results.times != nullptr) slowest(results);
   if (options().summary && results.findings > 0) {
     print("\n{}: --findings lists them\n", count_text(results.findings, "finding"));
   }

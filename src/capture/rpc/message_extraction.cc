@@ -24,15 +24,16 @@ const char* name_of(Side side) {
 
 }  // namespace
 
-// Returns the open message, or begins it. If there are too many, the first one in the map is
-// written as it is.
+// Returns the open message, or begins it. If there are too many, the oldest one is written as it
+// is.
 MessageExtraction::Open& MessageExtraction::open(const Key& key, const Stamp& stamp) {
   if (const auto known = open_.find(key); known != open_.end()) {
     known->second.last = stamp;
     return known->second;
   }
-  if (open_.size() == max_open) end(open_.begin()->first);
-  Open& made = open_.try_emplace(key, budget_).first->second;
+  if (open_.size() == max_open) end(Key(by_age_.begin()->second));
+  Open& made = open_.try_emplace(key, budget_, ++begun_).first->second;
+  by_age_.emplace(made.number, key);
   made.first = made.last = stamp;
   return made;
 }
@@ -128,6 +129,7 @@ void MessageExtraction::end(const Key& key) {
   const auto known = open_.find(key);
   if (known == open_.end()) return;
   if (wanted(key, known->second)) write(key, known->second);
+  by_age_.erase(known->second.number);
   open_.erase(known);
 }
 

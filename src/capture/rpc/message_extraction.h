@@ -47,7 +47,8 @@ class MessageExtraction final : public TrafficSink {
   enum class Kind : std::uint8_t { send, write, read, immediate };
   using Key = std::tuple<ConnectionId, Side, Kind, std::uint64_t>;
   struct Open {
-    explicit Open(Budget& budget) : bytes(budget) {}
+    Open(Budget& budget, std::uint64_t begun) : number(begun), bytes(budget) {}
+    std::uint64_t number = 0;  // by age
     ByteMap bytes;
     std::uint64_t size = 0;
     std::uint32_t key = 0;
@@ -71,6 +72,8 @@ class MessageExtraction final : public TrafficSink {
   Wanted wanted_;
   Budget budget_;
   std::map<Key, Open> open_;
+  std::map<std::uint64_t, Key> by_age_;  // of the open messages
+  std::uint64_t begun_ = 0;
   std::uint64_t numbered_ = 0;
 };
 

@@ -135,7 +135,7 @@ struct ReplyCheck {
     }
     // If bytes are missing, the capture may have lost a Write in between, so the gap proves
     // nothing.
-    if (there != nullptr && there->traffic().writes_discontinuous &&
+    if (there != nullptr && there->traffic().writes_discontinuous && rpc.retransmissions == 0 &&
         there->take(returned.length).whole()) {
       report.add(finding::write_discontinuous, rpc,
                  fmt::format("has a {} whose RDMA Writes do not follow one another", name));
@@ -187,10 +187,11 @@ void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& mem
 }
 
 void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
-                        CallNumber call) {
+                        CallNumber call, CaptureLacks lacks) {
   for (const auto& read : rpc.call->lists.reads) {
     const Segment* segment = memory.find(read.target, call);
-    if (segment == nullptr) continue;
+    // The responder reads the chunk of a retransmitted call once more.
+    if (segment == nullptr || rpc.retransmissions > 0) continue;
     const SegmentTraffic& traffic = segment->traffic();
     // If bytes are missing, the capture and not the responder may have skipped them.
     if (traffic.reads_discontinuous && segment->complete()) {
@@ -199,7 +200,9 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
                              "one another",
                              segment->handle()));
     }
-    if (traffic.read_bytes != 0 && traffic.read_bytes != segment->length()) {
+    const bool too_few = traffic.read_bytes < segment->length();
+    if (traffic.read_bytes != 0 && traffic.read_bytes != segment->length() &&
+        !(too_few && lacks.anything)) {
       report.add(finding::read_length, rpc,
                  fmt::format("has a read chunk of {} bytes (handle 0x{:08x}) of which {} were "
                              "requested",
@@ -209,9 +212,16 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
 }
 
 // Reports messages with flaws, so that a reader does not take zeros for content.
-void check_messages(FindingReport& report, const Rpc& rpc) {
+void check_messages(FindingReport& report, const Rpc& rpc, CaptureLacks lacks) {
   const auto report_flaws = [&](const char* what, const Assembled& bytes) {
-    if (bytes.whole()) return;
+    // The snap length cuts every message, so it is no news about one of them. If it has cut the
+    // request of a Read, the place of the whole answer is unknown.
+    const bool requests_cut = lacks.anything && !lacks.packets;
+    const bool only_cut =
+        !bytes.open_end() && std::ranges::all_of(bytes.flaws(), [&](const auto& one) {
+          return one.flaw == Flaw::cut || (requests_cut && one.flaw == Flaw::missing);
+        });
+    if (bytes.whole() || only_cut) return;
     report.add(finding::incomplete, rpc,
                fmt::format("is incomplete: of the {}, {}", what, describe_flaws(bytes)));
   };

@@ -17,11 +17,17 @@ void check_call_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memo
 // Compares the reply's lists with the call's (RFC 8166 §4.3.2), and with the traffic.
 void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
                         CallNumber call);
-// Checks that the Read requests cover each read chunk in order and completely.
+// What the capture lacks of a connection.
+struct CaptureLacks {
+  bool anything = false;
+  bool packets = false;  // not only what the snap length has cut
+};
+// Checks that the Read requests cover each read chunk in order and completely. If the capture lacks
+// something, a request may be part of that.
 void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
-                        CallNumber call);
+                        CallNumber call, CaptureLacks lacks);
 // Report what decoding and reassembly have found.
-void check_messages(FindingReport& report, const Rpc& rpc);
+void check_messages(FindingReport& report, const Rpc& rpc, CaptureLacks lacks);
 void check_exchange(FindingReport& report, const Rpc& rpc, const ExchangeFaults& faults);
 
 }  // namespace weft::capture

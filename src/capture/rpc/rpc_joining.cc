@@ -42,6 +42,23 @@ std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   return hash.value();
 }
 
+// Returns the time from the first to the last packet that transferred chunks of the call.
+std::int64_t transfer_of(const ChunkLists& lists, SegmentTable& memory, CallNumber call) {
+  std::int64_t first_ns = 0;
+  std::int64_t last_ns = 0;
+  const auto add = [&](const wire::RdmaSegment& target) {
+    const Segment* const segment = memory.find(target, call);
+    if (segment == nullptr || segment->traffic().first_ns == 0) return;
+    const SegmentTraffic& traffic = segment->traffic();
+    first_ns = first_ns == 0 ? traffic.first_ns : std::min(first_ns, traffic.first_ns);
+    last_ns = std::max(last_ns, traffic.last_ns);
+  };
+  for (const auto& read : lists.reads) add(read.target);
+  for (const Chunk& chunk : lists.writes) std::ranges::for_each(chunk, add);
+  if (lists.reply) std::ranges::for_each(*lists.reply, add);
+  return last_ns - first_ns;
+}
+
 constexpr CallNumber no_call = 0;  // for replies without a call: all their chunks are missing
 
 // Moves the bytes of write chunks and reply chunk from the segments to the reply.
@@ -95,7 +112,7 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   check_header(report_, call.rpc, *call.rpc.call, true, call.inline_bytes);
   check_call_chunks(report_, call.rpc, memory);
   check_credits(call.rpc, caller);
-  if (!state.lost) caller.waits.sent(call.rpc.call->first, none_left(caller));
+  if (!state.lacks.anything) caller.waits.sent(call.rpc.call->first, none_left(caller));
   memory.process_call(call.rpc.call->lists, call.number);
   charge(call, call.rpc.call->lists);
   bound(state, caller);
@@ -165,13 +182,13 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
     const Stamp replied = message.first;
     open->second.rpc.error = reply.error;
     answer(state, caller, open->second, std::move(message), body);
-    if (!state.lost) caller.waits.given(replied, none_left(caller));
+    if (!state.lacks.anything) caller.waits.given(replied, none_left(caller));
     return;
   }
   count(state, &RpcCounts::replies_without_call);
   const bool again = caller.answered.contains(reply.xid);
   // If the capture began in the middle, its first replies answer calls that it does not contain.
-  if (caller.matched) {
+  if (caller.matched && !state.cut[index_of(reply.caller)]) {
     report_.add({finding::without_call,
                  origin.connection,
                  fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
@@ -221,6 +238,9 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
   complete_call(state, call, call.rpc.caller);
   Rpc& rpc = call.rpc;
   rpc.latency_ns = message.first.time_ns - rpc.call->first.time_ns;
+  const std::int64_t transfer_ns = transfer_of(rpc.call->lists, memory, call.number);
+  rpc.transfer_ns =
+      std::clamp<std::int64_t>(transfer_ns, 0, std::max<std::int64_t>(rpc.latency_ns, 0));
   rpc.reply = std::move(message);
   RpcMessage& reply = *rpc.reply;
   reply.message = body;
@@ -237,8 +257,8 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
     check_header(report_, rpc, reply, false, body.size());
     check_reply_chunks(report_, rpc, memory, call.number);
   }
-  check_read_traffic(report_, rpc, memory, call.number);
-  check_messages(report_, rpc);
+  check_read_traffic(report_, rpc, memory, call.number, state.lacks);
+  check_messages(report_, rpc, state.lacks);
   check_exchange(report_, rpc, faults);
   count(state, &RpcCounts::replies);
   sink_->on_rpc(rpc);
@@ -318,7 +338,9 @@ void RpcTracker::Work::give_up(State& state, Caller& caller, std::uint32_t xid) 
   decode_exchange(call.rpc);
   if (!call.answered_before) {
     count(state, &RpcCounts::unanswered);
-    report_.add(finding::unanswered, call.rpc, "has no reply");
+    // The reply may be one that the snap length cut.
+    const Side responder = other(call.rpc.caller);
+    if (!state.cut[index_of(responder)]) report_.add(finding::unanswered, call.rpc, "has no reply");
   }
   sink_->on_rpc(call.rpc);
   memory_.memory_of(state.id, call.rpc.caller).remove_call(call.number);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "capture/rpc/rpc_recognition.h"
@@ -16,6 +17,13 @@ using wire::RpcRdmaProcedure;
 constexpr std::uint64_t open_send_bytes = 64U << 20;
 
 constexpr std::uint64_t rpc_start_bytes = 8;
+
+// Returns whether the snap length cut a part of the bytes off. A header that lacks these bytes is
+// no fault of its sender.
+bool is_cut(const Assembled& bytes) {
+  return std::ranges::any_of(bytes.flaws(),
+                             [](const FlawedRange& range) { return range.flaw == Flaw::cut; });
+}
 
 }  // namespace
 
@@ -39,8 +47,8 @@ void RpcTracker::on_read_part(const Origin& origin, const ReadPart& part) {
   work_->on_read_part(origin, part);
 }
 
-void RpcTracker::on_gap(const Origin& origin, const Gap& /*gap*/) {
-  work_->on_gap(origin);
+void RpcTracker::on_gap(const Origin& origin, const Gap& gap) {
+  work_->on_gap(origin, gap);
 }
 
 void RpcTracker::on_end(const Origin& origin, bool reset) {
@@ -132,7 +140,7 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   if (part.first) ++traffic.writes;
   if (offset != traffic.next_write) traffic.writes_discontinuous = true;
   traffic.next_write = offset + bytes;
-  traffic.last_frame = origin.stamp.frame;
+  traffic.note(origin.stamp);
 }
 
 // Checks the range of an RDMA Read request. Its bytes are placed by on_read_part.
@@ -158,6 +166,7 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
   if (offset != traffic.next_read) traffic.reads_discontinuous = true;
   traffic.next_read = offset + request.length;
   traffic.read_bytes += request.length;
+  traffic.note(origin.stamp);
 }
 
 // Places the bytes of a Read response in the responder's memory.
@@ -167,7 +176,7 @@ void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) 
   const auto outcome = memory_.memory_of(origin.connection, origin.side)
                            .place(part.key, part.address, part.bytes, part.missing_bytes);
   if (outcome.segment != nullptr) {
-    outcome.segment->traffic().last_frame = origin.stamp.frame;
+    outcome.segment->traffic().note(origin.stamp);
     return;
   }
   counts_.without_segment += part.bytes.size();
@@ -175,8 +184,13 @@ void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) 
 }
 
 // A lost packet may contain a reply, so the number of open calls is not reliable any more.
-void RpcTracker::Work::on_gap(const Origin& origin) {
-  state(origin.connection).lost = true;
+void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
+  State& state = this->state(origin.connection);
+  state.lacks.anything = true;
+  if (gap.cut)
+    state.cut[index_of(origin.side)] = true;
+  else
+    state.lacks.packets = true;
 }
 
 // A connection has ended when both sides have closed it, or one has reset it.
@@ -233,6 +247,10 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     on_header(origin, state, message, *view);
     return;
   }
+  if (message.assembled != nullptr && is_cut(*message.assembled)) {
+    state.cut[index_of(origin.side)] = true;
+    return;
+  }
   count(state, &RpcCounts::malformed);
   report_.add({finding::malformed_header,
                origin.connection,
@@ -250,6 +268,10 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
   const auto start = wire::RpcStart::parse(body.bytes());
   if (!body.whole(0, rpc_start_bytes) && state.caller(other(origin.side)).open.contains(xid)) {
     return wire::RpcKind::reply;  // unreadable, but a call with this XID is open
+  }
+  if (is_cut(body) && !body.whole(0, rpc_start_bytes)) {
+    state.cut[index_of(origin.side)] = true;
+    return {};
   }
   if (!start || !body.whole(0, rpc_start_bytes)) {
     count(state, &RpcCounts::malformed);

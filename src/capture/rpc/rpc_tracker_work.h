@@ -13,6 +13,7 @@
 
 #include "capture/findings/credit_watch.h"
 #include "capture/findings/rpc_findings.h"
+#include "capture/rpc/rpc_checks.h"
 #include "capture/rpc/send_assembly.h"
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/rpc_tracker.hpp"
@@ -29,7 +30,7 @@ class RpcTracker::Work {
   void on_write(const Origin& origin, const WritePart& part);
   void on_read_request(const Origin& origin, const ReadRequest& request);
   void on_read_part(const Origin& origin, const ReadPart& part);
-  void on_gap(const Origin& origin);
+  void on_gap(const Origin& origin, const Gap& gap);
   void on_end(const Origin& origin, bool reset);
   void close(ConnectionId connection);
   void forget(ConnectionId connection) { connections_.erase(connection); }
@@ -115,8 +116,9 @@ struct RpcTracker::Work::State {
 
   ConnectionId id;
   bool recognised = false;
-  // Packets were lost, so answered calls may seem open and waits are not reported.
-  bool lost = false;
+  // If it lacks anything, answered calls may seem open, and waits are not reported.
+  CaptureLacks lacks;
+  std::array<bool, 2> cut{};  // the snap length cut headers or messages of the side
   std::array<SendAssembly, 2> sends;
   std::array<Caller, 2> callers;
   std::array<bool, 2> ended{};

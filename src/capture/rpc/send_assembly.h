@@ -15,7 +15,7 @@ namespace weft::capture {
 class SendAssembly {
  public:
   // A message with all its parts, or with those that were seen. `tail_missing`: its last part was
-  // not seen, so its length is unknown.
+  // not seen, so its length is unknown, or it is longer than max_message_bytes.
   struct Message {
     Stamp first;
     Stamp last;
@@ -26,8 +26,8 @@ class SendAssembly {
     const Assembled* assembled = nullptr;
   };
 
-  // A longer message is not kept. The upper protocols of RPC-over-RDMA send a few KiB inline at
-  // most, so longer messages belong to other protocols.
+  // The rest of a longer message is not kept. The upper protocols of RPC-over-RDMA send a few KiB
+  // inline at most.
   static constexpr std::uint64_t max_message_bytes = 1U << 20;
 
   // `budget` must outlive this object.
@@ -62,16 +62,18 @@ class SendAssembly {
     Stamp last;
     bool kept;
     ByteMap bytes;
-    std::uint64_t size = 0;  // end of the last part that was seen
+    std::uint64_t size = 0;  // end of the last part that was kept
     bool ended = false;
+    bool shortened = false;  // it is longer than max_message_bytes
   };
 
   template <typename Take>
   void end(Take take) {
     if (open_->kept) {
       const Assembled whole = open_->bytes.take(0, open_->size);
-      take(Message{open_->first, open_->last, whole.bytes(), whole.whole() && open_->ended,
-                   !open_->ended, &whole});
+      const bool tail_missing = !open_->ended || open_->shortened;
+      take(Message{open_->first, open_->last, whole.bytes(), whole.whole() && !tail_missing,
+                   tail_missing, &whole});
     }
     open_.reset();
   }

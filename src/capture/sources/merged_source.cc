@@ -1,14 +1,15 @@
-#include "capture/tcp/byte_window.h"
-
 #include <algorithm>
+
+#include "capture/sources/clock_meter.h"
+#include "capture/tcp/byte_window.h"
 
 namespace weft::capture {
 namespace {
 
 class MergedSource final : public PacketSource {
  public:
-  MergedSource(const std::vector<std::string>& paths, const std::atomic<bool>* stop) : stop_(stop) {
-    for (const std::string& path : paths) add_file(path);
+  MergedSource(const std::vector<CaptureFile>& files, const std::atomic<bool>* stop) : stop_(stop) {
+    for (const CaptureFile& file : files) add_file(file);
     std::ranges::stable_sort(waiting_, {}, &Waiting::first_ns);
   }
 
@@ -37,25 +38,30 @@ class MergedSource final : public PacketSource {
 
  private:
   struct Waiting {
-    std::string path;
+    CaptureFile file;
     std::int64_t first_ns = 0;
   };
   struct Open {
-    std::string path;
+    CaptureFile file;
     std::unique_ptr<PacketSource> source;
-    RawPacket packet;  // its next packet
+    RawPacket packet{};  // its next packet
+
+    bool next() {
+      if (!source->next(packet)) return false;
+      packet.time_ns -= file.clock_ahead_ns;
+      return true;
+    }
   };
 
   // Reads the time of the first packet and closes the file again. The order of the files follows
   // from it.
-  void add_file(const std::string& path) {
-    const auto source = open_capture(path, stop_);
-    RawPacket packet;
-    if (source->next(packet)) {
-      waiting_.push_back({path, packet.time_ns});
-      bytes_in_all_ += source->bytes_in_all();
+  void add_file(const CaptureFile& file) {
+    Open first{file, open_capture(file.path, stop_)};
+    if (first.next()) {
+      waiting_.push_back({file, first.packet.time_ns});
+      bytes_in_all_ += first.source->bytes_in_all();
     } else {
-      note_end(path, *source);
+      note_end(file.path, *first.source);
     }
   }
 
@@ -63,9 +69,9 @@ class MergedSource final : public PacketSource {
   void open_due() {
     while (next_waiting_ < waiting_.size() &&
            (open_.empty() || waiting_[next_waiting_].first_ns <= earliest_ns())) {
-      const std::string& path = waiting_[next_waiting_++].path;
-      auto open = std::make_unique<Open>(Open{path, open_capture(path, stop_), {}});
-      if (open->source->next(open->packet)) open_.push_back(std::move(open));
+      const CaptureFile& file = waiting_[next_waiting_++].file;
+      auto open = std::make_unique<Open>(Open{file, open_capture(file.path, stop_)});
+      if (open->next()) open_.push_back(std::move(open));
     }
   }
 
@@ -76,8 +82,8 @@ class MergedSource final : public PacketSource {
   }
 
   void advance(Open& open) {
-    if (open.source->next(open.packet)) return;
-    note_end(open.path, *open.source);
+    if (open.next()) return;
+    note_end(open.file.path, *open.source);
     closed_bytes_ += open.source->bytes_read();
     std::erase_if(open_, [&](const auto& one) { return one.get() == &open; });
   }
@@ -103,9 +109,41 @@ class MergedSource final : public PacketSource {
 
 }  // namespace
 
+std::unique_ptr<PacketSource> merge_captures(const std::vector<CaptureFile>& files,
+                                             const std::atomic<bool>* stop) {
+  return std::make_unique<MergedSource>(files, stop);
+}
+
 std::unique_ptr<PacketSource> merge_captures(const std::vector<std::string>& paths,
                                              const std::atomic<bool>* stop) {
-  return std::make_unique<MergedSource>(paths, stop);
+  std::vector<CaptureFile> files;
+  for (const std::string& path : paths) files.push_back({path});
+  return merge_captures(files, stop);
+}
+
+// Captures that were taken at the same time begin with the same traffic, so their first packets are
+// enough. Of rotated files it is known soon that they have none in common.
+std::vector<ClockDifference> measure_clocks(std::vector<CaptureFile>& files,
+                                            const std::atomic<bool>* stop) {
+  constexpr std::size_t most_files = 16;
+  constexpr std::size_t first_packets = 50'000;
+  std::vector<ClockDifference> differences;
+  if (files.size() < 2 || files.size() > most_files) return differences;
+  std::vector<std::unique_ptr<ClockTrack>> tracks;
+  for (CaptureFile& file : files) {
+    tracks.push_back(std::make_unique<ClockTrack>());
+    if (file.path == "-") continue;
+    const auto source = open_capture(file.path, stop);
+    tracks.back()->read(*source, first_packets);
+    for (std::size_t i = 0; i + 1 < tracks.size(); ++i) {
+      const auto found = tracks[i]->compare(*tracks.back());
+      if (!found) continue;
+      file.clock_ahead_ns = files[i].clock_ahead_ns + found->offset_ns;
+      differences.push_back({file.path, files[i].path, found->offset_ns, found->samples});
+      break;
+    }
+  }
+  return differences;
 }
 
 }  // namespace weft::capture

@@ -5,8 +5,6 @@
 #include "base/bytes.h"
 #include "wire/ib_link.h"
 #include "wire/ip.h"
-#include "wire/tcp.h"
-#include "wire/udp.h"
 
 namespace weft::capture {
 namespace {
@@ -51,6 +49,14 @@ const PacketDecoder::Counts& PacketDecoder::counts() const {
   return work_->counts();
 }
 
+std::vector<PacketDecoder::Named> PacketDecoder::others() const {
+  return work_->others();
+}
+
+std::vector<PacketDecoder::Named> PacketDecoder::tunnels() const {
+  return work_->tunnels();
+}
+
 std::uint64_t PacketDecoder::dropped_fragments() const {
   return work_->dropped_fragments();
 }
@@ -58,6 +64,8 @@ std::uint64_t PacketDecoder::dropped_fragments() const {
 // Selects the decoder of the link layer.
 void PacketDecoder::Work::decode(const RawPacket& packet, const Stamp& stamp) {
   stamp_ = stamp;
+  depth_ = 0;
+  reassembled_ = false;
   switch (packet.link_type) {
     case wire::link_type::ethernet:
       return link(packet, wire::parse_ethernet_link(packet.bytes));
@@ -88,12 +96,18 @@ void PacketDecoder::Work::problem(wire::WireError error) {
   ++(error == wire::WireError::truncated ? counts_.cut_short : counts_.malformed);
 }
 
+// Counts a packet of a protocol that is not decoded.
+void PacketDecoder::Work::other(ProtocolCounts::Layer layer, std::uint16_t number) {
+  ++counts_.other;
+  others_.add(layer, number);
+}
+
 void PacketDecoder::Work::link(const RawPacket& packet,
                                Result<wire::LinkHeader, wire::WireError> header) {
   if (!header) {
     // Loopback packets of other address families are not damaged.
     if (header.error() == wire::WireError::bad_key)
-      ++counts_.other;
+      other(ProtocolCounts::Layer::loopback, 0);
     else
       problem(header.error());
     return;
@@ -108,11 +122,7 @@ void PacketDecoder::Work::erf(const RawPacket& packet) {
   Layer layer{.bytes = packet.bytes.subspan(header->size_bytes)};
   layer.shorten(header->wire_bytes);
   using Type = wire::ErfHeader::Type;
-  if (header->is_ethernet()) {
-    const auto ethernet = wire::parse_ethernet_link(layer.bytes);
-    if (!ethernet) return problem(ethernet.error());
-    return network(ethernet->type, layer.after(ethernet->size_bytes));
-  }
+  if (header->is_ethernet()) return ethernet(layer);
   switch (header->type) {
     case Type::infiniband:
       return native(layer);
@@ -128,8 +138,13 @@ void PacketDecoder::Work::erf(const RawPacket& packet) {
 void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
   if (type == wire::EtherType::ipv4) return ipv4(layer);
   if (type == wire::EtherType::ipv6) return ipv6(layer);
-  if (static_cast<std::uint16_t>(type) == ethertype_roce_v1) return roce_v1(layer);
-  ++counts_.other;
+  const auto number = static_cast<std::uint16_t>(type);
+  if (number == ethertype_roce_v1) return roce_v1(layer);
+  if (ethernet_tunnel(number, layer)) return;
+  constexpr std::uint16_t first_type = 0x600;  // IEEE 802.3: smaller numbers are lengths
+  if (number >= first_type) return other(ProtocolCounts::Layer::ethernet, number);
+  const std::byte service = layer.bytes.empty() ? std::byte{} : layer.bytes[0];
+  other(ProtocolCounts::Layer::llc, std::to_integer<std::uint16_t>(service));
 }
 
 // A total length of 0 comes from segmentation offload: the packet fills the rest of the frame.
@@ -141,6 +156,7 @@ void PacketDecoder::Work::ipv4(Layer layer) {
               .destination = HostAddress::ipv4(header->destination.data()),
               .protocol = static_cast<std::uint8_t>(header->protocol),
               .ecn = static_cast<std::uint8_t>(header->traffic_class & ecn_mask),
+              .id = header->id,
               .begin = layer.bytes.data()};
   const Bytes headers = layer.bytes.first(header->size());
   layer = layer.after(header->size());
@@ -188,12 +204,6 @@ bool PacketDecoder::Work::ipv6_extensions(IpPacket& ip, Layer& layer, std::uint8
     layer = layer.after(size);
   }
   if (ip.protocol != extension::fragment) return true;
-  // Fragments inside a reassembled datagram are invalid. Decoding them would let one packet cause
-  // unlimited work.
-  if (ip.from_fragments) {
-    problem(wire::WireError::bad_length);
-    return false;
-  }
   return ipv6_fragment(ip, layer);
 }
 
@@ -218,9 +228,11 @@ bool PacketDecoder::Work::ipv6_fragment(const IpPacket& ip, const Layer& layer) 
 }
 
 // Adds a fragment, and continues with the datagram if it is complete. A fragment that the snap
-// length cut cannot be used.
+// length cut cannot be used. Fragments inside a reassembled datagram are not decoded: they would
+// let one packet cause unlimited work.
 void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const Layer& layer) {
   ++counts_.fragments;
+  if (reassembled_) return problem(wire::WireError::bad_length);
   if (layer.bytes.size() < layer.wire_bytes) {
     ++counts_.cut_short;
     return;
@@ -232,6 +244,7 @@ void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const L
   piece.time_ns = stamp_.time_ns;
   const auto* whole = fragments_.add(piece);
   if (!whole) return;
+  reassembled_ = true;
   IpPacket joined = ip;
   joined.begin = whole->headers.data();
   joined.from_fragments = true;
@@ -246,13 +259,33 @@ void PacketDecoder::Work::fragment(const IpPacket& ip, IpFragment piece, const L
 void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
   if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::tcp)) return tcp(ip, layer);
   if (ip.protocol == static_cast<std::uint8_t>(wire::IpProtocol::udp)) return udp(ip, layer);
-  ++counts_.other;
+  if (!ip_tunnel(ip, layer)) other(ProtocolCounts::Layer::ip, ip.protocol);
+}
+
+// Returns whether the capture has this segment already. Copies of a segment are equal in every
+// field; a retransmission differs in the ID of IPv4, or in the timestamps that the checksum covers.
+bool PacketDecoder::Work::is_copy(const IpPacket& ip, const wire::TcpHeader& header,
+                                  const Layer& payload) {
+  if (payload.wire_bytes == 0) return false;
+  CopyFilter::Key key;
+  key.add(ip.source.hash()).add(ip.destination.hash());
+  key.add(std::uint64_t{header.source_port} << 48 | std::uint64_t{header.destination_port} << 32 |
+          header.sequence);
+  key.add(std::uint64_t{header.acknowledgement} << 32 | std::uint64_t{header.checksum} << 16 |
+          ip.id);
+  key.add(std::uint64_t{payload.wire_bytes} << 32 | std::uint64_t{header.window} << 8 |
+          header.flags);
+  return copies_.is_copy(key, stamp_);
 }
 
 void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::TcpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
   const Layer payload = layer.after(header->size());
+  if (is_copy(ip, *header, payload)) {
+    ++counts_.copies;
+    return;
+  }
   tcp_.on_segment({.stamp = stamp_,
                    .source = ip.source,
                    .destination = ip.destination,
@@ -265,15 +298,17 @@ void PacketDecoder::Work::tcp(const IpPacket& ip, const Layer& layer) {
 void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::UdpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
-  if (header->destination_port != wire::roce_v2_port) {
-    ++counts_.other;
-    return;
-  }
   Layer payload = layer;
   if (header->length_bytes != 0) {
     payload.shorten(std::min<std::size_t>(header->length_bytes, layer.wire_bytes));
   }
   payload = payload.after(wire::UdpHeader::header_bytes);
+  if (header->destination_port != wire::roce_v2_port) {
+    if (!udp_tunnel(*header, payload)) {
+      other(ProtocolCounts::Layer::udp, header->destination_port);
+    }
+    return;
+  }
 
   // In a frame the headers are contiguous; a reassembled datagram has its IP header elsewhere.
   const std::byte* begin = ip.from_fragments ? layer.bytes.data() : ip.begin;
@@ -293,10 +328,7 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
 void PacketDecoder::Work::roce_v1(Layer layer) {
   const auto global = wire::GlobalRouteHeader::parse(layer.bytes);
   if (!global) return problem(global.error());
-  if (!global->leads_to_transport()) {
-    ++counts_.other;
-    return;
-  }
+  if (!global->leads_to_transport()) return other(ProtocolCounts::Layer::infiniband, 0);
   layer.shorten(wire::GlobalRouteHeader::header_bytes + global->header.payload_bytes);
   const Bytes network = layer.bytes.first(wire::GlobalRouteHeader::header_bytes);
   layer = layer.after(network.size());
@@ -329,15 +361,13 @@ void PacketDecoder::Work::native(Layer layer) {
     if (!global) return problem(global.error());
     network_bytes += wire::GlobalRouteHeader::header_bytes;
     if (!global->leads_to_transport() || length < network_bytes) {
-      ++counts_.other;
-      return;
+      return other(ProtocolCounts::Layer::infiniband, 0);
     }
     packet.source = HostAddress::gid(global->header.source.data());
     packet.destination = HostAddress::gid(global->header.destination.data());
     packet.ecn = static_cast<std::uint8_t>(global->header.traffic_class & ecn_mask);
   } else if (local->next != Next::transport) {
-    ++counts_.other;
-    return;
+    return other(ProtocolCounts::Layer::infiniband, 0);
   }
   layer.shorten(length);
   packet.network = layer.bytes.first(network_bytes);

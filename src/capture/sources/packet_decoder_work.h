@@ -1,15 +1,20 @@
-// The implementation of PacketDecoder; only for packet_decoder.cc.
+// The implementation of PacketDecoder; only for packet_decoder.cc and tunnels.cc.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "base/result.h"
+#include "capture/sources/copy_filter.h"
 #include "capture/sources/ip_fragments.h"
+#include "capture/sources/protocol_counts.h"
 #include "weft/capture/host_address.hpp"
 #include "weft/capture/packet_decoder.hpp"
 #include "wire/error.h"
 #include "wire/link.h"
+#include "wire/tcp.h"
+#include "wire/tunnel.h"
+#include "wire/udp.h"
 
 namespace weft::capture {
 
@@ -19,6 +24,8 @@ class PacketDecoder::Work {
 
   void decode(const RawPacket& packet, const Stamp& stamp);
   [[nodiscard]] const Counts& counts() const { return counts_; }
+  [[nodiscard]] std::vector<Named> others() const { return others_.named(); }
+  [[nodiscard]] std::vector<Named> tunnels() const { return tunnels_.named(); }
   [[nodiscard]] std::uint64_t dropped_fragments() const { return fragments_.dropped(); }
 
  private:
@@ -41,6 +48,7 @@ class PacketDecoder::Work {
     HostAddress destination;
     std::uint8_t protocol = 0;
     std::uint8_t ecn = 0;
+    std::uint16_t id = 0;              // of IPv4
     const std::byte* begin = nullptr;  // first byte of the IP header
     bool from_fragments = false;
   };
@@ -56,15 +64,35 @@ class PacketDecoder::Work {
   void fragment(const IpPacket& ip, IpFragment piece, const Layer& layer);
   void transport(const IpPacket& ip, const Layer& layer);
   void tcp(const IpPacket& ip, const Layer& layer);
+  [[nodiscard]] bool is_copy(const IpPacket& ip, const wire::TcpHeader& header,
+                             const Layer& payload);
   void udp(const IpPacket& ip, const Layer& layer);
   void roce_v1(Layer layer);
   void native(Layer layer);
   void problem(wire::WireError error);
+  void other(ProtocolCounts::Layer layer, std::uint16_t number);
+
+  // Tunnels: tunnels.cc.
+  using TunnelResult = Result<wire::TunnelHeader, wire::WireError>;
+  // Decodes a packet in a tunnel. Returns false if the protocol is none.
+  bool ip_tunnel(const IpPacket& ip, const Layer& layer);
+  bool udp_tunnel(const wire::UdpHeader& header, const Layer& payload);
+  bool ethernet_tunnel(std::uint16_t type, const Layer& layer);
+  // Decodes what follows the header of a tunnel.
+  void inside(const TunnelResult& header, const Layer& layer);
+  void ethernet(Layer layer);
+  void raw_ip(const Layer& layer);
+  bool enter(ProtocolCounts::Layer layer, std::uint16_t number);
 
   TcpSegments& tcp_;
   InfinibandPackets& infiniband_;
   Stamp stamp_;
   IpFragments fragments_;
+  CopyFilter copies_;
+  ProtocolCounts others_;
+  ProtocolCounts tunnels_;
+  unsigned depth_ = 0;        // tunnels around what is decoded now
+  bool reassembled_ = false;  // what is decoded now was in fragments
   Counts counts_;
 };
 

@@ -3,52 +3,13 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <array>
-#include <stdexcept>
+#include <new>
 
+#include "capture/sources/unpacker.h"
 #include "capture/tcp/byte_window.h"
 
 namespace weft::capture {
 namespace {
-
-constexpr std::size_t input_bytes = 128 * 1024;
-
-// The common part of the decompressors: compressed bytes that were not used yet.
-class Unpacker : public ByteStream {
- public:
-  explicit Unpacker(std::unique_ptr<ByteStream> packed)
-      : packed_(std::move(packed)), input_(input_bytes) {}
-
-  [[nodiscard]] std::string problem() const override {
-    return problem_.empty() ? packed_->problem() : problem_;
-  }
-  [[nodiscard]] std::uint64_t stored_bytes_read() const override {
-    return packed_->stored_bytes_read();
-  }
-  [[nodiscard]] std::uint64_t stored_bytes() const override { return packed_->stored_bytes(); }
-
- protected:
-  // Reads compressed bytes if none are left. Returns false if there are none now.
-  bool refill() {
-    if (next_ < filled_) return true;
-    next_ = 0;
-    filled_ = packed_->read(input_);
-    return filled_ > 0;
-  }
-  [[nodiscard]] MutableBytes input() {
-    return MutableBytes(input_).subspan(next_, filled_ - next_);
-  }
-  void take(std::size_t bytes) { next_ += bytes; }
-  void fail(std::string problem) { problem_ = std::move(problem); }
-  [[nodiscard]] bool failed() const { return !problem_.empty(); }
-
- private:
-  std::unique_ptr<ByteStream> packed_;
-  std::vector<std::byte> input_;
-  std::size_t next_ = 0;
-  std::size_t filled_ = 0;
-  std::string problem_;
-};
 
 class Gzip final : public Unpacker {
  public:

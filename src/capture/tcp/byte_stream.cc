@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace weft::capture {
 namespace {
 
 constexpr std::size_t window_bytes = 256 * 1024;
-constexpr std::size_t magic_bytes = 4;
+constexpr std::size_t magic_bytes = 6;
 
 class StoredBytes final : public ByteStream {
  public:
@@ -153,9 +154,25 @@ bool is_gzip(Bytes magic) {
 // RFC 8878 §3.1: the stream begins with a frame, or with a skippable frame that some tools write
 // first.
 bool is_zstd(Bytes magic) {
-  if (magic.size() < magic_bytes) return false;
+  if (magic.size() < sizeof(std::uint32_t)) return false;
   const auto number = load_le<std::uint32_t>(magic.data());
   return number == 0xFD2FB528 || (number & 0xFFFFFFF0) == 0x184D2A50;
+}
+
+bool is_lz4(Bytes magic) {
+  return magic.size() >= sizeof(std::uint32_t) &&
+         load_le<std::uint32_t>(magic.data()) == 0x184D2204;
+}
+
+bool is_bzip2(Bytes magic) {
+  return magic.size() >= 4 && magic[0] == std::byte{'B'} && magic[1] == std::byte{'Z'} &&
+         magic[2] == std::byte{'h'} && magic[3] >= std::byte{'1'} && magic[3] <= std::byte{'9'};
+}
+
+bool is_xz(Bytes magic) {
+  constexpr std::array begin{std::byte{0xFD}, std::byte{'7'}, std::byte{'z'},
+                             std::byte{'X'},  std::byte{'Z'}, std::byte{0}};
+  return std::ranges::equal(magic, begin);
 }
 
 }  // namespace
@@ -175,6 +192,9 @@ std::unique_ptr<ByteStream> open_bytes(const std::string& path, const std::atomi
   auto whole = std::make_unique<Prefixed>(magic, std::move(stored));
   if (is_gzip(magic)) return unpack_gzip(std::move(whole));
   if (is_zstd(magic)) return unpack_zstd(std::move(whole));
+  if (is_xz(magic)) return unpack_xz(std::move(whole));
+  if (is_bzip2(magic)) return unpack_bzip2(std::move(whole));
+  if (is_lz4(magic)) return unpack_lz4(std::move(whole));
   return whole;
 }
 

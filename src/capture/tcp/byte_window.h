@@ -21,6 +21,9 @@ namespace weft::capture {
 // Decompressors, each for any number of consecutive members or frames.
 [[nodiscard]] std::unique_ptr<ByteStream> unpack_gzip(std::unique_ptr<ByteStream> packed);
 [[nodiscard]] std::unique_ptr<ByteStream> unpack_zstd(std::unique_ptr<ByteStream> packed);
+[[nodiscard]] std::unique_ptr<ByteStream> unpack_xz(std::unique_ptr<ByteStream> packed);
+[[nodiscard]] std::unique_ptr<ByteStream> unpack_bzip2(std::unique_ptr<ByteStream> packed);
+[[nodiscard]] std::unique_ptr<ByteStream> unpack_lz4(std::unique_ptr<ByteStream> packed);
 
 // A window of a stream that moves forward. Bytes are copied once, into a buffer that fits into the
 // cache. This costs less than the page faults of a mapped file, keeps the resident size small, and

@@ -13,7 +13,7 @@ using wire::tcp_flag::syn;
 constexpr std::uint64_t max_foreign_segments = 8;
 
 // In a shuffled capture the SYN of this connection may come late, but not later than this.
-constexpr std::uint64_t late_syn_packets = 200;
+constexpr std::uint64_t late_syn_packets = 1024;
 constexpr std::uint64_t late_syn_bytes = 4 * 1024 * 1024;
 
 bool is_answer(const TcpSegment& segment) {
@@ -75,7 +75,7 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   Half& own = half(side);
   Half& peer = half(other(side));
   ++packets_;
-  reader_->on_packet(segment.stamp);
+  reader_->on_packet(side, segment.stamp);
   const auto& header = segment.header;
   if (header.has(syn)) own.stream.begin(header.sequence + 1);
   if (header.has(ack) && peer.stream.acknowledge(header.acknowledgement)) {
@@ -95,6 +95,16 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   check_finished(segment.stamp);
 }
 
+// Reports a segment that is next while later ones wait.
+void TcpFlows::Flow::report_late(Side side, const TcpSegment& segment) {
+  const TcpStream& stream = half(side).stream;
+  const Stamp* const since = stream.waits_since();
+  if (since == nullptr || !stream.running()) return;
+  const std::uint64_t begin = stream.position_of(segment.header.sequence);
+  if (begin > stream.position() || begin + segment.wire_bytes <= stream.position()) return;
+  reader_->on_late(side, segment.stamp, segment.stamp.time_ns - since->time_ns);
+}
+
 // Adds the payload of a segment. Its acknowledgement number shows what its sender had received; it
 // waits until the other direction has delivered that.
 void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
@@ -102,6 +112,7 @@ void TcpFlows::Flow::take_payload(Side side, const TcpSegment& segment) {
   const TcpStream& peer = half(other(side)).stream;
   const std::uint64_t repeated_before = own.stream.repeated_bytes();
   const auto& header = segment.header;
+  report_late(side, segment);
   const bool taken =
       own.stream.add({.stamp = segment.stamp,
                       // TCP Fast Open: the payload follows the SYN.

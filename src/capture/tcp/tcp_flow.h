@@ -28,9 +28,9 @@ class TcpFlows::Flow {
       flow_.announce(side_);
       flow_.reader_->on_bytes(side_, stamp, position, bytes);
     }
-    void on_hole(const Stamp& stamp, std::uint64_t position, std::uint64_t bytes) override {
+    void on_hole(const Stamp& stamp, std::uint64_t position, const Hole& hole) override {
       flow_.announce(side_);
-      flow_.reader_->on_hole(side_, stamp, position, bytes);
+      flow_.reader_->on_hole(side_, stamp, position, hole);
     }
 
    private:
@@ -53,6 +53,7 @@ class TcpFlows::Flow {
   [[nodiscard]] Side side_of(const TcpSegment& segment) const;
   void announce(Side side);
   void take_payload(Side side, const TcpSegment& segment);
+  void report_late(Side side, const TcpSegment& segment);
   void settle(const Stamp& stamp);
   void give_up_all(const Stamp& stamp);
   void check_finished(const Stamp& stamp);

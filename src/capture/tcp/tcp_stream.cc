@@ -27,7 +27,7 @@ bool TcpStream::add(const Segment& segment, const TcpStream& other, StreamReader
   const std::uint64_t end = begin + segment.bytes.size() + segment.missing_bytes;
   if (phase_ == Phase::running) {
     if (begin == next_ && held_.empty() && other.reached(segment.needs)) {
-      pass_on(segment.stamp, segment.bytes, segment.missing_bytes, reader);
+      pass_on(segment.stamp, segment.bytes, {segment.missing_bytes, true}, reader);
       return true;
     }
     if (begin > next_ + limits_.window_bytes || next_ > end + limits_.window_bytes) return false;
@@ -113,19 +113,18 @@ void TcpStream::pass_on_first(StreamReader& reader) {
   const std::uint64_t known = next_ - std::min(next_, node.key());
   const std::size_t skipped = to_size(std::min<std::uint64_t>(known, held.bytes.size()));
   pass_on(held.stamp, Bytes(held.bytes).subspan(skipped),
-          end - next_ - (held.bytes.size() - skipped), reader);
+          {end - next_ - (held.bytes.size() - skipped), true}, reader);
 }
 
-void TcpStream::pass_on(const Stamp& stamp, Bytes bytes, std::uint64_t missing_bytes,
-                        StreamReader& reader) {
+void TcpStream::pass_on(const Stamp& stamp, Bytes bytes, const Hole& hole, StreamReader& reader) {
   const std::uint64_t position = next_;
-  next_ += bytes.size() + missing_bytes;
+  next_ += bytes.size() + hole.bytes;
   if (!bytes.empty()) reader.on_bytes(stamp, position, bytes);
-  if (missing_bytes > 0) reader.on_hole(stamp, position + bytes.size(), missing_bytes);
+  if (hole.bytes > 0) reader.on_hole(stamp, position + bytes.size(), hole);
 }
 
 void TcpStream::skip_to(std::uint64_t position, const Stamp& stamp, StreamReader& reader) {
-  if (position > next_) pass_on(stamp, {}, position - next_, reader);
+  if (position > next_) pass_on(stamp, {}, {position - next_, false}, reader);
 }
 
 // A FIN uses a sequence number as well. If it was not captured, one byte too many seems to be

@@ -1,0 +1,68 @@
+// Recognises copies of a packet that the capture itself made: a mirror port that copies a packet
+// where it enters a switch and where it leaves it, or a capture of all interfaces of a machine.
+// They are no retransmissions, and say nothing about the traffic.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "weft/capture/traffic.hpp"
+
+namespace weft::capture {
+
+class CopyFilter {
+ public:
+  // A hash of everything in which a packet and its retransmission may differ.
+  class Key {
+   public:
+    Key& add(std::uint64_t value) {
+      constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
+      value_ = (value_ ^ value) * golden_ratio;
+      value_ ^= value_ >> 32;
+      return *this;
+    }
+    [[nodiscard]] std::uint64_t value() const { return value_; }
+
+   private:
+    std::uint64_t value_ = 1;
+  };
+
+  // Returns whether an equal packet was captured just before: at most 64 frames and 500 µs ago.
+  // That is longer than a switch needs, and shorter than a sender waits.
+  bool is_copy(const Key& key, const Stamp& stamp) {
+    constexpr std::uint64_t max_frames = 64;
+    constexpr std::int64_t max_ns = 500'000;
+    Set& set = sets_[key.value() % sets_.size()];
+    for (const Entry& entry : set.entries) {
+      const std::int64_t age_ns = stamp.time_ns - entry.stamp.time_ns;
+      if (entry.key == key.value() && entry.epoch == epoch_ &&
+          stamp.frame - entry.stamp.frame <= max_frames && age_ns >= 0 && age_ns <= max_ns) {
+        return true;
+      }
+    }
+    set.entries[set.next++ % set.entries.size()] = {key.value(), epoch_, stamp};
+    return false;
+  }
+  // A packet may be sent again from now on: what was captured before is no reason to take a packet
+  // for a copy.
+  void begin_anew() { ++epoch_; }
+
+ private:
+  struct Entry {
+    std::uint64_t key = 0;
+    std::uint64_t epoch = 0;
+    Stamp stamp;
+  };
+
+  // The packets whose keys are equal in some bits; the oldest is replaced.
+  struct Set {
+    std::array<Entry, 4> entries{};
+    std::size_t next = 0;
+  };
+
+  std::array<Set, 128> sets_{};
+  std::uint64_t epoch_ = 1;
+};
+
+}  // namespace weft::capture

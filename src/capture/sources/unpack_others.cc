@@ -1,0 +1,141 @@
+// Decompresses xz with liblzma, bzip2 with libbz2, and lz4 with liblz4.
+#include <bzlib.h>
+#include <lz4frame.h>
+#include <lzma.h>
+
+#include <algorithm>
+#include <new>
+
+#include "capture/sources/unpacker.h"
+#include "capture/tcp/byte_window.h"
+
+namespace weft::capture {
+namespace {
+
+// A dictionary of an xz file is 1.5 GiB at most; files of `xz -9` need 65 MiB.
+constexpr std::uint64_t max_xz_memory_bytes = 512 * 1024 * 1024;
+constexpr std::size_t max_step_bytes = 1U << 30;  // bzip2 counts in 32 bits
+
+class Xz final : public Unpacker {
+ public:
+  explicit Xz(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
+    if (lzma_stream_decoder(&state_, max_xz_memory_bytes, LZMA_CONCATENATED) != LZMA_OK) {
+      throw std::bad_alloc();
+    }
+  }
+  Xz(const Xz&) = delete;
+  Xz& operator=(const Xz&) = delete;
+  ~Xz() override { lzma_end(&state_); }
+
+  std::size_t read(MutableBytes out) override {
+    while (!failed() && (more_inside_ || refill())) {
+      state_.next_in = reinterpret_cast<const std::uint8_t*>(input().data());
+      state_.avail_in = input().size();
+      state_.next_out = reinterpret_cast<std::uint8_t*>(out.data());
+      state_.avail_out = out.size();
+      const lzma_ret status = lzma_code(&state_, LZMA_RUN);
+      take(input().size() - state_.avail_in);
+      more_inside_ = state_.avail_out == 0;
+      if (status == LZMA_MEMLIMIT_ERROR) fail("the xz data needs too much memory");
+      if (status != LZMA_OK && status != LZMA_STREAM_END && status != LZMA_BUF_ERROR) {
+        fail("the xz data is damaged");
+      }
+      if (out.size() > state_.avail_out) return out.size() - state_.avail_out;
+    }
+    return 0;
+  }
+
+ private:
+  lzma_stream state_ = LZMA_STREAM_INIT;
+  bool more_inside_ = false;
+};
+
+class Bzip2 final : public Unpacker {
+ public:
+  explicit Bzip2(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) { begin(); }
+  Bzip2(const Bzip2&) = delete;
+  Bzip2& operator=(const Bzip2&) = delete;
+  ~Bzip2() override { BZ2_bzDecompressEnd(&state_); }
+
+  std::size_t read(MutableBytes out) override {
+    while (!failed() && (more_inside_ || refill())) {
+      if (ended_ && !input().empty()) begin_next();
+      state_.next_in = reinterpret_cast<char*>(input().data());
+      state_.avail_in = static_cast<unsigned>(input().size());
+      state_.next_out = reinterpret_cast<char*>(out.data());
+      const auto room = static_cast<unsigned>(std::min(out.size(), max_step_bytes));
+      state_.avail_out = room;
+      const int status = BZ2_bzDecompress(&state_);
+      take(input().size() - state_.avail_in);
+      ended_ = status == BZ_STREAM_END;
+      more_inside_ = !ended_ && state_.avail_out == 0;
+      if (status != BZ_OK && !ended_) fail("the bzip2 data is damaged");
+      if (room > state_.avail_out) return room - state_.avail_out;
+    }
+    return 0;
+  }
+
+ private:
+  void begin() {
+    if (BZ2_bzDecompressInit(&state_, 0, 0) != BZ_OK) throw std::bad_alloc();
+  }
+  // Another stream may follow: parallel compressors write many.
+  void begin_next() {
+    BZ2_bzDecompressEnd(&state_);
+    state_ = {};
+    ended_ = false;
+    begin();
+  }
+
+  bz_stream state_{};
+  bool more_inside_ = false;
+  bool ended_ = false;
+};
+
+class Lz4 final : public Unpacker {
+ public:
+  explicit Lz4(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
+    if (LZ4F_isError(LZ4F_createDecompressionContext(&state_, LZ4F_VERSION)) != 0) {
+      throw std::bad_alloc();
+    }
+  }
+  Lz4(const Lz4&) = delete;
+  Lz4& operator=(const Lz4&) = delete;
+  ~Lz4() override { LZ4F_freeDecompressionContext(state_); }
+
+  std::size_t read(MutableBytes out) override {
+    while (!failed() && (more_inside_ || refill())) {
+      std::size_t taken = input().size();
+      std::size_t made = out.size();
+      const std::size_t status =
+          LZ4F_decompress(state_, out.data(), &made, input().data(), &taken, nullptr);
+      take(taken);
+      more_inside_ = made == out.size();
+      if (LZ4F_isError(status) != 0) {
+        fail(std::string("the lz4 data is damaged: ") + LZ4F_getErrorName(status));
+      }
+      if (made > 0) return made;
+    }
+    return 0;
+  }
+
+ private:
+  LZ4F_dctx* state_ = nullptr;
+  bool more_inside_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> unpack_xz(std::unique_ptr<ByteStream> packed) {
+  return std::make_unique<Xz>(std::move(packed));
+}
+
+std::unique_ptr<ByteStream> unpack_bzip2(std::unique_ptr<ByteStream> packed) {
+  return std::make_unique<Bzip2>(std::move(packed));
+}
+
+std::unique_ptr<ByteStream> unpack_lz4(std::unique_ptr<ByteStream> packed) {
+  return std::make_unique<Lz4>(std::move(packed));
+}
+
+}  // namespace weft::capture
