@@ -3,7 +3,8 @@
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
 NAME.1.in may contain, each in a line of its own: @options@ (of `weft COMMAND --help` for
-weft-COMMAND), @commands@ and @environment@ (of `weft help environment`).
+weft-COMMAND), @commands@, @environment@ (of `weft help environment`) and @faults@ (of `weft help
+faults`).
 """
 
 import os
@@ -45,9 +46,10 @@ def sentence(text):
 
 
 def heading(spec):
-    """`-q,--quiet`, `--port NUMBER:INT in [1 - 65535]=20886` or `--peer HOST Excludes: --serve`."""
-    found = re.fullmatch(r"(-[^ ]+)(?: (?!Excludes:|Needs:)([^ :=]+)[^=]*?(?:=(\S+))?)?"
-                         r"(?: (Excludes|Needs): (.*))?", spec)
+    """`-q,--quiet`, `--port NUMBER:INT in [1 - 65535]=20886`, `--peer HOST Excludes: --serve` or
+    `--clock-offset FILE=SECONDS ...`, which may be given several times."""
+    found = re.fullmatch(r"(-[^ ]+)(?: (?!Excludes:|Needs:)([^ :=]+(?:=[A-Z]+)?)[^=]*?(?:=(\S+))?)?"
+                         r"(?: \.\.\.)?(?: (Excludes|Needs): (.*))?", spec)
     if not found:
         raise SystemExit(f"pages.py: cannot read the option '{spec}'")
     names, argument, standard, relation, others = found.groups()
@@ -92,6 +94,18 @@ def environment(program):
     return "\n".join([*lines, ".El"])
 
 
+def faults(program):
+    """The text as it is: its layout is part of what it says."""
+    text = output_of(program, "help", "faults").rstrip()
+    return "\n".join([".Bd -literal", prose_lines(text), ".Ed"])
+
+
+def prose_lines(text):
+    """Each line as mdoc takes it: without meaning in a leading dot or a backslash."""
+    return "\n".join(re.sub(r"^(?=[.'])", r"\\&", line.replace("\\", r"\e"))
+                     for line in text.split("\n"))
+
+
 def main():
     template, page, separator, *program = sys.argv[1:]
     if separator != "--" or not program:
@@ -100,7 +114,8 @@ def main():
     text = pathlib.Path(template).read_text().split("\n", 1)[1]
     makers = {"@options@": lambda: options(program, name.split("-")[1:]),
               "@commands@": lambda: commands(program),
-              "@environment@": lambda: environment(program)}
+              "@environment@": lambda: environment(program),
+              "@faults@": lambda: faults(program)}
     filled = "\n".join(makers[line]() if line in makers else line for line in text.split("\n"))
     pathlib.Path(page).write_text(filled)
 

@@ -1,0 +1,87 @@
+#include "device/faults/device_faults.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "device/context.h"
+#include "device/device.h"
+#include "device/system.h"
+#include "faults/names.h"
+
+namespace weft::device {
+namespace {
+
+// The rules are read without the headers of verbs; these are the ends of their tables.
+static_assert(IBV_WC_LOC_LEN_ERR == 1 && IBV_WC_REM_ACCESS_ERR == 10 && IBV_WC_GENERAL_ERR == 21);
+static_assert(IBV_EVENT_DEVICE_FATAL == 8 && IBV_EVENT_GID_CHANGE == 18);
+
+faults::PeerAddress peer_at(const ibv_gid& gid) {
+  faults::PeerAddress address{};
+  std::copy_n(gid.raw, address.size(), address.begin());
+  return address;
+}
+
+}  // namespace
+
+DeviceFaults::DeviceFaults(Device& device, faults::Rules rules, std::uint64_t seed, bool verbose)
+    : device_(device),
+      plan_(std::move(rules), seed, sys::now_ns(), program_invocation_short_name, verbose),
+      events_(plan_.events()) {}
+
+void DeviceFaults::context_opened() {
+  const std::lock_guard lock(mutex_);
+  if (started_ns_ != 0) return;
+  started_ns_ = sys::now_ns();
+  for (const auto& event : events_) {
+    device_.engine().call_at(started_ns_ + event.after_ns, shared_from_this());
+  }
+}
+
+int DeviceFaults::call(faults::Point point) {
+  if (!plan_.names(point)) return 0;
+  const auto action = plan_.at(point, {.now_ns = sys::now_ns()});
+  return action ? action->value : 0;
+}
+
+int DeviceFaults::call(faults::Point point, const ibv_qp& qp) {
+  if (!plan_.names(point)) return 0;
+  const auto action = plan_.at(point, {.now_ns = sys::now_ns(), .queue_pair = qp.qp_num});
+  return action ? action->value : 0;
+}
+
+std::optional<ibv_wc_status> DeviceFaults::request(faults::Point point, const ibv_qp& qp,
+                                                   const ibv_gid& peer, std::uint64_t bytes) {
+  if (!plan_.names(point)) return std::nullopt;
+  const auto action = plan_.at(
+      point,
+      {.now_ns = sys::now_ns(), .queue_pair = qp.qp_num, .peer = peer_at(peer), .bytes = bytes});
+  if (!action) return std::nullopt;
+  return static_cast<ibv_wc_status>(action->value);
+}
+
+void DeviceFaults::on_ready(std::uint32_t /*epoll_events*/) {}
+
+void DeviceFaults::on_deadline() {
+  std::vector<faults::Plan::Event> due;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t open_ns = sys::now_ns() - started_ns_;
+    const auto later = std::ranges::stable_partition(
+        events_, [open_ns](const auto& event) { return event.after_ns <= open_ns; });
+    due.assign(events_.begin(), later.begin());
+    events_.erase(events_.begin(), later.begin());
+  }
+  std::ranges::stable_sort(due, {}, &faults::Plan::Event::after_ns);
+  for (const auto& each : due) {
+    plan_.happened(each);
+    if (each.type == IBV_EVENT_PORT_ERR) port_down_ = true;
+    if (each.type == IBV_EVENT_PORT_ACTIVE) port_down_ = false;
+    ibv_async_event event{};
+    event.event_type = static_cast<ibv_event_type>(each.type);
+    event.element.port_num = 1;
+    device_.raise(event);
+  }
+}
+
+}  // namespace weft::device

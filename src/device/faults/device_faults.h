@@ -1,0 +1,58 @@
+// The faults that the user of a device has asked for (Settings::faults): which of its calls and
+// requests fail, and the events that it raises by itself. A device without rules has none of these.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/engine.h"
+#include "faults/plan.h"
+
+namespace weft::device {
+
+class Device;
+
+// Thread-safe. Must be in a std::shared_ptr.
+class DeviceFaults : public Pollable, public std::enable_shared_from_this<DeviceFaults> {
+ public:
+  // `device` outlives this object. `seed` is used if the rules name none; with `verbose` each fault
+  // is printed.
+  DeviceFaults(Device& device, faults::Rules rules, std::uint64_t seed, bool verbose);
+
+  // A context was opened. The first one starts the clock of the events: before that nothing could
+  // receive them.
+  void context_opened();
+
+  // The errno value with which a call fails now; 0: it does not fail here.
+  [[nodiscard]] int call(faults::Point point);
+  // The same for a call that posts to a queue pair.
+  [[nodiscard]] int call(faults::Point point, const ibv_qp& qp);
+  // The status with which a request fails that is being posted now. `peer`: a GID.
+  [[nodiscard]] std::optional<ibv_wc_status> request(faults::Point point, const ibv_qp& qp,
+                                                     const ibv_gid& peer, std::uint64_t bytes);
+  [[nodiscard]] bool names(faults::Point point) const { return plan_.names(point); }
+
+  // An event has taken the port down.
+  [[nodiscard]] bool port_down() const { return port_down_; }
+  [[nodiscard]] const faults::Plan& plan() const { return plan_; }
+
+  void on_ready(std::uint32_t epoll_events) override;
+  // Raises the events that are due.
+  void on_deadline() override;
+
+ private:
+  Device& device_;
+  faults::Plan plan_;
+  std::atomic<bool> port_down_{false};
+  std::mutex mutex_;
+  std::uint64_t started_ns_ = 0;             // 0: not yet
+  std::vector<faults::Plan::Event> events_;  // that are still to be raised
+};
+
+}  // namespace weft::device

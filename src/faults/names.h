@@ -1,0 +1,41 @@
+// The words of the rules: points, errno values, completion statuses and asynchronous events.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "faults/rules.h"
+
+namespace weft::faults {
+
+struct PointName {
+  std::string_view name;
+  Point point;
+  ActionKind kind;           // of the actions that are possible there
+  std::string_view meaning;  // for the help
+};
+// In the order of the help.
+[[nodiscard]] std::span<const PointName> point_names();
+[[nodiscard]] const PointName* find_point(std::string_view name);
+[[nodiscard]] std::string_view name_of(Point point);
+
+struct ConditionName {
+  std::string_view name;     // with its value, such as "nth=N"
+  std::string_view meaning;  // whole sentences, for the help
+};
+[[nodiscard]] std::span<const ConditionName> condition_names();
+
+struct ValueName {
+  std::string_view name;
+  int value;
+};
+// The actions of a kind: names of errno values, of statuses without IBV_WC_, of events without
+// IBV_EVENT_.
+[[nodiscard]] std::span<const ValueName> value_names(ActionKind kind);
+// Also takes the name with its prefix. Letter case does not matter.
+[[nodiscard]] std::optional<int> find_value(ActionKind kind, std::string_view name);
+[[nodiscard]] std::string_view name_of(const Action& action);
+
+}  // namespace weft::faults

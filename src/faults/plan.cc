@@ -1,0 +1,118 @@
+#include "faults/plan.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "faults/names.h"
+
+namespace weft::faults {
+namespace {
+
+// SplitMix64. What is needed is that a seed gives the same numbers everywhere, not secrecy.
+std::uint64_t next(std::uint64_t& state) {
+  std::uint64_t z = state += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+bool is_request(Point point) {
+  return point == Point::send || point == Point::write || point == Point::read ||
+         point == Point::atomic;
+}
+
+}  // namespace
+
+Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string_view process,
+           bool verbose)
+    : seed_(rules.seed.value_or(seed)), opened_ns_(opened_ns), verbose_(verbose) {
+  std::uint64_t generator = seed_;
+  for (Rule& rule : rules.list) {
+    const std::uint64_t own = next(generator);  // taken by each rule, used in this process or not
+    if (!rule.process.empty() && rule.process != process) continue;
+    named_[static_cast<std::size_t>(rule.point)] = true;
+    if (rule.point == Point::request) {
+      for (const Point each : {Point::send, Point::write, Point::read, Point::atomic}) {
+        named_[static_cast<std::size_t>(each)] = true;
+      }
+    }
+    rules_.push_back({.rule = std::move(rule), .generator = own});
+  }
+}
+
+std::optional<Action> Plan::at(Point point, const Occurrence& occurrence) {
+  const std::lock_guard lock(mutex_);
+  std::optional<Action> action;
+  // Every rule counts, also behind one that applies, so that rules do not move each other.
+  for (State& state : rules_) {
+    if (!counts_for(state, point, occurrence)) continue;
+    ++state.occurrences;
+    if (!chosen(state) || action) continue;
+    note(state, occurrence);
+    action = state.rule.action;
+  }
+  return action;
+}
+
+bool Plan::counts_for(State& state, Point point, const Occurrence& occurrence) const {
+  const Rule& rule = state.rule;
+  if (rule.point != point && !(rule.point == Point::request && is_request(point))) return false;
+  if (rule.queue_pair && *rule.queue_pair != occurrence.queue_pair) return false;
+  if (rule.peer && *rule.peer != occurrence.peer) return false;
+  state.bytes += occurrence.bytes;
+  if (rule.after_bytes > 0 && state.bytes <= rule.after_bytes) return false;
+  return occurrence.now_ns - opened_ns_ >= rule.after_ns;
+}
+
+bool Plan::chosen(State& state) {
+  const Rule& rule = state.rule;
+  constexpr double range = 18446744073709551616.0;  // 2^64
+  const bool drawn = rule.probability >= 1 ||
+                     static_cast<double>(next(state.generator)) < rule.probability * range;
+  if (rule.times > 0 && state.faults >= rule.times) return false;
+  if (rule.nth > 0 && state.occurrences != rule.nth) return false;
+  if (rule.every > 0 && state.occurrences % rule.every != 0) return false;
+  return drawn;
+}
+
+void Plan::note(State& state, const Occurrence& occurrence) const {
+  ++state.faults;
+  if (!verbose_) return;
+  std::fprintf(stderr, "weft: fault %llu of the rule \"%s\" after %llu of its kind",
+               static_cast<unsigned long long>(state.faults), state.rule.text.c_str(),
+               static_cast<unsigned long long>(state.occurrences));
+  if (occurrence.queue_pair != 0) {
+    std::fprintf(stderr, ", queue pair 0x%06x", occurrence.queue_pair);
+  }
+  std::fputc('\n', stderr);
+}
+
+std::vector<Plan::Event> Plan::events() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Event> events;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const Rule& rule = rules_[i].rule;
+    if (rule.action.kind != ActionKind::device_event) continue;
+    events.push_back({rule.after_ns, rule.action.value, i});
+  }
+  return events;
+}
+
+void Plan::happened(const Event& event) {
+  const std::lock_guard lock(mutex_);
+  State& state = rules_[event.rule];
+  ++state.occurrences;
+  note(state, {});
+}
+
+std::vector<Plan::Count> Plan::counts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Count> counts;
+  counts.reserve(rules_.size());
+  for (const State& state : rules_) {
+    counts.push_back({state.rule.text, state.occurrences, state.faults});
+  }
+  return counts;
+}
+
+}  // namespace weft::faults

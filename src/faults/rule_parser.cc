@@ -1,0 +1,335 @@
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "faults/names.h"
+#include "faults/rules.h"
+
+namespace weft::faults {
+namespace {
+
+// What is wrong with a rule, and where: offset in bytes from its beginning.
+struct Mistake {
+  std::string message;
+  std::size_t offset = 0;
+};
+
+struct Word {
+  std::string_view text;
+  std::size_t offset = 0;
+};
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+
+// The words of a rule, up to a comment.
+std::vector<Word> words_of(std::string_view rule) {
+  std::vector<Word> words;
+  std::size_t at = 0;
+  while (at < rule.size()) {
+    if (is_blank(rule[at])) {
+      ++at;
+      continue;
+    }
+    const std::size_t begin = at;
+    while (at < rule.size() && !is_blank(rule[at])) ++at;
+    words.push_back({rule.substr(begin, at - begin), begin});
+  }
+  return words;
+}
+
+std::string listed(ActionKind kind) {
+  std::string list;
+  for (const ValueName& value : value_names(kind)) {
+    if (!list.empty()) list += ", ";
+    list += value.name;
+  }
+  return list;
+}
+
+std::string listed_points() {
+  std::string list;
+  for (const PointName& point : point_names()) {
+    if (!list.empty()) list += ", ";
+    list += point.name;
+  }
+  return list;
+}
+
+// A whole number without a sign, from `least`.
+bool read_count(std::string_view text, std::uint64_t least, std::uint64_t& value) {
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failed == std::errc() && end == text.data() + text.size() && value >= least;
+}
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t factor;
+};
+
+// Reads a number with its unit: "5ms".
+bool read_with_unit(std::string_view text, std::span<const Unit> units, std::uint64_t& value) {
+  const auto digits = std::ranges::find_if(
+      text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
+  const auto count = static_cast<std::size_t>(digits - text.begin());
+  const auto unit = std::ranges::find(units, text.substr(count), &Unit::name);
+  if (unit == units.end() || !read_count(text.substr(0, count), 0, value)) return false;
+  if (value > std::numeric_limits<std::uint64_t>::max() / unit->factor) return false;
+  value *= unit->factor;
+  return true;
+}
+
+constexpr std::array durations{Unit{"ns", 1}, Unit{"us", 1'000}, Unit{"ms", 1'000'000},
+                               Unit{"s", 1'000'000'000}};
+constexpr std::array amounts{Unit{"B", 1}, Unit{"KiB", std::uint64_t{1} << 10},
+                             Unit{"MiB", std::uint64_t{1} << 20},
+                             Unit{"GiB", std::uint64_t{1} << 30}};
+
+bool read_after(std::string_view text, Rule& rule) {
+  return read_with_unit(text, durations, rule.after_ns) ||
+         read_with_unit(text, amounts, rule.after_bytes);
+}
+
+bool read_probability(std::string_view text, Rule& rule) {
+  double value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size()) return false;
+  if (!(value > 0 && value <= 1)) return false;
+  rule.probability = value;
+  return true;
+}
+
+bool read_queue_pair(std::string_view text, Rule& rule) {
+  std::uint64_t number = 0;
+  if (text.starts_with("0x")) {
+    text.remove_prefix(2);
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+    if (failed != std::errc() || end != text.data() + text.size()) return false;
+  } else if (!read_count(text, 0, number)) {
+    return false;
+  }
+  if (number > 0xFFFFFF) return false;
+  rule.queue_pair = static_cast<std::uint32_t>(number);
+  return true;
+}
+
+bool read_peer(std::string_view given, Rule& rule) {
+  const std::string text(given);
+  PeerAddress address{};
+  std::array<std::uint8_t, 4> ipv4{};
+  if (inet_pton(AF_INET, text.c_str(), ipv4.data()) == 1) {
+    address[10] = address[11] = 0xFF;
+    std::ranges::copy(ipv4, address.begin() + 12);
+  } else if (inet_pton(AF_INET6, text.c_str(), address.data()) != 1) {
+    return false;
+  }
+  rule.peer = address;
+  return true;
+}
+
+// The points at which a condition can be met.
+enum class Scope : std::uint8_t {
+  everywhere,
+  repeated,     // that are passed more than once: all but events of the device
+  queue_pairs,  // that belong to a queue pair
+  requests,     // that have a peer and a length
+};
+
+bool is_in(Scope scope, Point point) {
+  const bool request = find_point(name_of(point))->kind == ActionKind::request_status;
+  switch (scope) {
+    case Scope::everywhere:
+      return true;
+    case Scope::repeated:
+      return point != Point::device;
+    case Scope::queue_pairs:
+      return request || point == Point::post_send || point == Point::post_receive ||
+             point == Point::modify_queue_pair;
+    case Scope::requests:
+      return request;
+  }
+  return false;
+}
+
+struct Condition {
+  std::string_view name;
+  std::string_view allowed;
+  bool (*read)(std::string_view value, Rule& rule);
+  Scope scope;
+};
+
+constexpr std::string_view from_one = "a whole number from 1";
+
+constexpr std::array conditions{
+    Condition{"nth", from_one,
+              [](std::string_view text, Rule& rule) { return read_count(text, 1, rule.nth); },
+              Scope::repeated},
+    Condition{"every", from_one,
+              [](std::string_view text, Rule& rule) { return read_count(text, 1, rule.every); },
+              Scope::repeated},
+    Condition{"times", from_one,
+              [](std::string_view text, Rule& rule) { return read_count(text, 1, rule.times); },
+              Scope::repeated},
+    Condition{"p", "a probability above 0 and at most 1, such as 0.01", read_probability,
+              Scope::repeated},
+    Condition{"after", "a duration in ns, us, ms or s, or an amount in B, KiB, MiB or GiB",
+              read_after, Scope::everywhere},
+    Condition{"qp", "a queue pair number from 0 to 0xffffff", read_queue_pair, Scope::queue_pairs},
+    Condition{"peer", "a numeric IP address", read_peer, Scope::requests},
+    Condition{"process", "the name of a program, without its folder",
+              [](std::string_view text, Rule& rule) {
+                rule.process = text;
+                return !text.empty();
+              },
+              Scope::everywhere},
+};
+
+std::string listed_conditions() {
+  std::string list;
+  for (const Condition& condition : conditions) {
+    if (!list.empty()) list += ", ";
+    list += std::string(condition.name) + "=";
+  }
+  return list;
+}
+
+std::optional<Mistake> read_condition(const Word& word, Rule& rule) {
+  const std::size_t equals = word.text.find('=');
+  const std::string_view name = word.text.substr(0, equals);
+  const auto found = std::ranges::find(conditions, name, &Condition::name);
+  if (equals == std::string_view::npos || found == conditions.end()) {
+    return Mistake{"must be one of the conditions " + listed_conditions(), word.offset};
+  }
+  if (!is_in(found->scope, rule.point)) {
+    return Mistake{std::string(name) + "= can never be met at " + std::string(name_of(rule.point)),
+                   word.offset};
+  }
+  if (!found->read(word.text.substr(equals + 1), rule)) {
+    return Mistake{std::string(name) + "= must be " + std::string(found->allowed),
+                   word.offset + equals + 1};
+  }
+  if (rule.after_bytes > 0 && !is_in(Scope::requests, rule.point)) {
+    return Mistake{"only requests carry bytes; give a duration, such as after=2s", word.offset};
+  }
+  return std::nullopt;
+}
+
+std::optional<Mistake> read_rule(std::string_view text, std::span<const Word> words, Rule& rule) {
+  if (words.size() < 3 || words[1].text != "at") {
+    const std::size_t offset = words.size() < 2 ? text.size() : words[1].offset;
+    return Mistake{
+        "a rule is ACTION at POINT [CONDITION...], such as \"ENOMEM at create-qp nth=2\"", offset};
+  }
+  const PointName* point = find_point(words[2].text);
+  if (!point) return Mistake{"must be one of the points " + listed_points(), words[2].offset};
+  const auto value = find_value(point->kind, words[0].text);
+  if (!value) {
+    return Mistake{
+        "must be one of these at " + std::string(point->name) + ": " + listed(point->kind),
+        words[0].offset};
+  }
+  rule.point = point->point;
+  rule.action = {point->kind, *value};
+  for (const Word& word : words.subspan(3)) {
+    if (auto mistake = read_condition(word, rule)) return mistake;
+  }
+  return std::nullopt;
+}
+
+std::optional<Mistake> read_seed(std::span<const Word> words, Rules& rules) {
+  std::uint64_t seed = 0;
+  if (words.size() > 1) return Mistake{"seed= is a rule of its own", words[1].offset};
+  if (!read_count(words[0].text.substr(5), 0, seed)) {
+    return Mistake{"seed= must be a whole number", words[0].offset + 5};
+  }
+  rules.seed = seed;
+  return std::nullopt;
+}
+
+// One rule, or an empty line, without its comment.
+std::optional<Mistake> read_one(std::string_view text, Rules& rules) {
+  const std::vector<Word> words = words_of(text);
+  if (words.empty()) return std::nullopt;
+  if (words[0].text.starts_with("seed=")) return read_seed(words, rules);
+  Rule rule;
+  if (auto mistake = read_rule(text, words, rule)) return mistake;
+  const std::size_t begin = words.front().offset;
+  const std::size_t end = words.back().offset + words.back().text.size();
+  rule.text = text.substr(begin, end - begin);
+  rules.list.push_back(std::move(rule));
+  return std::nullopt;
+}
+
+std::string explain(const Mistake& mistake, std::string_view rule) {
+  std::string text = mistake.message + "\n  ";
+  text += rule;
+  text += "\n  ";
+  // Tabs are kept, so that the caret is below its place.
+  for (const char c : rule.substr(0, mistake.offset)) text += c == '\t' ? '\t' : ' ';
+  return text + "^";
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// Adds the rules of `text` to `rules`. Returns the error, or nothing. `included`: it is a file that
+// a rule has named, and names no others.
+std::string add_rules(std::string_view text, bool included, Rules& rules);
+
+std::string add_file(const std::string& path, Rules& rules) {
+  const auto content = read_file(path);
+  if (!content) return "cannot read the file of rules " + path;
+  const std::string wrong = add_rules(*content, true, rules);
+  return wrong.empty() ? wrong : path + ": " + wrong;
+}
+
+std::string add_rule(std::string_view text, bool included, Rules& rules) {
+  const std::string_view words = trimmed(text);
+  if (words.starts_with('@') && !included) return add_file(std::string(words.substr(1)), rules);
+  const auto mistake = read_one(text, rules);
+  return mistake ? explain(*mistake, text) : std::string();
+}
+
+std::string add_rules(std::string_view text, bool included, Rules& rules) {
+  while (!text.empty()) {
+    const std::size_t line_end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, line_end);
+    line = line.substr(0, line.find('#'));
+    text.remove_prefix(std::min(line_end + 1, text.size()));
+    while (!line.empty()) {
+      const std::size_t end = std::min(line.find(';'), line.size());
+      std::string wrong = add_rule(line.substr(0, end), included, rules);
+      if (!wrong.empty()) return wrong;
+      line.remove_prefix(std::min(end + 1, line.size()));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Rules, std::string> parse(std::string_view text) {
+  Rules rules;
+  std::string wrong = add_rules(text, false, rules);
+  if (!wrong.empty()) return wrong;
+  return rules;
+}
+
+}  // namespace weft::faults

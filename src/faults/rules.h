@@ -1,0 +1,86 @@
+// Rules of faults: what a user wants to fail on purpose, and when. `weft help faults` describes the
+// language in which they are written.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::faults {
+
+// The places at which something can fail.
+enum class Point : std::uint8_t {
+  // Calls, which return an errno value.
+  post_send,
+  post_receive,
+  allocate_domain,
+  register_memory,
+  create_completion_queue,
+  create_shared_receive_queue,
+  create_queue_pair,
+  create_address_handle,
+  modify_queue_pair,
+  // Work requests, which complete with a status. `request` is each of the four before it.
+  send,
+  write,
+  read,
+  atomic,
+  request,
+  receive,
+  // The device, which raises an asynchronous event.
+  device,
+};
+inline constexpr std::size_t point_count = static_cast<std::size_t>(Point::device) + 1;
+
+// What is returned, reported or raised at a point.
+enum class ActionKind : std::uint8_t {
+  call_error,      // an errno value
+  request_status,  // an ibv_wc_status
+  device_event,    // an ibv_event_type
+};
+
+struct Action {
+  ActionKind kind = ActionKind::call_error;
+  int value = 0;
+};
+
+// The last 16 bytes of an address, as in a GID; IPv4 addresses are mapped into IPv6.
+using PeerAddress = std::array<std::uint8_t, 16>;
+
+// One rule. An occurrence of the point counts for it if it meets the conditions of the second
+// group; the first group chooses among those that count.
+struct Rule {
+  Point point = Point::request;
+  Action action;
+
+  std::uint64_t nth = 0;    // this one only, from 1; 0: no such condition
+  std::uint64_t every = 0;  // each one whose number is a multiple; 0: no such condition
+  double probability = 1;   // of each one
+  std::uint64_t times = 0;  // the most faults; 0: no limit
+
+  std::uint64_t after_ns = 0;     // since the device was opened
+  std::uint64_t after_bytes = 0;  // of requests that met the other conditions
+  std::optional<std::uint32_t> queue_pair;
+  std::optional<PeerAddress> peer;
+  std::string process;  // the name of the program; empty: any
+
+  std::string text;  // as the user wrote it
+};
+
+struct Rules {
+  std::vector<Rule> list;
+  std::optional<std::uint64_t> seed;
+};
+
+// Reads rules that are separated by semicolons or line ends. "@FILE" in the place of a rule stands
+// for the rules in that file. The error is several lines: what is wrong, the rule, and a caret
+// below the place.
+[[nodiscard]] Result<Rules, std::string> parse(std::string_view text);
+
+}  // namespace weft::faults

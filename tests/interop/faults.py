@@ -1,0 +1,184 @@
+"""Failures on demand in programs of others: `weft run --fault`."""
+
+import json
+import pathlib
+import re
+
+import cases
+import harness
+from harness import need
+
+# Rule: what ibv_rc_pingpong prints about it.
+CALLS = {
+    "alloc-pd": "Couldn't allocate PD",
+    "reg-mr": "Couldn't register MR",
+    "create-cq": "Couldn't create CQ",
+    "create-qp": "Couldn't create QP",
+    "modify-qp": "Failed to modify QP to INIT",
+    "post-recv": "Couldn't post receive (0)",
+}
+# Status: how libibverbs names it.
+STATUSES = {
+    "LOC_LEN_ERR": "local length error (1)",
+    "LOC_QP_OP_ERR": "local QP operation error (2)",
+    "LOC_PROT_ERR": "local protection error (4)",
+    "WR_FLUSH_ERR": "Work Request Flushed Error (5)",
+    "REM_INV_REQ_ERR": "remote invalid request error (9)",
+    "REM_ACCESS_ERR": "remote access error (10)",
+    "REM_OP_ERR": "remote operation error (11)",
+    "RETRY_EXC_ERR": "transport retry counter exceeded (12)",
+    "RNR_RETRY_EXC_ERR": "RNR retry counter exceeded (13)",
+    "FATAL_ERR": "fatal error (19)",
+    "GENERAL_ERR": "general error (21)",
+}
+CARRIERS = {"same_host": "auto", "tcp": "off"}
+
+
+def rule(text):
+    return ["--fault", text]
+
+
+def need_text(side, text):
+    need(text in side.output, f"{side.name} does not print '{text}':\n{side.output}")
+
+
+def _call(point, printed):
+    def run(stage):
+        side = stage.start("server", "ibv_rc_pingpong", "-g", 0, "-p", harness.free_port(),
+                           options=rule(f"ENOMEM at {point} nth=1"))
+        side.finish(status=1)
+        need_text(side, printed)
+        need_text(side, "1 rule of WEFT_FAULT for this program, with seed=")
+
+    return run
+
+
+for _point, _printed in CALLS.items():
+    cases.add(f"faults.call.{_point.replace('-', '_')}", _call(_point, _printed))
+
+
+def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=100):
+    port = harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", count]
+    options = ["--same-host", carrier]
+    server = stage.start("server", "ibv_rc_pingpong", *both,
+                         options=options + (rule(server_rules) if server_rules else []))
+    server.await_listening(port)
+    client = stage.start("client", "ibv_rc_pingpong", *both, "127.0.0.1",
+                         options=options + (rule(client_rules) if client_rules else []))
+    return server, client
+
+
+def _request(status, printed, carrier):
+    def run(stage):
+        server, client = pingpong(stage, client_rules=f"{status} at send nth=20", carrier=carrier)
+        client.finish(status=1)
+        need_text(client, f"Failed status {printed} for wr_id 2")
+        stage.forget(server)  # its queue pair may wait for ever, as with adapters
+
+    return run
+
+
+for _status, _printed in STATUSES.items():
+    for _name, _carrier in CARRIERS.items():
+        cases.add(f"faults.send.{_status.lower()}.{_name}", _request(_status, _printed, _carrier))
+
+
+def _receive(carrier):
+    def run(stage):
+        server, client = pingpong(stage, server_rules="LOC_LEN_ERR at recv nth=20", carrier=carrier)
+        client.finish(status=1)
+        server.finish(status=1)
+        need_text(server, "Failed status local length error (1) for wr_id 1")
+        # As with a receive whose memory cannot be written: the sender learns of it.
+        need_text(client, "Failed status remote operation error (11) for wr_id 2")
+
+    return run
+
+
+for _name, _carrier in CARRIERS.items():
+    cases.add(f"faults.recv.{_name}", _receive(_carrier))
+
+
+def _perftest(program, point, status, number, carrier):
+    def run(stage):
+        port = harness.free_port()
+        both = ["-F", "-n", 1000, "-s", 4096, "-p", port]
+        server = stage.start("server", program, *both, options=["--same-host", carrier])
+        server.await_listening(port)
+        client = stage.start("client", program, *both, "127.0.0.1",
+                             options=["--same-host", carrier,
+                                      *rule(f"{status} at {point} nth=300")])
+        client.finish(status=1)
+        need_text(client, f"Failed status {number}")
+        server.finish(status=1)
+
+    return run
+
+
+for _name, _carrier in CARRIERS.items():
+    cases.add(f"faults.ib_write_bw.{_name}",
+              _perftest("ib_write_bw", "write", "REM_ACCESS_ERR", 10, _carrier))
+    cases.add(f"faults.ib_read_bw.{_name}",
+              _perftest("ib_read_bw", "read", "RETRY_EXC_ERR", 12, _carrier))
+    cases.add(f"faults.any_request.{_name}",
+              _perftest("ib_write_bw", "request", "REM_OP_ERR", 11, _carrier))
+
+
+@cases.case("faults.datagram")
+def datagram(stage):
+    port = harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", 100]
+    server = stage.start("server", "ibv_ud_pingpong", *both)
+    server.await_listening(port)
+    client = stage.start("client", "ibv_ud_pingpong", *both, "127.0.0.1",
+                         options=rule("LOC_QP_OP_ERR at send nth=50"))
+    client.finish(status=1)
+    need_text(client, "Failed status local QP operation error (2) for wr_id 2")
+    stage.forget(server)  # datagrams have no end
+
+
+@cases.case("faults.device_events")
+def device_events(stage):
+    """A program that only waits for events receives the ones that were asked for, in order."""
+    side = stage.start("watcher", "ibv_asyncwatch",
+                       options=rule("PORT_ERR at device after=50ms\n"
+                                    "PORT_ACTIVE at device after=90ms\n"
+                                    "GID_CHANGE at device after=120ms"))
+    for event in ("PORT_ERR", "PORT_ACTIVE", "GID_CHANGE"):
+        side.expect(f"IBV_EVENT_{event}")
+    stage.forget(side)
+
+
+@cases.case("faults.seed")
+def seed(stage):
+    """With the same seed a run repeats itself; the statistics and each line of it show so."""
+    def run(number, name):
+        path = stage.scratch(f"{name}.json")
+        port = harness.free_port()
+        both = ["-F", "-n", 1000, "-s", 64, "-p", port]
+        server = stage.start(f"server {name}", "ib_write_bw", *both)
+        server.await_listening(port)
+        client = stage.start(f"client {name}", "ib_write_bw", *both, "127.0.0.1",
+                             options=["--stats", path, "--verbose"] +
+                             rule(f"seed={number}; GENERAL_ERR at write p=0.01"))
+        client.finish(status=1)
+        server.finish(status=1)
+        need_text(client, f"with seed={number}")
+        need_text(client, 'fault 1 of the rule "GENERAL_ERR at write p=0.01"')
+        found = json.loads(pathlib.Path(path).read_text())
+        need(found["fault_seed"] == number, f"the seed is {found['fault_seed']}")
+        first = re.search(r"after (\d+) of its kind", client.output).group(1)
+        need(found["faults"][0]["faults"] >= 1, f"{found['faults']}")
+        need(found["faults"][0]["occurrences"] >= int(first), f"{found['faults']}")
+        return first
+
+    need(run(11, "first") == run(11, "second"), "the same seed gave another fault")
+
+
+@cases.case("faults.mistakes")
+def mistakes(stage):
+    """A wrong rule ends the command before the program starts, and shows the place."""
+    side = stage.start("program", "ibv_devices", options=rule("ENOMEM at create-pq"))
+    side.finish(status=2)
+    need_text(side, "ENOMEM at create-pq\n            ^")
