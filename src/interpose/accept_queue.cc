@@ -21,6 +21,10 @@ constexpr unsigned rechecks_before_ahead = 40;
 // For 200 ms another process may accept a client that may be our own.
 constexpr unsigned rechecks_before_own = 4;
 
+// A process that has not forked within 100 ms of listen(2) is announced to its host before the
+// first client comes.
+constexpr unsigned rechecks_before_announcing = 2;
+
 // Limits the threads that classify clients; further clients wait in the kernel's queue.
 constexpr std::size_t max_classifying = 64;
 
@@ -37,7 +41,8 @@ AcceptQueue::AcceptQueue(int kernel, int backlog, const stream::Options& options
       port_(port_of(local_name_of(kernel))),
       backlog_(static_cast<std::size_t>(std::clamp(backlog, 1, SOMAXCONN))),
       options_(options),
-      socket_(std::move(socket)) {}
+      socket_(std::move(socket)),
+      checks_before_announcing_(may_leave_tcp() ? rechecks_before_announcing : 0) {}
 
 std::shared_ptr<AcceptQueue> AcceptQueue::start(int kernel, int backlog,
                                                 const stream::Options& options,
@@ -84,6 +89,7 @@ void AcceptQueue::accept_ahead() {
   const std::lock_guard lock(mutex_);
   if (shared_ || accepts_ahead_) return;
   accepts_ahead_ = true;
+  announce();
   client_waits_ = false;  // watch_if_room() has it reported once more
   watch_if_room();
   show(false);
@@ -104,10 +110,26 @@ void AcceptQueue::expect_own_client() {
   ++own_clients_;
 }
 
+// Clients of the other processes must not look for a shortcut to this one.
 void AcceptQueue::share() {
   const std::lock_guard lock(mutex_);
   shared_ = true;
   accepts_ahead_ = false;
+  checks_before_announcing_ = 0;
+  announced_.reset();
+}
+
+// With mutex_ held. Lets peers on this host find this process, whose kernel socket the device does
+// not know otherwise. Without it the connections stay on TCP.
+void AcceptQueue::announce() {
+  if (checks_before_announcing_ == 0) return;
+  checks_before_announcing_ = 0;
+  try {
+    announced_.emplace(stream::Listener::for_connections(options_));
+    announced_->adopt(copy_high(kernel_).release());
+  } catch (const Error&) {
+    announced_.reset();
+  }
 }
 
 // --- Clients -------------------------------------------------------------------------------------
@@ -175,7 +197,10 @@ void AcceptQueue::add_client(Descriptor connection) {
 // if the process does not seem to fork.
 bool AcceptQueue::recheck(bool timer_expired) {
   const std::lock_guard lock(mutex_);
-  if (!client_waits_ || !open_) return false;
+  if (!open_) return false;
+  if (timer_expired && checks_before_announcing_ == 1) announce();
+  if (timer_expired && checks_before_announcing_ > 1) --checks_before_announcing_;
+  if (!client_waits_) return checks_before_announcing_ > 0;
   if (timer_expired) ++rechecks_;
   if (!has_waiting_client(kernel_)) {
     client_waits_ = false;
@@ -189,7 +214,7 @@ bool AcceptQueue::recheck(bool timer_expired) {
   if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it
   watch_if_room();
   show(false);
-  return client_waits_;
+  return client_waits_ || checks_before_announcing_ > 0;
 }
 
 std::optional<AcceptedClient> AcceptQueue::take() {
@@ -210,6 +235,8 @@ void AcceptQueue::close() {
     const std::lock_guard lock(mutex_);
     if (!open_) return;
     open_ = false;
+    checks_before_announcing_ = 0;
+    announced_.reset();
     connected.swap(connected_);
     AcceptThread::instance().remove(kernel_, cookie_);
     show(true);

@@ -58,6 +58,7 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool recheck(bool timer_expired);
 
  private:
+  void announce();
   void take_from_kernel();
   void add_client(Descriptor connection);
   void expect_own_client();
@@ -74,9 +75,11 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   bool open_ = true;
   bool accepts_ahead_ = false;
   bool shared_ = false;
-  bool watched_ = false;         // AcceptThread reports the next client
-  bool client_waits_ = false;    // in the kernel's queue, for accept(2)
-  unsigned rechecks_ = 0;        // by the timer, since that client came
+  bool watched_ = false;       // AcceptThread reports the next client
+  bool client_waits_ = false;  // in the kernel's queue, for accept(2)
+  unsigned rechecks_ = 0;      // by the timer, since that client came
+  unsigned checks_before_announcing_;
+  std::optional<stream::Listener> announced_;  // while peers on this host find this process
   std::size_t own_clients_ = 0;  // connections from this process that are to be taken ahead
   std::size_t classifying_ = 0;  // clients whose first bytes are awaited
   std::deque<AcceptedClient> connected_;

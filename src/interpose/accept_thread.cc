@@ -39,7 +39,8 @@ std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
 
 AcceptThread::AcceptThread()
     : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())) {
-  if (!epoll_.valid()) throw Error(EMFILE, "no descriptor left to listen with");
+  const bool works = epoll_.valid() && wake_.valid() && epoll_.add(wake_.get(), EPOLLIN, 0) == 0;
+  if (!works) throw Error(EMFILE, "no descriptor left to listen with");
 }
 
 // Registered without events: watch() asks for them one by one.
@@ -50,6 +51,7 @@ std::uint64_t AcceptThread::add(int kernel, std::weak_ptr<AcceptQueue> queue) {
     queues_.erase(last_cookie_);
     throw Error(-failed, "cannot wait for connections");
   }
+  wake_.signal();  // run() has to check the new queue from time to time at first
   return last_cookie_;
 }
 
@@ -78,13 +80,14 @@ std::shared_ptr<AcceptQueue> AcceptThread::find(std::uint64_t cookie) {
   return found == queues_.end() ? nullptr : found->second.lock();
 }
 
-// Sleeps without limit while no client waits in a kernel queue, else for recheck_ms.
+// Sleeps without limit while no queue has to be checked again, else for recheck_ms.
 void AcceptThread::run() {
   std::array<epoll_event, 16> room{};
   bool some_wait = false;
   while (true) {
     const auto events = epoll_.wait(room, some_wait ? recheck_ms : -1);
     for (const epoll_event& event : events) {
+      if (event.data.u64 == 0) wake_.drain();
       if (const auto queue = find(event.data.u64)) queue->on_client_waiting();
     }
     some_wait = false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/epoll_set.h"
+#include "base/event_fd.h"
 #include "interpose/descriptor.h"
 
 namespace weft::interpose {
@@ -33,6 +34,7 @@ class AcceptThread {
   [[nodiscard]] std::shared_ptr<AcceptQueue> find(std::uint64_t cookie);
 
   const EpollSet epoll_;
+  const EventFd wake_;  // a queue was added
   std::mutex mutex_;
   std::uint64_t last_cookie_ = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<AcceptQueue>> queues_;

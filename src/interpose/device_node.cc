@@ -4,6 +4,10 @@
 // of the C library that look at files or open them answer as for /dev/null. Everything else is
 // passed on unchanged.
 //
+// The same goes for the kernel's folders /sys/class/infiniband, …_verbs and …_mad, for which
+// libibverbs has a replacement (ibv_get_sysfs_path()): scripts and programs such as ibstat look
+// there for devices.
+//
 // It links no other library of Weft, so that programs without RDMA are not slowed down. The names
 // are declared here and not by headers of the C library, which define some of them as macros or
 // inline functions, depending on its version.
@@ -13,6 +17,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <string_view>
+#include <type_traits>
 
 #define WEFT_NODE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -20,9 +25,61 @@ namespace {
 
 constexpr std::string_view node = "/dev/infiniband/uverbs0";
 
-const char* seen(const char* path) {
-  return path && path == node ? "/dev/null" : path;
+// The folders of the kernel for RDMA devices. On a machine with adapters, too, programs under `weft
+// run` see weft0 only.
+constexpr std::string_view classes = "/sys/class/infiniband";
+constexpr std::string_view endings[] = {"", "_verbs", "_mad"};
+
+bool is_in_classes(std::string_view path) {
+  if (!path.starts_with(classes)) return false;
+  const std::string_view rest = path.substr(classes.size());
+  for (const std::string_view ending : endings) {
+    if (!rest.starts_with(ending)) continue;
+    const std::string_view behind = rest.substr(ending.size());
+    if (behind.empty() || behind.front() == '/') return true;
+  }
+  return false;
 }
+
+// The folder that stands for /sys: libibverbs knows it. "/sys" where the library is not Weft's.
+const char* tree() {
+  static const char* const found = [] {
+    void* const library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+    using Function = const char*();
+    auto* ask =
+        library ? reinterpret_cast<Function*>(dlsym(library, "ibv_get_sysfs_path")) : nullptr;
+    return ask ? ask() : "/sys";
+  }();
+  return found;
+}
+
+// The path that is used instead of the one that the program has named.
+class Seen {
+ public:
+  explicit Seen(const char* path) : path_(path) {
+    if (!path) return;
+    const std::string_view wanted = path;
+    if (wanted == node) path_ = "/dev/null";
+    if (!is_in_classes(wanted)) return;
+    const int saved = errno;
+    const std::string_view root = tree();
+    errno = saved;
+    const std::string_view rest = wanted.substr(std::string_view("/sys").size());
+    if (root.size() + rest.size() >= sizeof text_) return;
+    root.copy(text_, root.size());
+    rest.copy(text_ + root.size(), rest.size());
+    text_[root.size() + rest.size()] = '\0';
+    path_ = text_;
+  }
+  Seen(const Seen&) = delete;
+  Seen& operator=(const Seen&) = delete;
+  // Valid as long as this object.
+  [[nodiscard]] const char* path() const { return path_; }
+
+ private:
+  const char* path_;
+  char text_[512];
+};
 
 // The function that the next library has; null where its version of the C library has none.
 template <typename Signature>
@@ -31,18 +88,28 @@ class Next {
   constexpr explicit Next(const char* name) : name_(name) {}
 
   template <typename... Arguments>
-  int operator()(Arguments... arguments) {
+  auto operator()(Arguments... arguments) {
     auto* found = found_.load(std::memory_order_relaxed);
     if (!found) {
       found = reinterpret_cast<Signature*>(dlsym(RTLD_NEXT, name_));
       found_.store(found, std::memory_order_relaxed);
     }
+    using Result = decltype(found(arguments...));
     if (found) return found(arguments...);
     errno = ENOSYS;
-    return -1;
+    return failure<Result>();
   }
 
  private:
+  template <typename Result>
+  static Result failure() {
+    if constexpr (std::is_pointer_v<Result>) {
+      return nullptr;
+    } else {
+      return -1;
+    }
+  }
+
   const char* name_;
   std::atomic<Signature*> found_{nullptr};
 };
@@ -62,54 +129,54 @@ bool has_mode(int flags) {
   WEFT_NODE_EXPORT int name(const char*, void*);                \
   int name(const char* path, void* result) {                    \
     static constinit Next<int(const char*, void*)> next{#name}; \
-    return next(seen(path), result);                            \
+    return next(Seen(path).path(), result);                     \
   }
 #define WEFT_NODE_OLD_PATH(name)                                     \
   WEFT_NODE_EXPORT int name(int, const char*, void*);                \
   int name(int version, const char* path, void* result) {            \
     static constinit Next<int(int, const char*, void*)> next{#name}; \
-    return next(version, seen(path), result);                        \
+    return next(version, Seen(path).path(), result);                 \
   }
 #define WEFT_NODE_AT(name)                                                \
   WEFT_NODE_EXPORT int name(int, const char*, void*, int);                \
   int name(int folder, const char* path, void* result, int flags) {       \
     static constinit Next<int(int, const char*, void*, int)> next{#name}; \
-    return next(folder, seen(path), result, flags);                       \
+    return next(folder, Seen(path).path(), result, flags);                \
   }
 #define WEFT_NODE_OLD_AT(name)                                                   \
   WEFT_NODE_EXPORT int name(int, int, const char*, void*, int);                  \
   int name(int version, int folder, const char* path, void* result, int flags) { \
     static constinit Next<int(int, int, const char*, void*, int)> next{#name};   \
-    return next(version, folder, seen(path), result, flags);                     \
+    return next(version, folder, Seen(path).path(), result, flags);              \
   }
 // access(2) and its relatives, and open(2) without a mode.
 #define WEFT_NODE_NUMBER(name)                                \
   WEFT_NODE_EXPORT int name(const char*, int);                \
   int name(const char* path, int number) {                    \
     static constinit Next<int(const char*, int)> next{#name}; \
-    return next(seen(path), number);                          \
+    return next(Seen(path).path(), number);                   \
   }
 #define WEFT_NODE_OPEN(name)                                       \
   WEFT_NODE_EXPORT int name(const char*, int, ...);                \
   int name(const char* path, int flags, ...) {                     \
     static constinit Next<int(const char*, int, ...)> next{#name}; \
-    if (!has_mode(flags)) return next(seen(path), flags);          \
+    if (!has_mode(flags)) return next(Seen(path).path(), flags);   \
     va_list more;                                                  \
     va_start(more, flags);                                         \
     const unsigned mode = va_arg(more, unsigned);                  \
     va_end(more);                                                  \
-    return next(seen(path), flags, mode);                          \
+    return next(Seen(path).path(), flags, mode);                   \
   }
-#define WEFT_NODE_OPEN_AT(name)                                         \
-  WEFT_NODE_EXPORT int name(int, const char*, int, ...);                \
-  int name(int folder, const char* path, int flags, ...) {              \
-    static constinit Next<int(int, const char*, int, ...)> next{#name}; \
-    if (!has_mode(flags)) return next(folder, seen(path), flags);       \
-    va_list more;                                                       \
-    va_start(more, flags);                                              \
-    const unsigned mode = va_arg(more, unsigned);                       \
-    va_end(more);                                                       \
-    return next(folder, seen(path), flags, mode);                       \
+#define WEFT_NODE_OPEN_AT(name)                                          \
+  WEFT_NODE_EXPORT int name(int, const char*, int, ...);                 \
+  int name(int folder, const char* path, int flags, ...) {               \
+    static constinit Next<int(int, const char*, int, ...)> next{#name};  \
+    if (!has_mode(flags)) return next(folder, Seen(path).path(), flags); \
+    va_list more;                                                        \
+    va_start(more, flags);                                               \
+    const unsigned mode = va_arg(more, unsigned);                        \
+    va_end(more);                                                        \
+    return next(folder, Seen(path).path(), flags, mode);                 \
   }
 
 WEFT_NODE_PATH(stat)
@@ -139,23 +206,70 @@ WEFT_NODE_OPEN_AT(openat64)
 WEFT_NODE_EXPORT int __openat_2(int, const char*, int);
 int __openat_2(int folder, const char* path, int flags) {
   static constinit Next<int(int, const char*, int)> next{"__openat_2"};
-  return next(folder, seen(path), flags);
+  return next(folder, Seen(path).path(), flags);
 }
 
 WEFT_NODE_EXPORT int __openat64_2(int, const char*, int);
 int __openat64_2(int folder, const char* path, int flags) {
   static constinit Next<int(int, const char*, int)> next{"__openat64_2"};
-  return next(folder, seen(path), flags);
+  return next(folder, Seen(path).path(), flags);
 }
 
 WEFT_NODE_EXPORT int faccessat(int, const char*, int, int);
 int faccessat(int folder, const char* path, int mode, int flags) {
   static constinit Next<int(int, const char*, int, int)> next{"faccessat"};
-  return next(folder, seen(path), mode, flags);
+  return next(folder, Seen(path).path(), mode, flags);
 }
 
 WEFT_NODE_EXPORT int statx(int, const char*, int, unsigned, void*);
 int statx(int folder, const char* path, int flags, unsigned mask, void* result) {
   static constinit Next<int(int, const char*, int, unsigned, void*)> next{"statx"};
-  return next(folder, seen(path), flags, mask, result);
+  return next(folder, Seen(path).path(), flags, mask, result);
+}
+
+// --- Folders, and files as streams ---------------------------------------------------------------
+
+// Defines a function for the library's symbol `name`. Headers may declare it with other types.
+#define WEFT_NODE_DEFINE(result, name, ...)                        \
+  WEFT_NODE_EXPORT result weft_##name(__VA_ARGS__) __asm__(#name); \
+  result weft_##name(__VA_ARGS__)
+
+WEFT_NODE_DEFINE(int, chdir, const char* path) {
+  static constinit Next<int(const char*)> next{"chdir"};
+  return next(Seen(path).path());
+}
+
+WEFT_NODE_DEFINE(void*, opendir, const char* path) {
+  static constinit Next<void*(const char*)> next{"opendir"};
+  return next(Seen(path).path());
+}
+
+WEFT_NODE_DEFINE(int, scandir, const char* path, void* entries, void* select, void* compare) {
+  static constinit Next<int(const char*, void*, void*, void*)> next{"scandir"};
+  return next(Seen(path).path(), entries, select, compare);
+}
+
+WEFT_NODE_DEFINE(int, scandir64, const char* path, void* entries, void* select, void* compare) {
+  static constinit Next<int(const char*, void*, void*, void*)> next{"scandir64"};
+  return next(Seen(path).path(), entries, select, compare);
+}
+
+WEFT_NODE_DEFINE(void*, fopen, const char* path, const char* mode) {
+  static constinit Next<void*(const char*, const char*)> next{"fopen"};
+  return next(Seen(path).path(), mode);
+}
+
+WEFT_NODE_DEFINE(void*, fopen64, const char* path, const char* mode) {
+  static constinit Next<void*(const char*, const char*)> next{"fopen64"};
+  return next(Seen(path).path(), mode);
+}
+
+WEFT_NODE_DEFINE(long, readlink, const char* path, char* target, unsigned long bytes) {
+  static constinit Next<long(const char*, char*, unsigned long)> next{"readlink"};
+  return next(Seen(path).path(), target, bytes);
+}
+
+WEFT_NODE_DEFINE(char*, realpath, const char* path, char* resolved) {
+  static constinit Next<char*(const char*, char*)> next{"realpath"};
+  return next(Seen(path).path(), resolved);
 }

@@ -73,6 +73,9 @@ stream::Options stream_options(const InheritedOptions& inherited) {
   stream::Options options;
   options.send_buffer_bytes = buffer(SO_SNDBUF);
   options.receive_buffer_bytes = buffer(SO_RCVBUF);
+  // As with TCP: buffers grow unless the program has set their size (tcp(7), tcp_moderate_rcvbuf).
+  const bool asked = inherited.find(SOL_SOCKET, SO_SNDBUF) || inherited.find(SOL_SOCKET, SO_RCVBUF);
+  options.growth_bytes = asked ? 0 : stream::default_growth_bytes;
   if (number(SOL_SOCKET, SO_KEEPALIVE, 0) != 0) {
     // The defaults are those of tcp(7).
     using std::chrono::seconds;

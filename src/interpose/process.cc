@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "interpose/export.h"
+#include "interpose/idle_threads.h"
 #include "interpose/process.h"
 #include "interpose/socket.h"
 #include "interpose/table.h"
@@ -85,6 +86,7 @@ void before_fork() {
 
 void after_fork_in_child() {
   current_count = nullptr;
+  forget_idle_threads();
   const auto sockets = all_sockets();
   for (const auto& [fd, socket] : take_listeners()) socket->replace_with_kernel_socket(fd);
   for (const auto& socket : sockets) socket->abandon_in_child();
@@ -102,34 +104,18 @@ bool tcp_fallback_allowed() {
   return mode && std::string_view(mode) == "fallback";
 }
 
+bool may_leave_tcp() {
+  const char* mode = std::getenv("WEFT_SAME_HOST");
+  return !mode || std::string_view(mode) != "off";
+}
+
 void print_notice(const std::string& sentence) {
   const std::string line = "weft: " + sentence + "\n";
   [[maybe_unused]] const auto written = next::write(STDERR_FILENO, line.data(), line.size());
 }
 
 void start_thread(void (*run)(void*), void* argument) {
-  struct Start {
-    void (*run)(void*);
-    void* argument;
-  };
-  auto start = std::make_unique<Start>(Start{run, argument});
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread{};
-  const int failed = pthread_create(
-      &thread, nullptr,
-      [](void* given) -> void* {
-        const std::unique_ptr<Start> mine(static_cast<Start*>(given));
-        mine->run(mine->argument);
-        return nullptr;
-      },
-      start.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failed != 0) throw Error(failed, "no thread for a socket");
-  (void)start.release();
-  pthread_detach(thread);
+  idle_threads().start({run, argument});
 }
 
 ExitHold::ExitHold() : count_(&hold_count()) {

@@ -11,11 +11,12 @@ namespace weft::interpose {
 
 // WEFT_SOCKETS=fallback: peers that speak plain TCP are served by the kernel.
 [[nodiscard]] bool tcp_fallback_allowed();
+// False with WEFT_SAME_HOST=off: all streams use TCP, also between processes of this host.
+[[nodiscard]] bool may_leave_tcp();
 // Writes "weft: SENTENCE" to the standard error.
 void print_notice(const std::string& sentence);
 
-// Starts a detached thread with all signals blocked: the program's handlers must run in threads of
-// the program. Throws Error.
+// Calls it in a thread with all signals blocked (see IdleThreads). Throws Error.
 void start_thread(void (*run)(void*), void* argument);
 template <typename Call>
 void start_thread(Call call) {

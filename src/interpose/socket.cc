@@ -101,6 +101,12 @@ void Socket::show(const stream::Stream::Readiness& now) {
   }
 }
 
+// The stream asks for wake-ups anew.
+void Socket::use_edges() {
+  if (uses_edges_.exchange(true)) return;
+  if (const auto stream = this->stream()) (void)stream->readiness();
+}
+
 void Socket::show_clients(bool any, bool another) {
   const std::lock_guard lock(visible_mutex_);
   if (any && another && uses_edges_) visible_.repeat_readable();

@@ -84,7 +84,8 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // with EPIPE. True for the caller that has to report it.
   [[nodiscard]] bool claim_loss_report() { return !loss_reported_.exchange(true); }
   // A waiter uses EPOLLET: it needs an event for each arrival.
-  void use_edges() { uses_edges_ = true; }
+  void use_edges();
+  [[nodiscard]] bool needs_every_arrival() const noexcept override { return uses_edges_; }
   [[nodiscard]] int send_timeout_ms() const { return send_timeout_ms_; }
 
   // --- Relay and fork(2) (socket_relay.cc)

@@ -81,6 +81,8 @@ void Connector::answer(const StreamGreeting& peer, std::span<const std::byte> pr
   if (variant == 0) throw Error(EPROTONOSUPPORT, to_string(Reason::no_variant));
   StreamGreeting ours = channel_.transport().greeting(GreetingType::acceptance);
   ours.variants = variant;
+  if (peer.part_log2 == 0) ours.part_log2 = 0;
+  ours.shares_memory = peer.shares_memory && channel_.transport().offer_memory();
   ours.private_data.assign(private_data.begin(), private_data.end());
   const auto bytes = ours.to_bytes();
   // Before the acceptance is sent: messages of the peer may arrive before our ESTABLISHED event.
@@ -135,6 +137,7 @@ void Connector::handle(const verbs::ConnectionEvent& event) {
 void Connector::request_connection() {
   open_transport();
   StreamGreeting ours = channel_.transport().greeting(GreetingType::request);
+  ours.shares_memory = channel_.transport().offer_memory();
   ours.private_data = private_data_;
   const auto bytes = ours.to_bytes();
   phase_ = Phase::connecting;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 namespace weft::stream::detail {
 namespace {
@@ -13,14 +14,15 @@ using Clock = std::chrono::steady_clock;
 // For shorter ones the lock costs more than the copy.
 constexpr std::size_t long_copy_bytes = 4096;
 
-int errno_of(ibv_wc_status status) {
+// `ended`: the peer has sent its end. If it answers no more after that, it has closed.
+int errno_of(ibv_wc_status status, bool ended) {
   switch (status) {
     case IBV_WC_WR_FLUSH_ERR:
       return ECONNRESET;
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_RNR_RETRY_EXC_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
-      return ETIMEDOUT;
+      return ended ? ECONNRESET : ETIMEDOUT;
     default:
       return EPROTO;
   }
@@ -55,26 +57,39 @@ void DataChannel::open_transport(const verbs::Id& id, const Options& options) {
 void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
   flow_.emplace(transport_->connect(peer, variant));
   local_maps_.resize(peer.rows);
+  generation_ = fork_generation();
+  may_place_ = peer.shares_memory && transport_->counters();
+  if (may_place_) reader_.emplace(transport_->counters());
   keepalive_.received(Clock::now());
 }
 
 // --- Progress ------------------------------------------------------------------------------------
 
 // Control messages are sent once after all completions, so that one update can return the space and
-// the receives of many messages.
-bool DataChannel::poll() {
-  if (!flow_) return false;
+// the receives of many messages. FlowControl promises these to the peer there, so they are posted
+// before.
+bool DataChannel::poll_queue() {
   const bool any = transport_->queue().for_each(
                        [this](const verbs::Completion& completion) { handle(completion); }) > 0;
-  if (any) send_control();
-  return any;
+  if (!any) return false;
+  if (std::exchange(succeeded_, false)) keepalive_.received(Clock::now());
+  post_spent_receives();
+  send_control();
+  return true;
+}
+
+// The counters come second: the peer has published its last bytes before it has sent its end.
+bool DataChannel::poll() {
+  if (!flow_) return false;
+  const bool completed = poll_queue();
+  return look() || completed;
 }
 
 void DataChannel::handle(const verbs::Completion& completion) {
   if (completion.ok()) {
-    keepalive_.received(Clock::now());
+    succeeded_ = true;
   } else {
-    break_off(errno_of(completion.status()));  // only the first error counts
+    break_off(errno_of(completion.status(), end_received()));  // only the first error counts
   }
   // Failed requests give their places back as well, so that a call that waits for them returns.
   const RequestId request = RequestId::decode(completion.id());
@@ -97,8 +112,7 @@ void DataChannel::handle(const verbs::Completion& completion) {
   }
 }
 
-// Checks the form of a message, posts its receive again and then counts it: FlowControl may
-// promise the receive to the peer as soon as it has counted the message.
+// Checks the form of a message and counts it. The receive is posted again later in the same poll().
 void DataChannel::received(const verbs::Completion& completion, std::uint32_t slot) {
   const auto immediate = completion.immediate();
   const bool by_immediate = transport_->variant() == Variant::immediate;
@@ -110,12 +124,21 @@ void DataChannel::received(const verbs::Completion& completion, std::uint32_t sl
   const std::uint32_t word = by_immediate ? *immediate : transport_->word_in(slot);
   std::optional<std::uint32_t> bytes;
   if (by_immediate) bytes = completion.size_bytes();
-  if (const int failed = transport_->post_receive(slot)) break_off(failed);
-  if (!flow_->received(word, bytes)) {
+  if (spent_count_ == spent_.size()) post_spent_receives();
+  spent_[spent_count_++] = slot;
+  const bool expected = reader_ || is_update(word) || kind_of(word) != Kind::place;
+  if (!expected || !flow_->received(word, bytes)) {
     violated();
     return;
   }
+  if (reader_ && kind_of(word) == Kind::data && !is_update(word))
+    reader_->count_received(value_of(word));
   handle_word(word);
+}
+
+void DataChannel::post_spent_receives() {
+  const auto slots = std::span(spent_).first(std::exchange(spent_count_, 0));
+  if (const int failed = transport_->post_receives(slots)) break_off(failed);
 }
 
 // Counts the message. A mapping takes effect here: its row was written before the word arrived.
@@ -133,6 +156,8 @@ void DataChannel::handle_word(std::uint32_t word) {
       const auto row = MapRow::from_bytes(transport_->row(value_of(word)));
       peer_maps_.set(value_of(word), Mapping::of(row));
     }
+  } else if (kind_of(word) == Kind::wake) {
+    handle_wake(word);
   }
 }
 
@@ -150,9 +175,110 @@ void DataChannel::send_control() {
   }
 }
 
+// --- Shared memory -------------------------------------------------------------------------------
+
+bool DataChannel::look() {
+  const bool room = flow_ && waits_for_room() && look_for_room();
+  const bool bytes = flow_ && flow_->peer_places() && look_for_bytes();
+  return room || bytes;
+}
+
+// Mapped writes that are under way make this side wait for completions, not for room.
+bool DataChannel::waits_for_room() const {
+  return flow_->is_placing() && !flow_->has_room();
+}
+
+bool DataChannel::look_for_room() {
+  const auto bytes = writer_->take_room();
+  if (!bytes) {
+    violated();
+    return true;
+  }
+  flow_->room_returned(*bytes);
+  return *bytes > 0;
+}
+
+// The peer may publish anything: each step checks what it says against the ring.
+bool DataChannel::look_for_bytes() {
+  std::uint64_t left = reader_->arrived();
+  if (left == 0 || error_ == EPROTO) return false;
+  statistics_.bytes_received += left;
+  while (left > 0) {
+    const bool grows = reader_->take_growth();
+    const bool valid = !grows || flow_->received_placed_growth();
+    const std::uint32_t bytes = valid ? flow_->received_placed(left) : 0;
+    if (bytes == 0) {
+      violated();
+      return true;
+    }
+    reader_->count_received(bytes);
+    left -= bytes;
+  }
+  keepalive_.received(Clock::now());
+  return true;
+}
+
+// The peer's memory is known soon after the connection is established. Until then, and while a
+// message is under way, data go on as messages.
+void DataChannel::start_placing() {
+  bool pending = false;
+  Descriptor file = transport_->take_peer_memory(pending);
+  if (pending) return;
+  if (file.valid()) {
+    writer_ = SharedRingWriter::open(std::move(file), flow_->sizes().peer_ring_bytes,
+                                     static_cast<std::uint32_t>(local_maps_.size()));
+  }
+  may_place_ = false;
+}
+
+// The word that announces it takes a receive, and may have to wait for one.
+void DataChannel::announce_placing() {
+  const auto word = flow_->start_placing();
+  if (!word) return;
+  writer_->start(statistics_.bytes_sent, flow_->peer_used());
+  if (const int failed = transport_->post_word(*word)) {
+    flow_->sent(0);
+    break_off(failed);
+  }
+}
+
+bool DataChannel::wakes_requested(bool for_bytes) const {
+  if (!flow_) return false;
+  const bool bytes =
+      !for_bytes || !flow_->peer_places() || flow_->end_received() || reader_->wake().made();
+  return bytes && (!waits_for_room() || writer_->wake().made());
+}
+
+void DataChannel::request_wakes(bool for_bytes) {
+  if (for_bytes && flow_->peer_places() && !flow_->end_received()) reader_->request_wake();
+  if (waits_for_room()) writer_->request_wake();
+}
+
+// The answer to request_wakes(). What has changed is found by look().
+void DataChannel::handle_wake(std::uint32_t word) {
+  const bool for_bytes = static_cast<Wake>(value_of(word)) == Wake::bytes;
+  const bool expected =
+      for_bytes ? reader_ && reader_->wake().answered() : writer_ && writer_->wake().answered();
+  if (!expected) violated();
+}
+
 // --- Sending -------------------------------------------------------------------------------------
 
+// A full part of the peer's ring may be extended instead of waiting until the peer has read.
+void DataChannel::grow_if_full() {
+  const auto word = flow_->take_growth();
+  if (!word) return;
+  if (const int error = transport_->post_word(*word)) {
+    flow_->sent(0);
+    break_off(error);
+  }
+}
+
 std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
+  if (may_place_) start_placing();
+  if (writer_ && !flow_->is_placing()) announce_placing();
+  if (flow_->is_placing()) return place_piece(lock, from, max);
+  grow_if_full();
   const Piece piece = flow_->take(clamp_to_32_bits(max));
   if (piece.bytes == 0) return 0;
   // The piece is reserved, so no other call touches these bytes of the ring without the lock.
@@ -163,13 +289,43 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
     break_off(error);
     return 0;
   }
-  ++statistics_.data_messages_sent;
+  count_sent(piece.bytes);
+  return piece.bytes;
+}
+
+// The bytes go straight into the peer's ring, and the peer learns of them by the counter.
+std::size_t DataChannel::place_piece(Lock& lock, Gather& from, std::size_t max) {
+  if (is_inherited()) {
+    break_off(ENODEV);
+    return 0;
+  }
+  if (flow_->peer_free() < std::min<std::size_t>(max, max_placed_bytes)) look_for_room();
+  bool grown = false;
+  const Piece piece = flow_->take_placed(clamp_to_32_bits(max), grown);
+  if (grown) writer_->note_growth();
+  if (piece.bytes == 0) return 0;
+  copy_unlocked(lock, piece.bytes,
+                [&] { from.copy(writer_->ring().subspan(piece.to, piece.bytes)); });
+  writer_->publish(piece.bytes);
   statistics_.bytes_sent += piece.bytes;
+  statistics_.placed_bytes_sent += piece.bytes;
+  if (writer_->reader_waits()) {
+    flow_->wake_peer(Wake::bytes);
+    send_control();
+  }
   return piece.bytes;
 }
 
 // The bytes do not go through the send ring, so completion gives back no ring space.
-std::size_t DataChannel::send_registered(const verbs::LocalSlice& from, std::size_t done) {
+std::size_t DataChannel::send_registered(Lock& lock, const verbs::LocalSlice& from,
+                                         std::size_t done) {
+  if (flow_->is_placing()) {
+    const auto* const at = reinterpret_cast<const std::byte*>(from.address());
+    const std::span rest(at + done, from.size_bytes() - done);
+    Gather gather(std::span(&rest, 1));
+    return place_piece(lock, gather, rest.size());
+  }
+  grow_if_full();
   const Piece piece = flow_->take_direct(clamp_to_32_bits(from.size_bytes() - done));
   if (piece.bytes == 0) return 0;
   if (const int error = transport_->post_data(from.slice(done, piece.bytes), piece.to, 0)) {
@@ -177,8 +333,7 @@ std::size_t DataChannel::send_registered(const verbs::LocalSlice& from, std::siz
     break_off(error);
     return 0;
   }
-  ++statistics_.data_messages_sent;
-  statistics_.bytes_sent += piece.bytes;
+  count_sent(piece.bytes);
   return piece.bytes;
 }
 
@@ -214,25 +369,39 @@ void DataChannel::send_probe() {
   keepalive_.probe_sent(Clock::now());
 }
 
+void DataChannel::count_sent(std::uint32_t bytes) {
+  ++statistics_.data_messages_sent;
+  statistics_.bytes_sent += bytes;
+}
+
 // --- Receiving -----------------------------------------------------------------------------------
 
-// At most two rounds: up to the end of the ring, and from its beginning. The bytes become free for
-// the peer only after they are copied.
+// The bytes become free for the peer only after they are copied.
 std::size_t DataChannel::receive_some(Lock& lock, Scatter& into, std::size_t max, bool peek) {
   const auto ring = transport_->receive_ring();
+  const std::size_t wanted = std::min<std::size_t>(max, flow_->readable());
   std::size_t done = 0;
-  std::uint32_t at = flow_->read_at();
-  std::size_t left = std::min<std::size_t>(max, flow_->readable());
-  while (left > 0) {
-    const std::size_t bytes = std::min(left, ring.size() - at);
-    copy_unlocked(lock, bytes, [&] { into.copy(ring.subspan(at, bytes)); });
-    if (!peek) flow_->read(static_cast<std::uint32_t>(bytes));
-    at = 0;
+  while (done < wanted) {
+    const auto [at, side_by_side] = flow_->unread(peek ? static_cast<std::uint32_t>(done) : 0);
+    const std::size_t bytes =
+        std::min<std::size_t>({wanted - done, side_by_side, max_placed_bytes});
+    copy_unlocked(lock, bytes, [&, at = at] { into.copy(ring.subspan(at, bytes)); });
+    if (!peek) read(static_cast<std::uint32_t>(bytes));
     done += bytes;
-    left -= bytes;
   }
   if (!peek && done > 0) send_control();
   return done;
+}
+
+// A writer that waits for room is woken once half of the ring is free, and not for each read.
+void DataChannel::read(std::uint32_t bytes) {
+  flow_->read(bytes);
+  if (!reader_ || is_inherited()) return;
+  reader_->count_read(bytes);
+  const bool enough = flow_->readable() <= flow_->receive_part_bytes() / 2;
+  if (!flow_->peer_places() || !enough || !reader_->writer_waits()) return;
+  flow_->wake_peer(Wake::room);
+  send_control();
 }
 
 // --- The end -------------------------------------------------------------------------------------

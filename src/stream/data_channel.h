@@ -6,6 +6,7 @@
 // arms the completion queue. The first error breaks the channel for good.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "stream/keepalive_timer.h"
 #include "stream/maps.h"
 #include "stream/pieces.h"
+#include "stream/shared_ring.h"
 #include "stream/transport.h"
 #include "weft/stream/stream.hpp"
 
@@ -47,8 +49,17 @@ class DataChannel {
   [[nodiscard]] const FlowControl& flow() const { return *flow_; }
 
   // --- Progress
-  // Handles all completions. Returns whether there were any.
+  // Handles all completions, and what the peer has changed in shared memory. Returns whether there
+  // was anything.
   bool poll();
+  // Looks at the counters in shared memory only, which costs a few loads. Returns whether the peer
+  // has changed one.
+  bool look();
+  // Whether the peer wakes this side when it makes room that this side may wait for, and, with
+  // `for_bytes`, for its next bytes.
+  [[nodiscard]] bool wakes_requested(bool for_bytes) const;
+  // Makes the peer do so, by a message. The caller must poll() afterwards.
+  void request_wakes(bool for_bytes);
   // Sends the control messages that are due.
   void send_control();
   // A control message is due that cannot be sent before something completes.
@@ -56,12 +67,12 @@ class DataChannel {
 
   // --- Sending. Each moves at most `max` bytes, and returns how many: 0 where nothing can be sent
   // now, or the channel has broken.
-  [[nodiscard]] bool can_send() const { return flow_ && flow_->can_send(); }
+  [[nodiscard]] bool can_send() const { return flow_ && (flow_->can_send() || flow_->can_grow()); }
   // Copies into the ring, then sends from there.
   std::size_t send_piece(Lock& lock, Gather& from, std::size_t max);
   // Sends what follows the first `done` bytes, straight from registered memory, which must stay
   // until flow().idle().
-  std::size_t send_registered(const verbs::LocalSlice& from, std::size_t done);
+  std::size_t send_registered(Lock& lock, const verbs::LocalSlice& from, std::size_t done);
   // Copies what follows the first `done` bytes, and writes it to a buffer that the peer has mapped.
   std::size_t write_mapped(std::span<const std::byte> from, const verbs::RemoteSlice& to,
                            std::size_t done);
@@ -94,16 +105,38 @@ class DataChannel {
  private:
   void handle(const verbs::Completion& completion);
   void received(const verbs::Completion& completion, std::uint32_t slot);
+  void post_spent_receives();
   void handle_word(std::uint32_t word);
+  void handle_wake(std::uint32_t word);
+  bool poll_queue();
+  [[nodiscard]] bool waits_for_room() const;
+  [[nodiscard]] bool is_inherited() const { return generation_ != fork_generation(); }
+  bool look_for_room();
+  bool look_for_bytes();
+  void start_placing();
+  void announce_placing();
+  void count_sent(std::uint32_t bytes);
+  void read(std::uint32_t bytes);
+  std::size_t place_piece(Lock& lock, Gather& from, std::size_t max);
+  void grow_if_full();
   void violated();
 
   std::condition_variable& changed_;
   std::optional<Transport> transport_;
   std::optional<FlowControl> flow_;
-  Maps local_maps_;  // buffers of this side that the peer may write to
-  Maps peer_maps_;   // buffers of the peer that this side may write to
+  // Once both ends share memory, and have said so.
+  std::optional<SharedRingReader> reader_;
+  std::optional<SharedRingWriter> writer_;
+  unsigned generation_ = 0;  // of the process that has opened the channel
+  bool may_place_ = false;   // the peer may have offered its ring
+  Maps local_maps_;          // buffers of this side that the peer may write to
+  Maps peer_maps_;           // buffers of the peer that this side may write to
   KeepaliveTimer keepalive_;
   Statistics statistics_;
+  // Slots of messages that were counted, whose receives are not posted again yet.
+  std::array<std::uint32_t, Transport::max_receives_at_once> spent_{};
+  std::size_t spent_count_ = 0;
+  bool succeeded_ = false;  // something has succeeded during this poll()
   int error_ = 0;
   bool violated_ = false;
 };

@@ -88,11 +88,14 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 
   // --- Progress (endpoint_progress.cc)
   void process();
+  void note_progress();
+  bool look_for_changes();
   void process_connection_events();
   void handle(const verbs::ConnectionEvent& event);
   void check_keepalive();
   void arm();
   [[nodiscard]] bool needs_thread() const;
+  [[nodiscard]] bool needs_bytes() const;
   // Each call ends with this: it arms the queue where needed and notifies the observers.
   void leave();
   void notify();
@@ -168,6 +171,7 @@ bool Endpoint::wait(Lock& lock, const Deadline& deadline, const Ready& ready) {
   if (deadline.passed()) return false;
   const auto until = Clock::now() + options_.spin;
   while (Clock::now() < until) {
+    if (look_for_changes() && ready()) return true;
     lock.unlock();
     sched_yield();  // the peer may need this processor to answer
     lock.lock();

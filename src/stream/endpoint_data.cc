@@ -96,7 +96,7 @@ Outcome Endpoint::send_registered(const verbs::LocalSlice& bytes, const Deadline
   const auto outcome = send_all(
       lock, bytes.size_bytes(), deadline, [this] { return channel_.flow().can_send_direct(); },
       [&](std::size_t) {
-        const std::size_t posted = channel_.send_registered(bytes, done);
+        const std::size_t posted = channel_.send_registered(lock, bytes, done);
         done += posted;
         return posted;
       });

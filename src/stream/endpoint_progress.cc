@@ -3,10 +3,39 @@
 #include "stream/endpoint.h"
 
 namespace weft::stream::detail {
+namespace {
+
+// Leaves the processor's resources to the other thread of its core for a moment.
+void pause_processor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
 
 // Handles what has completed. Called by every thread that waits, and by the stream thread.
 void Endpoint::process() {
-  if (!channel_.poll()) return;
+  if (channel_.poll() || channel_.is_violated()) note_progress();
+}
+
+// Looks only at what a peer of this host changes without messages. Returns whether there was
+// anything.
+bool Endpoint::look_for_changes() {
+  constexpr int looks = 16;
+  for (int i = 0; i < looks; ++i) {
+    if (channel_.look()) {
+      note_progress();
+      return true;
+    }
+    pause_processor();
+  }
+  return false;
+}
+
+void Endpoint::note_progress() {
   if (channel_.is_violated()) connector_.disconnect();
   if (sleepers_ > 0) changed_.notify_all();
 }
@@ -68,12 +97,23 @@ bool Endpoint::needs_thread() const {
          channel_.control_waits();
 }
 
-// Makes the next completion raise an event for the stream thread.
+// More bytes change nothing for observers while some can be received already, but for those that
+// count them.
+bool Endpoint::needs_bytes() const {
+  return sleepers_ > 0 || channel_.readable() == 0 || notifier_.needs_every_arrival();
+}
+
+// Makes the next completion raise an event for the stream thread, and the peer send a message when
+// it changes a counter in shared memory. What came before raises no event: process() finds it. That
+// may be the message itself, which has to be requested again then.
 void Endpoint::arm() {
-  if (armed_ || !channel_.is_open() || channel_.error() != 0) return;
-  armed_ = true;
-  channel_.transport().queue().arm();
-  process();  // completions that came before arm() raise no event
+  while (channel_.is_open() && channel_.error() == 0 &&
+         !(armed_ && channel_.wakes_requested(needs_bytes()))) {
+    if (!armed_) channel_.transport().queue().arm();
+    armed_ = true;
+    channel_.request_wakes(needs_bytes());
+    process();
+  }
 }
 
 // Called by the stream thread, or by a thread that leads. Must not throw: an error breaks this

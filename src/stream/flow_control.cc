@@ -1,6 +1,7 @@
 #include "stream/flow_control.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace weft::stream::detail {
 namespace {
@@ -9,6 +10,10 @@ namespace {
 std::uint32_t advance(std::uint32_t at, std::uint32_t bytes, std::uint32_t ring) {
   at += bytes;
   return at == ring ? 0 : at;
+}
+
+std::uint32_t part_of(std::uint32_t part, std::uint32_t ring) {
+  return part == 0 ? ring : std::min(part, ring);
 }
 
 // An update is sent when half of `all` is owed: the peer can use the other half until it arrives.
@@ -21,45 +26,40 @@ std::uint32_t update_threshold(std::uint32_t all, std::uint32_t max) {
 
 FlowControl::FlowControl(const FlowSizes& sizes)
     : sizes_(sizes),
-      peer_free_(sizes.peer_ring_bytes),
+      own_ring_(part_of(sizes.send_part_bytes, sizes.send_ring_bytes), sizes.send_ring_bytes),
+      peer_ring_(part_of(sizes.peer_part_bytes, sizes.peer_ring_bytes), sizes.peer_ring_bytes),
       peer_credits_(sizes.peer_receives),
-      bytes_threshold_(update_threshold(sizes.receive_ring_bytes, max_returned_bytes)),
+      receive_part_bytes_(part_of(sizes.receive_part_bytes, sizes.receive_ring_bytes)),
+      bytes_threshold_(update_threshold(receive_part_bytes_, max_returned_bytes)),
       receives_threshold_(update_threshold(sizes.receives, max_returned_receives)) {}
 
 // --- Sending -------------------------------------------------------------------------------------
 
 Piece FlowControl::take_direct(std::uint32_t wanted) {
-  if (!can_send_direct()) return {};
-  const std::uint32_t to_end = sizes_.peer_ring_bytes - peer_at_;
-  const Piece piece{0, peer_at_, std::min({wanted, peer_free_, to_end, max_piece_bytes})};
-  if (piece.bytes == 0) return {};
-  peer_at_ = advance(peer_at_, piece.bytes, sizes_.peer_ring_bytes);
-  peer_free_ -= piece.bytes;
+  if (!can_send_message()) return {};
+  const std::uint32_t bytes = peer_ring_.fitting(std::min(wanted, max_piece_bytes));
+  if (bytes == 0) return {};
   --peer_credits_;
   ++sends_;
-  return piece;
+  return {0, peer_ring_.take(bytes), bytes};
 }
 
+// Our own ring grows without a message: the peer does not see it.
 Piece FlowControl::take(std::uint32_t wanted) {
-  const std::uint32_t free = sizes_.send_ring_bytes - ring_used_;
-  const std::uint32_t to_end = sizes_.send_ring_bytes - ring_at_;
-  Piece piece = take_direct(std::min({wanted, free, to_end}));
-  if (piece.bytes == 0) return {};
-  piece.from = ring_at_;
-  ring_at_ = advance(ring_at_, piece.bytes, sizes_.send_ring_bytes);
-  ring_used_ += piece.bytes;
+  if (!can_send_message()) return {};
+  if (own_ring_.can_grow()) own_ring_.grow();
+  Piece piece = take_direct(own_ring_.fitting(wanted));
+  if (piece.bytes > 0) piece.from = own_ring_.take(piece.bytes);
   return piece;
 }
 
 Piece FlowControl::take_mapped(std::uint32_t wanted) {
-  const std::uint32_t free = sizes_.send_ring_bytes - ring_used_;
-  const std::uint32_t to_end = sizes_.send_ring_bytes - ring_at_;
-  const Piece piece{ring_at_, 0, std::min({wanted, free, to_end, max_piece_bytes})};
-  if (piece.bytes == 0 || sends_ >= sizes_.sends || end_requested_) return {};
-  ring_at_ = advance(ring_at_, piece.bytes, sizes_.send_ring_bytes);
-  ring_used_ += piece.bytes;
+  if (sends_ >= sizes_.sends || end_requested_) return {};
+  if (own_ring_.can_grow()) own_ring_.grow();
+  const std::uint32_t bytes = own_ring_.fitting(std::min(wanted, max_piece_bytes));
+  if (bytes == 0) return {};
   ++sends_;
-  return piece;
+  return {own_ring_.take(bytes), 0, bytes};
 }
 
 bool FlowControl::take_message() {
@@ -69,8 +69,30 @@ bool FlowControl::take_message() {
   return true;
 }
 
+std::optional<std::uint32_t> FlowControl::take_growth() {
+  if (!can_grow() || !take_message()) return std::nullopt;
+  peer_ring_.grow();
+  return encode(Kind::grow, peer_ring_.part_bytes());
+}
+
+// A message that is under way holds bytes of our own ring, and so does a mapped write.
+std::optional<std::uint32_t> FlowControl::start_placing() {
+  if (placing_ || own_ring_.used_bytes() > 0 || !take_message()) return std::nullopt;
+  placing_ = true;
+  return encode(Kind::place, 0);
+}
+
+Piece FlowControl::take_placed(std::uint32_t wanted, bool& grown) {
+  (void)peer_ring_.fitting(wanted);  // notes a part that is too small
+  if (!can_place()) return {};
+  grown = peer_ring_.can_grow();
+  if (grown) peer_ring_.grow();
+  const std::uint32_t bytes = std::min(peer_ring_.fitting(wanted), max_placed_bytes);
+  return {0, peer_ring_.take(bytes), bytes};
+}
+
 void FlowControl::sent(std::uint32_t ring_bytes) {
-  ring_used_ -= ring_bytes;
+  own_ring_.give_back(ring_bytes);
   --sends_;
 }
 
@@ -92,7 +114,11 @@ std::uint32_t FlowControl::make_update() {
 std::optional<std::uint32_t> FlowControl::next_control() {
   if (control_sends_ == max_control_sends) return std::nullopt;
   std::optional<std::uint32_t> word;
-  if (update_due() && unacknowledged_ < update_window) {
+  if (wakes_due_ != 0) {
+    const auto wake = static_cast<unsigned>(std::countr_zero(wakes_due_));
+    wakes_due_ &= wakes_due_ - 1;
+    word = encode(Kind::wake, wake);
+  } else if (update_due() && unacknowledged_ < update_window) {
     word = make_update();
   } else if (acknowledgement_due()) {
     word = encode(Update{.acknowledged = owed_acknowledgements_});
@@ -107,31 +133,90 @@ std::optional<std::uint32_t> FlowControl::next_control() {
 
 // --- Receiving -----------------------------------------------------------------------------------
 
-// After the end only updates may come: the other direction goes on.
+// After the end only updates may come: the other direction goes on. Neither needs a receive that
+// was announced for data; every other message does.
 bool FlowControl::received(std::uint32_t word, std::optional<std::uint32_t> bytes) {
   if (is_update(word)) return bytes.value_or(0) == 0 && received_update(update_of(word));
+  if (kind_of(word) == Kind::wake) {
+    return bytes.value_or(0) == 0 && value_of(word) <= static_cast<unsigned>(Wake::room);
+  }
   if (end_received_) return false;
+  if (kind_of(word) == Kind::end) {
+    end_received_ = value_of(word) == 0 && bytes.value_or(0) == 0;
+    return end_received_;
+  }
+  if (owed_receives_ == sizes_.receives) return false;  // one more than were announced
   switch (kind_of(word)) {
     case Kind::data:
       return bytes.value_or(value_of(word)) == value_of(word) && received_data(value_of(word));
     case Kind::end:
-      end_received_ = value_of(word) == 0 && bytes.value_or(0) == 0;
-      return end_received_;
+      break;
     case Kind::map:
       ++owed_receives_;
       return true;
+    case Kind::grow:
+      return bytes.value_or(0) == 0 && received_growth(value_of(word));
+    case Kind::place:
+      return bytes.value_or(0) == 0 && value_of(word) == 0 && received_place();
+    case Kind::wake:
+      break;
   }
   return false;
 }
 
 bool FlowControl::received_data(std::uint32_t bytes) {
   // Bytes that were read but not returned in an update are not free for the peer yet.
-  const std::uint32_t free = sizes_.receive_ring_bytes - unread_ - owed_bytes_;
-  const std::uint32_t to_end = sizes_.receive_ring_bytes - write_at_;
-  if (bytes == 0 || bytes > free || bytes > to_end) return false;
-  write_at_ = advance(write_at_, bytes, sizes_.receive_ring_bytes);
+  const std::uint32_t free = receive_part_bytes_ - unread_ - owed_bytes_;
+  const std::uint32_t to_end = receive_part_bytes_ - write_at_;
+  if (peer_places_ || bytes == 0 || bytes > free || bytes > to_end) return false;
+  write_at_ = advance(write_at_, bytes, receive_part_bytes_);
   unread_ += bytes;
   ++owed_receives_;
+  return true;
+}
+
+// The peer goes on behind the part that was used, instead of at the beginning of the ring. If all
+// of that part was read, the next unread byte comes there as well.
+bool FlowControl::received_growth(std::uint32_t bytes) {
+  if (peer_places_ || write_at_ != 0 || bytes <= receive_part_bytes_ ||
+      bytes > sizes_.receive_ring_bytes) {
+    return false;
+  }
+  extend_part(bytes);
+  ++owed_receives_;
+  return true;
+}
+
+void FlowControl::extend_part(std::uint32_t bytes) {
+  write_at_ = receive_part_bytes_;
+  if (unread_ == 0) read_at_ = write_at_;
+  receive_part_bytes_ = bytes;
+  bytes_threshold_ = update_threshold(bytes, max_returned_bytes);
+}
+
+// The counter of bytes that were read replaces updates of bytes.
+bool FlowControl::received_place() {
+  if (peer_places_) return false;
+  peer_places_ = true;
+  owed_bytes_ = 0;
+  ++owed_receives_;
+  return true;
+}
+
+std::uint32_t FlowControl::received_placed(std::uint64_t bytes) {
+  const std::uint32_t to_end = receive_part_bytes_ - write_at_;
+  const auto counted = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, to_end));
+  if (counted > receive_part_bytes_ - unread_) return 0;
+  write_at_ = advance(write_at_, counted, receive_part_bytes_);
+  unread_ += counted;
+  return counted;
+}
+
+// Both sides double the part, so the position is all that the peer has to say.
+bool FlowControl::received_placed_growth() {
+  const std::uint32_t ring = sizes_.receive_ring_bytes;
+  if (write_at_ != 0 || receive_part_bytes_ >= ring) return false;
+  extend_part(doubled(receive_part_bytes_, ring));
   return true;
 }
 
@@ -139,27 +224,29 @@ bool FlowControl::received_data(std::uint32_t bytes) {
 // most update_window updates unacknowledged; an acknowledgement that travels alone is not counted.
 bool FlowControl::received_update(const Update& update) {
   const bool alone = update.bytes == 0 && update.receives == 0;
-  if (update.bytes > sizes_.peer_ring_bytes - peer_free_ ||
-      update.receives > sizes_.peer_receives - peer_credits_ ||
+  const std::uint32_t bytes = placing_ ? 0 : update.bytes;  // sent before the peer knew
+  if (bytes > peer_ring_.used_bytes() || update.receives > sizes_.peer_receives - peer_credits_ ||
       update.acknowledged > unacknowledged_ ||
       (alone ? update.acknowledged == 0 : owed_acknowledgements_ == update_window)) {
     return false;
   }
-  peer_free_ += update.bytes;
+  peer_ring_.give_back(bytes);
   peer_credits_ += update.receives;
   unacknowledged_ -= update.acknowledged;
   if (!alone) ++owed_acknowledgements_;
   return true;
 }
 
-std::uint32_t FlowControl::readable_at_once() const {
-  return std::min(unread_, sizes_.receive_ring_bytes - read_at_);
+FlowControl::Unread FlowControl::unread(std::uint32_t skipped) const {
+  const std::uint32_t to_end = receive_part_bytes_ - read_at_;
+  const std::uint32_t at = skipped < to_end ? read_at_ + skipped : skipped - to_end;
+  return {at, std::min(unread_ - skipped, receive_part_bytes_ - at)};
 }
 
 void FlowControl::read(std::uint32_t bytes) {
-  read_at_ = advance(read_at_, bytes, sizes_.receive_ring_bytes);
+  read_at_ = advance(read_at_, bytes, receive_part_bytes_);
   unread_ -= bytes;
-  owed_bytes_ += bytes;
+  if (!peer_places_) owed_bytes_ += bytes;
 }
 
 }  // namespace weft::stream::detail

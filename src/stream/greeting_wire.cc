@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t magic = 0x57454653;  // "WEFS"
 constexpr std::uint8_t version = 1;
-constexpr std::size_t reserved_bytes = 1;  // behind the rows
+constexpr std::uint8_t max_part_log2 = 31;
 
 // Whether the sizes of a request or an acceptance can be used: the ring and its table must not go
 // beyond the end of the address space, and an acceptance must name one variant.
@@ -19,7 +19,7 @@ bool plausible(const StreamGreeting& greeting) {
   const bool one_variant = (greeting.variants & (greeting.variants - 1)) == 0;
   return greeting.receives >= min_queue && greeting.ring_bytes >= 1 &&
          greeting.ring_bytes <= max_buffer_bytes && greeting.ring_address + region > region &&
-         (greeting.variants & known) != 0 &&
+         greeting.part_log2 <= max_part_log2 && (greeting.variants & known) != 0 &&
          (greeting.type == GreetingType::request || one_variant);
 }
 
@@ -59,9 +59,9 @@ std::vector<std::byte> StreamGreeting::to_bytes() const {
   out.be64(ring_address);
   out.be32(ring_rkey);
   out.be32(ring_bytes);
-  out.u8(variants);
+  out.u8(static_cast<std::uint8_t>(variants | (shares_memory ? shares_memory_bit : 0)));
   out.u8(rows);
-  out.zeros(reserved_bytes);
+  out.u8(part_log2);
   out.u8(static_cast<std::uint8_t>(private_data.size()));
   out.bytes(private_data);
   return bytes;
@@ -80,9 +80,11 @@ std::variant<StreamGreeting, Reason> StreamGreeting::parse(std::span<const std::
   greeting.ring_address = in.be64();
   greeting.ring_rkey = in.be32();
   greeting.ring_bytes = in.be32();
-  greeting.variants = in.u8();
+  const std::uint8_t variants = in.u8();
+  greeting.variants = variants & static_cast<std::uint8_t>(~shares_memory_bit);
+  greeting.shares_memory = (variants & shares_memory_bit) != 0;
   greeting.rows = in.u8();
-  in.skip(reserved_bytes);
+  greeting.part_log2 = in.u8();
   const Bytes user = in.bytes(in.u8());
   if (!in.ok() || type < 1 || type > 3) return Reason::malformed;
   if (greeting.type != GreetingType::refusal && !plausible(greeting)) return Reason::malformed;

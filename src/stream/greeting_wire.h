@@ -8,9 +8,10 @@
 //   8  8  address of the ring; a refusal has zeros from here to byte 26
 //  16  4  its rkey
 //  20  4  its size in bytes
-//  24  1  variants: bit 0 write with immediate, bit 1 write and send; an acceptance names one
+//  24  1  variants: bit 0 write with immediate, bit 1 write and send; an acceptance names one.
+//         Bit 7: the ring is in memory that a process of the same host can map
 //  25  1  rows of the table behind the ring (stream/ring_map_wire.h)
-//  26  1  0
+//  26  1  log2 of the part of the ring to use at first; 0: all of it, and it never grows
 //  27  1  n, bytes of the user's private data
 //  28  n  the user's private data
 #pragma once
@@ -39,6 +40,7 @@ enum class Reason : std::uint16_t {
 
 inline constexpr std::uint8_t variant_immediate = 1;
 inline constexpr std::uint8_t variant_write_and_send = 2;
+inline constexpr std::uint8_t shares_memory_bit = 0x80;
 
 struct StreamGreeting {
   static constexpr std::size_t fixed_bytes = 28;
@@ -50,6 +52,8 @@ struct StreamGreeting {
   std::uint32_t ring_bytes = 0;
   std::uint8_t variants = 0;
   std::uint8_t rows = 0;
+  std::uint8_t part_log2 = 0;  // at most 31
+  bool shares_memory = false;
   std::vector<std::byte> private_data;  // 255 bytes at most
 
   // Of a refusal: the number in the place of `receives`. Unknown reasons survive as values.

@@ -17,6 +17,7 @@ void check_range(const char* name, std::uint64_t value, std::uint64_t min, std::
 void check(const Options& options) {
   check_range("send_buffer_bytes", options.send_buffer_bytes, 1, max_buffer_bytes);
   check_range("receive_buffer_bytes", options.receive_buffer_bytes, 1, max_buffer_bytes);
+  if (options.growth_bytes) check_range("growth_bytes", *options.growth_bytes, 0, max_buffer_bytes);
   check_range("send_queue", options.send_queue, min_queue, max_queue);
   check_range("receive_queue", options.receive_queue, min_queue, max_queue);
   check_range("mapped_buffers", options.mapped_buffers, 0, 255);

@@ -1,5 +1,6 @@
 #include "stream/readiness_notifier.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace weft::stream::detail {
@@ -12,6 +13,11 @@ int ReadinessNotifier::fd() {
 void ReadinessNotifier::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
   event_queue_ = std::move(queue);
   cookie_ = cookie;
+}
+
+bool ReadinessNotifier::needs_every_arrival() const {
+  return std::ranges::any_of(
+      watchers_, [](const Stream::Watcher* watcher) { return watcher->needs_every_arrival(); });
 }
 
 // Watchers compare nothing themselves, so they are called for changes only.

@@ -20,6 +20,7 @@ class ReadinessNotifier {
   [[nodiscard]] bool has_observers() const {
     return descriptor_ || !watchers_.empty() || event_queue_;
   }
+  [[nodiscard]] bool needs_every_arrival() const;
   [[nodiscard]] bool has_descriptor() const { return descriptor_ != nullptr; }
   [[nodiscard]] bool has_event_queue() const { return event_queue_ != nullptr; }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/duration.h"
+#include "base/fault_handler.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
@@ -21,14 +22,13 @@ namespace {
 
 constexpr StreamThread::Token no_token = 0;  // marks the wake-up descriptor in epoll events
 
-// Blocks all signals of the calling thread. The stream thread inherits that, so that signal
-// handlers of the program run in threads of the program only.
+// Blocks all signals of the calling thread but those of faults. The stream thread inherits that, so
+// that signal handlers of the program run in threads of the program only.
 class BlockedSignals {
  public:
   BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    const sigset_t blocked = signals_but_faults();
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   BlockedSignals(const BlockedSignals&) = delete;

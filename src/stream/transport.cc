@@ -4,8 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cerrno>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/size.h"
+#include "provider/shared.h"
 #include "stream/ring_map_wire.h"
 #include "stream/word_wire.h"
 
@@ -55,6 +62,27 @@ const Options& need_room(const Options& options, const verbs::Context& context) 
   return options;
 }
 
+// A buffer keeps the size that was asked for, and grows if none was.
+std::uint32_t ring_bytes(std::uint32_t buffer_bytes, const Options& options,
+                         const verbs::Context& context) {
+  if (context.backend() != verbs::Backend::embedded) return buffer_bytes;
+  const std::uint32_t unasked = buffer_bytes == default_buffer_bytes ? default_growth_bytes : 0;
+  return std::max(buffer_bytes, options.growth_bytes.value_or(unasked));
+}
+
+std::string_view without_port(const std::string& address) {
+  return std::string_view(address).substr(0, address.rfind(':'));
+}
+
+// Only a peer with the address of this side can be a process of this host, and map our ring.
+RingMemory make_receive_memory(const verbs::Id& id, std::uint32_t ring, std::uint32_t rows,
+                               Descriptor& file) {
+  const bool same_host = id.context().backend() == verbs::Backend::embedded &&
+                         without_port(id.local_address()) == without_port(id.peer_address());
+  if (same_host) return RingMemory::make_shared(shared_ring_bytes(ring, rows), file);
+  return RingMemory(to_size(region_bytes(ring, rows)));
+}
+
 ibv_qp_cap capacity(const Options& options) {
   return {.max_send_wr = sends_of(options),
           .max_recv_wr = receives_of(options),
@@ -65,24 +93,36 @@ ibv_qp_cap capacity(const Options& options) {
 
 }  // namespace
 
+Transport::Sizes Transport::sizes_of(const Options& options, const verbs::Context& context) {
+  Sizes sizes;
+  sizes.send_ring = ring_bytes(options.send_buffer_bytes, options, context);
+  sizes.receive_ring = ring_bytes(options.receive_buffer_bytes, options, context);
+  sizes.rows_at = to_size(table_offset(sizes.send_ring));
+  sizes.slots_at = sizes.rows_at + std::size_t{max_rows} * row_bytes;
+  sizes.local = sizes.slots_at + std::size_t{receives_of(options)} * word_bytes;
+  return sizes;
+}
+
 Transport::Transport(const verbs::Id& id, const Options& options)
     : options_(need_room(options, id.context())),
+      sizes_(sizes_of(options, id.context())),
       variants_(variants_of(options, id.context())),
       domain_(id.context().create_domain()),
       channel_(id.context().create_channel()),
       queue_(id.context().create_completion_queue(
           static_cast<int>(sends_of(options) + receives_of(options)), {.channel = &channel_})),
-      send_ring_(
-          domain_.allocate<std::byte>(to_size(region_bytes(options.send_buffer_bytes, max_rows)))),
-      receive_ring_(domain_.allocate<std::byte>(
-          to_size(region_bytes(options.receive_buffer_bytes, options.mapped_buffers)),
-          verbs::Access::remote_write)),
-      slots_(domain_.allocate<std::byte>(std::size_t{receives_of(options)} * word_bytes)),
+      local_memory_(sizes_.local),
+      receive_memory_(
+          make_receive_memory(id, sizes_.receive_ring, options.mapped_buffers, receive_file_)),
+      local_(domain_.register_memory(local_memory_.bytes())),
+      receive_ring_(domain_.register_memory(receive_memory_.bytes().first(to_size(region_bytes(
+                                                sizes_.receive_ring, options.mapped_buffers))),
+                                            verbs::Access::remote_write)),
       queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options))) {
-  for (std::uint32_t slot = 0; slot < receives_of(options); ++slot) {
-    if (const int failed = post_receive(slot)) {
-      throw Error(failed, "cannot post the receives of a stream");
-    }
+  std::vector<std::uint32_t> slots(receives_of(options));
+  std::iota(slots.begin(), slots.end(), 0U);
+  if (const int failed = post_receives(slots)) {
+    throw Error(failed, "cannot post the receives of a stream");
   }
 }
 
@@ -92,10 +132,32 @@ StreamGreeting Transport::greeting(GreetingType type) const {
   greeting.receives = static_cast<std::uint16_t>(options_.receive_queue);
   greeting.ring_address = receive_ring_.remote().address();
   greeting.ring_rkey = receive_ring_.rkey();
-  greeting.ring_bytes = options_.receive_buffer_bytes;
+  greeting.ring_bytes = sizes_.receive_ring;
+  greeting.part_log2 = part_log2();
   greeting.variants = variants_;
   greeting.rows = static_cast<std::uint8_t>(options_.mapped_buffers);
   return greeting;
+}
+
+bool Transport::offer_memory() {
+  if (!receive_file_.valid()) return false;
+  SharedRingReader::prepare(receive_memory_.bytes().data() +
+                            counters_offset(sizes_.receive_ring, options_.mapped_buffers));
+  offered_ =
+      provider::shared_embedded().share_memory(queue_pair_.raw(), receive_file_.release()) == 0;
+  return offered_;
+}
+
+Descriptor Transport::take_peer_memory(bool& pending) {
+  Descriptor file(provider::shared_embedded().take_shared_memory(queue_pair_.raw()));
+  pending = !file.valid() && errno == EAGAIN;
+  return file;
+}
+
+std::byte* Transport::counters() const {
+  if (!offered_) return nullptr;
+  return receive_memory_.bytes().data() +
+         counters_offset(sizes_.receive_ring, options_.mapped_buffers);
 }
 
 // In write_and_send each message takes two requests, so the queue holds half as many messages.
@@ -104,36 +166,54 @@ FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
   peer_ring_ = {peer.ring_address, peer.ring_bytes, peer.ring_rkey};
   peer_table_ = {peer.ring_address + table_offset(peer.ring_bytes),
                  std::uint64_t{peer.rows} * row_bytes, peer.ring_rkey};
-  return {.send_ring_bytes = options_.send_buffer_bytes,
+  const bool grows = peer.part_log2 != 0;
+  return {.send_ring_bytes = sizes_.send_ring,
           .sends = immediate_ ? options_.send_queue : options_.send_queue / 2,
           .peer_ring_bytes = peer.ring_bytes,
           .peer_receives = peer.receives,
-          .receive_ring_bytes = options_.receive_buffer_bytes,
-          .receives = options_.receive_queue};
+          .receive_ring_bytes = sizes_.receive_ring,
+          .receives = options_.receive_queue,
+          .send_part_bytes = std::min(options_.send_buffer_bytes, sizes_.send_ring),
+          .peer_part_bytes = grows ? std::uint32_t{1} << peer.part_log2 : 0,
+          .receive_part_bytes = grows ? std::uint32_t{1} << part_log2() : 0};
+}
+
+// The whole part of a ring that does not grow. A growing one starts with the size of the buffer,
+// rounded down to a power of two.
+std::uint8_t Transport::part_log2() const {
+  constexpr std::uint8_t whole = 31;
+  if (options_.receive_buffer_bytes == sizes_.receive_ring) return whole;
+  return static_cast<std::uint8_t>(
+      std::max<unsigned>(std::bit_width(options_.receive_buffer_bytes) - 1U, 1U));
 }
 
 // --- Memory --------------------------------------------------------------------------------------
 
 verbs::LocalSlice Transport::slot(std::uint32_t number) const {
-  return slots_.slice(std::size_t{number} * word_bytes, word_bytes);
+  return local_.slice(sizes_.slots_at + std::size_t{number} * word_bytes, word_bytes);
 }
 
 std::uint32_t Transport::word_in(std::uint32_t slot) const {
-  const auto bytes = slots_.elements().subspan(std::size_t{slot} * word_bytes);
+  const auto bytes = local_.elements().subspan(sizes_.slots_at + std::size_t{slot} * word_bytes);
   return word_from_bytes(bytes.first<word_bytes>());
 }
 
 std::span<const std::byte> Transport::row(std::uint32_t number) const {
   return receive_ring_.elements().subspan(
-      to_size(table_offset(options_.receive_buffer_bytes)) + std::size_t{number} * row_bytes,
-      row_bytes);
+      to_size(table_offset(sizes_.receive_ring)) + std::size_t{number} * row_bytes, row_bytes);
 }
 
 // --- Posting -------------------------------------------------------------------------------------
 
-int Transport::post_receive(std::uint32_t slot_number) {
-  return queue_pair_.post_receive(slot(slot_number),
-                                  RequestId{RequestId::Kind::receive, slot_number}.encode());
+int Transport::post_receives(std::span<const std::uint32_t> slots) {
+  auto batch = queue_pair_.receive_batch<max_receives_at_once>();
+  for (const std::uint32_t number : slots) {
+    const std::uint64_t id = RequestId{RequestId::Kind::receive, number}.encode();
+    if (batch.receive(slot(number), id)) continue;
+    if (const int failed = batch.submit()) return failed;
+    (void)batch.receive(slot(number), id);  // fits: the batch is empty
+  }
+  return batch.submit();
 }
 
 // Posts one message of either variant: `bytes` are written to `to`, and `word` is delivered.
@@ -162,28 +242,31 @@ int Transport::post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
 }
 
 int Transport::post_control(std::uint32_t word) {
-  return post_message(send_ring_.slice(0, 0), peer_ring_.slice(0, 0), word,
+  return post_message(local_.slice(0, 0), peer_ring_.slice(0, 0), word,
                       {RequestId::Kind::control, 0});
+}
+
+int Transport::post_word(std::uint32_t word) {
+  return post_message(local_.slice(0, 0), peer_ring_.slice(0, 0), word, {RequestId::Kind::data, 0});
 }
 
 // `number` is below the peer's rows, so each row has a fixed place behind the ring.
 int Transport::post_row(std::uint32_t number, std::span<const std::byte> row) {
-  const std::size_t at =
-      to_size(table_offset(options_.send_buffer_bytes)) + std::size_t{number} * row_bytes;
-  std::ranges::copy(row, send_ring_.elements().begin() + static_cast<std::ptrdiff_t>(at));
-  return post_message(send_ring_.slice(at, row_bytes),
+  const std::size_t at = sizes_.rows_at + std::size_t{number} * row_bytes;
+  std::ranges::copy(row, local_.elements().begin() + static_cast<std::ptrdiff_t>(at));
+  return post_message(local_.slice(at, row_bytes),
                       peer_table_.slice(std::uint64_t{number} * row_bytes, row_bytes),
                       encode(Kind::map, number), {RequestId::Kind::data, 0});
 }
 
 // A plain write: the peer's program is not notified, and no receive is used.
 int Transport::post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to) {
-  return queue_pair_.post_write(send_ring_.slice(piece.from, piece.bytes), to,
+  return queue_pair_.post_write(local_.slice(piece.from, piece.bytes), to,
                                 RequestId{RequestId::Kind::data, piece.bytes}.encode());
 }
 
 int Transport::post_probe() {
-  return queue_pair_.post_write(send_ring_.slice(0, 0), peer_ring_.slice(0, 0),
+  return queue_pair_.post_write(local_.slice(0, 0), peer_ring_.slice(0, 0),
                                 RequestId{RequestId::Kind::probe, 0}.encode());
 }
 

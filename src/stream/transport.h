@@ -10,6 +10,8 @@
 
 #include "stream/flow_control.h"
 #include "stream/greeting_wire.h"
+#include "stream/ring_memory.h"
+#include "stream/shared_ring.h"
 #include "weft/stream/options.hpp"
 #include "weft/verbs.hpp"
 
@@ -45,6 +47,14 @@ class Transport {
   // The greeting for the peer, without private data.
   [[nodiscard]] StreamGreeting greeting(GreetingType type) const;
   [[nodiscard]] std::uint8_t variants() const { return variants_; }
+  // Offers the memory of our ring to the peer, if it is a process of this host. Before the queue
+  // pair connects. Returns whether there is such memory.
+  bool offer_memory();
+  // The peer's ring, to be mapped by SharedRingWriter::open(). Not valid if the peer offers none,
+  // or where it is not known yet: then `pending` is true. Returns it once.
+  [[nodiscard]] Descriptor take_peer_memory(bool& pending);
+  // The counters of our ring; null if its memory was not offered.
+  [[nodiscard]] std::byte* counters() const;
   // Sets the peer's ring and the variant that was agreed on. Returns the sizes for FlowControl.
   [[nodiscard]] FlowSizes connect(const StreamGreeting& peer, std::uint8_t variant);
   [[nodiscard]] Variant variant() const {
@@ -52,10 +62,10 @@ class Transport {
   }
 
   [[nodiscard]] std::span<std::byte> send_ring() const {
-    return send_ring_.elements().first(options_.send_buffer_bytes);
+    return local_.elements().first(sizes_.send_ring);
   }
   [[nodiscard]] std::span<std::byte> receive_ring() const {
-    return receive_ring_.elements().first(options_.receive_buffer_bytes);
+    return receive_ring_.elements().first(sizes_.receive_ring);
   }
   // A row of our table, as the peer has written it.
   [[nodiscard]] std::span<const std::byte> row(std::uint32_t number) const;
@@ -68,8 +78,10 @@ class Transport {
   [[nodiscard]] int post_data(const verbs::LocalSlice& bytes, std::uint32_t to,
                               std::uint32_t ring_bytes);
   [[nodiscard]] int post_piece(const Piece& piece) {
-    return post_data(send_ring_.slice(piece.from, piece.bytes), piece.to, piece.bytes);
+    return post_data(local_.slice(piece.from, piece.bytes), piece.to, piece.bytes);
   }
+  // Sends a word that takes a receive for data, and has no bytes.
+  [[nodiscard]] int post_word(std::uint32_t word);
   [[nodiscard]] int post_control(std::uint32_t word);
   // Writes a row of the peer's table. `row` has row_bytes and is copied during the call.
   [[nodiscard]] int post_row(std::uint32_t number, std::span<const std::byte> row);
@@ -77,7 +89,9 @@ class Transport {
   [[nodiscard]] int post_mapped_write(const Piece& piece, const verbs::RemoteSlice& to);
   // A write of zero bytes, which the peer's device answers.
   [[nodiscard]] int post_probe();
-  [[nodiscard]] int post_receive(std::uint32_t slot);
+  // In one call to the device, which costs less than one for each.
+  static constexpr std::size_t max_receives_at_once = 32;
+  [[nodiscard]] int post_receives(std::span<const std::uint32_t> slots);
   // The word of the message that was received into the slot (write_and_send only).
   [[nodiscard]] std::uint32_t word_in(std::uint32_t slot) const;
 
@@ -86,21 +100,36 @@ class Transport {
                                  std::uint32_t word, const RequestId& request);
   [[nodiscard]] verbs::LocalSlice slot(std::uint32_t number) const;
 
+  // Sizes in bytes. A ring has room for its growth.
+  struct Sizes {
+    std::uint32_t send_ring = 0;
+    std::uint32_t receive_ring = 0;
+    std::size_t rows_at = 0;   // in `local_`
+    std::size_t slots_at = 0;  // in `local_`
+    std::size_t local = 0;
+  };
+  [[nodiscard]] static Sizes sizes_of(const Options& options, const verbs::Context& context);
+  [[nodiscard]] std::uint8_t part_log2() const;
+
   Options options_;
+  Sizes sizes_;
   std::uint8_t variants_;  // that this side supports: variant_ bits
   bool immediate_ = true;
   verbs::ProtectionDomain domain_;
   verbs::CompletionChannel channel_;
   verbs::CompletionQueue queue_;
-  // The ring that messages are sent from, and behind it a copy of each row of the peer's table
-  // while it is sent.
-  verbs::TypedRegion<std::byte> send_ring_;
+  RingMemory local_memory_;
+  Descriptor receive_file_;  // of receive_memory_, until it is offered
+  RingMemory receive_memory_;
+  // The ring that messages are sent from; a copy of each row of the peer's table while it is sent;
+  // a word for each receive.
+  verbs::TypedRegion<std::byte> local_;
   // The ring that the peer writes to, and behind it our table of its mapped buffers.
   verbs::TypedRegion<std::byte> receive_ring_;
-  verbs::TypedRegion<std::byte> slots_;  // a word for each receive
   verbs::QueuePair queue_pair_;
   verbs::RemoteSlice peer_ring_;
   verbs::RemoteSlice peer_table_;
+  bool offered_ = false;
 };
 
 }  // namespace weft::stream::detail

@@ -16,9 +16,16 @@
 namespace weft::stream::detail {
 
 enum class Kind : std::uint8_t {
-  data = 0,  // the value is the number of bytes in the ring
-  end = 1,   // no more data follows
-  map = 2,   // the value is the row of the table of mapped buffers that has changed
+  data = 0,   // the value is the number of bytes in the ring
+  end = 1,    // no more data follows
+  map = 2,    // the value is the row of the table of mapped buffers that has changed
+  grow = 3,   // the value is the number of bytes of the ring that are used from now on
+  place = 4,  // from now on data come without messages, through shared memory
+  wake = 5,   // the value is one of Wake: the counters in shared memory have changed
+};
+enum class Wake : std::uint8_t {
+  bytes = 0,  // the receiver of the message waits for bytes
+  room = 1,   // it waits for room in the ring of the other side
 };
 
 inline constexpr std::uint32_t max_word_value = (1U << 28) - 1;

@@ -75,6 +75,91 @@ TEST(FlowControl, EveryNumberOfReceivesDeliversEverything) {
   }
 }
 
+// Rings that start with a part of any size grow to their full size, in any order of events.
+TEST(FlowControl, RingsThatGrowDeliverEverythingInAnyOrderOfEvents) {
+  for (std::uint32_t ring = 2; ring <= 9; ++ring) {
+    for (std::uint32_t part = 1; part < ring; ++part) {
+      for (std::uint32_t receives = 1; receives <= 5; receives += 2) {
+        for (const auto seed : test::seeds(6)) {
+          SCOPED_TRACE(test::seed_trace(seed));
+          FlowPair pair({1 + part % 4, ring, 3, receives, part}, 90, seed % 2 ? 90 : 0, seed);
+          pair.run(seed % 3 == 0);
+          ASSERT_TRUE(pair.complete())
+              << "ring " << ring << " from " << part << ", receives " << receives;
+        }
+      }
+    }
+  }
+}
+
+TEST(FlowControl, ARingGrowsToItsFullSizeWhileItsReaderPauses) {
+  FlowControl flow({.send_ring_bytes = 100'000'000,
+                    .sends = 1000,
+                    .peer_ring_bytes = 1'048'576,
+                    .peer_receives = 1000,
+                    .receive_ring_bytes = 1,
+                    .receives = 2,
+                    .peer_part_bytes = 32'768});
+  std::uint32_t sent = 0;
+  int growths = 0;
+  while (flow.can_send() || flow.can_grow()) {
+    growths += flow.take_growth().has_value();
+    const Piece piece = flow.take(10'000);
+    EXPECT_EQ(piece.to, sent);
+    sent += piece.bytes;
+  }
+  EXPECT_EQ(sent, 1'048'576U);
+  EXPECT_EQ(growths, 5);
+}
+
+// Messages that always find room: the part that is used stays as small as it was.
+TEST(FlowControl, ARingDoesNotGrowWhereThePartSuffices) {
+  FlowControl flow({.send_ring_bytes = 64,
+                    .sends = 4,
+                    .peer_ring_bytes = 64,
+                    .peer_receives = 8,
+                    .receive_ring_bytes = 64,
+                    .receives = 8,
+                    .peer_part_bytes = 8});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(flow.take(4).bytes, 4U);
+    EXPECT_FALSE(flow.can_grow());
+    flow.sent(4);
+    ASSERT_TRUE(flow.received(encode(Update{.bytes = 4, .receives = 1, .acknowledged = 0})));
+    while (flow.next_control()) flow.control_sent();
+  }
+}
+
+TEST(FlowControl, GrowthContinuesBehindThePart) {
+  const FlowSizes sizes{.send_ring_bytes = 64,
+                        .sends = 8,
+                        .peer_ring_bytes = 20,
+                        .peer_receives = 8,
+                        .receive_ring_bytes = 20,
+                        .receives = 8,
+                        .peer_part_bytes = 8,
+                        .receive_part_bytes = 8};
+  FlowControl from(sizes);
+  FlowControl to(sizes);
+  ASSERT_EQ(from.take(10).bytes, 8U);
+  EXPECT_FALSE(from.can_send());
+  ASSERT_TRUE(to.received(encode(Kind::data, 8), 8));
+  to.read(3);
+  EXPECT_EQ(from.take_growth(), encode(Kind::grow, 16));
+  EXPECT_EQ(from.take_growth(), std::nullopt);
+  ASSERT_TRUE(to.received(encode(Kind::grow, 16), 0));
+  const Piece second = from.take(8);
+  EXPECT_EQ(second.to, 8U);
+  EXPECT_EQ(second.bytes, 8U);
+  ASSERT_TRUE(to.received(encode(Kind::data, 8), 8));
+  EXPECT_EQ(to.unread().bytes, 13U);  // the old part and the new one in one piece
+  EXPECT_EQ(from.take_growth(), std::nullopt) << "nothing was refused since the last growth";
+  EXPECT_EQ(from.take(1).bytes, 0U);
+  EXPECT_EQ(from.take_growth(), encode(Kind::grow, 20));
+  ASSERT_TRUE(to.received(encode(Kind::grow, 20), 0));
+  EXPECT_FALSE(to.received(encode(Kind::grow, 21), 0)) << "more than the ring has";
+}
+
 // The price of flow control: at least one update for each ring, at most two, and two for each set
 // of receives.
 TEST(FlowControl, UpdatesAreFew) {
@@ -150,7 +235,13 @@ TEST(FlowControl, APeerThatBreaksTheRulesIsFound) {
   EXPECT_TRUE(refused(encode(Kind::data, 9)));     // more than the ring has
   EXPECT_TRUE(refused(encode(Kind::data, 3), 4));  // the write has another length
   EXPECT_TRUE(refused(encode(Kind::end, 1)));
-  EXPECT_TRUE(refused(encode(static_cast<Kind>(5), 0)));
+  EXPECT_TRUE(refused(encode(static_cast<Kind>(6), 0)));
+  EXPECT_TRUE(refused(encode(Kind::place, 1)));
+  EXPECT_TRUE(refused(encode(Kind::place, 0), 1));  // with bytes
+  EXPECT_TRUE(refused(encode(Kind::wake, 2)));
+  EXPECT_TRUE(refused(encode(Kind::grow, 9)));              // more than the ring has
+  EXPECT_TRUE(refused(encode(Kind::grow, 8)));              // not more than is used
+  EXPECT_TRUE(refused(encode(Kind::grow, 16), 1));          // with bytes
   EXPECT_TRUE(refused(encode(Update{.bytes = 1})));         // never sent
   EXPECT_TRUE(refused(encode(Update{.receives = 1})));      // never used
   EXPECT_TRUE(refused(encode(Update{.acknowledged = 1})));  // never updated
@@ -168,6 +259,23 @@ TEST(FlowControl, APeerThatBreaksTheRulesIsFound) {
   EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
   filled.read(3);  // not returned by an update yet, so not free for the peer
   EXPECT_FALSE(filled.received(encode(Kind::data, 1)));
+}
+
+// A message of data needs one of the receives that were announced, also if the ring has room: those
+// for updates and for the end belong to these.
+TEST(FlowControl, AMessageForWhichNoReceiveIsLeftIsFound) {
+  FlowControl flow = small_flow();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(flow.received(encode(Kind::data, 1)));
+  EXPECT_FALSE(flow.received(encode(Kind::data, 1)));
+  EXPECT_FALSE(flow.received(encode(Kind::map, 0)));
+  EXPECT_TRUE(flow.received(encode(Kind::end, 0))) << "this has a receive of its own";
+
+  FlowControl returned = small_flow();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(returned.received(encode(Kind::map, 0)));
+  EXPECT_FALSE(returned.received(encode(Kind::map, 0)));
+  ASSERT_TRUE(returned.next_control().has_value());  // returns all four
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(returned.received(encode(Kind::map, 0)));
+  EXPECT_FALSE(returned.received(encode(Kind::map, 0)));
 }
 
 TEST(FlowControl, APeerThatOverrunsTheUpdateWindowIsFound) {

@@ -18,7 +18,10 @@ FlowSizes flow_sizes(const FlowPairSizes& sizes) {
           .peer_ring_bytes = sizes.receive_ring_bytes,
           .peer_receives = sizes.receives,
           .receive_ring_bytes = sizes.receive_ring_bytes,
-          .receives = sizes.receives};
+          .receives = sizes.receives,
+          .send_part_bytes = sizes.part_bytes,
+          .peer_part_bytes = sizes.part_bytes,
+          .receive_part_bytes = sizes.part_bytes};
 }
 
 }  // namespace
@@ -35,6 +38,12 @@ bool FlowPair::send(Side& from) {
   if (from.sent == from.to_send) {
     if (from.flow.finished()) return false;
     from.flow.finish();
+    return true;
+  }
+  if (const auto word = from.flow.take_growth()) {
+    post(from, {*word, 0, {}});
+    from.completions.push_back({false, 0});
+    ++from.counts.growths;
     return true;
   }
   const bool could = from.flow.can_send();
@@ -98,11 +107,11 @@ bool FlowPair::complete_one(Side& side) {
 }
 
 bool FlowPair::read(Side& side, bool greedy) {
-  const std::uint32_t most = side.flow.readable_at_once();
+  const auto [at, most] = side.flow.unread();
   if (most == 0) return false;
   const auto bytes = greedy ? most : static_cast<std::uint32_t>(random_.between(1, most));
   for (std::uint32_t i = 0; i < bytes; ++i) {
-    if (side.ring[side.flow.read_at() + i] != byte_at(side.received + i)) {
+    if (side.ring[at + i] != byte_at(side.received + i)) {
       ADD_FAILURE() << "wrong byte at " << side.received + i;
       return false;
     }

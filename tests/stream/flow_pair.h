@@ -17,6 +17,7 @@ struct FlowPairSizes {
   std::uint32_t receive_ring_bytes = 0;
   std::uint32_t sends = 0;
   std::uint32_t receives = 0;
+  std::uint32_t part_bytes = 0;  // of each ring, that is used at first; 0: all
 };
 
 class FlowPair {
@@ -34,8 +35,10 @@ class FlowPair {
     std::uint64_t data = 0;
     std::uint64_t updates = 0;
     std::uint64_t acknowledgements = 0;
+    std::uint64_t growths = 0;
   };
   [[nodiscard]] const Counts& counts(int side) const { return sides_[side].counts; }
+  [[nodiscard]] const FlowControl& flow(int side) const { return sides_[side].flow; }
 
  private:
   struct Message {

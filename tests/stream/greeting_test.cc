@@ -20,6 +20,7 @@ StreamGreeting request() {
   greeting.ring_bytes = 32'768;
   greeting.variants = variant_immediate | variant_write_and_send;
   greeting.rows = 7;
+  greeting.part_log2 = 15;
   greeting.private_data = {std::byte{'h'}, std::byte{'i'}};
   return greeting;
 }
@@ -28,12 +29,26 @@ StreamGreeting request() {
 TEST(Greeting, HasTheBytesOfTheDocument) {
   const std::uint8_t expected[] = {'W',  'E',  'F',  'S',  1,    1,    1,    128,  0x11, 0x22,
                                    0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xAA, 0xBB, 0xCC,
-                                   0,    0,    0x80, 0,    3,    7,    0,    2,    'h',  'i'};
+                                   0,    0,    0x80, 0,    3,    7,    15,   2,    'h',  'i'};
   const auto bytes = request().to_bytes();
   ASSERT_EQ(bytes.size(), sizeof expected);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << i;
   }
+}
+
+TEST(Greeting, AnnouncesSharedMemoryByABitOfTheVariants) {
+  StreamGreeting greeting = request();
+  greeting.shares_memory = true;
+  const auto bytes = greeting.to_bytes();
+  EXPECT_EQ(std::to_integer<int>(bytes[24]), 0x83);
+  const auto parsed = StreamGreeting::parse(bytes);
+  ASSERT_TRUE(std::holds_alternative<StreamGreeting>(parsed));
+  EXPECT_EQ(std::get<StreamGreeting>(parsed), greeting);
+
+  greeting.type = GreetingType::acceptance;
+  greeting.variants = variant_immediate;
+  EXPECT_TRUE(std::holds_alternative<StreamGreeting>(StreamGreeting::parse(greeting.to_bytes())));
 }
 
 TEST(Greeting, IsReadAsItWasWritten) {
@@ -55,6 +70,14 @@ TEST(Greeting, NothingShorterIsOne) {
 TEST(Greeting, ARegionBeyondTheEndOfMemoryIsRefused) {
   StreamGreeting greeting = request();
   greeting.ring_address = std::numeric_limits<std::uint64_t>::max() - 1000;
+  EXPECT_TRUE(std::holds_alternative<Reason>(StreamGreeting::parse(greeting.to_bytes())));
+}
+
+TEST(Greeting, APartThatNoNumberNamesIsRefused) {
+  StreamGreeting greeting = request();
+  greeting.part_log2 = 31;
+  EXPECT_TRUE(std::holds_alternative<StreamGreeting>(StreamGreeting::parse(greeting.to_bytes())));
+  greeting.part_log2 = 32;
   EXPECT_TRUE(std::holds_alternative<Reason>(StreamGreeting::parse(greeting.to_bytes())));
 }
 

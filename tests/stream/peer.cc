@@ -3,6 +3,7 @@
 //
 //   echo       sends back all bytes, until the end
 //   read BYTES reads BYTES bytes slowly, and prints how many of them were wrong
+//   send BYTES receives one byte, sends BYTES bytes, prints "sent", and then does nothing
 //   hold       prints "connected", and then does nothing
 #include <unistd.h>
 
@@ -44,6 +45,12 @@ void read_slowly(Stream& stream, std::size_t total) {
   std::printf("%zu read, %zu wrong\n", done, wrong);
 }
 
+[[noreturn]] void hold(const char* text) {
+  std::printf("%s\n", text);
+  std::fflush(stdout);
+  while (true) pause();
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -55,10 +62,12 @@ int main(int count, char** words) {
   Stream stream = listener.accept(60s);
   if (what == "echo") echo(stream);
   if (what == "read" && count > 2) read_slowly(stream, std::strtoull(words[2], nullptr, 10));
-  if (what == "hold") {
-    std::printf("connected\n");
-    std::fflush(stdout);
-    while (true) pause();
+  if (what == "send" && count > 2) {
+    std::byte first{};
+    (void)stream.receive(std::span(&first, 1));
+    (void)stream.send(weft::test::pattern(std::strtoull(words[2], nullptr, 10)));
+    hold("sent");
   }
+  if (what == "hold") hold("connected");
   stream.close(60s);
 }

@@ -3,7 +3,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <future>
+#include <string_view>
+#include <thread>
+
 #include "stream/sides.h"
+#include "support/device.h"
 #include "support/host.h"
 #include "support/program.h"
 
@@ -25,6 +30,11 @@ class Peer : public test::Program {
  private:
   std::uint16_t port_;
 };
+
+// ETIMEDOUT where a message of this side was under way, which has no answer.
+bool is_loss(int error) {
+  return error == ECONNRESET || error == ETIMEDOUT;
+}
 
 class Processes : public BothVariants {};
 WEFT_BOTH_VARIANTS(Processes);
@@ -67,8 +77,93 @@ TEST_P(Processes, APeerThatIsKilledIsAReset) {
   EXPECT_EQ(outcome.error_number, ECONNRESET);
 }
 
-TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
+// Bytes that were sent before arrive all the same, and then the loss. The peer sends when it has
+// received a byte: while a connection is being set up, what was sent may still wait in the process
+// that sends it.
+TEST_P(Processes, BytesOfAPeerThatIsKilledArrive) {
+  constexpr std::size_t total = 20'000;
+  Peer peer({"send", std::to_string(total)});
+  Stream stream(options());
+  stream.connect(peer.address(), test_timeout);
+  EXPECT_TRUE(stream.send(std::vector<std::byte>(1), test_timeout).ok());
+  EXPECT_EQ(peer.line(), "sent");
+  peer.signal(SIGKILL);
+  EXPECT_EQ(receive_all(stream, total), test::pattern(total));
+  std::vector<std::byte> more(1);
+  const auto outcome = stream.receive(more, test_timeout);
+  EXPECT_EQ(outcome.status, Status::failed);
+  EXPECT_TRUE(is_loss(outcome.error_number)) << outcome.error_number;
+}
+
+// A sender that waits for room when its peer is killed.
+TEST_P(Processes, ASendToAPeerThatIsKilledFails) {
   Peer peer({"hold"});
+  Stream stream(options());
+  stream.connect(peer.address(), test_timeout);
+  EXPECT_EQ(peer.line(), "connected");
+  const auto bytes = test::pattern(4 * 1024 * 1024);
+  auto sender = std::async(std::launch::async, [&] {
+    while (stream.send(bytes, test_timeout).ok()) continue;
+    return stream.send(bytes, test_timeout);
+  });
+  while (stream.statistics().bytes_sent == 0) std::this_thread::yield();
+  peer.signal(SIGKILL);
+  const int error = sender.get().error_number;
+  EXPECT_TRUE(is_loss(error)) << error;
+}
+
+// A peer that is stopped reads nothing, and goes on where it was.
+TEST_P(Processes, APeerThatWasStoppedGoesOn) {
+  constexpr std::size_t total = 4 * 1024 * 1024;
+  Peer peer({"read", std::to_string(total)});
+  Stream stream(options());
+  stream.connect(peer.address(), test_timeout);
+  const auto bytes = test::pattern(total);
+  peer.signal(SIGSTOP);
+  std::size_t done = 0;
+  while (true) {
+    const auto outcome = stream.send(std::span(bytes).subspan(done), Deadline::now());
+    ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+    done += outcome.bytes;
+    if (outcome.would_block()) break;
+  }
+  EXPECT_LT(done, total);
+  peer.signal(SIGCONT);
+  EXPECT_TRUE(stream.send(std::span(bytes).subspan(done), test_timeout).ok());
+  EXPECT_EQ(peer.line(), std::to_string(total) + " read, 0 wrong");
+}
+
+// Data go without messages as soon as both processes know each other's memory.
+TEST_P(Processes, ProcessesOfOneHostPlaceTheirBytesThemselves) {
+  const char* const same_host = getenv("WEFT_SAME_HOST");
+  if (test::open_device().backend() != verbs::Backend::embedded ||
+      (same_host && std::string_view(same_host) == "off")) {
+    GTEST_SKIP() << "the processes share no memory";
+  }
+  Peer peer({"echo"});
+  Stream stream(options());
+  stream.connect(peer.address(), test_timeout);
+  constexpr std::size_t size = 10'000;
+  const auto bytes = test::pattern(size);
+  constexpr int rounds = 200;
+  for (int i = 0; i < rounds; ++i) {
+    ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
+    ASSERT_EQ(receive_all(stream, size), bytes);
+  }
+  const auto counted = stream.statistics();
+  EXPECT_EQ(counted.bytes_sent, rounds * size);
+  EXPECT_EQ(counted.bytes_received, rounds * size);
+  EXPECT_GT(counted.placed_bytes_sent, rounds * size / 2);
+  EXPECT_LT(counted.data_messages_sent + counted.data_messages_received, rounds);
+}
+
+// Over TCP: between processes of one host, a write needs no answer of the peer's process.
+TEST_P(Processes, KeepaliveFindsAPeerThatStopped) {
+  const char* const before = getenv("WEFT_SAME_HOST");
+  const std::string same_host = before ? before : "";
+  setenv("WEFT_SAME_HOST", "off", 1);
+  Peer peer({"hold"});
+  before ? setenv("WEFT_SAME_HOST", same_host.c_str(), 1) : unsetenv("WEFT_SAME_HOST");
   Options wanted = options();
   wanted.keepalive = Keepalive{20ms, 50ms, 2};
   Stream stream(wanted);

@@ -44,7 +44,9 @@ TEST_P(Waiting, TheDescriptorIsReadableWhileSomethingWaits) {
 }
 
 TEST_P(Waiting, TheDescriptorReportsWhenARefusedSendCanGoOn) {
-  Sides sides(options());
+  Options wanted = options();
+  wanted.growth_bytes = 0;
+  Sides sides(wanted);
   const int fd = sides.active.fd();
   EXPECT_TRUE(sides.active.peek_send().ok());
   EXPECT_FALSE(is_readable(fd)) << "nobody was refused";

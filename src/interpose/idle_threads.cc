@@ -1,0 +1,97 @@
+#include "interpose/idle_threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+
+#include "base/fault_handler.h"
+#include "weft/error.hpp"
+
+namespace weft::interpose {
+namespace {
+
+// Further threads end when they are done.
+constexpr std::size_t max_idle = 8;
+
+constinit std::atomic<IdleThreads*> current{nullptr};
+
+// Blocks all signals but those of a fault, for a thread that is created meanwhile to inherit.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    const sigset_t blocked = signals_but_faults();
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+IdleThreads& idle_threads() {
+  IdleThreads* known = current;
+  if (!known) {
+    auto* const made = new IdleThreads();  // never deleted: its threads use it to the very end
+    if (current.compare_exchange_strong(known, made)) return *made;
+    delete made;
+  }
+  return *known;
+}
+
+// The parent's object is left alone: another thread may have held its lock at fork(2).
+void forget_idle_threads() {
+  current = nullptr;
+}
+
+void IdleThreads::start(Work work) {
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(work);
+  if (waiting_.size() <= idle_) {
+    changed_.notify_one();
+    return;
+  }
+  try {
+    create();
+  } catch (const Error&) {
+    waiting_.pop_back();
+    throw;
+  }
+}
+
+// With mutex_ held. The new thread counts as idle until it has taken its work.
+void IdleThreads::create() {
+  const BlockedSignals inherited;
+  pthread_t thread{};
+  const int failed = pthread_create(
+      &thread, nullptr,
+      [](void* threads) -> void* {
+        static_cast<IdleThreads*>(threads)->run();
+        return nullptr;
+      },
+      this);
+  if (failed != 0) throw Error(failed, "no thread for a socket");
+  ++idle_;
+  pthread_detach(thread);
+}
+
+void IdleThreads::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return !waiting_.empty(); });
+    const Work work = waiting_.front();
+    waiting_.pop_front();
+    --idle_;
+    lock.unlock();
+    work.run(work.argument);
+    lock.lock();
+    if (idle_ >= max_idle) return;
+    ++idle_;
+  }
+}
+
+}  // namespace weft::interpose

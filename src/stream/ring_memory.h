@@ -1,0 +1,41 @@
+// RingMemory: memory for rings, of which only the pages that were used are resident.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/descriptor.h"
+
+namespace weft::stream::detail {
+
+// Owns a mapping of zero bytes, which begins at a page.
+class RingMemory {
+ public:
+  // Memory of this process. Throws Error(ENOMEM).
+  explicit RingMemory(std::size_t bytes);
+  // Memory that another process can map: `file` is its descriptor. The size of such memory can
+  // never change. Where the kernel refuses it, this is memory of this process, and `file` is not
+  // valid. Throws Error(ENOMEM).
+  [[nodiscard]] static RingMemory make_shared(std::size_t bytes, Descriptor& file);
+  // Maps the shared memory of another process. Nothing if it is not of that size, or can still
+  // change its size: an access behind its end would end this process.
+  [[nodiscard]] static std::optional<RingMemory> open(Descriptor file, std::size_t bytes);
+  ~RingMemory();
+  RingMemory(RingMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  RingMemory& operator=(RingMemory&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  RingMemory() = default;
+  static RingMemory map(int file, std::size_t bytes);
+
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,121 @@
+#include "stream/shared_ring.h"
+
+#include <pthread.h>
+
+#include <new>
+#include <utility>
+
+#include "base/size.h"
+#include "stream/ring_map_wire.h"
+
+namespace weft::stream::detail {
+namespace {
+
+// docs/stream-protocol.md has these numbers.
+static_assert(offsetof(RingCounters, grown_at) == 8 && offsetof(RingCounters, read) == 320 &&
+              offsetof(RingCounters, reader_sleeps) == 384 &&
+              offsetof(RingCounters, writer_sleeps) == 448);
+
+RingCounters* counters_in(std::byte* at) {
+  return std::launder(reinterpret_cast<RingCounters*>(at));
+}
+
+// What the caller has published must be visible before the flag is read.
+bool take_flag(std::atomic<std::uint32_t>& flag) {
+  full_barrier();
+  return flag.load(std::memory_order_relaxed) != 0 &&
+         flag.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+constinit std::atomic<unsigned> generation{0};
+
+}  // namespace
+
+unsigned fork_generation() {
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { ++generation; });
+  return generation.load(std::memory_order_relaxed);
+}
+
+std::size_t counters_offset(std::uint32_t ring_bytes, std::uint32_t rows) {
+  const std::size_t pages =
+      (to_size(region_bytes(ring_bytes, rows)) + counters_page_bytes - 1) / counters_page_bytes;
+  return pages * counters_page_bytes;
+}
+
+std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows) {
+  return counters_offset(ring_bytes, rows) + counters_page_bytes;
+}
+
+// --- Writing -------------------------------------------------------------------------------------
+
+std::optional<SharedRingWriter> SharedRingWriter::open(Descriptor file, std::uint32_t ring_bytes,
+                                                       std::uint32_t rows) {
+  auto memory = RingMemory::open(std::move(file), shared_ring_bytes(ring_bytes, rows));
+  if (!memory) return std::nullopt;
+  return SharedRingWriter(std::move(*memory), ring_bytes, counters_offset(ring_bytes, rows));
+}
+
+void SharedRingWriter::start(std::uint64_t sent, std::uint32_t unread) {
+  written_ = sent;
+  read_ = sent - unread;
+  counters().written.store(sent, std::memory_order_release);
+}
+
+RingCounters& SharedRingWriter::counters() const {
+  return *counters_in(memory_.bytes().data() + counters_at_);
+}
+
+// The reader looks for it when it finds bytes behind this position, so publish() orders both.
+void SharedRingWriter::note_growth() {
+  counters().grown_at[growths_++].store(written_, std::memory_order_relaxed);
+}
+
+void SharedRingWriter::publish(std::uint32_t bytes) {
+  written_ += bytes;
+  counters().written.store(written_, std::memory_order_release);
+}
+
+std::optional<std::uint32_t> SharedRingWriter::take_room() {
+  const std::uint64_t read = counters().read.load(std::memory_order_acquire);
+  if (read < read_ || read > written_) return std::nullopt;
+  return static_cast<std::uint32_t>(read - std::exchange(read_, read));
+}
+
+bool SharedRingWriter::reader_waits() {
+  return take_flag(counters().reader_sleeps);
+}
+
+// --- Reading -------------------------------------------------------------------------------------
+
+void SharedRingReader::prepare(std::byte* counters) {
+  new (counters) RingCounters;
+}
+
+SharedRingReader::SharedRingReader(std::byte* counters) : counters_(counters_in(counters)) {}
+
+// A counter that went back gives a number that is too large as well.
+std::uint64_t SharedRingReader::arrived() const {
+  return counters_->written.load(std::memory_order_acquire) - received_;
+}
+
+// The part has its end behind the first byte at the earliest, so position 0 means nothing.
+bool SharedRingReader::take_growth() {
+  if (growths_ == RingCounters::most_growths || received_ == 0 ||
+      counters_->grown_at[growths_].load(std::memory_order_relaxed) != received_) {
+    return false;
+  }
+  ++growths_;
+  return true;
+}
+
+void SharedRingReader::count_read(std::uint32_t bytes) {
+  read_ += bytes;
+  counters_->read.store(read_, std::memory_order_release);
+}
+
+bool SharedRingReader::writer_waits() {
+  return take_flag(counters_->writer_sleeps);
+}
+
+}  // namespace weft::stream::detail

@@ -1,0 +1,147 @@
+// A ring in memory that two processes of one host map, and the counters behind it: one process
+// copies bytes into the ring and publishes how many, the other copies them out and publishes how
+// many it has read. Neither needs the other's processor, a message or a system call, unless the
+// other side sleeps and has asked for a wake-up.
+//
+// A side that is about to sleep sets its flag, and then looks at the counters once more. The other
+// side publishes its counter, and then looks at the flag. Both orders are sequentially consistent,
+// so at least one of them notices the other.
+//
+// The peer is another process, which may be broken or hostile. Each side keeps its own counter in
+// its own memory, reads only the counter of the peer, and checks it against what is possible.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/descriptor.h"
+#include "base/full_barrier.h"
+#include "stream/ring_memory.h"
+
+namespace weft::stream::detail {
+
+// In shared memory; zero at first. Positions count the bytes of this direction since the beginning
+// of the stream, including those that messages have carried.
+struct RingCounters {
+  // A part doubles at most this often until it is a ring of the largest size.
+  static constexpr std::size_t most_growths = 32;
+
+  // By the writer.
+  alignas(64) std::atomic<std::uint64_t> written{0};
+  // The positions at which the writer went on behind the part, instead of at its beginning.
+  std::array<std::atomic<std::uint64_t>, most_growths> grown_at{};
+  // By the reader, which owns the memory.
+  alignas(64) std::atomic<std::uint64_t> read{0};
+  // Set by the side that will sleep, cleared by the side that wakes it.
+  alignas(64) std::atomic<std::uint32_t> reader_sleeps{0};
+  alignas(64) std::atomic<std::uint32_t> writer_sleeps{0};
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where the counters lie in the memory of a ring and its table: on a page of their own.
+inline constexpr std::size_t counters_page_bytes = 4096;
+static_assert(sizeof(RingCounters) <= counters_page_bytes);
+[[nodiscard]] std::size_t counters_offset(std::uint32_t ring_bytes, std::uint32_t rows);
+[[nodiscard]] std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows);
+
+// How often this process descends by fork(2) from the one that called it first. A child has the
+// mappings of its parent, and must not change them: they belong to the parent's streams.
+[[nodiscard]] unsigned fork_generation();
+
+// One side's request to be woken. At most one wake-up is under way, so one posted receive is
+// enough. Not thread-safe.
+class WakeRequest {
+ public:
+  [[nodiscard]] bool made() const { return made_; }
+  // The caller must look at the peer's counter afterwards.
+  void make(std::atomic<std::uint32_t>& flag) {
+    if (made_) return;
+    made_ = true;
+    flag.store(1, std::memory_order_seq_cst);
+    full_barrier();
+  }
+  // A wake-up has arrived. False if none was requested.
+  [[nodiscard]] bool answered() {
+    const bool was_made = made_;
+    made_ = false;
+    return was_made;
+  }
+
+ private:
+  bool made_ = false;
+};
+
+// The side that copies bytes into the peer's ring. Not thread-safe.
+class SharedRingWriter {
+ public:
+  // `file`: the memory of the peer's ring, whose size and table are those of its greeting. Nothing
+  // if the memory is not as it must be, or cannot be mapped.
+  [[nodiscard]] static std::optional<SharedRingWriter> open(Descriptor file,
+                                                            std::uint32_t ring_bytes,
+                                                            std::uint32_t rows);
+  // Starts writing. Call it once, before the message that makes the peer look. `sent` and `unread`:
+  // bytes that messages have carried, and of these the ones that the peer has not returned.
+  void start(std::uint64_t sent, std::uint32_t unread);
+
+  [[nodiscard]] std::span<std::byte> ring() const { return memory_.bytes().first(ring_bytes_); }
+  // The next byte goes behind the part that was used until now.
+  void note_growth();
+  void publish(std::uint32_t bytes);
+  // Bytes that the peer has read since the last call. Nothing: its counter is impossible.
+  [[nodiscard]] std::optional<std::uint32_t> take_room();
+  // Whether the reader waits for bytes. If so, the caller must wake it.
+  [[nodiscard]] bool reader_waits();
+  void request_wake() { wake_.make(counters().writer_sleeps); }
+  [[nodiscard]] WakeRequest& wake() { return wake_; }
+  [[nodiscard]] const WakeRequest& wake() const { return wake_; }
+
+ private:
+  SharedRingWriter(RingMemory memory, std::uint32_t ring_bytes, std::size_t counters_at)
+      : memory_(std::move(memory)), ring_bytes_(ring_bytes), counters_at_(counters_at) {}
+  [[nodiscard]] RingCounters& counters() const;
+
+  RingMemory memory_;
+  std::uint32_t ring_bytes_;
+  std::size_t counters_at_;
+  std::uint64_t written_ = 0;
+  std::uint64_t read_ = 0;  // by the peer, as seen last
+  std::size_t growths_ = 0;
+  WakeRequest wake_;
+};
+
+// The side that owns the ring and reads from it. Not thread-safe.
+class SharedRingReader {
+ public:
+  // Makes the counters. Before the memory is offered to the peer, which may use them at once.
+  static void prepare(std::byte* counters);
+  // `counters` must be prepared, must outlive this, and must not be used by another one.
+  explicit SharedRingReader(std::byte* counters);
+
+  // Bytes that were received, by messages or as arrived() has reported them.
+  void count_received(std::uint32_t bytes) { received_ += bytes; }
+  // Bytes that the peer has published and count_received() has not counted. A peer that is not
+  // hostile publishes at most the free bytes of the ring, which the caller checks.
+  [[nodiscard]] std::uint64_t arrived() const;
+  // Whether the peer continued behind the part at this position. Reports each growth once.
+  [[nodiscard]] bool take_growth();
+  // The program has read bytes: the peer may overwrite them.
+  void count_read(std::uint32_t bytes);
+  // Whether the writer waits for room. If so, the caller must wake it.
+  [[nodiscard]] bool writer_waits();
+  void request_wake() { wake_.make(counters_->reader_sleeps); }
+  [[nodiscard]] WakeRequest& wake() { return wake_; }
+  [[nodiscard]] const WakeRequest& wake() const { return wake_; }
+
+ private:
+  RingCounters* counters_;
+  std::uint64_t received_ = 0;
+  std::uint64_t read_ = 0;
+  std::size_t growths_ = 0;
+  WakeRequest wake_;
+};
+
+}  // namespace weft::stream::detail

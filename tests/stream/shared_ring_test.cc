@@ -1,0 +1,259 @@
+// Rings in shared memory: bytes arrive in order whatever the sizes, and a peer that publishes
+// impossible counters, or passes other memory, is found.
+#include "stream/shared_ring.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <vector>
+
+#include "stream/flow_control.h"
+#include "support/random.h"
+
+namespace weft::stream::detail {
+namespace {
+
+constexpr std::uint32_t rows = 3;
+
+FlowSizes sizes_of(std::uint32_t ring, std::uint32_t part) {
+  return {.send_ring_bytes = ring,
+          .sends = 4,
+          .peer_ring_bytes = ring,
+          .peer_receives = 4,
+          .receive_ring_bytes = ring,
+          .receives = 4,
+          .send_part_bytes = part,
+          .peer_part_bytes = part,
+          .receive_part_bytes = part};
+}
+
+std::uint32_t random_up_to(test::Random& random, std::uint32_t most) {
+  return static_cast<std::uint32_t>(random.between(1, most));
+}
+
+// One direction of a stream whose sender already places.
+class Direction {
+ public:
+  Direction(std::uint32_t ring, std::uint32_t part)
+      : memory_(RingMemory::make_shared(shared_ring_bytes(ring, rows), file_)),
+        reader(prepared(memory_.bytes().data() + counters_offset(ring, rows))),
+        from(sizes_of(ring, part)),
+        to(sizes_of(ring, part)),
+        writer(*SharedRingWriter::open(std::move(file_), ring, rows)) {
+    const auto word = from.start_placing();
+    EXPECT_TRUE(word && to.received(*word, 0));
+    writer.start(0, 0);
+  }
+  [[nodiscard]] RingCounters& counters() {
+    return *reinterpret_cast<RingCounters*>(memory_.bytes().data() +
+                                            counters_offset(to.sizes().receive_ring_bytes, rows));
+  }
+  // Returns how many bytes were placed.
+  std::uint32_t send(std::uint32_t wanted) {
+    bool grown = false;
+    const Piece piece = from.take_placed(wanted, grown);
+    if (grown) writer.note_growth();
+    for (std::uint32_t i = 0; i < piece.bytes; ++i) {
+      writer.ring()[piece.to + i] = static_cast<std::byte>(sent++ * 7);
+    }
+    if (piece.bytes > 0) writer.publish(piece.bytes);
+    return piece.bytes;
+  }
+  // False if the sender violates the protocol.
+  [[nodiscard]] bool look() {
+    std::uint64_t left = reader.arrived();
+    while (left > 0) {
+      if (reader.take_growth() && !to.received_placed_growth()) return false;
+      const std::uint32_t bytes = to.received_placed(left);
+      if (bytes == 0) return false;
+      reader.count_received(bytes);
+      left -= bytes;
+    }
+    return true;
+  }
+  void read(std::uint32_t most) {
+    const auto [at, side_by_side] = to.unread();
+    const std::uint32_t bytes = std::min(most, side_by_side);
+    for (std::uint32_t i = 0; i < bytes; ++i) {
+      ASSERT_EQ(memory_.bytes()[at + i], static_cast<std::byte>(got++ * 7));
+    }
+    to.read(bytes);
+    reader.count_read(bytes);
+  }
+  [[nodiscard]] bool take_room() {
+    const auto room = writer.take_room();
+    if (room) from.room_returned(*room);
+    return room.has_value();
+  }
+
+ private:
+  static std::byte* prepared(std::byte* at) {
+    SharedRingReader::prepare(at);
+    return at;
+  }
+
+  Descriptor file_;
+  RingMemory memory_;
+
+ public:
+  SharedRingReader reader;
+  FlowControl from;
+  FlowControl to;
+  SharedRingWriter writer;
+  std::uint64_t sent = 0;
+  std::uint64_t got = 0;
+};
+
+TEST(SharedRing, DeliversEverythingInAnyOrderOfEvents) {
+  for (std::uint32_t ring = 1; ring <= 20; ++ring) {
+    for (std::uint32_t part = 1; part <= ring; ++part) {
+      for (const auto seed : test::seeds(4)) {
+        SCOPED_TRACE(test::seed_trace(seed));
+        Direction way(ring, part);
+        test::Random random(seed);
+        for (int i = 0; i < 1000 || way.got < way.sent; ++i) {
+          if (i < 1000 && random.below(2) == 0) way.send(random_up_to(random, ring + 3));
+          const bool looks = random.below(2) == 0;
+          ASSERT_TRUE(!looks || way.look());
+          if (random.below(2) == 0) way.read(random_up_to(random, ring));
+          const bool takes = random.below(2) == 0;
+          ASSERT_TRUE(!takes || way.take_room());
+        }
+        ASSERT_GT(way.got, 100U);
+        ASSERT_TRUE(way.take_room());
+        EXPECT_EQ(way.from.peer_used(), 0U);
+      }
+    }
+  }
+}
+
+TEST(SharedRing, ARingGrowsToItsFullSizeWhenNothingIsRead) {
+  Direction way(100, 8);
+  while (way.send(1000) > 0 || way.from.can_send()) continue;
+  EXPECT_EQ(way.sent, 100U);
+  ASSERT_TRUE(way.look());
+  EXPECT_EQ(way.to.readable(), 100U);
+  while (way.got < 100) way.read(100);
+}
+
+TEST(SharedRing, AWriterThatPublishesImpossibleCountsIsFound) {
+  // Ten bytes have arrived, and 54 are free.
+  for (const std::uint64_t hostile :
+       {~std::uint64_t{0}, std::uint64_t{1} << 40, std::uint64_t{65}, std::uint64_t{9}}) {
+    Direction way(64, 64);
+    ASSERT_EQ(way.send(10), 10U);
+    ASSERT_TRUE(way.look());
+    way.counters().written = hostile;
+    EXPECT_FALSE(way.look()) << hostile;
+    EXPECT_LE(way.to.readable(), 64U);
+    const auto [at, bytes] = way.to.unread();
+    EXPECT_LE(at + bytes, 64U);
+  }
+}
+
+TEST(SharedRing, AGrowthThatIsNotPossibleIsFound) {
+  Direction whole(64, 64);
+  ASSERT_EQ(whole.send(10), 10U);
+  ASSERT_TRUE(whole.look());
+  whole.counters().grown_at[0] = 10;  // in the middle
+  whole.send(1);
+  EXPECT_FALSE(whole.look());
+
+  Direction full(16, 16);
+  ASSERT_EQ(full.send(16), 16U);
+  ASSERT_TRUE(full.look());
+  full.read(16);
+  ASSERT_TRUE(full.take_room());
+  full.counters().grown_at[0] = 16;  // beyond the ring
+  full.send(1);
+  EXPECT_FALSE(full.look());
+}
+
+TEST(SharedRing, AReaderThatPublishesImpossibleCountsIsFound) {
+  for (const std::uint64_t hostile : {std::uint64_t{31}, ~std::uint64_t{0}, std::uint64_t{4}}) {
+    Direction way(64, 64);
+    ASSERT_EQ(way.send(30), 30U);
+    ASSERT_TRUE(way.look());
+    way.read(5);
+    ASSERT_TRUE(way.take_room());
+    way.counters().read = hostile;  // more than was sent, or less than before
+    EXPECT_FALSE(way.take_room()) << hostile;
+    EXPECT_EQ(way.from.peer_used(), 25U);
+  }
+}
+
+TEST(SharedRing, ASideIsWokenOncePerRequest) {
+  Direction way(64, 64);
+  EXPECT_FALSE(way.writer.reader_waits());
+  EXPECT_FALSE(way.reader.wake().answered());  // no request
+  way.reader.request_wake();
+  way.reader.request_wake();
+  EXPECT_TRUE(way.writer.reader_waits());
+  way.reader.request_wake();  // a wake-up is under way
+  EXPECT_FALSE(way.writer.reader_waits());
+  EXPECT_TRUE(way.reader.wake().answered());
+  way.reader.request_wake();
+  EXPECT_TRUE(way.writer.reader_waits());
+
+  way.writer.request_wake();
+  EXPECT_TRUE(way.reader.writer_waits());
+  EXPECT_FALSE(way.reader.writer_waits());
+  EXPECT_TRUE(way.writer.wake().answered());
+}
+
+// The peer may place bytes before this side has noticed that the connection is established.
+TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
+  Descriptor file;
+  const RingMemory memory = RingMemory::make_shared(shared_ring_bytes(64, rows), file);
+  std::byte* const counters = memory.bytes().data() + counters_offset(64, rows);
+  SharedRingReader::prepare(counters);
+  auto writer = SharedRingWriter::open(std::move(file), 64, rows);
+  ASSERT_TRUE(writer);
+  writer->start(0, 0);
+  writer->publish(7);
+  const SharedRingReader reader(counters);
+  EXPECT_EQ(reader.arrived(), 7U);
+}
+
+// Memory that can shrink would end this process at its next access.
+TEST(SharedRing, OtherMemoryIsRefused) {
+  const auto file = [](std::size_t bytes, int seals) {
+    Descriptor made(memfd_create("weft-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(made.get(), static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(fcntl(made.get(), F_ADD_SEALS, seals), 0);
+    return made;
+  };
+  const std::size_t bytes = shared_ring_bytes(5000, rows);
+  const int sealed = F_SEAL_SHRINK | F_SEAL_GROW;
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, 0), 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, F_SEAL_GROW), 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes - 1, sealed), 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(0, sealed), 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, sealed | F_SEAL_WRITE), 5000, rows));
+  EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), 5000, rows));
+}
+
+TEST(SharedRing, DataAsMessagesMayNotFollow) {
+  Direction way(64, 64);
+  EXPECT_FALSE(way.to.received(encode(Kind::data, 1), 1));
+  EXPECT_FALSE(way.to.received(encode(Kind::place, 0), 0));
+  EXPECT_FALSE(way.to.received(encode(Kind::grow, 128), 0));
+  EXPECT_TRUE(way.to.received(encode(Kind::end, 0), 0));
+  EXPECT_TRUE(way.to.received(encode(Kind::wake, 1), 0));  // the other direction goes on
+}
+
+// A mapped write must be placed before the bytes behind it.
+TEST(SharedRing, NothingIsPlacedWhileAMappedWriteIsUnderWay) {
+  Direction way(64, 64);
+  ASSERT_EQ(way.from.take_mapped(5).bytes, 5U);
+  EXPECT_FALSE(way.from.can_send());
+  EXPECT_EQ(way.send(5), 0U);
+  way.from.sent(5);
+  EXPECT_EQ(way.send(5), 5U);
+}
+
+}  // namespace
+}  // namespace weft::stream::detail
