@@ -28,3 +28,11 @@ function(weft_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
+
+# weft_test_over_tcp(NAME): all tests of that program once more, with connections between processes
+# of this host on TCP.
+function(weft_test_over_tcp name)
+  add_test(NAME tcp.${name} COMMAND ${name})
+  set_tests_properties(tcp.${name} PROPERTIES
+    TIMEOUT 600 ENVIRONMENT "WEFT_SAME_HOST=off;WEFT_TEST_CARRIER=tcp")
+endfunction()

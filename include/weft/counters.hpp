@@ -44,6 +44,9 @@ struct QueuePairCounters {
   // without a receive request was full. Only if the peer is an embedded device as well.
   std::uint64_t credit_waits = 0;
   std::uint64_t credit_wait_ns = 0;
+  // Bytes that the peer sent where an empty response was due, to a read by which the device asks
+  // whether earlier requests are placed. They were discarded. The kernel's siw sends some.
+  std::uint64_t discarded_answer_bytes = 0;
 };
 
 struct CompletionQueueCounters {

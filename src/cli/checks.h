@@ -17,6 +17,11 @@ void check_limits(Findings& findings);
 void check_sandbox(Findings& findings);
 // The TCP ports by which queue pairs without rdma_cm find each other.
 void check_ports(Findings& findings);
+// The ports that programs on Weft have open, and who reaches them. `folder`: of the drop-in
+// libraries.
+void check_open_ports(const std::string& folder, Findings& findings);
+// System calls that the device uses where it may.
+void check_calls(Findings& findings);
 // WEFT_ variables that are set, and those with invalid values.
 void check_environment(Findings& findings);
 

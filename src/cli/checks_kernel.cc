@@ -101,7 +101,9 @@ void check_sandbox(Findings& findings) {
   if (!seccomp.empty() && seccomp != "0") {
     findings.push_back({"seccomp", Health::note,
                         "System calls of this process are filtered (seccomp), as in containers. "
-                        "The embedded device uses only sockets, epoll, eventfd and threads.",
+                        "The embedded device needs only sockets, epoll, eventfd and threads; "
+                        "connections within a host leave TCP only where memfd_create, "
+                        "process_vm_readv and process_vm_writev are allowed.",
                         ""});
   }
   if (const int failed = try_reading_a_process()) {
@@ -109,7 +111,7 @@ void check_sandbox(Findings& findings) {
         {"process memory", Health::note,
          fmt::format("Processes may not read each other's memory here ({}).",
                      std::strerror(failed)),
-         "Nothing needs it: data between two processes of one host go through TCP."});
+         "Nothing needs it: data between two processes of one host go through TCP then."});
   } else {
     findings.push_back({"process memory", Health::good,
                         "Processes of one user may read each other's memory.", ""});

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -54,12 +55,12 @@ std::optional<std::uint32_t> parse_number(const char* option, std::string_view t
   return value;
 }
 
-std::optional<std::int64_t> parse_seconds(std::string_view text) {
+std::optional<std::int64_t> parse_seconds(const char* option, std::string_view text) {
   if (text.empty()) return std::nullopt;
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc{} || end != text.data() + text.size() || !(std::abs(seconds) < 9e9)) {
-    throw WrongOption(fmt::format("--time: '{}' is not a number of seconds", text));
+    throw WrongOption(fmt::format("{}: '{}' is not a number of seconds", option, text));
   }
   return static_cast<std::int64_t>(std::llround(seconds * 1e9));
 }
@@ -89,12 +90,21 @@ capture::Selection selection_of(const DissectOptions& options) {
   if (dots == std::string_view::npos) {
     throw WrongOption("--time needs FROM..TO in seconds, such as 1.5..2, 3.. or ..10");
   }
-  selection.from_ns = parse_seconds(time.substr(0, dots));
-  selection.to_ns = parse_seconds(time.substr(dots + 2));
+  selection.from_ns = parse_seconds("--time", time.substr(0, dots));
+  selection.to_ns = parse_seconds("--time", time.substr(dots + 2));
   if (selection.from_ns && selection.to_ns && *selection.to_ns < *selection.from_ns) {
     throw WrongOption(fmt::format("--time: '{}' ends before it begins", time));
   }
   return selection;
+}
+
+std::optional<capture::Severity> parse_severity(const std::string& text) {
+  using capture::Severity;
+  if (text.empty()) return std::nullopt;
+  for (const Severity severity : {Severity::note, Severity::warning, Severity::error}) {
+    if (text == to_string(severity)) return severity;
+  }
+  throw WrongOption(fmt::format("--severity: '{}' is none of note, warning, error", text));
 }
 
 void check_combination(const DissectOptions& options) {
@@ -112,6 +122,9 @@ void check_combination(const DissectOptions& options) {
   }
   if (!options.html.empty() && options.separate) {
     throw WrongOption("--html and --separate exclude each other: a page has one trace");
+  }
+  if (!options.clock_offsets.empty() && (options.separate || options.follow)) {
+    throw WrongOption("--clock-offset excludes --separate and --follow");
   }
   if (options.follow && options.files.size() != 1)
     throw WrongOption("--follow needs exactly one file");
@@ -167,11 +180,38 @@ void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
 }
 
+// Returns the files with the corrections of their clocks: those that were given, otherwise those
+// that can be measured, which are then in `clocks`.
+std::vector<capture::CaptureFile> corrected_files(const DissectOptions& options,
+                                                  const std::vector<std::string>& paths,
+                                                  std::vector<capture::ClockDifference>& clocks) {
+  std::vector<capture::CaptureFile> files;
+  for (const std::string& path : paths) files.push_back({path});
+  if (options.clock_offsets.empty()) {
+    clocks = capture::measure_clocks(files, &stop_requested);
+    return files;
+  }
+  for (const std::string_view offset : options.clock_offsets) {
+    const std::size_t equals = offset.rfind('=');
+    const auto file =
+        std::ranges::find(files, offset.substr(0, equals), &capture::CaptureFile::path);
+    if (equals == std::string_view::npos || file == files.end()) {
+      throw WrongOption(fmt::format(
+          "--clock-offset: '{}' is not FILE=SECONDS, where FILE is one of the files", offset));
+    }
+    file->clock_ahead_ns = parse_seconds("--clock-offset", offset.substr(equals + 1)).value_or(0);
+  }
+  return files;
+}
+
 std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
-                                            const std::vector<std::string>& files) {
+                                            const std::vector<std::string>& files,
+                                            std::vector<capture::ClockDifference>& clocks) {
   if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
-  if (files.size() == 1) return capture::open_capture(files[0], &stop_requested);
-  return capture::merge_captures(files, &stop_requested);
+  if (files.size() == 1 && options.clock_offsets.empty()) {
+    return capture::open_capture(files[0], &stop_requested);
+  }
+  return capture::merge_captures(corrected_files(options, files, clocks), &stop_requested);
 }
 
 // Waits for the next packet, at most 100 ms.
@@ -182,8 +222,8 @@ void wait_for(const capture::PacketSource& source) {
 }
 
 // Reads until the end of the source. An endless source (live, --follow) is read until Ctrl-C, and
-// its output is flushed whenever it has no packet.
-void read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
+// its output is flushed whenever it has no packet. Returns false if Ctrl-C came before the end.
+bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& analysis,
               capture::Report& report) {
   Progress progress(!endless);
   capture::RawPacket packet;
@@ -193,11 +233,13 @@ void read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
       progress.update(source.bytes_read(), source.bytes_in_all());
       continue;
     }
-    if (!endless || !source.problem().empty()) return;
+    if (stop_requested) break;  // the source may have stopped in the middle
+    if (!endless || !source.problem().empty()) return true;
     report.flush();
     if (std::fflush(stdout) != 0) fail_output();
     wait_for(source);
   }
+  return endless;
 }
 
 capture::ReportOptions report_options(const DissectOptions& options, const std::string& name) {
@@ -207,6 +249,7 @@ capture::ReportOptions report_options(const DissectOptions& options, const std::
   wanted.rpcs = options.rpc;
   wanted.findings = options.findings;
   wanted.summary = !options.operations && !options.connections && !options.rpc && !options.findings;
+  wanted.slowest = options.slowest;
   wanted.colours = is_coloured(STDOUT_FILENO);
   wanted.name = name;
   return wanted;
@@ -247,17 +290,26 @@ class OutputFile {
   std::FILE* file_;
 };
 
+std::string stopped_text(const std::string& name, const capture::PacketSource& source) {
+  const std::uint64_t all = source.bytes_in_all();
+  if (all == 0) return fmt::format("{}: stopped before the end", name);
+  return fmt::format("{}: stopped before the end; {} % of it was read", name,
+                     source.bytes_read() * 100 / all);
+}
+
 // Analyzes one trace. The output files are opened before the first packet is read.
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
                 const std::vector<std::string>& files) {
   std::string name = options.live.empty() ? files[0] : options.live;
   if (files.size() > 1) name += fmt::format(" and {} more", files.size() - 1);
-  const auto source = open(options, files);
+  std::vector<capture::ClockDifference> clocks;
+  const auto source = open(options, files, clocks);
   const capture::ReportOptions wanted = report_options(options, name);
   const auto report = make_report(options, wanted);
   capture::Analysis analysis;
-  DissectOutput output(analysis, selection, wanted, *report);
+  DissectOutput output(analysis, selection, wanted, *report, parse_severity(options.severity));
 
+  output.set_clocks(std::move(clocks));
   if (!options.extract.empty()) output.extract_to(options.extract);
   std::optional<OutputFile> html;
   if (!options.html.empty()) {
@@ -266,17 +318,22 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   }
 
   report->begin();
-  read_all(*source, options.follow || !options.live.empty(), analysis, *report);
+  const bool endless = options.follow || !options.live.empty();
+  const bool whole = read_all(*source, endless, analysis, *report);
   analysis.finish();
-  output.finish();
+  output.finish(!whole);
   if (html) html->close();
   if (std::fflush(stdout) != 0) fail_output();
+  if (!whole) {
+    print_error(stopped_text(name, *source));
+    return exit_unusable;
+  }
   if (!source->leftover().empty()) print_notice(fmt::format("{}: {}", name, source->leftover()));
   if (!source->problem().empty()) {
     print_error(fmt::format("{}: {}", name, source->problem()));
     return exit_unusable;
   }
-  return output.findings() > 0 ? exit_findings : exit_ok;
+  return output.failures() > 0 ? exit_findings : exit_ok;
 }
 
 // Makes malloc(3) keep freed memory. Messages of 128 KiB and more are allocated and freed all the
@@ -320,8 +377,16 @@ int dissect_all(const DissectOptions& options) {
 
 }  // namespace
 
-int dissect(const DissectOptions& options) {
+}  // namespace weft::cli
+
+int weft_dissect(const char* version, const weft::cli::DissectOptions& options) {
+  using namespace weft::cli;
+  if (version != std::string_view(WEFT_VERSION)) {
+    print_error(
+        fmt::format("libweft-dissect.so is of release {} and weft of release {}; build or "
+                    "install both again",
+                    WEFT_VERSION, version));
+    return exit_unusable;
+  }
   return guarded([&options] { return dissect_all(options); });
 }
-
-}  // namespace weft::cli

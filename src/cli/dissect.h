@@ -1,6 +1,7 @@
 // `weft dissect`: explains RDMA traffic from capture files or an interface.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,19 @@ struct DissectOptions {
   std::string time;
   std::string opcode;
   std::string xid;
+  std::string severity;
+  std::size_t slowest = 0;
+  std::vector<std::string> clock_offsets;
 };
 
-// Returns the exit status: 0, 1 if there are findings, 2 for wrong options or input that cannot be
-// read.
+// Loads libweft-dissect.so from the folder of the drop-in libraries and calls weft_dissect() there.
+// Returns the exit status: 0, 1 if there are findings other than notes, 2 for wrong options, for
+// input that cannot be read or was not read to the end, or if the library is missing.
 int dissect(const DissectOptions& options);
 
 }  // namespace weft::cli
+
+// The only symbol of libweft-dissect.so. `version` is the program's: the library must be of the
+// same version, as both are built with the same DissectOptions. Returns what dissect() returns.
+extern "C" [[gnu::visibility("default")]] int weft_dissect(
+    const char* version, const weft::cli::DissectOptions& options);

@@ -5,22 +5,30 @@
 namespace weft::cli {
 
 DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
-                             const capture::ReportOptions& wanted, capture::Report& report)
+                             const capture::ReportOptions& wanted, capture::Report& report,
+                             std::optional<capture::Severity> severity)
     : analysis_(analysis),
       selection_(selection),
       wanted_(wanted),
+      severity_(severity),
       report_(report),
+      quality_(analysis),
       rpcs_(*this),
+      times_(analysis.connections(), wanted.slowest),
       traffic_findings_(analysis.connections(), *this),
-      credit_findings_(analysis.connections(), *this) {
+      credit_findings_(analysis.connections(), *this),
+      latency_findings_(analysis.connections(), *this) {
   analysis.add_sink(*this);  // first: the others forget at on_forget() what it shows then
   analysis.add_sink(statistics_);
+  analysis.add_sink(quality_);
   analysis.add_sink(rpcs_);
   analysis.add_sink(upper_);
   analysis.add_sink(traffic_findings_);
   analysis.add_sink(credit_findings_);
+  analysis.add_sink(latency_findings_);
   analysis.add_operations(*this);
   analysis.add_operations(traffic_findings_);
+  analysis.add_operations(latency_findings_);
 }
 
 DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutput& output)
@@ -49,12 +57,14 @@ void DissectOutput::draw_html(const capture::ReportOptions& options, capture::Re
 void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
   statistics_.on_operation(operation);
+  if (!rpcs_.recognised(operation.connection)) times_.add(operation);
   if (wanted_.operations) report_.operation(operation, analysis_);
   if (html_) html_->operation(operation, analysis_);
 }
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   if (!selection_.takes(rpc, analysis_)) return;
+  times_.add(rpc);
   if (wanted_.rpcs) report_.rpc(rpc, analysis_);
   if (html_) html_->rpc(rpc, analysis_);
   if (!extraction_) return;
@@ -64,7 +74,11 @@ void DissectOutput::on_rpc(const capture::Rpc& rpc) {
 
 void DissectOutput::on_finding(const capture::Finding& finding) {
   if (!selection_.takes(finding, analysis_)) return;
+  if (!is_supported(finding, analysis_.connections()[finding.connection])) return;
+  const capture::Severity severity = severity_of(finding);
+  if (severity_ && severity < *severity_) return;
   ++findings_;
+  if (severity_ || severity > capture::Severity::note) ++failures_;
   if (wanted_.findings) report_.finding(finding, analysis_);
   if (html_) html_->finding(finding, analysis_);
 }
@@ -79,10 +93,12 @@ void DissectOutput::on_forget(capture::ConnectionId id) {
 }
 
 // The trackers are finished first: they report what was still open to the sinks of this class.
-void DissectOutput::finish() {
+void DissectOutput::finish(bool stopped) {
+  stopped_ = stopped;
   rpcs_.finish();
   traffic_findings_.finish();
   credit_findings_.finish();
+  latency_findings_.finish();
   if (extraction_) {
     extraction_->messages.finish();
     extraction_->images.finish();

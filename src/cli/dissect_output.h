@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "capture/findings/latency_findings.h"
 #include "capture/findings/upper_protocols.h"
 #include "capture/report/report.h"
 #include "capture/report/report_html.h"
@@ -13,6 +16,7 @@
 #include "capture/rpc/nfs_images.h"
 #include "weft/capture/analysis.hpp"
 #include "weft/capture/credit_findings.hpp"
+#include "weft/capture/quality.hpp"
 #include "weft/capture/rpc_tracker.hpp"
 #include "weft/capture/statistics.hpp"
 #include "weft/capture/traffic_findings.hpp"
@@ -23,18 +27,23 @@ class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
                             private capture::TrafficSink {
  public:
-  // All arguments must outlive this. Must be made before the first packet is analyzed.
+  // All references must outlive this. Must be made before the first packet is analyzed. Findings
+  // below `severity` are left out; without it, notes are shown, but are no failures.
   DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
-                const capture::ReportOptions& wanted, capture::Report& report);
+                const capture::ReportOptions& wanted, capture::Report& report,
+                std::optional<capture::Severity> severity = {});
 
   // Also writes the selected messages, RPCs and NFS files into a new directory. Throws if it cannot
   // be made.
   void extract_to(const std::string& directory);
   // Also writes an HTML page of the selected part to `write`, in finish().
   void draw_html(const capture::ReportOptions& options, capture::Report::Write write);
-  // Call at the end of the trace.
-  void finish();
-  [[nodiscard]] std::uint64_t findings() const { return findings_; }
+  // Adds the clocks that were corrected to the quality of the capture.
+  void set_clocks(std::vector<capture::ClockDifference> clocks) { clocks_ = std::move(clocks); }
+  // Call at the end of the trace. `stopped`: its input was not read to the end.
+  void finish(bool stopped);
+  // The number of selected findings that are reason for a status other than 0.
+  [[nodiscard]] std::uint64_t failures() const { return failures_; }
 
  private:
   struct Extraction {
@@ -50,21 +59,32 @@ class DissectOutput final : private capture::OperationSink,
   void on_finding(const capture::Finding& finding) override;
   void on_forget(capture::ConnectionId connection) override;
   [[nodiscard]] capture::Results results() const {
-    return {analysis_, statistics_, rpcs_, upper_, findings_};
+    capture::Results results{analysis_, statistics_, rpcs_, upper_, findings_, quality_.quality()};
+    results.quality.stopped = stopped_;
+    results.quality.clocks = clocks_;
+    results.times = &times_;
+    return results;
   }
 
   capture::Analysis& analysis_;
   const capture::Selection& selection_;
   const capture::ReportOptions& wanted_;
+  const std::optional<capture::Severity> severity_;
   capture::Report& report_;
   capture::Statistics statistics_;
+  capture::QualityMeter quality_;
   capture::RpcTracker rpcs_;
   capture::UpperProtocols upper_;
+  capture::ExchangeTimes times_;
   capture::TrafficFindings traffic_findings_;
   capture::CreditFindings credit_findings_;
+  capture::LatencyFindings latency_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
   std::uint64_t findings_ = 0;
+  std::uint64_t failures_ = 0;
+  bool stopped_ = false;
+  std::vector<capture::ClockDifference> clocks_;
 };
 
 }  // namespace weft::cli

@@ -61,13 +61,15 @@ void print_json(const Findings& findings) {
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-void check_machine(Findings& findings) {
+void check_machine(const std::string& folder, Findings& findings) {
   check_adapters(findings);
   check_rdma_core(findings);
   check_addresses(findings);
   check_limits(findings);
   check_sandbox(findings);
+  check_calls(findings);
   check_ports(findings);
+  check_open_ports(folder, findings);
   check_environment(findings);
 }
 
@@ -81,8 +83,10 @@ int doctor(const DoctorOptions& options) {
     return 1;
   }
   Findings findings;
-  if (!options.serve) check_machine(findings);
+  if (!options.serve) check_machine(folder.string(), findings);
   setenv("WEFT_QUIET", "1", 1);
+  // The self-test shows how its connection moves data.
+  if (!options.serve) setenv("WEFT_VERBOSE", "1", 1);
   prepend_library_path(folder);
   if (options.serve) return serve_peers(folder, options.port);
   if (folder.empty()) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/terminal.h"
+#include "faults/names.h"
 #include "provider/environment.h"
 
 namespace weft::cli {
@@ -21,6 +22,68 @@ std::string environment_help() {
     text += wrapped(fmt::format("Values: {}. Default: {}.", variable.allowed, variable.standard),
                     indent, columns);
   }
+  return text;
+}
+
+std::string faults_help() {
+  constexpr std::size_t columns = 80;
+  constexpr std::size_t indent = 6;
+  const auto heading = [](std::string_view text) {
+    return fmt::format("\n{}\n", bold(text, STDOUT_FILENO));
+  };
+  const auto entry = [](std::string_view name, std::string_view meaning) {
+    return fmt::format("  {}\n", bold(name, STDOUT_FILENO)) + wrapped(meaning, indent, columns);
+  };
+  const auto values = [](faults::ActionKind kind) {
+    std::string list;
+    for (const faults::ValueName& value : faults::value_names(kind)) {
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", value.name);
+    }
+    return wrapped(list + ".", indent, columns);
+  };
+  std::string text = wrapped(
+      "`weft run --fault RULES` and WEFT_FAULT make the device fail on purpose. Rules are "
+      "separated "
+      "by semicolons or line ends, and # begins a comment. @FILE stands for the rules in a file.",
+      0, columns);
+  text += "\n  ACTION at POINT [CONDITION...]\n  seed=NUMBER\n";
+  text += "\n  ENOMEM at create-qp nth=2\n";
+  text += "  REM_ACCESS_ERR at write nth=1000 process=ib_write_bw\n";
+  text += "  RETRY_EXC_ERR at request p=0.001 after=2s peer=192.0.2.7\n";
+  text += "  PORT_ERR at device after=1s; PORT_ACTIVE at device after=3s\n";
+  text += heading("Points");
+  for (const faults::PointName& point : faults::point_names()) {
+    text += entry(point.name, std::string(point.meaning) + ".");
+  }
+  text += heading("Actions of calls: the error that they return");
+  text += values(faults::ActionKind::call_error);
+  text += heading("Actions of requests: the status of their completion");
+  text += values(faults::ActionKind::request_status);
+  text += wrapped(
+      "The queue pair goes to the error state, as with any such error, and what was posted behind "
+      "the request is flushed. Where a Write, Read or atomic fails with a status that the peer "
+      "reports (REM_...), the peer's queue pair fails as well.",
+      indent, columns);
+  text += heading("Actions of the device: the asynchronous event");
+  text += values(faults::ActionKind::device_event);
+  text += wrapped(
+      "After PORT_ERR ibv_query_port shows the port as down, until PORT_ACTIVE. "
+      "Connections are not affected.",
+      indent, columns);
+  text += heading("Conditions");
+  for (const faults::ConditionName& condition : faults::condition_names()) {
+    text += entry(condition.name, condition.meaning);
+  }
+  text += "\n";
+  text += wrapped(
+      "A rule without nth=, every= and p= applies each time. Where several rules apply at once, "
+      "the "
+      "first one counts. Each run prints its seed on stderr; the same seed and the same sequence "
+      "of "
+      "calls give the same faults. WEFT_STATS lists how often each rule applied, and "
+      "WEFT_VERBOSE=1 "
+      "prints each fault.",
+      0, columns);
   return text;
 }
 

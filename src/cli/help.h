@@ -1,4 +1,4 @@
-// The text of `weft help environment`.
+// The texts of `weft help environment` and `weft help faults`.
 #pragma once
 
 #include <string>
@@ -7,5 +7,7 @@ namespace weft::cli {
 
 // All WEFT_ variables with their meaning, valid values and defaults.
 [[nodiscard]] std::string environment_help();
+// The language of the rules of WEFT_FAULT, with all its words.
+[[nodiscard]] std::string faults_help();
 
 }  // namespace weft::cli

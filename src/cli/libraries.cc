@@ -8,12 +8,12 @@ namespace weft::cli {
 
 namespace files = std::filesystem;
 
-files::path library_folder() {
+files::path library_folder(const char* library) {
   std::error_code failed;
   const files::path self = files::read_symlink("/proc/self/exe", failed);
   for (const char* folder : {"../lib/weft", "../" WEFT_LIBDIR "/weft"}) {
     files::path candidate = (self.parent_path() / folder).lexically_normal();
-    if (files::exists(candidate / "libibverbs.so.1", failed)) return candidate;
+    if (has_library(candidate, library)) return candidate;
   }
   return {};
 }

@@ -5,9 +5,9 @@
 
 namespace weft::cli {
 
-// The folder of the libraries, relative to this executable both in the build tree and when
-// installed. Empty if they are not there.
-[[nodiscard]] std::filesystem::path library_folder();
+// The folder that holds this library, relative to this executable both in the build tree and when
+// installed. Empty if there is none.
+[[nodiscard]] std::filesystem::path library_folder(const char* library = "libibverbs.so.1");
 
 // Puts the folder first in LD_LIBRARY_PATH of this process and the programs that it starts.
 void prepend_library_path(const std::filesystem::path& folder);

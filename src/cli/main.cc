@@ -37,6 +37,11 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--stats", options.stats,
                   "Write the device's counters to a JSON file (WEFT_STATS)")
       ->type_name("FILE");
+  run->add_option("--fault", options.faults,
+                  "Make calls, requests or the device fail, by rules as `weft help faults` "
+                  "describes them, or @FILE; may be given several times (WEFT_FAULT)")
+      ->type_name("RULES")
+      ->take_all();
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce or iwarp (WEFT_PERSONALITY)")
       ->type_name("NAME");
@@ -46,6 +51,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--port-offset", options.port_offset,
                   "Add this to every rdma_cm port; both sides need it (WEFT_PORT_OFFSET)")
       ->type_name("NUMBER");
+  run->add_option("--same-host", options.same_host,
+                  "Connections between processes of one user on this host: auto (without TCP where "
+                  "that is possible), off or require (WEFT_SAME_HOST)")
+      ->type_name("MODE");
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
   run->add_flag("--no-crc", options.no_crc, "Do not ask for CRCs (WEFT_CRC=0)");
@@ -53,6 +62,8 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                 "Put the program's TCP connections on RDMA streams; =fallback also connects to "
                 "peers that speak plain TCP (WEFT_SOCKETS)")
       ->type_name("[=fallback]");
+  run->add_flag("-v,--verbose", options.verbose,
+                "Print for each connection whether its data go through TCP (WEFT_VERBOSE=1)");
   run->add_flag("-q,--quiet", options.quiet, "Do not print which device serves the program");
   return run;
 }
@@ -75,12 +86,49 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return doctor;
 }
 
+// The options that select what `weft dissect` shows.
+void add_selection(CLI::App& dissect, DissectOptions& options) {
+  dissect.add_option("--connection", options.connection, "Only this connection")
+      ->type_name("NUMBER");
+  dissect.add_option("--qp", options.queue_pair, "Only connections with this queue pair")
+      ->type_name("NUMBER");
+  dissect
+      .add_option("--rkey", options.key,
+                  "Only operations and RPCs on this memory, and findings about them")
+      ->type_name("KEY");
+  dissect
+      .add_option(
+          "--time", options.time,
+          "Only operations and RPCs that began in this time, in seconds since the first frame: "
+          "1.5..2; findings and connections with a frame in it")
+      ->type_name("FROM..TO");
+  dissect
+      .add_option(
+          "--opcode", options.opcode,
+          "Only operations of this kind: send, write, read, fetch_add, compare_swap, atomic "
+          "or immediate")
+      ->type_name("KIND");
+  dissect.add_option("--xid", options.xid, "Only RPCs with this XID, and findings about them")
+      ->type_name("NUMBER");
+  dissect
+      .add_option(
+          "--clock-offset", options.clock_offsets,
+          "What the clock of one of several files is ahead, in seconds. Without this option "
+          "the difference is measured where the files show it")
+      ->type_name("FILE=SECONDS");
+  dissect
+      .add_option("--severity", options.severity,
+                  "Only findings of this severity or a higher one: note, warning or error")
+      ->type_name("LEVEL");
+}
+
 CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   CLI::App* dissect = app.add_subcommand(
       "dissect", "Explain the RDMA traffic of capture files, or of an interface");
   dissect
       ->add_option("files", options.files,
-                   "Captures (pcap or pcapng, also compressed with gzip or zstd; - is standard "
+                   "Captures (pcap or pcapng, also compressed with gzip, zstd, xz, "
+                   "bzip2 or lz4; - is standard "
                    "input); several are joined to one trace")
       ->type_name("FILE");
   dissect->add_flag("--operations", options.operations, "List each operation");
@@ -88,6 +136,10 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   dissect->add_flag("--rpc", options.rpc, "List each RPC: calls joined with their replies");
   dissect->add_flag("--findings", options.findings,
                     "List what is wrong with the traffic or costs time");
+  dissect
+      ->add_option("--slowest", options.slowest,
+                   "Also print where the time of the N slowest exchanges went")
+      ->type_name("N");
   dissect->add_flag("--json", options.json, "Print one JSON object per line");
   dissect->add_flag("--csv", options.csv, "Print a table for spreadsheets");
   dissect->add_flag("--separate", options.separate, "Treat each file as a trace of its own");
@@ -105,38 +157,18 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
                    "Also write one page for a browser: timelines, throughput, latency, sequence "
                    "diagrams, findings")
       ->type_name("FILE");
-  dissect->add_option("--connection", options.connection, "Only this connection")
-      ->type_name("NUMBER");
-  dissect->add_option("--qp", options.queue_pair, "Only connections with this queue pair")
-      ->type_name("NUMBER");
-  dissect
-      ->add_option("--rkey", options.key,
-                   "Only operations and RPCs on this memory, and findings about them")
-      ->type_name("KEY");
-  dissect
-      ->add_option(
-          "--time", options.time,
-          "Only operations and RPCs that began in this time, in seconds since the first frame: "
-          "1.5..2; findings and connections with a frame in it")
-      ->type_name("FROM..TO");
-  dissect
-      ->add_option(
-          "--opcode", options.opcode,
-          "Only operations of this kind: send, write, read, fetch_add, compare_swap, atomic "
-          "or immediate")
-      ->type_name("KIND");
-  dissect->add_option("--xid", options.xid, "Only RPCs with this XID, and findings about them")
-      ->type_name("NUMBER");
+  add_selection(*dissect, options);
   dissect->footer(
       "Options select what is shown; the analysis is always complete. Numbers are decimal, or "
       "hexadecimal after 0x.\n"
-      "Exit status: 0; 1 if there are findings; 2 for wrong options or input that cannot be read.");
+      "Exit status: 0; 1 if there are findings other than notes (with --severity: if there are "
+      "any); 2 for wrong options, or input that cannot be read or was not read to the end.");
   return dissect;
 }
 
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
-  help->add_option("topic", options.topic, "A command, or `environment`")->type_name("");
+  help->add_option("topic", options.topic, "A command, `environment` or `faults`")->type_name("");
   return help;
 }
 
@@ -153,6 +185,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", overview);
   } else if (options.topic == "environment") {
     fmt::print("{}", environment_help());
+  } else if (options.topic == "faults") {
+    fmt::print("{}", faults_help());
   } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());

@@ -28,16 +28,30 @@ void set(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 1);
 }
 
+// The rules of all options as one value. Files are named by their absolute paths, because the
+// program may change its directory before it opens the device.
+std::string fault_rules(const std::vector<std::string>& given) {
+  std::string rules;
+  for (const std::string& each : given) {
+    if (!rules.empty()) rules += '\n';
+    rules += each.starts_with('@') ? "@" + files::absolute(each.substr(1)).string() : each;
+  }
+  return rules;
+}
+
 void set_variables(const RunOptions& options) {
   if (!options.address.empty()) set("WEFT_ADDR", options.address);
   if (!options.personality.empty()) set("WEFT_PERSONALITY", options.personality);
   if (!options.progress.empty()) set("WEFT_PROGRESS", options.progress);
   if (!options.port_offset.empty()) set("WEFT_PORT_OFFSET", options.port_offset);
+  if (!options.same_host.empty()) set("WEFT_SAME_HOST", options.same_host);
+  if (options.verbose) set("WEFT_VERBOSE", "1");
   if (options.no_acknowledge) set("WEFT_ACK", "0");
   if (options.no_crc) set("WEFT_CRC", "0");
   if (options.sockets == "fallback") set("WEFT_SOCKETS", "fallback");
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
+  if (!options.faults.empty()) set("WEFT_FAULT", fault_rules(options.faults));
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 
@@ -143,7 +157,14 @@ int run(const RunOptions& options) {
     announce(options.command.front(), sockets);
   set("WEFT_QUIET", "1");  // announced once for all processes of the program
   prepend_library_path(folder);
-  append_preload(folder, "libweft-node.so");
+  if (has_library(folder, "libweft-node.so")) {
+    append_preload(folder, "libweft-node.so");
+  } else {
+    print_notice(fmt::format(
+        "libweft-node.so is not in {}: programs that look for /dev/infiniband/uverbs0, such as "
+        "those that use UCX, will not find a device; build or install it again",
+        folder.string()));
+  }
   if (sockets) append_preload(folder, "libweft-sockets.so");
   raise_descriptor_limit();
   return execute(program.path, options.command);

@@ -11,12 +11,15 @@ struct RunOptions {
   std::string address;
   std::string capture;
   std::string stats;
+  std::vector<std::string> faults;  // rules, or @FILE
   std::string personality;
   std::string progress;
   std::string port_offset;
+  std::string same_host;
   std::string sockets;  // empty, "true" or "fallback"
   bool no_acknowledge = false;
   bool no_crc = false;
+  bool verbose = false;
   bool quiet = false;
 };
 

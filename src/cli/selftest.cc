@@ -7,6 +7,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -47,30 +48,49 @@ std::string duration(const std::string& nanoseconds) {
                      : fmt::format("{:.1f} ms", value / 1e6);
 }
 
-// Returns the steps that succeeded, as text. Sets `wrong` to the reason if a step failed.
-std::string follow(Child& child, std::string& wrong) {
-  std::string done;
+// What a run of the client has shown.
+struct Outcome {
+  std::string done;     // the steps that succeeded, as text
+  std::string wrong;    // why a step failed; empty if none has
+  std::string carrier;  // as WEFT_VERBOSE prints it: "TCP, because ..."
+};
+
+// The text behind the number in "weft: queue pair 0x123456: TCP, because ...", if it is that line.
+std::optional<std::string> carrier_in(const std::string& line) {
+  if (!line.starts_with("weft: queue pair ")) return std::nullopt;
+  constexpr std::string_view separator = ": ";
+  return line.substr(line.find(separator, std::strlen("weft: ")) + separator.size());
+}
+
+Outcome follow(Child& child) {
+  Outcome outcome;
+  std::string& done = outcome.done;
   const auto deadline = Clock::now() + timeout;
   const char* const last = "read";
   while (const auto line = child.line(deadline)) {
+    if (const auto carrier = carrier_in(*line)) {
+      outcome.carrier = *carrier;
+      continue;
+    }
     const Step step = step_of(*line);
     if (!step.right) {
-      wrong = step.name.empty() ? step.rest : fmt::format("{}: {}", step.name, step.rest);
-      return done;
+      outcome.wrong = step.name.empty() ? step.rest : fmt::format("{}: {}", step.name, step.rest);
+      return outcome;
     }
     done += fmt::format("{}{} {}", done.empty() ? "" : ", ", step.name, duration(step.rest));
-    if (step.name == last) return done;
+    if (step.name == last) return outcome;
   }
-  wrong = child.late() ? fmt::format("no reply within {} s", timeout.count()) : "it ended early";
-  return done;
+  outcome.wrong =
+      child.late() ? fmt::format("no reply within {} s", timeout.count()) : "it ended early";
+  return outcome;
 }
 
-// Runs the client of the self-test and reports its result.
-void ask(const std::filesystem::path& folder, const std::string& host, const std::string& port,
-         const std::string& fix, Findings& findings) {
+// Runs the client of the self-test and reports its result. Returns how its data went, or nothing if
+// it failed.
+std::string ask(const std::filesystem::path& folder, const std::string& host,
+                const std::string& port, const std::string& fix, Findings& findings) {
   Child client({folder / "selftest", "ask", host, port});
-  std::string wrong;
-  const std::string done = follow(client, wrong);
+  const auto [done, wrong, carrier] = follow(client);
   const std::string where = fmt::format("{} port {}", host, port);
   if (wrong.empty()) {
     findings.push_back({"self-test", Health::good, fmt::format("With {}: {}.", where, done), ""});
@@ -79,6 +99,33 @@ void ask(const std::filesystem::path& folder, const std::string& host, const std
         {"self-test", Health::problem,
          fmt::format("With {}: {}{}{}.", where, done, done.empty() ? "" : "; then ", wrong), fix});
   }
+  return wrong.empty() ? carrier : "";
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// What to do about connections that stay on TCP because the kernel keeps processes apart.
+std::string remedy(const std::string& carrier) {
+  if (carrier.find("read each other's memory") == std::string::npos) return "";
+  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  if (!scope.empty() && scope != "0") return "sysctl kernel.yama.ptrace_scope=0";
+  return "In a container, allow the system calls process_vm_readv and process_vm_writev.";
+}
+
+void report_carrier(const std::string& carrier, Findings& findings) {
+  if (carrier.empty()) return;
+  const bool tcp = carrier.starts_with("TCP");
+  findings.push_back(
+      {"same host", tcp ? Health::note : Health::good,
+       tcp ? fmt::format("Connections between two processes of this user use {}.", carrier)
+           : "Connections between two processes of this user leave TCP: the processes copy between "
+             "themselves.",
+       tcp ? remedy(carrier) : ""});
 }
 
 }  // namespace
@@ -121,8 +168,10 @@ void try_device(const std::filesystem::path& folder, Findings& findings) {
                         "Look for a firewall or sandbox that forbids listening on TCP ports."});
     return;
   }
-  ask(folder, "127.0.0.1", first->substr(expected.size()),
-      "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
+  const std::string carrier =
+      ask(folder, "127.0.0.1", first->substr(expected.size()),
+          "Look for a firewall or sandbox that forbids TCP over loopback.", findings);
+  report_carrier(carrier, findings);
 }
 
 void try_peer(const std::filesystem::path& folder, const std::string& host, std::uint16_t port,

@@ -67,6 +67,7 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parame
   plan.reserved = std::move(reserved);
   plan.tos = state_.options.tos;
   plan.handshake.crc = settings.crc;
+  plan.handshake.mark = true;
   plan.handshake.ird = to_wire(parameters.responder_resources, settings.acknowledge);
   plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
   plan.private_data = std::move(parameters.private_data);
@@ -95,7 +96,7 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
   if (external_queue_pair_) {
     state_.stage = Stage::responded;
     response_ = std::move(outcome.socket);
-    return stream_.push_connected(RDMA_CM_EVENT_CONNECT_RESPONSE, outcome.private_data);
+    return stream_.push_connected(RDMA_CM_EVENT_CONNECT_RESPONSE, outcome.private_data, true);
   }
   stream_.attach(lock, std::move(outcome.socket),
                  {.initiator = true, .private_data = outcome.private_data});
@@ -112,7 +113,10 @@ void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
     lock.lock();
   }
   auto event = state_.make_event(failure_event(outcome.status), outcome.status);
-  if (outcome.rejected) event->set_private_data(outcome.private_data);
+  if (outcome.rejected) {
+    event->set_private_data(outcome.private_data,
+                            state_.least_private_data(InfinibandPrivateData::rejection));
+  }
   state_.push(std::move(event));
 }
 

@@ -29,7 +29,8 @@ device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiat
                                       .acknowledge = acknowledge && wire_ord > 0,
                                       .ird = negotiated.ird,
                                       .wire_ord = wire_ord,
-                                      .rtr = negotiated.rtr};
+                                      .rtr = negotiated.rtr,
+                                      .peer = {.send_immediate = negotiated.weft}};
   // A peer that is not Weft may allow no extra read. Then the device shares the application's.
   const int spare = parameters.acknowledge ? 1 : 0;
   const int share = std::min<int>(requested_ord, wire_ord - spare);

@@ -8,10 +8,11 @@
 
 namespace weft::cm {
 
-void Event::set_private_data(Bytes bytes) {
-  if (bytes.empty()) return;
-  const std::size_t size = std::min<std::size_t>(bytes.size(), UINT8_MAX);
-  std::memcpy(private_data.data(), bytes.data(), size);
+void Event::set_private_data(Bytes bytes, std::size_t least) {
+  if (bytes.empty() && least == 0) return;
+  const std::size_t given = std::min<std::size_t>(bytes.size(), UINT8_MAX);
+  const std::size_t size = std::max(given, least);
+  std::ranges::copy(bytes.first(given), private_data.begin());
   event.param.conn.private_data = private_data.data();
   event.param.conn.private_data_len = static_cast<std::uint8_t>(size);
 }

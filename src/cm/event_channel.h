@@ -26,8 +26,9 @@ struct Event {
   std::shared_ptr<Identifier> request;
 
   [[nodiscard]] static Event* of(rdma_cm_event* event) { return reinterpret_cast<Event*>(event); }
-  // Copies as much as rdma_conn_param::private_data_len can count.
-  void set_private_data(Bytes bytes);
+  // Copies as much as rdma_conn_param::private_data_len can count; zeros follow up to `least`
+  // bytes.
+  void set_private_data(Bytes bytes, std::size_t least = 0);
 };
 
 // An event channel. The program and the ids on it share it: if the program destroys it too early,

@@ -60,6 +60,11 @@ void IdState::push_request(std::unique_ptr<Event> event,
   push(std::move(event));
 }
 
+std::size_t IdState::least_private_data(InfinibandPrivateData message) const {
+  const bool pads = registry->context()->device().is_strict_roce();
+  return pads ? static_cast<std::size_t>(message) : 0;
+}
+
 // There is one device with one port and the default partition key, as of an Ethernet adapter.
 int IdState::use_device() {
   device::Context* const context = registry->context();

@@ -10,6 +10,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,10 @@ enum class Stage : std::uint8_t {
   destroyed,
 };
 
+// The bytes of private data in the messages of InfiniBand's connection management, as rdma_cm uses
+// them: shorter data is padded with zeros (rdma_connect(3)).
+enum class InfinibandPrivateData : std::size_t { request = 56, reply = 196, rejection = 148 };
+
 struct IdState {
   IdState(std::shared_ptr<Registry> shared, std::shared_ptr<Channel> events, bool waits,
           rdma_port_space ps, ibv_qp_type qp_type, void* context);
@@ -59,6 +64,9 @@ struct IdState {
   void push(rdma_cm_event_type type, int status = 0) { push(make_event(type, status)); }
   // Pushes CONNECT_REQUEST on the channel of this id. The caller has set the parameters in `event`.
   void push_request(std::unique_ptr<Event> event, const std::shared_ptr<Identifier>& request);
+
+  // The bytes that an event's private data has at least: more than 0 with Settings::strict in roce.
+  [[nodiscard]] std::size_t least_private_data(InfinibandPrivateData message) const;
 
   // Fills in the device part of the handle. 0 or ENODEV.
   int use_device();

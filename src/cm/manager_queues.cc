@@ -43,6 +43,8 @@ int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_cha
   const auto size =
       static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
   Context& context = *Context::of(id.verbs);
+  const int failed = context.device().fault_of(faults::Point::create_completion_queue);
+  if (failed != 0) return failed;
   auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
   if (made_channel->verbs()->fd < 0) return EMFILE;
   auto made = std::make_unique<CompletionQueue>(context, size, &id, made_channel.get());
@@ -118,6 +120,8 @@ int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes)
   }
   attributes.attr.max_sge = std::max(wanted.max_sge, 1U);
   Context& context = *Context::of(id.verbs);
+  const int failed = context.device().fault_of(faults::Point::create_shared_receive_queue);
+  if (failed != 0) return failed;
   auto made = std::make_unique<SharedReceiveQueue>(context, domain, attributes);
   ++ProtectionDomain::of(domain)->users;
   ++context.objects;

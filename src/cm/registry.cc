@@ -6,6 +6,7 @@
 #include <new>
 
 #include "cm/identifier.h"
+#include "cm/reservation.h"
 #include "device/addresses.h"
 
 namespace weft::cm {
@@ -57,10 +58,12 @@ void Registry::report_unacknowledged(const std::string& peer) {
 void Registry::report_address_in_use(const sockaddr_storage& tcp) {
   ++counters_.addresses_in_use;
   if (reported_address_in_use_.exchange(true)) return;
-  std::fprintf(stderr,
-               "weft: somebody has TCP port %d of this machine already, which is where iWARP would "
-               "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n\n",
-               device::port_of(tcp));
+  std::fprintf(
+      stderr,
+      "weft: %s has TCP port %d of this machine already, which is where iWARP would "
+      "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n\n",
+      listens_itself(device::port_of(tcp)) ? "a listener of this program" : "another socket",
+      device::port_of(tcp));
 }
 
 void Registry::add(const std::shared_ptr<Channel>& channel) {
@@ -100,8 +103,6 @@ void Registry::remove(Identifier* identifier) {
 }
 
 void Registry::abandon_after_fork() {
-  // The lock may have been held by a thread that does not exist in this process.
-  new (&mutex_) std::mutex;
   for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
   for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();
 }

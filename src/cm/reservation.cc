@@ -1,8 +1,10 @@
 #include "cm/reservation.h"
 
+#include <dirent.h>
 #include <netinet/in.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "device/addresses.h"
 
@@ -51,6 +53,23 @@ int reserve(sockaddr_storage& address, const SocketOptions& options, sys::Descri
 int start_listening(int fd, int backlog) {
   sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   return -sys::listen(fd, backlog);
+}
+
+bool listens_itself(std::uint16_t tcp_port) {
+  DIR* const list = opendir("/proc/self/fd");
+  if (!list) return false;
+  bool found = false;
+  while (const dirent* entry = found ? nullptr : readdir(list)) {
+    const int fd = std::atoi(entry->d_name);  // 0 for "." and ".."
+    int listening = 0;
+    socklen_t bytes = sizeof listening;
+    sockaddr_storage local{};
+    found = sys::get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) >= 0 &&
+            listening != 0 && sys::local_address(fd, &local) >= 0 &&
+            device::port_of(local) == tcp_port;
+  }
+  closedir(list);
+  return found;
 }
 
 }  // namespace weft::cm

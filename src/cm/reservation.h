@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
+
 #include "device/system.h"
 
 namespace weft::cm {
@@ -20,5 +22,8 @@ int reserve(sockaddr_storage& address, const SocketOptions& options,
             device::sys::Descriptor& socket);
 // Makes a bound socket listen. 0 or an errno value.
 int start_listening(int fd, int backlog);
+
+// A socket of this process listens on the port, by whatever address.
+[[nodiscard]] bool listens_itself(std::uint16_t tcp_port);
 
 }  // namespace weft::cm

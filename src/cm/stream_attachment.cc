@@ -25,12 +25,13 @@ void StreamAttachment::request(const ConnectParameters& parameters) {
   rnr_retries_ = parameters.rnr_retries;
 }
 
-void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_data) {
+void StreamAttachment::push_connected(rdma_cm_event_type type, Bytes private_data, bool reply) {
   const bool acknowledge = state_.registry->settings().acknowledge;
   auto event = state_.make_event(type);
   event->event.param.conn.responder_resources = to_event(negotiated_.ird, acknowledge);
   event->event.param.conn.initiator_depth = to_event(negotiated_.ord, acknowledge);
-  event->set_private_data(private_data);
+  event->set_private_data(private_data,
+                          reply ? state_.least_private_data(InfinibandPrivateData::reply) : 0);
   state_.push(std::move(event));
 }
 
@@ -81,7 +82,9 @@ void StreamAttachment::after_attach(int failed, const Plan& plan) {
   if (state_.stage == Stage::connected) {
     LiveCounters& counters = state_.registry->counters();
     ++(plan.initiator ? counters.connections_active : counters.connections_passive);
-    if (plan.report) push_connected(RDMA_CM_EVENT_ESTABLISHED, plan.private_data);
+    if (plan.report) {
+      push_connected(RDMA_CM_EVENT_ESTABLISHED, plan.private_data, plan.initiator);
+    }
   }
   if (!ended_early_) return;
   const bool was_connected = state_.stage == Stage::connected;
@@ -100,7 +103,7 @@ void StreamAttachment::on_stream_ready() {
   if (state_.stage != Stage::accepting) return;
   state_.stage = Stage::connected;
   ++state_.registry->counters().connections_passive;
-  push_connected(RDMA_CM_EVENT_ESTABLISHED, {});
+  push_connected(RDMA_CM_EVENT_ESTABLISHED, {}, false);
 }
 
 // DISCONNECTED follows only an ESTABLISHED. A connection that ends before is a CONNECT_ERROR.

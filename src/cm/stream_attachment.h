@@ -31,8 +31,9 @@ class StreamAttachment final : public device::ConnectionObserver {
   void request(const ConnectParameters& parameters);
 
   void set_negotiated(const iwarp::Negotiated& negotiated) { negotiated_ = negotiated; }
-  // ESTABLISHED or CONNECT_RESPONSE, with the depths that were negotiated.
-  void push_connected(rdma_cm_event_type type, Bytes private_data);
+  // ESTABLISHED or CONNECT_RESPONSE, with the depths that were negotiated. `reply`: the event
+  // reports the peer's acceptance, and has its private data.
+  void push_connected(rdma_cm_event_type type, Bytes private_data, bool reply);
 
   struct Plan {
     bool initiator = true;

@@ -84,7 +84,8 @@ void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& in
   // and the other way round.
   event->event.param.conn.initiator_depth = to_event(handshake.requested_ird(), acknowledge);
   event->event.param.conn.responder_resources = to_event(handshake.requested_ord(), acknowledge);
-  event->set_private_data(handshake.peer_private_data());
+  event->set_private_data(handshake.peer_private_data(),
+                          state_.least_private_data(InfinibandPrivateData::request));
   state_.push_request(std::move(event), made);
 }
 
@@ -93,9 +94,9 @@ void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& in
 int StreamSpace::disconnect() {
   std::shared_ptr<device::QueuePair> queue_pair;
   {
-    const std::lock_guard lock(state_.mutex);
+    std::unique_lock lock(state_.mutex);
     if (!state_.handle.id.verbs) return EINVAL;
-    if (state_.stage == Stage::ended) return 0;
+    if (state_.stage == Stage::ended) return answer_disconnection(lock);
     if (state_.stage == Stage::responded) {
       active_.drop_response();
       state_.stage = Stage::ended;
@@ -108,6 +109,16 @@ int StreamSpace::disconnect() {
     queue_pair = stream_.queue_pair();
   }
   if (queue_pair) queue_pair->disconnect();
+  return 0;
+}
+
+// As InfiniBand adapters have it, the queue pair of the side that did not disconnect first fails
+// only now, and flushes its requests. Otherwise it has done so by itself.
+int StreamSpace::answer_disconnection(std::unique_lock<std::mutex>& lock) {
+  const auto queue_pair = stream_.queue_pair();
+  const bool strict = state_.registry->context()->device().is_strict_roce();
+  lock.unlock();
+  if (queue_pair && strict) queue_pair->disconnect();
   return 0;
 }
 

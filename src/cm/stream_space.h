@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "cm/active_side.h"
 #include "cm/id_state.h"
@@ -41,6 +42,7 @@ class StreamSpace final : public PortSpace {
 
  private:
   [[nodiscard]] std::shared_ptr<device::Listener> make_listener(std::size_t backlog);
+  int answer_disconnection(std::unique_lock<std::mutex>& lock);
   void on_request(const std::shared_ptr<device::InboundHandshake>& inbound);
 
   IdState& state_;

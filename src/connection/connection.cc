@@ -80,11 +80,13 @@ Prepared::Prepared(const Address& peer, const Options& options, Deadline deadlin
     : Endpoint(resolve(peer, options, deadline, std::move(stop))) {}
 
 Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
+  const std::string what = "connect to " + peer_address();
+  auto core = take();  // destroyed where this throws: an id connects once
   detail::Waiter waiter(deadline, std::move(stop));
-  core().begin_connecting(greeting);
-  detail::ConnectedCondition connected(core());
-  detail::check_woken(waiter.until(connected), "connect to " + peer_address());
-  return Connection(take());
+  core->begin_connecting(greeting);
+  detail::ConnectedCondition connected(*core);
+  detail::check_woken(waiter.until(connected), what);
+  return Connection(std::move(core));
 }
 
 // --- Connection ----------------------------------------------------------------------------------

@@ -36,19 +36,24 @@ Control::Control(const verbs::ProtectionDomain& domain)
 
 void Control::set_peer(const verbs::RemoteSlice& region, std::uint16_t slots) {
   peer_ = region;
-  peer_slots_ = std::min(slots, ring_slots);
+  peer_slots_ = slots;
+}
+
+std::uint32_t Control::records_under_way() const {
+  return std::min(peer_slots_, ring_slots);
 }
 
 std::optional<Control::Write> Control::announce(const Advertisement& advertisement) {
   const auto taken =
       static_cast<std::uint32_t>(count_from_bytes(copy_count(shared_.elements().data())));
-  if (announced_ - taken >= peer_slots_) return std::nullopt;
+  if (announced_ - taken >= records_under_way()) return std::nullopt;
   const std::uint32_t number = ++announced_;
-  const std::size_t place = ControlLayout::record_offset(number, peer_slots_);
+  const std::size_t place = ControlLayout::record_offset(number, ring_slots);
   const ControlRecord record{number, advertisement.buffer, advertisement.tag};
   std::ranges::copy(record.to_bytes(), staging_.elements().begin() + place);
-  return Write{staging_.slice(place, ControlRecord::encoded_bytes),
-               peer_.slice(place, ControlRecord::encoded_bytes)};
+  return Write{
+      staging_.slice(place, ControlRecord::encoded_bytes),
+      peer_.slice(ControlLayout::record_offset(number, peer_slots_), ControlRecord::encoded_bytes)};
 }
 
 std::optional<Advertisement> Control::take() {
@@ -61,8 +66,9 @@ std::optional<Advertisement> Control::take() {
   return Advertisement{.buffer = record->buffer, .tag = record->tag};
 }
 
+// The peer stages its records in a ring as large as the one that it has announced.
 std::optional<Control::Write> Control::report() {
-  constexpr std::uint32_t often_enough = ring_slots / 4;
+  const std::uint32_t often_enough = std::max(records_under_way() / 4, 1U);
   if (taken_ - reported_ < often_enough) return std::nullopt;
   reported_ = taken_;
   std::ranges::copy(count_to_bytes(taken_), staging_.elements().begin());

@@ -18,7 +18,7 @@ class Control {
   explicit Control(const verbs::ProtectionDomain& domain);
 
   [[nodiscard]] verbs::RemoteSlice region() const { return shared_.remote(); }
-  // The peer's region, once it is known.
+  // The peer's region, with a ring of `slots`, once it is known.
   void set_peer(const verbs::RemoteSlice& region, std::uint16_t slots);
   [[nodiscard]] bool has_peer() const { return peer_slots_ > 0; }
 
@@ -35,6 +35,9 @@ class Control {
   [[nodiscard]] std::optional<Write> report();
 
  private:
+  // How many records may be announced and not taken: both rings have room for these.
+  [[nodiscard]] std::uint32_t records_under_way() const;
+
   verbs::TypedRegion<std::byte> shared_;   // the peer writes to it
   verbs::TypedRegion<std::byte> staging_;  // what we write is here until the peer has it
   verbs::RemoteSlice peer_;

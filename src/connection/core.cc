@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace weft::connection::detail {
 namespace {
@@ -24,9 +25,15 @@ ibv_qp_cap capacity(const Options& options) {
           .max_inline_data = options.inline_bytes};
 }
 
+std::int64_t steady_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 // Throws the error for a connection event other than RDMA_CM_EVENT_ESTABLISHED.
-[[noreturn]] void fail_connecting(const verbs::ConnectionEvent& event, const std::string& peer) {
-  const auto peer_data = event.private_data();
+[[noreturn]] void fail_connecting(const verbs::ConnectionEvent& event, const std::string& peer,
+                                  bool padded) {
+  const auto peer_data =
+      padded ? without_padding(event.private_data(), CarriedBy::rejection) : event.private_data();
   switch (event.type()) {
     case RDMA_CM_EVENT_REJECTED:
       throw Rejected(fmt::format("{} has rejected the connection", peer),
@@ -83,7 +90,12 @@ Buffer Core::make_buffer(std::size_t bytes, std::span<std::byte> memory, Access 
 
 // --- Connecting ----------------------------------------------------------------------------------
 
-std::vector<std::byte> Core::wrap(const Greeting& greeting) {
+bool Core::pads_private_data() const {
+  return context_.backend() == verbs::Backend::system &&
+         context_.raw()->device->transport_type == IBV_TRANSPORT_IB;
+}
+
+std::vector<std::byte> Core::wrap(const Greeting& greeting, CarriedBy message) {
   Options agreed = options_;
   agreed.advertisements = control_.has_value();
   const std::size_t most = max_private_data_bytes(agreed, greeting.buffer.has_value());
@@ -99,15 +111,16 @@ std::vector<std::byte> Core::wrap(const Greeting& greeting) {
   if (greeting.buffer) {
     throw Error(EOPNOTSUPP, "cannot advertise a buffer: the peer has not agreed to advertisements");
   }
-  return user;
+  return pads_private_data() ? with_length(user, message) : user;
 }
 
 // A peer without the control greeting uses plain rdma_cm: all of its private data belongs to the
 // user.
-void Core::unwrap(std::span<const std::byte> private_data) {
+void Core::unwrap(std::span<const std::byte> private_data, CarriedBy message) {
   const auto greeting = ControlGreeting::parse(private_data);
   if (!greeting) {
-    peer_private_data_.assign(private_data.begin(), private_data.end());
+    const auto user = pads_private_data() ? without_padding(private_data, message) : private_data;
+    peer_private_data_.assign(user.begin(), user.end());
     control_.reset();
     return;
   }
@@ -126,13 +139,13 @@ verbs::ConnectionParameters Core::parameters(std::span<const std::byte> bytes) c
 }
 
 void Core::begin_connecting(const Greeting& greeting) {
-  const auto bytes = wrap(greeting);
+  const auto bytes = wrap(greeting, CarriedBy::request);
   id_.connect(parameters(bytes));
   active_ = true;
 }
 
 void Core::begin_accepting(const Greeting& greeting) {
-  const auto bytes = wrap(greeting);
+  const auto bytes = wrap(greeting, CarriedBy::acceptance);
   id_.accept(parameters(bytes));
 }
 
@@ -141,14 +154,16 @@ void Core::begin_accepting(const Greeting& greeting) {
 bool Core::poll_connected() {
   const auto event = events_.next(Deadline::now());
   if (!event) return false;
-  if (event->type() != RDMA_CM_EVENT_ESTABLISHED) fail_connecting(*event, id_.peer_address());
-  if (active_) unwrap(event->private_data());
+  if (event->type() != RDMA_CM_EVENT_ESTABLISHED)
+    fail_connecting(*event, id_.peer_address(), pads_private_data());
+  if (active_) unwrap(event->private_data(), CarriedBy::acceptance);
   connected_ = true;
   return true;
 }
 
 void Core::reject(std::span<const std::byte> private_data) {
-  id_.reject(private_data);
+  if (!pads_private_data()) return id_.reject(private_data);
+  id_.reject(with_length(private_data, CarriedBy::rejection));
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -159,25 +174,47 @@ bool Core::has_ended() {
   while (const auto event = events_.next(Deadline::now())) {
     const bool over = event->type() == RDMA_CM_EVENT_DISCONNECTED ||
                       event->type() == RDMA_CM_EVENT_DEVICE_REMOVAL;
-    if (over) ended_.raise();
+    if (over) note_end();
   }
-  return ended_.raised();
+  return end_.flag.raised();
+}
+
+// rdma_disconnect(3) is the answer that the peer waits for on InfiniBand and RoCE; there it is also
+// what makes the device flush the requests of this side, some time later.
+void Core::note_end() {
+  if (end_.flag.raised()) return;
+  constexpr std::chrono::seconds flush_time{1};
+  disconnect();
+  try {
+    end_.flush_timer.set(flush_time);
+    end_.flush_until_ns = steady_ns() + std::chrono::nanoseconds(flush_time).count();
+  } catch (const Error&) {
+    // No descriptor is left: waiters get what is flushed by now.
+  }
+  end_.flag.raise();
+}
+
+bool Core::awaits_flush(Queue queue) {
+  if (steady_ns() >= end_.flush_until_ns) return false;
+  if (queue == Queue::receive) return end_.receives_under_way > 0;
+  const std::lock_guard lock(posting_);
+  return requests_.awaits_completion();
 }
 
 int Core::end_fd() {
-  const std::lock_guard lock(ending_);
-  if (!end_set_) {
-    end_set_.emplace();
-    end_set_->add(events_.fd());
-    end_set_->add(ended_.fd());
+  const std::lock_guard lock(end_.mutex);
+  if (!end_.set) {
+    end_.set.emplace();
+    end_.set->add(events_.fd());
+    end_.set->add(end_.flag.fd());
   }
-  return end_set_->fd();
+  return end_.set->fd();
 }
 
 // Only an established connection is disconnected, and only once; ending an attempt is the
 // destructor's work.
 void Core::disconnect() {
-  if (!connected_ || disconnected_.exchange(true)) return;
+  if (!connected_ || end_.disconnected.exchange(true)) return;
   try {
     id_.disconnect();
   } catch (const Error&) {

@@ -12,6 +12,7 @@
 
 #include "connection/control.h"
 #include "connection/greeting_wire.h"
+#include "connection/private_data_wire.h"
 #include "connection/requests.h"
 #include "connection/wait_queue.h"
 #include "connection/waiting.h"
@@ -50,10 +51,10 @@ class Core {
   // --- Connecting
   // Encodes the private data with the control greeting in front, if advertisements are enabled.
   // EINVAL if it is too long, EOPNOTSUPP if it needs advertisements that are not enabled.
-  [[nodiscard]] std::vector<std::byte> wrap(const Greeting& greeting);
+  [[nodiscard]] std::vector<std::byte> wrap(const Greeting& greeting, CarriedBy message);
   // Decodes the peer's private data; enables advertisements if it contains a control greeting, else
   // disables them.
-  void unwrap(std::span<const std::byte> private_data);
+  void unwrap(std::span<const std::byte> private_data, CarriedBy message);
   void begin_connecting(const Greeting& greeting);
   void begin_accepting(const Greeting& greeting);
   // Handles the next connection event; true once the connection is established. Throws Error or
@@ -101,9 +102,15 @@ class Core {
 
   // --- The end
   void disconnect();
-  [[nodiscard]] const EventFlag& ended() const { return ended_; }
-  // Handles pending connection events; true once the connection has ended.
+  [[nodiscard]] const EventFlag& ended() const { return end_.flag; }
+  // Handles pending connection events; true once the connection has ended. Answers a disconnection
+  // by the peer.
   [[nodiscard]] bool has_ended();
+  // After the end: requests of the queue are posted whose completions have not been polled, and the
+  // time for the device to flush them is not over. The caller polls again when the channel of the
+  // queue or flush_fd() is readable.
+  [[nodiscard]] bool awaits_flush(Queue queue);
+  [[nodiscard]] int flush_fd() const { return end_.flush_timer.fd(); }
   // Readable when has_ended() may have changed, and permanently after the end.
   [[nodiscard]] int end_fd();
 
@@ -114,7 +121,20 @@ class Core {
     std::atomic<int> interval_us{0};
   };
 
+  struct End {
+    EventFlag flag;
+    std::mutex mutex;  // guards set
+    std::optional<DescriptorSet> set;
+    std::atomic<bool> disconnected{false};  // rdma_disconnect(3) was called
+    std::atomic<std::int64_t> receives_under_way{0};
+    Timer flush_timer;
+    std::atomic<std::int64_t> flush_until_ns{0};  // of the steady clock
+  };
+
   [[nodiscard]] Side make_side();
+  // Private data has a fixed length on the wire, where it is padded.
+  [[nodiscard]] bool pads_private_data() const;
+  void note_end();
   [[nodiscard]] verbs::ConnectionParameters parameters(std::span<const std::byte> bytes) const;
   struct Kind {
     bool internal = false;
@@ -151,12 +171,9 @@ class Core {
   std::array<WaitQueue, 2> wait_queues_;
   AdvertisementPoll advertisement_poll_;
 
-  EventFlag ended_;
-  std::mutex ending_;  // guards end_set_
-  std::optional<DescriptorSet> end_set_;
+  End end_;
   bool active_ = false;  // this side has sent the connect request
   bool connected_ = false;
-  std::atomic<bool> disconnected_{false};
 };
 
 }  // namespace weft::connection::detail

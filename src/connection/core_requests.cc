@@ -45,7 +45,10 @@ int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& 
 }
 
 int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
-  return queue_pair_.post_receive(into, id);
+  ++end_.receives_under_way;  // before the device can complete it
+  const int failed = queue_pair_.post_receive(into, id);
+  if (failed) --end_.receives_under_way;
+  return failed;
 }
 
 int Core::post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
@@ -131,6 +134,7 @@ void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
     collect_sends();
   } else {
     receive_.queue.for_each([this](const verbs::Completion& completion) {
+      --end_.receives_under_way;
       outcomes_[1].push_back(outcome_of(completion, completion.id()));
     });
   }

@@ -39,7 +39,7 @@ bool Listener::NextCondition::holds() {
     Options options = state_.options;
     options.domain = state_.domain ? &*state_.domain : nullptr;
     auto core = std::make_unique<detail::Core>(std::move(events), std::move(id), options);
-    core->unwrap(private_data);
+    core->unwrap(private_data, detail::CarriedBy::request);
     found_.emplace(Request(std::move(core)));
     return true;
   }
@@ -72,11 +72,13 @@ std::span<const std::byte> Request::private_data() const {
 }
 
 Connection Request::accept(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
+  const std::string what = "accept " + peer_address();
+  auto core = take();  // destroyed, with its id, where this throws: a request is decided once
   detail::Waiter waiter(deadline, std::move(stop));
-  core().begin_accepting(greeting);
-  detail::ConnectedCondition connected(core());
-  detail::check_woken(waiter.until(connected), "accept " + peer_address());
-  return Connection(take());
+  core->begin_accepting(greeting);
+  detail::ConnectedCondition connected(*core);
+  detail::check_woken(waiter.until(connected), what);
+  return Connection(std::move(core));
 }
 
 // The core is destroyed here, after the rejection is sent.

@@ -31,6 +31,10 @@ void Requests::fail_last(std::uint64_t user_id, AwaitedRequest* awaited) {
   last.incomplete = true;
 }
 
+bool Requests::awaits_completion() const {
+  return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.signaled; });
+}
+
 // Send queue requests complete in order, so one completion also covers the unsignaled requests
 // before it.
 std::optional<Requests::Finished> Requests::finish(std::uint64_t id, bool ok) {

@@ -23,6 +23,8 @@ class Requests {
   explicit Requests(std::uint32_t depth) : depth_(depth) {}
 
   [[nodiscard]] bool full() const { return entries_.size() >= depth_; }
+  // A request is under way that reports a completion, even if it succeeds.
+  [[nodiscard]] bool awaits_completion() const;
   [[nodiscard]] std::size_t room() const { return depth_ - entries_.size(); }
 
   struct Posting {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/fault_handler.h"
 #include "base/size.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
@@ -134,6 +135,7 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
     errno = failed;
     return nullptr;
   }
+  catch_faults();
   auto region = std::make_unique<Region>();
   region->mr.addr = address;
   region->mr.length = length_bytes;
@@ -275,22 +277,22 @@ std::vector<std::shared_ptr<QueuePair>> Context::queue_pairs() {
 void Context::add(const std::shared_ptr<QueuePair>& queue_pair) {
   const std::lock_guard lock(mutex_);
   queue_pairs_.push_back(queue_pair);
+  by_number_.insert_or_assign(queue_pair->verbs()->qp_num, queue_pair);
 }
 
 void Context::remove(const QueuePair* queue_pair) {
   const std::lock_guard lock(mutex_);
   std::erase_if(queue_pairs_, [&](const auto& entry) { return entry.get() == queue_pair; });
+  const auto named = by_number_.find(const_cast<QueuePair*>(queue_pair)->verbs()->qp_num);
+  if (named != by_number_.end() && named->second.get() == queue_pair) by_number_.erase(named);
 }
 
 std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(queue_pairs_.begin(), queue_pairs_.end(), [&](const auto& entry) {
-    return entry->verbs()->qp_num == number;
-  });
-  return found == queue_pairs_.end() ? nullptr : *found;
+  const auto found = by_number_.find(number);
+  return found == by_number_.end() ? nullptr : found->second;
 }
 
-// Runs in the child, so it takes no lock.
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
   memory_.abandon_after_fork();

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "device/completion/event_queue.h"
@@ -124,6 +125,8 @@ class Context {
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<QueuePair>> queue_pairs_;
+  // The same by number, because strangers ask for numbers.
+  std::unordered_map<std::uint32_t, std::shared_ptr<QueuePair>> by_number_;
 };
 
 // Sets the data path operations and the extended ones.

@@ -9,6 +9,7 @@
 #include "device/connect/slots.h"
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
+#include "device/local/remote_copy.h"
 
 namespace weft::device {
 namespace {
@@ -94,6 +95,10 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
       datagrams_(std::make_unique<Datagrams>(*this)),
       statistics_registry_(settings.stats_path.empty() ? nullptr
                                                        : std::make_unique<StatisticsRegistry>()),
+      faults_(settings.faults.list.empty()
+                  ? nullptr
+                  : std::make_shared<DeviceFaults>(*this, settings.faults, random_word(),
+                                                   settings.verbose)),
       engine_(settings.progress),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
@@ -107,6 +112,11 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
 }
 
 Device::~Device() = default;
+
+void Device::raise(const ibv_async_event& event) {
+  const std::lock_guard lock(mutex_);
+  for (Context* context : contexts_) context->raise(event);
+}
 
 // Uses all other numbers before it reuses one, so that a late reference to a destroyed queue pair
 // does not hit a new one.
@@ -129,8 +139,11 @@ std::shared_ptr<QueuePair> Device::find_queue_pair(std::uint32_t number) {
 }
 
 void Device::add(Context* context) {
-  const std::lock_guard lock(mutex_);
-  contexts_.push_back(context);
+  {
+    const std::lock_guard lock(mutex_);
+    contexts_.push_back(context);
+  }
+  if (faults_) faults_->context_opened();
 }
 
 void Device::remove(Context* context) {
@@ -138,12 +151,14 @@ void Device::remove(Context* context) {
   std::erase(contexts_, context);
 }
 
-// Takes no locks: a thread of the parent may hold them forever in the child.
+// Takes no locks: they may be held by a thread that does not exist in the child.
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   pairing_requests_->abandon_after_fork();
   slots_->abandon_after_fork();
   local_listeners_.abandon_after_fork();
+  peer_processes_.abandon_after_fork();
+  RemoteCopy::abandon_after_fork();
   datagrams_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
   for (Context* context : contexts_) context->abandon_after_fork();

@@ -17,7 +17,9 @@
 #include "device/connect/linger.h"
 #include "device/connect/refusals.h"
 #include "device/engine.h"
+#include "device/faults/device_faults.h"
 #include "device/local/local_channel.h"
+#include "device/local/peer_process.h"
 #include "device/settings.h"
 #include "device/statistics_registry.h"
 #include "device/tap/capture_tap.h"
@@ -59,9 +61,16 @@ class Device {
   void give_back_queue_pair_number(std::uint32_t number);
   [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
   [[nodiscard]] LocalListeners& local_listeners() { return local_listeners_; }
+  [[nodiscard]] PeerProcesses& peer_processes() { return peer_processes_; }
   // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
+  // As an InfiniBand adapter, where the user asks for it (Settings::strict).
+  [[nodiscard]] bool is_strict_roce() const { return settings_.strict && is_roce(); }
+  // Pieces of memory per request.
+  [[nodiscard]] std::uint32_t max_slices() const {
+    return settings_.strict ? limits::strict_slices : limits::max_slices;
+  }
   // The bytes per connection for Sends that find no receive; 0: none are held.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
   // What peers hold of this process before they are accepted, and how many were turned away.
@@ -69,10 +78,18 @@ class Device {
   [[nodiscard]] RefusedConnections& refused_connections() { return refused_connections_; }
   [[nodiscard]] Refusals& refusals() { return refusals_; }
   [[nodiscard]] PairingRequests& pairing_requests() { return *pairing_requests_; }
+  // True for the first call only: SilentInitiator::report() should print a line.
+  [[nodiscard]] bool first_silent_initiator() { return !silent_initiator_.test_and_set(); }
   // Null unless the user asked for statistics.
   [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
+  // Null unless the user asked for faults.
+  [[nodiscard]] DeviceFaults* faults() const { return faults_.get(); }
+  // The errno value with which a call is to fail now, or 0.
+  [[nodiscard]] int fault_of(faults::Point call) const { return faults_ ? faults_->call(call) : 0; }
   void add(Context* context);
   void remove(Context* context);
+  // Queues an asynchronous event of the device in each of its contexts.
+  void raise(const ibv_async_event& event);
 
   // For the child of fork(): closes all objects that were made before it, without notifying peers.
   void abandon_after_fork();
@@ -102,8 +119,11 @@ class Device {
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;
+  std::shared_ptr<DeviceFaults> faults_;
   Engine engine_;
   LocalListeners local_listeners_;
+  PeerProcesses peer_processes_;
+  std::atomic_flag silent_initiator_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;
   std::vector<Context*> contexts_;

@@ -1,10 +1,16 @@
 #include "device/engine.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <exception>
+#include <string>
 #include <utility>
+
+#include "base/fault_handler.h"
 
 namespace weft::device {
 namespace {
@@ -51,11 +57,11 @@ Engine::~Engine() {
 // which opens no connection has none.
 void Engine::start_thread() {
   if (mode_ == ProgressMode::manual || thread_.joinable()) return;
-  // Signals belong to the application, so this thread must not receive any.
-  sigset_t all;
+  // Signals belong to the application, so this thread must not receive any but those of its own
+  // faults.
+  const sigset_t blocked = signals_but_faults();
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread_.native_handle(), "weft-progress");
@@ -211,7 +217,20 @@ void Engine::expect_sleep() {
   stand_by_.notify_one();
 }
 
+// What it was doing is in an unknown state, so the process cannot continue; but it prints why it
+// ends.
 void Engine::run() {
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    const std::string line =
+        std::string("weft: the progress thread cannot continue: ") + error.what() + "\n";
+    sys::write(STDERR_FILENO, line.data(), line.size());
+    std::abort();
+  }
+}
+
+void Engine::serve() {
   std::array<epoll_event, batch> events;
   auto tick = shortest_stand_by;
   bool all = mode_ == ProgressMode::thread;

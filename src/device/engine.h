@@ -129,6 +129,7 @@ class Engine final : private WaitLoop {
 
   void start_thread();
   void run();
+  void serve();
   // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);

@@ -12,6 +12,8 @@ inline constexpr int max_queue_pairs = 16384;
 inline constexpr std::uint32_t max_work_requests = 16384;
 // One FPDU must fit into one sendmsg(2) with room to spare. EINVAL.
 inline constexpr std::uint32_t max_slices = 32;
+// The same with Settings::strict: as the kernel's siw, whose limit is the lowest.
+inline constexpr std::uint32_t strict_slices = 6;
 // Larger copies are slower than references. EINVAL and no clamping, because programs probe for the
 // limit.
 inline constexpr std::uint32_t max_inline_bytes = 1024;
@@ -80,8 +82,14 @@ inline constexpr std::uint64_t longest_redial_ns = 500'000'000;
 // start of a process on a busy machine.
 inline constexpr std::uint64_t min_retry_time_ns = 2'000'000'000;
 // The time for the peer's first FPDU after the reply to its MPA request; then UNREACHABLE. A
-// program that connects its own queue pair may send it late.
-inline constexpr std::uint64_t first_fpdu_ns = 60'000'000'000;
+// program that connects its own queue pair may send it late; 20 s are about what InfiniBand's
+// connection manager waits.
+inline constexpr std::uint64_t first_fpdu_ns = 20'000'000'000;
+// How long an initiator that asked for no ready-to-receive message may send nothing, while work
+// waits for its first FPDU, before the user is informed.
+inline constexpr std::uint64_t silent_initiator_ns = 1'000'000'000;
+// After this time the responder sends first, where the user allows it.
+inline constexpr std::uint64_t responder_first_ns = 100'000'000;
 // Requests per listener that the program has not fetched, if rdma_listen(3) gives no backlog;
 // further ones wait in TCP's queue.
 inline constexpr int default_backlog = 128;

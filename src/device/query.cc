@@ -28,6 +28,7 @@ constexpr std::uint32_t on_demand_operations = IBV_ODP_SUPPORT_SEND | IBV_ODP_SU
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbit = 32;
 constexpr std::uint8_t link_up = 5;
+constexpr std::uint8_t link_disabled = 3;
 constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;  // completion timestamps count these
 
 // The largest InfiniBand MTU that fits, with its headers, into a frame of the interface.
@@ -66,8 +67,8 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
                                 IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
                                 IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  attributes.max_sge = limits::max_slices;
-  attributes.max_sge_rd = limits::max_slices;
+  attributes.max_sge = static_cast<int>(context.device().max_slices());
+  attributes.max_sge_rd = attributes.max_sge;
   attributes.max_cq = limits::max_completion_queues;
   attributes.max_cqe = limits::max_completions;
   attributes.max_mr = limits::max_memory_regions;
@@ -79,7 +80,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.atomic_cap = IBV_ATOMIC_GLOB;
   attributes.max_srq = limits::max_shared_receive_queues;
   attributes.max_srq_wr = limits::max_work_requests;
-  attributes.max_srq_sge = limits::max_slices;
+  attributes.max_srq_sge = attributes.max_sge;
   attributes.max_pkeys = 1;
   if (context.device().is_roce()) {
     attributes.device_cap_flags |= IBV_DEVICE_BAD_QKEY_CNTR;
@@ -116,8 +117,9 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
 int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, std::size_t bytes) {
   if (port != 1) return EINVAL;
   ibv_port_attr ours{};
-  ours.state = IBV_PORT_ACTIVE;
   Device& device = context.device();
+  const bool down = device.faults() && device.faults()->port_down();
+  ours.state = down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
   ours.max_mtu = IBV_MTU_4096;
   ours.active_mtu = device.is_roce() ? path_mtu(device.addresses().front()) : IBV_MTU_4096;
   ours.gid_tbl_len = static_cast<int>(gid_count(context));
@@ -126,7 +128,7 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   ours.pkey_tbl_len = 1;
   ours.active_width = width_4x;
   ours.active_speed = speed_25_gbit;
-  ours.phys_state = link_up;
+  ours.phys_state = down ? link_disabled : link_up;
   ours.max_vl_num = 1;
   ours.link_layer = IBV_LINK_LAYER_ETHERNET;
   if (device.is_roce()) {

@@ -7,6 +7,7 @@
 
 #include "device/engine.h"
 #include "device/limits.h"
+#include "faults/rules.h"
 
 namespace weft::device {
 
@@ -22,19 +23,30 @@ enum class GidTable : std::uint8_t {
   all,
 };
 
+// Whether connections between two processes of one user on one host leave TCP (device/local).
+enum class SameHost : std::uint8_t {
+  off,
+  automatic,  // where it is possible; otherwise they stay on TCP
+  required,   // connections that would stay on TCP fail
+};
+
 struct Settings {
   Personality personality = Personality::roce;
   ProgressMode progress = ProgressMode::automatic;
   GidTable gids = GidTable::standard;
-  std::string address;            // the device's address; empty: all local ones
-  bool acknowledge = true;        // completions mean "placed in the peer's memory"
-  bool crc = true;                // ask for MPA CRCs
-  bool strict_crc = true;         // place no data before its CRC is verified
-  std::string capture_path;       // pcapng file; empty: none
-  std::string stats_path;         // file for counters; empty: none
-  bool same_host = false;         // leave TCP where the peer is a process of this user on this host
+  std::string address;       // the device's address; empty: all local ones
+  bool acknowledge = true;   // completions mean "placed in the peer's memory"
+  bool crc = true;           // ask for MPA CRCs
+  bool strict_crc = true;    // place no data before its CRC is verified
+  std::string capture_path;  // pcapng file; empty: none
+  std::string stats_path;    // file for counters; empty: none
+  SameHost same_host = SameHost::automatic;
+  bool verbose = false;           // print how each connection moves its data
   bool other_users = false;       // accept pairings from processes of other users of this host
+  bool strict = false;            // behave like adapters where the device could do better
+  bool responder_first = false;   // send to initiators that should have sent first and did not
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
+  faults::Rules faults;           // what fails on purpose
   // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;
   // The minimum time that requests wait for a peer that refuses or does not exist. For tests only.

@@ -2,29 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <thread>
 
+#include "device/bounded_lock.h"
 #include "device/completion/completion_queue.h"
+#include "device/context.h"
+#include "device/local/grant_table.h"
 #include "device/memory/memory.h"
 #include "device/queue_pair/queue_pair.h"
 
 namespace weft::device {
 namespace {
-
-// Locks of the device are held for microseconds only, so a thread that holds one for 0.2 s is
-// stopped for good.
-constexpr int tries = 200;
-constexpr std::chrono::milliseconds pause{1};
-
-// std::mutex has no timed lock, so it retries once per millisecond.
-bool lock_for_a_while(std::unique_lock<std::mutex>& lock) {
-  for (int i = 0; i < tries; ++i) {
-    if (lock.try_lock()) return true;
-    std::this_thread::sleep_for(pause);
-  }
-  return false;
-}
 
 std::string_view type_name(ibv_qp_type type) {
   switch (type) {
@@ -43,22 +30,25 @@ std::string_view state_name(ibv_qp_state state) {
   return state < names.size() ? names[state] : "UNKNOWN";
 }
 
-StatisticsRegistry::QueuePairEntry entry_of(QueuePair& queue_pair,
+StatisticsRegistry::QueuePairEntry entry_of(QueuePair& queue_pair, const CarrierNote& carrier,
                                             const QueuePairCounters& counters) {
   const ibv_qp& qp = *queue_pair.verbs();
   return {.number = qp.qp_num,
           .type = type_name(qp.qp_type),
           .state = state_name(qp.state),
+          .carrier = carrier,
           .counters = counters};
 }
 
-StatisticsRegistry::CompletionQueueEntry entry_of(CompletionQueue& queue) {
-  return {.number = queue.number(), .entries = queue.verbs()->cqe, .counters = queue.counters()};
+StatisticsRegistry::CompletionQueueEntry entry_of(CompletionQueue& queue,
+                                                  const CompletionQueueCounters& counters) {
+  return {.number = queue.number(), .entries = queue.verbs()->cqe, .counters = counters};
 }
 
 StatisticsRegistry::MemoryRegionEntry entry_of(const Region& region) {
-  return {
-      .lkey = region.mr.lkey, .bytes = region.length_bytes, .counters = region.counters.values()};
+  return {.lkey = region.mr.lkey,
+          .bytes = region.length_bytes,
+          .counters = Context::of(region.mr.context)->grants().counters(region)};
 }
 
 }  // namespace
@@ -93,9 +83,10 @@ void StatisticsRegistry::add(Region& region) {
 // the two locks in the other order.
 void StatisticsRegistry::remove(QueuePair& queue_pair) {
   const auto counters = queue_pair.counters();
+  const CarrierNote carrier = queue_pair.carrier_note();
   const std::lock_guard lock(mutex_);
   if (queue_pairs_.erase(queue_pair.shared_from_this()) == 0) return;
-  auto entry = entry_of(queue_pair, counters);
+  auto entry = entry_of(queue_pair, carrier, counters);
   entry.state = "destroyed";
   keep(destroyed_.queue_pairs, entry);
 }
@@ -103,7 +94,7 @@ void StatisticsRegistry::remove(QueuePair& queue_pair) {
 void StatisticsRegistry::remove(CompletionQueue& queue) {
   const std::lock_guard lock(mutex_);
   if (completion_queues_.erase(&queue) == 0) return;
-  auto entry = entry_of(queue);
+  auto entry = entry_of(queue, queue.counters());
   entry.destroyed = true;
   keep(destroyed_.completion_queues, entry);
 }
@@ -123,11 +114,15 @@ StatisticsRegistry::Snapshot StatisticsRegistry::snapshot() {
   for (const auto& queue_pair : queue_pairs_) {
     std::unique_lock own(queue_pair->mutex(), std::defer_lock);
     if (lock_for_a_while(own)) {
-      all.queue_pairs.push_back(entry_of(*queue_pair, queue_pair->counters_locked()));
+      all.queue_pairs.push_back(
+          entry_of(*queue_pair, queue_pair->carrier_note_locked(), queue_pair->counters_locked()));
     }
   }
   for (CompletionQueue* queue : completion_queues_) {
-    all.completion_queues.push_back(entry_of(*queue));
+    std::unique_lock own(queue->mutex(), std::defer_lock);
+    if (lock_for_a_while(own)) {
+      all.completion_queues.push_back(entry_of(*queue, queue->counters_locked()));
+    }
   }
   for (const Region* region : regions_) all.memory_regions.push_back(entry_of(*region));
   std::ranges::sort(all.queue_pairs, {}, &QueuePairEntry::number);

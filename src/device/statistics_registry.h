@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "device/queue_pair/carrier_note.h"
 #include "weft/counters.hpp"
 
 namespace weft::device {
@@ -25,6 +26,7 @@ class StatisticsRegistry {
     std::uint32_t number = 0;
     std::string_view type;   // "RC", "UC", "UD"
     std::string_view state;  // "RTS"; "destroyed"
+    CarrierNote carrier;
     QueuePairCounters counters;
   };
   struct CompletionQueueEntry {

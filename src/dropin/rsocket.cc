@@ -32,6 +32,7 @@ Table& all() {
 Rsocket::Rsocket(int address_family, int socket_type, bool without_waiting)
     : family(address_family), type(socket_type), nonblocking(without_waiting) {
   options.send_buffer_bytes = options.receive_buffer_bytes = buffer_bytes;
+  options.growth_bytes = stream::default_growth_bytes;
 }
 
 std::optional<stream::Keepalive> Rsocket::keepalive() const {

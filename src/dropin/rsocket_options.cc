@@ -96,6 +96,7 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
     // The rings or queues exist already, and the peer knows the rings.
     if (socket.stream || socket.datagrams) return fail_with(EISCONN);
     *size.value = clamped(wanted, size.least, size.most);
+    if (level == SOL_SOCKET) socket.options.growth_bytes = 0;  // a size that was set is kept
     return 0;
   }
   int* const plain = plain_setting(socket.settings, level, name);

@@ -3,6 +3,7 @@
 
 #include "dropin/export.h"
 #include "provider/names.h"
+#include "provider/sysfs_tree.h"
 
 using weft::provider::name_of;
 
@@ -23,5 +24,5 @@ WEFT_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 
 WEFT_EXPORT const char* ibv_get_sysfs_path() {
-  return "/sys";
+  return weft::provider::sysfs_folder().c_str();
 }

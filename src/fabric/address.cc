@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fi_errno.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -33,6 +34,18 @@ SocketAddress made_of(const T& value) {
   return address;
 }
 
+void set_port(SocketAddress& address, std::uint16_t port) {
+  if (address.storage.ss_family == AF_INET) {
+    auto in = as<sockaddr_in>(address);
+    in.sin_port = htons(port);
+    address = made_of(in);
+  } else {
+    auto in = as<sockaddr_in6>(address);
+    in.sin6_port = htons(port);
+    address = made_of(in);
+  }
+}
+
 }  // namespace
 
 std::optional<SocketAddress> read_address(const void* address, std::size_t bytes) {
@@ -47,7 +60,7 @@ std::optional<SocketAddress> read_address(const void* address, std::size_t bytes
   return read;
 }
 
-// Used where libfabric passes no size: the family tells how many bytes are read.
+// Used where libfabric passes no size: how many bytes are read depends on the family.
 std::optional<SocketAddress> read_address(const void* address) {
   return read_address(address, sizeof(sockaddr_storage));
 }
@@ -88,6 +101,37 @@ std::optional<SocketAddress> from_text(const std::string& text) {
 bool is_wildcard(const SocketAddress& address) {
   const stream::Address text = to_text(address);
   return text.port == 0 && (text.host == "0.0.0.0" || text.host == "::");
+}
+
+SocketAddress wildcard(int family) {
+  if (family != AF_INET6) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    return made_of(in);
+  }
+  sockaddr_in6 in{};
+  in.sin6_family = AF_INET6;
+  return made_of(in);
+}
+
+// connect(2) on a UDP socket looks up the route without sending a packet.
+SocketAddress source_towards(const SocketAddress& destination) {
+  const int family = destination.storage.ss_family;
+  SocketAddress target = destination;
+  set_port(target, 9);  // discard; any port but 0
+  SocketAddress source = wildcard(family);
+  const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return source;
+  SocketAddress found;
+  auto room = static_cast<socklen_t>(sizeof found.storage);
+  const bool routed = connect(fd, reinterpret_cast<const sockaddr*>(&target.storage),
+                              static_cast<socklen_t>(target.bytes)) == 0 &&
+                      getsockname(fd, reinterpret_cast<sockaddr*>(&found.storage), &room) == 0;
+  ::close(fd);
+  if (!routed) return source;
+  found.bytes = source.bytes;
+  set_port(found, 0);
+  return found;
 }
 
 int give_address(const SocketAddress& address, void* to, std::size_t* room) {

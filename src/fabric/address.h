@@ -26,6 +26,12 @@ struct SocketAddress {
 [[nodiscard]] std::optional<SocketAddress> from_text(const std::string& text);
 
 [[nodiscard]] bool is_wildcard(const SocketAddress& address);  // no host and no port
+// `family`: AF_INET6, else IPv4.
+[[nodiscard]] SocketAddress wildcard(int family);
+
+// The address from which the host's routing table sends to `destination`, with port 0; the wildcard
+// if there is no route.
+[[nodiscard]] SocketAddress source_towards(const SocketAddress& destination);
 
 // As fi_getname(3): copies as much as `*room` allows and sets it to the whole size. Returns
 // -FI_ETOOSMALL if the address was cut.

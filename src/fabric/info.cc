@@ -130,9 +130,14 @@ std::optional<SocketAddress> destination_in(const fi_info* hints) {
   return hints ? read_address(hints->dest_addr, hints->dest_addrlen) : std::nullopt;
 }
 
+// fi_getinfo(3): a source address is returned in any case. Without a destination it is the
+// wildcard.
 Info with_addresses(const fi_info* hints, std::optional<SocketAddress> source,
                     std::optional<SocketAddress> destination) {
   Info info = describe(hints);
+  if (!source) {
+    source = destination ? source_towards(*destination) : wildcard(family_of(hints));
+  }
   if (source) set_address(info->src_addr, info->src_addrlen, *source);
   if (destination) set_address(info->dest_addr, info->dest_addrlen, *destination);
   return info;

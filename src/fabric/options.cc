@@ -55,6 +55,7 @@ int set_option(stream::Options& options, int level, int name, const void* value,
     changed.*option->member = narrow;
   } else {
     std::memcpy(&(changed.*option->member), value, sizeof(std::uint32_t));
+    changed.growth_bytes = 0;  // a size that was set is kept
   }
   stream::check(changed);
   options = changed;

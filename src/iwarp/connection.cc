@@ -43,23 +43,32 @@ void Connection::send_rtr() {
     case RtrKind::read:
       requester_.build_probe();
       break;
-    case RtrKind::write: {
-      std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
-      wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::write)}.emit(
-          bytes);
-      out_.add(bytes, {});
-      requester_.count_rtr_write();
+    case RtrKind::write:
+      send_empty_write();
       break;
-    }
     case RtrKind::send: {
       std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
       wire::DdpUntagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::send)}.emit(
           bytes);
-      out_.add(bytes, {});
+      out_.add_own(bytes, {});
       requester_.count_rtr_send();
       break;
     }
   }
+  // A Weft peer does not lose the message.
+  const bool weft = options_.peer.control_stag != 0 || options_.peer.send_immediate;
+  if (options_.rtr != RtrKind::none && !weft) rtr_repeat_.arm();
+}
+
+void Connection::send_empty_write() {
+  const wire::DdpTagged header{.last = true,
+                               .rdmap_control = wire::rdmap_control(RdmapOpcode::write),
+                               .stag = no_memory_stag};
+  std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
+  header.emit(bytes);
+  out_.add_own(bytes, {});
+  requester_.count_rtr_write();
+  rtr_repeat_.sent();
 }
 
 Requester::Posted Connection::post(const WorkRequest& request) {
@@ -80,6 +89,7 @@ void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
 
 std::span<const iovec> Connection::plan_send() {
   if (!ended()) fill();
+  if (out_.lost()) send_memory_lost();
   return out_.pending();
 }
 
@@ -109,7 +119,12 @@ bool Connection::fill_once() {
     if (!may_build()) return false;
   }
   if (receiver_.holds()) report_placed();
-  if (control_.due() && !requester_.mid_message() && !responder_.mid_message()) {
+  const bool between_messages = !requester_.mid_message() && !responder_.mid_message();
+  if (rtr_repeat_.due() && between_messages) {
+    send_empty_write();
+    return true;
+  }
+  if (control_.due() && between_messages) {
     control_.build(out_);
     return true;
   }

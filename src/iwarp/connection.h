@@ -17,13 +17,15 @@
 //   sent()                        x                         x
 //   set_rnr_timer()                             x
 //   announce_rnr_retries()        x
-//   memory_lost(), close()        x                      always
+//   receive_memory_lost()         x                         x
+//   send_memory_lost(), close()   x                      always
 //   peer_closed()                                        always
 //
 // - plan_send(): call it, send the bytes and call sent(), until it returns nothing or the socket is
 //   full. Also call it when a full socket has room again.
 // - deadline_ns(): call on_time() at that time, unless it is never_ns. It belongs to a message that
-//   waits for a receive; nothing else depends on time.
+//   waits for a receive, or to the ready-to-receive message of an initiator (see rtr_repeat.h),
+//   whose clock starts with the first call of on_time(); nothing else depends on time.
 // - ended(): stop receiving, and continue with plan_send() until drained(). Then shut the socket
 //   down.
 //
@@ -46,6 +48,7 @@
 #include "iwarp/receiver_not_ready.h"
 #include "iwarp/requester.h"
 #include "iwarp/responder.h"
+#include "iwarp/rtr_repeat.h"
 #include "iwarp/transmitter.h"
 
 namespace weft::iwarp {
@@ -106,10 +109,10 @@ class Connection final : private SegmentSink {
   void receives_posted(std::uint64_t now_ns);
   // A message waits for a receive, here or at the peer, which asked for a grant.
   [[nodiscard]] bool starving() const { return receiver_.starving() != 0; }
-  // Ends the stream where a message has waited for too long.
+  // Ends the stream where a message has waited for too long; repeats the ready-to-receive message.
   void on_time(std::uint64_t now_ns);
-  // When a waiting message will have waited for too long; never_ns where none waits, or where it
-  // may wait for ever.
+  // When a waiting message will have waited for too long, or the ready-to-receive message is to be
+  // repeated; never_ns where none waits, or where it may wait for ever.
   [[nodiscard]] std::uint64_t deadline_ns() const;
   // The interval of ReceiverNotReady, for a message that waits already as well.
   void set_rnr_timer(std::uint64_t timer_ns) { options_.receiver_not_ready.timer_ns = timer_ns; }
@@ -128,9 +131,11 @@ class Connection final : private SegmentSink {
   // The peer closed the stream without a Terminate. `acknowledged_position`: how many bytes its TCP
   // has acknowledged, counted from the first byte of our first FPDU.
   void peer_closed(std::uint64_t acknowledged_position);
-  // The kernel could not access memory that one of the plans named: it was unmapped although it is
-  // still registered (EFAULT). Ends the stream with a Terminate.
-  void memory_lost();
+  // The kernel could not access memory that plan_receive() or plan_send() named (EFAULT): it was
+  // unmapped although it is still registered. The request that uses it fails, which ends the
+  // stream.
+  void receive_memory_lost();
+  void send_memory_lost();
   // Ends the stream from this side and flushes every outstanding request. FPDUs that are built, and
   // answers that are due, are still sent.
   void close();
@@ -141,6 +146,9 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool drained() const { return ended() && out_.empty(); }
   // An initiator may send at once, a responder after the peer's first FPDU (RFC 5044 §7.1).
   [[nodiscard]] bool may_send() const { return may_send_; }
+  // Lets a responder send before that FPDU, against the rule, where the user knows that the peer
+  // accepts it.
+  void send_first() { may_send_ = true; }
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
   // Every posted request has completed.
   [[nodiscard]] bool requests_done() const { return requester_.idle(); }
@@ -165,11 +173,16 @@ class Connection final : private SegmentSink {
   [[nodiscard]] std::uint64_t acknowledgement_reads() const {
     return requester_.acknowledgement_reads();
   }
+  // Bytes of the peer in responses to probes, which should have none.
+  [[nodiscard]] std::uint64_t discarded_answer_bytes() const {
+    return requester_.discarded_answer_bytes();
+  }
 
  private:
   Course begin(const Segment& segment) override;
   bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                std::vector<iovec>& out) override;
+  bool lost(const Segment& segment) override;
   bool deliver(const Segment& segment) override;
   bool control(const Segment& segment, Bytes payload) override;
   void fault(wire::TerminateCode code, const Segment* segment) override;
@@ -214,6 +227,8 @@ class Connection final : private SegmentSink {
   void note_first_fpdu();
   [[nodiscard]] bool swallow_rtr_send(const Segment& segment);
   void send_rtr();
+  void send_empty_write();
+  [[nodiscard]] std::uint64_t rnr_deadline_ns() const;
   [[nodiscard]] bool may_build() const {
     return may_send_ && !ended() && !terminate_looping_ && out_.has_room();
   }
@@ -235,7 +250,8 @@ class Connection final : private SegmentSink {
   Deframer deframer_;
 
   bool may_send_;
-  bool peer_ready_ = false;                 // the peer's first FPDU has arrived
+  bool peer_ready_ = false;  // the peer's first FPDU has arrived
+  RtrRepeat rtr_repeat_;
   bool responder_turn_ = true;              // the next message should be an answer
   std::uint32_t expected_request_msn_ = 1;  // of queue 1
   std::uint32_t expected_answer_msn_ = 1;   // of queue 3

@@ -48,9 +48,8 @@ void Connection::raise(const wire::Terminate& message, std::optional<std::uint64
                     .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::terminate),
                     .queue = wire::queue::terminate}
       .emit(header);
-  const iovec piece{payload.data(), size};
   // Transmitter::has_room() keeps a reserve for this.
-  out_.add(header, {&piece, 1});
+  out_.add_own(header, Bytes(payload).first(size));
   terminate_looping_ = options_.to_itself && executed;
   if (!terminate_looping_) end(EndReason::terminated);
 }
@@ -79,11 +78,15 @@ void Connection::peer_closed(std::uint64_t acknowledged_position) {
   end(EndReason::peer_closed);
 }
 
-// It is not known which memory was lost, so the receive in use and the first unsent request both
-// fail.
-void Connection::memory_lost() {
+// After that the rest of the segment is read and discarded, as after any refused segment.
+void Connection::receive_memory_lost() {
+  if (!ended() && !deframer_.target_lost()) send_memory_lost();
+}
+
+// It is not known whose memory was lost, so the first unsent request fails. An FPDU that cannot be
+// completed is cut, and then there is no Terminate either.
+void Connection::send_memory_lost() {
   if (ended()) return;
-  receiver_.flush(Status::local_protection);
   requester_.blame_unsent();
   raise({.code = wire::terminate::rdma_stream_catastrophic});
 }

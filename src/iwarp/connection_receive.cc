@@ -84,7 +84,7 @@ bool Connection::swallow_rtr_send(const Segment& segment) {
 
 bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                          std::vector<iovec>& out) {
-  if (is_discarded(segment) || is_dropped(segment)) {
+  if (is_discarded(segment) || is_dropped(segment) || requester_.discards(segment)) {
     discard_into(out, length);
     return true;
   }
@@ -101,6 +101,14 @@ bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint
   out.clear();
   discard_into(out, length);
   return true;
+}
+
+// The application has unmapped memory that is still registered. As in targets(), the rest of the
+// message is taken off the stream where it continues.
+bool Connection::lost(const Segment& segment) {
+  if (!segment.tagged) return refuse(receiver_.send_lost(), segment);
+  if (segment.opcode == RdmapOpcode::write) return refuse(Receiver::write_lost(), segment);
+  return refuse(requester_.read_lost(), segment);
 }
 
 bool Connection::deliver(const Segment& segment) {
@@ -176,6 +184,7 @@ void Connection::note_first_fpdu() {
   if (peer_ready_) return;
   peer_ready_ = true;
   may_send_ = true;
+  rtr_repeat_.stop();
   host_.on_peer_ready();
 }
 

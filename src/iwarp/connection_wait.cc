@@ -1,5 +1,7 @@
 // Messages that wait for receives: control words, faults that have to wait with them, and the
 // clock.
+#include <algorithm>
+
 #include "iwarp/connection.h"
 #include "iwarp/fault_codes.h"
 
@@ -138,6 +140,11 @@ void Connection::give_up_waiting(wire::TerminateCode code) {
 }
 
 std::uint64_t Connection::deadline_ns() const {
+  const std::uint64_t repeat_ns = ended() ? never_ns : rtr_repeat_.deadline_ns();
+  return std::min(rnr_deadline_ns(), repeat_ns);
+}
+
+std::uint64_t Connection::rnr_deadline_ns() const {
   const ReceiverNotReady& wait = options_.receiver_not_ready;
   const bool over = ended() || terminate_looping_ || (deferred_ && deferred_->gave_up);
   const bool for_ever = wait.retries >= rnr_retry_infinite;
@@ -154,7 +161,8 @@ void Connection::on_time(std::uint64_t now_ns) {
     if (waiting_message_ != 0) ++rnr_waits_;
     waiting_since_ns_ = now_ns;
   }
-  if (now_ns >= deadline_ns()) give_up_waiting(wire::terminate::untagged_no_buffer);
+  rtr_repeat_.on_time(now_ns);
+  if (now_ns >= rnr_deadline_ns()) give_up_waiting(wire::terminate::untagged_no_buffer);
 }
 
 void Connection::announce_rnr_retries(std::uint8_t retries) {

@@ -19,9 +19,7 @@ void ControlOutbox::build(Transmitter& out) {
         .stag = stag_,
         .tagged_offset = wire::control_word_offset(static_cast<wire::ControlWord>(word))}
         .emit(header);
-    wire::ControlWordBytes payload = wire::control_word_to_bytes(values_[word]);
-    const iovec piece{payload.data(), payload.size()};
-    out.add(header, {&piece, 1});
+    out.add_own(header, wire::control_word_to_bytes(values_[word]));
   }
 }
 

@@ -1,8 +1,10 @@
 #include "iwarp/deframer.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "base/guarded_memory.h"
 #include "wire/mpa.h"
 
 namespace weft::iwarp {
@@ -75,7 +77,11 @@ void Deframer::advance(std::size_t bytes) {
     if (piece.iov_base == staging_.get() + end_) {
       end_ += landed;
     } else {
-      if (options_.crc) crc_.update({static_cast<const std::byte*>(piece.iov_base), landed});
+      if (options_.crc &&
+          !checksum_placed({static_cast<const std::byte*>(piece.iov_base), landed})) {
+        phase_ = Phase::refused;
+        break;
+      }
       placed_ += static_cast<std::uint32_t>(landed);
     }
     bytes -= landed;
@@ -98,6 +104,13 @@ void Deframer::advance(std::size_t bytes) {
         break;
     }
   }
+}
+
+bool Deframer::target_lost() {
+  planned_.clear();
+  if (phase_ != Phase::direct) return false;
+  if (!sink_.lost(segment_)) phase_ = Phase::refused;
+  return true;
 }
 
 bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
@@ -177,8 +190,29 @@ bool Deframer::copy_out(std::uint32_t offset, Bytes payload) {
     return false;
   }
   for (const auto& target : scratch_) {
-    std::memcpy(target.iov_base, payload.data(), target.iov_len);
+    if (!guarded_store(target.iov_base, payload.data(), target.iov_len)) {
+      if (sink_.lost(segment_)) return true;
+      phase_ = Phase::refused;
+      return false;
+    }
     payload = payload.subspan(target.iov_len);
+  }
+  return true;
+}
+
+// Adds bytes that were read into target memory to the CRC. They are copied first, in pieces that
+// stay in the cache, because the checksum's own instructions must not meet memory that is gone.
+bool Deframer::checksum_placed(Bytes placed) {
+  std::array<std::byte, 4096> copy;
+  while (!placed.empty()) {
+    const Bytes piece = placed.first(std::min(placed.size(), copy.size()));
+    if (!guarded_load(copy.data(), piece.data(), piece.size())) {
+      // The CRC cannot be computed, so the stream cannot continue either.
+      if (sink_.lost(segment_)) sink_.fault(wire::terminate::mpa_crc, nullptr);
+      return false;
+    }
+    crc_.update(Bytes(copy).first(piece.size()));
+    placed = placed.subspan(piece.size());
   }
   return true;
 }

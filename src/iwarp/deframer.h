@@ -42,6 +42,10 @@ class Deframer {
   // are complete to the sink.
   void advance(std::size_t bytes);
 
+  // The kernel could not access the target memory in what the last plan() appended. False if there
+  // was none; otherwise the sink has been told of the segment.
+  [[nodiscard]] bool target_lost();
+
   // Part of an FPDU has arrived: the end of the stream would cut it.
   [[nodiscard]] bool mid_fpdu() const { return phase_ != Phase::header || end_ > begin_; }
   [[nodiscard]] std::uint64_t fpdus() const { return fpdus_; }
@@ -63,6 +67,7 @@ class Deframer {
   bool take_direct();
   bool check_crc(const std::byte* stored, std::uint32_t computed);
   bool copy_out(std::uint32_t offset, Bytes payload);
+  bool checksum_placed(Bytes placed);
   void finish_fpdu(std::size_t consumed);
   bool refuse(wire::TerminateCode code, bool with_segment);
   [[nodiscard]] std::size_t header_end() const;

@@ -9,6 +9,7 @@ namespace {
 using wire::MpaEnhanced;
 using wire::MpaFrame;
 using wire::MpaKind;
+using wire::MpaMark;
 
 // RFC 6581 §9: 0x3FFF means that the depth is agreed on by other means.
 bool negotiates(std::uint16_t depth) {
@@ -122,7 +123,6 @@ void Handshake::put_terminate(wire::TerminateCode code) {
   const wire::Terminate message{.code = code};
   std::array<std::byte, wire::Terminate::max_bytes> payload;
   message.emit(payload);
-  const iovec piece{payload.data(), message.size()};
   std::array<std::byte, wire::DdpUntagged::header_bytes> header;
   wire::DdpUntagged{.last = true,
                     .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::terminate),
@@ -130,7 +130,7 @@ void Handshake::put_terminate(wire::TerminateCode code) {
       .emit(header);
   Transmitter out;
   out.configure({.crc = negotiated_.crc, .markers = negotiated_.send_markers});
-  out.add(header, {&piece, 1});
+  out.add_own(header, Bytes(payload).first(message.size()));
   for (const auto& part : out.pending()) {
     const auto* at = static_cast<const std::byte*>(part.iov_base);
     output_.insert(output_.end(), at, at + part.iov_len);
@@ -144,6 +144,7 @@ ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_
                        .markers = options.markers,
                        .crc = options.crc,
                        .enhanced = enhanced,
+                       .mark = options.mark ? MpaMark::request : MpaMark::none,
                        .revision = options.revision};
   const MpaEnhanced data{.peer_to_peer = options.peer_to_peer,
                          .rtr_send = options.peer_to_peer && options.rtr.send,
@@ -173,7 +174,8 @@ void ActiveHandshake::agree() {
                  .send_markers = peer_.markers,
                  .enhanced = peer_.enhanced,
                  .ird = options_.ird,
-                 .ord = options_.ord};
+                 .ord = options_.ord,
+                 .weft = options_.mark && peer_.mark == MpaMark::reply};
   if (!peer_.enhanced) {
     // No RFC asks for this: without an FPDU of the initiator a responder that sends first would
     // wait for ever (RFC 5044 §7.1), and an empty Write does no harm.
@@ -231,7 +233,12 @@ MpaFrame PassiveHandshake::reply_frame() const {
           .markers = options_.markers,
           .crc = options_.crc || peer_.crc,
           .enhanced = peer_.enhanced,
+          .mark = is_marked() ? MpaMark::reply : MpaMark::none,
           .revision = peer_.revision};
+}
+
+bool PassiveHandshake::is_marked() const {
+  return options_.mark && peer_.mark == MpaMark::request;
 }
 
 void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data) {
@@ -240,7 +247,8 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
                  .send_markers = peer_.markers,
                  .enhanced = peer_.enhanced,
                  .ird = ird,
-                 .ord = ord};
+                 .ord = ord,
+                 .weft = is_marked()};
   accepted_ = true;
   if (!peer_.enhanced) return put(reply_frame(), nullptr, private_data);
 

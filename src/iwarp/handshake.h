@@ -30,6 +30,7 @@ struct HandshakeOptions {
   bool crc = true;
   bool markers = false;  // ask the peer for markers; the device never does
   bool peer_to_peer = true;
+  bool mark = false;  // let a Weft peer recognize this side: see wire::MpaMark
   RtrKinds rtr{};
   std::uint16_t ird = 1;      // as sent to the peer
   std::uint16_t ord = 1;      // as sent to the peer
@@ -47,6 +48,7 @@ struct Negotiated {
   std::uint16_t ird = 1;
   std::uint16_t ord = 1;
   RtrKind rtr = RtrKind::none;
+  bool weft = false;  // both sides have sent their marks
 
   bool operator==(const Negotiated&) const = default;
 };
@@ -156,6 +158,7 @@ class PassiveHandshake final : public Handshake {
  private:
   void on_frame() override;
   [[nodiscard]] wire::MpaFrame reply_frame() const;
+  [[nodiscard]] bool is_marked() const;
 
   bool requested_ = false;
   bool accepted_ = false;

@@ -105,7 +105,7 @@ TerminateRaised Receiver::drop_message() {
 }
 
 // Completes the receive in error; `code` is returned for the peer.
-TerminateRaised Receiver::fail_receive(Status status, wire::TerminateCode code) {
+wire::TerminateCode Receiver::fail_receive(Status status, wire::TerminateCode code) {
   taken_ = false;
   host_.complete_receive({.wr_id = current_.wr_id, .status = status});
   return code;
@@ -115,12 +115,17 @@ TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t off
                                        std::uint32_t length, std::vector<iovec>& out) {
   const std::uint64_t position = segment.untagged_header.message_offset + std::uint64_t{offset};
   if (holding_) {
-    out.push_back({hold_->back().payload.data() + position, length});
+    hold_->map_newest(position, length, out);
     return std::nullopt;
   }
   const Fault fault = map_slices(host_, current_.slices, position, length, true, out);
   if (fault == Fault::none) return std::nullopt;
-  // The application here posted memory that it may not use. That is not the peer's fault.
+  return send_lost();
+}
+
+// The application here posted memory that it may not use, or has unmapped it. That is not the
+// peer's fault.
+wire::TerminateCode Receiver::send_lost() {
   return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
 }
 
@@ -131,8 +136,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
   const auto immediate_be = std::exchange(announced_be_, std::nullopt);
   if (send_dropped_) return arrived(), std::nullopt;
   if (holding_) {
-    hold_->back().immediate_be = immediate_be;
-    hold_->back().complete = true;
+    hold_->back().finish(immediate_be);
   } else if (const auto raised = complete_send(segment, length_bytes, immediate_be)) {
     return raised;
   }
@@ -175,11 +179,7 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   if (const auto raised = begin_message(segment)) return raised;
   if (send_dropped_) return arrived(), std::nullopt;
   if (holding_) {
-    HeldMessage& message = hold_->back();
-    message.immediate_be = immediate.data_be;
-    message.from_write = true;
-    message.write_bytes = write_bytes_;
-    message.complete = true;
+    hold_->back().finish_write(immediate.data_be, static_cast<std::uint32_t>(write_bytes_));
   } else {
     complete_immediate(segment, write_bytes_, immediate.data_be);
   }

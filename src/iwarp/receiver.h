@@ -37,6 +37,9 @@ class Receiver {
   [[nodiscard]] TerminateRaised write_targets(const Segment& segment, std::uint32_t offset,
                                               std::uint32_t length, std::vector<iovec>& out);
   void deliver_write(const Segment& segment);
+  // The target of a Write cannot be accessed. The peer sees an error of bounds, as for an on-demand
+  // region whose pages are missing.
+  [[nodiscard]] static wire::TerminateCode write_lost() { return wire::terminate::tagged_bounds; }
 
   // A Send of any kind (RFC 5040 §5.3). check_send() takes a receive, or begins to hold the
   // message.
@@ -44,6 +47,8 @@ class Receiver {
   [[nodiscard]] TerminateRaised send_targets(const Segment& segment, std::uint32_t offset,
                                              std::uint32_t length, std::vector<iovec>& out);
   [[nodiscard]] TerminateRaised deliver_send(const Segment& segment);
+  // The memory of the receive cannot be accessed: it completes in error.
+  [[nodiscard]] wire::TerminateCode send_lost();
 
   // Immediate Data, in one segment: it follows an RDMA Write (RFC 7306 §6), or announces the
   // immediate of the next Send.
@@ -86,7 +91,7 @@ class Receiver {
   [[nodiscard]] Segment waiting_segment() const;
   // How many messages were carried out: all before the oldest one that is held.
   [[nodiscard]] std::uint64_t executed() const {
-    return holds() ? hold_->front().number - 1 : messages_;
+    return holds() ? hold_->front().number() - 1 : messages_;
   }
 
   // The peer asks for a grant: it does not send the message of queue 0 with this MSN before it
@@ -111,10 +116,10 @@ class Receiver {
   [[nodiscard]] TerminateRaised begin_held(const Segment& segment);
   [[nodiscard]] TerminateRaised continue_held(const Segment& segment);
   [[nodiscard]] TerminateRaised adopt(const Segment& segment);
-  [[nodiscard]] TerminateRaised place(HeldMessage& message);
-  [[nodiscard]] TerminateRaised copy_held(const HeldMessage& message);
+  [[nodiscard]] TerminateRaised place_held();
+  [[nodiscard]] TerminateRaised copy_held();
   [[nodiscard]] TerminateRaised announce(const wire::ImmediateData& immediate);
-  [[nodiscard]] TerminateRaised fail_receive(Status status, wire::TerminateCode code);
+  wire::TerminateCode fail_receive(Status status, wire::TerminateCode code);
   [[nodiscard]] TerminateRaised complete_send(const Segment& segment, std::uint64_t length_bytes,
                                               std::optional<std::uint32_t> immediate_be);
   void complete_immediate(const Segment& segment, std::uint64_t write_bytes,

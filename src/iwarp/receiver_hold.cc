@@ -1,7 +1,7 @@
 // Messages that arrived before their receive was posted.
 #include <algorithm>
-#include <cstring>
 
+#include "base/guarded_memory.h"
 #include "iwarp/receiver.h"
 #include "iwarp/scatter.h"
 
@@ -26,9 +26,8 @@ TerminateRaised Receiver::continue_held(const Segment& segment) {
 // A receive was posted while its message is arriving: copies what has arrived, so that the rest is
 // placed there directly. Called only between two segments, since a part of one may be in the hold.
 TerminateRaised Receiver::adopt(const Segment& segment) {
-  HeldMessage& message = hold_->front();
   holding_ = false;
-  const auto raised = message.payload.empty() ? std::nullopt : copy_held(message);
+  const auto raised = copy_held();
   hold_->pop();
   if (raised) return raised;
   if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
@@ -37,40 +36,50 @@ TerminateRaised Receiver::adopt(const Segment& segment) {
   return std::nullopt;
 }
 
-// Copies what has arrived of a held message into current_.
-TerminateRaised Receiver::copy_held(const HeldMessage& message) {
-  if (message.payload.size() > capacity_bytes_) {
+// Copies what has arrived of the oldest held message into current_.
+TerminateRaised Receiver::copy_held() {
+  const std::size_t payload_bytes = hold_->front().payload_bytes();
+  if (payload_bytes > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
   }
+  if (payload_bytes == 0) return std::nullopt;
   std::vector<iovec> targets;
-  if (map_slices(host_, current_.slices, 0, message.payload.size(), true, targets) != Fault::none) {
-    return fail_receive(Status::local_protection, wire::terminate::rdma_stream_catastrophic);
+  if (map_slices(host_, current_.slices, 0, payload_bytes, true, targets) != Fault::none) {
+    return send_lost();
   }
-  const std::byte* from = message.payload.data();
+  std::size_t copied = 0;
   for (const auto& target : targets) {
-    std::memcpy(target.iov_base, from, target.iov_len);
-    from += target.iov_len;
+    for (std::size_t done = 0; done < target.iov_len;) {
+      const auto run = hold_->oldest_payload(copied);
+      const std::size_t bytes = std::min(run.size(), target.iov_len - done);
+      if (!guarded_store(static_cast<std::byte*>(target.iov_base) + done, run.data(), bytes)) {
+        return send_lost();
+      }
+      done += bytes;
+      copied += bytes;
+    }
   }
   return std::nullopt;
 }
 
-// Completes a held message as if it had arrived now.
-TerminateRaised Receiver::place(HeldMessage& message) {
-  if (message.from_write) {
-    complete_immediate(message.segment, message.write_bytes, message.immediate_be.value_or(0));
+// Completes the oldest held message as if it had arrived now.
+TerminateRaised Receiver::place_held() {
+  const HeldMessage& message = hold_->front();
+  if (message.from_write()) {
+    complete_immediate(message.segment(), message.write_bytes(),
+                       message.immediate_be().value_or(0));
     return std::nullopt;
   }
-  if (const auto raised = copy_held(message)) return raised;
-  return complete_send(message.segment, message.payload.size(), message.immediate_be);
+  if (const auto raised = copy_held()) return raised;
+  return complete_send(message.segment(), message.payload_bytes(), message.immediate_be());
 }
 
 // A grant is given only when the hold is empty, and the receive for it is taken at once: no other
 // message can use it then, because the peer sends the granted one next.
 TerminateRaised Receiver::settle() {
   while (holds() && take_receive()) {
-    HeldMessage& oldest = hold_->front();
-    if (!oldest.complete) return std::nullopt;  // its next segment will adopt() the receive
-    if (const auto raised = place(oldest)) return raised;
+    if (!hold_->front().complete()) return std::nullopt;  // its next segment adopts the receive
+    if (const auto raised = place_held()) return raised;
     hold_->pop();
   }
   if (grant_wanted_ && !holds() && take_receive()) {
@@ -89,12 +98,12 @@ bool Receiver::want_grant(std::uint32_t msn) {
 
 std::uint64_t Receiver::starving_message() const {
   if (taken_) return 0;
-  if (holds()) return hold_->front().number;
+  if (holds()) return hold_->front().number();
   return grant_wanted_ ? messages_ + 1 : 0;
 }
 
 Segment Receiver::waiting_segment() const {
-  if (holds()) return hold_->front().segment;
+  if (holds()) return hold_->front().segment();
   // The message waits at the peer for a grant. Makes the header that its first segment would have.
   Segment segment;
   segment.opcode = wire::RdmapOpcode::send;

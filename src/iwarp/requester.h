@@ -68,8 +68,13 @@ class Requester {
   // Responses to our reads. The first three are called in this order for each segment; an error
   // code ends the stream.
   [[nodiscard]] TerminateRaised check_read_response(const Segment& segment) const;
+  // The segment is part of the response to a probe: it has no place, whatever payload it has. Then
+  // read_targets() is not called.
+  [[nodiscard]] bool discards(const Segment& segment) const;
   [[nodiscard]] TerminateRaised read_targets(const Segment& segment, std::uint32_t offset,
                                              std::uint32_t length, std::vector<iovec>& out);
+  // The sink of the response that is arriving cannot be accessed.
+  [[nodiscard]] wire::TerminateCode read_lost();
   void deliver_read_response(const Segment& segment);
   [[nodiscard]] TerminateRaised atomic_response(const wire::AtomicResponse& response);
 
@@ -99,6 +104,7 @@ class Requester {
 
   // Probes sent by acknowledge() so far.
   [[nodiscard]] std::uint64_t acknowledgement_reads() const { return acknowledgement_reads_; }
+  [[nodiscard]] std::uint64_t discarded_answer_bytes() const { return discarded_answer_bytes_; }
   // The Connection has sent a ready-to-receive message itself (RFC 6581 §5.1). It counts as one of
   // our messages, a Send with an MSN of queue 0 as well.
   void count_rtr_send() {
@@ -138,7 +144,8 @@ class Requester {
   void build_immediate(Entry& entry, std::uint32_t tag);
   void build_read(Entry& entry);
   bool build_atomic(Entry& entry);
-  [[nodiscard]] wire::AtomicRequest atomic_operands(const StoredRequest& request) const;
+  [[nodiscard]] std::optional<wire::AtomicRequest> atomic_operands(
+      const StoredRequest& request) const;
   void add_request(wire::RdmapOpcode opcode, Bytes payload, Outstanding outstanding);
   [[nodiscard]] bool carry_out(Entry& entry);
   void finish_build(Entry& entry);
@@ -167,6 +174,7 @@ class Requester {
   Proofs proofs_;
   PeerWindow window_;
   std::uint64_t acknowledgement_reads_ = 0;
+  std::uint64_t discarded_answer_bytes_ = 0;
 
   std::uint32_t send_msn_ = 1;     // next message of queue 0
   std::uint32_t request_msn_ = 1;  // next message of queue 1

@@ -1,7 +1,7 @@
 // The peer's responses and other proofs, and the completions that follow from them.
 #include <algorithm>
-#include <cstring>
 
+#include "base/guarded_memory.h"
 #include "iwarp/requester.h"
 #include "iwarp/scatter.h"
 
@@ -16,6 +16,7 @@ TerminateRaised Requester::check_read_response(const Segment& segment) const {
     return wire::terminate::tagged_invalid_stag;
   }
   const Outstanding& front = outstanding_.front();
+  if (front.probe) return std::nullopt;  // see discards()
   // RFC 5040 §5.2.1: the sink of an empty read is not checked.
   const bool empty = front.size_bytes == 0;
   if (!empty && header.stag != front.sink_stag) return wire::terminate::tagged_invalid_stag;
@@ -29,14 +30,26 @@ TerminateRaised Requester::check_read_response(const Segment& segment) const {
   return std::nullopt;
 }
 
+// The kernel's siw answers an empty read with the bytes of its previous message where the read had
+// to wait. The response is a proof all the same.
+bool Requester::discards(const Segment& segment) const {
+  return segment.tagged && segment.opcode == wire::RdmapOpcode::read_response &&
+         !outstanding_.empty() && outstanding_.front().probe;
+}
+
 TerminateRaised Requester::read_targets(const Segment& /*segment*/, std::uint32_t offset,
                                         std::uint32_t length, std::vector<iovec>& out) {
   const Outstanding& front = outstanding_.front();
   const Fault fault = map_slices(host_, queue_.slices(front.index), front.received_bytes + offset,
                                  length, true, out);
   if (fault == Fault::none) return std::nullopt;
-  // Our application has withdrawn the sink. The response cannot be placed, so the stream ends.
-  queue_.entry(front.index).failure = Status::local_protection;
+  return read_lost();
+}
+
+// Our application has withdrawn or unmapped the sink. The response cannot be placed, so the stream
+// ends.
+wire::TerminateCode Requester::read_lost() {
+  queue_.entry(outstanding_.front().index).failure = Status::local_protection;
   failed_ = true;
   return wire::terminate::rdma_stream_catastrophic;
 }
@@ -44,6 +57,7 @@ TerminateRaised Requester::read_targets(const Segment& /*segment*/, std::uint32_
 void Requester::deliver_read_response(const Segment& segment) {
   Outstanding& front = outstanding_.front();
   front.received_bytes += segment.payload_bytes;
+  if (front.probe) discarded_answer_bytes_ += segment.payload_bytes;
   if (!segment.last()) return;
   const Outstanding finished = front;
   outstanding_.pop_front();
@@ -84,8 +98,7 @@ bool Requester::store_original(std::uint64_t index, std::uint64_t value) {
   if (map_slices(host_, queue_.slices(index), 0, sizeof value, true, target) != Fault::none) {
     return false;
   }
-  std::memcpy(target.front().iov_base, &value, sizeof value);
-  return true;
+  return guarded_store(target.front().iov_base, &value, sizeof value);
 }
 
 // RFC 7306 §5.2.2: the response carries the identifier of its request, for which we use the MSN.
@@ -95,11 +108,7 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
     return wire::terminate::rdma_unexpected_opcode;
   }
   const Outstanding finished = outstanding_.front();
-  if (!store_original(finished.index, response.original_value)) {
-    queue_.entry(finished.index).failure = Status::local_protection;
-    failed_ = true;
-    return wire::terminate::rdma_stream_catastrophic;
-  }
+  if (!store_original(finished.index, response.original_value)) return read_lost();
   outstanding_.pop_front();
   answered(finished);
   return std::nullopt;

@@ -1,8 +1,8 @@
 // How one request becomes FPDUs: headers of RFC 5040 §4 and RFC 5041 §5, and of RFC 7306.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "base/guarded_memory.h"
 #include "iwarp/requester.h"
 #include "iwarp/scatter.h"
 
@@ -66,7 +66,10 @@ bool Requester::build_send(Entry& entry) {
         .message_offset = entry.built_bytes};
     std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, gathered_);
+    if (!out_.add(bytes, gathered_)) {
+      fail(entry, Status::local_protection);
+      return false;
+    }
     entry.built_bytes += part;
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
@@ -91,7 +94,10 @@ bool Requester::build_write(Entry& entry) {
                                  .tagged_offset = entry.request.remote_address + entry.built_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, gathered_);
+    if (!out_.add(bytes, gathered_)) {
+      fail(entry, Status::local_protection);
+      return false;
+    }
     entry.built_bytes += part;
   } while (entry.built_bytes < entry.length_bytes && out_.has_room());
   if (entry.built_bytes < entry.length_bytes) return false;
@@ -115,8 +121,7 @@ void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   header.emit(bytes);
   std::array<std::byte, wire::ImmediateData::header_bytes> payload;
   wire::ImmediateData{.data_be = entry.request.immediate_be, .tag = tag}.emit(payload);
-  const iovec piece{payload.data(), payload.size()};
-  out_.add(bytes, {&piece, 1});
+  out_.add_own(bytes, payload);
 }
 
 // Adds a message of queue 1 and remembers that its response is to come, and what that will prove.
@@ -130,8 +135,7 @@ void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outst
                                  .msn = outstanding.msn};
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
-  const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
-  out_.add(bytes, {&piece, 1});
+  out_.add_own(bytes, payload);
   if (outstanding.probe) {
     proofs_.probe_sent();
   } else {
@@ -164,42 +168,44 @@ void Requester::build_read(Entry& entry) {
 
 // RFC 7306 §5.1: plain FetchAdd has an add mask of zero, and its compare fields are not
 // significant. An atomic write is a CmpSwap with a compare mask of zero: it writes in any case.
-wire::AtomicRequest Requester::atomic_operands(const StoredRequest& request) const {
+// Empty where its value cannot be read.
+std::optional<wire::AtomicRequest> Requester::atomic_operands(const StoredRequest& request) const {
   constexpr std::uint64_t whole = ~std::uint64_t{0};
   switch (request.operation) {
     case Operation::compare_swap:
-      return {.opcode = wire::AtomicOpcode::compare_swap,
-              .add_or_swap = request.swap,
-              .add_or_swap_mask = whole,
-              .compare = request.compare_or_add,
-              .compare_mask = whole};
+      return wire::AtomicRequest{.opcode = wire::AtomicOpcode::compare_swap,
+                                 .add_or_swap = request.swap,
+                                 .add_or_swap_mask = whole,
+                                 .compare = request.compare_or_add,
+                                 .compare_mask = whole};
     case Operation::atomic_write: {
       std::uint64_t value = 0;
-      std::memcpy(&value, gathered_.front().iov_base, sizeof value);
-      return {.opcode = wire::AtomicOpcode::compare_swap,
-              .add_or_swap = value,
-              .add_or_swap_mask = whole,
-              .compare_mask = 0};
+      if (!guarded_load(&value, gathered_.front().iov_base, sizeof value)) return std::nullopt;
+      return wire::AtomicRequest{.opcode = wire::AtomicOpcode::compare_swap,
+                                 .add_or_swap = value,
+                                 .add_or_swap_mask = whole,
+                                 .compare_mask = 0};
     }
     default:
-      return {.opcode = wire::AtomicOpcode::fetch_add,
-              .add_or_swap = request.compare_or_add,
-              .compare_mask = whole};
+      return wire::AtomicRequest{.opcode = wire::AtomicOpcode::fetch_add,
+                                 .add_or_swap = request.compare_or_add,
+                                 .compare_mask = whole};
   }
 }
 
 bool Requester::build_atomic(Entry& entry) {
-  if (entry.request.operation == Operation::atomic_write &&
-      !gather(queue_.next(), entry.length_bytes)) {
+  const bool known = entry.request.operation != Operation::atomic_write ||
+                     gather(queue_.next(), entry.length_bytes);
+  auto request = known ? atomic_operands(entry.request) : std::nullopt;
+  if (!request) {
     fail(entry, Status::local_protection);
     return false;
   }
-  wire::AtomicRequest request = atomic_operands(entry.request);
-  request.request_id = request_msn_;
-  request.stag = entry.request.rkey;
-  request.tagged_offset = entry.request.remote_address;
+  request->request_id = request_msn_;
+  request->stag = entry.request.rkey;
+  request->tagged_offset = entry.request.remote_address;
   std::array<std::byte, wire::AtomicRequest::header_bytes> payload;
-  request.emit(payload);
+  request->emit(payload);
   entry.msn = request_msn_;
   add_request(RdmapOpcode::atomic_request, payload, {.atomic = true, .index = queue_.next()});
   return true;
@@ -208,7 +214,7 @@ bool Requester::build_atomic(Entry& entry) {
 void Requester::build_probe() {
   std::array<std::byte, wire::ReadRequest::header_bytes> payload;
   // RFC 5040 §5.2.1: STags and offsets of a zero-length read are not checked.
-  wire::ReadRequest{}.emit(payload);
+  wire::ReadRequest{.sink_stag = no_memory_stag, .source_stag = no_memory_stag}.emit(payload);
   add_request(RdmapOpcode::read_request, payload, {.probe = true, .index = queue_.next()});
 }
 

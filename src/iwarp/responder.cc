@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
+#include "base/guarded_memory.h"
 #include "iwarp/fault_codes.h"
 
 namespace weft::iwarp {
@@ -29,13 +29,13 @@ bool offered(const wire::AtomicRequest& request) {
 }
 
 // Atomic also with respect to the CPU and to every other connection of this process.
-std::uint64_t execute(const wire::AtomicRequest& request, std::byte* at) {
-  std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
-  if (request.opcode == wire::AtomicOpcode::fetch_add) return word.fetch_add(request.add_or_swap);
-  if (!compares(request)) return word.exchange(request.add_or_swap);
-  std::uint64_t expected = request.compare;
-  word.compare_exchange_strong(expected, request.add_or_swap);
-  return expected;
+GuardedAtomic step(const wire::AtomicRequest& request) {
+  GuardedAtomic atomic{.operand = request.add_or_swap, .expected = request.compare};
+  if (request.opcode == wire::AtomicOpcode::compare_swap) {
+    atomic.operation =
+        compares(request) ? AtomicOperation::compare_exchange : AtomicOperation::exchange;
+  }
+  return atomic;
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ TerminateRaised Responder::answer_read(Request& request) {
         .tagged_offset = read.sink_offset + request.sent_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
-    out_.add(bytes, {&piece, part > 0 ? 1U : 0U});
+    if (!out_.add(bytes, {&piece, part > 0 ? 1U : 0U})) return source_code(Fault::bounds);
     if (part > 0) {
       host_.note_peer_access({.stag = read.source_stag,
                               .right = RemoteRight::read,
@@ -147,13 +147,13 @@ TerminateRaised Responder::answer_atomic(Request& request) {
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
   std::array<std::byte, wire::AtomicResponse::header_bytes> payload;
-  const std::uint64_t original = execute(operands, memory.at);
+  std::uint64_t original = 0;
+  if (!guarded_atomic(memory.at, step(operands), original)) return source_code(Fault::bounds);
   wire::AtomicResponse{.request_id = operands.request_id, .original_value = shown ? original : 0}
       .emit(payload);
-  const iovec piece{payload.data(), payload.size()};
   host_.note_peer_access(
       {.stag = operands.stag, .right = RemoteRight::atomic, .bytes = sizeof(std::uint64_t)});
-  out_.add(bytes, {&piece, 1});
+  out_.add_own(bytes, payload);
   return std::nullopt;
 }
 

@@ -55,6 +55,9 @@ class SegmentSink {
   // Appends the memory for payload bytes [offset, offset + length). False: refused.
   virtual bool targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                        std::vector<iovec>& out) = 0;
+  // Memory that targets() named for the segment cannot be accessed: it was unmapped, or made
+  // read-only. False: refused.
+  virtual bool lost(const Segment& segment) = 0;
   // The payload is placed whole and its CRC is correct. False: refused.
   virtual bool deliver(const Segment& segment) = 0;
   // `payload` is valid during the call. False: refused.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/guarded_memory.h"
 #include "wire/markers.h"
 #include "wire/mpa.h"
 
@@ -52,7 +53,7 @@ void Transmitter::append(const std::byte* at, std::size_t bytes) {
 }
 
 // RFC 5044 §4.1: length, ULPDU, pad to a multiple of four, CRC.
-void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
+bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t payload_bytes = total_bytes(payload);
   if (options_.markers) return add_marked(ddp_header, payload, payload_bytes);
 
@@ -73,7 +74,10 @@ void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
       append(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
       continue;
     }
-    std::memcpy(end, piece.iov_base, piece.iov_len);
+    if (!guarded_load(end, piece.iov_base, piece.iov_len)) [[unlikely]] {
+      arena_used_ = static_cast<std::size_t>(at - arena_.get());
+      return false;
+    }
     end += piece.iov_len;
   }
   std::memset(end, 0, pad);
@@ -82,11 +86,17 @@ void Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
       options_.crc ? crc32c({at, static_cast<std::size_t>(end - at) + pad}) : 0;
   wire::store_fpdu_crc(end + pad, crc);
   append(at, static_cast<std::size_t>(end - at) + tail);
+  return true;
+}
+
+void Transmitter::add_own(Bytes ddp_header, Bytes payload) {
+  const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
+  (void)add(ddp_header, {&piece, 1});
 }
 
 // For a peer that asked for markers (RFC 5044 §4.3). The FPDU is laid out without markers first and
 // copied with them; such peers are rare, so this path is simple rather than fast.
-void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
+bool Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
                              std::size_t payload_bytes) {
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
   std::vector<std::byte> plain(wire::fpdu_bytes(ulpdu));
@@ -94,7 +104,7 @@ void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
   std::byte* at =
       std::copy(ddp_header.begin(), ddp_header.end(), plain.data() + wire::fpdu_length_bytes);
   for (const auto& piece : payload) {
-    std::memcpy(at, piece.iov_base, piece.iov_len);
+    if (!guarded_load(at, piece.iov_base, piece.iov_len)) return false;
     at += piece.iov_len;
   }
   const std::size_t marked = wire::marked_bytes(end_, plain.size());
@@ -103,6 +113,7 @@ void Transmitter::add_marked(Bytes ddp_header, std::span<const iovec> payload,
   // ignores where CRCs are off.
   (void)wire::insert_markers(end_, plain, MutableBytes{out, marked});
   append(out, marked);
+  return true;
 }
 
 std::span<const iovec> Transmitter::pending() const {
@@ -133,7 +144,9 @@ void Transmitter::advance(std::size_t bytes) {
 void Transmitter::forget(const std::byte* base, std::size_t bytes) {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     auto* at = static_cast<std::byte*>(pieces_[i].iov_base);
-    if (at + pieces_[i].iov_len > base && at < base + bytes) copy_piece(pieces_[i]);
+    if (at + pieces_[i].iov_len > base && at < base + bytes && !copy_piece(pieces_[i])) {
+      lost_ = true;
+    }
   }
 }
 
@@ -143,15 +156,16 @@ void Transmitter::detach() {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     const auto* at = static_cast<const std::byte*>(pieces_[i].iov_base);
     const bool own = at >= arena_.get() && at + pieces_[i].iov_len <= arena_.get() + arena_bytes;
-    if (!own) copy_piece(pieces_[i]);
+    if (!own && (lost_ || !copy_piece(pieces_[i]))) return clear();
   }
 }
 
-void Transmitter::copy_piece(iovec& piece) {
+bool Transmitter::copy_piece(iovec& piece) {
   auto copy = std::make_unique_for_overwrite<std::byte[]>(piece.iov_len);
-  std::memcpy(copy.get(), piece.iov_base, piece.iov_len);
+  if (!guarded_load(copy.get(), piece.iov_base, piece.iov_len)) return false;
   piece.iov_base = copy.get();
   copies_.push_back(std::move(copy));
+  return true;
 }
 
 void Transmitter::clear() {
@@ -160,6 +174,7 @@ void Transmitter::clear() {
   first_ = 0;
   arena_used_ = 0;
   pending_ = 0;
+  lost_ = false;
   taken_ = end_;
 }
 

@@ -44,8 +44,10 @@ class Transmitter {
   // Adds one FPDU: a DDP header, then the payload. With CRCs payload of any size is copied, because
   // the application or a peer may change the memory before TCP has taken it, and the CRC must match
   // what is sent. Payload that is not copied must stay valid until TCP has taken it or forget() was
-  // called for it.
-  void add(Bytes ddp_header, std::span<const iovec> payload);
+  // called for it. False: the payload cannot be read, and nothing is added.
+  [[nodiscard]] bool add(Bytes ddp_header, std::span<const iovec> payload);
+  // The same for a short payload of the library's own.
+  void add_own(Bytes ddp_header, Bytes payload);
 
   [[nodiscard]] bool empty() const { return first_ == pieces_.size(); }
   // The bytes to send next. Valid until the next call of a member that is not const.
@@ -59,7 +61,10 @@ class Transmitter {
 
   // Copies the pieces that refer to the memory [base, base + bytes), which is being unregistered.
   void forget(const std::byte* base, std::size_t bytes);
-  // The same for all memory that is not the transmitter's own.
+  // A piece could not be copied by forget(): pending() must not be sent.
+  [[nodiscard]] bool lost() const { return lost_; }
+  // Copies all pieces that are not the transmitter's own; drops everything where one is lost, since
+  // the FPDU cannot be completed then.
   void detach();
 
   // Drops everything that TCP has not taken.
@@ -68,8 +73,9 @@ class Transmitter {
  private:
   [[nodiscard]] std::byte* reserve(std::size_t bytes);
   void append(const std::byte* at, std::size_t bytes);
-  void copy_piece(iovec& piece);
-  void add_marked(Bytes ddp_header, std::span<const iovec> payload, std::size_t payload_bytes);
+  [[nodiscard]] bool copy_piece(iovec& piece);
+  [[nodiscard]] bool add_marked(Bytes ddp_header, std::span<const iovec> payload,
+                                std::size_t payload_bytes);
 
   Options options_;
   std::unique_ptr<std::byte[]> arena_;
@@ -78,6 +84,7 @@ class Transmitter {
   std::size_t first_ = 0;    // TCP has taken the pieces before this one
   std::size_t pending_ = 0;  // bytes that TCP has not taken
   std::vector<std::unique_ptr<std::byte[]>> copies_;
+  bool lost_ = false;
   std::uint64_t end_ = 0;    // see end_position()
   std::uint64_t taken_ = 0;  // see taken_position()
 };

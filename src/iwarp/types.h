@@ -7,6 +7,11 @@
 
 namespace weft::iwarp {
 
+// The STag in messages that name no memory: the empty Write of a ready-to-receive message, and the
+// empty Read of a probe. Receivers do not check it (RFC 5040 §5.1, §5.2.1), but some adapters
+// refuse 0; the kernel's siw sends 1 as well.
+constexpr std::uint32_t no_memory_stag = 1;
+
 // A piece of registered local memory, as the application names it in a work request.
 struct LocalSlice {
   std::uint64_t address = 0;

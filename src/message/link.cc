@@ -192,7 +192,7 @@ void Link::create_queue_pair() {
                      .reads = MessageFetcher::max_reads,
                      .slices = 1 + max_pieces},
                     reinterpret_cast<void*>(static_cast<std::uintptr_t>(number_)));
-  send_slots_.open(transport_.device());
+  send_slots_.open(transport_.device(), transport_.max_slices());
   receive_slots_.open(*transport_.device()->pool, receives);
   for (std::uint32_t slot = 0; slot < receives; ++slot) post_receive(slot);
   if (end_) throw Error(end_.error_number(), end_.text());

@@ -42,6 +42,8 @@ class LinkTransport {
   // Completion events carry `context`. Throws Error.
   void create(std::shared_ptr<Device> device, const Sizes& sizes, void* context);
   [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
+  // Slices of one Send.
+  [[nodiscard]] std::size_t max_slices() const { return max_slices_; }
   [[nodiscard]] bool has_queue() const { return queue_.has_value(); }
   // Only after create().
   [[nodiscard]] verbs::QueuePair& queue_pair() { return *queue_pair_; }
@@ -61,6 +63,7 @@ class LinkTransport {
   std::optional<verbs::Id> id_;
   std::optional<verbs::CompletionQueue> queue_;
   std::optional<verbs::QueuePair> queue_pair_;
+  std::size_t max_slices_ = 0;
   bool armed_ = false;
 };
 

@@ -15,8 +15,9 @@ Record& record_of(const Emission& emission) {
 
 }  // namespace
 
-void SendSlots::open(std::shared_ptr<Device> device) {
+void SendSlots::open(std::shared_ptr<Device> device, std::size_t max_slices) {
   device_ = std::move(device);
+  max_slices_ = max_slices;
   constexpr std::size_t bytes = count * Frame::largest_bytes;
   memory_.reset(new std::byte[bytes]);
   headers_.emplace(device_->domain.register_memory(std::span(memory_.get(), bytes)));
@@ -44,8 +45,8 @@ void SendSlots::grant(Record& record, Frame& frame) {
 // Copies joined messages into one block: a slice for each would be more than a request may have.
 verbs::LocalSlice SendSlots::join(const Emission& emission, Posted& posted) {
   const Frame& frame = emission.frame;
-  posted.joined = device_->pool->take_block();
-  const Block& block = *posted.joined;
+  posted.copied = device_->pool->take_block();
+  const Block& block = *posted.copied;
   const std::size_t bytes = frame.encode({block.data, block.bytes});
   for (std::size_t i = 0; i < frame.parts.size(); ++i) {
     std::byte* into = block.data + frame.parts[i].offset;
@@ -58,21 +59,39 @@ verbs::LocalSlice SendSlots::join(const Emission& emission, Posted& posted) {
           block.lkey};
 }
 
+// Copies the header and the pieces of a message into one block, where the device cannot gather so
+// many pieces. The peer's receives have this size, so it fits into a block.
+verbs::LocalSlice SendSlots::gather(const Emission& emission, Posted& posted) {
+  posted.copied = device_->pool->take_block();
+  const Block& block = *posted.copied;
+  std::byte* into = block.data;
+  into += emission.frame.encode({block.data, block.bytes});
+  for (const auto& piece : record_of(emission).pieces) {
+    std::memcpy(into, piece.at, to_size(piece.bytes));
+    into += piece.bytes;
+  }
+  return {reinterpret_cast<std::uint64_t>(block.data),
+          static_cast<std::uint32_t>(into - block.data), block.lkey};
+}
+
 // What can throw comes first: the slot is taken only when the frame is complete.
 std::span<const verbs::LocalSlice> SendSlots::prepare(Emission& emission, Slices& slices) {
   const Kind kind = emission.frame.kind;
   const std::uint32_t slot = free_.back();
   Posted posted;
   std::size_t used = 0;
+  const bool gathers = kind == Kind::message && record_of(emission).pieces.size() >= max_slices_;
   if (kind == Kind::joined) {
     slices[used++] = join(emission, posted);
+  } else if (gathers) {
+    slices[used++] = gather(emission, posted);
   } else {
     if (kind == Kind::offer) grant(record_of(emission), emission.frame);
     const std::size_t at = slot * Frame::largest_bytes;
     const auto header = headers_->elements().subspan(at, Frame::largest_bytes);
     slices[used++] = headers_->slice(at, emission.frame.encode(header));
   }
-  if (kind == Kind::message) {
+  if (kind == Kind::message && !gathers) {
     for (const auto& piece : record_of(emission).pieces) {
       slices[used++] = {reinterpret_cast<std::uint64_t>(piece.at),
                         static_cast<std::uint32_t>(piece.bytes), piece.lkey};

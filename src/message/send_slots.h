@@ -26,8 +26,8 @@ class SendSlots {
   using Slices = std::array<verbs::LocalSlice, 1 + max_pieces>;
 
   // Allocates the memory, which is not touched before it is used: an idle connection does not pay
-  // for it. Throws Error.
-  void open(std::shared_ptr<Device> device);
+  // for it. `max_slices`: of one Send of the queue pair, at least 1. Throws Error.
+  void open(std::shared_ptr<Device> device, std::size_t max_slices);
   // Frees the memory; no Send may be under way.
   void close();
 
@@ -49,12 +49,14 @@ class SendSlots {
   // What a slot is in use for.
   struct Posted {
     std::size_t messages = 0;  // without offers
-    BlockPointer joined;       // the copies of joined messages
+    BlockPointer copied;       // of joined messages, or of a message with too many pieces
   };
   [[nodiscard]] verbs::LocalSlice join(const Emission& emission, Posted& posted);
+  [[nodiscard]] verbs::LocalSlice gather(const Emission& emission, Posted& posted);
   void grant(Record& record, Frame& frame);
 
   std::shared_ptr<Device> device_;
+  std::size_t max_slices_ = 1;
   std::unique_ptr<std::byte[]> memory_;
   std::optional<verbs::TypedRegion<std::byte>> headers_;
   std::vector<std::uint32_t> free_;

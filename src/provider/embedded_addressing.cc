@@ -16,6 +16,10 @@ using device::QueuePair;
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  if (const int failed =
+          Context::of(pd->context)->device().fault_of(faults::Point::create_address_handle)) {
+    return fail_null(failed);
+  }
   AddressHandle* made = AddressHandle::create(*ProtectionDomain::of(pd), *attributes);
   return made ? made->verbs() : nullptr;
 }

@@ -1,6 +1,7 @@
 // The counters of queue pairs, completion queues and memory regions.
 #include "device/completion/completion_queue.h"
-#include "device/memory/memory.h"
+#include "device/context.h"
+#include "device/local/grant_table.h"
 #include "device/queue_pair/queue_pair.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
@@ -23,7 +24,7 @@ int read_cq_counters(ibv_cq* cq, CompletionQueueCounters* counters) {
 
 int read_mr_counters(ibv_mr* mr, MemoryRegionCounters* counters) {
   if (!Process::owns(mr->context)) return ENODEV;
-  *counters = device::Region::of(mr)->counters.values();
+  *counters = device::Context::of(mr->context)->grants().counters(*device::Region::of(mr));
   return 0;
 }
 

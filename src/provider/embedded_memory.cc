@@ -12,6 +12,9 @@ using device::ProtectionDomain;
 
 ibv_pd* alloc_pd(ibv_context* verbs) {
   if (!Process::owns(verbs)) return fail_null(ENODEV);
+  if (const int failed = Context::of(verbs)->device().fault_of(faults::Point::allocate_domain)) {
+    return fail_null(failed);
+  }
   Context* context = Context::of(verbs);
   ProtectionDomain* domain = context->allocate_domain();
   ++context->objects;
@@ -34,6 +37,10 @@ int dealloc_pd(ibv_pd* pd) {
 ibv_mr* reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                      unsigned access) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  if (const int failed =
+          Context::of(pd->context)->device().fault_of(faults::Point::register_memory)) {
+    return fail_null(failed);
+  }
   Context* context = Context::of(pd->context);
   ibv_mr* mr = context->register_memory(*ProtectionDomain::of(pd), address, length, iova, access);
   if (mr) ++context->objects;

@@ -25,6 +25,9 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  if (device::DeviceFaults* faults = Context::of(qp->context)->device().faults()) {
+    if (const int failed = faults->call(faults::Point::modify_queue_pair, *qp)) return failed;
+  }
   return QueuePair::of(qp)->modify(*attributes, mask);
 }
 
@@ -52,6 +55,18 @@ int query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return EOPNOTSUPP;
 }
 
+int share_memory(ibv_qp* qp, int file) {
+  if (Process::owns(qp->context)) return QueuePair::of(qp)->share_memory(file);
+  device::sys::close(file);
+  return ENODEV;
+}
+int take_shared_memory(ibv_qp* qp) {
+  const int file = Process::owns(qp->context) ? QueuePair::of(qp)->take_shared_memory() : -ENODEV;
+  if (file >= 0) return file;
+  errno = -file;
+  return -1;
+}
+
 }  // namespace
 
 void parts::queue_pairs(Table& table) {
@@ -61,6 +76,8 @@ void parts::queue_pairs(Table& table) {
   table.query_qp = verbs_call<query_qp>;
   table.query_qp_data_in_order = verbs_call<query_qp_data_in_order>;
   table.destroy_qp = verbs_call<destroy_qp>;
+  table.share_memory = verbs_call<share_memory>;
+  table.take_shared_memory = cm_call<take_shared_memory>;
   table.set_ece = verbs_call<set_ece>;
   table.query_ece = verbs_call<query_ece>;
 }

@@ -40,6 +40,10 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
 ibv_cq* create_cq(ibv_context* verbs, int entries, void* cq_context, ibv_comp_channel* channel,
                   int vector) {
   if (!Process::owns(verbs)) return fail_null(ENODEV);
+  if (const int failed =
+          Context::of(verbs)->device().fault_of(faults::Point::create_completion_queue)) {
+    return fail_null(failed);
+  }
   const bool wrong = entries < 1 || entries > limits::max_completions || vector < 0 ||
                      vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
   if (wrong) return fail_null(EINVAL);
@@ -70,6 +74,10 @@ int destroy_cq(ibv_cq* cq) {
 // Returns the limits that were granted: at least one scatter/gather entry.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
+  if (const int failed =
+          Context::of(pd->context)->device().fault_of(faults::Point::create_shared_receive_queue)) {
+    return fail_null(failed);
+  }
   const ibv_srq_attr& wanted = attributes->attr;
   if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
       wanted.max_sge > limits::max_slices) {

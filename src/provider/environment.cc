@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "device/settings.h"
 
@@ -52,6 +53,19 @@ bool read_progress(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_same_host(std::string_view value, Settings& settings) {
+  if (value == "auto") {
+    settings.same_host = device::SameHost::automatic;
+  } else if (value == "off") {
+    settings.same_host = device::SameHost::off;
+  } else if (value == "require") {
+    settings.same_host = device::SameHost::required;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool read_personality(std::string_view value, Settings& settings) {
   if (value != "iwarp" && value != "roce") return false;
   settings.personality = value == "iwarp" ? device::Personality::iwarp : device::Personality::roce;
@@ -62,6 +76,17 @@ bool read_gids(std::string_view value, Settings& settings) {
   if (value != "one" && value != "all") return false;
   settings.gids = value == "one" ? device::GidTable::one : device::GidTable::all;
   return true;
+}
+
+bool read_faults(std::string_view value, Settings& settings) {
+  auto rules = faults::parse(value);
+  if (!rules) return false;
+  settings.faults = std::move(*rules);
+  return true;
+}
+
+std::string explain_faults(std::string_view value) {
+  return faults::parse(value).error();
 }
 
 constexpr std::string_view on_or_off = "0 or 1";
@@ -87,7 +112,8 @@ constexpr std::array table{
     Variable{
         "WEFT_CAPTURE", "none", "the path of a file",
         "Writes what the device sends and receives to this pcapng file, readable by Wireshark. "
-        "A second process at the same time writes FILE.PID.",
+        "All connections then use TCP (see WEFT_SAME_HOST). A second process at the same time "
+        "writes FILE.PID.",
         [](std::string_view value, Settings& settings) {
           settings.capture_path = value;
           return true;
@@ -104,6 +130,10 @@ constexpr std::array table{
              [](std::string_view value, Settings& settings) {
                return read_switch(value, settings.strict_crc);
              }},
+    Variable{"WEFT_FAULT", "none", "rules of `weft help faults`",
+             "Makes calls, requests and the device fail on purpose, to test how a program deals "
+             "with it.",
+             read_faults, explain_faults},
     Variable{
         "WEFT_GIDS", "one address with roce, all with iwarp", "one or all",
         "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
@@ -142,18 +172,31 @@ constexpr std::array table{
         "used.",
         [](std::string_view value, Settings&) { return value == "embedded" || value == "system"; }},
     Variable{
+        "WEFT_RESPONDER_FIRST", "0", on_or_off,
+        "1: the side that has accepted a connection of rdma_cm sends after a tenth of a second "
+        "even if the other side has asked for no peer-to-peer mode and has sent nothing. The "
+        "standard forbids it, but the kernel's siw accepts it.",
+        [](std::string_view value, Settings& settings) {
+          return read_switch(value, settings.responder_first);
+        }},
+    Variable{
         "WEFT_SOCKETS", "rdma", "rdma or fallback",
         "With `weft run --sockets`: what to do about a peer that speaks plain TCP. rdma: fail. "
         "fallback: connect without RDMA, and print a notice.",
         [](std::string_view value, Settings&) { return value == "rdma" || value == "fallback"; }},
-    Variable{"WEFT_SAME_HOST", "off", "auto or off",
+    Variable{"WEFT_SAME_HOST", "auto", "auto, off or require",
              "Connections to a process of the same user on the same host. auto: they leave TCP and "
-             "copy between the processes where the kernel allows it, otherwise they stay on TCP. "
-             "off: they use TCP.",
-             [](std::string_view value, Settings& settings) {
-               settings.same_host = value == "auto";
-               return value == "auto" || value == "off";
-             }},
+             "copy between the processes where that is possible, otherwise they stay on TCP. off: "
+             "they use TCP. require: connections that would stay on TCP fail.",
+             read_same_host},
+    Variable{
+        "WEFT_STRICT", "0", on_or_off,
+        "1: behaves like adapters where the device could do better, for tests of programs. With "
+        "roce, private data of rdma_cm is padded with zeros, and a disconnection by the peer "
+        "flushes nothing before rdma_disconnect is called. A request has at most 6 pieces.",
+        [](std::string_view value, Settings& settings) {
+          return read_switch(value, settings.strict);
+        }},
     Variable{"WEFT_STATS", "none", "the path of a file",
              "Writes the counters of the device to this file, as JSON, when the program exits and "
              "at SIGUSR2, unless the program handles that signal itself. A second process at the "
@@ -162,9 +205,15 @@ constexpr std::array table{
                settings.stats_path = value;
                return true;
              }},
+    Variable{"WEFT_VERBOSE", "0", on_or_off,
+             "1: prints for each connection whether its data go through TCP, and why.",
+             [](std::string_view value, Settings& settings) {
+               return read_switch(value, settings.verbose);
+             }},
 };
 
 std::string complaint(const Variable& variable, std::string_view value) {
+  if (variable.explain) return std::string(variable.name) + ": " + variable.explain(value);
   return std::string(variable.name) + "=" + std::string(value) + ": must be " +
          std::string(variable.allowed);
 }

@@ -1,5 +1,6 @@
 #include "provider/process.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ std::string start_line(const device::Device& device) {
   return line + ") serves this program";
 }
 
+// The seed is printed in each run, because one that failed may have to be repeated.
+std::string fault_line(const device::DeviceFaults& faults) {
+  const std::size_t rules = faults.plan().size();
+  return std::to_string(rules) + (rules == 1 ? " rule" : " rules") +
+         " of WEFT_FAULT for this program, with seed=" + std::to_string(faults.plan().seed());
+}
+
 }  // namespace
 
 Process::Process() : manager_([this] { return shared_context(); }) {}
@@ -48,13 +56,22 @@ Process& Process::current() {
   const std::lock_guard lock(building);
   if (Process* known = the_process) return *known;
   if (!registered) {
-    // No thread may hold the lock while fork(2) copies the process.
-    pthread_atfork([] { building.lock(); }, [] { building.unlock(); },
+    pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
                    [] { after_fork_in_child(); });
     registered = true;
   }
   the_process = new Process;
   return *the_process;
+}
+
+// Takes no lock of the device: handlers of pthread_atfork(3) that run after this one may call
+// verbs.
+void Process::before_fork() {
+  building.lock();
+}
+
+void Process::after_fork_in_parent() {
+  building.unlock();
 }
 
 // Only this thread exists in the child, and locks that other threads held are never released. So
@@ -80,6 +97,17 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
+namespace {
+
+// The C library loads libgcc_s when a thread ends by pthread_exit(3), and aborts the process if no
+// descriptor is left then. Our libraries contain their own copy, so it is loaded here.
+void load_unwinder() {
+  static const void* const library = ::dlopen("libgcc_s.so.1", RTLD_LAZY);
+  (void)library;
+}
+
+}  // namespace
+
 // With mutex_ held. A failure is not remembered: the next call tries again.
 void Process::build() {
   device::Settings settings;
@@ -89,8 +117,10 @@ void Process::build() {
   if (!made) return complain(made.error());
   device_ = std::move(*made);
   engine_ = &device_->engine();
+  load_unwinder();
   keep_statistics();
   if (!environment_is_quiet()) print_notice(start_line(*device_));
+  if (const device::DeviceFaults* faults = device_->faults()) print_notice(fault_line(*faults));
 }
 
 // With mutex_ held. A file that cannot be written is reported, and the device works without it.

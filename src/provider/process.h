@@ -43,6 +43,8 @@ class Process {
   void build();
   void keep_statistics();
   void complain(const std::string& sentence);
+  static void before_fork();
+  static void after_fork_in_parent();
   static void after_fork_in_child();
 
   std::mutex mutex_;

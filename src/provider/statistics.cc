@@ -71,8 +71,7 @@ void Statistics::on_ready(std::uint32_t /*epoll_events*/) {
 void Statistics::write(const char* occasion) noexcept try {
   const std::lock_guard lock(writing_);
   if (!file_.valid()) return;
-  const std::string text =
-      to_json(device_.statistics_registry()->snapshot(), device_.refusals(), occasion);
+  const std::string text = to_json(device_, occasion);
   std::size_t done = 0;
   while (done < text.size()) {
     const auto more =

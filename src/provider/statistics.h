@@ -14,9 +14,9 @@
 
 namespace weft::provider {
 
-// The JSON text: {"version": ..., "queue_pairs": [...], ...}. `occasion`: "exit" or "signal".
-[[nodiscard]] std::string to_json(const device::StatisticsRegistry::Snapshot& snapshot,
-                                  const device::Refusals& refusals, const char* occasion);
+// The JSON text: {"version": ..., "queue_pairs": [...], ...}. The device must have a registry of
+// statistics. `occasion`: "exit" or "signal".
+[[nodiscard]] std::string to_json(device::Device& device, const char* occasion);
 
 // Thread-safe.
 class Statistics : public device::Pollable, public std::enable_shared_from_this<Statistics> {

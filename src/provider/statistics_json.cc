@@ -58,16 +58,18 @@ std::string statuses(std::string_view name, const StatusCounts& counts) {
 std::string object(const StatisticsRegistry::QueuePairEntry& entry) {
   const QueuePairCounters& c = entry.counters;
   return fmt::format(
-      R"({{"number": {}, "type": "{}", "state": "{}", {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, )"
+      R"({{"number": {}, "type": "{}", "state": "{}", "carrier": "{}", "carrier_reason": "{}", )"
+      R"({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, )"
       R"({}, {}, "connection_retries": {}, "rnr_waits": {}, "rnr_wait_ns": {}, )"
-      R"("credit_waits": {}, "credit_wait_ns": {}}})",
-      entry.number, entry.type, entry.state, traffic("sends", c.sends), traffic("writes", c.writes),
-      traffic("reads", c.reads), traffic("atomics", c.atomics), traffic("local", c.local),
-      traffic("receives", c.receives), traffic("received", c.received),
-      traffic("peer_writes", c.peer_writes), traffic("peer_reads", c.peer_reads),
-      traffic("peer_atomics", c.peer_atomics), statuses("send_completions", c.send_completions),
+      R"("credit_waits": {}, "credit_wait_ns": {}, "discarded_answer_bytes": {}}})",
+      entry.number, entry.type, entry.state, entry.carrier.name, entry.carrier.reason,
+      traffic("sends", c.sends), traffic("writes", c.writes), traffic("reads", c.reads),
+      traffic("atomics", c.atomics), traffic("local", c.local), traffic("receives", c.receives),
+      traffic("received", c.received), traffic("peer_writes", c.peer_writes),
+      traffic("peer_reads", c.peer_reads), traffic("peer_atomics", c.peer_atomics),
+      statuses("send_completions", c.send_completions),
       statuses("receive_completions", c.receive_completions), c.connection_retries, c.rnr_waits,
-      c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns);
+      c.rnr_wait_ns, c.credit_waits, c.credit_wait_ns, c.discarded_answer_bytes);
 }
 
 std::string object(const StatisticsRegistry::CompletionQueueEntry& entry) {
@@ -86,6 +88,21 @@ std::string object(const StatisticsRegistry::MemoryRegionEntry& entry) {
                      traffic("peer_reads", c.peer_reads), traffic("peer_atomics", c.peer_atomics));
 }
 
+// The text as a JSON string. It has no line ends and no other control characters.
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c == '\t' ? ' ' : c;
+  }
+  return result + '"';
+}
+
+std::string object(const faults::Plan::Count& count) {
+  return fmt::format(R"({{"rule": {}, "occurrences": {}, "faults": {}}})", quoted(count.rule),
+                     count.occurrences, count.faults);
+}
+
 template <typename Entry>
 std::string list(std::string_view name, const std::vector<Entry>& entries) {
   std::string text = fmt::format("  \"{}\": [", name);
@@ -100,25 +117,32 @@ std::string list(std::string_view name, const std::vector<Entry>& entries) {
 
 // The connections that were not let in.
 std::string object(const device::Refusals& refusals) {
-  return fmt::format(
-      R"({{"timed_out": {}, "malformed": {}, "evicted": {}, "out_of_descriptors": {}, )"
-      R"("reset": {}, "not_ready": {}, "refused": {}, "strangers": {}, "wrong_psn": {}, )"
-      R"("other_user": {}}})",
-      refusals.timed_out.load(), refusals.malformed.load(), refusals.evicted.load(),
-      refusals.out_of_descriptors.load(), refusals.reset.load(), refusals.not_ready.load(),
-      refusals.refused.load(), refusals.strangers.load(), refusals.wrong_psn.load(),
-      refusals.other_user.load());
+  return fmt::format(R"({{"timed_out": {}, "malformed": {}, "closed": {}, "evicted": {}, )"
+                     R"("out_of_descriptors": {}, "reset": {}, "not_ready": {}, "refused": {}, )"
+                     R"("strangers": {}, "wrong_psn": {}, "other_user": {}}})",
+                     refusals.timed_out.load(), refusals.malformed.load(), refusals.closed.load(),
+                     refusals.evicted.load(), refusals.out_of_descriptors.load(),
+                     refusals.reset.load(), refusals.not_ready.load(), refusals.refused.load(),
+                     refusals.strangers.load(), refusals.wrong_psn.load(),
+                     refusals.other_user.load());
+}
+
+// The rules of faults and how often they applied; nothing where there are none.
+std::string fault_list(const device::DeviceFaults* faults) {
+  if (!faults) return {};
+  return fmt::format("  \"fault_seed\": {},\n{},\n", faults->plan().seed(),
+                     list("faults", faults->plan().counts()));
 }
 
 }  // namespace
 
-std::string to_json(const StatisticsRegistry::Snapshot& snapshot, const device::Refusals& refusals,
-                    const char* occasion) {
+std::string to_json(device::Device& device, const char* occasion) {
+  const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
-      "  \"not_listed\": {},\n  \"refusals\": {},\n{},\n{},\n{}\n}}\n",
-      getpid(), occasion, snapshot.not_listed, object(refusals),
-      list("queue_pairs", snapshot.queue_pairs),
+      "  \"not_listed\": {},\n  \"refusals\": {},\n{}{},\n{},\n{}\n}}\n",
+      getpid(), occasion, snapshot.not_listed, object(device.refusals()),
+      fault_list(device.faults()), list("queue_pairs", snapshot.queue_pairs),
       list("completion_queues", snapshot.completion_queues),
       list("memory_regions", snapshot.memory_regions));
 }

@@ -152,6 +152,15 @@ void take_cm(void* library, Table& table) {
 }
 
 // Table::adopt: a hardware adapter cannot take over a TCP connection.
+int keep_memory(ibv_qp* /*qp*/, int file) {
+  close(file);
+  return EOPNOTSUPP;
+}
+int no_memory(ibv_qp* /*qp*/) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
 int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
   close(connection);
   errno = EOPNOTSUPP;
@@ -212,6 +221,8 @@ const System& system_provider() {
     leave_out(table.read_mr_counters);
     table.wait = ppoll;
     table.adopt = refuse_connection;
+    table.share_memory = keep_memory;
+    table.take_shared_memory = no_memory;
     made.table = &table;
     return made;
   }();

@@ -163,8 +163,19 @@ struct Table {
   int (*get_remote_ece)(rdma_cm_id* id, ibv_ece* ece);
   // The C library has no such function: passes an accepted TCP connection to `listener` as if it
   // had come to its port. The id must be new, or used only for this. Returns -1 and sets errno;
-  // owns the descriptor in any case.
+  // owns the descriptor in any case. A listening socket is kept, and announced to this host.
   int (*adopt)(rdma_cm_id* listener, int connection);
+
+  // Memory that the programs at both ends of a queue pair share, if both are processes of one user
+  // on one host. The C libraries have no such functions.
+  // Offers the file of memory (memfd_create(2)) to the other end, before the queue pair connects.
+  // Owns the descriptor in any case. Returns 0 or an errno value: EOPNOTSUPP if the device has no
+  // such peers, EISCONN.
+  int (*share_memory)(ibv_qp* qp, int file);
+  // Returns the file that the other end has offered, once, as a descriptor of the caller; or -1
+  // with errno EAGAIN while it is not known yet how the connection moves its data, and EOPNOTSUPP
+  // if there is none. The file is as the peer has made it: its size and seals must be checked.
+  int (*take_shared_memory)(ibv_qp* qp);
 };
 
 }  // namespace weft::provider

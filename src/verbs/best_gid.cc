@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "verbs/waiting.h"
 #include "weft/verbs/context.hpp"
 #include "weft/verbs/device.hpp"
+#include "weft/verbs/rdma_cm.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -120,6 +122,31 @@ std::vector<GidEntry> usable_rows(const Context& context) {
   return rows;
 }
 
+// As rdma_cm takes it, with the interface of a link-local address.
+std::string host_of(std::string_view peer) {
+  const Gid gid = parse_peer(peer);
+  if (!gid.is_ipv4_mapped()) return std::string(peer);
+  char text[INET_ADDRSTRLEN];
+  return inet_ntop(AF_INET, gid.bytes().data() + 12, text, sizeof text);
+}
+
+// The name of the device that rdma_cm selects for the peer; empty if it finds none. The GIDs of an
+// iWARP adapter are made of its MAC address, so only the kernel knows which addresses it has.
+std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
+  constexpr std::chrono::milliseconds timeout{2000};
+  constexpr std::uint16_t any_port = 9;
+  try {
+    const EventChannel events(backend);
+    const Id id(events);
+    id.resolve_address({host_of(peer), any_port}, timeout);
+    const auto event = events.next(timeout);
+    if (!event || event->type() != RDMA_CM_EVENT_ADDR_RESOLVED) return {};
+    return id.context().device_name();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 GidChoice Context::best_gid(std::string_view peer) const {
@@ -134,8 +161,10 @@ GidChoice Context::best_gid(std::string_view peer) const {
     return {*similar, fmt::format("{} is of the same kind as {}", gid, peer)};
   }
   if (rows.empty()) detail::fail(ENETUNREACH, "the device has no GID");
-  detail::fail(ENETUNREACH, fmt::format("none of the {} GIDs of {} can reach {}", rows.size(),
-                                        device_name(), peer));
+  const bool iwarp = raw()->device->transport_type == IBV_TRANSPORT_IWARP;
+  detail::fail(ENETUNREACH,
+               fmt::format("none of the {} GIDs of {} can reach {}{}", rows.size(), device_name(),
+                           peer, iwarp ? "; an iWARP device is connected by rdma_cm" : ""));
 }
 
 // Devices that cannot be opened are skipped. The first device with a merely similar address is kept
@@ -144,9 +173,15 @@ Context open_device_towards(std::string_view peer, Backend backend) {
   const Gid target = parse_peer(peer);
   detail::DeviceSearch search;
   std::optional<Context> second_best;
+  std::optional<std::string> by_rdma_cm;
   for (const Device& device : devices(backend)) {
     std::optional<Context> context = search.open(device);
     if (!context) continue;
+    if (device.transport() == IBV_TRANSPORT_IWARP) {
+      if (!by_rdma_cm) by_rdma_cm = device_by_rdma_cm(peer, backend);
+      if (*by_rdma_cm == device.name()) return *std::move(context);
+      if (device.backend() == Backend::system) continue;
+    }
     const auto [source, similar] = candidates(usable_rows(*context), target);
     if (source) return *std::move(context);
     if (similar && !second_best) second_best = std::move(context);

@@ -162,10 +162,12 @@ CompletionQueue Context::create_completion_queue(int entries,
   auto channel = options.channel ? options.channel->state_.get() : nullptr;
   auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
                                                               options.user_context);
+  errno = 0;  // some providers of rdma-core do not set it
   state->raw = state_->table.create_cq(
       raw_, entries, state.get(), state->channel ? state->channel->raw : nullptr, options.vector);
   if (!state->raw) {
-    fail(errno, fmt::format("cannot create a completion queue of {} entries", entries));
+    fail(errno ? errno : EINVAL,
+         fmt::format("cannot create a completion queue of {} entries", entries));
   }
   return CompletionQueue(std::move(state));
 }

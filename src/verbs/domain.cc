@@ -33,6 +33,7 @@ MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
     : state_(std::move(state)),
       raw_(state_->raw),
       begin_(state_->begin),
+      accessible_bytes_(begin_ ? state_->raw->length : 0),
       address_(state_->address) {}
 
 ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)

@@ -76,10 +76,13 @@ int QueuePair::post_bind(MemoryWindow& window, const WindowBinding& binding, std
       raw(), {id, static_cast<unsigned>(flags), {region.raw(), address, binding.bytes, rights}});
 }
 
-// A type 1 window is unbound by a bind of no bytes, one of type 2 by a local invalidate.
+// A type 1 window is unbound by a bind of no bytes, one of type 2 by a local invalidate. The bind
+// names the region all the same, because providers of rdma-core read its keys.
 int QueuePair::post_unbind(MemoryWindow& window, std::uint64_t id, SendFlags flags) const {
   if (window.type() == IBV_MW_TYPE_1) {
-    return window.post_bind(raw(), {id, static_cast<unsigned>(flags), {nullptr, 0, 0, 0}});
+    const detail::MemoryState* region = window.state_->bound_to();
+    if (!region) return EINVAL;
+    return window.post_bind(raw(), {id, static_cast<unsigned>(flags), {region->raw, 0, 0, 0}});
   }
   const std::uint32_t key = window.remote_.rkey();
   const int failed = post_invalidate(key, id, flags);

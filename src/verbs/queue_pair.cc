@@ -28,6 +28,14 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const int failed = table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;
   const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
+  if (raw()->context->device->transport_type == IBV_TRANSPORT_IWARP &&
+      (wanted == IBV_QPS_RTR || wanted == IBV_QPS_RTS)) {
+    // The state before is left out: the kernel's siw does not report it.
+    detail::fail(failed, fmt::format("cannot take queue pair {:#x} to {}: an iWARP device connects "
+                                     "queue pairs by rdma_cm only (weft::verbs::Id, "
+                                     "weft::connection)",
+                                     number(), detail::state_name(wanted)));
+  }
   const std::string why = failed == EINVAL
                               ? detail::explain_refusal(raw()->qp_type, before, wanted, mask)
                           : mask & IBV_QP_AV ? detail::explain_route(failed, attributes.ah_attr)

@@ -103,7 +103,12 @@ struct MemoryWindowState {
   // Keeps the region alive as long as the window. A region cannot be deregistered while a window is
   // bound to it, and no event reports that a later bind has replaced the binding.
   void keep(const std::shared_ptr<MemoryState>& region) {
-    if (std::ranges::find(regions, region) == regions.end()) regions.push_back(region);
+    std::erase(regions, region);
+    regions.push_back(region);
+  }
+  // The region of the last bind; null if there was none.
+  [[nodiscard]] const MemoryState* bound_to() const {
+    return regions.empty() ? nullptr : regions.back().get();
   }
 
   std::shared_ptr<DomainState> domain;

@@ -50,7 +50,7 @@ TEST(KernelRandom, BoundsAreKeptAndReached) {
 }
 
 // The fallbacks are as good, and two uses give different words.
-void draw_without(std::initializer_list<long> calls) {
+void draw_without(const std::vector<test::RefusedCall>& calls) {
   bool possible = false;
   std::thread([&] {
     possible = test::refuse(calls, EPERM);

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -130,6 +131,20 @@ class ExitStatus(unittest.TestCase):
             done = dissect("--extract", full, "rxe_rping.pcap.zst")
             self.assertEqual(done.returncode, 2)
             self.assertIn("not empty", done.stderr)
+
+    def test_is_2_where_the_library_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder, "bin", "weft")
+            beside = pathlib.Path(folder, "lib", "weft")
+            copy.parent.mkdir()
+            beside.mkdir(parents=True)
+            shutil.copy(libraries.WEFT, copy)
+            for text in ("libweft-dissect.so, which holds the command dissect, is not beside this",
+                         "cannot load libweft-dissect.so: "):
+                done = libraries.run(copy, "dissect", "-")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(text, done.stderr)
+                (beside / "libweft-dissect.so").touch()
 
     def test_is_2_where_options_contradict_one_another(self):
         for options in (("--time", "5..1", "rxe_rping.pcap.zst"), ("--live", "lo", "--separate")):

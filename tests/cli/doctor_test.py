@@ -41,10 +41,21 @@ class Doctor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIs(json.loads(done.stdout)["healthy"], True)
         found = findings(done)
-        for subject in ("adapters", "rdma-core", "addresses", "descriptors", "ports", "device",
-                        "self-test"):
+        for subject in ("adapters", "rdma-core", "addresses", "descriptors", "system calls",
+                        "ports", "open port", "device", "self-test"):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
+
+    def test_it_shows_whether_one_host_needs_tcp(self):
+        found = findings(doctor("--json"))["same host"]
+        if found["health"] == "ok":
+            self.assertIn("leave TCP", found["sentence"])
+        else:
+            self.assertIn("read each other's memory", found["sentence"])
+            self.assertTrue(found["fix"])
+        found = findings(doctor("--json", WEFT_SAME_HOST="off"))["same host"]
+        self.assertEqual(found["health"], "note")
+        self.assertIn("use TCP, because WEFT_SAME_HOST is off.", found["sentence"])
 
     def test_a_wrong_variable_is_a_problem(self):
         done = doctor("--json", WEFT_CRC="perhaps")
@@ -76,12 +87,23 @@ class Doctor(unittest.TestCase):
             try:
                 self.assertTrue(select.select([peer.stdout], [], [], 30)[0], "no server")
                 self.assertEqual(peer.stdout.readline(), f"listening {port}\n")
+                self.expect_open_port(port, peer.pid)
                 for _ in range(2):
                     done = doctor("--peer", "127.0.0.1", "--port", port)
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     self.assertIn(f"With 127.0.0.1 port {port}", done.stdout)
             finally:
                 peer.terminate()
+
+    def expect_open_port(self, port, pid):
+        """The list of open ports has this one, with its owner and who reaches it."""
+        said = [entry["sentence"] for entry in json.loads(doctor("--json").stdout)["findings"]
+                if entry["subject"] == "open port"]
+        mine = [sentence for sentence in said if f"TCP port {port} at " in sentence]
+        self.assertTrue(mine, said)
+        for sentence in mine:
+            self.assertIn(f"process {pid}", sentence)
+            self.assertRegex(sentence, "programs of this host only|every host")
 
     def test_without_loopback_it_says_what_to_do(self):
         unshare = shutil.which("unshare")

@@ -122,6 +122,18 @@ class Run(unittest.TestCase):
                           done.stderr)
             self.assertIn("install it again", done.stderr)
 
+    def test_says_that_the_library_of_the_node_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder, "bin", "weft")
+            beside = pathlib.Path(folder, "lib", "weft")
+            copy.parent.mkdir()
+            beside.mkdir(parents=True)
+            shutil.copy(libraries.WEFT, copy)
+            (beside / "libibverbs.so.1").touch()
+            done = libraries.run(copy, "run", "--", "/bin/echo", "runs", env=plain_environment())
+            self.assertEqual(done.stdout, "runs\n", done.stderr)
+            self.assertIn(f"libweft-node.so is not in {beside}", done.stderr)
+
     def test_options_become_variables(self):
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
                     "iwarp", "--progress", "manual", "--no-ack",

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "cm/fixture.h"
+#include "cm/plain_peer.h"
+#include "cm/reservation.h"
 #include "device/addresses.h"
 
 namespace weft::cm {
@@ -87,6 +89,28 @@ TEST_F(Address, PortIsTakenFromBindOn) {
   destroy(first);
   EXPECT_EQ(bind(second, ipv4("127.0.0.1", port)), 0);
   destroy(second);
+}
+
+// The line on stderr about a port that is taken names the program itself.
+TEST_F(Address, OwnListenersAreKnown) {
+  std::uint16_t port = 0;
+  {
+    const PlainListener own;
+    port = ntohs(own.address().sin_port);
+    EXPECT_TRUE(listens_itself(port));
+    rdma_cm_id* id = make_id(passive_);
+    EXPECT_EQ(bind(id, ipv4("127.0.0.1", port)), -1);
+    EXPECT_EQ(errno, EADDRINUSE);
+    destroy(id);
+  }
+  EXPECT_FALSE(listens_itself(port));
+  rdma_cm_id* id = make_id(passive_);
+  ASSERT_EQ(bind(id, ipv4("127.0.0.1", 0)), 0);
+  port = ntohs(Manager::get_src_port(id));
+  EXPECT_FALSE(listens_itself(port));  // it does not listen yet
+  ASSERT_EQ(manager_->listen(id, 1), 0);
+  EXPECT_TRUE(listens_itself(port));
+  destroy(id);
 }
 
 TEST_F(Address, PortIsFreeAgainRightAfterItsConnections) {

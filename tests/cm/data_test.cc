@@ -14,6 +14,7 @@ constexpr unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 class Data : public CmTest {
  protected:
   static constexpr std::size_t bytes = 100'000;  // several FPDUs
+  static constexpr std::uint32_t immediate = 0x01020304;
 
   void connect(rdma_conn_param parameters = {}) {
     pair_ = connect_pair(parameters, parameters);
@@ -45,6 +46,7 @@ class Data : public CmTest {
     request.num_sge = 1;
     request.opcode = opcode;
     request.send_flags = IBV_SEND_SIGNALED;
+    request.imm_data = immediate;
     if (to) request.wr.rdma = {address(*to), remote->rkey};
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(id->qp, &request, &bad);
@@ -87,6 +89,24 @@ TEST_F(Data, PassiveSideMaySpeakFirst) {
   EXPECT_EQ(completion_of(pair_.client->recv_cq).status, IBV_WC_SUCCESS);
   EXPECT_EQ(completion_of(pair_.server->send_cq).status, IBV_WC_SUCCESS);
   EXPECT_EQ(near_, far_);
+}
+
+TEST_F(Data, SendWithImmediateBringsItFromEitherSide) {
+  connect();
+  ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+  ASSERT_EQ(post(pair_.client, IBV_WR_SEND_WITH_IMM, near_, near_region_, bytes), 0);
+  const ibv_wc received = completion_of(pair_.server->recv_cq);
+  EXPECT_EQ(received.opcode, IBV_WC_RECV);
+  EXPECT_EQ(received.byte_len, bytes);
+  EXPECT_EQ(received.wc_flags & IBV_WC_WITH_IMM, unsigned{IBV_WC_WITH_IMM});
+  EXPECT_EQ(received.imm_data, immediate);
+  EXPECT_EQ(far_, near_);
+  const ibv_wc sent = completion_of(pair_.client->send_cq);
+  EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(sent.opcode, IBV_WC_SEND);
+  ASSERT_EQ(post_receive(pair_.client, near_, near_region_), 0);
+  ASSERT_EQ(post(pair_.server, IBV_WR_SEND_WITH_IMM, far_, far_region_, 10), 0);
+  EXPECT_EQ(completion_of(pair_.client->recv_cq).imm_data, immediate);
 }
 
 TEST_F(Data, CompletedWriteIsInThePeersMemory) {

@@ -39,6 +39,10 @@ void CmTest::SetUp() {
   if (personality && std::string_view(personality) == "iwarp") {
     settings_.personality = device::Personality::iwarp;
   }
+  const char* carrier = std::getenv("WEFT_TEST_CARRIER");
+  if (carrier && std::string_view(carrier) == "tcp") {
+    settings_.same_host = device::SameHost::off;
+  }
   auto made = device::Device::create(settings_);
   ASSERT_TRUE(made.ok()) << made.error();
   device_ = std::move(*made);

@@ -1,9 +1,15 @@
 // Peers that are not Weft: old ones, silent ones, and ones with another protocol.
+#include <poll.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "cm/fixture.h"
 #include "cm/plain_peer.h"
+#include "iwarp/types.h"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
 
@@ -37,7 +43,20 @@ class ImpatientPeer : public ForeignPeer {
 std::vector<std::byte> empty_write() {
   std::vector<std::byte> fpdu(wire::fpdu_bytes(wire::DdpTagged::header_bytes));
   store_be(fpdu.data(), static_cast<std::uint16_t>(wire::DdpTagged::header_bytes));
-  wire::DdpTagged{.last = true, .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write)}
+  wire::DdpTagged{.last = true,
+                  .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::write),
+                  .stag = iwarp::no_memory_stag}
+      .emit(MutableBytes(fpdu).subspan(wire::fpdu_length_bytes));
+  const auto covered = Bytes(fpdu).first(fpdu.size() - wire::fpdu_crc_bytes);
+  wire::store_fpdu_crc(fpdu.data() + covered.size(), crc32c(covered));
+  return fpdu;
+}
+
+std::vector<std::byte> empty_send() {
+  std::vector<std::byte> fpdu(wire::fpdu_bytes(wire::DdpUntagged::header_bytes));
+  store_be(fpdu.data(), static_cast<std::uint16_t>(wire::DdpUntagged::header_bytes));
+  wire::DdpUntagged{
+      .last = true, .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::send), .msn = 1}
       .emit(MutableBytes(fpdu).subspan(wire::fpdu_length_bytes));
   const auto covered = Bytes(fpdu).first(fpdu.size() - wire::fpdu_crc_bytes);
   wire::store_fpdu_crc(fpdu.data() + covered.size(), crc32c(covered));
@@ -209,6 +228,25 @@ TEST_F(ImpatientPeer, SilentConnectionsAreDropped) {
   EXPECT_EQ(manager_->counters().requests_dropped, 1U);
 }
 
+TEST_F(ForeignPeer, TakesNoSendWithImmediate) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  const auto request = wire::MpaFrame::parse(peer.receive_frame());
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->mark, wire::MpaMark::request);
+  auto echo = reply_2;  // as the kernel's siw: with the reserved flags of the request
+  echo.mark = request->mark;
+  const auto enhanced = peer_to_peer(4, 4);
+  peer.send_frame(echo, &enhanced);
+  expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  ibv_send_wr immediate{};
+  immediate.opcode = IBV_WR_SEND_WITH_IMM;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(client->qp, &immediate, &bad), EOPNOTSUPP);
+  destroy(client);
+}
+
 class AcceptedPeer : public ForeignPeer {
  protected:
   // A request from a plain peer, and its id.
@@ -308,6 +346,124 @@ TEST_F(AcceptedPeer, PeerThatGoesBeforeItsFirstFpduIsAConnectError) {
   expect(passive_, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
   EXPECT_TRUE(quiet(passive_));
   destroy(server);
+}
+
+// The kernel's siw as a responder loses what arrives right after its reply.
+TEST_F(ForeignPeer, TheFirstMessageIsRepeatedToASilentPeer) {
+  const PlainListener listener;
+  rdma_cm_id* client = dial(listener);
+  PlainPeer peer = listener.accept();
+  peer.receive_frame();
+  const auto enhanced = peer_to_peer(4, 4);
+  peer.send_frame(reply_2, &enhanced);
+  expect(active_, RDMA_CM_EVENT_ESTABLISHED);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(peer.receive(empty_write().size()), empty_write());
+  destroy(client);
+}
+
+// An initiator that asks for no ready-to-receive message and sends nothing: the responder must not
+// send, so its program waits.
+class SilentInitiator : public AcceptedPeer {
+ protected:
+  // Accepts such a peer, and posts a Send of no bytes.
+  rdma_cm_id* accepted(PlainPeer& peer) {
+    rdma_cm_id* server = requested(peer, request_1, nullptr);
+    EXPECT_EQ(manager_->accept(server, nullptr), 0);
+    EXPECT_FALSE(peer.receive_frame().empty());
+    expect(passive_, RDMA_CM_EVENT_ESTABLISHED);
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    EXPECT_EQ(ibv_post_send(server->qp, &request, &bad), 0);
+    return server;
+  }
+};
+
+// What comes out of a pipe up to `last`, or until nothing has come for long.
+std::string read_until(int pipe, std::string_view last) {
+  std::string text;
+  std::array<char, 1000> part{};
+  pollfd readable{.fd = pipe, .events = POLLIN, .revents = 0};
+  while (text.find(last) == std::string::npos && poll(&readable, 1, patience_ms) == 1) {
+    const ssize_t bytes = read(pipe, part.data(), part.size());
+    if (bytes <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(bytes));
+  }
+  return text;
+}
+
+TEST_F(SilentInitiator, IsNamedOnStandardErrorWithTheRemedies) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const int original = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  PlainPeer peer;
+  rdma_cm_id* server = accepted(peer);
+  const std::string lines = read_until(ends[0], "WEFT_RESPONDER_FIRST=1");
+  dup2(original, STDERR_FILENO);
+  close(original);
+  close(ends[1]);
+  close(ends[0]);
+  EXPECT_NE(lines.find("127.0.0.1"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("peer_to_peer"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("WEFT_RESPONDER_FIRST"), std::string::npos) << lines;
+  peer.send(empty_write());  // then it may
+  EXPECT_EQ(peer.receive(empty_send().size()), empty_send());
+  destroy(server);
+}
+
+class SpeakingResponder : public SilentInitiator {
+ protected:
+  SpeakingResponder() { settings_.responder_first = true; }
+};
+
+TEST_F(SpeakingResponder, SendsWithoutTheFirstMessage) {
+  PlainPeer peer;
+  rdma_cm_id* server = accepted(peer);
+  EXPECT_EQ(peer.receive(empty_send().size()), empty_send());
+  peer.send(empty_write());
+  peer.close();
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(quiet(passive_));
+  destroy(server);
+}
+
+// As an InfiniBand adapter.
+class StrictDevice : public ForeignPeer {
+ protected:
+  StrictDevice() { settings_.strict = true; }
+  void SetUp() override {
+    ForeignPeer::SetUp();
+    if (!device_->is_roce()) GTEST_SKIP() << "iWARP adapters do none of this";
+  }
+};
+
+TEST_F(StrictDevice, PadsPrivateDataAsInfinibandDoes) {
+  const std::string data = "short";
+  rdma_conn_param parameters{};
+  parameters.private_data = data.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(data.size());
+  Pair pair = connect_pair(parameters, parameters);
+  EXPECT_EQ(pair.client_data, data + std::string(56 - data.size(), '\0'));
+  EXPECT_EQ(pair.server_data, data + std::string(196 - data.size(), '\0'));
+  destroy(pair);
+}
+
+TEST_F(StrictDevice, FlushesWhenTheProgramAnswersTheDisconnection) {
+  Pair pair = connect_pair();
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_recv(pair.server->qp, &request, &bad), 0);
+  ASSERT_EQ(manager_->disconnect(pair.client), 0);
+  expect(active_, RDMA_CM_EVENT_DISCONNECTED);
+  expect(passive_, RDMA_CM_EVENT_DISCONNECTED);
+  ibv_wc completion{};
+  EXPECT_EQ(ibv_poll_cq(pair.server->recv_cq, 1, &completion), 0);
+  EXPECT_EQ(pair.server->qp->state, IBV_QPS_RTS);
+  ASSERT_EQ(manager_->disconnect(pair.server), 0);
+  EXPECT_EQ(completion_of(pair.server->recv_cq).status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(pair.server->qp->state, IBV_QPS_ERR);
+  destroy(pair);
 }
 
 class ImpatientAccept : public AcceptedPeer {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <vector>
 
 #include "support/device.h"
 #include "weft/connection.hpp"
@@ -48,6 +49,20 @@ TEST(EmptyHandle, RequestsAreEmptyWhenTheyAreDecided) {
       [&] { (void)empty.completion_queue(Queue::send); });
   empty = std::move(kept);
   EXPECT_FALSE(empty.peer_address().empty());
+}
+
+// A second accept() would call rdma_accept() again, which no peer understands.
+TEST(EmptyHandle, ARequestIsDecidedOnceAlsoIfAcceptingItFails) {
+  Listener listener({test::host(), 0});
+  auto connecting = std::async(std::launch::async, [&] {
+    return connect({test::host(), listener.port()}, patience);
+  });
+  auto request = listener.next(patience);
+  ASSERT_TRUE(request);
+  const std::vector<std::byte> too_long(1000);
+  EXPECT_ANY_THROW((void)std::move(*request).accept({.private_data = too_long}, patience));
+  expect_empty("Request", [&] { (void)std::move(*request).accept({}, patience); });
+  EXPECT_THROW((void)connecting.get(), Rejected);
 }
 
 TEST(EmptyHandle, ListenersAndWhatIsNotConnectedYet) {

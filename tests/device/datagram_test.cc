@@ -210,7 +210,7 @@ TEST_F(DatagramTest, ReceivesFromReadyToReceiveOn) {
   ASSERT_EQ(early.to_datagram_init(test_key), 0);
   ASSERT_EQ(early.post_receive(1, {}), 0) << "in INIT";
   ASSERT_EQ(a.send_to(early, {source->sge(0, 1)}), 0);
-  while (counters().nobody == 0) early.look();
+  while (counters().no_queue_pair == 0) early.look();
   ASSERT_EQ(early.to(IBV_QPS_RESET), 0);
   ASSERT_EQ(early.to_datagram_init(test_key), 0);
   ASSERT_EQ(early.to(IBV_QPS_RTR), 0);

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -271,6 +274,23 @@ TEST(Engine, WhatAWaiterPutsOffIsDoneBeforeItSleepsAgain) {
     lazy->await_answers(before + 1);
   }
   EXPECT_EQ(lazy->answered_by(), sleeper.id());
+}
+
+// Memory may run out in the progress thread. What it was doing is in an unknown state then.
+TEST(EngineDeathTest, SaysWhyTheProgressThreadEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  class Broken : public Pollable {
+    void on_ready(std::uint32_t /*events*/) override {}
+    void on_deadline() override { throw std::bad_alloc(); }
+  };
+  EXPECT_EXIT(
+      {
+        Engine engine(ProgressMode::automatic);
+        const auto broken = std::make_shared<Broken>();
+        engine.call_at(0, broken);
+        while (true) std::this_thread::yield();
+      },
+      testing::KilledBySignal(SIGABRT), "weft: the progress thread cannot continue");
 }
 
 }  // namespace

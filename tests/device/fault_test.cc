@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/pair_fixture.h"
+#include "device/queue_pair/completions.h"
 
 namespace weft::device {
 namespace {
@@ -132,6 +133,21 @@ TEST(Fault, WrongLkeyInARequestIsReportedInItsTurn) {
   EXPECT_EQ(pair.a.await().status, IBV_WC_SUCCESS);
   EXPECT_EQ(pair.a.await().status, IBV_WC_LOC_PROT_ERR);
   EXPECT_EQ(pair.a.await().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+// The device has made a request fail on purpose, but the queue pair was reset before it came to it:
+// a later request with the same id has a status of its own.
+TEST(Fault, AResetForgetsTheStatusOfARequestThatWasFlushed) {
+  Pair pair;
+  Completions completions(*pair.a.queue_pair->verbs(), 2);
+  completions.replace_send_status(7, IBV_WC_LOC_QP_OP_ERR);
+  completions.send_slots().take();
+  completions.add_send({.wr_id = 7, .status = iwarp::Status::flushed});
+  completions.drop();
+  completions.send_slots().take();
+  completions.add_send({.wr_id = 7, .status = iwarp::Status::local_protection});
+  ASSERT_TRUE(completions.publish());
+  EXPECT_EQ(pair.a.await().status, IBV_WC_LOC_PROT_ERR);
 }
 
 TEST(Fault, SendSideRulesAreErrorsOfThePost) {

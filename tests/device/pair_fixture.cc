@@ -142,7 +142,7 @@ std::optional<ibv_wc> End::look() {
 namespace {
 
 std::unique_ptr<Device> make_device(Settings settings) {
-  settings.same_host = settings.same_host || carrier_is_local();
+  settings.same_host = carrier_is_local() ? SameHost::automatic : SameHost::off;
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);
@@ -199,7 +199,7 @@ void Pair::connect(QueuePair& a, QueuePair& b, const PairOptions& options) {
   };
   introduce(0);
   StreamSocket active_socket(std::move(active), nullptr, true);
-  if (device.settings().same_host) {
+  if (device.settings().same_host != SameHost::off) {
     active_socket.set_channel(LocalChannel::dial(active_socket.fd()));
     EXPECT_TRUE(active_socket.has_channel());
   }

@@ -364,6 +364,18 @@ TEST_F(Impostor, FromAnUnexpectedAddressLearnsNothing) {
   EXPECT_EQ(right_->refusals().strangers, 3U);
 }
 
+// Only a queue pair on its way to RTR may still come to expect this peer: then the peer must ask
+// again. Otherwise it must learn that it asks in vain, so that its work fails in time.
+TEST_F(Impostor, IsRefusedWhereNoQueuePairCanExpectItAnyMore) {
+  RawEnd failed(*right_);
+  ASSERT_EQ(failed.to_init(), 0);
+  EXPECT_EQ(ask("127.0.0.2", 17, failed.number()), wire::HelloAnswer::not_yet);
+  ASSERT_EQ(failed.to(IBV_QPS_ERR), 0);
+  EXPECT_EQ(ask("127.0.0.2", 17, failed.number()), wire::HelloAnswer::refused);
+  ASSERT_EQ(failed.to(IBV_QPS_RESET), 0);
+  EXPECT_EQ(ask("127.0.0.2", 17, failed.number()), wire::HelloAnswer::not_yet);
+}
+
 // The address and both numbers are no secret; the PSNs are.
 TEST_F(Impostor, WithTheWrongPsnIsRefused) {
   RawEnd target(*right_);

@@ -9,7 +9,7 @@ std::unique_ptr<Device> make_roce_device(const std::string& address) {
   settings.personality = Personality::roce;
   settings.address = address;
   settings.min_retry_time_ns = 100'000'000;
-  settings.same_host = carrier_is_local();
+  settings.same_host = carrier_is_local() ? SameHost::automatic : SameHost::off;
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);

@@ -1,4 +1,4 @@
-// Whoever was granted some STags learns nothing about the others.
+// A peer that was granted some STags cannot compute any other one.
 #include <gtest/gtest.h>
 
 #include <cstddef>

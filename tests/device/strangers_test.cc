@@ -1,11 +1,14 @@
 // What peers that were not let in can cost a process: descriptors, and the time of legitimate ones.
 #include <netinet/in.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <stop_token>
+#include <string_view>
 #include <thread>
 
 #include "device/connect/slots.h"
@@ -46,12 +49,17 @@ std::size_t descriptors() {
 
 class Strangers : public ::testing::Test {
  protected:
-  // A TCP connection to the port where `target` is found.
-  static sys::Descriptor knock(RawEnd& target) {
+  static sockaddr_in address_of(RawEnd& target) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(slot::port_of(target.number()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+
+  // A TCP connection to the port where `target` is found.
+  static sys::Descriptor knock(RawEnd& target) {
+    const sockaddr_in address = address_of(target);
     sys::Descriptor fd(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (!fd.valid() || sys::connect(fd.get(), generic, sizeof address) < 0) fd.reset();
@@ -59,13 +67,27 @@ class Strangers : public ::testing::Test {
   }
 
   // Asks for a queue pair that does not exist.
-  static void ask_for_nobody(int fd, std::uint32_t number) {
-    const wire::Hello hello{.source_qpn = 17, .destination_qpn = number ^ 1};
+  static void ask_for_nobody(int fd, std::uint32_t number) { ask_for(fd, number ^ 1); }
+  static void ask_for(int fd, std::uint32_t number) {
+    const wire::Hello hello{.source_qpn = 17, .destination_qpn = number};
     std::vector<std::byte> data(wire::Hello::bytes);
     hello.emit(data);
     iwarp::ActiveHandshake handshake({}, data);
     const Bytes request = handshake.output();
     sys::write(fd, request.data(), request.size());
+  }
+
+  // Waits until the device has counted `times` of them; fails the test after half a minute.
+  static void await_count(const Refusals::Count& count, std::uint64_t times = 1) {
+    const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
+    while (count < times && sys::now_ns() < end_ns) std::this_thread::yield();
+    EXPECT_EQ(count, times);
+  }
+  // Makes 127.0.0.1 a peer that `target` expects.
+  void expect_loopback(RawEnd& target) {
+    RawEnd expected(*left_);
+    ASSERT_EQ(target.to_init(), 0);
+    ASSERT_EQ(target.to_rtr(expected.gid(), expected.number()), 0);
   }
 
   std::unique_ptr<Device> left_ = make_roce_device();
@@ -89,9 +111,71 @@ TEST_F(Strangers, WhoWereRefusedTakeFewDescriptors) {
   }
   // Those that are still to be accepted or answered are few.
   EXPECT_LE(most - before, limit / limits::refused_share + limit / limits::half_open_share);
+  EXPECT_GT(right_->refusals().strangers, 0U);
+  EXPECT_GT(right_->refusals().reset, 0U);
 }
 
-// 500 silent connections a second, until there are more than may be half open.
+// What is counted otherwise is tested where it happens: strangers, wrong_psn and other_user in
+// Impostor.*, reset and evicted in the tests of this file.
+TEST_F(Strangers, WhoAreSilentAreCounted) {
+  RawEnd target(*right_);
+  const sys::Descriptor silent = knock(target);
+  await_count(right_->refusals().timed_out);
+}
+
+TEST_F(Strangers, WhoSendNoMpaAreCounted) {
+  RawEnd target(*right_);
+  const sys::Descriptor browser = knock(target);
+  constexpr std::string_view request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  ASSERT_GT(sys::write(browser.get(), request.data(), request.size()), 0);
+  await_count(right_->refusals().malformed);
+}
+
+TEST_F(Strangers, WhoCloseAreCounted) {
+  RawEnd target(*right_);
+  sys::Descriptor hasty = knock(target);
+  hasty.reset();
+  await_count(right_->refusals().closed);
+  sys::Descriptor broken_off = knock(target);
+  ASSERT_EQ(sys::write(broken_off.get(), "MPA ID", 6), 6);
+  broken_off.reset();
+  await_count(right_->refusals().malformed);
+}
+
+TEST_F(Strangers, WhoAskForOthersAreCounted) {
+  RawEnd target(*right_);
+  expect_loopback(target);
+  const sys::Descriptor wrong = knock(target);
+  ask_for_nobody(wrong.get(), target.number());
+  await_count(right_->refusals().refused);
+  RawEnd early(*right_);
+  ASSERT_EQ(early.to_init(), 0);
+  const sys::Descriptor soon = knock(target);
+  ask_for(soon.get(), early.number());
+  await_count(right_->refusals().not_ready);
+}
+
+TEST_F(Strangers, AreCountedWhereNoDescriptorIsLeft) {
+  RawEnd target(*right_);
+  sys::Descriptor client(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int lowest_free = ::dup(client.get());
+  sys::Descriptor(lowest_free).reset();
+  const DescriptorLimit none_left(static_cast<rlim_t>(lowest_free));
+  if (!none_left.possible()) GTEST_SKIP() << "the limit of descriptors cannot be set";
+  const sockaddr_in address = address_of(target);
+  ASSERT_EQ(sys::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+            0);
+  const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
+  while (right_->refusals().out_of_descriptors == 0 && sys::now_ns() < end_ns) {
+    std::this_thread::yield();
+  }
+  EXPECT_GT(right_->refusals().out_of_descriptors, 0U);
+}
+
+// 500 silent connections a second, more of them than may be half open. A legitimate client connects
+// within 100 ms. On a busy machine some attempts take longer for other reasons, so one of those
+// that are made while the table is full must be that quick; if the silent ones kept others out,
+// none was.
 TEST_F(Strangers, WhoAreSilentDoNotKeepOthersOut) {
   constexpr std::size_t strangers = 1500;
   const DescriptorLimit descriptor_limit(4 * limits::max_half_open);
@@ -99,20 +183,21 @@ TEST_F(Strangers, WhoAreSilentDoNotKeepOthersOut) {
   RawEnd target(*right_);
   std::atomic<std::size_t> count{0};
   const std::jthread flood([&](const std::stop_token& stop) {
-    std::vector<sys::Descriptor> silent;
+    std::deque<sys::Descriptor> silent;
     while (!stop.stop_requested()) {
-      if (count < strangers) {
-        silent.push_back(knock(target));
-        ++count;
-      }
+      silent.push_back(knock(target));
+      if (silent.size() > strangers) silent.pop_front();
+      ++count;
       std::this_thread::sleep_for(2ms);
     }
   });
   // It would wait for the silent ones' handshake to time out.
   constexpr auto bound = std::chrono::nanoseconds(limits::handshake_ns / 2);
+  constexpr int attempts = 20;
   std::chrono::nanoseconds longest{0};
-  for (bool last = false; !last && !HasFailure();) {
-    last = count >= strangers;
+  std::chrono::nanoseconds shortest = bound;
+  for (int made = 0; made < attempts && !HasFailure();) {
+    const bool full = count >= strangers;
     const auto begin = std::chrono::steady_clock::now();
     RawEnd client(*left_);
     RawEnd server(*right_);
@@ -120,11 +205,16 @@ TEST_F(Strangers, WhoAreSilentDoNotKeepOthersOut) {
     ASSERT_EQ(server.to_rtr(client.gid(), client.number()), 0);
     client.connect(server);
     pass_message(client, server);
-    longest = std::max(longest, std::chrono::steady_clock::now() - begin);
+    const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
+    longest = std::max(longest, taken);
     EXPECT_LT(longest, bound);
+    if (!full) continue;
+    shortest = std::min(shortest, taken);
+    ++made;
   }
+  EXPECT_LT(shortest, 100ms);
   RecordProperty("longest_ms", static_cast<int>(longest / 1ms));
-  EXPECT_GT(right_->refusals().evicted + right_->refusals().timed_out, 0U);
+  EXPECT_GT(right_->refusals().evicted, 0U);
 }
 
 }  // namespace

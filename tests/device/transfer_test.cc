@@ -185,6 +185,88 @@ TEST(Transfer, UnsignaledRequestsCompleteSilently) {
   EXPECT_FALSE(pair.a.look());
 }
 
+// A list of Writes, of which the one at `bad` goes to memory that does not exist. Each is in its
+// own place, with its own content.
+struct WriteList {
+  WriteList(End& from, Buffer& source, const Buffer& target, std::size_t count, std::size_t bad) {
+    for (std::size_t i = 0; i < count; ++i) {
+      slices.push_back(source.sge(i * size, i % 5 == 0 ? size : size - 3));
+      ibv_send_wr request{};
+      request.wr_id = i;
+      request.num_sge = 1;
+      request.opcode = IBV_WR_RDMA_WRITE;
+      request.send_flags = i % 3 == 2 || i + 1 == count ? IBV_SEND_SIGNALED : 0;
+      if (i % 7 == 6) request.send_flags |= IBV_SEND_INLINE;
+      request.wr.rdma = {target.address() + (i == bad ? 1U << 20 : i * size), target.rkey()};
+      requests.push_back(request);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      requests[i].sg_list = &slices[i];
+      requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
+    }
+    ibv_send_wr* refused = nullptr;
+    EXPECT_EQ(ibv_post_send(from.queue_pair->verbs(), requests.data(), &refused), 0);
+  }
+
+  static constexpr std::size_t size = 64;
+  std::vector<ibv_sge> slices;
+  std::vector<ibv_send_wr> requests;
+};
+
+TEST(Transfer, AListOfWritesCompletesInOrder) {
+  constexpr std::size_t count = 150;
+  PairOptions options;
+  options.ends.send_requests = count;
+  Pair pair(options);
+  const auto source = pair.a.buffer(count * WriteList::size);
+  const auto target = pair.b.buffer(count * WriteList::size);
+  source->fill(3);
+  const WriteList list(pair.a, *source, *target, count, count);
+  for (std::size_t i = 2; i < count; i += 3) {
+    const ibv_wc completion = pair.a.await();
+    ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(completion.wr_id, i);
+  }
+  EXPECT_FALSE(pair.a.look());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t from = i * WriteList::size;
+    EXPECT_TRUE(target->holds(3, from, from + list.slices[i].length)) << i;
+  }
+}
+
+// Those before it are placed and complete, those behind it are flushed.
+TEST(Transfer, TheRightOneOfAListOfWritesFails) {
+  constexpr std::size_t count = 20;
+  constexpr std::size_t bad = 10;
+  PairOptions options;
+  options.ends.send_requests = count;
+  Pair pair(options);
+  const auto source = pair.a.buffer(count * WriteList::size);
+  const auto target = pair.b.buffer(count * WriteList::size);
+  source->fill(3);
+  const WriteList list(pair.a, *source, *target, count, bad);
+  for (const std::uint64_t id : {2, 5, 8}) {
+    const ibv_wc completion = pair.a.await();
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(completion.wr_id, id);
+  }
+  ibv_wc completion = pair.a.await();
+  EXPECT_EQ(completion.status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(completion.wr_id, bad);
+  for (std::uint64_t id = bad + 1; id < count; ++id) {
+    completion = pair.a.await();
+    EXPECT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(completion.wr_id, id);
+  }
+  for (std::size_t i = 0; i < bad; ++i) {
+    const std::size_t from = i * WriteList::size;
+    EXPECT_TRUE(target->holds(3, from, from + list.slices[i].length)) << i;
+  }
+  const std::vector<std::uint8_t> untouched((count - bad) * WriteList::size);
+  const auto rest = target->bytes().subspan(bad * WriteList::size);
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), untouched.begin()));
+}
+
 TEST(Transfer, FullSendQueueIsOutOfMemory) {
   PairOptions options;
   options.ends.send_requests = 4;

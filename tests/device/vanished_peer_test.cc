@@ -1,7 +1,10 @@
 // A host that is gone without a word: no FIN, no reset, and nothing is acknowledged any more.
 #include <linux/filter.h>
 
+#include <gmock/gmock.h>
+
 #include <filesystem>
+#include <vector>
 
 #include "device/connect/slots.h"
 #include "device/pair_fixture.h"
@@ -64,6 +67,31 @@ TEST_F(VanishedPeer, IsNotNoticedWhileNothingWaits) {
   vanish();
   EXPECT_TRUE(client_.stays_quiet());
   EXPECT_EQ(client_.state(), IBV_QPS_RTS);
+}
+
+// Whether TCP asks after the peer, for each connection of this process.
+std::vector<int> keepalives() {
+  std::vector<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    int on = 0;
+    socklen_t bytes = sizeof on;
+    if (sys::peer_address(fd, &peer) < 0 || peer.ss_family == AF_UNIX) continue;
+    if (sys::get_option(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &bytes) == 0) found.push_back(on);
+  }
+  return found;
+}
+
+// A server of rdma_cm has no other way to learn of a client that vanished; a paired queue pair
+// stays as it is.
+TEST_F(VanishedPeer, IsAskedForWhileAConnectionOfRdmaCmIsIdle) {
+  {
+    const Pair connected;
+    EXPECT_THAT(keepalives(), testing::ElementsAre(1, 1));
+  }
+  connect();
+  EXPECT_THAT(keepalives(), testing::Each(0));
 }
 
 }  // namespace

@@ -84,9 +84,12 @@ TEST(FabricInfo, WhatIsNotThereIsNotOffered) {
 TEST(FabricInfo, NodeAndServiceAreTheSourceOrTheDestination) {
   const Info to = get_info("127.0.0.1", "7471", 0, hints().get());
   ASSERT_TRUE(to);
-  EXPECT_EQ(to->src_addr, nullptr);
-  ASSERT_EQ(to->dest_addrlen, sizeof(sockaddr_in));
   sockaddr_in address{};
+  ASSERT_EQ(to->src_addrlen, sizeof address);
+  std::memcpy(&address, to->src_addr, sizeof address);
+  EXPECT_EQ(address.sin_port, 0);
+  EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
+  ASSERT_EQ(to->dest_addrlen, sizeof address);
   std::memcpy(&address, to->dest_addr, sizeof address);
   EXPECT_EQ(ntohs(address.sin_port), 7471);
   EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
@@ -96,6 +99,21 @@ TEST(FabricInfo, NodeAndServiceAreTheSourceOrTheDestination) {
   EXPECT_EQ(from->dest_addr, nullptr);
   std::memcpy(&address, from->src_addr, sizeof address);
   EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_ANY);
+}
+
+// fabtests' getinfo_test requires it.
+TEST(FabricInfo, HasASourceAddressInAnyCase) {
+  for (const int format : {int{FI_SOCKADDR_IN}, int{FI_SOCKADDR_IN6}}) {
+    const Info wanted = hints();
+    wanted->addr_format = static_cast<std::uint32_t>(format);
+    const Info found = get_info(nullptr, nullptr, 0, wanted.get());
+    ASSERT_TRUE(found);
+    sa_family_t family = 0;
+    ASSERT_GE(found->src_addrlen, sizeof family);
+    std::memcpy(&family, found->src_addr, sizeof family);
+    EXPECT_EQ(family, format == FI_SOCKADDR_IN ? AF_INET : AF_INET6);
+    EXPECT_EQ(found->dest_addr, nullptr);
+  }
 }
 
 TEST(FabricInfo, ANameThatIsNoneFindsNothing) {

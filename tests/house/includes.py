@@ -9,10 +9,11 @@ import house
 MAY_INCLUDE = {
     "base": set(),
     "wire": {"base"},
+    "faults": {"base"},
     "iwarp": {"base", "wire"},
-    "device": {"base", "wire", "iwarp"},
-    "cm": {"base", "wire", "iwarp", "device"},
-    "provider": {"base", "wire", "iwarp", "device", "cm"},
+    "device": {"base", "wire", "iwarp", "faults"},
+    "cm": {"base", "wire", "iwarp", "faults", "device"},
+    "provider": {"base", "wire", "iwarp", "faults", "device", "cm"},
     "verbs": {"base", "provider"},
     "connection": {"base", "provider", "verbs"},
     "message": {"base", "provider", "verbs", "connection"},
@@ -24,16 +25,25 @@ MAY_INCLUDE = {
     "interpose": {"base", "provider", "stream"},
     "fabric": {"base", "stream"},
     # of provider the table of environment variables, which knows no device
-    "cli": {"base", "capture", "provider", "public"},
+    "cli": {"base", "capture", "faults", "provider", "public"},
     "examples": {"public"},
 }
-# Rooms of `device` may include each other: there are no directions between them yet.
-DEVICE_ROOMS = {"completion", "connect", "datagram", "local", "memory", "queue_pair", "tap", "."}
 # The rooms of a layer are its folders, and "." stands for the files beside them. The table has for
 # each room the other rooms of the layer that its files may include. Public headers belong to no
 # room. A layer without an entry has no such rules; in a layer with one, each folder needs a row.
 ROOMS = {
-    "device": dict.fromkeys(DEVICE_ROOMS, DEVICE_ROOMS),
+    "device": {
+        ".": {"completion", "connect", "datagram", "faults", "local", "memory", "queue_pair",
+              "tap"},
+        "completion": {".", "queue_pair"},  # the slots of the requests that complete
+        "connect": {".", "local", "queue_pair", "tap"},
+        "datagram": {".", "connect", "tap"},
+        "faults": {"."},
+        "local": {".", "memory", "queue_pair"},
+        "memory": {".", "local"},  # regions are published for other processes
+        "queue_pair": {".", "completion", "connect", "datagram", "faults", "local", "memory"},
+        "tap": {".", "datagram"},
+    },
     "capture": {
         "text": set(),
         "page": set(),

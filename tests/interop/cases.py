@@ -18,8 +18,13 @@ PACKAGES = {
     "fi_info": "libfabric-bin", "libfabric": "libfabric1",
     "nc": "netcat-openbsd", "iperf3": "iperf3", "redis": "redis-server",
     "memcached": "memcached", "nginx": "nginx-light", "socat": "socat",
+    "postgresql": "postgresql-15", "rsync": "rsync", "haproxy": "haproxy", "node": "nodejs",
+    "java": "openjdk-17-jdk-headless", "asyncio": "python3",
     "cmtime": "rdmacm-utils", "rdma_xserver": "rdmacm-utils",
     "ucx_info": "ucx-utils", "ucx_perftest": "ucx-utils",
+    "mpich": "mpich", "openmpi": "openmpi-bin",
+    "ibstat": "infiniband-diags", "ibstatus": "infiniband-diags",
+    "qperf": "qperf",
 }
 
 

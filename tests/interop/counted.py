@@ -3,7 +3,9 @@ capture of the same run."""
 
 import json
 import os
+import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -78,3 +80,50 @@ def on_signal(stage):
         need(server.process.poll() is None, "the signal ended the program")
         time.sleep(0.01)
     need(server.process.poll() is None, "the signal ended the program")
+
+
+def _slot_port(group):
+    """The port at which a process of this group is found by number."""
+    inodes = set()
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) == group:
+                inodes.update(os.readlink(fd)[8:-1] for fd in (folder / "fd").iterdir())
+        except OSError:
+            continue
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        port = int(words[1].rpartition(":")[2], 16)
+        if words[9] in inodes and words[3] == "0A" and 28672 <= port < 29696:
+            return port
+    raise harness.Failure("no port of a slot")
+
+
+@cases.case("stats.refusals")
+def refusals(stage):
+    """Each connection that was not let in is counted by its reason."""
+    path, port = stage.scratch("stats.json"), harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", 50]
+    server = stage.start("server", "ibv_rc_pingpong", *both, options=["--stats", path])
+    server.await_listening(port)
+    strangers = 3
+    for _ in range(strangers):
+        with socket.create_connection(("127.0.0.1", _slot_port(server.pid))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            try:
+                stranger.recv(1)  # until it is closed
+            except ConnectionResetError:
+                pass
+    client = stage.start("client", "ibv_rc_pingpong", *both, "127.0.0.1")
+    for side in (client, server):
+        side.finish()
+    found = read(path)["refusals"]
+    need(set(found) == {"timed_out", "malformed", "closed", "evicted", "out_of_descriptors",
+                        "reset", "not_ready", "refused", "strangers", "wrong_psn", "other_user"},
+         f"the reasons are {sorted(found)}")
+    malformed = found.pop("malformed")
+    need(malformed == strangers, f"{malformed} were malformed, not {strangers}; others: {found}")
+    # The client may come before its address is known, and both may dial at once.
+    for reason in ("not_ready", "strangers", "closed"):
+        found.pop(reason)
+    need(not any(found.values()), f"counted {found}")

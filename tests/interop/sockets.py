@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 
 import cases
 import harness
@@ -233,4 +234,54 @@ def memcached_values(stage):
     server.await_listening(port)
     client = stage.start("client", "python3", "-c", _MEMCACHED_CLIENT, port, options=OURS)
     client.expect("every value came back")
+    client.finish()
+
+
+_HOLD = """
+import socket, sys
+sent = bytes(range(256)) * 20000
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    connection.sendall(sent)
+    got = connection.recv(len(sent), socket.MSG_WAITALL)
+    print("came back" if got == sent else "differs", flush=True)
+    sys.stdin.read()
+"""
+
+_ECHO = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = listener.accept()
+    data = connection.recv(20000 * 256, socket.MSG_WAITALL)
+    connection.sendall(data)
+"""
+
+
+def await_announcement(side, port, within_s=60):
+    """Until processes of this host find the server outside of TCP."""
+    end = time.monotonic() + within_s
+    while True:
+        with open("/proc/net/unix", encoding="utf-8") as names:
+            if f"@weft-local/127.0.0.1:{port}\n" in names.read():
+                return
+        need(side.process.poll() is None and time.monotonic() < end, "the server is not announced")
+        time.sleep(0.005)
+
+
+@cases.case("sockets.same_host")
+def same_host(stage):
+    """The kernel's socket listens, and still the bytes leave TCP between processes of one host."""
+    # `require` refuses connections that would stay on TCP.
+    port, env = harness.free_port(), {"WEFT_SAME_HOST": "require"}
+    harness.installed("ss")
+    server = stage.start("server", "python3", "-c", _ECHO, port, options=OURS, env=env)
+    await_announcement(server, port)
+    client = stage.start("client", "python3", "-c", _HOLD, port, options=OURS, env=env, say=True)
+    client.expect("^came back$")
+    found = subprocess.run(["ss", "-tinH", "state", "established", f"( dport = :{port} )"],
+                           capture_output=True, text=True, check=True).stdout
+    moved = [int(count) for count in re.findall(r"bytes_(?:sent|received):(\d+)", found)]
+    # Both ends close the TCP connection once they have left it.
+    need(all(count < 100_000 for count in moved), f"bytes that went through TCP: {moved}")
+    client.end_input()
     client.finish()

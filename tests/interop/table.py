@@ -7,6 +7,7 @@ times, so that a change of the page is a change of the product.
 """
 
 import json
+import pathlib
 import re
 import sys
 
@@ -19,7 +20,10 @@ it, and `tests/interop` states what it checks. *Personality* is what the device 
 two sides differ, the server's is first.
 """
 
-_OPTION_OF_CHANCE = re.compile(r" (?:-p|--port)[ =]?\d+")
+# What is not found by the tests of this page.
+_PEERS = pathlib.Path(__file__).with_name("peers.md").read_text(encoding="utf-8")
+
+_OPTION_OF_CHANCE = re.compile(r" (?:-l?p|--port)[ =]?\d+")
 _FOLDERS = re.compile(r"/(?:[\w.+-]+/)+(?=[\w.+-])")
 
 
@@ -67,7 +71,7 @@ def page(results):
     for result in sorted(results, key=lambda found: found["case"]):
         if result["package"]:
             programs.setdefault(result["program"], []).append(result)
-    lines = [_INTRO, *overview(programs)]
+    lines = [_INTRO, *overview(programs), _PEERS]
     for program, found in programs.items():
         lines += section(program, found)
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -16,7 +16,7 @@ iwarp::WorkRequest request(std::uint64_t wr_id, Operation operation, bool signal
   return {.wr_id = wr_id, .operation = operation, .signaled = signaled, .rkey = 5};
 }
 
-const auto proof = read_response(0, 0, {});
+const auto proof = empty_response();
 
 TEST(Acknowledge, CompletesWithTheProofAndNotBefore) {
   ScriptedPeer peer(roomy(true));

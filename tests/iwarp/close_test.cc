@@ -50,7 +50,7 @@ TEST(Close, LeavesNoHalfFpduAndNoReadUnanswered) {
   ASSERT_EQ(sent.size(), 4U);
   EXPECT_EQ(sent[0], write(0, 0, Content(8)));
   EXPECT_EQ(sent[1], empty_read(1));
-  EXPECT_EQ(sent[2], read_response(0, 0, {}));
+  EXPECT_EQ(sent[2], empty_response());
   EXPECT_EQ(sent[3], read_response(3, 0, Content(8)));
 }
 
@@ -210,7 +210,7 @@ TEST(Close, CutAtEachOffset) {
       const auto statuses = pair.a.send_statuses();
       const auto bad =
           std::ranges::find_if(statuses, [](Status status) { return status != Status::success; });
-      const auto proof = fpdu(forward ? empty_read(1) : read_response(0, 0, {})).size();
+      const auto proof = fpdu(forward ? empty_read(1) : empty_response()).size();
       const bool only_the_proof_is_lost = offset >= total - proof;
       EXPECT_EQ(bad == statuses.end(), only_the_proof_is_lost);
       if (bad != statuses.end()) {

@@ -36,7 +36,7 @@ iwarp::WorkRequest unsignaled_send(std::uint64_t wr_id) {
   return {.wr_id = wr_id, .signaled = false};
 }
 
-const auto proof = read_response(0, 0, {});
+const auto proof = empty_response();
 
 // --- The words themselves ------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class Chunks : public testing::TestWithParam<Case> {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       EXPECT_EQ(peer.host.receives[i].length_bytes, sizes[i]);
     }
-    for (std::size_t i = 0; i < stream.messages; ++i) peer.expect(read_response(0, 0, {}));
+    for (std::size_t i = 0; i < stream.messages; ++i) peer.expect(empty_response());
     peer.expect_nothing();
   }
 };

@@ -20,6 +20,7 @@ using iwarp::RtrKind;
 using wire::MpaEnhanced;
 using wire::MpaFrame;
 using wire::MpaKind;
+using wire::MpaMark;
 
 Content frame(MpaFrame values, std::optional<MpaEnhanced> enhanced = {}, Bytes user_data = {}) {
   values.enhanced = enhanced.has_value();
@@ -244,6 +245,38 @@ TEST(Handshake, ReservedFlagsAreIgnored) {
   PassiveHandshake passive({});
   passive.input(bytes);
   EXPECT_TRUE(passive.requested());
+}
+
+TEST(Handshake, WeftPeersRecognizeEachOther) {
+  for (const bool asks : {true, false}) {
+    for (const bool answers : {true, false}) {
+      ActiveHandshake active({.mark = asks}, {});
+      PassiveHandshake passive({.mark = answers});
+      carry(active, passive);
+      passive.accept(1, 1, {});
+      carry(passive, active);
+      EXPECT_EQ(active.negotiated().weft, asks && answers);
+      EXPECT_EQ(passive.negotiated().weft, asks && answers);
+    }
+  }
+}
+
+// The kernel's siw makes its reply out of the request; others may set every reserved flag.
+TEST(Handshake, APeerThatRepeatsTheMarkIsNotWeft) {
+  for (const auto mark : {MpaMark::request, MpaMark::both}) {
+    ActiveHandshake active({.mark = true}, {});
+    auto echo = reply();
+    echo.mark = mark;
+    active.input(frame(echo, MpaEnhanced{.ird = 1, .ord = 1}));
+    ASSERT_TRUE(active.accepted());
+    EXPECT_FALSE(active.negotiated().weft);
+    PassiveHandshake passive({.mark = true});
+    auto strange = request();
+    strange.mark = MpaMark::both;
+    passive.input(frame(strange, MpaEnhanced{.ird = 1, .ord = 1}));
+    passive.accept(1, 1, {});
+    EXPECT_FALSE(passive.negotiated().weft);
+  }
 }
 
 TEST(Handshake, TakesNothingOfTheStreamBehindItsFrame) {

@@ -24,7 +24,7 @@ iwarp::Connection::Options holding(std::size_t hold_bytes, std::uint64_t timer_n
   return options;
 }
 
-const auto proof = read_response(0, 0, {});
+const auto proof = empty_response();
 
 TEST(Hold, KeepsASendUntilAReceiveComes) {
   ScriptedPeer peer(holding(1000));

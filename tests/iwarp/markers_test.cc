@@ -45,7 +45,7 @@ TEST_P(Markers, AreWhereThePeerExpectsThem) {
   MemoryHost host;
   iwarp::Connection connection(options, host);
   Region& from = host.add(pattern(70'000));
-  std::vector<Ulpdu> expected{write(0, 0, {})};
+  std::vector<Ulpdu> expected{write(iwarp::no_memory_stag, 0, {})};
   const std::size_t room = options.mulpdu_bytes - wire::DdpTagged::header_bytes;
   Content stream;
   for (const std::size_t size : {0U, 1U, 300U, 508U, 1400U, 70'000U, 3U}) {

@@ -119,7 +119,7 @@ TEST(Order, ReadWithoutAnyOrdFailsInItsTurn) {
     peer.expect(write(0, 0, Content(8)));
     if (wire_ord > 0) {
       peer.expect(empty_read(1));
-      peer.send(read_response(0, 0, {}));
+      peer.send(empty_response());
     }
     peer.expect_nothing();
     EXPECT_EQ(peer.statuses(),

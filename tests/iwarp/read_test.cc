@@ -65,7 +65,7 @@ TEST(Read, ResponseGoesToTheSinkThatTheRequestNames) {
   peer.send(empty_read(2));
   peer.expect(read_response(0x77, 0xFFFF'FFFF'FFFF'F000U, from.copy(10, 1428), false));
   peer.expect(read_response(0x77, 0xFFFF'FFFF'FFFF'F000U + 1428, from.copy(1438, 572)));
-  peer.expect(read_response(0, 0, {}));
+  peer.expect(empty_response());
   peer.expect_nothing();
 }
 

@@ -357,12 +357,12 @@ TEST(Terminate, ComesBehindTheAnswersToEarlierReads) {
   peer.send(empty_read(1));
   const auto culprit = write(1, 2, Content(4));
   peer.send_raw(joined(fpdu(empty_read(2)), fpdu(culprit)));
-  peer.expect(read_response(0, 0, {}));
-  peer.expect(read_response(0, 0, {}));
+  peer.expect(empty_response());
+  peer.expect(empty_response());
   peer.expect_terminate(terminate(code::tagged_invalid_stag, culprit));
 }
 
-// Where one of these is at fault itself, it was the first.
+// If one of the earlier requests is at fault itself, the Terminate names that one.
 TEST(Terminate, NamesTheFirstFault) {
   ScriptedPeer peer(roomy(false));
   const auto first = read_request(1, {.size_bytes = 1, .source_stag = 9});

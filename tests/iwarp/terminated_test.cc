@@ -114,7 +114,7 @@ TEST_F(Terminated, OnlyUnprovenRequestsAreCandidates) {
   post(1, Operation::write, 0, 5);
   skip_proof();
   post(2, Operation::write, 0, 5);
-  peer.send(read_response(0, 0, {}));
+  peer.send(empty_response());
   EXPECT_EQ(peer.statuses(), std::vector{Status::success});
   const auto culprit = last;
   peer.send(terminate(code::tagged_bounds, culprit));

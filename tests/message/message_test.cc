@@ -150,6 +150,27 @@ TEST(Message, IsGatheredFromTheUsersMemory) {
   EXPECT_EQ(sides.b_log.texts[2], std::string(16, all[0]));
 }
 
+// Some adapters gather less than that: the kernel's siw 6 pieces.
+TEST(Message, OfManyPiecesIsSentByEveryDevice) {
+  Sides sides;
+  auto data = pattern(9000);
+  const auto region = sides.a.domain().register_memory(std::span(data));
+  const std::string all = text_of(data);
+  std::vector<std::string> expected;
+  for (std::size_t pieces = 1; pieces <= max_pieces; ++pieces) {
+    std::vector<LocalSlice> list;
+    std::string text;
+    for (std::size_t i = 0; i < pieces; ++i) {
+      list.push_back(region.slice(i * 500, 400 + i));
+      text += all.substr(i * 500, 400 + i);
+    }
+    EXPECT_TRUE(sides.a.send(list));
+    expected.push_back(text);
+  }
+  sides.wait([&] { return sides.b_log.texts.size() == expected.size(); });
+  EXPECT_EQ(sides.b_log.texts, expected);
+}
+
 TEST(Message, ABufferMayBeFreedBeforeItIsSent) {
   Sides sides;
   std::vector<std::string> expected;

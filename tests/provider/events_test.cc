@@ -39,8 +39,11 @@ TEST_F(Events, ACompletionOfAnArmedQueueIsOneEvent) {
     EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
   }
   EXPECT_FALSE(readable(passive_.channel->fd));  // armed once, notified once
-  ibv_wc received[4];
-  EXPECT_EQ(ibv_poll_cq(passive_.cq, 4, received), 2);
+  // A poll that finds the first one in the queue need not look for more.
+  for (int i = 0; i < 2; ++i) {
+    const ibv_wc completion = passive_.await_completion();
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+  }
 }
 
 TEST_F(Events, NonBlockingChannelsSayEagain) {

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "iwarp/types.h"
 #include "wire/mpa.h"
 
 namespace weft::test {
@@ -85,7 +86,12 @@ Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request) {
 }
 
 Ulpdu empty_read(std::uint32_t msn) {
-  return read_request(msn, {});
+  return read_request(msn,
+                      {.sink_stag = iwarp::no_memory_stag, .source_stag = iwarp::no_memory_stag});
+}
+
+Ulpdu empty_response() {
+  return read_response(iwarp::no_memory_stag, 0, {});
 }
 
 Ulpdu atomic_request(std::uint32_t msn, const wire::AtomicRequest& request) {

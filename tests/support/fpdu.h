@@ -48,6 +48,8 @@ struct Part {
 [[nodiscard]] Ulpdu read_request(std::uint32_t msn, const wire::ReadRequest& request);
 // A read of no bytes; its response proves that earlier requests have been placed.
 [[nodiscard]] Ulpdu empty_read(std::uint32_t msn);
+// The response to it, which names its sink.
+[[nodiscard]] Ulpdu empty_response();
 [[nodiscard]] Ulpdu atomic_request(std::uint32_t msn, const wire::AtomicRequest& request);
 [[nodiscard]] Ulpdu atomic_response(std::uint32_t msn, std::uint32_t request_id,
                                     std::uint64_t original);

@@ -2,7 +2,7 @@
 //
 //   peer.send(write(stag, to, payload));
 //   peer.send(empty_read(1));
-//   peer.expect(read_response(0, 0, {}));
+//   peer.expect(empty_response());
 //   peer.expect_nothing();
 #pragma once
 

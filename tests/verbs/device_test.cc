@@ -335,6 +335,33 @@ std::string what_modify_says(const QueuePair& queue_pair, ibv_qp_state state, in
   return "nothing";
 }
 
+// Of the personality iwarp: the test verbs_test.iwarp runs these.
+class IwarpDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (context_.raw()->device->transport_type != IBV_TRANSPORT_IWARP) {
+      GTEST_SKIP() << "the device is none for iWARP";
+    }
+  }
+
+  const Context context_ = test::open_device();
+};
+
+// The GIDs of an adapter name no route, so they are not asked.
+TEST_F(IwarpDevice, TowardsAPeerIsFoundByRdmaCm) {
+  EXPECT_EQ(open_device_towards("127.0.0.1").device_name(), context_.device_name());
+  EXPECT_EQ(open_device_towards("::ffff:127.0.0.1").device_name(), context_.device_name());
+}
+
+TEST_F(IwarpDevice, RefusesToConnectByNumberAndNamesRdmaCm) {
+  const auto domain = context_.create_domain();
+  const auto queue = context_.create_completion_queue(8);
+  const auto queue_pair = domain.queue_pair(queue, queue).build().release();
+  const std::string what = what_modify_says(queue_pair, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_DEST_QPN);
+  EXPECT_THAT(what, ::testing::HasSubstr("rdma_cm"));
+  EXPECT_THAT(what, ::testing::Not(::testing::HasSubstr("from")));
+}
+
 TEST(QueuePair, IllegalTransitionsAreExplained) {
   const Context context = test::open_device();
   const auto domain = context.create_domain();

@@ -80,6 +80,12 @@ TEST_P(AnyWindow, ClosesWhenItIsUnbound) {
   EXPECT_EQ(memory[offset], 0);
 }
 
+// The bind that unbinds it names the region, and there is none yet.
+TEST_F(Window, OfTypeOneCannotBeUnboundBeforeItWasBound) {
+  prepare(IBV_MW_TYPE_1);
+  EXPECT_EQ(b.queue_pair.post_unbind(*window, 3), EINVAL);
+}
+
 TEST_P(AnyWindow, LosesItsOldKeyWhenItIsBoundAgain) {
   ASSERT_EQ(bind(), IBV_WC_SUCCESS);
   const RemoteSlice old = window->remote();

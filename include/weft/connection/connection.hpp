@@ -175,7 +175,7 @@ class Prepared : public Endpoint {
   WEFT_API Prepared(const Address& peer, const Options& options, Deadline deadline,
                     std::stop_token stop = {});
 
-  // Connects. Throws Error, or Rejected; then this endpoint cannot be used again.
+  // Connects. Throws Error, or Rejected; the object is empty afterwards in either case.
   [[nodiscard]] WEFT_API Connection connect(const Greeting& greeting, Deadline deadline,
                                             std::stop_token stop = {}) &&;
 

@@ -21,10 +21,12 @@ class Request : public Endpoint {
  public:
   // The peer's private data without this library's own part. Valid while the request lives.
   [[nodiscard]] WEFT_API std::span<const std::byte> private_data() const;
-  // Accepts and waits until the connection is established. Throws Error.
+  // Accepts and waits until the connection is established. Throws Error; the object is empty
+  // afterwards in either case, and after a failure the connection is closed.
   [[nodiscard]] WEFT_API Connection accept(const Greeting& greeting, Deadline deadline,
                                            std::stop_token stop = {}) &&;
-  // Rejects. The peer's connect() throws Rejected with this private data. Throws Error.
+  // Rejects. The peer's connect() throws Rejected with this private data. Throws Error; the object
+  // is empty afterwards in either case.
   WEFT_API void reject(std::span<const std::byte> private_data = {}) &&;
 
  private:

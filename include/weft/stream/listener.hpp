@@ -66,6 +66,9 @@ class Listener {
   // another process, or a server that peeks at the first bytes. Nothing may have been read from it.
   // Owns the descriptor from now on, also if it throws Error: EINVAL for a listener with an
   // address.
+  // A listening socket, from which such connections will be accepted, is not accepted from: it lets
+  // processes of this host find this one, so that the streams leave TCP (WEFT_SAME_HOST). The copy
+  // is closed with the listener.
   WEFT_API void adopt(int connection);
 
   // Starts to listen; `backlog` 0 is the device's default. Optional: next(), accept() and attach()

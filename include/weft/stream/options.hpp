@@ -33,13 +33,21 @@ struct Keepalive {
 };
 
 inline constexpr std::uint32_t max_buffer_bytes = 64 * 1024 * 1024;
+inline constexpr std::uint32_t default_buffer_bytes = 32 * 1024;
+// Up to this size buffers grow by themselves, if no size was asked for.
+inline constexpr std::uint32_t default_growth_bytes = 1024 * 1024;
 inline constexpr std::uint32_t min_queue = 2;
 inline constexpr std::uint32_t max_queue = 65535;
 
 // Options of one stream, or of all streams that a listener accepts.
 struct Options {
-  std::uint32_t send_buffer_bytes = 32 * 1024;     // 1 to max_buffer_bytes
-  std::uint32_t receive_buffer_bytes = 32 * 1024;  // 1 to max_buffer_bytes
+  std::uint32_t send_buffer_bytes = default_buffer_bytes;     // 1 to max_buffer_bytes
+  std::uint32_t receive_buffer_bytes = default_buffer_bytes;  // 1 to max_buffer_bytes
+  // Buffers that were too small grow up to this size; one that is larger keeps its size, so that 0
+  // lets none grow. No value: buffers of the default size grow up to default_growth_bytes, others
+  // keep their size. Memory is used as a buffer grows. Only on the embedded device: an adapter
+  // would lock all of the memory at once.
+  std::optional<std::uint32_t> growth_bytes;
   // Messages that may be under way to the peer, and from it: min_queue to max_queue, limited by the
   // device. `write_and_send` uses two places of send_queue for each message.
   std::uint32_t send_queue = 384;

@@ -62,6 +62,9 @@ struct Statistics {
   std::uint64_t updates_received = 0;
   std::uint64_t refused_sends = 0;    // calls that returned would_block
   std::uint64_t answered_probes = 0;  // of Keepalive
+  // Of the bytes sent: those that this side has copied into the peer's memory itself, without
+  // messages.
+  std::uint64_t placed_bytes_sent = 0;
 };
 
 // Thread-safe, except for moving and destroying. The bytes of one call are never mixed with those
@@ -186,6 +189,9 @@ class Stream {
    public:
     virtual ~Watcher() = default;
     virtual void changed(const Readiness& now) noexcept = 0;
+    // Whether changed() must be called soon for bytes that arrive while others can be received
+    // already. If not, the peer need not wake this process for them. Called by any thread.
+    [[nodiscard]] virtual bool needs_every_arrival() const noexcept { return true; }
   };
   // Adds a watcher, and calls it once before this returns. It must live until unwatch().
   WEFT_API Readiness watch(Watcher* watcher);

@@ -48,8 +48,8 @@ class MemoryRegion {
 
   // The memory as bytes; empty for a dma-buf, which the processor cannot access.
   [[nodiscard]] std::span<std::byte> bytes() const {
-    const std::size_t length = raw_->length;
-    return begin_ ? std::span(begin_, length) : std::span<std::byte>();
+    static_cast<void>(raw_.get());  // throws if this object is empty
+    return {begin_, accessible_bytes_};
   }
   [[nodiscard]] std::size_t size_bytes() const { return raw_->length; }
   [[nodiscard]] std::uint32_t lkey() const { return raw_->lkey; }
@@ -86,6 +86,7 @@ class MemoryRegion {
       state_;
   weft::detail::Held<ibv_mr*, "weft::verbs::MemoryRegion or TypedRegion"> raw_;
   std::byte* begin_;
+  std::size_t accessible_bytes_;  // from begin_ on; 0 for a dma-buf
   std::uint64_t address_;
 };
 

@@ -125,6 +125,8 @@ class Id {
   // Used instead of bind() and listen(): the connect request arrives on a TCP connection that the
   // program has accepted and not read from. May be called again for further connections. Takes
   // ownership of the descriptor, also if it throws. Embedded backend only; else Error(EOPNOTSUPP).
+  // A listening socket, from which the program accepts such connections, lets processes of this
+  // host find this one, so that they can leave TCP (WEFT_SAME_HOST).
   WEFT_API void adopt(int connection) const;
   // Results in RDMA_CM_EVENT_ADDR_RESOLVED, and resolve_route() in RDMA_CM_EVENT_ROUTE_RESOLVED.
   WEFT_API void resolve_address(const Address& peer, std::chrono::milliseconds timeout) const;

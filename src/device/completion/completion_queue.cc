@@ -75,7 +75,7 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   while (taken < entries && count_ > 0) {
     completions[taken++] = pop().completion;
   }
-  if (taken > 0) told_ = 0;
+  if (taken > 0) announced_ = 0;
   return taken;
 }
 
@@ -135,7 +135,7 @@ bool CompletionQueue::take_current() {
   if (count_ == 0) return false;
   if (!stamps_.empty()) current_stamp_ = stamps_[head_];
   current_ = pop().completion;
-  told_ = 0;
+  announced_ = 0;
   extended_.wr_id = current_.wr_id;
   extended_.status = current_.status;
   return true;
@@ -158,7 +158,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
   bool notify = false;
   bool lost = false;
   bool first_lost = false;
-  std::uint64_t told_at_ns = 0;
+  std::uint64_t notify_at_ns = 0;
   {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
@@ -177,14 +177,14 @@ bool CompletionQueue::push(const Delivery& delivery) {
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
       if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
         notify = moderation_.add(sys::now_ns());
-        if (!notify && moderation_.held() == 1) told_at_ns = moderation_.deadline_ns();
+        if (!notify && moderation_.held() == 1) notify_at_ns = moderation_.deadline_ns();
       }
       if (notify) note_told();
     }
   }
   if (first_lost) overrun();
   if (notify) tell();
-  if (told_at_ns != 0) context_.engine().call_at(told_at_ns, clock_);
+  if (notify_at_ns != 0) context_.engine().call_at(notify_at_ns, clock_);
   return !lost;
 }
 
@@ -209,7 +209,7 @@ int CompletionQueue::request_notification(bool solicited_only) {
     const std::lock_guard lock(mutex_);
     // "Any" includes "solicited", and stays armed until its event is raised.
     if (armed_ != Armed::any) armed_ = solicited_only ? Armed::solicited : Armed::any;
-    notify = armed_ == Armed::any && told_before_ && count_ > told_;
+    notify = armed_ == Armed::any && event_raised_ && count_ > announced_;
     if (notify) note_told();
   }
   if (notify) tell();
@@ -222,8 +222,8 @@ int CompletionQueue::request_notification(bool solicited_only) {
 // that are present, else one.
 void CompletionQueue::note_told() {
   armed_ = Armed::no;
-  told_before_ = true;
-  told_ = moderation_.active() ? count_ : told_ + 1;
+  event_raised_ = true;
+  announced_ = moderation_.active() ? count_ : announced_ + 1;
   moderation_.told();
   if (channel_) ++counters_.events;
 }

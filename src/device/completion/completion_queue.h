@@ -104,6 +104,9 @@ class CompletionQueue {
   void moderate(std::uint16_t count, std::uint16_t period_us);
 
   [[nodiscard]] CompletionQueueCounters counters();
+  // For the statistics, which must not wait for a lock for ever; mutex() must be held.
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] const CompletionQueueCounters& counters_locked() const { return counters_; }
   // The number within the device's statistics; 0 without statistics.
   [[nodiscard]] std::uint64_t number() const { return number_; }
   void set_number(std::uint64_t number) { number_ = number; }
@@ -159,8 +162,8 @@ class CompletionQueue {
   std::size_t count_ = 0;
   // What the application has armed for; see request_notification().
   Armed armed_ = Armed::no;
-  bool told_before_ = false;  // an event was raised since the queue was created
-  std::size_t told_ = 0;      // completions since the last poll that events have announced
+  bool event_raised_ = false;  // an event was raised since the queue was created
+  std::size_t announced_ = 0;  // completions since the last poll that events have announced
   bool overrun_ = false;
   EventModeration moderation_;
   std::shared_ptr<ModerationClock> clock_;  // null until moderation with a period is set

@@ -98,7 +98,11 @@ int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::ui
 
 ibv_cq_ex* create_extended_completion_queue(ibv_context* verbs, ibv_cq_init_attr_ex* wanted) {
   const std::uint32_t flags = (wanted->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) ? wanted->flags : 0;
-  if (const int failed = check(verbs, *wanted, flags)) {
+  int failed = check(verbs, *wanted, flags);
+  if (failed == 0) {
+    failed = Context::of(verbs)->device().fault_of(faults::Point::create_completion_queue);
+  }
+  if (failed != 0) {
     errno = failed;
     return nullptr;
   }

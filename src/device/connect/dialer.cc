@@ -13,17 +13,6 @@ namespace weft::device {
 
 using iwarp::HandshakeFailure;
 
-namespace {
-
-bool is_on_this_host(int tcp) {
-  sockaddr_storage local{};
-  sockaddr_storage peer{};
-  return sys::local_address(tcp, &local) >= 0 && sys::peer_address(tcp, &peer) >= 0 &&
-         (is_loopback_address(peer) || same_host_address(local, peer));
-}
-
-}  // namespace
-
 Dialer::Dialer(Device& device, Plan plan, std::function<void(Outcome)> done)
     : device_(device), plan_(std::move(plan)), done_(std::move(done)) {}
 
@@ -168,7 +157,7 @@ Dialer::Result Dialer::connected() {
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
   socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
   // Before the MPA request: see local/local_channel.h.
-  if (device_.settings().same_host && is_on_this_host(socket_.fd())) {
+  if (device_.settings().same_host != SameHost::off && is_on_this_host(socket_.fd())) {
     socket_.set_channel(LocalChannel::dial(socket_.fd()));
   }
   handshake_.emplace(plan_.handshake, plan_.private_data);
@@ -194,7 +183,7 @@ void Dialer::send_request() {
       device_.engine().change(token_, EPOLLIN | EPOLLOUT);
       return;
     }
-    // The peer closed or reset; reading tells how far it got.
+    // The peer closed or reset. What can still be read shows how far it got.
     if (sent < 0) break;
     handshake_->output_done(static_cast<std::size_t>(sent));
     if (handshake_->output().empty()) device_.engine().change(token_, EPOLLIN);
@@ -248,7 +237,7 @@ Dialer::Result Dialer::failed_handshake() {
   if (failure == HandshakeFailure::closed || failure == HandshakeFailure::retry_revision_1) {
     return fail(ECONNRESET);
   }
-  // The Terminate that says why, where the peer has already accepted (RFC 6581 §8).
+  // The Terminate with the reason, where the peer has already accepted (RFC 6581 §8).
   const Bytes rest = handshake_->output();
   if (!rest.empty()) {
     device_.engine().unwatch(token_);

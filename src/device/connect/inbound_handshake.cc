@@ -89,7 +89,10 @@ void InboundHandshake::evict() {
 InboundHandshake::Notice InboundHandshake::advance() {
   if (phase_ == Phase::replying) return send_reply();
   if (phase_ != Phase::waiting || !read_request()) return {};
-  if (!handshake_.requested()) return give_up(device_.refusals().malformed);
+  if (!handshake_.requested()) {
+    Refusals& refusals = device_.refusals();
+    return give_up(silent() ? refusals.closed : refusals.malformed);
+  }
   // Nothing more may come before our reply; and the queue pair reads what comes after it.
   unwatch();
   phase_ = Phase::requested;
@@ -130,8 +133,8 @@ int InboundHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::requested) return EINVAL;
-    // The kernel's drivers find out only here as well: no event tells of a request that was given
-    // up.
+    // The kernel's drivers notice only here as well that the peer has given up: there is no event
+    // for that.
     if (sys::peer_closed(socket_.fd())) {
       phase_ = Phase::done;
       socket_.close();

@@ -64,7 +64,7 @@ void Linger::begin(const std::shared_ptr<Linger>& linger) {
   engine.call_at(sys::now_ns() + limits::linger_ns, linger);
 }
 
-// True once everything has gone and the write side is closed, or cannot go any more.
+// Returns true once everything is sent and the write side is closed, or the connection has failed.
 bool Linger::push_rest() {
   while (pushed_ < rest_.size()) {
     const iovec piece{rest_.data() + pushed_, rest_.size() - pushed_};

@@ -18,6 +18,12 @@ bool out_of_resources(int error) {
   return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM;
 }
 
+bool is_listening(int socket) {
+  int listens = 0;
+  socklen_t bytes = sizeof listens;
+  return sys::get_option(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) >= 0 && listens != 0;
+}
+
 }  // namespace
 
 Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move(plan)) {}
@@ -25,7 +31,7 @@ Listener::Listener(Device& device, Plan plan) : device_(device), plan_(std::move
 int Listener::start() {
   const std::lock_guard lock(mutex_);
   // Before the first connection can come: see local/local_channel.h.
-  if (device_.settings().same_host && plan_.socket.valid()) {
+  if (device_.settings().same_host != SameHost::off && plan_.socket.valid()) {
     has_local_ = device_.local_listeners().add(plan_.socket.get());
   }
   watch();
@@ -38,6 +44,8 @@ void Listener::stop() {
     const std::lock_guard lock(mutex_);
     pause();
     if (std::exchange(has_local_, false)) device_.local_listeners().remove(plan_.socket.get());
+    if (announced_.valid()) device_.local_listeners().remove(announced_.get());
+    announced_.reset();
     plan_.socket.reset();
     unfinished.swap(unfinished_);
   }
@@ -51,6 +59,7 @@ void Listener::abandon_after_fork() {
   // The engine has closed what it watched.
   if (token_ != 0) (void)plan_.socket.release();
   plan_.socket.reset();
+  announced_.reset();
   token_ = 0;
   for (const auto& inbound : unfinished_) inbound->abandon_after_fork();
 }
@@ -130,7 +139,19 @@ void Listener::limit_source(const sockaddr_storage& peer) {
   }
 }
 
+// Another process may have announced the same socket before: then its own connections only are
+// found.
+void Listener::announce(sys::Descriptor listening) {
+  const std::lock_guard lock(mutex_);
+  if (announced_.valid() || !device_.local_listeners().add(listening.get())) return;
+  announced_ = std::move(listening);
+}
+
 int Listener::adopt(sys::Descriptor connection) {
+  if (is_listening(connection.get())) {
+    announce(std::move(connection));
+    return 0;
+  }
   sockaddr_storage peer{};
   if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
   if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
@@ -160,8 +181,8 @@ std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
 
 // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
 std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd) {
-  const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
-                                        .max_ird = limits::max_wire_read_depth};
+  const iwarp::HandshakeOptions options{
+      .crc = device_.settings().crc, .mark = true, .max_ird = limits::max_wire_read_depth};
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<InboundHandshake>(new InboundHandshake(
       device_, StreamSocket(std::move(fd), device_.capture(), false), options,

@@ -32,7 +32,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   // 0 or ENOMEM.
   int start();
   // Takes over a connection that was accepted elsewhere. 0, or ENOBUFS where too many are half
-  // open.
+  // open. A socket that listens is kept until stop() and not accepted from: peers on this host find
+  // this process for the connections that others accept from it (see local/local_channel.h).
   int adopt(sys::Descriptor connection);
   // Closes the socket and every connection that is not a request yet.
   void stop();
@@ -50,6 +51,7 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
   [[nodiscard]] std::shared_ptr<InboundHandshake> make_inbound(sys::Descriptor fd);
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool make_room();
+  void announce(sys::Descriptor listening);
   void limit_source(const sockaddr_storage& peer);
   void watch();
   void pause();
@@ -61,7 +63,8 @@ class Listener final : public Pollable, public std::enable_shared_from_this<List
 
   std::mutex mutex_;
   std::uint64_t token_ = 0;
-  bool has_local_ = false;  // peers on this host find us outside of TCP as well
+  bool has_local_ = false;     // peers on this host find us outside of TCP as well
+  sys::Descriptor announced_;  // a listening socket that others accept from
   std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished_;
   std::size_t requests_ = 0;
 };

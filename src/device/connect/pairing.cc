@@ -152,7 +152,7 @@ void Pairing::lost(bool again) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::paired) return;
   if (again) return try_again(0);
-  if (plan_.unreliable) {  // nobody waits for anything
+  if (plan_.unreliable) {  // no work waits for the peer
     phase_ = Phase::over;
     return;
   }
@@ -348,9 +348,9 @@ void Pairing::on_request(const std::shared_ptr<InboundHandshake>& inbound, const
   if (failed != 0) on_accepted(StreamSocket(), {}, {});
 }
 
-// With the lock held. Programs exchange PSNs out of band, so whoever names the right ones is the
-// peer, or has listened; hardware does not connect with others either. Until both ends are ready to
-// send, one of the two numbers may be missing. With neither nobody is let in.
+// With the lock held. Programs exchange PSNs out of band, so a host that names the right ones is
+// the peer or has overheard them; adapters ignore packets with other PSNs as well. Until both ends
+// are ready to send, one of the two numbers may be missing. A request with neither is not accepted.
 Pairing::Proof Pairing::verify(const Hello& hello) const {
   const bool sends = (hello.capabilities & Hello::has_send_psn) != 0;
   if (sends && hello.send_psn != (plan_.receive_psn & psn_mask)) return Proof::wrong;

@@ -71,10 +71,12 @@ void PairingRequests::answer(ParkedRequest& parked) {
   known ? answer_request(device_, parked.inbound, parked.hello) : reject_stranger(parked);
 }
 
-// Whatever the number. A peer whose queue pair here has no address vector yet looks like a stranger
-// as well: it must ask again, and that must not count as a retry.
+// Gives the same answer for every number. A peer whose queue pair here has no address vector yet
+// looks like a stranger as well: it must ask again, and that must not count as a retry. Once no
+// queue pair can get an address vector any more, the answer is final, so that the peer's work fails
+// in time.
 void PairingRequests::reject_stranger(ParkedRequest& parked) const {
-  const Hello reply{.answer = unpaired_ > 0 ? HelloAnswer::not_yet : HelloAnswer::refused,
+  const Hello reply{.answer = expectant_ > 0 ? HelloAnswer::not_yet : HelloAnswer::refused,
                     .source_qpn = parked.hello.destination_qpn,
                     .destination_qpn = parked.hello.source_qpn,
                     .generation = parked.hello.generation};
@@ -104,8 +106,8 @@ bool PairingRequests::expects(const InboundHandshake& inbound) {
   return expected_.contains(key_of(gid_of(from)));
 }
 
-// The superuser may do what he likes with this process anyway. Where the kernel does not tell, the
-// numbers and the PSNs decide.
+// Root is not refused: it has access to this process anyway. Where the kernel does not name the
+// owner, the numbers and the PSNs decide.
 bool PairingRequests::is_other_users(int fd) {
   if (device_.settings().other_users) return false;
   const auto owner = owner_of_peer(fd);

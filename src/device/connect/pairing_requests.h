@@ -53,8 +53,9 @@ class PairingRequests {
   // queue pair and of its pairing.
   void expect(std::uint32_t number, const ibv_gid& gid);
   void expect_no_more(const ibv_gid& gid);
-  // The number of queue pairs that have no address vector yet changes by `change`.
-  void add_unpaired(int change) { unpaired_ += change; }
+  // The number of queue pairs that have no address vector yet and may get one, because they are in
+  // RESET or INIT, changes by `change`.
+  void add_expectant(int change) { expectant_ += change; }
 
   // True if the other end of the connection `fd` is on this host and belongs to another user, who
   // has no business with this process's queue pairs unless the settings allow it.
@@ -73,7 +74,7 @@ class PairingRequests {
   void reject_stranger(ParkedRequest& parked) const;
 
   Device& device_;
-  std::atomic<int> unpaired_{0};
+  std::atomic<int> expectant_{0};
   std::mutex mutex_;
   std::map<Gid, std::size_t> expected_;               // number of pairings
   std::list<std::shared_ptr<ParkedRequest>> parked_;  // oldest first

@@ -9,13 +9,15 @@ namespace weft::device {
 struct Refusals {
   using Count = std::atomic<std::uint64_t>;
 
-  Count timed_out{0};           // no MPA request in time
-  Count malformed{0};           // closed by the peer before its request, or no MPA
-  Count evicted{0};             // silent, and closed to make room for another one
+  Count timed_out{0};  // no MPA request in time
+  Count malformed{0};  // no MPA, or closed by the peer within its request
+  Count closed{0};     // closed by the peer before its first byte; where two ends dial each
+                       // other at once, one of them does that
+  Count evicted{0};    // silent, and closed to make room for another one
   Count out_of_descriptors{0};  // times that accept(2) failed for want of something
   Count reset{0};               // refused connections that were cut off, as too many lingered
   Count not_ready{0};           // requests for queue pairs that are not ready to receive yet
-  Count refused{0};             // requests for a queue pair that exists for nobody, or for others
+  Count refused{0};             // requests for a queue pair that does not exist or has another peer
   Count strangers{0};           // requests from addresses that no queue pair expects
   Count wrong_psn{0};           // the right address and numbers, and other PSNs
   Count other_user{0};          // from this host, and from another user

@@ -113,8 +113,8 @@ int listen_on(const sockaddr_storage& address, sys::Descriptor& socket) {
 
 }  // namespace
 
-int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
-                    std::vector<sys::Descriptor>& sockets) {
+std::vector<sockaddr_storage> slot::listening_addresses(
+    const std::vector<LocalAddress>& addresses) {
   std::vector<sockaddr_storage> wanted;
   // Loopback first: all processes of this host have it in common, so a slot has one owner even if
   // their other addresses differ.
@@ -128,8 +128,17 @@ int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
     });
     if (!known) wanted.push_back(local.address);
   }
+  return wanted;
+}
+
+bool slot::is_missing_address(int error) {
+  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
+                    std::vector<sys::Descriptor>& sockets) {
   int failed = EADDRNOTAVAIL;
-  for (sockaddr_storage& address : wanted) {
+  for (sockaddr_storage& address : listening_addresses(addresses)) {
     set_port(address, static_cast<std::uint16_t>(slot::first_port + number));
     sys::Descriptor socket;
     const int reason = listen_on(address, socket);
@@ -138,8 +147,7 @@ int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
       continue;
     }
     failed = reason;
-    // No IPv6 here, no loopback, or an address that was taken away since the device was made.
-    if (reason != EADDRNOTAVAIL && reason != EAFNOSUPPORT) return reason;
+    if (!is_missing_address(reason)) return reason;
   }
   return sockets.empty() ? failed : 0;
 }

@@ -37,9 +37,16 @@ inline constexpr std::uint32_t stream_of_cm = (count - 1) << index_bits;
 inline constexpr std::uint32_t first_index = 2;
 inline constexpr std::uint32_t last_index = indexes - 2;
 
-// Opens the port of a slot on each of these addresses and on loopback's, and on no other: a queue
-// pair is reached by its GID, and other networks of this host have no business with it. 0 or an
-// errno value: EADDRINUSE if any of them is taken.
+// The addresses at which the ports of slots are open: loopback's, then `addresses`. A queue pair is
+// reached by its GID, and other networks of this host have no business with it. All have port 0.
+[[nodiscard]] std::vector<sockaddr_storage> listening_addresses(
+    const std::vector<LocalAddress>& addresses);
+// Whether an errno of bind(2) means that the host has no such address: no IPv6, no loopback, or an
+// address that was taken away since the device was made.
+[[nodiscard]] bool is_missing_address(int error);
+
+// Opens the TCP port of a slot at listening_addresses(). 0 or an errno value: EADDRINUSE if any of
+// them is taken.
 int listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
               std::vector<sys::Descriptor>& sockets);
 

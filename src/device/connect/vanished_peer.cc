@@ -20,14 +20,27 @@ bool peer_is_silent(int fd, std::uint64_t timeout_ns) {
   return asks && info.tcpi_last_ack_recv * ns_per_ms >= timeout_ns;
 }
 
+namespace {
+
+void set_keepalive(int fd, int idle_s, int interval_s, int probes) {
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
+  sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+}  // namespace
+
 void keep_alive(int fd, bool on, std::uint64_t timeout_ns) {
   constexpr std::uint64_t ns_per_s = 1'000'000'000;
   // The kernel's unit is a second. Three probes at least: one may be lost.
   const auto probes = static_cast<int>(std::clamp<std::uint64_t>(timeout_ns / ns_per_s, 3, 100));
-  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
-  sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, on ? 1 : 0);
+  if (on) return set_keepalive(fd, 1, 1, probes);
+  sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
+}
+
+void keep_alive_while_idle(int fd) {
+  set_keepalive(fd, 60, 10, 6);
 }
 
 }  // namespace weft::device

@@ -15,4 +15,8 @@ namespace weft::device {
 // connection fails with ETIMEDOUT within about twice the timeout if none of them is answered.
 void keep_alive(int fd, bool on, std::uint64_t timeout_ns);
 
+// Keepalive probes for a connection on which nothing may be said for hours: the first one after a
+// minute of silence, and the end, with ETIMEDOUT, after six without an answer, 10 s apart.
+void keep_alive_while_idle(int fd);
+
 }  // namespace weft::device

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/guarded_memory.h"
 #include "device/addresses.h"
 #include "wire/icrc.h"
 
@@ -83,7 +84,7 @@ std::vector<std::byte> make_datagram(const DatagramRoute& route, wire::IbHeaders
   headers.emit(packet);
   std::byte* at = packet.data() + headers.size();
   for (const iovec& piece : message) {
-    if (piece.iov_len != 0) std::memcpy(at, piece.iov_base, piece.iov_len);
+    if (!guarded_load(at, piece.iov_base, piece.iov_len)) return {};
     at += piece.iov_len;
   }
   const DatagramHeaders network(route, packet.size());

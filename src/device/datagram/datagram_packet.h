@@ -54,7 +54,8 @@ inline constexpr std::uint32_t grh_bytes = 40;
          wire::IbPacketView::icrc_bytes;
 }
 
-// Builds a packet from the BTH to the ICRC, and fills in the pad count of `headers`.
+// Builds a packet from the BTH to the ICRC, and fills in the pad count of `headers`. Empty where
+// the message cannot be read.
 [[nodiscard]] std::vector<std::byte> make_datagram(const DatagramRoute& route,
                                                    wire::IbHeaders headers,
                                                    std::span<const iovec> message);

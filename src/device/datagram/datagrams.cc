@@ -28,32 +28,52 @@ std::vector<int> Datagrams::families() const {
 }
 
 // mutex_ must be held.
-int Datagrams::open_socket(int family, std::uint16_t port, bool shared) {
-  auto& socket = sockets_[{family, port}];
-  if (socket) return 0;
-  sockaddr_storage any{};
-  any.ss_family = static_cast<sa_family_t>(family);
-  set_port(any, port);
+int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
   const DatagramSocket::Plan plan{
-      .address = any, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
+      .address = address, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
         arrived(route, packet);
       }};
+  std::shared_ptr<DatagramSocket> socket;
   const int failed = DatagramSocket::open(device_.engine(), plan, socket);
   if (failed == EADDRINUSE) {
     std::fprintf(stderr,
                  "weft: UDP port %d belongs to another program: no datagrams for queue pairs of "
                  "this slot\n",
-                 port);
+                 port_of(address));
   }
+  if (failed == 0) sockets_[{address.ss_family, port_of(address)}].push_back(std::move(socket));
   return failed;
+}
+
+// Opens the port where it is not open yet. mutex_ must be held.
+int Datagrams::open_slot(std::uint16_t port) {
+  if (sockets_.contains({AF_INET, port}) || sockets_.contains({AF_INET6, port})) return 0;
+  for (sockaddr_storage& address : slot::listening_addresses(device_.addresses())) {
+    set_port(address, port);
+    const int failed = open_socket(address, false);
+    if (failed == 0 || slot::is_missing_address(failed)) continue;
+    for (const int family : {AF_INET, AF_INET6}) {
+      for (const auto& socket : sockets_[{family, port}]) socket->close();
+      sockets_.erase({family, port});
+    }
+    return failed;
+  }
+  return 0;
+}
+
+// Packets of a group are sent to the group's address, so no address of this host is bound.
+int Datagrams::open_group_socket(int family) {
+  if (sockets_.contains({family, multicast_port})) return 0;
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  set_port(any, multicast_port);
+  return open_socket(any, true);
 }
 
 // The sockets of a slot are opened with its first datagram queue pair and stay open.
 int Datagrams::add(std::uint32_t number, const std::shared_ptr<DatagramReceiver>& receiver) {
   const std::lock_guard lock(mutex_);
-  for (const int family : families()) {
-    if (const int failed = open_socket(family, slot::port_of(number), false)) return failed;
-  }
+  if (const int failed = open_slot(slot::port_of(number))) return failed;
   receivers_[number] = receiver;
   return 0;
 }
@@ -73,23 +93,32 @@ void Datagrams::remove(std::uint32_t number, const DatagramReceiver& receiver) {
   std::erase_if(groups_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number, int family) {
+std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number,
+                                                  const sockaddr_storage& source) {
   const std::lock_guard lock(mutex_);
-  const auto found = sockets_.find({family, slot::port_of(number)});
-  return found == sockets_.end() ? nullptr : found->second;
+  const auto found = sockets_.find({source.ss_family, slot::port_of(number)});
+  if (found == sockets_.end()) return nullptr;
+  for (const auto& socket : found->second) {
+    if (same_host_address(socket->address(), source)) return socket;
+  }
+  return found->second.front();
 }
 
 // Looks the sockets up under the lock and drives them without it, because packets are delivered
 // from there.
 void Datagrams::drive_inline(std::uint32_t number) {
-  std::array<std::shared_ptr<DatagramSocket>, 4> sockets;
+  // More than these, with many GIDs, are left to the progress thread.
+  std::array<std::shared_ptr<DatagramSocket>, 16> sockets;
   std::size_t count = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const std::uint16_t port : {slot::port_of(number), multicast_port}) {
       for (const int family : {AF_INET, AF_INET6}) {
         const auto found = sockets_.find({family, port});
-        if (found != sockets_.end()) sockets[count++] = found->second;
+        if (found == sockets_.end()) continue;
+        for (const auto& socket : found->second) {
+          if (count < sockets.size()) sockets[count++] = socket;
+        }
       }
     }
   }
@@ -136,7 +165,7 @@ void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
   Datagram datagram{.headers = view->headers(), .message = view->payload(), .grh = {}};
   DatagramHeaders(route, packet.size()).emit_grh(datagram.grh);
   const auto to = receivers(route, view->bth().destination_qp);
-  if (to.empty()) ++counters_.nobody;
+  if (to.empty()) ++counters_.no_queue_pair;
   for (const auto& receiver : to) receiver->take_datagram(datagram);
 }
 
@@ -209,8 +238,8 @@ bool Datagrams::withdraw(const DatagramReceiver& receiver, const Address& name,
 int Datagrams::join(const sockaddr_storage& group) {
   const int family = group.ss_family;
   if (groups_.size() > limits::max_multicast_groups) return ENOMEM;
-  if (const int failed = open_socket(family, multicast_port, true)) return failed;
-  DatagramSocket& socket = *sockets_[{family, multicast_port}];
+  if (const int failed = open_group_socket(family)) return failed;
+  DatagramSocket& socket = *sockets_[{family, multicast_port}].front();
   for (const LocalAddress& local : device_.addresses()) {
     if (local.address.ss_family != family) continue;
     const int failed = socket.join(group, local.interface_index);
@@ -224,17 +253,16 @@ int Datagrams::join(const sockaddr_storage& group) {
 
 void Datagrams::leave(const sockaddr_storage& group) {
   const auto entry = sockets_.find({group.ss_family, multicast_port});
-  if (entry == sockets_.end() || !entry->second) return;
+  if (entry == sockets_.end()) return;
   for (const LocalAddress& local : device_.addresses()) {
     if (local.address.ss_family != group.ss_family) continue;
-    entry->second->leave(group, local.interface_index);
+    entry->second.front()->leave(group, local.interface_index);
   }
 }
 
-// Runs in the child of fork(), so it takes no lock: a thread of the parent may hold it forever.
 void Datagrams::abandon_after_fork() {
-  for (const auto& [port, socket] : sockets_) {
-    if (socket) socket->abandon_after_fork();
+  for (const auto& [port, sockets] : sockets_) {
+    for (const auto& socket : sockets) socket->abandon_after_fork();
   }
 }
 

@@ -24,7 +24,7 @@ class Device;
 // Counts dropped datagrams, which the protocol does not report to either side.
 struct DatagramCounters {
   std::atomic<std::uint64_t> malformed{0};        // not a RoCE v2 packet of the UD service
-  std::atomic<std::uint64_t> nobody{0};           // no such queue pair, or not ready to receive
+  std::atomic<std::uint64_t> no_queue_pair{0};    // no such queue pair, or not ready to receive
   std::atomic<std::uint64_t> wrong_queue_key{0};  // also the port's qkey_viol_cntr
   std::atomic<std::uint64_t> no_receive{0};
   // Accepted in spite of a wrong ICRC: a router that translates addresses changes bytes that the
@@ -59,8 +59,10 @@ class Datagrams {
   // Stops delivering to it, and leaves its groups.
   void remove(std::uint32_t number, const DatagramReceiver& receiver);
 
-  // The socket that a queue pair sends from; null if the host has no address of that family.
-  [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number, int family);
+  // The socket that a queue pair sends from, bound to `source` where there is one; null if the host
+  // has no address of that family.
+  [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number,
+                                                       const sockaddr_storage& source);
   // Receives what is available at the queue pair's port and the group port, also for other queue
   // pairs.
   void drive_inline(std::uint32_t number);
@@ -83,7 +85,9 @@ class Datagrams {
   };
 
   [[nodiscard]] static Address bytes_of(const ibv_gid& gid);
-  int open_socket(int family, std::uint16_t port, bool shared);
+  int open_socket(const sockaddr_storage& address, bool shared);
+  int open_slot(std::uint16_t port);
+  int open_group_socket(int family);
   [[nodiscard]] std::vector<int> families() const;
   void arrived(const DatagramRoute& route, Bytes packet);
   [[nodiscard]] std::vector<std::shared_ptr<DatagramReceiver>> receivers(const DatagramRoute& route,
@@ -97,7 +101,8 @@ class Datagrams {
   DatagramCounters counters_;
   DatagramTap tap_;
   std::mutex mutex_;
-  std::map<Port, std::shared_ptr<DatagramSocket>> sockets_;
+  // A slot's port has a socket for each address, the port of the groups has one of each family.
+  std::map<Port, std::vector<std::shared_ptr<DatagramSocket>>> sockets_;
   std::unordered_map<std::uint32_t, std::weak_ptr<DatagramReceiver>> receivers_;  // by number
   std::map<Address, std::vector<Member>> groups_;  // by the address that packets are sent to
 };

@@ -14,6 +14,30 @@ std::size_t place(std::uint32_t stag, std::size_t step) {
   return (start_of(stag) + step) & (grants::entries - 1);
 }
 
+// The values of a place change while a peer may still read those of its previous region. Each is
+// visible only after that region has left, and is read before the peer looks whether it has.
+template <typename T>
+void store(T& place, T value) {
+  std::atomic_ref(place).store(value, std::memory_order_release);
+}
+
+template <typename T>
+T load(const T& place) {
+  return std::atomic_ref(const_cast<T&>(place)).load(std::memory_order_acquire);
+}
+
+// Adds the count to `into`.
+void add(const GrantCount::Count& count, Traffic& into) {
+  into.operations += count.operations.load(std::memory_order_relaxed);
+  into.bytes += count.bytes.load(std::memory_order_relaxed);
+}
+
+// Moves the count to the region's own counters.
+void fold(GrantCount::Count& count, iwarp::RemoteRight right, Region& region) {
+  region.counters.add(
+      right, {.operations = count.operations.exchange(0), .bytes = count.bytes.exchange(0)});
+}
+
 bool directly_accessible(const Region& region) {
   return !region.window && !region.null && !region.on_demand() && region.remote_valid;
 }
@@ -21,8 +45,15 @@ bool directly_accessible(const Region& region) {
 }  // namespace
 
 bool GrantTable::open() {
+  if (!mark_.make()) return false;
+  if (!counts_.valid()) counts_ = SharedMemory::create("weft-counts", grants::count_bytes);
+  if (!counts_.valid()) return false;
   if (!memory_.valid()) memory_ = SharedMemory::create("weft-grants", grants::bytes);
   return memory_.valid();
+}
+
+GrantCount& GrantTable::count_at(std::size_t index) const {
+  return std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[index];
 }
 
 Grant* GrantTable::at(std::size_t index) const {
@@ -35,19 +66,19 @@ void GrantTable::publish(const Region& region) {
   for (std::size_t step = 0; step < grants::reach; ++step) {
     Grant& grant = *at(place(stag, step));
     if (grant.stag.load(std::memory_order_relaxed) != 0) continue;
-    // A peer that still reads the previous region of this place must not take these values for it.
-    std::atomic_thread_fence(std::memory_order_release);
-    grant.domain = region.domain;
-    grant.access = region.access;
-    grant.iova = region.iova;
-    grant.base = reinterpret_cast<std::uint64_t>(region.base);
-    grant.length_bytes = region.length_bytes;
+    const std::uint64_t generation = grant.generation.load(std::memory_order_relaxed) + 1;
+    grant.generation.store(generation, std::memory_order_release);
+    store(grant.domain, region.domain);
+    store(grant.access, region.access);
+    store(grant.iova, region.iova);
+    store(grant.base, reinterpret_cast<std::uint64_t>(region.base));
+    store(grant.length_bytes, region.length_bytes);
     grant.stag.store(stag, std::memory_order_release);
     return;
   }
 }
 
-void GrantTable::withdraw(const Region& region) const {
+void GrantTable::withdraw(Region& region) const {
   if (!memory_.valid()) return;
   const std::uint32_t stag = region.stag.load(std::memory_order_relaxed);
   for (std::size_t step = 0; step < grants::reach; ++step) {
@@ -55,28 +86,66 @@ void GrantTable::withdraw(const Region& region) const {
     // Sequentially consistent, as the announcement is: either the peer does not find the region, or
     // the caller sees its announcement.
     std::uint32_t found = stag;
-    if (grant.stag.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) return;
+    if (!grant.stag.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) continue;
+    GrantCount& count = count_at(place(stag, step));
+    fold(count.writes, iwarp::RemoteRight::write, region);
+    fold(count.reads, iwarp::RemoteRight::read, region);
+    return;
   }
 }
 
-// The place may get another region while its values are read; the STag is then not the same any
-// more.
+MemoryRegionCounters GrantTable::counters(const Region& region) const {
+  MemoryRegionCounters all = region.counters.values();
+  if (!memory_.valid()) return all;
+  const std::uint32_t stag = region.stag.load(std::memory_order_relaxed);
+  for (std::size_t step = 0; step < grants::reach; ++step) {
+    if (at(place(stag, step))->stag.load(std::memory_order_acquire) != stag) continue;
+    const GrantCount& count = count_at(place(stag, step));
+    add(count.writes, all.peer_writes);
+    add(count.reads, all.peer_reads);
+    break;
+  }
+  return all;
+}
+
+const Grant& GrantView::at(std::size_t index) const {
+  return std::launder(reinterpret_cast<const Grant*>(memory_.data()))[index];
+}
+
+// The place may get another region while its values are read; the STag or the generation is then
+// not the same any more.
 std::optional<GrantView::Values> GrantView::find(std::uint32_t stag) const {
   if (stag == 0) return std::nullopt;
-  const auto* all = std::launder(reinterpret_cast<const Grant*>(memory_.data()));
   for (std::size_t step = 0; step < grants::reach; ++step) {
-    const Grant& grant = all[place(stag, step)];
-    if (grant.stag.load(std::memory_order_seq_cst) != stag) continue;
-    const Values values{.domain = grant.domain,
-                        .access = grant.access,
-                        .iova = grant.iova,
-                        .base = grant.base,
-                        .length_bytes = grant.length_bytes};
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (grant.stag.load(std::memory_order_relaxed) != stag) return std::nullopt;
+    const Grant& grant = at(place(stag, step));
+    if (grant.stag.load(std::memory_order_acquire) != stag) continue;
+    const Values values{.place = place(stag, step),
+                        .generation = grant.generation.load(std::memory_order_acquire),
+                        .domain = load(grant.domain),
+                        .access = load(grant.access),
+                        .iova = load(grant.iova),
+                        .base = load(grant.base),
+                        .length_bytes = load(grant.length_bytes)};
+    if (grant.stag.load(std::memory_order_relaxed) != stag ||
+        grant.generation.load(std::memory_order_relaxed) != values.generation) {
+      return std::nullopt;
+    }
     return values;
   }
   return std::nullopt;
+}
+
+void GrantView::count(const Found& found, bool writes, std::uint64_t bytes) const {
+  GrantCount& counted = std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[found.place];
+  GrantCount::Count& count = writes ? counted.writes : counted.reads;
+  count.operations.fetch_add(1, std::memory_order_relaxed);
+  count.bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+bool GrantView::still_there(const Found& found) const {
+  const Grant& grant = at(found.place);
+  return grant.stag.load(std::memory_order_seq_cst) == found.stag &&
+         grant.generation.load(std::memory_order_relaxed) == found.generation;
 }
 
 GrantView::Found GrantView::look_up(const Access& access) const {
@@ -91,7 +160,12 @@ GrantView::Found GrantView::look_up(const Access& access) const {
       access.length_bytes > grant->length_bytes - into) {
     return {true, Fault::bounds};
   }
-  return {true, Fault::none, grant->base + into};
+  return {.known = true,
+          .fault = Fault::none,
+          .address = grant->base + into,
+          .place = grant->place,
+          .stag = access.stag,
+          .generation = grant->generation};
 }
 
 }  // namespace weft::device

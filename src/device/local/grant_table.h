@@ -4,9 +4,9 @@
 // only: those that need more than an address (windows, null and on-demand regions), and those that
 // find no place, are missing, and a peer asks the owner's device to access them.
 //
-// A peer announces an access before it looks a region up (see Inbox::accessing). The owner
-// withdraws a region and then waits until no announced access is left, so that memory is never
-// touched after its deregistration (RFC 5042 §6.2.2).
+// A peer announces an access and then looks whether the region that it has found is still there
+// (remote_copy.h). The owner withdraws a region and then waits until no announced access is left,
+// so that memory is never touched after its deregistration (RFC 5042 §6.2.2).
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
 #include "device/memory/memory.h"
 
@@ -28,13 +29,25 @@ struct Grant {
   std::uint64_t iova = 0;
   std::uint64_t base = 0;  // in the owner's address space
   std::uint64_t length_bytes = 0;
-  std::uint64_t padding[3]{};
+  std::atomic<std::uint64_t> generation{0};  // of this place: it grows with each region
+  std::uint64_t padding[2]{};
 };
 static_assert(sizeof(Grant) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+// What peers have done in the region of the same place, by their own count. They write here.
+struct GrantCount {
+  struct Count {
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  Count writes;
+  Count reads;
+};
 
 namespace grants {
 inline constexpr std::size_t entries = std::size_t{1} << 15;
 inline constexpr std::size_t bytes = entries * sizeof(Grant);
+inline constexpr std::size_t count_bytes = entries * sizeof(GrantCount);
 // A region lies within this many places of where its STag points, or nowhere.
 inline constexpr std::size_t reach = 16;
 }  // namespace grants
@@ -48,22 +61,35 @@ class GrantTable {
   // Regions that cannot be accessed directly are left out.
   void publish(const Region& region);
   // After this no access begins that finds the region. The caller waits for those under way. May be
-  // called without the lock.
-  void withdraw(const Region& region) const;
+  // called without the lock. Adds what peers have counted to the region's counters.
+  void withdraw(Region& region) const;
+  // The counters of a region with what peers have counted so far.
+  [[nodiscard]] MemoryRegionCounters counters(const Region& region) const;
   [[nodiscard]] sys::Descriptor read_only_file() const { return memory_.read_only_file(); }
-  void abandon() { memory_.abandon(); }
+  // Of the counts, which peers may write. Owned by this object.
+  [[nodiscard]] int count_file() const { return counts_.file(); }
+  // By which peers recognise this process, and this table among those of other contexts.
+  [[nodiscard]] const ProcessMark& mark() const { return mark_; }
+  void abandon() {
+    memory_.abandon();
+    counts_.abandon();
+  }
 
  private:
   [[nodiscard]] Grant* at(std::size_t index) const;
+  [[nodiscard]] GrantCount& count_at(std::size_t index) const;
 
   SharedMemory memory_;
+  SharedMemory counts_;
+  ProcessMark mark_;
 };
 
 // A peer's side. The values are the peer's word, for its own memory.
 class GrantView {
  public:
   GrantView() = default;
-  explicit GrantView(SharedMemory memory) : memory_(std::move(memory)) {}
+  GrantView(SharedMemory memory, SharedMemory counts)
+      : memory_(std::move(memory)), counts_(std::move(counts)) {}
 
   // An access to `length_bytes` bytes at `offset`. `needed`: the rights that the region must grant.
   struct Access {
@@ -77,23 +103,38 @@ class GrantView {
     bool known = false;  // the table has the region; otherwise only the owner's device can decide
     iwarp::Fault fault = iwarp::Fault::none;
     std::uint64_t address = 0;  // in the owner's address space
+    // For still_there().
+    std::size_t place = 0;
+    std::uint32_t stag = 0;
+    std::uint64_t generation = 0;
   };
-  // The checks of check_remote() and check_local(), in their order. Only between the announcement
-  // of an access and its end.
+  // The checks of check_remote() and check_local(), in their order.
   [[nodiscard]] Found look_up(const Access& access) const;
-  void abandon() { memory_.abandon(); }
+  // Whether the region that look_up() has found is still granted, unchanged. After the announcement
+  // of an access, true means that the owner will wait for the end of that access.
+  [[nodiscard]] bool still_there(const Found& found) const;
+  // Counts an access to what was found.
+  void count(const Found& found, bool writes, std::uint64_t bytes) const;
+  void abandon() {
+    memory_.abandon();
+    counts_.abandon();
+  }
 
  private:
   struct Values {
+    std::size_t place = 0;
+    std::uint64_t generation = 0;
     std::uint32_t domain = 0;
     std::uint32_t access = 0;
     std::uint64_t iova = 0;
     std::uint64_t base = 0;
     std::uint64_t length_bytes = 0;
   };
+  [[nodiscard]] const Grant& at(std::size_t index) const;
   [[nodiscard]] std::optional<Values> find(std::uint32_t stag) const;
 
   SharedMemory memory_;
+  SharedMemory counts_;
 };
 
 }  // namespace weft::device

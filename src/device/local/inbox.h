@@ -1,10 +1,13 @@
 // What one end of a connection within a host receives through: memory that it owns and that its
 // peer maps as well. Each end has an inbox; messages, published receives and flags go through them.
 //
-// Layouts, not classes with rules: the rules are in ring.h (messages) and local_carrier.h. A peer
-// may write anything at any time, so every value that comes from it is checked before it is used as
-// an index or a size. It runs under the same user, who could trace this process anyway.
+// Layouts, not classes with rules: the rules are in ring.h (messages), remote_copy.h (copies) and
+// local_carrier.h. A peer may write anything at any time, so every value that comes from it is
+// copied once, and checked before it is used as an index or a size. It runs under the same user,
+// who could trace this process anyway.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <array>
 #include <atomic>
@@ -94,6 +97,16 @@ enum class End : std::uint32_t {
   terminated,       // by the peer, because of a request of the owner
 };
 
+// The copy that the peer makes between its memory and the owner's: see remote_copy.h.
+struct Copy {
+  static constexpr std::size_t most_pieces = 64;
+  std::atomic<std::uint64_t> sequence{0};  // odd while a copy is announced
+  std::atomic<std::uint32_t> thread{0};    // the number of the thread that makes it
+  std::atomic<std::uint32_t> revoked{0};   // by the owner: not 0 after it has emptied the list
+  // The owner's memory. The kernel reads this list when the copy begins.
+  std::array<iovec, most_pieces> pieces{};
+};
+
 // When the owner wants to be woken by a message.
 enum class Armed : std::uint32_t { no, any, solicited };
 
@@ -102,12 +115,14 @@ struct Inbox {
   alignas(64) std::atomic<std::uint64_t> consumed{0};  // slots
   std::atomic<std::uint64_t> receives{0};              // published since the beginning
   std::atomic<Armed> armed{Armed::no};
-  std::atomic<bool> open{false};  // the peer may access memory
+  std::atomic<std::uint32_t> open{0};  // not 0: the peer may access memory
   std::uint32_t domain = 0;
   std::uint32_t queue_pair = 0;
   std::atomic<std::uint32_t> access{0};  // IBV_ACCESS_* of the queue pair
   std::atomic<std::uint64_t> retry_timer_ns{0};
-  std::atomic<bool> holds{false};  // Sends that find no receive may wait for one
+  // The size of a Send that may wait for a receive; 0: none may. A larger one waits as well, but
+  // is counted as waiting for room (QueuePairCounters::credit_waits).
+  std::atomic<std::uint32_t> hold_bytes{0};
   // How often such a Send is retried where its own end has not set a number.
   std::atomic<std::uint8_t> retries{0};
   // The owner's requests for an access, up to this number, may not use its memory any more.
@@ -115,11 +130,14 @@ struct Inbox {
 
   // Written by the peer, rarely: the owner looks at this line with every poll.
   alignas(64) std::atomic<End> end{End::none};
-  std::atomic<bool> wants_receive{false};  // it waits for a receive
-  std::atomic<bool> wants_room{false};     // it waits for slots
+  std::atomic<std::uint32_t> wants_receive{0};  // not 0: it waits for a receive
+  std::atomic<std::uint32_t> wants_room{0};     // not 0: it waits for slots
+  std::atomic<std::uint64_t> rnr_waits{0};
+  std::atomic<std::uint64_t> rnr_wait_ns{0};        // of waits that are over
+  std::atomic<std::uint64_t> rnr_wait_began_ns{0};  // of the one that lasts, as sys::now_ns(), or 0
 
   // Written by the peer with every access.
-  alignas(64) std::atomic<bool> accessing{false};  // it looks regions up, and copies
+  alignas(64) Copy copy;
   struct Count {
     std::atomic<std::uint64_t> operations{0};
     std::atomic<std::uint64_t> bytes{0};
@@ -130,7 +148,8 @@ struct Inbox {
   alignas(128) std::array<Slot, slots> ring;
   // Followed by the published receives: a power of two of them.
 };
-static_assert(std::atomic<Armed>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+static_assert(std::atomic<Armed>::is_always_lock_free &&
+              std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
 [[nodiscard]] constexpr std::size_t bytes_for(std::uint32_t receives) {

@@ -8,26 +8,31 @@
 namespace weft::device {
 namespace {
 
-constexpr std::uint32_t offer_magic = 0x57464C31;  // also says which layout of inbox and grants
+// Also says which layout of inbox and grants, which depends on the size of an address.
+constexpr std::uint32_t offer_magic = 0x57464C00 + (1 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
+// Inbox, grants, counts; and memory of the program.
+constexpr std::size_t least_files = 3;
+constexpr std::size_t most_files = 4;
 
 }  // namespace
 
 struct LocalAgreement::Offer {
   std::uint32_t magic = offer_magic;
   std::uint32_t receives = 0;
-  std::uint64_t probe_address = 0;
-  std::uint64_t probe_value = 0;
+  ProcessMark::Name mark;
 };
 
 LocalAgreement::LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
-                               std::uint32_t receives, const GrantTable& grants)
+                               std::uint32_t receives, const GrantTable& grants,
+                               PeerProcesses& processes, int shared)
     : channel_(channel),
       active_(active),
       own_(own),
       receives_(receives),
       grants_(grants),
-      probe_(sys::now_ns()) {}
+      processes_(processes),
+      shared_(shared) {}
 
 LocalAgreement::State LocalAgreement::begin() {
   return active_ || send_offer() ? State::pending : State::refused;
@@ -50,21 +55,25 @@ LocalAgreement::State LocalAgreement::advance() {
 }
 
 bool LocalAgreement::send_offer() {
-  Offer offer;
-  offer.receives = receives_;
-  offer.probe_address = reinterpret_cast<std::uint64_t>(&probe_);
-  offer.probe_value = probe_;
+  const Offer offer{.receives = receives_, .mark = grants_.mark().name()};
   const sys::Descriptor grants = grants_.read_only_file();
-  if (!grants.valid()) return false;
-  const std::array<int, 2> files{own_.file(), grants.get()};
-  return channel_.send(std::as_bytes(std::span(&offer, 1)), files);
+  const std::array<int, most_files> all{own_.file(), grants.get(), grants_.count_file(), shared_};
+  const bool shares = shared_ >= 0 && (!active_ || peer_.memory.valid());
+  const auto files = std::span(all).first(shares ? most_files : least_files);
+  if (grants.valid() && channel_.send(std::as_bytes(std::span(&offer, 1)), files)) return true;
+  refusal_ = "memory cannot be shared";
+  return false;
 }
 
-// Maps the peer's memory, and reads its probe: that works only where the kernel lets this process
+// Maps the peer's memory, and reads its mark: that works only where the kernel lets this process
 // reach the other's memory, and only if the process number means the same to both.
 bool LocalAgreement::take_offer(LocalChannel::Message message) {
   Offer offer;
-  if (message.bytes.size() != sizeof offer || message.descriptors.size() != 2) return false;
+  refusal_ = "the other end offers something else";
+  const std::size_t files = message.descriptors.size();
+  if (message.bytes.size() != sizeof offer || files < least_files || files > most_files) {
+    return false;
+  }
   std::memcpy(&offer, message.bytes.data(), sizeof offer);
   constexpr std::uint32_t most_receives = 1U << 14;
   if (offer.magic != offer_magic || !std::has_single_bit(offer.receives) ||
@@ -74,15 +83,26 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
   peer_.receives = offer.receives;
   peer_.inbox =
       SharedMemory::open(std::move(message.descriptors[0]), inbox::bytes_for(offer.receives), true);
-  SharedMemory grants = SharedMemory::open(std::move(message.descriptors[1]), grants::bytes, false);
-  peer_.process = PeerProcess(channel_.peer());
-  if (!peer_.inbox.valid() || !grants.valid() || !peer_.process.valid()) return false;
-  peer_.grants = GrantView(std::move(grants));
-  std::uint64_t value = 0;
-  const iovec here{&value, sizeof value};
-  const iovec there{reinterpret_cast<void*>(offer.probe_address), sizeof value};
-  if (peer_.process.read({&here, 1}, {&there, 1}) != 0 || value != offer.probe_value) return false;
-  offer_taken_ = true;
+  if (!peer_.inbox.valid()) return false;
+  if (files == most_files) peer_.memory = std::move(message.descriptors[3]);
+  offer_taken_ = find_process(offer.mark, std::move(message.descriptors[1]),
+                              std::move(message.descriptors[2]));
+  return offer_taken_;
+}
+
+// Connections to one process share what this process holds of it.
+bool LocalAgreement::find_process(ProcessMark::Name mark, sys::Descriptor grants,
+                                  sys::Descriptor counts) {
+  peer_.process = processes_.find(channel_.peer(), mark);
+  if (peer_.process) return true;
+  SharedMemory table = SharedMemory::open(std::move(grants), grants::bytes, false);
+  SharedMemory counted = SharedMemory::open(std::move(counts), grants::count_bytes, true);
+  if (!table.valid() || !counted.valid()) return false;
+  refusal_ = "the kernel does not let the processes read each other's memory";
+  peer_.process =
+      PeerProcess::open(channel_.peer(), mark, GrantView(std::move(table), std::move(counted)));
+  if (!peer_.process) return false;
+  processes_.add(peer_.process);
   return true;
 }
 

@@ -8,9 +8,13 @@
 //   passive   ready ->            it can reach the active side's, and has left TCP
 //
 // An end that cannot, or will not, closes the channel.
+//
+// An offer may also carry memory that the program shares with that of the other end. The active
+// side sends its own only if the passive side's offer has some.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "device/local/grant_table.h"
@@ -23,18 +27,20 @@ namespace weft::device {
 
 // What one end of a connection within a host has of the other.
 struct LocalPeer {
-  PeerProcess process;
+  std::shared_ptr<const PeerProcess> process;
   SharedMemory inbox;
   std::uint32_t receives = 0;  // places for published receives in its inbox, a power of two
-  GrantView grants;
+  sys::Descriptor memory;      // that its program shares; not valid if it shares none
 };
 
 class LocalAgreement {
  public:
   // `own`: the inbox of this end, ready for use, with `receives` places for receives. `grants`: of
-  // this end's context.
+  // this end's context. `processes`: of its device. `shared`: the file of memory that the program
+  // shares, or -1.
   LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
-                 std::uint32_t receives, const GrantTable& grants);
+                 std::uint32_t receives, const GrantTable& grants, PeerProcesses& processes,
+                 int shared);
 
   enum class State : std::uint8_t { pending, agreed, refused };
   // Sends the first message, where it is this end's turn.
@@ -45,19 +51,25 @@ class LocalAgreement {
   [[nodiscard]] bool may_give_up() const { return !active_ || !offer_taken_; }
   // Once agreed.
   [[nodiscard]] LocalPeer take_peer() { return std::move(peer_); }
+  // Once refused: why, as the end of "it stays on TCP, because ...".
+  [[nodiscard]] const char* refusal() const { return refusal_; }
 
  private:
   struct Offer;
   [[nodiscard]] bool send_offer();
   [[nodiscard]] bool take_offer(LocalChannel::Message message);
+  [[nodiscard]] bool find_process(ProcessMark::Name mark, sys::Descriptor grants,
+                                  sys::Descriptor counts);
 
   LocalChannel& channel_;
   const bool active_;
   const SharedMemory& own_;
   const std::uint32_t receives_;
   const GrantTable& grants_;
-  std::uint64_t probe_;  // the peer reads it to see that it reaches this process
+  PeerProcesses& processes_;
+  const int shared_;
   bool offer_taken_ = false;
+  const char* refusal_ = "the other end refuses";
   LocalPeer peer_;
 };
 

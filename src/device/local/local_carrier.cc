@@ -36,10 +36,21 @@ LocalCarrier::Link::Link(QueuePairParts& parts, LocalChannel channel, SharedMemo
       requester(parts, connection),
       responder(parts, connection, requester) {}
 
-bool LocalCarrier::serves(const QueuePairParts& parts, const StreamParameters& parameters) {
+std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
+                                        const StreamParameters& parameters, int tcp,
+                                        const LocalChannel& channel) {
   Device& device = parts.context.device();
-  return device.settings().same_host && !device.capture() && !parts.is_unreliable() &&
-         !parts.receives.shared() && !parameters.to_itself && parts.context.open_grants();
+  if (device.settings().same_host == SameHost::off) return "WEFT_SAME_HOST is off";
+  if (parameters.to_itself) return "the queue pair is connected to itself";
+  if (parts.is_unreliable()) return "the queue pair is of type UC";
+  if (parts.receives.shared()) return "the queue pair has a shared receive queue";
+  if (device.capture()) return "a capture is written";
+  if (!is_on_this_host(tcp)) return "the peer has an address of another host";
+  if (!channel.valid()) {
+    return "the other end offers nothing else: it has another user or network namespace, or has "
+           "WEFT_SAME_HOST off";
+  }
+  return parts.context.open_grants() ? "" : "there is no shared memory";
 }
 
 LocalCarrier::LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver,
@@ -71,7 +82,7 @@ bool LocalCarrier::takes_send_immediate(const QueuePairLock& /*lock*/) const {
 int LocalCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   if (stream_) return stream_->post(request, lock);
   if (!iwarp::Requester::acceptable(parts_.limits, request.work)) return EINVAL;
-  link_->requester.post(request.work);
+  link_->requester.post(request.work, request.verbs && request.verbs->next);
   return 0;
 }
 
@@ -79,8 +90,9 @@ void LocalCarrier::advance(QueuePairLock& lock) {
   if (stream_) return stream_->advance(lock);
   if (!parts_.waiting.empty() && takes_requests(lock)) {
     parts_.waiting.release(
-        [this](const iwarp::WorkRequest& request) { link_->requester.post(request); });
+        [this](const iwarp::WorkRequest& request) { link_->requester.post(request, false); });
   }
+  close_tcp();
   link_->requester.advance();
   link_->responder.advance();
   look_for_end();
@@ -113,11 +125,23 @@ void LocalCarrier::take_in(Occasion occasion) {
   constexpr unsigned look_every = 64;
   const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
   if (occasion != Occasion::polled || alone) read_channel();
-  link_->responder.drain();
+  drain();
   if (occasion == Occasion::ready && driver_.engine.mode() == ProgressMode::thread) {
     link_->connection.own().armed.store(inbox::Armed::any, std::memory_order_seq_cst);
-    link_->responder.drain();
+    drain();
   }
+}
+
+// What is left after one turn is taken soon, as no wake-up comes for it.
+void LocalCarrier::drain() {
+  if (link_->responder.drain()) return;
+  driver_.engine.call_at(sys::now_ns(), driver_.queue_pair.lock());
+}
+
+// Both ends have left TCP, so nothing looks at the connection any more. A reset leaves nothing
+// behind (TIME_WAIT).
+void LocalCarrier::close_tcp() {
+  if (socket_.valid() && link_->connection.peer_is_open()) socket_.abort();
 }
 
 void LocalCarrier::read_channel() {
@@ -171,7 +195,7 @@ void LocalCarrier::keep_time() {
 void LocalCarrier::look_for_end() {
   if (end_.reason != EndReason::none) return;
   const inbox::End told = link_->connection.own().end.load(std::memory_order_acquire);
-  if (told != inbox::End::none || peer_gone_) link_->responder.drain();  // what came before the end
+  if (told != inbox::End::none || peer_gone_) drain();  // what came before the end
   const auto& failed = link_->requester.failure();
   if (failed) return finish(failed->reason, {}, failed->told);
   const auto& refused = link_->responder.failure();
@@ -265,6 +289,8 @@ void LocalCarrier::add_counters(QueuePairCounters& counters) const {
   counters.peer_writes.bytes += own.writes.bytes;
   counters.peer_reads.operations += own.reads.operations;
   counters.peer_reads.bytes += own.reads.bytes;
+  link_->requester.add_counters(counters);
+  ReceiveWait::add_peers_waits(own, counters);
 }
 
 void LocalCarrier::abandon_after_fork() {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "device/local/local_agreement.h"
 #include "device/local/local_channel.h"
@@ -25,9 +26,12 @@ namespace weft::device {
 
 class LocalCarrier final : public Carrier {
  public:
-  // Whether a queue pair can have such a carrier at all. Shared receive queues cannot be published,
-  // and a capture shows what TCP carries.
-  [[nodiscard]] static bool serves(const QueuePairParts& parts, const StreamParameters& parameters);
+  // Why a connection must stay on TCP, as the end of "because ..."; empty: it need not. Shared
+  // receive queues cannot be published, and a capture shows what TCP carries. `channel`: of the TCP
+  // connection `tcp`, if there is one.
+  [[nodiscard]] static std::string_view obstacle(const QueuePairParts& parts,
+                                                 const StreamParameters& parameters, int tcp,
+                                                 const LocalChannel& channel);
 
   // `channel`: that of the TCP connection `socket`. `active`: this end has dialled it.
   LocalCarrier(QueuePairParts& parts, const StreamCarrier::Driver& driver, StreamSocket socket,
@@ -69,12 +73,14 @@ class LocalCarrier final : public Carrier {
   void begin_agreement(QueuePairLock& lock);
   void agree(QueuePairLock& lock);
   void leave_tcp(QueuePairLock& lock);
-  void stay_on_tcp(QueuePairLock& lock);
+  void stay_on_tcp(std::string_view why, QueuePairLock& lock);
   [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
   void drive_agreement(Occasion occasion, QueuePairLock& lock);
   void take_in(Occasion occasion);
+  void drain();
   void read_channel();
+  void close_tcp();
   void look_for_end();
   void keep_time();
   void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End told);

@@ -1,4 +1,5 @@
 // How a LocalCarrier leaves TCP, or stays on it: see local_agreement.h.
+#include <string_view>
 #include <utility>
 
 #include "device/local/local_carrier.h"
@@ -39,12 +40,15 @@ int LocalCarrier::start(QueuePairLock& lock) {
 void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   const std::uint32_t receives = LocalConnection::receives_of(parts_);
   inbox_ = LocalConnection::make_inbox(parts_, receives);
-  if (!inbox_.valid()) return stay_on_tcp(lock);
-  agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants());
-  if (agreement_->begin() == LocalAgreement::State::refused) return stay_on_tcp(lock);
+  if (!inbox_.valid()) return stay_on_tcp("there is no shared memory", lock);
+  agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants(),
+                     parts_.context.device().peer_processes(), parts_.shared.offered.get());
+  if (agreement_->begin() == LocalAgreement::State::refused) {
+    return stay_on_tcp(agreement_->refusal(), lock);
+  }
   token_ = driver_.engine.watch(channel_.fd(), EPOLLIN,
                                 std::make_shared<ChannelWatch>(driver_.queue_pair));
-  if (token_ == 0) return stay_on_tcp(lock);
+  if (token_ == 0) return stay_on_tcp("there are no descriptors", lock);
   agreement_end_ns_ = sys::now_ns() + agreement_ns;
   driver_.engine.call_at(agreement_end_ns_, driver_.queue_pair.lock());
   agree(lock);
@@ -55,7 +59,7 @@ void LocalCarrier::agree(QueuePairLock& lock) {
     case LocalAgreement::State::pending:
       return;
     case LocalAgreement::State::refused:
-      return stay_on_tcp(lock);
+      return stay_on_tcp(agreement_->refusal(), lock);
     case LocalAgreement::State::agreed:
       return leave_tcp(lock);
   }
@@ -63,18 +67,21 @@ void LocalCarrier::agree(QueuePairLock& lock) {
 
 // Closing the channel makes the peer stay as well. The peer may have closed the connection, which
 // must be noticed before the requests that have waited are sent.
-void LocalCarrier::stay_on_tcp(QueuePairLock& lock) {
+void LocalCarrier::stay_on_tcp(std::string_view why, QueuePairLock& lock) {
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   agreement_.reset();
   channel_.close();
   inbox_ = {};
+  if (!parts_.note_carrier({.name = "tcp", .reason = why})) return stream_->flush(lock);
   stream_->hold_requests(false);
   stream_->drive(Occasion::ready, lock);
 }
 
 void LocalCarrier::leave_tcp(QueuePairLock& lock) {
+  (void)parts_.note_carrier({.name = "same-host", .reason = {}});
   LocalPeer peer = agreement_->take_peer();
+  parts_.shared.received = std::move(peer.memory);
   agreement_.reset();
   if (!stream_->confirmed()) parts_.notices.ready = true;
   parts_.notices.ended = false;  // of the stream: see drive_agreement()
@@ -84,12 +91,12 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   inbox::Inbox& own = link_->connection.own();
   own.retry_timer_ns = retry_timer_ns();
   own.access = parts_.attributes.qp_access_flags;
-  own.holds = receiver_not_ready_.hold_bytes > 0;
+  own.hold_bytes = static_cast<std::uint32_t>(receiver_not_ready_.hold_bytes);
   own.retries = receiver_not_ready_.retries;
   if (retries_) link_->requester.set_retries(*retries_);
   own.armed = inbox::Armed::any;        // the program may have armed its completion queue before
   link_->responder.publish_receives();  // before the peer looks for receives
-  own.open.store(true, std::memory_order_release);
+  own.open.store(1, std::memory_order_release);
   link_->connection.wake();  // the peer may have asked for something while this end was not open
   take_in(Occasion::ready);
   advance(lock);
@@ -100,7 +107,9 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
 void LocalCarrier::drive_agreement(Occasion occasion, QueuePairLock& lock) {
   agree(lock);
   if (!agreeing()) return;
-  if (agreement_->may_give_up() && sys::now_ns() >= agreement_end_ns_) return stay_on_tcp(lock);
+  if (agreement_->may_give_up() && sys::now_ns() >= agreement_end_ns_) {
+    return stay_on_tcp("the other end does not answer", lock);
+  }
   stream_->drive(occasion, lock);
   if (stream_->ended(lock)) agree(lock);
 }

@@ -85,6 +85,13 @@ LocalChannel connect_to(const std::string& text) {
 
 }  // namespace
 
+bool is_on_this_host(int tcp) {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  return sys::local_address(tcp, &local) >= 0 && sys::peer_address(tcp, &peer) >= 0 &&
+         (is_loopback_address(peer) || same_host_address(local, peer));
+}
+
 // A listener on one address has precedence over one on all, as in TCP.
 LocalChannel LocalChannel::dial(int tcp) {
   sockaddr_storage local{};

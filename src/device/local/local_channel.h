@@ -3,8 +3,8 @@
 //
 // The active side connects to that name before it sends its MPA request, and names its TCP
 // connection there. When the passive side has accepted the request, the name is therefore already
-// in its Unix socket's queue, or will never come: nobody has to wait for a peer that does not know
-// this. The wire format is the same with and without it. What runs over the channel afterwards is
+// in its Unix socket's queue, or will never come: no side waits for a peer without this feature.
+// The wire format is the same with and without it. What runs over the channel afterwards is
 // described in local_agreement.h.
 #pragma once
 
@@ -23,6 +23,9 @@
 #include "device/system.h"
 
 namespace weft::device {
+
+// Whether both ends of a connected TCP socket have addresses of this host.
+[[nodiscard]] bool is_on_this_host(int tcp);
 
 // A connected Unix socket between two processes of one user; each message arrives whole.
 class LocalChannel {

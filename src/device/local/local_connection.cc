@@ -28,7 +28,8 @@ LocalConnection::LocalConnection(QueuePairParts& parts, LocalChannel channel, Sh
       peer_at_(inbox_in(peer_.inbox)),
       own_receives_(own_receives),
       writer_(*peer_at_),
-      reader_(*own_at_) {
+      reader_(*own_at_),
+      remote_(*peer_at_, *peer_.process) {
   own_memory_.close_file();
 }
 
@@ -50,21 +51,24 @@ inbox::Receive& LocalConnection::own_receive(std::uint64_t number) const {
   return receives_behind(own_at_)[number & (own_receives_ - 1)];
 }
 
+// A copy, which the compiler must not take for the original: that may change at any time.
 inbox::Receive LocalConnection::peer_receive(std::uint64_t number) const {
-  return receives_behind(peer_at_)[number & (peer_.receives - 1)];
+  const inbox::Receive copy = receives_behind(peer_at_)[number & (peer_.receives - 1)];
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return copy;
 }
 
 // The message is visible before the flag is read, and the peer sets the flag before it looks for
 // messages a last time: one of the two notices the other.
-void LocalConnection::push(const inbox::MessageHeader& header, std::span<const iovec> payload) {
-  writer_.push(header, payload);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+bool LocalConnection::push(const inbox::MessageHeader& header, std::span<const iovec> payload) {
+  if (!writer_.push(header, payload)) return false;
   auto& armed = peer_at_->armed;
-  const inbox::Armed now = armed.load(std::memory_order_relaxed);
-  if (now == inbox::Armed::no) return;
+  const inbox::Armed now = armed.load(std::memory_order_seq_cst);
+  if (now == inbox::Armed::no) return true;
   const bool counts = now == inbox::Armed::any || (header.flags & inbox::flag_solicited) != 0 ||
                       header.kind >= inbox::Kind::request;
   if (counts && armed.exchange(inbox::Armed::no) != inbox::Armed::no) wake();
+  return true;
 }
 
 void LocalConnection::tell_end(inbox::End end) {
@@ -74,26 +78,18 @@ void LocalConnection::tell_end(inbox::End end) {
 }
 
 void LocalConnection::close_memory() {
-  own_at_->open.store(false, std::memory_order_seq_cst);
+  own_at_->open.store(0, std::memory_order_seq_cst);
   await_access();
 }
 
-// An access takes as long as one copy. A peer that is killed in the middle leaves its announcement
-// behind.
 void LocalConnection::await_access() const {
-  constexpr unsigned look_every = 1024;
-  for (unsigned i = 1; own_at_->accessing.load(std::memory_order_seq_cst); ++i) {
-    if (i % look_every != 0) continue;
-    if (!peer_.process.alive()) return;
-    sys::yield();
-  }
+  await_copy(*own_at_, *peer_.process);
 }
 
 void LocalConnection::abandon_after_fork() {
   channel_.disown();
   own_memory_.abandon();
   peer_.inbox.abandon();
-  peer_.grants.abandon();
 }
 
 }  // namespace weft::device

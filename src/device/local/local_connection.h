@@ -10,6 +10,7 @@
 #include "device/local/inbox.h"
 #include "device/local/local_agreement.h"
 #include "device/local/local_channel.h"
+#include "device/local/remote_copy.h"
 #include "device/local/ring.h"
 #include "device/queue_pair/queue_pair_parts.h"
 
@@ -30,8 +31,14 @@ class LocalConnection {
 
   [[nodiscard]] inbox::Inbox& own() const { return *own_at_; }
   [[nodiscard]] inbox::Inbox& peer() const { return *peer_at_; }
-  [[nodiscard]] LocalPeer& other() { return peer_; }
+  [[nodiscard]] const PeerProcess& process() const { return *peer_.process; }
+  [[nodiscard]] const GrantView& grants() const { return peer_.process->grants(); }
+  [[nodiscard]] RemoteCopy& remote() { return remote_; }
   [[nodiscard]] LocalChannel& channel() { return channel_; }
+  // The peer has left TCP as well, and has not closed its memory.
+  [[nodiscard]] bool peer_is_open() const {
+    return peer_at_->open.load(std::memory_order_acquire) != 0;
+  }
   [[nodiscard]] RingReader& reader() { return reader_; }
   // The n-th receive since the beginning, as this end or the peer has published it.
   [[nodiscard]] inbox::Receive& own_receive(std::uint64_t number) const;
@@ -39,12 +46,12 @@ class LocalConnection {
 
   [[nodiscard]] bool has_room(std::size_t payload_bytes) { return writer_.has_room(payload_bytes); }
   // Publishes a message, and wakes the peer if it has armed for it. has_room() was true.
-  void push(const inbox::MessageHeader& header, std::span<const iovec> payload);
+  [[nodiscard]] bool push(const inbox::MessageHeader& header, std::span<const iovec> payload);
   void wake() { channel_.wake(); }
 
   // Reports the end of the connection to the peer.
   void tell_end(inbox::End end);
-  // From now on the peer finds no memory here; returns when its last access is over, or it is gone.
+  // From now on the peer finds no memory here; returns when its last access is over: await_copy().
   void close_memory();
   // The same for memory that was withdrawn from the grant table before.
   void await_access() const;
@@ -61,25 +68,7 @@ class LocalConnection {
   std::uint32_t own_receives_;
   RingWriter writer_;
   RingReader reader_;
-};
-
-// Announces an access to the peer's memory while it exists. Between its beginning and its end the
-// peer deregisters nothing that a lookup has found.
-class LocalAccess {
- public:
-  explicit LocalAccess(inbox::Inbox& peer) : peer_(peer) {
-    // Sequentially consistent, as what is read next: either the peer sees the announcement, or this
-    // end sees that the peer has withdrawn the memory. See GrantTable::withdraw().
-    peer_.accessing.store(true, std::memory_order_seq_cst);
-  }
-  // False once the peer has closed all of its memory.
-  [[nodiscard]] bool allowed() const { return peer_.open.load(std::memory_order_seq_cst); }
-  ~LocalAccess() { peer_.accessing.store(false, std::memory_order_release); }
-  LocalAccess(const LocalAccess&) = delete;
-  LocalAccess& operator=(const LocalAccess&) = delete;
-
- private:
-  inbox::Inbox& peer_;
+  RemoteCopy remote_;
 };
 
 }  // namespace weft::device

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/guarded_memory.h"
+#include "device/memory/can_access.h"
 #include "iwarp/receiver_not_ready.h"
 #include "iwarp/scatter.h"
 
@@ -17,6 +19,17 @@ using iwarp::Operation;
 using iwarp::Status;
 using iwarp::WorkRequest;
 
+// The peer names its timer. The longest that ibv_modify_qp(3) knows is 655 ms.
+constexpr std::uint64_t longest_rnr_timer_ns = 1'000'000'000;
+
+// A system call for each of several larger ones costs little beside the copies.
+bool is_small_write(const WorkRequest& work) {
+  constexpr std::uint64_t small_bytes = 8192;
+  if (work.operation != Operation::write) return false;
+  const std::uint64_t bytes = iwarp::total_bytes(work.slices);
+  return bytes > 0 && bytes <= small_bytes;
+}
+
 std::uint8_t flags_of(const WorkRequest& work) {
   std::uint8_t flags = work.solicited ? inbox::flag_solicited : 0;
   if (work.operation == Operation::send_immediate || work.operation == Operation::write_immediate) {
@@ -28,14 +41,20 @@ std::uint8_t flags_of(const WorkRequest& work) {
 
 }  // namespace
 
-void LocalRequester::post(const WorkRequest& work) {
-  if (pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
+// Writes of one list are kept until its end, so that they share a system call.
+void LocalRequester::post(const WorkRequest& work, bool more) {
+  const bool waits = more && is_small_write(work);
+  if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
   pending_.emplace_back(work);
-  advance();
+  if (!waits) advance();
 }
 
 void LocalRequester::advance() {
   while (!pending_.empty() && !failure_ && !reply_awaited_) {
+    if (const std::size_t done = execute_writes()) {
+      for (std::size_t i = 0; i < done; ++i) pending_.pop_front();
+      continue;
+    }
     stored_ = true;
     const Outcome outcome = execute(pending_.front().request);
     stored_ = false;
@@ -45,7 +64,7 @@ void LocalRequester::advance() {
 }
 
 LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
-  if (!connection_.peer().open.load(std::memory_order_acquire)) return Outcome::blocked;
+  if (!connection_.peer_is_open()) return Outcome::blocked;
   if (is_local(work.operation)) {
     const Status status = parts_.memory.carry_out_next();
     if (status == Status::success) return complete(work, status);
@@ -76,6 +95,10 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
 // The memory of this side that the request names.
 bool LocalRequester::gather(const WorkRequest& work) {
   local_.clear();
+  return add_local(work);
+}
+
+bool LocalRequester::add_local(const WorkRequest& work) {
   length_bytes_ = iwarp::total_bytes(work.slices);
   if (!work.inline_data) {
     return iwarp::map_slices(parts_.memory, work.slices, 0, length_bytes_, fetches(work.operation),
@@ -95,22 +118,20 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
   const bool in_ring = length_bytes_ <= inbox::inline_bytes;
   const std::size_t payload_bytes = in_ring ? length_bytes_ : 0;
   if (!room_for(payload_bytes)) return Outcome::blocked;
-  deadline_ns_ = UINT64_MAX;
+  receive_found();
   if (length_bytes_ > receive.length_bytes) {
     push(inbox::Kind::send, work, {}, inbox::flag_too_long);
     return fail(work, Status::remote_invalid_request,
                 {EndReason::peer_terminated, inbox::End::request_refused});
   }
-  const LocalAccess access(connection_.peer());
-  if (!access.allowed()) return Outcome::blocked;
   if (!map_receive(receive)) return request_access(work);
   if (in_ring) {
-    push(inbox::Kind::send, work, local_);
-    return complete(work, Status::success);
+    if (push(inbox::Kind::send, work, local_)) return complete(work, Status::success);
+    return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
-  if (const int error = connection_.other().process.write(local_, remote_)) {
-    return copy_failed(work, error);
-  }
+  const int error = copy(RemoteCopy::Direction::to_peer);
+  if (error == EACCES) return request_access(work);
+  if (error != 0) return copy_failed(work, error);
   push(inbox::Kind::placed, work, {});
   return complete(work, Status::success);
 }
@@ -118,11 +139,13 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
 // The Send is successful only once the peer has invalidated the STag (RFC 5040 §5.3), which its
 // device alone can do.
 LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkRequest& work) {
-  return receive_available() ? request_access(work) : wait_for_receive(work);
+  if (!receive_available()) return wait_for_receive(work);
+  receive_found();
+  return request_access(work);
 }
 
 bool LocalRequester::receive_available() const {
-  return connection_.peer().receives.load(std::memory_order_acquire) != claimed_;
+  return connection_.peer().receives.load(std::memory_order_seq_cst) != claimed_;
 }
 
 // Finds the memory of a receive, as far as the message needs it. Also where the payload goes
@@ -132,16 +155,18 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
   std::uint64_t left = length_bytes_;
   if (left > 0 && receive.pieces > inbox::direct_slices) return false;
   remote_.clear();
+  found_.clear();
   for (std::uint32_t i = 0; left > 0; ++i) {
     if (i == receive.pieces) return false;
     const iwarp::LocalSlice& slice = receive.slices[i];
     if (slice.length_bytes == 0) continue;
-    const auto found = connection_.other().grants.look_up({.stag = slice.lkey,
-                                                           .domain = connection_.peer().domain,
-                                                           .offset = slice.address,
-                                                           .length_bytes = slice.length_bytes,
-                                                           .needed = IBV_ACCESS_LOCAL_WRITE});
+    const auto found = connection_.grants().look_up({.stag = slice.lkey,
+                                                     .domain = connection_.peer().domain,
+                                                     .offset = slice.address,
+                                                     .length_bytes = slice.length_bytes,
+                                                     .needed = IBV_ACCESS_LOCAL_WRITE});
     if (!found.known || found.fault != Fault::none) return false;
+    found_.push_back(found);
     const std::uint64_t part = std::min<std::uint64_t>(slice.length_bytes, left);
     remote_.push_back({reinterpret_cast<void*>(found.address), static_cast<std::size_t>(part)});
     left -= part;
@@ -149,39 +174,61 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
   return true;
 }
 
+// Copies between local_ and remote_, in which look_up() has found found_. EACCES: the peer has
+// withdrawn some of it since, so its device has to decide.
+int LocalRequester::copy(RemoteCopy::Direction direction) {
+  return connection_.remote().run(direction, local_, remote_, [this] {
+    return std::all_of(found_.begin(), found_.end(), [this](const GrantView::Found& found) {
+      return connection_.grants().still_there(found);
+    });
+  });
+}
+
 // Receiver not ready: the peer wakes this end when it posts a receive, and the request fails when
 // the retries are over (ibv_modify_qp(3), rnr_retry; the timer is the receiver's).
 LocalRequester::Outcome LocalRequester::wait_for_receive(const WorkRequest& work) {
   inbox::Inbox& peer = connection_.peer();
-  peer.wants_receive.store(true, std::memory_order_seq_cst);
+  peer.wants_receive.store(1, std::memory_order_seq_cst);
   if (receive_available()) return execute(work);
-  const bool holds = peer.holds.load(std::memory_order_relaxed);
+  const bool holds = peer.hold_bytes.load(std::memory_order_relaxed) != 0;
+  if (holds) wait_.begin(length_bytes_);
   const std::uint8_t retries = retries_.value_or(peer.retries.load(std::memory_order_relaxed));
   if (holds && retries >= iwarp::rnr_retry_infinite) return Outcome::blocked;
   const std::uint64_t now_ns = sys::now_ns();
   if (holds && deadline_ns_ == UINT64_MAX) {
-    deadline_ns_ = now_ns + retries * peer.retry_timer_ns.load(std::memory_order_relaxed);
+    const std::uint64_t timer_ns = peer.retry_timer_ns.load(std::memory_order_relaxed);
+    deadline_ns_ = now_ns + retries * std::min(timer_ns, longest_rnr_timer_ns);
   }
   if (holds && now_ns < deadline_ns_) return Outcome::blocked;
-  deadline_ns_ = UINT64_MAX;
+  receive_found();
   return fail(work, Status::rnr_retry_exceeded,
               {EndReason::peer_terminated, inbox::End::request_refused});
+}
+
+// Also where the wait for a receive has ended without one.
+void LocalRequester::receive_found() {
+  deadline_ns_ = UINT64_MAX;
+  wait_.end();
 }
 
 // Where there is none, the peer wakes this end when it has read messages.
 bool LocalRequester::room_for(std::size_t payload_bytes) {
   if (connection_.has_room(payload_bytes)) return true;
-  connection_.peer().wants_room.store(true, std::memory_order_seq_cst);
+  connection_.peer().wants_room.store(1, std::memory_order_seq_cst);
   return connection_.has_room(payload_bytes);
 }
 
 // --- Reads and Writes ----------------------------------------------------------------------------
+//
+// Those of no bytes go to the peer's device, as over TCP: programs use them to see whether the peer
+// still runs.
 
 LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool notifies = work.operation == Operation::write_immediate;
   if (notifies && !receive_available()) return wait_for_receive(work);
   if (notifies && !room_for(0)) return Outcome::blocked;
-  deadline_ns_ = UINT64_MAX;
+  receive_found();
+  if (length_bytes_ == 0 && !notifies) return request_access(work);
   if (length_bytes_ > 0) {
     const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_WRITE);
     if (outcome == Outcome::blocked || failure_) return outcome;
@@ -190,12 +237,65 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   return complete(work, Status::success);
 }
 
-LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
-  if (length_bytes_ > 0) {
-    const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_READ);
-    if (outcome == Outcome::blocked || failure_) return outcome;
+// The oldest requests, as far as they are small Writes, in one call. Returns how many have
+// completed; 0 where there are not two of them, or where one of them cannot be executed like this:
+// then they execute one by one, so that the right one fails.
+std::size_t LocalRequester::execute_writes() {
+  if (pending_.size() < 2 || !is_small_write(pending_[1].request) || !connection_.peer_is_open()) {
+    return 0;
   }
-  return complete(work, Status::success);
+  local_.clear();
+  remote_.clear();
+  found_.clear();
+  for (const StoredRequest& stored : pending_) {
+    if (!is_small_write(stored.request) || !add_write(stored.request)) break;
+  }
+  const std::size_t done = found_.size();
+  if (done < 2 || copy(RemoteCopy::Direction::to_peer) != 0) return 0;
+  for (std::size_t i = 0; i < done; ++i) {
+    const WorkRequest& work = pending_[i].request;
+    length_bytes_ = remote_[i].iov_len;
+    count(found_[i], true, length_bytes_);
+    (void)complete(work, Status::success);
+  }
+  return done;
+}
+
+// False where the Write needs a call of its own.
+bool LocalRequester::add_write(const WorkRequest& work) {
+  constexpr std::size_t most = inbox::Copy::most_pieces - 1;
+  const std::size_t before = local_.size();
+  const inbox::Inbox& peer = connection_.peer();
+  if (found_.size() == most || before + work.slices.size() > most || !add_local(work)) return false;
+  const auto found = connection_.grants().look_up({.stag = work.rkey,
+                                                   .domain = peer.domain,
+                                                   .offset = work.remote_address,
+                                                   .length_bytes = length_bytes_,
+                                                   .needed = IBV_ACCESS_REMOTE_WRITE});
+  if (!found.known || found.fault != Fault::none ||
+      (peer.access.load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    local_.resize(before);
+    return false;
+  }
+  found_.push_back(found);
+  remote_.push_back(
+      {reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)});
+  return true;
+}
+
+// Only this end writes the counts of the connection.
+void LocalRequester::count(const GrantView::Found& found, bool writes, std::uint64_t bytes) {
+  inbox::Inbox::Count& count = writes ? connection_.peer().writes : connection_.peer().reads;
+  count.operations.store(count.operations.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+  count.bytes.store(count.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  connection_.grants().count(found, writes, bytes);
+}
+
+LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
+  if (length_bytes_ == 0) return request_access(work);
+  const Outcome outcome = access_directly(work, IBV_ACCESS_REMOTE_READ);
+  return outcome == Outcome::blocked || failure_ ? outcome : complete(work, Status::success);
 }
 
 // Copies to or from the peer's region. `right`: IBV_ACCESS_REMOTE_*. Where it fails, the request
@@ -203,38 +303,36 @@ LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
 LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
                                                         std::uint32_t right) {
   inbox::Inbox& peer = connection_.peer();
-  LocalPeer& other = connection_.other();
-  const LocalAccess access(peer);
-  if (!access.allowed()) return Outcome::blocked;
-  const auto found = other.grants.look_up({.stag = work.rkey,
-                                           .domain = peer.domain,
-                                           .offset = work.remote_address,
-                                           .length_bytes = length_bytes_,
-                                           .needed = right});
+  const auto found = connection_.grants().look_up({.stag = work.rkey,
+                                                   .domain = peer.domain,
+                                                   .offset = work.remote_address,
+                                                   .length_bytes = length_bytes_,
+                                                   .needed = right});
   if (!found.known) return request_access(work);
   const bool granted = (peer.access.load(std::memory_order_relaxed) & right) != 0;
   if (!granted || found.fault != Fault::none) {
     return fail(work, Status::remote_access,
                 {EndReason::peer_terminated, inbox::End::access_refused});
   }
-  const iovec there{reinterpret_cast<void*>(found.address),
-                    static_cast<std::size_t>(length_bytes_)};
+  found_.assign(1, found);
+  remote_.assign(1,
+                 {reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)});
   const bool writes = right == IBV_ACCESS_REMOTE_WRITE;
   const int error =
-      writes ? other.process.write(local_, {&there, 1}) : other.process.read(local_, {&there, 1});
+      copy(writes ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer);
+  if (error == EACCES) return request_access(work);
   if (error != 0) return copy_failed(work, error);
-  inbox::Inbox::Count& count = writes ? peer.writes : peer.reads;
-  count.operations.fetch_add(1, std::memory_order_relaxed);
-  count.bytes.fetch_add(length_bytes_, std::memory_order_relaxed);
+  count(found, writes, length_bytes_);
   return Outcome::done;
 }
 
-// The kernel does not tell which side is not mapped. A peer that has ended is noticed by its
+// The kernel does not report which side cannot be accessed. A peer that has ended is noticed by its
 // channel. EPERM: the peer has given up its user or its rights since the agreement.
 LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int error) {
   if (error == ESRCH) return Outcome::blocked;
-  const bool here = std::any_of(local_.begin(), local_.end(), [](const iovec& piece) {
-    return check_mapped(piece.iov_base, piece.iov_len) != 0;
+  const bool writes_here = work.operation == iwarp::Operation::read;
+  const bool here = std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
+    return !can_access(piece, writes_here);
   });
   if (here) {
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
@@ -286,8 +384,8 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
     const Status status = std::min(reply.status, Status::bad_response);
     (void)fail(work, status, {EndReason::peer_terminated, inbox::End::none});
   } else if (is_atomic(work.operation) && fetches(work.operation)) {
-    const bool found = gather(work);
-    if (found) std::memcpy(local_.front().iov_base, &reply.original, sizeof reply.original);
+    const bool found = gather(work) && guarded_store(local_.front().iov_base, &reply.original,
+                                                     sizeof reply.original);
     (void)(found ? complete(work, Status::success)
                  : fail(work, Status::local_protection,
                         {EndReason::local_error, inbox::End::closed}));
@@ -308,15 +406,16 @@ void LocalRequester::withdraw_request() {
 
 // --- Completions ---------------------------------------------------------------------------------
 
-void LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<const iovec> payload,
+bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<const iovec> payload,
                           std::uint8_t flags) {
+  const inbox::MessageHeader header{.kind = kind,
+                                    .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
+                                    .length_bytes = static_cast<std::uint32_t>(length_bytes_),
+                                    .immediate_be = work.immediate_be,
+                                    .rkey = work.rkey};
+  if (!connection_.push(header, payload)) return false;
   if (takes_receive(work.operation)) ++claimed_;
-  connection_.push({.kind = kind,
-                    .flags = static_cast<std::uint8_t>(flags_of(work) | flags),
-                    .length_bytes = static_cast<std::uint32_t>(length_bytes_),
-                    .immediate_be = work.immediate_be,
-                    .rkey = work.rkey},
-                   payload);
+  return true;
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {

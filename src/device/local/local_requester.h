@@ -13,6 +13,7 @@
 
 #include "device/local/inbox.h"
 #include "device/local/local_connection.h"
+#include "device/local/receive_wait.h"
 #include "device/queue_pair/queue_pair_parts.h"
 #include "device/queue_pair/waiting_work.h"
 
@@ -23,11 +24,12 @@ namespace weft::device {
 class LocalRequester {
  public:
   LocalRequester(QueuePairParts& parts, LocalConnection& connection)
-      : parts_(parts), connection_(connection) {}
+      : parts_(parts), connection_(connection), wait_(connection.peer()) {}
 
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
-  // with iwarp::Requester::acceptable().
-  void post(const iwarp::WorkRequest& work);
+  // with iwarp::Requester::acceptable(). `more`: another one of the same list follows, and
+  // advance() after that.
+  void post(const iwarp::WorkRequest& work, bool more);
   // Executes what can be executed by now.
   void advance();
   // How often Sends that find no receive are retried; before, the peer's number counts.
@@ -38,6 +40,7 @@ class LocalRequester {
   // any more. The request then fails, as if the memory had not been registered.
   void withdraw_request();
   [[nodiscard]] bool idle() const { return pending_.empty(); }
+  void add_counters(QueuePairCounters& counters) const { wait_.add_counters(counters); }
 
   // A request has failed, so the connection must end.
   struct Failure {
@@ -59,18 +62,24 @@ class LocalRequester {
   enum class Outcome : std::uint8_t { done, blocked };
 
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
+  [[nodiscard]] std::size_t execute_writes();
+  [[nodiscard]] bool add_write(const iwarp::WorkRequest& work);
   [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
+  [[nodiscard]] bool add_local(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_send_invalidate(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
+  void count(const GrantView::Found& found, bool writes, std::uint64_t bytes);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
+  void receive_found();
   [[nodiscard]] bool room_for(std::size_t payload_bytes);
   [[nodiscard]] bool receive_available() const;
   [[nodiscard]] bool map_receive(const inbox::Receive& receive);
-  void push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
+  [[nodiscard]] int copy(RemoteCopy::Direction direction);
+  bool push(inbox::Kind kind, const iwarp::WorkRequest& work, std::span<const iovec> payload,
             std::uint8_t flags = 0);
   Outcome complete(const iwarp::WorkRequest& work, iwarp::Status status);
   Outcome fail(const iwarp::WorkRequest& work, iwarp::Status status, Failure failure);
@@ -87,10 +96,12 @@ class LocalRequester {
   std::uint64_t requests_ = 0;              // for an access, since the beginning
   std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
-  std::uint32_t silent_ = 0;                // unsignaled requests done since the last completion
-  std::uint64_t length_bytes_ = 0;          // of the request that executes
-  std::vector<iovec> local_;                // its memory here
-  std::vector<iovec> remote_;               // and there
+  ReceiveWait wait_;
+  std::uint32_t silent_ = 0;             // unsignaled requests done since the last completion
+  std::uint64_t length_bytes_ = 0;       // of the request that executes
+  std::vector<iovec> local_;             // its memory here
+  std::vector<iovec> remote_;            // and there
+  std::vector<GrantView::Found> found_;  // the regions of remote_
 };
 
 }  // namespace weft::device

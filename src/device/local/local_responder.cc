@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/guarded_memory.h"
+#include "device/memory/can_access.h"
 #include "iwarp/scatter.h"
 
 namespace weft::device {
@@ -21,19 +23,17 @@ iwarp::RemoteRight right_of(Operation operation) {
   return is_atomic(operation) ? iwarp::RemoteRight::atomic : iwarp::RemoteRight::write;
 }
 
-// Processor atomics, so that they exclude each other and those of programs on the same memory.
-std::uint64_t execute_atomic(const inbox::AccessRequest& request, std::byte* at) {
-  const std::atomic_ref target(*reinterpret_cast<std::uint64_t*>(at));
+// As processor atomics, so that they exclude each other and those of programs on the same memory.
+GuardedAtomic atomic_of(const inbox::AccessRequest& request) {
   switch (request.operation) {
     case Operation::fetch_add:
-      return target.fetch_add(request.compare_or_add);
-    case Operation::compare_swap: {
-      std::uint64_t original = request.compare_or_add;
-      target.compare_exchange_strong(original, request.swap);
-      return original;
-    }
+      return {.operation = AtomicOperation::fetch_add, .operand = request.compare_or_add};
+    case Operation::compare_swap:
+      return {.operation = AtomicOperation::compare_exchange,
+              .operand = request.swap,
+              .expected = request.compare_or_add};
     default:
-      return target.exchange(request.swap);
+      return {.operation = AtomicOperation::exchange, .operand = request.swap};
   }
 }
 
@@ -57,27 +57,29 @@ void LocalResponder::publish_receives() {
   }
   inbox::Inbox& own = connection_.own();
   own.receives.store(published_ - first_, std::memory_order_seq_cst);
-  if (own.wants_receive.load(std::memory_order_seq_cst) && own.wants_receive.exchange(false)) {
+  if (own.wants_receive.load(std::memory_order_seq_cst) != 0 &&
+      own.wants_receive.exchange(0) != 0) {
     connection_.wake();
   }
 }
 
-void LocalResponder::drain() {
+// A peer that writes as fast as this end reads must not keep it here for ever.
+bool LocalResponder::drain() {
+  constexpr unsigned most = 4 * inbox::slots;
   RingReader& reader = connection_.reader();
-  bool any = false;
-  while (!failure_) {
+  unsigned taken = 0;
+  for (; !failure_ && taken < most; ++taken) {
     const auto header = reader.next();
     if (!header) break;
     take(*header);
     reader.done(*header);
-    any = true;
   }
   if (reader.broken()) fail(inbox::End::closed);
-  if (!any) return;
-  inbox::Inbox& own = connection_.own();
-  if (own.wants_room.load(std::memory_order_seq_cst) && own.wants_room.exchange(false)) {
-    connection_.wake();
-  }
+  if (taken == 0) return true;
+  // Not a load: that could be carried out before the store of what was consumed is visible, and the
+  // peer would wait for ever.
+  if (connection_.own().wants_room.exchange(0) != 0) connection_.wake();
+  return taken < most;
 }
 
 void LocalResponder::take(const inbox::MessageHeader& header) {
@@ -87,7 +89,7 @@ void LocalResponder::take(const inbox::MessageHeader& header) {
       return take_request(header);
     case inbox::Kind::reply: {
       inbox::AccessReply reply;
-      connection_.reader().copy(0, std::as_writable_bytes(std::span(&reply, 1)));
+      (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&reply, 1)));
       return requester_.take_reply(reply);
     }
     default:
@@ -122,7 +124,8 @@ Status LocalResponder::place(const iwarp::ReceiveRequest& receive,
   }
   std::size_t offset = 0;
   for (const iovec& piece : here_) {
-    connection_.reader().copy(offset, {static_cast<std::byte*>(piece.iov_base), piece.iov_len});
+    auto* const at = static_cast<std::byte*>(piece.iov_base);
+    if (!connection_.reader().copy(offset, {at, piece.iov_len})) return Status::local_protection;
     offset += piece.iov_len;
   }
   return Status::success;
@@ -150,14 +153,14 @@ void LocalResponder::take_request(const inbox::MessageHeader& header) {
   inbox::AccessRequest request;
   const std::size_t bytes = header.slots * inbox::Slot::bytes - sizeof header;
   if (bytes < sizeof request) return fail(inbox::End::closed);
-  connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
+  (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
   std::array<inbox::Piece, most_pieces> pieces;
   const std::size_t piece_bytes = request.pieces * sizeof(inbox::Piece);
   if (request.pieces > pieces.size() || bytes < sizeof request + piece_bytes) {
     return fail(inbox::End::closed);
   }
-  connection_.reader().copy(sizeof request,
-                            std::as_writable_bytes(std::span(pieces)).first(piece_bytes));
+  (void)connection_.reader().copy(sizeof request,
+                                  std::as_writable_bytes(std::span(pieces)).first(piece_bytes));
   there_.clear();
   for (std::size_t i = 0; i < request.pieces; ++i) {
     there_.push_back({reinterpret_cast<void*>(pieces[i].address),
@@ -169,10 +172,9 @@ void LocalResponder::take_request(const inbox::MessageHeader& header) {
 
 inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header) {
-  const LocalAccess access(connection_.peer());
-  const bool withdrawn =
-      connection_.peer().withdrawn.load(std::memory_order_seq_cst) >= request.number;
-  if (!access.allowed() || withdrawn) return {.status = Status::local_protection};
+  if (!connection_.peer_is_open() || withdrawn(request)) {
+    return {.status = Status::local_protection};
+  }
   if (takes_receive(request.operation) && request.operation != Operation::write_immediate) {
     return pull_send(request, header);
   }
@@ -185,6 +187,16 @@ inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request
   return reply;
 }
 
+// The peer has deregistered memory since it asked.
+bool LocalResponder::withdrawn(const inbox::AccessRequest& request) const {
+  return connection_.peer().withdrawn.load(std::memory_order_seq_cst) >= request.number;
+}
+
+// Copies between here_ and there_.
+int LocalResponder::copy(RemoteCopy::Direction direction, const inbox::AccessRequest& request) {
+  return connection_.remote().run(direction, here_, there_, [&] { return !withdrawn(request); });
+}
+
 inbox::AccessReply LocalResponder::refuse(Status status) {
   if (status == Status::remote_access) {
     fail(inbox::End::terminated, IBV_EVENT_QP_ACCESS_ERR);
@@ -194,17 +206,20 @@ inbox::AccessReply LocalResponder::refuse(Status status) {
   return {.status = status};
 }
 
-// The kernel does not say whose memory is not mapped. The peer knows what it has asked for, so the
-// fault is taken for its own where the memory here is mapped.
-inbox::AccessReply LocalResponder::copy_failed(std::span<const iovec> here) {
-  const bool ours = std::any_of(here.begin(), here.end(), [](const iovec& piece) {
-    return check_mapped(piece.iov_base, piece.iov_len) != 0;
+// The kernel does not report whose memory cannot be accessed. If the memory here can be, the fault
+// is the peer's own.
+inbox::AccessReply LocalResponder::copy_failed(RemoteCopy::Direction direction) {
+  const bool writes_here = direction == RemoteCopy::Direction::from_peer;
+  const bool ours = std::any_of(here_.begin(), here_.end(), [&](const iovec& piece) {
+    return !can_access(piece, writes_here);
   });
   return ours ? refuse(Status::remote_operation)
               : inbox::AccessReply{.status = Status::local_protection};
 }
 
 inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request) {
+  // The STag of no bytes is not checked (RFC 5040 §5.2.1).
+  if (request.length_bytes == 0 && !is_atomic(request.operation)) return {};
   const iwarp::RemoteRight right = right_of(request.operation);
   const std::uint64_t length_bytes = is_atomic(request.operation) ? 8 : request.length_bytes;
   RemoteAccess access{
@@ -219,8 +234,7 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
   inbox::AccessReply reply;
   QueuePairCounters& counters = parts_.completions.counters();
   Traffic* traffic = &counters.peer_atomics;
-  const iovec here{memory.at, static_cast<std::size_t>(length_bytes)};
-  PeerProcess& process = connection_.other().process;
+  here_.assign(1, {memory.at, static_cast<std::size_t>(length_bytes)});
   if (is_atomic(request.operation)) {
     // RFC 7306 §5.1: memory that is not aligned stays unchanged.
     if (reinterpret_cast<std::uintptr_t>(memory.at) % 8 != 0) {
@@ -228,14 +242,18 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
     }
     inbox::AccessRequest atomic = request;
     if (request.operation == Operation::atomic_write) {
-      const iovec to{&atomic.swap, sizeof atomic.swap};
-      if (process.read({&to, 1}, there_) != 0) return copy_failed({});
+      here_.assign(1, {&atomic.swap, sizeof atomic.swap});
+      constexpr auto direction = RemoteCopy::Direction::from_peer;
+      if (copy(direction, request) != 0) return copy_failed(direction);
     }
-    reply.original = execute_atomic(atomic, memory.at);
+    if (!guarded_atomic(memory.at, atomic_of(atomic), reply.original)) {
+      return refuse(Status::remote_access);
+    }
   } else {
     const bool reads = right == iwarp::RemoteRight::read;
-    const int error = reads ? process.write({&here, 1}, there_) : process.read({&here, 1}, there_);
-    if (error != 0) return copy_failed({&here, 1});
+    const auto direction =
+        reads ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer;
+    if (copy(direction, request) != 0) return copy_failed(direction);
     traffic = reads ? &counters.peer_reads : &counters.peer_writes;
   }
   ++traffic->operations;
@@ -258,8 +276,8 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
                                here_) != Fault::none) {
     status = Status::local_protection;
     reply = refuse(Status::remote_operation);
-  } else if (connection_.other().process.read(here_, there_) != 0) {
-    reply = copy_failed(here_);
+  } else if (copy(RemoteCopy::Direction::from_peer, request) != 0) {
+    reply = copy_failed(RemoteCopy::Direction::from_peer);
     status = failure_ ? Status::local_protection : Status::flushed;
   } else if ((request.flags & inbox::flag_invalidate) != 0 &&
              !parts_.memory.invalidate(header.rkey)) {
@@ -273,7 +291,7 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
 void LocalResponder::advance() {
   if (!reply_ || !connection_.has_room(sizeof *reply_)) return;
   const iovec payload{&*reply_, sizeof *reply_};
-  connection_.push({.kind = inbox::Kind::reply}, {&payload, 1});
+  (void)connection_.push({.kind = inbox::Kind::reply}, {&payload, 1});
   connection_.wake();
   reply_.reset();
 }

@@ -28,8 +28,8 @@ class LocalResponder {
 
   // Lets the peer use the receives that were posted since the last call.
   void publish_receives();
-  // Takes all messages that are there.
-  void drain();
+  // Takes the messages that are there. False: there may be more.
+  bool drain();
   // Whether anything is to be sent still.
   void advance();
 
@@ -50,7 +50,9 @@ class LocalResponder {
                                              const inbox::MessageHeader& header);
   // Ends the connection, because of a request of the peer.
   inbox::AccessReply refuse(iwarp::Status status);
-  [[nodiscard]] inbox::AccessReply copy_failed(std::span<const iovec> here);
+  [[nodiscard]] inbox::AccessReply copy_failed(RemoteCopy::Direction direction);
+  [[nodiscard]] bool withdrawn(const inbox::AccessRequest& request) const;
+  [[nodiscard]] int copy(RemoteCopy::Direction direction, const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply transfer(const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header);

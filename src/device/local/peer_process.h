@@ -1,41 +1,65 @@
-// The memory of another process of the same user: process_vm_readv(2), process_vm_writev(2).
+// Another process of the same user on this host: what this process holds of it for all of their
+// connections.
 #pragma once
 
 #include <sys/types.h>
-#include <sys/uio.h>
 
-#include <cstddef>
+#include <cerrno>
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <mutex>
+#include <vector>
 
+#include "device/local/grant_table.h"
+#include "device/local/process_mark.h"
+#include "device/local/shared_memory.h"
 #include "device/system.h"
 
 namespace weft::device {
 
+// Thread-safe, apart from abandon().
 class PeerProcess {
  public:
-  PeerProcess() = default;
-  // `pid`: from SO_PEERCRED. Not valid where the process cannot be referred to by a pidfd.
-  explicit PeerProcess(pid_t pid);
+  // `pid`: from SO_PEERCRED. `mark`: as the process has named it. `grants`: the regions that it
+  // grants. Null where its memory cannot be read: another process namespace, ptrace(2)
+  // restrictions, a filter of system calls.
+  [[nodiscard]] static std::shared_ptr<const PeerProcess> open(pid_t pid, ProcessMark::Name mark,
+                                                               GrantView grants);
+  PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants);
 
-  [[nodiscard]] bool valid() const { return handle_.valid(); }
-  // False once the process has ended.
-  [[nodiscard]] bool alive() const;
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] const ProcessMark::Name& mark() const { return mark_; }
+  [[nodiscard]] const GrantView& grants() const { return grants_; }
+  // False once the process has ended, or executes another program. No pidfd: that would be one more
+  // descriptor, and does not notice execve(2).
+  [[nodiscard]] bool alive() const { return check_mark() != ESRCH; }
+  // 0 if the memory with the mark is there; ESRCH after its end or execve(2), EPERM where the
+  // kernel refuses.
+  [[nodiscard]] int check_mark() const;
+  // Whether one of its threads is stopped (SIGSTOP, a debugger), and so outside of system calls.
+  [[nodiscard]] bool is_stopped(std::uint32_t thread) const;
 
-  // Copy between memory of this process and of the peer, in ascending order of addresses, so that
-  // the last byte comes last. Both sides have the same total size. 0, EFAULT where one of the two
-  // is not mapped (part may have been copied), EPERM where the kernel refuses, ESRCH after its end.
-  [[nodiscard]] int write(std::span<const iovec> from, std::span<const iovec> to);
-  [[nodiscard]] int read(std::span<const iovec> to, std::span<const iovec> from);
+  // In the child after fork().
+  void abandon() { grants_.abandon(); }
 
  private:
-  using Call = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
-                           unsigned long);
-  [[nodiscard]] int copy(Call call, std::span<const iovec> local, std::span<const iovec> remote);
+  pid_t pid_;
+  ProcessMark::Name mark_;
+  GrantView grants_;
+};
 
-  pid_t pid_ = 0;
-  sys::Descriptor handle_;  // pidfd_open(2)
-  std::uint64_t checked_ns_ = 0;
+// The peer processes of a device, so that connections to one process share what they hold of it.
+// Thread-safe.
+class PeerProcesses {
+ public:
+  // Null if no connection has it.
+  [[nodiscard]] std::shared_ptr<const PeerProcess> find(pid_t pid, ProcessMark::Name mark);
+  void add(const std::shared_ptr<const PeerProcess>& process);
+  void abandon_after_fork();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<const PeerProcess>> processes_;
 };
 
 }  // namespace weft::device

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/guarded_memory.h"
+
 namespace weft::device {
 namespace {
 
@@ -39,7 +41,7 @@ bool RingWriter::has_room(std::size_t payload_bytes) {
 
 // The first slot's stamp is written last: it makes the whole message visible. The other slots of a
 // message have none; what they hold of earlier rounds is never the number that a reader expects.
-void RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payload) {
+bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payload) {
   std::size_t bytes = 0;
   for (const auto& piece : payload) bytes += piece.iov_len;
   header.slots = static_cast<std::uint16_t>(slots_for(bytes));
@@ -50,7 +52,8 @@ void RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
     for (std::size_t left = piece.iov_len; left > 0;) {
       const Position to = position_of(offset);
       const std::size_t part = std::min(left, Slot::bytes - to.offset);
-      std::memcpy(slot_at(peer_, produced_ + to.slot).data.data() + to.offset, from, part);
+      std::byte* const at = slot_at(peer_, produced_ + to.slot).data.data() + to.offset;
+      if (!guarded_load(at, from, part)) return false;
       from += part;
       offset += part;
       left -= part;
@@ -59,14 +62,17 @@ void RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
   Slot& first = slot_at(peer_, produced_);
   const std::uint64_t stamp = produced_ + 1;
   produced_ += header.slots;
-  first.stamp.store(stamp, std::memory_order_release);
+  // Sequentially consistent, as the flags that are looked at next: LocalConnection::push().
+  first.stamp.store(stamp, std::memory_order_seq_cst);
+  return true;
 }
 
 std::optional<inbox::MessageHeader> RingReader::next() {
   const Slot& first = slot_at(own_, consumed_);
-  if (first.stamp.load(std::memory_order_acquire) != consumed_ + 1) return std::nullopt;
+  if (first.stamp.load(std::memory_order_seq_cst) != consumed_ + 1) return std::nullopt;
   inbox::MessageHeader header;
   std::memcpy(&header, first.data.data(), sizeof header);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the slot may change, the copy does not
   const bool fits =
       header.slots >= 1 && header.slots <= inbox::slots && header.kind <= inbox::Kind::reply;
   const bool payload_fits = header.kind != inbox::Kind::send ||
@@ -77,14 +83,17 @@ std::optional<inbox::MessageHeader> RingReader::next() {
   return header;
 }
 
-void RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
+bool RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {
     const Position from = position_of(offset);
     const std::size_t part = std::min(to.size(), Slot::bytes - from.offset);
-    std::memcpy(to.data(), slot_at(own_, consumed_ + from.slot).data.data() + from.offset, part);
+    const std::byte* const at = slot_at(own_, consumed_ + from.slot).data.data() + from.offset;
+    if (!guarded_store(to.data(), at, part)) return false;
     offset += part;
     to = to.subspan(part);
   }
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return true;
 }
 
 void RingReader::done(const inbox::MessageHeader& header) {

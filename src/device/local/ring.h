@@ -20,8 +20,9 @@ class RingWriter {
 
   // Whether a message of that much payload fits now.
   [[nodiscard]] bool has_room(std::size_t payload_bytes);
-  // Publishes a message; has_room() was true for it. Sets header.slots.
-  void push(inbox::MessageHeader header, std::span<const iovec> payload);
+  // Publishes a message; has_room() was true for it. Sets header.slots. False, and no message: the
+  // payload is memory of the application that is not mapped any more.
+  [[nodiscard]] bool push(inbox::MessageHeader header, std::span<const iovec> payload);
   // How many slots a message takes.
   [[nodiscard]] static std::uint32_t slots_for(std::size_t payload_bytes);
 
@@ -40,8 +41,9 @@ class RingReader {
   // gives its slots back. Nothing where there is none, or where what is there cannot be a message
   // (then broken() is true).
   [[nodiscard]] std::optional<inbox::MessageHeader> next();
-  // Copies `to.size()` bytes of the payload from `offset` on.
-  void copy(std::size_t offset, std::span<std::byte> to) const;
+  // Copies `to.size()` bytes of the payload from `offset` on. False: `to` is memory of the
+  // application that cannot be written to any more.
+  [[nodiscard]] bool copy(std::size_t offset, std::span<std::byte> to) const;
   // `header`: as next() returned it.
   void done(const inbox::MessageHeader& header);
   [[nodiscard]] bool broken() const { return broken_; }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,7 +18,10 @@ constexpr int size_seals = F_SEAL_GROW | F_SEAL_SHRINK;
 std::byte* map(int file, std::size_t bytes, bool writable) {
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   void* at = mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
-  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+  if (at == MAP_FAILED) return nullptr;
+  // A child of fork(2) has no use for it, and must not keep it for longer than its parent.
+  (void)madvise(at, bytes, MADV_DONTFORK);
+  return static_cast<std::byte*>(at);
 }
 
 }  // namespace
@@ -72,7 +76,8 @@ SharedMemory SharedMemory::open(sys::Descriptor file, std::size_t bytes, bool wr
 sys::Descriptor SharedMemory::read_only_file() const {
   std::array<char, 32> path;
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file_.get());
-  return sys::Descriptor(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  return sys::Descriptor(
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC)));
 }
 
 }  // namespace weft::device

@@ -35,7 +35,7 @@ class SharedMemory {
   [[nodiscard]] sys::Descriptor read_only_file() const;
   // Closes the descriptor; the mapping stays.
   void close_file() { file_.reset(); }
-  // In the child after fork(): the mapping is the parent's business.
+  // In the child after fork(), which has no mapping.
   void abandon() { at_ = nullptr; }
 
  private:

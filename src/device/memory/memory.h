@@ -35,6 +35,12 @@ class RegionCounters {
     counter.bytes.fetch_add(access.bytes, std::memory_order_relaxed);
     if (access.last) counter.operations.fetch_add(1, std::memory_order_relaxed);
   }
+  void add(iwarp::RemoteRight right, const Traffic& traffic) {
+    Counter& counter = counters_[static_cast<std::size_t>(right)];
+    counter.bytes.fetch_add(traffic.bytes, std::memory_order_relaxed);
+    counter.operations.fetch_add(traffic.operations, std::memory_order_relaxed);
+  }
+  // Without those that peers on this host count: see GrantTable::counters().
   [[nodiscard]] MemoryRegionCounters values() const {
     const auto of = [this](iwarp::RemoteRight right) {
       const Counter& counter = counters_[static_cast<std::size_t>(right)];

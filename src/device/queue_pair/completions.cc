@@ -1,5 +1,7 @@
 #include "device/queue_pair/completions.h"
 
+#include <utility>
+
 namespace weft::device {
 namespace {
 
@@ -73,7 +75,10 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
-  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    wc.status = replaced(wc, send_replacement_);
+    failed_ = true;
+  }
   wc.opcode = verbs_opcode(completion.operation);
   wc.byte_len = completion.length_bytes;
   wc.qp_num = qp_.qp_num;
@@ -84,7 +89,10 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
-  failed_ = failed_ || wc.status != IBV_WC_SUCCESS;
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    wc.status = replaced(wc, receive_replacement_);
+    failed_ = true;
+  }
   wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   wc.byte_len = completion.length_bytes;
   wc.qp_num = qp_.qp_num;
@@ -100,6 +108,29 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
   return pending_.back().completion;
 }
 
+void Completions::replace_send_status(std::uint64_t wr_id, ibv_wc_status status) {
+  if (send_replacement_.status == IBV_WC_SUCCESS) send_replacement_ = {wr_id, status};
+}
+
+void Completions::replace_receive_status(std::uint64_t wr_id, ibv_wc_status status) {
+  if (receive_replacement_.status == IBV_WC_SUCCESS) receive_replacement_ = {wr_id, status};
+}
+
+void Completions::give_up_send_status(std::uint64_t wr_id) {
+  if (send_replacement_.wr_id == wr_id) send_replacement_ = {};
+}
+
+void Completions::give_up_receive_status(std::uint64_t wr_id) {
+  if (receive_replacement_.wr_id == wr_id) receive_replacement_ = {};
+}
+
+// A request that is flushed has not failed itself. Ids may repeat, so a replacement is used once.
+ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacement) {
+  const bool here = replacement.status != IBV_WC_SUCCESS && failure.wr_id == replacement.wr_id;
+  if (!here || failure.status == IBV_WC_WR_FLUSH_ERR) return failure.status;
+  return std::exchange(replacement, {}).status;
+}
+
 bool Completions::publish() {
   bool fits = true;
   for (const Delivery& delivery : pending_) {
@@ -113,6 +144,9 @@ bool Completions::publish() {
 void Completions::drop() {
   for (const Delivery& delivery : pending_) delivery.free_slots();
   pending_.clear();
+  // A request that was to fail may have been flushed instead.
+  send_replacement_ = {};
+  receive_replacement_ = {};
 }
 
 void Completions::withdraw() {

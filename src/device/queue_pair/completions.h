@@ -28,6 +28,14 @@ class Completions {
   [[nodiscard]] const QueueSlots& send_slots() const { return send_slots_; }
 
   void add_send(const iwarp::SendCompletion& completion);
+  // The request with this id, which is posted next, is going to fail; its completion will show
+  // `status`. The first one counts until it is used or given up: a connection has no second
+  // failure.
+  void replace_send_status(std::uint64_t wr_id, ibv_wc_status status);
+  void replace_receive_status(std::uint64_t wr_id, ibv_wc_status status);
+  // The request was not posted after all.
+  void give_up_send_status(std::uint64_t wr_id);
+  void give_up_receive_status(std::uint64_t wr_id);
   // `slots`: of the queue that the receive came from. Returns the new completion, for what only
   // some carriers know (the source of a datagram). The reference is good until the next call.
   ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots);
@@ -35,7 +43,8 @@ class Completions {
   // Makes everything collected visible. False where a completion queue had no room: that completion
   // is lost, and the queue pair must fail.
   [[nodiscard]] bool publish();
-  // Throws away what was collected, and gives its places back.
+  // Throws away what was collected, gives its places back, and forgets the statuses that were to be
+  // replaced.
   void drop();
   // Removes from both completion queues what they still hold of this queue pair.
   void withdraw();
@@ -50,7 +59,13 @@ class Completions {
   [[nodiscard]] const QueuePairCounters& counters() const { return counters_; }
 
  private:
+  struct Replacement {
+    std::uint64_t wr_id = 0;
+    ibv_wc_status status = IBV_WC_SUCCESS;  // success: none
+  };
+
   void count(const Delivery& delivery);
+  [[nodiscard]] static ibv_wc_status replaced(const ibv_wc& failure, Replacement& replacement);
 
   ibv_qp& qp_;
   CompletionQueue& send_queue_;
@@ -58,6 +73,8 @@ class Completions {
   QueueSlots send_slots_;
   std::vector<Delivery> pending_;
   QueuePairCounters counters_;
+  Replacement send_replacement_;
+  Replacement receive_replacement_;
   bool failed_ = false;
 };
 

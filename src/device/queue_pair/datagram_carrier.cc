@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
+#include "base/fault_handler.h"
+#include "base/guarded_memory.h"
 #include "device/addresses.h"
 #include "device/connect/slots.h"
 #include "device/datagram/address_handle.h"
@@ -40,20 +41,22 @@ std::uint64_t length_of(const ibv_send_wr& request) {
   return total;
 }
 
-// Copies `grh` and then the message to the targets, which have room for both.
-void scatter(std::span<const iovec> targets, Bytes grh, Bytes message) {
+// Copies `grh` and then the message to the targets, which have room for both. False: a target
+// cannot be accessed.
+bool scatter(std::span<const iovec> targets, Bytes grh, Bytes message) {
   std::array<Bytes, 2> parts{grh, message};
   for (const iovec& target : targets) {
     auto* at = static_cast<std::byte*>(target.iov_base);
     std::size_t room = target.iov_len;
     for (Bytes& part : parts) {
       const std::size_t count = std::min(room, part.size());
-      if (count != 0) std::memcpy(at, part.data(), count);
+      if (!guarded_store(at, part.data(), count)) return false;
       at += count;
       room -= count;
       part = part.subspan(count);
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -113,6 +116,7 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
   set_port(datagram.route.source, slot::port_of(parts_.qp.qp_num));
   datagram.interface_index = address.interface_index();
   datagram.packet = make_datagram(datagram.route, headers, pieces_);
+  if (datagram.packet.empty()) datagram.status = Status::local_protection;
 }
 
 // Sends in the order of posting, as far as the socket has room.
@@ -130,8 +134,7 @@ void DatagramCarrier::advance(QueuePairLock& lock) {
 // False where the socket has no room: DatagramReceiver::datagram_room() comes when it has.
 bool DatagramCarrier::transmit(const Unsent& datagram) {
   Datagrams& datagrams = parts_.context.device().datagrams();
-  const int family = datagram.route.destination.ss_family;
-  const auto socket = datagrams.socket(parts_.qp.qp_num, family);
+  const auto socket = datagrams.socket(parts_.qp.qp_num, datagram.route.source);
   if (!socket) return true;  // the host has no such addresses: the datagram is lost
   if (!socket->send(datagram.route, datagram.interface_index, datagram.packet)) {
     socket->await_room(receiver_);
@@ -173,7 +176,7 @@ bool DatagramCarrier::take(const Datagram& datagram, QueuePairLock& /*lock*/) {
   DatagramCounters& counters = parts_.context.device().datagrams().counters();
   const ibv_qp_state state = parts_.qp.state;
   if (parts_.destroyed || state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) {
-    ++counters.nobody;
+    ++counters.no_queue_pair;
     return true;
   }
   if (datagram.headers.deth.queue_key != parts_.attributes.qkey) {
@@ -194,11 +197,12 @@ Status DatagramCarrier::place(const iwarp::ReceiveRequest& receive, const Datagr
   const std::size_t bytes = grh_bytes + datagram.message.size();
   if (bytes > iwarp::total_bytes(receive.slices)) return Status::local_length;
   pieces_.clear();
+  recheck_faults(sys::now_ns());
   if (iwarp::map_slices(parts_.memory, receive.slices, 0, bytes, true, pieces_) != Fault::none) {
     return Status::local_protection;
   }
-  scatter(pieces_, datagram.grh, datagram.message);
-  return Status::success;
+  const bool placed = scatter(pieces_, datagram.grh, datagram.message);
+  return placed ? Status::success : Status::local_protection;
 }
 
 void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,

@@ -6,16 +6,21 @@
 namespace weft::device {
 
 PeerSearch::PeerSearch(QueuePairParts& parts) : parts_(parts), device_(parts.context.device()) {
-  count_unpaired(1);
+  count_expectant(true);
 }
 
 PeerSearch::~PeerSearch() {
-  if (!pairing_) count_unpaired(-1);
+  count_expectant(false);
 }
 
-void PeerSearch::count_unpaired(int change) {
-  if (parts_.qp.qp_type == IBV_QPT_UD) return;
-  device_.pairing_requests().add_unpaired(change);
+void PeerSearch::count_expectant(bool expectant) {
+  if (parts_.qp.qp_type == IBV_QPT_UD || expectant == expectant_) return;
+  expectant_ = expectant;
+  device_.pairing_requests().add_expectant(expectant ? 1 : -1);
+}
+
+void PeerSearch::restart(QueuePairLock& /*lock*/) {
+  count_expectant(true);
 }
 
 void PeerSearch::ready_to_send(QueuePairLock& /*lock*/) {
@@ -24,6 +29,7 @@ void PeerSearch::ready_to_send(QueuePairLock& /*lock*/) {
 
 void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lock*/) {
   const ibv_qp_attr& attributes = parts_.attributes;
+  count_expectant(false);
   awaits_manager_ = attributes.dest_qp_num == slot::stream_of_cm;
   if (awaits_manager_) return;
   Pairing::Plan plan;
@@ -33,25 +39,31 @@ void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lo
   // Not make_shared: the engine keeps weak references in its list of deadlines for long, and these
   // would keep the memory.
   pairing_.reset(new Pairing(device_, self, plan));
-  count_unpaired(-1);
   pairing_->start();
 }
 
 void PeerSearch::end(QueuePairLock& /*lock*/) {
+  count_expectant(false);
   awaits_manager_ = false;
+  peer_left_ = false;
   if (!pairing_) return;
   pairing_->cancel();
   parts_.completions.counters().connection_retries += pairing_->retries();
   pairing_.reset();
-  count_unpaired(1);
 }
 
 void PeerSearch::lost(bool again, QueuePairLock& /*lock*/) {
   if (pairing_) pairing_->lost(again);
 }
 
+void PeerSearch::peer_left(QueuePairLock& /*lock*/) {
+  peer_left_ = true;
+}
+
 bool PeerSearch::await(QueuePairLock& /*lock*/) {
-  if (parts_.waiting.empty() || !pairing_) return true;
+  if (parts_.waiting.empty()) return true;
+  if (peer_left_) return false;
+  if (!pairing_) return true;
   if (pairing_->over()) return false;
   const std::uint64_t least_ns = device_.settings().min_retry_time_ns;
   // Unreliable queue pairs have no timeout and no retry count.

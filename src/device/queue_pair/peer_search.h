@@ -25,14 +25,19 @@ class PeerSearch {
   // (QueuePair::attach_pair()).
   void begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& lock);
   void end(QueuePairLock& lock);
+  // The queue pair is in RESET again, so that a program may give it an address vector.
+  void restart(QueuePairLock& lock);
   // The queue pair has reached RTS.
   void ready_to_send(QueuePairLock& lock);
   // The connection is lost. `again`: before the peer had it, so that it is set up once more;
   // otherwise nothing more will come of this pairing.
   void lost(bool again, QueuePairLock& lock);
 
-  // A stream has come or will come.
-  [[nodiscard]] bool expects_stream() const { return pairing_ || awaits_manager_; }
+  // The stream of rdma_cm has ended, and the queue pair stays in RTS (Settings::strict).
+  void peer_left(QueuePairLock& lock);
+
+  // A stream has come or will come, or the lack of one is reported by completions.
+  [[nodiscard]] bool expects_stream() const { return pairing_ || awaits_manager_ || peer_left_; }
   // Null where a connection manager connects, or none is sought.
   [[nodiscard]] const std::shared_ptr<Pairing>& pairing() const { return pairing_; }
 
@@ -44,13 +49,15 @@ class PeerSearch {
   void abandon_after_fork();
 
  private:
-  // Counts this queue pair among those that have no address vector yet.
-  void count_unpaired(int change);
+  // Counts this queue pair among those that have no address vector yet and may get one, or not.
+  void count_expectant(bool expectant);
 
   QueuePairParts& parts_;
   Device& device_;
   std::shared_ptr<Pairing> pairing_;
   bool awaits_manager_ = false;  // in RTR or RTS, for the stream of rdma_cm
+  bool peer_left_ = false;
+  bool expectant_ = false;  // is counted: the queue pair is in RESET or INIT
 };
 
 }  // namespace weft::device

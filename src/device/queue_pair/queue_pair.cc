@@ -24,17 +24,17 @@ int check_type(ibv_qp_type type, bool roce) {
   return known ? EOPNOTSUPP : EINVAL;
 }
 
-int check_wanted(const ibv_qp_init_attr& attributes, bool roce) {
-  if (const int failed = check_type(attributes.qp_type, roce)) return failed;
+int check_wanted(const ibv_qp_init_attr& attributes, const Device& device) {
+  if (const int failed = check_type(attributes.qp_type, device.is_roce())) return failed;
+  const std::uint32_t slices = device.max_slices();
   const ibv_qp_cap& cap = attributes.cap;
   if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
-  if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > limits::max_slices ||
+  if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > slices ||
       cap.max_inline_data > limits::max_inline_bytes) {
     return EINVAL;
   }
   if (attributes.srq) return 0;  // the receive limits are ignored then
-  const bool fits =
-      cap.max_recv_wr <= limits::max_work_requests && cap.max_recv_sge <= limits::max_slices;
+  const bool fits = cap.max_recv_wr <= limits::max_work_requests && cap.max_recv_sge <= slices;
   return fits ? 0 : EINVAL;
 }
 
@@ -44,10 +44,10 @@ int check_wanted(const ibv_qp_init_attr& attributes, bool roce) {
 
 std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
                                              ibv_qp_init_attr& attributes) {
-  int failed = foreign(attributes, context.verbs())
-                   ? EINVAL
-                   : check_wanted(attributes, context.device().is_roce());
+  int failed =
+      foreign(attributes, context.verbs()) ? EINVAL : check_wanted(attributes, context.device());
   if (failed == 0 && context.queue_pair_count() >= limits::max_queue_pairs) failed = ENOMEM;
+  if (failed == 0) failed = context.device().fault_of(faults::Point::create_queue_pair);
   if (failed != 0) {
     errno = failed;
     return nullptr;
@@ -65,6 +65,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   if (made->is_datagram()) {
     auto carrier = std::make_unique<DatagramCarrier>(made->parts_, made);
     made->datagrams_ = carrier.get();
+    made->parts_.carrier.name = "udp";
     made->carrier_ = std::move(carrier);
     failed = context.device().datagrams().add(number, made);
   }
@@ -149,6 +150,7 @@ void QueuePair::destroy() {
 
 void QueuePair::abandon_after_fork() {
   // The lock may be held by a thread that does not exist in this process: nothing is locked here.
+  parts_.shared = {};
   if (carrier_) carrier_->abandon_after_fork();
   search_.abandon_after_fork();
 }
@@ -185,6 +187,11 @@ void QueuePair::publish(QueuePairLock& lock) {
   change_state(IBV_QPS_ERR, lock);
   parts_.raise(IBV_EVENT_QP_FATAL);
   (void)completions.publish();
+}
+
+CarrierNote QueuePair::carrier_note() {
+  const QueuePairLock lock(mutex_);
+  return parts_.carrier;
 }
 
 QueuePairCounters QueuePair::counters() {

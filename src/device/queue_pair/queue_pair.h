@@ -74,10 +74,15 @@ class QueuePair final : public Pollable,
   [[nodiscard]] ibv_qp_ex* extended() { return &handle_.extended; }
   [[nodiscard]] std::uint32_t inline_bytes() const { return parts_.limits.inline_bytes; }
 
+  // Provider functions share_memory() and take_shared_memory(); the latter returns -errno.
+  int share_memory(int file);
+  [[nodiscard]] int take_shared_memory();
+  [[nodiscard]] CarrierNote carrier_note();
   [[nodiscard]] QueuePairCounters counters();
   // For callers that need other locks as well, and lock this one with std::try_to_lock.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] QueuePairCounters counters_locked() const;
+  [[nodiscard]] const CarrierNote& carrier_note_locked() const { return parts_.carrier; }
 
   // --- Connections
 
@@ -144,7 +149,14 @@ class QueuePair final : public Pollable,
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const;
   void count_posted(const ibv_send_wr& request);
   int post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock);
+  int accept_receive(const ibv_recv_wr& request, DeviceFaults* faults, QueuePairLock& lock);
   void advance(QueuePairLock& lock);
+
+  // Posting with faults
+  int post_with_faults(const ibv_send_wr& request, DeviceFaults& faults, QueuePairLock& lock);
+  int accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults, QueuePairLock& lock);
+  int accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaults& faults);
+  [[nodiscard]] ibv_gid peer_of(const ibv_send_wr& request) const;
 
   // States
   int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const;
@@ -159,6 +171,7 @@ class QueuePair final : public Pollable,
   int open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                   QueuePairLock& lock);
   void on_carrier_ended(QueuePairLock& lock);
+  void on_peer_left(QueuePairLock& lock);
   void drop_carrier(QueuePairLock& lock);
   void await_carrier(QueuePairLock& lock);
   void fail_waiting(QueuePairLock& lock);

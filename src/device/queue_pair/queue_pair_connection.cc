@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "device/addresses.h"
 #include "device/local/local_carrier.h"
 #include "device/queue_pair/queue_pair.h"
 
@@ -30,6 +31,10 @@ int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& paramete
   if (parts_.destroyed || carrier_ || search_.pairing().get() != &pairing) return EINVAL;
   parts_.notices.observer.reset();
   const int failed = open_stream(std::move(socket), parameters, true, lock);
+  if (failed == EPROTONOSUPPORT) {
+    fail_waiting(lock);
+    enter_error(lock);
+  }
   if (failed != 0) drop_carrier(lock);  // the pairing tries again
   settle(lock);
   return failed;
@@ -38,19 +43,41 @@ int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& paramete
 int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                            QueuePairLock& lock) {
   const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
+  sockaddr_storage from{};
+  if (sys::peer_address(socket.fd(), &from) >= 0) parts_.peer = gid_of(from);
   const bool active = socket.has_channel();
   LocalChannel channel =
       active ? socket.take_channel() : context().device().local_listeners().take(socket.fd());
-  wakes_itself_ = true;
-  if (channel.valid() && LocalCarrier::serves(parts_, parameters)) {
-    wakes_itself_ = false;
+  const std::string_view obstacle =
+      LocalCarrier::obstacle(parts_, parameters, socket.fd(), channel);
+  wakes_itself_ = !obstacle.empty();
+  if (obstacle.empty()) {
     carrier_ = std::make_unique<LocalCarrier>(parts_, driver, std::move(socket), parameters, paired,
                                               std::move(channel), active);
   } else {
+    channel.close();  // the other end stays on TCP as well
+    if (!parts_.note_carrier({.name = "tcp", .reason = obstacle})) {
+      socket.abort();
+      return EPROTONOSUPPORT;
+    }
     carrier_ =
         std::make_unique<StreamCarrier>(parts_, driver, std::move(socket), parameters, paired);
   }
   return carrier_->start(lock);
+}
+
+int QueuePair::share_memory(int file) {
+  sys::Descriptor offered(file);
+  const QueuePairLock lock(mutex_);
+  if (carrier_ || parts_.destroyed) return EISCONN;
+  parts_.shared.offered = std::move(offered);
+  return 0;
+}
+
+int QueuePair::take_shared_memory() {
+  const QueuePairLock lock(mutex_);
+  if (parts_.carrier.name == CarrierNote{}.name) return -EAGAIN;  // not settled yet
+  return parts_.shared.received.valid() ? parts_.shared.received.release() : -EOPNOTSUPP;
 }
 
 void QueuePair::fail_pairing(const Pairing& pairing) {
@@ -66,7 +93,7 @@ void QueuePair::disconnect() {
   settle(lock);
 }
 
-// InfiniBand knows no end of a connection: a peer that goes away leaves a paired queue pair as it
+// InfiniBand has no end of a connection: a peer that disappears leaves a paired queue pair as it
 // was, and only requests that are under way or come later fail. With a connection manager, or after
 // a Terminate, the end of the connection is the queue pair's.
 void QueuePair::on_carrier_ended(QueuePairLock& lock) {
@@ -74,12 +101,23 @@ void QueuePair::on_carrier_ended(QueuePairLock& lock) {
   if (end.event) parts_.raise(*end.event);
   const bool lost = end.reason == iwarp::EndReason::peer_closed ||
                     (parts_.is_unreliable() && end.reason == iwarp::EndReason::peer_terminated);
-  if (!search_.pairing() || !lost) return enter_error(lock);
+  const bool managed = !search_.pairing();
+  if (managed && lost && context().device().is_strict_roce()) return on_peer_left(lock);
+  if (managed || !lost) return enter_error(lock);
   if (parts_.completions.failed()) {
     return parts_.waiting.empty() ? enter_error(lock) : fail_waiting(lock);
   }
   drop_carrier(lock);
   search_.lost(!end.had_peer, lock);
+  await_carrier(lock);
+}
+
+// An adapter's queue pair learns of a disconnection from rdma_disconnect(3) only, so the receives
+// stay. Requests fail for want of an answer.
+void QueuePair::on_peer_left(QueuePairLock& lock) {
+  if (parts_.completions.failed()) return enter_error(lock);
+  drop_carrier(lock);
+  search_.peer_left(lock);
   await_carrier(lock);
 }
 

@@ -100,7 +100,10 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_DEST_QPN) attributes.dest_qp_num = given.dest_qp_num;
   if (mask & IBV_QP_RQ_PSN) attributes.rq_psn = given.rq_psn;
   if (mask & IBV_QP_SQ_PSN) attributes.sq_psn = given.sq_psn;
-  if (mask & IBV_QP_AV) attributes.ah_attr = given.ah_attr;
+  if (mask & IBV_QP_AV) {
+    attributes.ah_attr = given.ah_attr;
+    parts_.peer = given.ah_attr.grh.dgid;
+  }
   if (mask & IBV_QP_TIMEOUT) attributes.timeout = given.timeout;
   if (mask & IBV_QP_RETRY_CNT) attributes.retry_cnt = given.retry_cnt;
   if (mask & IBV_QP_RNR_RETRY) attributes.rnr_retry = given.rnr_retry;
@@ -144,6 +147,7 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
 void QueuePair::reset(QueuePairLock& lock) {
   drop_carrier(lock);
   search_.end(lock);
+  search_.restart(lock);
   parts_.waiting.clear();
   parts_.completions.drop();
   parts_.completions.withdraw();

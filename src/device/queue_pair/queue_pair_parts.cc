@@ -1,5 +1,7 @@
 #include "device/queue_pair/queue_pair_parts.h"
 
+#include <cstdio>
+
 namespace weft::device {
 namespace {
 
@@ -29,6 +31,26 @@ void QueuePairParts::raise(ibv_event_type type) {
   event.element.qp = &qp;
   event.event_type = type;
   context.raise(event);
+}
+
+bool QueuePairParts::note_carrier(const CarrierNote& now) {
+  carrier = now;
+  shared.offered.reset();  // sent, or never to be
+  const Settings& settings = context.device().settings();
+  const auto reason = static_cast<int>(now.reason.size());
+  if (settings.same_host == SameHost::required && now.name == "tcp") {
+    std::fprintf(stderr,
+                 "weft: queue pair 0x%06x: the connection fails, because WEFT_SAME_HOST=require "
+                 "forbids TCP, and %.*s\n",
+                 qp.qp_num, reason, now.reason.data());
+    return false;
+  }
+  if (settings.verbose) {
+    std::fprintf(stderr, "weft: queue pair 0x%06x: %s%s%.*s\n", qp.qp_num,
+                 now.name == "tcp" ? "TCP" : "same host, without TCP",
+                 now.reason.empty() ? "" : ", because ", reason, now.reason.data());
+  }
+  return true;
 }
 
 void QueuePairParts::note_arrival() {

@@ -7,10 +7,12 @@
 #include <memory>
 
 #include "device/context.h"
+#include "device/queue_pair/carrier_note.h"
 #include "device/queue_pair/completions.h"
 #include "device/queue_pair/memory_access.h"
 #include "device/queue_pair/receives.h"
 #include "device/queue_pair/waiting_work.h"
+#include "device/system.h"
 #include "iwarp/types.h"
 
 namespace weft::device {
@@ -34,6 +36,13 @@ struct ConnectionNotices {
   iwarp::EndReason reason = iwarp::EndReason::none;
 };
 
+// Memory that the programs of both ends share, by files of memory (memfd_create(2)): each end
+// offers one before it connects, and receives that of the other end if both have left TCP.
+struct ConnectionMemory {
+  sys::Descriptor offered;
+  sys::Descriptor received;
+};
+
 // Everything here is covered by the queue pair's lock, and lives as long as the queue pair.
 struct QueuePairParts {
   QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_init_attr& wanted);
@@ -50,17 +59,24 @@ struct QueuePairParts {
   // Completes the receives of the queue pair's own queue, as flushed.
   void flush_receives();
 
+  // The connection moves its data in this way from now on; prints it if the user wants that. False,
+  // with an error message, where the user has required another way.
+  [[nodiscard]] bool note_carrier(const CarrierNote& now);
+
   [[nodiscard]] bool is_unreliable() const { return qp.qp_type == IBV_QPT_UC; }
 
   Context& context;
   ibv_qp& qp;  // its number, type, state and protection domain
   ibv_qp_attr attributes{};
+  ibv_gid peer{};  // the address of the connection's other end; zero while there is none
   iwarp::QueueLimits limits;
   Completions completions;
   Receives receives;
   MemoryAccess memory;
   WaitingWork waiting;  // posted while no carrier takes it
   ConnectionNotices notices;
+  CarrierNote carrier;
+  ConnectionMemory shared;
   bool arrived = false;    // a message, since RTR
   bool destroyed = false;  // from here on there are no events and no completions
 };

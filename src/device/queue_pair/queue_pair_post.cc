@@ -2,7 +2,10 @@
 // allowed.
 #include <array>
 #include <cerrno>
+#include <utility>
 
+#include "device/datagram/address_handle.h"
+#include "device/faults/failing_request.h"
 #include "device/limits.h"
 #include "device/queue_pair/datagram_carrier.h"
 #include "device/queue_pair/queue_pair.h"
@@ -45,9 +48,14 @@ int QueuePair::post_all(const ibv_send_wr& first) {
     if (!fits) return EINVAL;
     if (++wanted > slots.capacity()) return ENOMEM;
   }
+  DeviceFaults* faults = context().device().faults();
+  for (const ibv_send_wr* given = &first; given && faults; given = given->next) {
+    if (const int failed = faults->call(faults::Point::post_send, handle_.qp)) return failed;
+  }
   int failed = 0;
   for (const ibv_send_wr* given = &first; given && failed == 0; given = given->next) {
-    failed = post_one(*given, lock);  // succeeds: everything was checked
+    // Succeeds: everything was checked.
+    failed = faults ? post_with_faults(*given, *faults, lock) : post_one(*given, lock);
   }
   advance(lock);
   settle(lock);
@@ -55,9 +63,43 @@ int QueuePair::post_all(const ibv_send_wr& first) {
 }
 
 int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
+  if (DeviceFaults* faults = context().device().faults()) [[unlikely]] {
+    const int failed = faults->call(faults::Point::post_send, handle_.qp);
+    return failed != 0 ? failed : post_with_faults(request, *faults, lock);
+  }
   const int failed = accept_one(request, lock);
   if (failed == 0) count_posted(request);
   return failed;
+}
+
+int QueuePair::post_with_faults(const ibv_send_wr& request, DeviceFaults& faults,
+                                QueuePairLock& lock) {
+  const int failed = accept_with_faults(request, faults, lock);
+  if (failed == 0) count_posted(request);
+  return failed;
+}
+
+// The rules choose among requests of a connection that works: others are flushed or refused.
+int QueuePair::accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults,
+                                  QueuePairLock& lock) {
+  const auto point = point_of(given.opcode);
+  const bool fits = given.num_sge >= 0 && std::cmp_less_equal(given.num_sge, limits::max_slices);
+  if (!point || !fits || handle_.qp.state != IBV_QPS_RTS) return accept_one(given, lock);
+  const auto status =
+      faults.request(*point, handle_.qp, peer_of(given), length_of(given.sg_list, given.num_sge));
+  if (!status) return accept_one(given, lock);
+  const FailingSend failing(given, *status);
+  parts_.completions.replace_send_status(given.wr_id, *status);
+  const int failed = accept_one(failing.request(), lock);
+  if (failed != 0) parts_.completions.give_up_send_status(given.wr_id);
+  return failed;
+}
+
+ibv_gid QueuePair::peer_of(const ibv_send_wr& request) const {
+  if (!is_datagram()) return parts_.peer;
+  if (!request.wr.ud.ah) return {};
+  return gid_of(
+      AddressHandle::of(request.wr.ud.ah)->route_to(request.wr.ud.remote_qpn).destination);
 }
 
 int QueuePair::accept_one(const ibv_send_wr& given, QueuePairLock& lock) {
@@ -199,7 +241,20 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
   return failed;
 }
 
-int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& /*lock*/) {
+int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock) {
+  DeviceFaults* faults = context().device().faults();
+  if (faults) [[unlikely]] {
+    if (const int failed = faults->call(faults::Point::post_receive, handle_.qp)) return failed;
+  }
+  const int failed = accept_receive(request, faults, lock);
+  if (failed == 0) {
+    add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
+  }
+  return failed;
+}
+
+int QueuePair::accept_receive(const ibv_recv_wr& request, DeviceFaults* faults,
+                              QueuePairLock& /*lock*/) {
   const ibv_qp_state state = handle_.qp.state;
   if (parts_.receives.shared() || state == IBV_QPS_RESET) return EINVAL;
   if (state == IBV_QPS_ERR) {
@@ -207,11 +262,23 @@ int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& /*loc
     if (slots.full()) return ENOMEM;
     slots.take();
     parts_.complete_receive({.wr_id = request.wr_id, .status = iwarp::Status::flushed});
-  } else if (const int failed = parts_.receives.post(request)) {
-    return failed;
+    return 0;
   }
-  add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
-  return 0;
+  return faults ? accept_receive_with_faults(request, *faults) : parts_.receives.post(request);
+}
+
+int QueuePair::accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaults& faults) {
+  const bool fits =
+      request.num_sge >= 0 && std::cmp_less_equal(request.num_sge, limits::max_slices);
+  if (!fits) return EINVAL;
+  const auto status = faults.request(faults::Point::receive, handle_.qp, parts_.peer,
+                                     length_of(request.sg_list, request.num_sge));
+  if (!status) return parts_.receives.post(request);
+  const FailingReceive failing(request);
+  parts_.completions.replace_receive_status(request.wr_id, *status);
+  const int failed = parts_.receives.post(failing.request());
+  if (failed != 0) parts_.completions.give_up_receive_status(request.wr_id);
+  return failed;
 }
 
 }  // namespace weft::device

@@ -1,4 +1,4 @@
-// The calls of ibv_wr_post(3). They return nothing: what goes wrong is told by ibv_wr_complete().
+// The calls of ibv_wr_post(3). They return nothing; ibv_wr_complete() returns the first error.
 #include <cerrno>
 #include <new>
 

@@ -28,10 +28,12 @@ SharedReceiveQueue::~SharedReceiveQueue() {
 int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
   int failed = 0;
   std::vector<std::weak_ptr<ReceiveWaiter>> waiters;
+  DeviceFaults* faults = context_.device().faults();
   {
     const std::lock_guard lock(mutex_);
     for (; request && failed == 0; request = request->next) {
-      failed = ring_.post(*request);
+      failed = faults ? faults->call(faults::Point::post_receive) : 0;
+      if (failed == 0) failed = ring_.post(*request);
       if (failed != 0) *bad = request;
     }
     waiters.swap(waiters_);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault_handler.h"
 #include "device/connect/linger.h"
 #include "device/connect/pairing.h"
 #include "device/connect/vanished_peer.h"
@@ -41,7 +42,8 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       holds_(parameters.receiver_not_ready.hold_bytes > 0),
       connection_(complete(parameters), static_cast<iwarp::Host&>(*this)),
       confirmed_(parameters.initiator),
-      base_position_(socket_.written_bytes()) {
+      base_position_(socket_.written_bytes()),
+      initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
   parts_.completions.clear_failure();
 }
 
@@ -59,11 +61,16 @@ int StreamCarrier::start(QueuePairLock& lock) {
   if (paired_ && !parts_.is_unreliable() && parts_.qp.state == IBV_QPS_RTS) {
     connection_.announce_rnr_retries(parts_.attributes.rnr_retry);
   }
+  // A server of rdma_cm learns of a client that vanished by the event DISCONNECTED only. A paired
+  // queue pair has no such event: it stays as it is, as on InfiniBand.
+  if (!paired_) keep_alive_while_idle(socket_.fd());
   token_ = driver_.engine.watch(socket_.fd(), EPOLLIN, driver_.queue_pair.lock());
   if (token_ == 0) {
     lose_stream();
     return ENOMEM;
   }
+  connection_.on_time(sys::now_ns());
+  if (initiator_.possible()) watch_initiator();
   drive(Occasion::ready, lock);
   return 0;
 }
@@ -115,6 +122,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
     case Occasion::deadline:
       alarm_ns_ = iwarp::Connection::never_ns;
       look_for_peer();
+      look_for_initiator();
       connection_.on_time(sys::now_ns());
       return advance(lock);
   }
@@ -164,7 +172,9 @@ void StreamCarrier::receive_available() {
     for (const auto& piece : planned_) room += piece.iov_len;
     const auto got = socket_.receive(planned_);
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
-    connection_.received(static_cast<std::size_t>(got), sys::now_ns());
+    const std::uint64_t now_ns = sys::now_ns();
+    recheck_faults(now_ns);
+    connection_.received(static_cast<std::size_t>(got), now_ns);
     if (static_cast<std::size_t>(got) < room) return;
   }
 }
@@ -172,7 +182,7 @@ void StreamCarrier::receive_available() {
 void StreamCarrier::on_receive_error(int error) {
   if (error == EAGAIN || error == EINTR) return;
   if (error == EFAULT) {
-    connection_.memory_lost();  // memory was unmapped under its registration
+    connection_.receive_memory_lost();  // memory was unmapped under its registration
     return;
   }
   lose_stream();
@@ -182,6 +192,30 @@ void StreamCarrier::on_receive_error(int error) {
 void StreamCarrier::lose_stream() {
   const std::uint64_t acknowledged = socket_.acknowledged_bytes();
   connection_.peer_closed(acknowledged > base_position_ ? acknowledged - base_position_ : 0);
+}
+
+void StreamCarrier::watch_initiator() {
+  initiator_.watch(sys::now_ns(), parts_.context.device().settings().responder_first);
+  driver_.engine.call_at(initiator_.deadline_ns(), driver_.queue_pair.lock());
+}
+
+void StreamCarrier::look_for_initiator() {
+  if (initiator_.deadline_ns() == SilentInitiator::never_ns) return;
+  if (confirmed_ || connection_.ended()) return initiator_.stop();
+  switch (initiator_.on_time(sys::now_ns(), !parts_.waiting.empty())) {
+    case SilentInitiator::Step::none:
+      break;
+    case SilentInitiator::Step::report:
+      if (parts_.context.device().first_silent_initiator()) SilentInitiator::report(socket_.fd());
+      break;
+    case SilentInitiator::Step::speak:
+      connection_.send_first();
+      confirmed_ = true;
+      break;
+  }
+  if (initiator_.deadline_ns() != SilentInitiator::never_ns) {
+    driver_.engine.call_at(initiator_.deadline_ns(), driver_.queue_pair.lock());
+  }
 }
 
 // A host that vanishes sends no reset, and TCP alone would retry for a quarter of an hour. So while
@@ -204,7 +238,11 @@ void StreamCarrier::look_for_peer() {
                     parts_.context.device().settings().min_retry_time_ns);
   // What TCP has delivered may wait for an answer: then keepalive probes ask for the host.
   const bool waits = timeout_ns != 0 && !connection_.ended() && !connection_.requests_done();
-  if (waits != keeps_alive_) keep_alive(socket_.fd(), keeps_alive_ = waits, timeout_ns);
+  if (waits != keeps_alive_) {
+    keeps_alive_ = waits;
+    keep_alive(socket_.fd(), waits, timeout_ns);
+    if (!waits && !paired_) keep_alive_while_idle(socket_.fd());
+  }
   if (waits && peer_is_silent(socket_.fd(), timeout_ns)) lose_stream();
 }
 
@@ -217,7 +255,7 @@ void StreamCarrier::send_available() {
     if (sent == -EINTR) continue;
     if (sent == -EAGAIN) return want_write(true);
     if (sent == -EFAULT) {
-      connection_.memory_lost();
+      connection_.send_memory_lost();
       return;
     }
     if (sent < 0) {
@@ -372,6 +410,7 @@ void StreamCarrier::add_counters(QueuePairCounters& counters) const {
   counters.rnr_waits += connection_.rnr_waits();
   counters.rnr_wait_ns += connection_.rnr_wait_ns(now_ns);
   counters.credit_wait_ns += credit_wait_.waited_ns(now_ns);
+  counters.discarded_answer_bytes += connection_.discarded_answer_bytes();
 }
 
 }  // namespace weft::device

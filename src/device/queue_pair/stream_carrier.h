@@ -12,6 +12,7 @@
 #include "device/engine.h"
 #include "device/queue_pair/carrier.h"
 #include "device/queue_pair/queue_pair_parts.h"
+#include "device/queue_pair/silent_initiator.h"
 #include "iwarp/connection.h"
 
 namespace weft::device {
@@ -108,6 +109,8 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void want_write(bool wanted);
   void lose_stream();
   void set_alarm();
+  void watch_initiator();
+  void look_for_initiator();
   void watch_peer();
   void look_for_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
@@ -132,6 +135,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool keeps_alive_ = false;
   std::size_t sent_since_look_ = 0;  // at TCP's segment size
   CreditWait credit_wait_;
+  SilentInitiator initiator_;
   std::vector<iovec> planned_;
 };
 

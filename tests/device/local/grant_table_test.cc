@@ -2,6 +2,7 @@
 #include "device/local/grant_table.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -19,7 +20,9 @@ class Grants : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(table_.open());
-    view_ = GrantView(SharedMemory::open(table_.read_only_file(), grants::bytes, false));
+    view_ = GrantView(
+        SharedMemory::open(table_.read_only_file(), grants::bytes, false),
+        SharedMemory::open(sys::Descriptor(dup(table_.count_file())), grants::count_bytes, true));
   }
 
   static void fill(Region& region, std::uint32_t number, std::uint64_t iova = 0x10000) {
@@ -102,6 +105,42 @@ TEST_F(Grants, LeaveOutWhatNeedsTheDevice) {
   invalidated.remote_valid = false;
   table_.publish(invalidated);
   EXPECT_FALSE(view_.look_up(access(stag)).known);
+}
+
+TEST_F(Grants, AreCountedByPeersAndKeptByTheirRegion) {
+  Region region;
+  fill(region, stag);
+  table_.publish(region);
+  const auto found = view_.look_up(access(stag));
+  view_.count(found, true, 100);
+  view_.count(found, true, 50);
+  view_.count(found, false, 7);
+  for (int i = 0; i < 2; ++i) {
+    const MemoryRegionCounters counted = table_.counters(region);
+    EXPECT_EQ(counted.peer_writes.operations, 2U);
+    EXPECT_EQ(counted.peer_writes.bytes, 150U);
+    EXPECT_EQ(counted.peer_reads.operations, 1U);
+    EXPECT_EQ(counted.peer_reads.bytes, 7U);
+    table_.withdraw(region);  // the second time there is nothing to withdraw
+  }
+  Region next;
+  fill(next, stag);
+  table_.publish(next);
+  EXPECT_EQ(table_.counters(next).peer_writes.operations, 0U);
+}
+
+TEST_F(Grants, ThatChangedAreNotStillThere) {
+  Region region;
+  fill(region, stag);
+  table_.publish(region);
+  const auto found = view_.look_up(access(stag));
+  EXPECT_TRUE(view_.still_there(found));
+  table_.withdraw(region);
+  EXPECT_FALSE(view_.still_there(found));
+  region.base += 4096;
+  table_.publish(region);
+  EXPECT_FALSE(view_.still_there(found)) << "the same STag, another place";
+  EXPECT_TRUE(view_.still_there(view_.look_up(access(stag))));
 }
 
 // Regions whose STags point to one place share the neighbourhood; one too many finds no place, and

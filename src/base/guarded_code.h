@@ -1,0 +1,38 @@
+// The instructions of guarded_memory.h, which fault_handler.cc recognises. Only these two files
+// include this one.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__) && defined(__LP64__) || defined(__aarch64__)
+#define WEFT_GUARDED_CODE 1
+
+extern "C" {
+
+// True; or false after a fault, from weft_guarded_fault.
+bool weft_guarded_copy(void* to, const void* from, std::size_t bytes);
+bool weft_guarded_fetch_add(void* at, std::uint64_t* operand_then_original);
+bool weft_guarded_exchange(void* at, std::uint64_t* operand_then_original);
+bool weft_guarded_compare_exchange(void* at, std::uint64_t* expected_then_original,
+                                   std::uint64_t desired);
+
+// The code of the functions above is [weft_guarded_begin, weft_guarded_fault). None of them changes
+// the stack, so that a fault anywhere in them continues at weft_guarded_fault, which returns 0.
+extern const char weft_guarded_begin[];
+extern const char weft_guarded_fault[];
+}
+#endif
+
+namespace weft {
+
+enum class FaultState : std::uint8_t { caught, uncaught };
+
+// Changes when the state of a thread may have changed. 0: no handler is installed, and no thread
+// asks. A variable, since each access reads it.
+extern constinit std::atomic<std::uint32_t> fault_generation;
+// Asks the kernel about the calling thread.
+[[nodiscard]] FaultState ask_fault_state();
+
+}  // namespace weft

@@ -1,0 +1,164 @@
+#include "base/guarded_memory.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/guarded_code.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+extern "C" {
+void __tsan_read_range(void* at, unsigned long bytes);
+void __tsan_write_range(void* at, unsigned long bytes);
+}
+#endif
+
+namespace weft {
+namespace {
+
+// The generations for which this thread knows its state.
+struct ThreadState {
+  std::uint32_t caught = 0;  // plain accesses are safe
+  std::uint32_t uncaught = 0;
+};
+
+constinit thread_local ThreadState state;
+
+[[nodiscard]] bool check_state(std::uint32_t generation) {
+  if (state.uncaught == generation) return false;
+  const bool caught = ask_fault_state() == FaultState::caught;
+  (caught ? state.caught : state.uncaught) = generation;
+  return caught;
+}
+
+// Whether this thread knows that its faults are caught.
+[[nodiscard]] inline bool is_caught() {
+  return state.caught == fault_generation.load(std::memory_order_relaxed);
+}
+
+// The same, after asking the kernel in a new generation.
+[[nodiscard]] bool is_caught_after_all() {
+  return is_caught() || check_state(fault_generation.load(std::memory_order_relaxed));
+}
+
+// Sanitizers do not see what assembly accesses.
+inline void show_sanitizers([[maybe_unused]] void* to, [[maybe_unused]] const void* from,
+                            [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  if (__asan_region_is_poisoned(to, bytes) != nullptr ||
+      __asan_region_is_poisoned(const_cast<void*>(from), bytes) != nullptr) {
+    std::memcpy(to, from, bytes);  // reports it
+  }
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_read_range(const_cast<void*>(from), bytes);
+  __tsan_write_range(to, bytes);
+#endif
+}
+
+bool plain_copy(void* to, const void* from, std::size_t bytes) {
+  show_sanitizers(to, from, bytes);
+#if defined(WEFT_GUARDED_CODE)
+  return weft_guarded_copy(to, from, bytes);
+#else
+  std::memcpy(to, from, bytes);
+  return true;
+#endif
+}
+
+// The application's memory is the local side of `call`: the kernel accesses that as in read(2) and
+// write(2), of whatever kind the memory is. Where a sandbox refuses the call there is no
+// protection.
+bool kernel_copy(long call, void* guarded, void* own, std::size_t bytes) {
+  const iovec here{guarded, bytes};
+  const iovec there{own, bytes};
+  const long done = ::syscall(call, ::getpid(), &here, 1UL, &there, 1UL, 0UL);
+  if (done == static_cast<long>(bytes)) return true;
+  if (done >= 0 || errno == EFAULT) return false;
+  return call == SYS_process_vm_readv ? plain_copy(guarded, own, bytes)
+                                      : plain_copy(own, guarded, bytes);
+}
+
+// Not inlined, so that the functions that are used all the time save no registers.
+[[gnu::noinline]] bool load_slowly(void* to, const void* from, std::size_t bytes) {
+  if (is_caught_after_all()) return plain_copy(to, from, bytes);
+  return kernel_copy(SYS_process_vm_writev, const_cast<void*>(from), to, bytes);
+}
+
+[[gnu::noinline]] bool store_slowly(void* to, const void* from, std::size_t bytes) {
+  if (is_caught_after_all()) return plain_copy(to, from, bytes);
+  return kernel_copy(SYS_process_vm_readv, to, const_cast<void*>(from), bytes);
+}
+
+// The kernel adds 0 to a word there, which fails where it cannot be written to.
+bool is_writable(void* at) {
+  int unused = 0;
+  const int add_nothing = FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0);
+  const long woken = ::syscall(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, 0UL, at, add_nothing);
+  return woken >= 0 || errno != EFAULT;
+}
+
+bool plain_atomic(void* at, const GuardedAtomic& atomic, std::uint64_t& original) {
+#if defined(WEFT_GUARDED_CODE)
+  switch (atomic.operation) {
+    case AtomicOperation::fetch_add:
+      original = atomic.operand;
+      return weft_guarded_fetch_add(at, &original);
+    case AtomicOperation::exchange:
+      original = atomic.operand;
+      return weft_guarded_exchange(at, &original);
+    case AtomicOperation::compare_exchange:
+      original = atomic.expected;
+      return weft_guarded_compare_exchange(at, &original, atomic.operand);
+  }
+  return false;
+#else
+  std::atomic_ref<std::uint64_t> word(*static_cast<std::uint64_t*>(at));
+  switch (atomic.operation) {
+    case AtomicOperation::fetch_add:
+      original = word.fetch_add(atomic.operand);
+      break;
+    case AtomicOperation::exchange:
+      original = word.exchange(atomic.operand);
+      break;
+    case AtomicOperation::compare_exchange:
+      original = atomic.expected;
+      word.compare_exchange_strong(original, atomic.operand);
+      break;
+  }
+  return true;
+#endif
+}
+
+}  // namespace
+
+bool guarded_load(void* to, const void* from, std::size_t bytes) {
+  return is_caught() ? plain_copy(to, from, bytes) : load_slowly(to, from, bytes);
+}
+
+bool guarded_store(void* to, const void* from, std::size_t bytes) {
+  return is_caught() ? plain_copy(to, from, bytes) : store_slowly(to, from, bytes);
+}
+
+bool guarded_atomic(void* at, const GuardedAtomic& atomic, std::uint64_t& original) {
+  if (!is_caught_after_all() && !is_writable(at)) return false;
+  return plain_atomic(at, atomic, original);
+}
+
+}  // namespace weft

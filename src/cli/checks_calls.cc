@@ -1,0 +1,139 @@
+// The system calls that the device uses where it may, and does without elsewhere.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "cli/checks.h"
+
+// Missing in older headers; in the kernel since 5.14.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace weft::cli {
+namespace {
+
+struct Call {
+  const char* name;
+  int (*attempt)();  // 0, or an errno value
+  const char* without;
+};
+
+int error_of(long result) {
+  return result < 0 ? errno : 0;
+}
+
+// The result of a call on a descriptor that is closed then.
+template <typename Use>
+int with(int fd, const Use& use) {
+  if (fd < 0) return errno;
+  const int failed = error_of(use(fd));
+  close(fd);
+  return failed;
+}
+
+int try_preadv2() {
+  return with(eventfd(1, 0), [](int fd) {
+    std::uint64_t token = 0;
+    const iovec piece{&token, sizeof token};
+    return syscall(SYS_preadv2, fd, &piece, 1UL, -1L, -1L, RWF_NOWAIT);
+  });
+}
+
+int try_mincore() {
+  static std::byte here{};
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(&here) & ~(page - 1);
+  unsigned char resident = 0;
+  return error_of(mincore(reinterpret_cast<void*>(at), page, &resident));
+}
+
+int try_populate() {
+  static std::byte here{};
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(&here) & ~(page - 1);
+  return error_of(madvise(reinterpret_cast<void*>(at), page, MADV_POPULATE_WRITE));
+}
+
+int try_getrandom() {
+  std::uint32_t word = 0;
+  return error_of(syscall(SYS_getrandom, &word, sizeof word, 0));
+}
+
+int try_own_memory() {
+  int from = 1;
+  int to = 0;
+  const iovec local{&to, sizeof to};
+  const iovec remote{&from, sizeof from};
+  return error_of(syscall(SYS_process_vm_readv, getpid(), &local, 1UL, &remote, 1UL, 0UL));
+}
+
+int try_socket_owners() {
+  return with(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
+              [](int) { return 0L; });
+}
+
+int try_tcp_info() {
+  return with(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), [](int fd) {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    return static_cast<long>(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes));
+  });
+}
+
+int try_statx() {
+  struct statx status {};
+  return error_of(syscall(SYS_statx, STDIN_FILENO, "", AT_EMPTY_PATH, STATX_TYPE, &status));
+}
+
+constexpr std::array calls{
+    Call{"preadv2(RWF_NOWAIT)", try_preadv2, "events are withdrawn by poll and read"},
+    Call{"mincore", try_mincore, "registering memory reads a byte of each page"},
+    Call{"madvise(MADV_POPULATE_WRITE)", try_populate,
+         "on-demand regions are checked with mincore, which does not see read-only pages"},
+    Call{"getrandom", try_getrandom, "random numbers come from /dev/urandom"},
+    Call{"process_vm_readv", try_own_memory,
+         "memory that is unmapped while it is registered ends programs that handle SIGSEGV "
+         "themselves"},
+    Call{"sock_diag", try_socket_owners, "the user of a peer on this host is not checked"},
+    Call{"getsockopt(TCP_INFO)", try_tcp_info, "a host that vanishes is noticed late"},
+    Call{"statx", try_statx, "a capture file is treated as a pipe"},
+};
+
+}  // namespace
+
+void check_calls(Findings& findings) {
+  std::string good;
+  for (const Call& call : calls) {
+    const int failed = call.attempt();
+    if (failed == 0) {
+      good += (good.empty() ? "" : ", ") + std::string(call.name);
+      continue;
+    }
+    // A closed standard input is no refusal.
+    if (failed == EBADF) continue;
+    findings.push_back({"system calls", Health::note,
+                        fmt::format("{} is not available ({}): {}.", call.name,
+                                    std::strerror(failed), call.without),
+                        ""});
+  }
+  findings.push_back(
+      {"system calls", Health::good, fmt::format("These optional ones work: {}.", good), ""});
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,46 @@
+#include "device/local/receive_wait.h"
+
+#include <algorithm>
+
+#include "device/system.h"
+
+namespace weft::device {
+
+void ReceiveWait::begin(std::uint64_t length_bytes) {
+  if (began_ns_ != 0) return;
+  began_ns_ = sys::now_ns();
+  for_room_ = length_bytes > peer_.hold_bytes.load(std::memory_order_relaxed);
+  if (for_room_) {
+    ++credit_waits_;
+    return;
+  }
+  peer_.rnr_wait_began_ns.store(began_ns_, std::memory_order_relaxed);
+  peer_.rnr_waits.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ReceiveWait::finish() {
+  const std::uint64_t waited_ns = sys::now_ns() - began_ns_;
+  began_ns_ = 0;
+  if (for_room_) {
+    credit_wait_ns_ += waited_ns;
+    return;
+  }
+  peer_.rnr_wait_ns.fetch_add(waited_ns, std::memory_order_relaxed);
+  peer_.rnr_wait_began_ns.store(0, std::memory_order_relaxed);
+}
+
+void ReceiveWait::add_counters(QueuePairCounters& counters) const {
+  counters.credit_waits += credit_waits_;
+  counters.credit_wait_ns += credit_wait_ns_;
+  if (began_ns_ != 0 && for_room_) counters.credit_wait_ns += sys::now_ns() - began_ns_;
+}
+
+void ReceiveWait::add_peers_waits(const inbox::Inbox& own, QueuePairCounters& counters) {
+  counters.rnr_waits += own.rnr_waits.load(std::memory_order_relaxed);
+  const std::uint64_t began_ns = own.rnr_wait_began_ns.load(std::memory_order_relaxed);
+  counters.rnr_wait_ns += own.rnr_wait_ns.load(std::memory_order_relaxed);
+  const std::uint64_t now_ns = sys::now_ns();
+  if (began_ns != 0) counters.rnr_wait_ns += now_ns - std::min(began_ns, now_ns);
+}
+
+}  // namespace weft::device

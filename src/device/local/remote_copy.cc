@@ -1,0 +1,151 @@
+#include "device/local/remote_copy.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+namespace weft::device {
+namespace {
+
+// One call copies no more, so that a peer that deregisters does not wait for long.
+constexpr std::size_t most_bytes = std::size_t{16} << 20;
+
+// A revocation needs a peer that deregisters and this thread standing still for a millisecond. Only
+// a peer that breaks the rules revokes so often.
+constexpr unsigned most_attempts = 100;
+
+thread_local std::uint32_t thread_number = 0;  // 0: not known yet
+
+// The kernel's number of this thread.
+std::uint32_t this_thread() {
+  if (thread_number == 0) thread_number = static_cast<std::uint32_t>(sys::thread_id());
+  return thread_number;
+}
+
+}  // namespace
+
+void RemoteCopy::Pieces::skip(std::size_t bytes) {
+  while (!pieces_.empty() && bytes >= pieces_.front().iov_len - offset_) {
+    bytes -= pieces_.front().iov_len - offset_;
+    offset_ = 0;
+    pieces_ = pieces_.subspan(1);
+  }
+  if (!pieces_.empty()) offset_ += bytes;
+}
+
+std::size_t RemoteCopy::Pieces::measure(std::size_t most, std::size_t bytes) const {
+  std::size_t total = 0;
+  std::size_t offset = offset_;
+  for (const iovec& piece : pieces_.first(std::min(most, pieces_.size()))) {
+    const std::size_t part = piece.iov_len - std::exchange(offset, 0);
+    if (part >= bytes - total) return bytes;
+    total += part;
+  }
+  return total;
+}
+
+std::size_t RemoteCopy::Pieces::write(iovec* to, std::size_t bytes) const {
+  std::size_t count = 0;
+  std::size_t offset = offset_;
+  for (std::size_t i = 0; bytes > 0; ++i) {
+    const std::size_t from = std::exchange(offset, 0);
+    const std::size_t part = std::min(pieces_[i].iov_len - from, bytes);
+    to[count++] = {static_cast<std::byte*>(pieces_[i].iov_base) + from, part};
+    bytes -= part;
+  }
+  return count;
+}
+
+void RemoteCopy::abandon_after_fork() {
+  thread_number = 0;
+}
+
+// Step 1.
+bool RemoteCopy::prepare(const Pieces& ours, const Pieces& theirs) {
+  constexpr std::size_t room = inbox::Copy::most_pieces - 1;
+  bytes_ = ours.measure(room, theirs.measure(room, most_bytes));
+  if (bytes_ == 0) return false;
+  local_[0] = {&mark_, sizeof mark_};
+  local_count_ = 1 + ours.write(local_.data() + 1, bytes_);
+  iovec* const list = peer_.copy.pieces.data();
+  list[0] = {reinterpret_cast<void*>(process_.mark().address), sizeof mark_};
+  remote_count_ = 1 + theirs.write(list + 1, bytes_);
+  mark_ = process_.mark().number;
+  return true;
+}
+
+// Step 2. Sequentially consistent, as what is read next: either the peer sees the announcement, or
+// this end sees that the peer has withdrawn the memory. See GrantTable::withdraw().
+void RemoteCopy::announce() {
+  peer_.copy.thread.store(this_thread(), std::memory_order_relaxed);
+  peer_.copy.sequence.store(++sequence_, std::memory_order_seq_cst);
+}
+
+void RemoteCopy::end_announcement() {
+  peer_.copy.sequence.store(++sequence_, std::memory_order_release);
+}
+
+// Step 4.
+int RemoteCopy::copy(Direction direction) {
+  const auto call = direction == Direction::to_peer ? &process_vm_writev : &process_vm_readv;
+  const std::size_t expected = sizeof mark_ + bytes_;
+  while (true) {
+    const ssize_t done = call(process_.pid(), local_.data(), local_count_, peer_.copy.pieces.data(),
+                              remote_count_, 0);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;
+    if (static_cast<std::size_t>(done) != expected) return EFAULT;
+    return mark_ == process_.mark().number ? 0 : ESRCH;
+  }
+}
+
+// EAGAIN: the peer has revoked the copy.
+int RemoteCopy::explain_fault(unsigned attempt) {
+  if (peer_.copy.revoked.exchange(0) != 0 && attempt < most_attempts) return EAGAIN;
+  const int failed = process_.check_mark();
+  return failed == 0 ? EFAULT : failed;
+}
+
+// --- The end that deregisters --------------------------------------------------------------------
+
+namespace {
+
+// Longer than nearly every copy; then the peer may be stopped.
+constexpr std::uint64_t revoke_after_ns = 1'000'000;
+// A thread that is neither stopped nor done within this time after the revocation waits for a
+// processor (a frozen container) or for a page. The former has no copy under way.
+constexpr std::uint64_t longest_ns = 5'000'000'000;
+constexpr unsigned pause_us = 100;
+
+// Only the sizes change, one by one: each piece that the kernel reads is the whole one or empty.
+void empty_list(inbox::Copy& copy) {
+  copy.revoked.store(1, std::memory_order_seq_cst);
+  for (iovec& piece : copy.pieces) {
+    std::atomic_ref(piece.iov_len).store(0, std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace
+
+// The peer's thread may be preempted between two steps, so an early revocation only costs it
+// another attempt. That the thread is stopped counts only if it is so after the revocation.
+void await_copy(inbox::Inbox& own, const PeerProcess& peer) {
+  inbox::Copy& copy = own.copy;
+  const std::uint64_t announced = copy.sequence.load(std::memory_order_seq_cst);
+  const auto over = [&] {
+    return copy.sequence.load(std::memory_order_seq_cst) != announced || !peer.alive();
+  };
+  if (announced % 2 == 0 || over()) return;
+  const std::uint64_t began_ns = sys::now_ns();
+  while (sys::now_ns() - began_ns < revoke_after_ns) {
+    sys::yield();
+    if (over()) return;
+  }
+  empty_list(copy);
+  while (!over() && !peer.is_stopped(copy.thread) && sys::now_ns() - began_ns < longest_ns) {
+    sys::sleep_us(pause_us);
+  }
+}
+
+}  // namespace weft::device

@@ -1,0 +1,109 @@
+// Copies between the memory of this process and that of a peer on the same host:
+// process_vm_readv(2), process_vm_writev(2).
+//
+// The peer may deregister memory at any time, and must then know that no copy reaches it any more,
+// even if this process is stopped in the middle (SIGSTOP). So each copy takes these steps:
+//
+//   1. The list of the peer's memory is written into the peer's inbox (inbox::Copy).
+//   2. The copy is announced there: the sequence number becomes odd.
+//   3. This end looks whether the memory is still granted.
+//   4. The kernel reads the list, and copies.
+//   5. The sequence number becomes even.
+//
+// A peer that deregisters withdraws the memory first. Then a copy that is not announced yet stops
+// at step 3, and for one that is announced the peer waits. A copy that lasts is revoked: the peer
+// empties the list, so that a copy before step 4 finds nothing to do, and waits only until this
+// thread is stopped, which it cannot be within step 4. Here the copy starts anew.
+//
+// Each copy begins with the mark of the peer: see process_mark.h.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/local/inbox.h"
+#include "device/local/peer_process.h"
+
+namespace weft::device {
+
+// The end that copies. Not thread safe.
+class RemoteCopy {
+ public:
+  enum class Direction : std::uint8_t { to_peer, from_peer };
+
+  // `peer`: the inbox of the peer.
+  RemoteCopy(inbox::Inbox& peer, const PeerProcess& process) : peer_(peer), process_(process) {}
+
+  // Copies in ascending order of addresses, so that the last byte comes last. Both lists have the
+  // same total size. `granted`: called after each announcement; false: the peer has withdrawn the
+  // memory. Returns 0; EACCES if it was withdrawn; EFAULT where one of the two is not mapped or the
+  // peer's list is shorter (part may have been copied); EPERM where the kernel refuses; ESRCH after
+  // the end of the peer.
+  template <typename Granted>
+  [[nodiscard]] int run(Direction direction, std::span<const iovec> here,
+                        std::span<const iovec> there, Granted granted) {
+    Pieces ours{here};
+    Pieces theirs{there};
+    for (unsigned attempt = 0; prepare(ours, theirs);) {
+      int failed = EACCES;
+      announce();
+      if (peer_.open.load(std::memory_order_seq_cst) != 0 && granted()) failed = copy(direction);
+      end_announcement();
+      if (failed == EFAULT) failed = explain_fault(++attempt);
+      if (failed == EAGAIN) continue;
+      if (failed != 0) return failed;
+      ours.skip(bytes_);
+      theirs.skip(bytes_);
+      attempt = 0;
+    }
+    return ours.empty() ? 0 : EFAULT;
+  }
+
+  // In the child after fork(), whose thread has another number.
+  static void abandon_after_fork();
+
+ private:
+  // What is left of a list.
+  class Pieces {
+   public:
+    explicit Pieces(std::span<const iovec> all) : pieces_(all) { skip(0); }
+    [[nodiscard]] bool empty() const { return pieces_.empty(); }
+    void skip(std::size_t bytes);
+    // The size of the next pieces, at most `most` of them and `bytes` bytes.
+    [[nodiscard]] std::size_t measure(std::size_t most, std::size_t bytes) const;
+    // Writes the next `bytes` bytes as a list for the kernel; returns the number of pieces.
+    [[nodiscard]] std::size_t write(iovec* to, std::size_t bytes) const;
+
+   private:
+    std::span<const iovec> pieces_;
+    std::size_t offset_ = 0;  // into the first one
+  };
+
+  [[nodiscard]] bool prepare(const Pieces& ours, const Pieces& theirs);
+  void announce();
+  void end_announcement();
+  [[nodiscard]] int copy(Direction direction);
+  [[nodiscard]] int explain_fault(unsigned attempt);
+
+  inbox::Inbox& peer_;
+  const PeerProcess& process_;
+  std::uint64_t sequence_ = 0;
+  // The current step.
+  std::size_t bytes_ = 0;
+  std::size_t local_count_ = 0;
+  std::size_t remote_count_ = 0;
+  std::uint64_t mark_ = 0;
+  std::array<iovec, inbox::Copy::most_pieces> local_;
+};
+
+// The other end, which deregisters memory: returns when no copy of the peer uses memory any more
+// that was withdrawn before. Takes as long as the peer's current copy; where that is stopped, about
+// a millisecond. `own`: the inbox of this end. Any thread.
+void await_copy(inbox::Inbox& own, const PeerProcess& peer);
+
+}  // namespace weft::device

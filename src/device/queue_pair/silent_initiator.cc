@@ -1,0 +1,44 @@
+#include "device/queue_pair/silent_initiator.h"
+
+#include <sys/socket.h>
+
+#include <cstdio>
+
+#include "device/addresses.h"
+#include "device/limits.h"
+#include "device/system.h"
+
+namespace weft::device {
+
+void SilentInitiator::watch(std::uint64_t now_ns, bool speaks) {
+  speaks_ = speaks;
+  next_ns_ = now_ns + (speaks ? limits::responder_first_ns : limits::silent_initiator_ns);
+}
+
+SilentInitiator::Step SilentInitiator::on_time(std::uint64_t now_ns, bool work_waits) {
+  if (now_ns < next_ns_) return Step::none;
+  if (speaks_) {
+    stop();
+    return Step::speak;
+  }
+  if (!work_waits) {
+    next_ns_ = now_ns + limits::silent_initiator_ns;
+    return Step::none;
+  }
+  stop();
+  return Step::report;
+}
+
+void SilentInitiator::report(int socket) {
+  sockaddr_storage peer{};
+  const bool known = sys::peer_address(socket, &peer) >= 0;
+  std::fprintf(
+      stderr,
+      "weft: %s has connected and sends nothing, and its request asked for no peer-to-peer "
+      "mode, so this side may not send first (RFC 5044 section 7.1): turn that mode on at "
+      "the peer (for siw: its module parameter peer_to_peer=1), or set "
+      "WEFT_RESPONDER_FIRST=1 here\n",
+      known ? to_string(peer).c_str() : "the peer");
+}
+
+}  // namespace weft::device

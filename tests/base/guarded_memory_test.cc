@@ -1,0 +1,282 @@
+// Accesses to memory that is not there, or is read-only, end in a result and not in a signal.
+#include "base/guarded_memory.h"
+
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/fault_handler.h"
+#include "support/refuse.h"
+
+namespace weft {
+namespace {
+
+// Three pages, of which a test may take the last one away.
+class Pages {
+ public:
+  Pages()
+      : at_(static_cast<std::byte*>(::mmap(nullptr, 3 * page(), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~Pages() { ::munmap(at_, 3 * page()); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  static std::size_t page() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+  // Of the last page, where the memory ends after protect_last(PROT_NONE).
+  [[nodiscard]] std::byte* edge() const { return at_ + 2 * page(); }
+  void protect_last(int protection) const { ::mprotect(edge(), page(), protection); }
+
+ private:
+  std::byte* at_;
+};
+
+// Makes each thread ask again.
+void recheck() {
+  static std::uint64_t now_ns = 0;
+  recheck_faults(now_ns += 1'000'000'000);
+}
+
+std::vector<std::byte> pattern(std::size_t bytes) {
+  std::vector<std::byte> made(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 7 + 3);
+  return made;
+}
+
+// Each size up to 1000 and a few large ones, at different alignments.
+void copy_every_size() {
+  const auto from = pattern(70'100);
+  std::vector<std::size_t> sizes(1000);
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
+  sizes.insert(sizes.end(), {4096, 4097, 16'384, 65'535});
+  for (const std::size_t size : sizes) {
+    const std::size_t shift = size % 37;
+    std::vector<std::byte> to(size + 64 + shift);
+    ASSERT_TRUE(guarded_store(to.data() + shift, from.data() + size % 5, size)) << size;
+    ASSERT_TRUE(std::equal(to.begin() + shift, to.begin() + shift + size, from.begin() + size % 5));
+    ASSERT_EQ(std::count(to.begin() + shift + size, to.end(), std::byte{}), 64) << size;
+    ASSERT_EQ(std::count(to.begin(), to.begin() + shift, std::byte{}), shift) << size;
+    ASSERT_TRUE(guarded_load(to.data(), from.data(), size)) << size;
+    ASSERT_TRUE(std::equal(to.begin(), to.begin() + size, from.begin())) << size;
+  }
+}
+
+// With the last `cut` bytes behind the edge of accessible memory.
+void copy_beyond_the_edge(const Pages& pages) {
+  std::vector<std::byte> own(2 * Pages::page());
+  for (const std::size_t size :
+       {1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64, 100, 128, 129, 200, 4096}) {
+    for (const std::size_t cut : {std::size_t{1}, size / 2, size}) {
+      if (cut == 0) continue;
+      std::byte* const at = pages.edge() + cut - size;
+      EXPECT_FALSE(guarded_load(own.data(), at, size)) << size << " " << cut;
+      EXPECT_FALSE(guarded_store(at, own.data(), size)) << size << " " << cut;
+    }
+    EXPECT_TRUE(guarded_load(own.data(), pages.edge() - size, size));
+    EXPECT_TRUE(guarded_store(pages.edge() - size, own.data(), size));
+  }
+}
+
+void atomics_work(std::uint64_t* word) {
+  std::uint64_t original = 0;
+  *word = 40;
+  EXPECT_TRUE(guarded_atomic(word, {AtomicOperation::fetch_add, 2}, original));
+  EXPECT_EQ(original, 40U);
+  EXPECT_EQ(*word, 42U);
+  EXPECT_TRUE(guarded_atomic(word, {AtomicOperation::exchange, 7}, original));
+  EXPECT_EQ(original, 42U);
+  EXPECT_EQ(*word, 7U);
+  EXPECT_TRUE(guarded_atomic(word, {AtomicOperation::compare_exchange, 9, 8}, original));
+  EXPECT_EQ(original, 7U);
+  EXPECT_EQ(*word, 7U);
+  EXPECT_TRUE(guarded_atomic(word, {AtomicOperation::compare_exchange, 9, 7}, original));
+  EXPECT_EQ(original, 7U);
+  EXPECT_EQ(*word, 9U);
+}
+
+void atomics_fail(std::byte* word) {
+  std::uint64_t original = 0;
+  for (const auto operation :
+       {AtomicOperation::fetch_add, AtomicOperation::exchange, AtomicOperation::compare_exchange}) {
+    EXPECT_FALSE(guarded_atomic(word, {operation, 1, 0}, original));
+  }
+}
+
+// Everything that a test of a way to notice faults must show.
+void accesses_are_guarded() {
+  copy_every_size();
+  const Pages pages;
+  pages.protect_last(PROT_NONE);
+  copy_beyond_the_edge(pages);
+  atomics_fail(pages.edge());
+  pages.protect_last(PROT_READ);
+  std::array<std::byte, 64> own{};
+  EXPECT_TRUE(guarded_load(own.data(), pages.edge() - 32, own.size()));
+  EXPECT_FALSE(guarded_store(pages.edge() - 32, own.data(), own.size()));
+  atomics_fail(pages.edge());
+  alignas(8) std::uint64_t word = 0;
+  atomics_work(&word);
+}
+
+TEST(GuardedMemory, CopiesEverySize) {
+  copy_every_size();
+}
+
+TEST(GuardedMemory, ReportsMemoryThatIsMissingOrReadOnly) {
+  catch_faults();
+  accesses_are_guarded();
+}
+
+// A file that was truncated raises SIGBUS.
+TEST(GuardedMemory, ReportsMemoryOfATruncatedFile) {
+  catch_faults();
+  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "weft-test", 0));
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::ftruncate(fd, static_cast<off_t>(Pages::page())), 0);
+  auto* const at = static_cast<std::byte*>(
+      ::mmap(nullptr, Pages::page(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  ASSERT_EQ(::ftruncate(fd, 0), 0);
+  std::array<std::byte, 32> own{};
+  EXPECT_FALSE(guarded_load(own.data(), at, own.size()));
+  EXPECT_FALSE(guarded_store(at, own.data(), own.size()));
+  atomics_fail(at);
+  ::munmap(at, Pages::page());
+  ::close(fd);
+}
+
+// Many programs block all signals in all threads but one.
+TEST(GuardedMemory, IsGuardedInAThreadThatBlocksAllSignals) {
+  catch_faults();
+  std::thread([] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    accesses_are_guarded();
+  }).join();
+}
+
+// --- Handlers of the program ---------------------------------------------------------------------
+
+sigjmp_buf resume;
+int handled = 0;
+
+void handle(int /*signal*/) {
+  ++handled;
+  siglongjmp(resume, 1);
+}
+
+// A handler of the program that ends a fault by a jump, for the life of the object.
+class OwnHandler {
+ public:
+  OwnHandler() {
+    handled = 0;
+    struct sigaction action {};
+    action.sa_handler = handle;
+    ::sigaction(SIGSEGV, &action, &before_);
+  }
+  ~OwnHandler() { ::sigaction(SIGSEGV, &before_, nullptr); }
+  OwnHandler(const OwnHandler&) = delete;
+  OwnHandler& operator=(const OwnHandler&) = delete;
+
+ private:
+  struct sigaction before_;
+};
+
+void fault() {
+  const Pages pages;
+  pages.protect_last(PROT_NONE);
+  if (sigsetjmp(resume, 1) == 0) *reinterpret_cast<volatile char*>(pages.edge()) = 1;
+}
+
+TEST(GuardedMemory, LeavesFaultsOfTheProgramToItsHandler) {
+  const OwnHandler own;
+  catch_faults();
+  recheck();
+  accesses_are_guarded();
+  EXPECT_EQ(handled, 0);
+  fault();
+  EXPECT_EQ(handled, 1);
+  accesses_are_guarded();
+}
+
+TEST(GuardedMemory, IsGuardedAlsoIfTheProgramInstallsItsHandlerLater) {
+  catch_faults();
+  std::array<std::byte, 8> here{};
+  ASSERT_TRUE(guarded_load(here.data(), here.data(), 0));  // this thread knows that ours is there
+  {
+    const OwnHandler own;
+    recheck();
+    accesses_are_guarded();
+    EXPECT_EQ(handled, 0);
+    fault();
+    EXPECT_EQ(handled, 1);
+  }
+  recheck();
+  accesses_are_guarded();
+}
+
+#if defined(__x86_64__)
+extern "C" int weft_guarded_wide;
+
+TEST(GuardedMemory, CopiesEverySizeWithoutAvx) {
+  catch_faults();
+  const int wide = std::exchange(weft_guarded_wide, 0);
+  accesses_are_guarded();
+  weft_guarded_wide = wide;
+}
+#endif
+
+TEST(GuardedMemory, FaultsOfTheProgramEndItAsBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Pages pages;
+  pages.protect_last(PROT_NONE);
+  EXPECT_EXIT(
+      {
+        catch_faults();
+        accesses_are_guarded();
+        ::signal(SIGSEGV, SIG_DFL);  // sanitizers report faults otherwise
+        *reinterpret_cast<volatile char*>(pages.edge()) = 1;
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+// A signal that a process sends is not a fault, wherever it interrupts.
+TEST(GuardedMemory, ASignalThatIsSentGoesToTheProgram) {
+  const OwnHandler own;
+  catch_faults();
+  recheck();
+  if (sigsetjmp(resume, 1) == 0) ::raise(SIGSEGV);
+  EXPECT_EQ(handled, 1);
+}
+
+// Without the handler and without process_vm_readv(2) good memory must still be copied.
+TEST(GuardedMemory, CopiesWhereASandboxRefusesTheKernelsCopy) {
+  bool refused = false;
+  catch_faults();
+  std::thread([&] {
+    refused = test::refuse({SYS_process_vm_readv, SYS_process_vm_writev}, EPERM);
+    if (!refused) return;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    recheck();
+    copy_every_size();
+    alignas(8) std::uint64_t word = 0;
+    atomics_work(&word);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters";
+}
+
+}  // namespace
+}  // namespace weft

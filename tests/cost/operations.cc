@@ -1,0 +1,171 @@
+// The main paths of the device, for cost_test.py, which counts the instructions and system calls of
+// each operation under valgrind. Two queue pairs of one process, connected to each other, are
+// driven by one thread, so that the counts hardly depend on the machine.
+#include <infiniband/verbs.h>
+#include <unistd.h>
+#include <valgrind/callgrind.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "weft/verbs.hpp"
+
+namespace {
+
+using namespace weft::verbs;  // NOLINT(google-build-using-namespace)
+
+constexpr std::size_t region_bytes = 1 << 20;
+constexpr std::size_t list_length = 32;
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+struct End {
+  explicit End(const Context& context)
+      : domain(context.create_domain()),
+        queue(context.create_completion_queue(256)),
+        region(domain.allocate<std::byte>(region_bytes, Access::all)),
+        prepared(domain.queue_pair(queue, queue)
+                     .max_send_requests(2 * list_length)
+                     .max_receive_requests(2 * list_length)
+                     .max_rd_atomic(16)
+                     .max_dest_rd_atomic(16)
+                     .access(Access::all)
+                     .build()) {}
+
+  void connect(const Endpoint& peer) { queue_pair.emplace(std::move(*prepared).handshake(peer)); }
+  // Returns the number of completions that are there now, which must be successful.
+  std::size_t poll() const {
+    std::array<Completion, list_length> done;
+    const auto got = queue.poll(done);
+    for (const Completion& one : got) require(one.ok(), "a request has failed");
+    return got.size();
+  }
+
+  ProtectionDomain domain;
+  CompletionQueue queue;
+  TypedRegion<std::byte> region;
+  std::optional<PreparedQueuePair> prepared;
+  std::optional<QueuePair> queue_pair;
+};
+
+struct Pair {
+  Pair() : context(open_device()), a(context), b(context) {
+    const Endpoint of_a = a.prepared->endpoint();
+    const Endpoint of_b = b.prepared->endpoint();
+    a.connect(of_b);
+    b.connect(of_a);
+  }
+  // Polls both sides until each has had its completions. A side that expects none is polled as
+  // well, because it is what drives that side.
+  void await(std::size_t of_a, std::size_t of_b) const {
+    while (of_a > 0 || of_b > 0) {
+      of_b -= b.poll();
+      of_a -= a.poll();
+    }
+  }
+
+  Context context;
+  End a;
+  End b;
+};
+
+// --- The operations ------------------------------------------------------------------------------
+
+void send(const Pair& pair, std::size_t bytes) {
+  require(pair.b.queue_pair->post_receive(pair.b.region.slice(0, bytes), 1) == 0, "post_receive");
+  require(pair.a.queue_pair->post_send(pair.a.region.slice(0, bytes), 2) == 0, "post_send");
+  pair.await(1, 1);
+}
+
+// One list of sends, of which the last one is signaled; the figures are those of the list.
+void send_list(const Pair& pair) {
+  std::array<ibv_send_wr, list_length> requests{};
+  ibv_sge piece = pair.a.region.slice(0, 8).raw();
+  for (std::size_t i = 0; i < list_length; ++i) {
+    requests[i].opcode = IBV_WR_SEND;
+    requests[i].sg_list = &piece;
+    requests[i].num_sge = 1;
+    requests[i].next = i + 1 < list_length ? &requests[i + 1] : nullptr;
+    require(pair.b.queue_pair->post_receive(pair.b.region.slice(0, 8), 1) == 0, "post_receive");
+  }
+  requests.back().send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  require(ibv_post_send(pair.a.queue_pair->raw(), requests.data(), &bad) == 0, "ibv_post_send");
+  pair.await(1, list_length);
+}
+
+void write(const Pair& pair, std::size_t bytes) {
+  require(
+      pair.a.queue_pair->post_write(pair.a.region.slice(0, bytes), pair.b.region.remote(), 1) == 0,
+      "post_write");
+  pair.await(1, 0);
+}
+
+void read(const Pair& pair, std::size_t bytes) {
+  const RemoteSlice from = pair.b.region.remote().slice(0, bytes);
+  require(pair.a.queue_pair->post_read(pair.a.region.slice(0, bytes), from, 1) == 0, "post_read");
+  pair.await(1, 0);
+}
+
+struct Operation {
+  const char* name;
+  std::function<void(const Pair&)> run;
+};
+
+const std::vector<Operation>& operations() {
+  static const std::vector<Operation> all{
+      {"send of 64 B", [](const Pair& pair) { send(pair, 64); }},
+      {"send of 4 KiB", [](const Pair& pair) { send(pair, 4096); }},
+      {"send of 64 KiB", [](const Pair& pair) { send(pair, 65536); }},
+      {"list of 32 sends of 8 B", send_list},
+      {"write of 64 B", [](const Pair& pair) { write(pair, 64); }},
+      {"write of 64 KiB", [](const Pair& pair) { write(pair, 65536); }},
+      {"read of 64 B", [](const Pair& pair) { read(pair, 64); }},
+      {"read of 64 KiB", [](const Pair& pair) { read(pair, 65536); }},
+      {"poll of an empty queue", [](const Pair& pair) { (void)pair.a.poll(); }},
+  };
+  return all;
+}
+
+// getpgid() of a number that no process group has marks the beginning and the end of the operations
+// in a trace of the system calls.
+constexpr pid_t first_mark = 0x3FFF0000;
+
+void measure(const Pair& pair, std::size_t index, int count) {
+  const Operation& operation = operations()[index];
+  for (int i = 0; i < count; ++i) operation.run(pair);
+  const auto mark = first_mark + 2 * static_cast<pid_t>(index);
+  (void)::getpgid(mark);
+  CALLGRIND_ZERO_STATS;
+  for (int i = 0; i < count; ++i) operation.run(pair);
+  CALLGRIND_DUMP_STATS_AT(operation.name);
+  (void)::getpgid(mark + 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    require(argc == 2, "usage: operations COUNT");
+    const int count = std::atoi(argv[1]);
+    const Pair pair;
+    for (std::size_t i = 0; i < operations().size(); ++i) {
+      std::printf("%s\n", operations()[i].name);
+      measure(pair, i, count);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "operations: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,415 @@
+// Copies between the memory of two processes, and deregistration meanwhile.
+#include "device/local/remote_copy.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace weft::device {
+namespace {
+
+constexpr std::size_t bytes = 1 << 20;
+
+// Private memory that has the same address in this process and in its child.
+std::byte* map() {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return static_cast<std::byte*>(at);
+}
+
+void fill(std::byte* at, unsigned seed) {
+  for (std::size_t i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(seed + i * 31 + i / 253);
+}
+
+constexpr auto granted = [] { return true; };
+
+// An inbox in memory that this process and its children share.
+struct SharedInbox {
+  SharedInbox()
+      : at(mmap(nullptr, sizeof(inbox::Inbox), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0)),
+        inbox(*new (at) inbox::Inbox) {
+    inbox.open = 1;
+  }
+  ~SharedInbox() { munmap(at, sizeof(inbox::Inbox)); }
+
+  void* at;
+  inbox::Inbox& inbox;
+};
+
+// A child that waits, with memory that has the same address here and there.
+class Child : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(mark_.make());
+    child_ = map();
+    fill(child_, 1);
+    pid_ = fork();
+    if (pid_ == 0) {
+      while (true) pause();
+    }
+    ASSERT_GT(pid_, 0);
+    peer_ = std::make_shared<const PeerProcess>(pid_, mark_.name(), GrantView());
+    here_.resize(bytes);
+    if (peer_->check_mark() == EPERM) GTEST_SKIP() << "process_vm_readv is refused";
+    copy_.emplace(inbox_.inbox, *peer_);
+  }
+  void TearDown() override {
+    end_child();
+    munmap(child_, bytes);
+  }
+  void end_child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+  // Cuts `length` bytes from `at` into pieces of odd sizes, empty ones among them.
+  static std::vector<iovec> cut(std::byte* at, std::size_t length, unsigned seed,
+                                std::size_t largest) {
+    std::mt19937 random(seed);
+    std::vector<iovec> pieces;
+    for (std::size_t done = 0; done < length;) {
+      const std::size_t part = std::min<std::size_t>(random() % largest, length - done);
+      pieces.push_back({at + done, part});
+      done += part;
+    }
+    return pieces;
+  }
+
+  [[nodiscard]] int write(std::span<const iovec> from, std::span<const iovec> to) {
+    return copy_->run(RemoteCopy::Direction::to_peer, from, to, granted);
+  }
+  [[nodiscard]] int read(std::span<const iovec> to, std::span<const iovec> from) {
+    return copy_->run(RemoteCopy::Direction::from_peer, to, from, granted);
+  }
+
+  ProcessMark mark_;
+  SharedInbox inbox_;
+  std::byte* child_ = nullptr;  // its address in the child
+  pid_t pid_ = 0;
+  std::shared_ptr<const PeerProcess> peer_;
+  std::optional<RemoteCopy> copy_;
+  std::vector<std::byte> here_;
+};
+
+TEST_F(Child, IsReadInAnyPieces) {
+  unsigned seed = 1;
+  for (const std::size_t ours : {std::size_t{7}, std::size_t{1000}, bytes + 1}) {
+    for (const std::size_t theirs : {std::size_t{11}, std::size_t{5000}, bytes + 1}) {
+      std::memset(here_.data(), 0, bytes);
+      const std::size_t length = std::min(ours, theirs) < 100 ? 20'000 : bytes;
+      const auto to = cut(here_.data(), length, ++seed, ours);
+      const auto from = cut(child_, length, ++seed, theirs);
+      ASSERT_EQ(read(to, from), 0) << ours << " " << theirs;
+      ASSERT_EQ(std::memcmp(here_.data(), child_, length), 0) << ours << " " << theirs;
+    }
+  }
+}
+
+TEST_F(Child, IsWrittenInAnyPieces) {
+  fill(here_.data(), 77);
+  const auto from = cut(here_.data(), bytes, 5, 3000);
+  const auto to = cut(child_, bytes, 6, 700);
+  ASSERT_EQ(write(from, to), 0);
+  std::vector<std::byte> back(bytes);
+  const iovec all{back.data(), bytes};
+  const iovec there{child_, bytes};
+  ASSERT_EQ(read({&all, 1}, {&there, 1}), 0);
+  EXPECT_EQ(std::memcmp(back.data(), here_.data(), bytes), 0);
+  fill(here_.data(), 1);
+  EXPECT_EQ(std::memcmp(child_, here_.data(), bytes), 0) << "the parent's own copy has changed";
+}
+
+TEST_F(Child, NothingIsNoCopy) {
+  EXPECT_EQ(read({}, {}), 0);
+  const iovec empty{here_.data(), 0};
+  EXPECT_EQ(write({&empty, 1}, {}), 0);
+}
+
+TEST_F(Child, MemoryThatIsNotMappedIsAFault) {
+  const iovec here{here_.data(), 8192};
+  const iovec nowhere{reinterpret_cast<void*>(0x1000), 8192};
+  EXPECT_EQ(read({&here, 1}, {&nowhere, 1}), EFAULT);
+  EXPECT_EQ(write({&here, 1}, {&nowhere, 1}), EFAULT);
+  const iovec there{child_, 8192};
+  EXPECT_EQ(read({&nowhere, 1}, {&there, 1}), EFAULT);
+  // The first piece is there, the second is not.
+  const iovec pieces[] = {{child_, 4096}, {reinterpret_cast<void*>(0x1000), 4096}};
+  EXPECT_EQ(read({&here, 1}, pieces), EFAULT);
+}
+
+TEST_F(Child, APeerThatNamesTooLittleIsAFault) {
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 60};
+  EXPECT_EQ(read({&here, 1}, {&there, 1}), EFAULT);
+  EXPECT_EQ(read({&here, 1}, {}), EFAULT);
+}
+
+TEST_F(Child, ThatHasEndedIsNotAccessed) {
+  EXPECT_TRUE(peer_->alive());
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 100};
+  ASSERT_EQ(read({&here, 1}, {&there, 1}), 0);
+  end_child();
+  EXPECT_FALSE(peer_->alive());
+  EXPECT_EQ(read({&here, 1}, {&there, 1}), ESRCH);
+}
+
+TEST_F(Child, WithdrawnMemoryIsNotTouched) {
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 100};
+  const auto withdrawn = [] { return false; };
+  EXPECT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, withdrawn), EACCES);
+  inbox_.inbox.open = 0;
+  EXPECT_EQ(write({&here, 1}, {&there, 1}), EACCES);
+  EXPECT_EQ(inbox_.inbox.copy.sequence % 2, 0U) << "an announcement is left";
+}
+
+// A peer that revokes each attempt cannot keep this process in a loop.
+TEST_F(Child, EndlessRevocationEnds) {
+  const iovec here{here_.data(), 100};
+  const iovec there{child_, 100};
+  int calls = 0;
+  const auto revoked = [&] {
+    ++calls;
+    inbox_.inbox.copy.revoked = 1;
+    inbox_.inbox.copy.pieces[1].iov_len = 0;
+    return true;
+  };
+  EXPECT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, revoked), EFAULT);
+  EXPECT_GT(calls, 10);
+}
+
+TEST_F(Child, ARevokedCopyStartsAnew) {
+  fill(here_.data(), 9);
+  const iovec here{here_.data(), bytes};
+  const iovec there{child_, bytes};
+  int calls = 0;
+  const auto revoked_once = [&] {
+    if (++calls > 1) return true;
+    inbox_.inbox.copy.revoked = 1;
+    for (iovec& piece : inbox_.inbox.copy.pieces) piece.iov_len = 0;
+    return true;
+  };
+  ASSERT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, revoked_once), 0);
+  EXPECT_EQ(calls, 2);
+  std::vector<std::byte> back(bytes);
+  const iovec all{back.data(), bytes};
+  ASSERT_EQ(read({&all, 1}, {&there, 1}), 0);
+  EXPECT_EQ(back, here_);
+}
+
+// The number of the process stays, its memory does not.
+TEST(RemoteCopy, DoesNotReachAnotherProgramImage) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  std::byte* const memory = map();
+  int pipes[2];
+  int ends[2];
+  ASSERT_EQ(pipe2(pipes, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(ends, 0), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(ends[0], STDIN_FILENO);
+    close(ends[1]);
+    execlp("cat", "cat", nullptr);
+    _exit(127);
+  }
+  close(pipes[1]);
+  char ignored = 0;
+  ASSERT_EQ(read(pipes[0], &ignored, 1), 0) << "execve(2) closes the last copy of the other end";
+  const PeerProcess peer(child, mark.name(), GrantView());
+  SharedInbox inbox;
+  RemoteCopy copy(inbox.inbox, peer);
+  std::uint64_t word = 0;
+  const iovec here{&word, sizeof word};
+  const iovec there{memory, sizeof word};
+  EXPECT_FALSE(peer.alive());
+  for (const auto direction : {RemoteCopy::Direction::to_peer, RemoteCopy::Direction::from_peer}) {
+    const int failed = copy.run(direction, {&here, 1}, {&there, 1}, granted);
+    EXPECT_TRUE(failed == ESRCH || failed == EPERM) << failed;
+  }
+  EXPECT_EQ(PeerProcess::open(child, mark.name(), GrantView()), nullptr);
+  close(ends[1]);
+  waitpid(child, nullptr, 0);
+  for (const int fd : {pipes[0], ends[0]}) close(fd);
+  munmap(memory, bytes);
+}
+
+// A peer that copies, in a process of its own, to memory of this process. The most unfavourable
+// point to be stopped is after its last look and before the system call.
+TEST(RemoteCopy, OfAStoppedPeerIsRevoked) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  std::byte* const memory = map();
+  fill(memory, 1);
+  SharedInbox inbox;
+  const pid_t owner = getpid();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    RemoteCopy::abandon_after_fork();
+    const PeerProcess peer(owner, mark.name(), GrantView());
+    RemoteCopy copy(inbox.inbox, peer);
+    const std::vector<std::byte> data(bytes);
+    const iovec here{const_cast<std::byte*>(data.data()), bytes};
+    const iovec there{memory, bytes};
+    int calls = 0;
+    const auto stopped_once = [&] {
+      if (++calls > 1) return false;
+      raise(SIGSTOP);
+      return true;
+    };
+    const int failed =
+        copy.run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, stopped_once);
+    _exit(failed == EACCES && calls == 2 ? 0 : failed == EPERM ? 77 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  const PeerProcess peer(child, mark.name(), GrantView());
+  EXPECT_EQ(inbox.inbox.copy.sequence % 2, 1U);
+  await_copy(inbox.inbox, peer);
+  std::vector<std::byte> expected(bytes);
+  fill(memory, 2);
+  fill(expected.data(), 2);
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(std::memcmp(memory, expected.data(), bytes), 0) << "the peer has copied later";
+  munmap(memory, bytes);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "the kernel refuses copies";
+  EXPECT_EQ(status, 0);
+}
+
+// An announcement of a peer that was killed stays.
+TEST(RemoteCopy, OfAKilledPeerIsOver) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  SharedInbox inbox;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (true) pause();
+  }
+  const PeerProcess peer(child, mark.name(), GrantView());
+  inbox.inbox.copy.thread = static_cast<std::uint32_t>(child);
+  inbox.inbox.copy.sequence = 1;
+  std::jthread killer([&] { kill(child, SIGKILL); });
+  await_copy(inbox.inbox, peer);
+  EXPECT_FALSE(peer.alive());
+  waitpid(child, nullptr, 0);
+}
+
+// Memory changes hands all the time: the peer finds it granted or not, and what it writes never
+// arrives after the end of a wait.
+TEST(RemoteCopy, NeverReachesMemoryAfterTheWait) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  constexpr std::size_t length = 64 * 1024;
+  std::byte* const memory = map();
+  SharedInbox inbox;
+  auto& allowed = inbox.inbox.access;  // shared, and not used otherwise here
+  auto& rounds = inbox.inbox.withdrawn;
+  const pid_t owner = getpid();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    RemoteCopy::abandon_after_fork();
+    const PeerProcess peer(owner, mark.name(), GrantView());
+    RemoteCopy copy(inbox.inbox, peer);
+    const std::vector<std::byte> data(length, std::byte{0xEE});
+    const iovec here{const_cast<std::byte*>(data.data()), length};
+    const iovec there{memory, length};
+    while (true) {
+      const auto still = [&] { return allowed.load() != 0; };
+      const int failed = copy.run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, still);
+      if (failed == 0) ++rounds;
+      if (failed == EPERM) _exit(77);
+    }
+  }
+  const PeerProcess peer(child, mark.name(), GrantView());
+  for (int round = 0; round < 200; ++round) {
+    allowed = 1;
+    for (const auto before = rounds.load(); rounds == before && peer.alive();) sys::yield();
+    allowed = 0;
+    await_copy(inbox.inbox, peer);
+    std::memset(memory, round & 0x7F, length);
+    sys::yield();
+    for (std::size_t i = 0; i < length; ++i) {
+      ASSERT_EQ(memory[i], static_cast<std::byte>(round & 0x7F)) << round << " at " << i;
+    }
+  }
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  munmap(memory, bytes);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "the kernel refuses copies";
+}
+
+TEST(PeerProcess, ThatDoesNotExistIsNotOpened) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  EXPECT_EQ(PeerProcess::open(0, mark.name(), GrantView()), nullptr);
+  EXPECT_EQ(PeerProcess::open(0x7FFFFFFF, mark.name(), GrantView()), nullptr);
+  EXPECT_EQ(PeerProcess::open(getpid(), {}, GrantView()), nullptr) << "no mark";
+  EXPECT_NE(PeerProcess::open(getpid(), mark.name(), GrantView()), nullptr);
+}
+
+TEST(PeerProcess, IsStoppedWhereItsThreadIs) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (true) pause();
+  }
+  const PeerProcess peer(child, {}, GrantView());
+  const auto thread = static_cast<std::uint32_t>(child);
+  EXPECT_FALSE(peer.is_stopped(thread));
+  EXPECT_FALSE(peer.is_stopped(1)) << "a thread of another process";
+  kill(child, SIGSTOP);
+  ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
+  EXPECT_TRUE(peer.is_stopped(thread));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(peer.is_stopped(thread));
+}
+
+TEST(PeerProcesses, AreFoundWhileAConnectionHasThem) {
+  ProcessMark mark;
+  ASSERT_TRUE(mark.make());
+  PeerProcesses processes;
+  auto self = PeerProcess::open(getpid(), mark.name(), GrantView());
+  if (!self) GTEST_SKIP() << "process_vm_readv is refused";
+  processes.add(self);
+  EXPECT_EQ(processes.find(getpid(), mark.name()), self);
+  EXPECT_EQ(processes.find(getpid() + 1, mark.name()), nullptr);
+  EXPECT_EQ(processes.find(getpid(), {mark.name().address, mark.name().number + 1}), nullptr);
+  self.reset();
+  EXPECT_EQ(processes.find(getpid(), mark.name()), nullptr);
+}
+
+TEST(ProcessMark, IsSomewhereElseInEachProcess) {
+  ProcessMark first;
+  ProcessMark second;
+  ASSERT_TRUE(first.make() && second.make());
+  EXPECT_NE(first.name().address, second.name().address);
+  EXPECT_NE(first.name().number, second.name().number);
+  const auto before = first.name();
+  ASSERT_TRUE(first.make());
+  EXPECT_EQ(first.name(), before);
+}
+
+}  // namespace
+}  // namespace weft::device

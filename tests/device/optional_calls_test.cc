@@ -1,0 +1,84 @@
+// System calls that old kernels and sandboxes refuse, and that the device does without.
+#include <linux/netlink.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/raw_end.h"
+#include "support/refuse.h"
+
+namespace weft::device {
+namespace {
+
+struct Call {
+  const char* name;
+  std::vector<test::RefusedCall> refused;
+};
+
+class OptionalCall : public testing::TestWithParam<Call> {};
+
+// Two devices, whose threads inherit the filter, register memory, pair by number and exchange data.
+void converse() {
+  const auto left = make_roce_device();
+  const auto right = make_roce_device();
+  RawEnd client(*left);
+  RawEnd server(*right);
+  ASSERT_EQ(server.to_init(), 0);
+  ASSERT_EQ(server.to_rtr(client.gid(), client.number()), 0);
+  client.connect(server);
+  pass_message(client, server);
+  const auto source = client.buffer(100'000);
+  const auto target = server.buffer(100'000);
+  ASSERT_EQ(client.write(1, {source->sge(0, 100'000)}, target->address(), target->rkey()), 0);
+  EXPECT_EQ(client.await().status, IBV_WC_SUCCESS);
+  ASSERT_EQ(client.read(2, {source->sge(0, 100'000)}, target->address(), target->rkey()), 0);
+  EXPECT_EQ(client.await().status, IBV_WC_SUCCESS);
+}
+
+TEST_P(OptionalCall, IsNotNeeded) {
+  for (const int error : {ENOSYS, EPERM}) {
+    bool possible = false;
+    std::thread([&] {
+      possible = test::refuse(GetParam().refused, error);
+      if (possible) converse();
+    }).join();
+    if (!possible) GTEST_SKIP() << "no seccomp filters here";
+  }
+}
+
+// Memory that is not mapped is still refused without mincore(2).
+TEST(OptionalCalls, RegistrationChecksMemoryWithoutMincore) {
+  bool possible = false;
+  std::thread([&] {
+    possible = test::refuse({SYS_mincore}, ENOSYS);
+    if (!possible) return;
+    Pair pair;
+    EXPECT_EQ(pair.a.context.register_memory(*pair.a.domain, reinterpret_cast<void*>(0x1000), 4096,
+                                             0x1000, 0),
+              nullptr);
+    EXPECT_EQ(errno, EFAULT);
+  }).join();
+  if (!possible) GTEST_SKIP() << "no seccomp filters here";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OptionalCall,
+    testing::Values(Call{"preadv2", {SYS_preadv2}}, Call{"mincore", {SYS_mincore}},
+                    Call{"madvise", {SYS_madvise}}, Call{"getrandom", {SYS_getrandom}},
+                    Call{"process_vm", {SYS_process_vm_readv, SYS_process_vm_writev}},
+                    Call{"tcp_info", {{SYS_getsockopt, 2, TCP_INFO}}},
+                    Call{"sock_diag", {{SYS_socket, 2, NETLINK_SOCK_DIAG}}},
+                    Call{"unix_sockets", {{SYS_socket, 0, AF_UNIX}}}, Call{"statx", {SYS_statx}},
+                    Call{"pidfd_open", {SYS_pidfd_open}}, Call{"memfd_create", {SYS_memfd_create}},
+                    Call{"epoll_pwait2", {SYS_epoll_pwait2}},
+                    Call{"reuse_port", {{SYS_setsockopt, 2, SO_REUSEPORT}}},
+                    Call{"sched_yield", {SYS_sched_yield}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace weft::device

@@ -1,0 +1,47 @@
+"""qperf, with connections made by rdma_cm (-cm 1): otherwise it knows LIDs only."""
+
+import json
+import os
+import pathlib
+
+import cases
+import harness
+from harness import need
+
+_HOST = "127.0.0.1"
+
+
+def _peer_operations(stage):
+    """What arrived at the server's device and was done in its memory, in all of its processes."""
+    names = ("received", "peer_writes", "peer_reads")
+    done = {name: 0 for name in names}
+    for path in pathlib.Path(os.path.dirname(stage.scratch("stats.json"))).glob("stats.json*"):
+        if path.stat().st_size == 0:
+            continue  # of a process that did not use the device
+        for pair in json.loads(path.read_text())["queue_pairs"]:
+            for name in names:
+                done[name] += pair[name]["operations"]
+    return done
+
+
+def _qperf(test, counter):
+    def run(stage):
+        port = harness.free_port()
+        server = stage.start("server", "qperf", "-lp", port,
+                             env={"WEFT_STATS": stage.scratch("stats.json")})
+        server.await_listening(port)
+        client = stage.start("client", "qperf", "-lp", port, "-cm", 1, "-t", 1, _HOST, test)
+        client.finish()
+        stage.start("end", "qperf", "-lp", port, _HOST, "quit").finish()
+        server.finish(status=None)
+        stage.ran = stage.ran[:2]
+        client.expect(r"^\s+(bw|latency|msg_rate)\s+=\s+\d")
+        done = _peer_operations(stage)
+        need(done[counter] >= 10, f"not on the device: {done}")
+    return run
+
+
+for _test, _counter in (("rc_bw", "received"), ("rc_lat", "received"),
+                        ("rc_rdma_write_bw", "peer_writes"), ("rc_rdma_write_lat", "peer_writes"),
+                        ("rc_rdma_read_bw", "peer_reads"), ("rc_rdma_read_lat", "peer_reads")):
+    cases.add(f"qperf.{_test}", _qperf(_test, _counter))

@@ -1,0 +1,168 @@
+"""Programs in sandboxes: as another user, without privileges, in namespaces, under a seccomp filter
+that allows what docs/security.md lists, and where no file can be written.
+
+A place of these tests is entered by each side between fork and exec (harness.Side).
+"""
+
+import ctypes
+import os
+import pathlib
+import re
+import struct
+
+import cases
+import harness
+import pingpong
+import rdmacm_utils
+from harness import Skip, need
+from veth import VethPair
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NOBODY = 65534
+_FEW = 50
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
+_SECCOMP_MODE_FILTER = 2
+
+
+def _check(result, what):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _no_new_privileges():
+    _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+
+
+class OrdinaryUser:
+    """Another user than root; the user of the tests where that is not root."""
+
+    def __init__(self):
+        if os.geteuid() == 0:
+            for path in (harness.weft(), os.environ["WEFT_INTEROP_BIN"]):
+                for folder in pathlib.Path(path).resolve().parents:
+                    if not folder.stat().st_mode & 1:
+                        raise Skip(f"{folder} is closed to other users")
+
+    @staticmethod
+    def enter():
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(_NOBODY)
+            os.setuid(_NOBODY)
+
+
+class NoPrivileges:
+    """No capability in any set, which the harness sees to, and no way to get one by exec."""
+
+    @staticmethod
+    def enter():
+        for capability in range(64):
+            _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # an ordinary user has none to drop
+        harness.shed_privileges()
+        _no_new_privileges()
+
+
+class ReadOnly:
+    """A mount namespace in which the root is read-only and the usual places for files are empty and
+    read-only."""
+
+    _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+
+    def __init__(self):
+        command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+        if not harness.succeeds(*command):
+            raise Skip("no mount namespaces")
+
+    @classmethod
+    def enter(cls):
+        user, group = os.geteuid(), os.getegid()
+        _check(_LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"),
+                           ("gid_map", f"0 {group} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        _check(_LIBC.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
+        for path in cls._COVERED:
+            if os.path.isdir(path):
+                _check(_LIBC.mount(b"none", path.encode(), b"tmpfs", _MS_RDONLY, b"size=4k"), path)
+        _check(_LIBC.mount(b"/", b"/", None, _MS_BIND | _MS_REC, None), "a bind of /")
+        # Flags that the mount had before are locked and must stay.
+        kept = os.statvfs("/").f_flag & 0x40F  # noatime, noexec, nodev, nosuid, read-only
+        os.chroot("/proc/self/root")
+        _check(_LIBC.mount(None, b"/", None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept, None),
+               "a read-only /")
+
+
+def documented_calls():
+    """The names in the block `seccomp` of docs/security.md."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/security.md"
+    block = re.search(r"^```seccomp\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    need(block, "docs/security.md has no list of system calls")
+    return [word for line in block[1].splitlines() for word in line[11:].split()]
+
+
+def call_numbers():
+    for name in ("asm/unistd_64.h", "asm-generic/unistd.h"):
+        for folder in ("/usr/include", *pathlib.Path("/usr/include").glob("*-linux-gnu*")):
+            path = pathlib.Path(folder) / name
+            if path.exists():
+                return {found[1]: int(found[2]) for found in
+                        re.finditer(r"^#define __NR_(\w+)\s+(\d+)", path.read_text(), re.MULTILINE)}
+    raise Skip("the kernel's headers are not installed")
+
+
+class Seccomp:
+    """A filter that answers ENOSYS to each call that is not in the list."""
+
+    def __init__(self):
+        numbers = call_numbers()
+        allowed = sorted({numbers[name] for name in documented_calls() if name in numbers})
+        load, equals, answer = 0x20, 0x15, 0x06
+        program = [(load, 0, 0, 0)]
+        program += [(equals, len(allowed) - at, 0, number) for at, number in enumerate(allowed)]
+        program += [(answer, 0, 0, 0x50000 | 38), (answer, 0, 0, 0x7FFF0000)]
+        self._code = b"".join(struct.pack("HBBI", *line) for line in program)
+        self._buffer = ctypes.create_string_buffer(self._code)
+        self._filter = ctypes.create_string_buffer(
+            struct.pack("HxxxxxxP", len(program), ctypes.addressof(self._buffer)))
+
+    def enter(self):
+        _no_new_privileges()
+        _check(_LIBC.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._filter, 0, 0), "seccomp")
+
+
+def _converse(program, stage, places, address="127.0.0.1"):
+    if program == "rping":
+        rdmacm_utils.rping(stage, address, places=places, count=_FEW)
+    else:
+        pingpong.pingpong(stage, program=program, count=_FEW, places=places, address=address)
+
+
+def _in_place(program, kind):
+    def run(stage):
+        place = kind()
+        _converse(program, stage, (place, place))
+
+    return run
+
+
+def _in_namespace(program):
+    def run(stage):
+        with VethPair() as link:
+            try:
+                _converse(program, stage, (link.places[0], link.places[0]))
+            finally:
+                for side in stage.sides:  # the sides go before their network does
+                    if side.process.poll() is None:
+                        side.signal(9)
+
+    return run
+
+
+for _program in ("rping", "ibv_rc_pingpong", "ibv_ud_pingpong"):
+    for _name, _kind in (("user", OrdinaryUser), ("no_privileges", NoPrivileges),
+                         ("read_only", ReadOnly), ("seccomp", Seccomp)):
+        cases.add(f"{_program}.sandbox_{_name}", _in_place(_program, _kind))
+    cases.add(f"{_program}.sandbox_namespace", _in_namespace(_program))
