@@ -31,7 +31,7 @@ class Control {
   [[nodiscard]] std::optional<Write> announce(const Advertisement& advertisement);
   // The next record that the peer has written, if it is there.
   [[nodiscard]] std::optional<Advertisement> take();
-  // How far we are, where it is time to tell the peer.
+  // Our position, when the peer is due to be notified of it.
   [[nodiscard]] std::optional<Write> report();
 
  private:

@@ -165,7 +165,7 @@ int Socket::await_connection() {
 // --- A stream that was not connected -------------------------------------------------------------
 
 // Either the stream was connected and lost at once, or the peer may speak plain TCP: then connect
-// by TCP, if only to tell the user what to change.
+// by TCP, and report to the user what to change.
 void Socket::resolve_failed_connect() {
   const auto stream = this->stream();
   stream->unwatch(this);

@@ -201,7 +201,8 @@ bool Deframer::copy_out(std::uint32_t offset, Bytes payload) {
 }
 
 // Adds bytes that were read into target memory to the CRC. They are copied first, in pieces that
-// stay in the cache, because the checksum's own instructions must not meet memory that is gone.
+// stay in the cache, because the checksum's own instructions must not access memory that was
+// unmapped.
 bool Deframer::checksum_placed(Bytes placed) {
   std::array<std::byte, 4096> copy;
   while (!placed.empty()) {

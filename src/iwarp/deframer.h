@@ -43,7 +43,7 @@ class Deframer {
   void advance(std::size_t bytes);
 
   // The kernel could not access the target memory in what the last plan() appended. False if there
-  // was none; otherwise the sink has been told of the segment.
+  // was none; otherwise the sink has received the segment's failure.
   [[nodiscard]] bool target_lost();
 
   // Part of an FPDU has arrived: the end of the stream would cut it.

@@ -19,7 +19,7 @@ struct Variable {
   std::string_view meaning;
   // Applies a value to `settings`. Returns false if it is not valid.
   bool (*read)(std::string_view value, device::Settings& settings);
-  // What is wrong with a value that read() refuses, where `allowed` cannot say it. May be null.
+  // What is wrong with a value that read() refuses, where `allowed` cannot explain it. May be null.
   std::string (*explain)(std::string_view value) = nullptr;
 };
 

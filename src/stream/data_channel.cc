@@ -198,7 +198,7 @@ bool DataChannel::look_for_room() {
   return *bytes > 0;
 }
 
-// The peer may publish anything: each step checks what it says against the ring.
+// The peer may publish anything: each step checks the values against the ring.
 bool DataChannel::look_for_bytes() {
   std::uint64_t left = reader_->arrived();
   if (left == 0 || error_ == EPROTO) return false;

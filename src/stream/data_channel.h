@@ -124,7 +124,7 @@ class DataChannel {
   std::condition_variable& changed_;
   std::optional<Transport> transport_;
   std::optional<FlowControl> flow_;
-  // Once both ends share memory, and have said so.
+  // Set once both ends share memory and have confirmed it.
   std::optional<SharedRingReader> reader_;
   std::optional<SharedRingWriter> writer_;
   unsigned generation_ = 0;  // of the process that has opened the channel

@@ -52,8 +52,8 @@ Outcome Endpoint::refuse_send() {
 }
 
 // Takes the turn, then calls `post` with the number of bytes left, which returns how many it has
-// posted. Between calls it waits until `can` says that `post` may succeed. An error after the first
-// byte ends the call with what was sent; the next call returns the error.
+// posted. Between calls it waits until `can` returns that `post` may succeed. An error after the
+// first byte ends the call with what was sent; the next call returns the error.
 template <typename Can, typename Post>
 Outcome Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
                            const Post& post) {

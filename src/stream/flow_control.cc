@@ -212,7 +212,7 @@ std::uint32_t FlowControl::received_placed(std::uint64_t bytes) {
   return counted;
 }
 
-// Both sides double the part, so the position is all that the peer has to say.
+// Both sides double the part, so the peer sends nothing but the position.
 bool FlowControl::received_placed_growth() {
   const std::uint32_t ring = sizes_.receive_ring_bytes;
   if (write_at_ != 0 || receive_part_bytes_ >= ring) return false;

@@ -29,7 +29,7 @@ TEST(CreditWatch, MeasuresFromTheLastCreditToTheNext) {
   watch.sent({1, 1'000}, false);
   watch.sent({2, 2'000}, true);
   watch.given({3, 9'000}, false);
-  EXPECT_EQ(watch.waits().count, 0U);  // nobody has wanted it yet
+  EXPECT_EQ(watch.waits().count, 0U);  // no request needs it yet
   watch.sent({4, 9'500}, true);
   watch.given({5, 10'500}, false);
   watch.sent({6, 11'000}, false);

@@ -1,5 +1,5 @@
-// Connections that are forgotten, as there are too many: what is told of them, which ones go, and
-// what happens when they go on.
+// Connections that are forgotten, as there are too many: what is reported of them, which ones are
+// chosen, and what happens when they continue.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -171,7 +171,7 @@ TEST_F(Forgetting, WhatGoesOnInRoceIsAnotherConnection) {
   const std::size_t before = analysis.connections().size();
   talk.send(Side::a, 100);
   talk.read(Side::a, 7, 0x1000, 1'000);
-  talk.disconnect();  // about a connection that nobody knows
+  talk.disconnect();  // of a connection that is not known
   play();
   EXPECT_EQ(analysis.connections().size(), before + 1);
   analysis.finish();

@@ -53,7 +53,7 @@ class RoceTalk {
                  std::uint64_t original);
   // Whether each request is followed by its acknowledgement, as it is at first.
   void acknowledge_all(bool yes) { acknowledges_ = yes; }
-  // For `side` to say, about the other's PSN.
+  // `side` acknowledges a PSN of the other.
   void acknowledge(Side side, std::uint32_t psn, const wire::Aeth& aeth = wire::Aeth::ack(0));
 
   // One packet, with all that its opcode needs in `headers`; queue pair, pad and ICRC are set here.

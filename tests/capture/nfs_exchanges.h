@@ -41,7 +41,7 @@ class NfsExchanges {
     return call;
   }
 
-  // What is said to be whole is right; how many of WRITE and READ are whole.
+  // Checks that messages that are reported whole are right. Returns how many of WRITE and READ are.
   [[nodiscard]] std::size_t whole_ones(const RpcLog& log) const {
     std::size_t whole = 0;
     for (const Rpc& rpc : log.rpcs) {

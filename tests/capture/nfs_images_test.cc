@@ -23,7 +23,7 @@ const FileHandle root{std::byte{1}};
 const FileHandle file{std::byte{2}};
 const FileHandle other_file{std::byte{3}};
 
-// A directory that is gone when the test is over.
+// A directory that is removed when the test ends.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -1,4 +1,4 @@
-// What is said about a capture itself, and which verdicts it allows.
+// What is reported about a capture itself, and which verdicts it allows.
 #include "weft/capture/quality.hpp"
 
 #include <gtest/gtest.h>

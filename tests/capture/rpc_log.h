@@ -35,7 +35,7 @@ struct RpcLog final : RpcSink {
   std::vector<Finding> findings;
 };
 
-// Where something is missing, it is said where; the rest is as it was sent.
+// Where something is missing, its place is reported; the rest is as it was sent.
 inline void expect_never_silently_wrong(const Assembled& found, const Buffer& sent) {
   if (found.whole()) {
     EXPECT_EQ(found, Assembled(sent));
@@ -43,7 +43,7 @@ inline void expect_never_silently_wrong(const Assembled& found, const Buffer& se
   }
   ASSERT_TRUE(found.size() == sent.size() || found.open_end())
       << describe_flaws(found) << " " << found.size() << " " << sent.size();
-  // What stands behind an end that is not the end stands elsewhere in truth.
+  // Bytes behind an open end have another place in the message as it was sent.
   if (found.open_end()) return;
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (found.whole(i, i + 1)) {

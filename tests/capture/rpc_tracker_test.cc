@@ -18,7 +18,7 @@ using wire::RpcRdmaProcedure;
 
 constexpr Side client = Side::a;
 constexpr Side server = Side::b;
-constexpr std::uint32_t program = 0x20000001;  // of nobody
+constexpr std::uint32_t program = 0x20000001;  // that no standard assigns
 constexpr std::uint32_t xid = 0x11223344;
 
 Buffer call_of(std::uint32_t number, const Buffer& arguments = {}) {
@@ -68,7 +68,7 @@ TEST(RpcTracker, PutsSplitSendsTogether) {
   EXPECT_LT(log.rpcs[0].call->first.frame, log.rpcs[0].call->last.frame);
 }
 
-// Longer than what is kept of a Send: the beginning is there, the rest is said to be missing.
+// Longer than what is kept of a Send: the beginning is there, the rest is reported missing.
 TEST(RpcTracker, ShowsTheBeginningOfAVeryLongSend) {
   TrafficScript script(0, 60'000);
   exchange(script, 1);
@@ -229,7 +229,8 @@ TEST(RpcTracker, TooLongACallIsNotWhole) {
   EXPECT_EQ(log.count(finding::incomplete), 1U) << log.all();
 }
 
-// Its chunks were never registered: they are missing, as long as it says.
+// Its chunks were never registered: they are reported missing, with the length that the reply
+// states.
 TEST(RpcTracker, RepliesWithoutTheirCallLackTheirChunks) {
   TrafficScript script;
   RdmaHeader tells{.xid = 2};

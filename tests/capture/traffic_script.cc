@@ -27,7 +27,7 @@ struct Feeder {
 
 }  // namespace
 
-// From memory of its own, so that a sanitizer sees who keeps it.
+// From memory of its own, so that a sanitizer sees every later access.
 void Event::feed(TrafficSink& sink) const {
   const Buffer copy = bytes;
   std::visit(Feeder{sink, origin, copy}, part);

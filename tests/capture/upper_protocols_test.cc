@@ -166,7 +166,7 @@ TEST(Nvme, IsRecognisedInMidStreamByCommandsAndTheirCompletions) {
   for (std::uint16_t number = 10; number < 16; ++number) ask(talk, command(2, number));
   const Seen seen(capture);
   ASSERT_NE(seen.upper.of(0), nullptr);
-  // From the fourth completion on; whether it reads or asks for a log page nobody can know.
+  // From the fourth completion on; whether it reads or asks for a log page cannot be known.
   EXPECT_EQ(seen.upper.of(0)->messages, (MessageCounts{{"command", 2}, {"completion", 3}}));
 }
 

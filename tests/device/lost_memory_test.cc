@@ -122,7 +122,7 @@ TEST_P(LostMemoryOf, AReceive) {
   ASSERT_EQ(pair_.a.send(2, {local->sge(0, bytes())}), 0);
   if (carrier_is_local()) {
     // Small payload is placed by the receiver, when the sender is done; large payload by the
-    // sender, who fails.
+    // sender, which fails.
     EXPECT_NE(pair_.b.await().status, IBV_WC_SUCCESS);
     return;
   }

@@ -1,4 +1,4 @@
-// A host that is gone without a word: no FIN, no reset, and nothing is acknowledged any more.
+// A host that vanishes without notice: no FIN, no reset, and nothing is acknowledged any more.
 #include <linux/filter.h>
 
 #include <gmock/gmock.h>

@@ -22,7 +22,7 @@ gai_strerror(3)
 
 # What to write instead is in docs/contributing.md.
 IDIOM = {
-    "who, whoever, whom, whose": r"\b[Ww]ho(?:ever|m|mever|se)?\b(?!\s*=)",
+    "who, whoever, whom": r"\b[Ww]ho(?:ever|m|mever)?\b(?!\s*=)",
     "nobody, somebody, someone": r"\b(?:[Nn]obody|[Ss]ome(?:body|one)|[Nn]o one|[Aa]nybody)\b",
     "is told, tells": r"\b(?:is|are|was|were|be|been) told\b|\btells?\b|\btelling\b",
     "says, has said, heard": r"\b(?:says?|(?:has|have|had|is|was|been) (?:said|heard))\b",

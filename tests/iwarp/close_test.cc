@@ -147,7 +147,7 @@ TEST(Close, OfAnIdleStreamCompletesNothing) {
   EXPECT_TRUE(peer.connection.drained());
 }
 
-// The driver can tell a stream that was cut inside an FPDU.
+// The driver can detect a stream that was cut inside an FPDU.
 TEST(Close, TellsACutFpduFromACleanEnd) {
   const auto whole = fpdu(write(0, 0, {}));
   ScriptedPeer peer(roomy(false));

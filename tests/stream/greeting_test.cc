@@ -1,4 +1,4 @@
-// What both sides say first, and the table of mapped buffers.
+// What both sides send first, and the table of mapped buffers.
 #include "stream/greeting_wire.h"
 
 #include <gtest/gtest.h>

@@ -60,8 +60,8 @@ int run_body(const std::string& wanted) {
   return 2;
 }
 
-// What a body says, or the Error that it throws, in a child with this environment. The loader reads
-// LD_LIBRARY_PATH when a program starts, so the child is this program once more.
+// What a body returns, or the Error that it throws, in a child with this environment. The loader
+// reads LD_LIBRARY_PATH when a program starts, so the child is this program once more.
 std::string in_child(const std::string& environment, const std::string& body) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   FILE* child =

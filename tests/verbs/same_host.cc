@@ -5,7 +5,7 @@
 //
 // `works` writes, reads, sends and adds without pause, and prints the status that ended it.
 // `serves` obeys commands: "withdraw" deregisters its memory, fills it, and checks later that it
-// stays as it is; "check" says whether it did; "fork" leaves a child behind; "execute" becomes
+// stays as it is; "check" prints whether it did; "fork" leaves a child behind; "execute" becomes
 // another program.
 #include <poll.h>
 #include <unistd.h>

@@ -261,8 +261,8 @@ void IbAnswers::retry_early(bool give_up) {
 
 // Counts one packet of the connection, and applies the timeouts to packets that wait for their
 // request and to the oldest request. The latter may be asked for again however much was sent after
-// it (§9.7.5.1.9). It is given up only when the requester has sent so many requests after it that
-// it must have the response, and when a packet that the capture holds late would have come.
+// it (§9.7.5.1.9). It is given up only when the requester has sent enough later requests to prove
+// that it has the response, and when a packet that the capture holds late would have come.
 void IbAnswers::watch(const Origin& origin) {
   ++now_;
   if (!early_.empty() && now_ - early_.front().since >= limits_.late_packets) retry_early(false);

@@ -1,6 +1,6 @@
 // Recognises copies of a packet that the capture itself made: a mirror port that copies a packet
 // where it enters a switch and where it leaves it, or a capture of all interfaces of a machine.
-// They are no retransmissions, and say nothing about the traffic.
+// They are not retransmissions, and no property of the traffic follows from them.
 #pragma once
 
 #include <array>

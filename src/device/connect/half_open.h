@@ -1,7 +1,7 @@
 // The connections that peers have opened and whose MPA request is not here yet. A stranger costs
 // this process a descriptor before he has sent a byte (RFC 5042 §6.4.1), so their number is
 // bounded: where there are too many, the oldest one that has sent nothing is closed, and a
-// newcomer, who may be a legitimate client, takes its place.
+// newcomer, which may be a legitimate client, takes its place.
 #pragma once
 
 #include <sys/socket.h>

@@ -37,8 +37,8 @@ class Linger final : public Pollable {
  public:
   // `rest`: bytes that the socket did not take yet.
   static void start(Engine& engine, StreamSocket socket, std::vector<std::byte> rest);
-  // The same for a connection that was refused. Anybody can make these, and each costs a descriptor
-  // for up to limits::linger_ns: beyond a bound the oldest is cut off with a reset.
+  // The same for a connection that was refused. Any host can cause these, and each costs a
+  // descriptor for up to limits::linger_ns: beyond a bound the oldest is cut off with a reset.
   static void start_refused(Device& device, StreamSocket socket, std::vector<std::byte> rest);
 
   void on_ready(std::uint32_t events) override;

@@ -27,7 +27,8 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
     inbound->reject({});
     return;
   }
-  // This says nothing about the numbers.
+  // The answer to an unknown version does not depend on the numbers, so it may be sent to
+  // strangers.
   if (hello->version != Hello::current_version) return answer_request(device_, inbound, *hello);
   const bool stranger = !expects(*inbound);
   if (!stranger && !is_other_users(inbound->fd())) {

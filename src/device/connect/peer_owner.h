@@ -7,7 +7,7 @@
 namespace weft::device {
 
 // The user id behind the peer's socket of the connection `fd`, from the kernel's socket diagnosis
-// (sock_diag(7)). None if the peer is on another host, or if the kernel does not tell: no
+// (sock_diag(7)). None if the peer is on another host, or if the kernel does not report it: no
 // inet_diag, a sandbox, or a socket that is closed by now.
 [[nodiscard]] std::optional<std::uint32_t> owner_of_peer(int fd);
 

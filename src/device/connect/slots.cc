@@ -14,7 +14,7 @@
 namespace weft::device {
 namespace {
 
-// So many indexes of a slot stay unused that each rests for a while before it is given out again.
+// This many indexes of a slot stay unused, so that each rests for a while before it is used again.
 constexpr std::uint32_t resting_indexes = 1024;
 constexpr std::uint32_t usable_indexes = slot::last_index - slot::first_index + 1;
 
@@ -96,8 +96,8 @@ int Slots::listen(Slot& slot, std::vector<sys::Descriptor> sockets) {
 
 namespace {
 
-// Both steps may find the port taken: with SO_REUSEADDR, which gets past connections of a process
-// that is gone, two processes can be bound to it until one listens.
+// Both steps may find the port taken: with SO_REUSEADDR, which ignores connections of a process
+// that has ended, two processes can be bound to it until one listens.
 int listen_on(const sockaddr_storage& address, sys::Descriptor& socket) {
   sys::Descriptor made(
       sys::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -4,7 +4,7 @@
 // Layouts, not classes with rules: the rules are in ring.h (messages), remote_copy.h (copies) and
 // local_carrier.h. A peer may write anything at any time, so every value that comes from it is
 // copied once, and checked before it is used as an index or a size. It runs under the same user,
-// who could trace this process anyway.
+// which could trace this process anyway.
 #pragma once
 
 #include <sys/uio.h>
@@ -92,8 +92,8 @@ struct Receive {
 enum class End : std::uint32_t {
   none,
   closed,
-  access_refused,   // the owner's memory, to a request of the peer; an event of the owner tells it
-  request_refused,  // by the owner for another reason, which a completion tells where one does
+  access_refused,  // the owner's memory, to a request of the peer; an event of the owner reports it
+  request_refused,  // by the owner for another reason, which a completion may report
   terminated,       // by the peer, because of a request of the owner
 };
 

@@ -8,7 +8,7 @@
 namespace weft::device {
 namespace {
 
-// Also says which layout of inbox and grants, which depends on the size of an address.
+// Also identifies the layout of inbox and grants, which depends on the size of an address.
 constexpr std::uint32_t offer_magic = 0x57464C00 + (1 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
 // Inbox, grants, counts; and memory of the program.

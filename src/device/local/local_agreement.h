@@ -1,7 +1,7 @@
 // How the two ends of a connection within a host agree to leave TCP: over their LocalChannel each
 // sends the other its inbox and its grant table, checks that it can reach the other's memory, and
-// only then says so. Until both are sure, nothing but the ready-to-receive message has been sent
-// over TCP, and requests wait; where anything is missing, both stay on TCP.
+// only then confirms it. Until both are sure, nothing but the ready-to-receive message has been
+// sent over TCP, and requests wait; where anything is missing, both stay on TCP.
 //
 //   passive   offer ->            its memory
 //   active            <- offer    its memory; it can reach the passive side's

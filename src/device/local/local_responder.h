@@ -33,7 +33,8 @@ class LocalResponder {
   // Whether anything is to be sent still.
   void advance();
 
-  // The peer has broken a rule, or memory of a receive is gone: the connection must end so.
+  // The peer has broken a rule, or memory of a receive was unmapped: the connection ends with this
+  // status.
   struct Failure {
     inbox::End told = inbox::End::none;
     std::optional<ibv_event_type> event{};

@@ -1,5 +1,5 @@
-// Marks the memory of a process, so that its peers can tell it from another program image with the
-// same process number: one page with a random number at a random address.
+// Marks the memory of a process, so that its peers can distinguish it from another program image
+// with the same process number: one page with a random number at a random address.
 //
 // A process that executes another program (execve(2)) keeps its number but loses the page. Each
 // copy between two processes begins with the page, within one system call, and the kernel ends the

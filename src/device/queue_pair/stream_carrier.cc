@@ -259,7 +259,7 @@ void StreamCarrier::send_available() {
       return;
     }
     if (sent < 0) {
-      // The peer is gone; its Terminate, if it sent one, is still to be read.
+      // The peer has closed the stream; its Terminate, if it sent one, is still to be read.
       receive_available();
       if (!connection_.ended()) lose_stream();
       return;
@@ -271,7 +271,7 @@ void StreamCarrier::send_available() {
 }
 
 // RFC 5044 §3: the FPDU size follows TCP's segment size, which is small until TCP has seen the
-// peer's window grow, and shrinks when a router says so.
+// peer's window grow, and shrinks when a router reports a smaller MTU.
 void StreamCarrier::follow_segment_size(std::size_t sent_bytes) {
   constexpr std::size_t look_every_bytes = 256 * 1024;
   sent_since_look_ += sent_bytes;
