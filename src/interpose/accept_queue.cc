@@ -183,7 +183,7 @@ void AcceptQueue::add_client(Descriptor connection) {
   bool another = false;
   if (classified && open_) {
     try {
-      connected_.push_back(complete(std::move(*classified)));
+      connected_.push_back(complete(std::move(*classified), options_));
       another = true;
     } catch (const std::exception&) {
       // The client has disconnected meanwhile.
@@ -242,7 +242,7 @@ void AcceptQueue::close() {
     show(true);
   }
   for (AcceptedClient& client : connected) {
-    if (auto* stream = std::get_if<stream::Stream>(&client)) stream->abort();
+    if (auto* accepted = std::get_if<AcceptedStream>(&client)) accepted->stream.abort();
   }
 }
 

@@ -112,10 +112,12 @@ void defer_silent_clients(int kernel) {
   next::setsockopt(kernel, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
 }
 
-AcceptedClient complete(ClassifiedClient classified) {
-  if (auto* request = std::get_if<stream::Request>(&classified))
-    return std::move(*request).accept();
-  return std::move(std::get<Descriptor>(classified));
+AcceptedClient complete(ClassifiedClient classified, stream::Options options) {
+  auto* request = std::get_if<stream::Request>(&classified);
+  if (!request) return std::move(std::get<Descriptor>(classified));
+  HiddenPair pair;
+  options.bell = pair.hidden_end.get();
+  return AcceptedStream{std::move(pair), std::move(*request).accept({}, options)};
 }
 
 }  // namespace weft::interpose

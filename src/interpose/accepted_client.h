@@ -6,14 +6,20 @@
 #include <variant>
 
 #include "interpose/descriptor.h"
+#include "interpose/visible_socket.h"
 #include "weft/stream.hpp"
 
 namespace weft::interpose {
 
 // A stream's request, which still has to be accepted; or a plain TCP connection, which is ready.
 using ClassifiedClient = std::variant<stream::Request, Descriptor>;
+// A connected stream with the socket that the program will see, which is the stream's bell.
+struct AcceptedStream {
+  HiddenPair pair;
+  stream::Stream stream;
+};
 // A connected client, for accept(2) to return.
-using AcceptedClient = std::variant<stream::Stream, Descriptor>;
+using AcceptedClient = std::variant<AcceptedStream, Descriptor>;
 
 // How long classify() waits for the first bytes.
 enum class ClassifyTimeout {
@@ -30,6 +36,7 @@ enum class ClassifyTimeout {
 // sent data already, or have been silent for some seconds. Keeps a value that the program has set.
 void defer_silent_clients(int kernel);
 // Completes the connection of a classified client. Throws Error if it has disconnected meanwhile.
-[[nodiscard]] AcceptedClient complete(ClassifiedClient classified);
+// `options`: of the listener.
+[[nodiscard]] AcceptedClient complete(ClassifiedClient classified, stream::Options options);
 
 }  // namespace weft::interpose

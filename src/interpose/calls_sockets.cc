@@ -22,8 +22,8 @@ namespace {
 int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type, sockaddr* address,
                     socklen_t* bytes) {
   int visible = -1;
-  if (auto* stream = std::get_if<weft::stream::Stream>(&client)) {
-    auto made = Socket::accepted(std::move(inherited), std::move(*stream), type, visible);
+  if (auto* accepted = std::get_if<AcceptedStream>(&client)) {
+    auto made = Socket::accepted(std::move(inherited), std::move(*accepted), type, visible);
     copy_out(made->peer_name(), address, bytes);
     put(visible, std::move(made));
     return visible;
@@ -50,9 +50,10 @@ std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
     try {
-      auto classified = classify(move_high(std::move(connection)), stream_options(inherited),
-                                 ClassifyTimeout::in_accept);
-      if (classified) return complete(std::move(*classified));
+      const auto options = stream_options(inherited);
+      auto classified =
+          classify(move_high(std::move(connection)), options, ClassifyTimeout::in_accept);
+      if (classified) return complete(std::move(*classified), options);
     } catch (const weft::Error&) {
       // The client has disconnected meanwhile.
     }

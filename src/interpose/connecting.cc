@@ -123,7 +123,9 @@ int Socket::connect(const stream::Address& peer) {
 
 // The phase changes before watch(), because the stream may report to changed() at once.
 void Socket::start_connecting(const stream::Address& peer) {
-  const auto stream = std::make_shared<stream::Stream>(stream_options(inherited_options()));
+  stream::Options options = stream_options(inherited_options());
+  options.bell = visible_.bell();
+  const auto stream = std::make_shared<stream::Stream>(options);
   {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::bound) {
@@ -167,7 +169,7 @@ int Socket::await_connection() {
 // Either the stream was connected and lost at once, or the peer may speak plain TCP: then connect
 // by TCP, and report to the user what to change.
 void Socket::resolve_failed_connect() {
-  const auto stream = this->stream();
+  auto stream = this->stream();
   stream->unwatch(this);
   int error = ECONNRESET;
   try {
@@ -185,6 +187,7 @@ void Socket::resolve_failed_connect() {
     peer = connect_.peer;
     stream_.reset();
   }
+  stream.reset();  // it has a copy of the bell, which would keep the visible socket from failing
   if (!may_be_tcp(error)) return fail_connect(error);
   Descriptor plain = connect_tcp(peer);
   if (!plain.valid()) return fail_connect(error);

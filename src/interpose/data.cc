@@ -99,6 +99,7 @@ ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags
     if (!outcome.would_block()) {
       return done > 0 ? static_cast<ssize_t>(done) : receive_failure(socket, outcome);
     }
+    socket.drop_late_bells();
     const int failed = wait ? socket.visible().await_readable() : EAGAIN;
     if (failed == EAGAIN || failed == EINTR) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_with(failed);

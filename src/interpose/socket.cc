@@ -17,6 +17,11 @@ Socket::Socket(InheritedOptions options, int type, int& visible)
       kernel_(std::move(options)),
       visible_(type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
 
+Socket::Socket(InheritedOptions options, HiddenPair pair, int type, int& visible)
+    : nonblocking_((type & SOCK_NONBLOCK) != 0),
+      kernel_(std::move(options)),
+      visible_(std::move(pair), type & (SOCK_NONBLOCK | SOCK_CLOEXEC), visible) {}
+
 // The kernel makes a socket with the program's own arguments, so that it decides what is valid.
 std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& visible) {
   auto made = std::make_shared<Socket>(InheritedOptions{family, {}}, type, visible);
@@ -29,10 +34,10 @@ std::shared_ptr<Socket> Socket::create(int family, int type, int protocol, int& 
 }
 
 // It is shown as not writable until the stream reports its readiness to changed().
-std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, stream::Stream stream,
+std::shared_ptr<Socket> Socket::accepted(InheritedOptions inherited, AcceptedStream client,
                                          int type, int& visible) {
-  auto made = std::make_shared<Socket>(std::move(inherited), type, visible);
-  made->stream_ = std::make_shared<stream::Stream>(std::move(stream));
+  auto made = std::make_shared<Socket>(std::move(inherited), std::move(client.pair), type, visible);
+  made->stream_ = std::make_shared<stream::Stream>(std::move(client.stream));
   for (const SocketOption& option : made->kernel_.options().values) made->apply(option);
   made->names_.peer = parse_address(made->stream_->peer_address(), made->kernel_.family());
   made->phase_ = Phase::connected;
@@ -84,9 +89,10 @@ void Socket::resolve_in_background() noexcept {
 // returns 0 at once.
 void Socket::show(const stream::Stream::Readiness& now) {
   const std::lock_guard lock(visible_mutex_);
-  const bool more = now.arrived_bytes != shown_.arrived_bytes;
-  shown_.arrived_bytes = now.arrived_bytes;
-  shown_.ended = now.ended;
+  // A bell is an edge itself.
+  const bool more = now.arrived_bytes != shown_.arrived_bytes && now.bells == shown_.bells;
+  visible_.count_bells(now.bells - shown_.bells);
+  shown_ = {.arrived_bytes = now.arrived_bytes, .bells = now.bells, .ended = now.ended};
   if (now.over && !now.ended) {
     visible_.show_failure();
     return;
@@ -99,6 +105,11 @@ void Socket::show(const stream::Stream::Readiness& now) {
   } else if (now.ended) {
     visible_.show_end();
   }
+}
+
+void Socket::drop_late_bells() {
+  const std::lock_guard lock(visible_mutex_);
+  visible_.drop_late_bells();
 }
 
 // The stream asks for wake-ups anew.

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 
+#include "interpose/accepted_client.h"
 #include "interpose/descriptor.h"
 #include "interpose/inherited_options.h"
 #include "interpose/kernel_socket.h"
@@ -41,9 +42,10 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
 
   // Both return the program's descriptor in `visible`; `type` as in socket(2). Throw Error.
   static std::shared_ptr<Socket> create(int family, int type, int protocol, int& visible);
-  static std::shared_ptr<Socket> accepted(InheritedOptions inherited, stream::Stream stream,
+  static std::shared_ptr<Socket> accepted(InheritedOptions inherited, AcceptedStream client,
                                           int type, int& visible);
   Socket(InheritedOptions options, int type, int& visible);
+  Socket(InheritedOptions options, HiddenPair pair, int type, int& visible);
   ~Socket() override = default;
 
   [[nodiscard]] Phase phase() const { return phase_; }
@@ -98,6 +100,9 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // In the child: gives up what belongs to the parent, without closing any connection.
   void abandon_in_child();
 
+  // A receiving call has found nothing: the socket must not stay readable by a bell that came late.
+  void drop_late_bells();
+
   // Called by the stream, with its lock held.
   void changed(const stream::Stream::Readiness& now) noexcept override;
 
@@ -117,6 +122,7 @@ class Socket final : public stream::Stream::Watcher, public std::enable_shared_f
   // What the visible socket shows of the stream.
   struct Shown {
     std::uint64_t arrived_bytes = 0;
+    std::uint64_t bells = 0;
     bool ended = false;
   };
 

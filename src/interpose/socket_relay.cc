@@ -1,6 +1,8 @@
 // A socket whose bytes the kernel carries, and what becomes of sockets at fork(2).
 #include <fcntl.h>
 
+#include <utility>
+
 #include "interpose/accept_queue.h"
 #include "interpose/relay.h"
 #include "interpose/socket.h"
@@ -12,7 +14,8 @@ bool Socket::start_relay() {
   if (phase_ == Phase::relayed) return true;
   if (phase_ != Phase::connected) return false;
   const auto stream = this->stream();
-  stream->unwatch(this);
+  stream->unwatch(this);  // so that the bell is not rung any more
+  const std::uint64_t bells = stream->readiness().bells;
   const auto local = local_name();
   const auto peer = peer_name();
   const std::scoped_lock lock(mutex_, visible_mutex_);
@@ -20,6 +23,7 @@ bool Socket::start_relay() {
   names_.local = local;
   names_.peer = peer;
   phase_ = Phase::relayed;
+  visible_.count_bells(bells - std::exchange(shown_.bells, bells));
   Descriptor pipe = visible_.start_relay();
   relay_fd_ = pipe.get();
   relay(std::move(pipe), stream);

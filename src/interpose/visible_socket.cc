@@ -4,8 +4,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "weft/error.hpp"
 
@@ -16,6 +18,9 @@ namespace {
 constexpr int least_buffer_bytes = 1;
 constexpr std::size_t filler_bytes = 2048;
 constexpr int pipe_buffer_bytes = 256 * 1024;
+// A peer that has decided to ring the bell does so within microseconds, unless it is stopped.
+constexpr int bell_patience_ms = 5;
+constexpr int relay_patience_ms = 1000;
 
 bool is_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
@@ -27,6 +32,24 @@ void set_buffer(int fd, int bytes) {
 }
 
 }  // namespace
+
+HiddenPair::HiddenPair() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw Error(errno, "no descriptors for a socket");
+  }
+  visible_end = move_high(Descriptor(ends[0]));
+  hidden_end = move_high(Descriptor(ends[1]));
+  set_buffer(visible_end.get(), least_buffer_bytes);
+}
+
+VisibleSocket::VisibleSocket(HiddenPair pair, int type, int& visible)
+    : visible_copy_(std::move(pair.visible_end)), hidden_end_(std::move(pair.hidden_end)) {
+  if (type & SOCK_NONBLOCK) set_blocking(visible_copy_.get(), false);
+  const int command = type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD;
+  visible = next::fcntl(visible_copy_.get(), command, nullptr);
+  if (visible < 0) throw Error(errno, "no descriptors for a socket");
+}
 
 VisibleSocket::VisibleSocket(int type, int& visible) {
   std::array<int, 2> ends{};
@@ -40,22 +63,46 @@ VisibleSocket::VisibleSocket(int type, int& visible) {
   visible = visible_end.release();
 }
 
-void VisibleSocket::drain(int fd) const {
+void VisibleSocket::drain_filler() const {
   std::array<char, 16384> ignored;
-  while (next::recv(fd, ignored.data(), ignored.size(), MSG_DONTWAIT) ==
+  while (next::recv(hidden_end_.get(), ignored.data(), ignored.size(), MSG_DONTWAIT) ==
          static_cast<ssize_t>(ignored.size())) {
   }
 }
 
-// After show_end() the socket stays readable without a byte.
+// Takes exactly the bytes that were counted: one more is a bell that the stream has not noticed
+// yet, and has to wake the program. Waits for those that a peer is about to write.
+void VisibleSocket::drain_unread(int patience_ms) {
+  std::array<char, 256> ignored;
+  while (unread_ > 0) {
+    const std::size_t wanted = std::min<std::uint64_t>(unread_, ignored.size());
+    const ssize_t got = next::recv(visible_copy_.get(), ignored.data(), wanted, MSG_DONTWAIT);
+    if (got > 0) {
+      unread_ -= static_cast<std::uint64_t>(got);
+    } else if (got == 0) {
+      unread_ = 0;  // the end was shown, and nothing follows it
+    } else {
+      pollfd entry{visible_copy_.get(), POLLIN, 0};
+      if (errno != EAGAIN || next::poll(&entry, 1, patience_ms) <= 0) return;
+    }
+  }
+}
+
+void VisibleSocket::drop_late_bells() {
+  if (!readable_ && !broken_) drain_unread(0);
+}
+
+// After show_end() the socket stays readable without a byte. A bell that was rung makes it readable
+// as well.
 void VisibleSocket::set_readable(bool readable) {
-  if (readable == readable_ || broken_) return;
+  if (broken_) return;
   readable_ = readable;
   constexpr char byte = 0;
   if (!readable) {
-    drain(visible_copy_.get());
-  } else if (!ended_) {
+    drain_unread(bell_patience_ms);
+  } else if (!ended_ && unread_ == 0) {
     next::send(hidden_end_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    unread_ = 1;
   }
 }
 
@@ -73,7 +120,7 @@ void VisibleSocket::set_writable(bool writable) {
   if (writable == writable_ || broken_) return;
   writable_ = writable;
   if (writable) {
-    drain(hidden_end_.get());
+    drain_filler();
     return;
   }
   static constexpr std::array<char, filler_bytes> filler{};
@@ -97,13 +144,16 @@ void VisibleSocket::show_hang_up() {
   next::shutdown(hidden_end_.get(), SHUT_RDWR);
 }
 
-// Closing an end with unread bytes makes the kernel report a reset (EPOLLERR) at the other one.
+// Closing an end with unread bytes makes the kernel report a reset (EPOLLERR) at the other one. A
+// peer that has a copy of that end, as its bell, keeps it open: then the program sees a hang-up.
 void VisibleSocket::show_failure() {
   if (broken_) return;
   constexpr char byte = 0;
   next::send(visible_copy_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   broken_ = true;
   hidden_end_.reset();
+  pollfd entry{visible_copy_.get(), 0, 0};
+  if (next::poll(&entry, 1, 0) == 0) next::shutdown(visible_copy_.get(), SHUT_RDWR);
 }
 
 int VisibleSocket::await_readable() const {
@@ -119,9 +169,11 @@ int VisibleSocket::await_writable(int timeout_ms) const {
 
 // The pair is emptied first. O_NONBLOCK of the program's end is its own: the ends do not share it.
 Descriptor VisibleSocket::start_relay() {
-  set_readable(false);
+  readable_ = false;
+  drain_unread(relay_patience_ms);
   set_writable(true);
   broken_ = true;
+  if (unread_ > 0) next::shutdown(hidden_end_.get(), SHUT_RDWR);
   set_buffer(visible_copy_.get(), pipe_buffer_bytes);
   set_buffer(hidden_end_.get(), pipe_buffer_bytes);
   visible_copy_.reset();

@@ -5,11 +5,25 @@
 //
 // A byte that was sent to the program's end makes it readable; filling its send buffer makes it not
 // writable. These bytes mean nothing: what the program sends and receives bypasses the pair.
+//
+// The hidden end can also be the bell of a stream (stream::Options::bell): then a peer process
+// makes the program's end readable itself.
 #pragma once
+
+#include <cstdint>
 
 #include "interpose/descriptor.h"
 
 namespace weft::interpose {
+
+// Both ends of a visible socket that the program has no descriptor of yet.
+struct HiddenPair {
+  // Throws Error.
+  HiddenPair();
+
+  Descriptor visible_end;
+  Descriptor hidden_end;
+};
 
 // Not thread-safe, except for the functions that wait.
 class VisibleSocket {
@@ -17,6 +31,14 @@ class VisibleSocket {
   // Returns the program's end in `visible`; the caller owns it. `type`: SOCK_NONBLOCK,
   // SOCK_CLOEXEC. Throws Error.
   VisibleSocket(int type, int& visible);
+  VisibleSocket(HiddenPair pair, int type, int& visible);
+
+  // The descriptor that makes the program's end readable. Owned by this object.
+  [[nodiscard]] int bell() const { return hidden_end_.get(); }
+  // A peer has written so many bytes to the bell, or is about to.
+  void count_bells(std::uint64_t bells) { unread_ += bells; }
+  // Takes bytes of the bell that came after the socket was set to not readable.
+  void drop_late_bells();
 
   void set_readable(bool readable);
   void set_writable(bool writable);
@@ -31,7 +53,9 @@ class VisibleSocket {
   [[nodiscard]] int await_readable() const;
   [[nodiscard]] int await_writable(int timeout_ms) const;
 
-  // From now on the pair carries the program's bytes. Returns the end that is not the program's.
+  // From now on the pair carries the program's bytes. Returns the end that is not the program's. No
+  // peer may ring any more; if a byte of the bell is still missing, the pair is shut down, because
+  // that byte would end up among the program's.
   [[nodiscard]] Descriptor start_relay();
   // Closes the descriptors that this object has; the program's own stays open.
   void release();
@@ -40,10 +64,12 @@ class VisibleSocket {
   void set_receive_timeout(const void* value, unsigned bytes) const;
 
  private:
-  void drain(int fd) const;
+  void drain_filler() const;
+  void drain_unread(int patience_ms);
 
   Descriptor visible_copy_;  // of the program's end
   Descriptor hidden_end_;
+  std::uint64_t unread_ = 0;  // bytes that are in the program's end, or will be at once
   bool readable_ = false;
   bool writable_ = true;
   bool broken_ = false;  // nothing can be shown any more

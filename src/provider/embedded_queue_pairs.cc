@@ -55,13 +55,16 @@ int query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return EOPNOTSUPP;
 }
 
-int share_memory(ibv_qp* qp, int file) {
-  if (Process::owns(qp->context)) return QueuePair::of(qp)->share_memory(file);
+int share_memory(ibv_qp* qp, int file, int bell) {
+  if (Process::owns(qp->context)) return QueuePair::of(qp)->share_memory(file, bell);
   device::sys::close(file);
+  if (bell >= 0) device::sys::close(bell);
   return ENODEV;
 }
-int take_shared_memory(ibv_qp* qp) {
-  const int file = Process::owns(qp->context) ? QueuePair::of(qp)->take_shared_memory() : -ENODEV;
+int take_shared_memory(ibv_qp* qp, int* bell) {
+  *bell = -1;
+  const int file =
+      Process::owns(qp->context) ? QueuePair::of(qp)->take_shared_memory(*bell) : -ENODEV;
   if (file >= 0) return file;
   errno = -file;
   return -1;

@@ -152,11 +152,13 @@ void take_cm(void* library, Table& table) {
 }
 
 // Table::adopt: a hardware adapter cannot take over a TCP connection.
-int keep_memory(ibv_qp* /*qp*/, int file) {
+int keep_memory(ibv_qp* /*qp*/, int file, int bell) {
   close(file);
+  if (bell >= 0) close(bell);
   return EOPNOTSUPP;
 }
-int no_memory(ibv_qp* /*qp*/) {
+int no_memory(ibv_qp* /*qp*/, int* bell) {
+  *bell = -1;
   errno = EOPNOTSUPP;
   return -1;
 }

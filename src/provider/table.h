@@ -168,14 +168,15 @@ struct Table {
 
   // Memory that the programs at both ends of a queue pair share, if both are processes of one user
   // on one host. The C libraries have no such functions.
-  // Offers the file of memory (memfd_create(2)) to the other end, before the queue pair connects.
-  // Owns the descriptor in any case. Returns 0 or an errno value: EOPNOTSUPP if the device has no
-  // such peers, EISCONN.
-  int (*share_memory)(ibv_qp* qp, int file);
-  // Returns the file that the other end has offered, once, as a descriptor of the caller; or -1
-  // with errno EAGAIN while it is not known yet how the connection moves its data, and EOPNOTSUPP
-  // if there is none. The file is as the peer has made it: its size and seals must be checked.
-  int (*take_shared_memory)(ibv_qp* qp);
+  // Offers the file of memory (memfd_create(2)) to the other end, before the queue pair connects,
+  // and with it a second descriptor, `bell`, which may be -1. Owns both in any case. Returns 0 or
+  // an errno value: EOPNOTSUPP if the device has no such peers, EISCONN.
+  int (*share_memory)(ibv_qp* qp, int file, int bell);
+  // Returns the file that the other end has offered, once, as a descriptor of the caller, and in
+  // `bell` its second descriptor or -1; or returns -1 with errno EAGAIN while it is not known yet
+  // how the connection moves its data, and EOPNOTSUPP if there is none. Both are as the peer has
+  // made them: size and seals of the file must be checked, and the bell may be any descriptor.
+  int (*take_shared_memory)(ibv_qp* qp, int* bell);
 };
 
 }  // namespace weft::provider

@@ -82,7 +82,7 @@ void Connector::answer(const StreamGreeting& peer, std::span<const std::byte> pr
   StreamGreeting ours = channel_.transport().greeting(GreetingType::acceptance);
   ours.variants = variant;
   if (peer.part_log2 == 0) ours.part_log2 = 0;
-  ours.shares_memory = peer.shares_memory && channel_.transport().offer_memory();
+  ours.shares_memory = peer.shares_memory && channel_.transport().offer_memory(options_.bell);
   ours.private_data.assign(private_data.begin(), private_data.end());
   const auto bytes = ours.to_bytes();
   // Before the acceptance is sent: messages of the peer may arrive before our ESTABLISHED event.
@@ -137,7 +137,7 @@ void Connector::handle(const verbs::ConnectionEvent& event) {
 void Connector::request_connection() {
   open_transport();
   StreamGreeting ours = channel_.transport().greeting(GreetingType::request);
-  ours.shares_memory = channel_.transport().offer_memory();
+  ours.shares_memory = channel_.transport().offer_memory(options_.bell);
   ours.private_data = private_data_;
   const auto bytes = ours.to_bytes();
   phase_ = Phase::connecting;

@@ -203,6 +203,7 @@ bool DataChannel::look_for_bytes() {
   std::uint64_t left = reader_->arrived();
   if (left == 0 || error_ == EPROTO) return false;
   statistics_.bytes_received += left;
+  stop_bell();  // the request was for these bytes
   while (left > 0) {
     const bool grows = reader_->take_growth();
     const bool valid = !grows || flow_->received_placed_growth();
@@ -222,11 +223,12 @@ bool DataChannel::look_for_bytes() {
 // message is under way, data go on as messages.
 void DataChannel::start_placing() {
   bool pending = false;
-  Descriptor file = transport_->take_peer_memory(pending);
+  auto [file, bell] = transport_->take_peer_memory(pending);
   if (pending) return;
   if (file.valid()) {
-    writer_ = SharedRingWriter::open(std::move(file), flow_->sizes().peer_ring_bytes,
-                                     static_cast<std::uint32_t>(local_maps_.size()));
+    writer_ =
+        SharedRingWriter::open(std::move(file), std::move(bell), flow_->sizes().peer_ring_bytes,
+                               static_cast<std::uint32_t>(local_maps_.size()));
   }
   may_place_ = false;
 }
@@ -242,16 +244,24 @@ void DataChannel::announce_placing() {
   }
 }
 
-bool DataChannel::wakes_requested(bool for_bytes) const {
+bool DataChannel::wakes_requested(WakeBy for_bytes) const {
   if (!flow_) return false;
-  const bool bytes =
-      !for_bytes || !flow_->peer_places() || flow_->end_received() || reader_->wake().made();
-  return bytes && (!waits_for_room() || writer_->wake().made());
+  const bool needed = for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received();
+  const WakeBy made = needed ? reader_->wake().made() : for_bytes;
+  const bool bytes = made == for_bytes || made == WakeBy::message;
+  return bytes && (!waits_for_room() || writer_->wake().made() != WakeBy::none);
 }
 
-void DataChannel::request_wakes(bool for_bytes) {
-  if (for_bytes && flow_->peer_places() && !flow_->end_received()) reader_->request_wake();
+void DataChannel::request_wakes(WakeBy for_bytes) {
+  if (for_bytes == WakeBy::message) stop_bell();
+  if (for_bytes != WakeBy::none && flow_->peer_places() && !flow_->end_received()) {
+    reader_->request_wake(for_bytes);
+  }
   if (waits_for_room()) writer_->request_wake();
+}
+
+void DataChannel::stop_bell() {
+  if (reader_ && reader_->take_back_bell()) ++bells_;
 }
 
 // The answer to request_wakes(). What has changed is found by look().

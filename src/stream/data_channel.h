@@ -55,11 +55,17 @@ class DataChannel {
   // Looks at the counters in shared memory only, which costs a few loads. Returns whether the peer
   // has changed one.
   bool look();
-  // Whether the peer wakes this side when it makes room that this side may wait for, and, with
-  // `for_bytes`, for its next bytes.
-  [[nodiscard]] bool wakes_requested(bool for_bytes) const;
-  // Makes the peer do so, by a message. The caller must poll() afterwards.
-  void request_wakes(bool for_bytes);
+  // Whether the peer wakes this side when it makes room that this side may wait for, and, unless
+  // `for_bytes` is `none`, for its next bytes. A bell is not enough where a message is wanted.
+  [[nodiscard]] bool wakes_requested(WakeBy for_bytes) const;
+  // Makes the peer do so. The caller must poll() afterwards.
+  void request_wakes(WakeBy for_bytes);
+  // Whether this side has given its bell to the peer.
+  [[nodiscard]] bool has_bell() const { return reader_ && transport_->has_bell(); }
+  // From now on the peer does not ring, until it is requested again.
+  void stop_bell();
+  // How often the peer has rung, or is about to.
+  [[nodiscard]] std::uint64_t bells() const { return bells_; }
   // Sends the control messages that are due.
   void send_control();
   // A control message is due that cannot be sent before something completes.
@@ -129,8 +135,9 @@ class DataChannel {
   std::optional<SharedRingWriter> writer_;
   unsigned generation_ = 0;  // of the process that has opened the channel
   bool may_place_ = false;   // the peer may have offered its ring
-  Maps local_maps_;          // buffers of this side that the peer may write to
-  Maps peer_maps_;           // buffers of the peer that this side may write to
+  std::uint64_t bells_ = 0;
+  Maps local_maps_;  // buffers of this side that the peer may write to
+  Maps peer_maps_;   // buffers of the peer that this side may write to
   KeepaliveTimer keepalive_;
   Statistics statistics_;
   // Slots of messages that were counted, whose receives are not posted again yet.

@@ -95,7 +95,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void check_keepalive();
   void arm();
   [[nodiscard]] bool needs_thread() const;
-  [[nodiscard]] bool needs_bytes() const;
+  [[nodiscard]] WakeBy wake_for_bytes() const;
   // Each call ends with this: it arms the queue where needed and notifies the observers.
   void leave();
   void notify();

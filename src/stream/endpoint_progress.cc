@@ -97,10 +97,12 @@ bool Endpoint::needs_thread() const {
          channel_.control_waits();
 }
 
-// More bytes change nothing for observers while some can be received already, but for those that
-// count them.
-bool Endpoint::needs_bytes() const {
-  return sleepers_ > 0 || channel_.readable() == 0 || notifier_.needs_every_arrival();
+// How the peer is to wake this process for its next bytes. More bytes change nothing for observers
+// while some can be received already, but for those that count them.
+WakeBy Endpoint::wake_for_bytes() const {
+  if (sleepers_ > 0) return WakeBy::message;
+  if (channel_.readable() > 0 && !notifier_.needs_every_arrival()) return WakeBy::none;
+  return channel_.has_bell() && notifier_.has_only_watchers() ? WakeBy::bell : WakeBy::message;
 }
 
 // Makes the next completion raise an event for the stream thread, and the peer send a message when
@@ -108,10 +110,10 @@ bool Endpoint::needs_bytes() const {
 // may be the message itself, which has to be requested again then.
 void Endpoint::arm() {
   while (channel_.is_open() && channel_.error() == 0 &&
-         !(armed_ && channel_.wakes_requested(needs_bytes()))) {
+         !(armed_ && channel_.wakes_requested(wake_for_bytes()))) {
     if (!armed_) channel_.transport().queue().arm();
     armed_ = true;
-    channel_.request_wakes(needs_bytes());
+    channel_.request_wakes(wake_for_bytes());
     process();
   }
 }
@@ -165,6 +167,7 @@ Stream::Readiness Endpoint::readiness_now() const {
   ready.over = over;
   ready.ended = channel_.end_received();
   ready.arrived_bytes = channel_.statistics().bytes_received;
+  ready.bells = channel_.bells();
   return ready;
 }
 
@@ -214,6 +217,7 @@ Stream::Readiness Endpoint::watch(Stream::Watcher* watcher) {
 void Endpoint::unwatch(Stream::Watcher* watcher) {
   const Lock lock(mutex_);
   notifier_.remove(watcher);
+  if (!notifier_.has_observers()) channel_.stop_bell();
 }
 
 Stream::Readiness Endpoint::readiness() {

@@ -21,6 +21,9 @@ class ReadinessNotifier {
     return descriptor_ || !watchers_.empty() || event_queue_;
   }
   [[nodiscard]] bool needs_every_arrival() const;
+  [[nodiscard]] bool has_only_watchers() const {
+    return !descriptor_ && !event_queue_ && !watchers_.empty();
+  }
   [[nodiscard]] bool has_descriptor() const { return descriptor_ != nullptr; }
   [[nodiscard]] bool has_event_queue() const { return event_queue_ != nullptr; }
 

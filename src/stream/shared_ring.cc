@@ -1,6 +1,9 @@
 #include "stream/shared_ring.h"
 
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <new>
 #include <utility>
@@ -21,10 +24,10 @@ RingCounters* counters_in(std::byte* at) {
 }
 
 // What the caller has published must be visible before the flag is read.
-bool take_flag(std::atomic<std::uint32_t>& flag) {
+WakeBy take_flag(std::atomic<std::uint32_t>& flag) {
   full_barrier();
-  return flag.load(std::memory_order_relaxed) != 0 &&
-         flag.exchange(0, std::memory_order_seq_cst) != 0;
+  if (flag.load(std::memory_order_relaxed) == 0) return WakeBy::none;
+  return static_cast<WakeBy>(flag.exchange(0, std::memory_order_seq_cst));
 }
 
 constinit std::atomic<unsigned> generation{0};
@@ -49,11 +52,13 @@ std::size_t shared_ring_bytes(std::uint32_t ring_bytes, std::uint32_t rows) {
 
 // --- Writing -------------------------------------------------------------------------------------
 
-std::optional<SharedRingWriter> SharedRingWriter::open(Descriptor file, std::uint32_t ring_bytes,
+std::optional<SharedRingWriter> SharedRingWriter::open(Descriptor file, Descriptor bell,
+                                                       std::uint32_t ring_bytes,
                                                        std::uint32_t rows) {
   auto memory = RingMemory::open(std::move(file), shared_ring_bytes(ring_bytes, rows));
   if (!memory) return std::nullopt;
-  return SharedRingWriter(std::move(*memory), ring_bytes, counters_offset(ring_bytes, rows));
+  return SharedRingWriter(std::move(*memory), std::move(bell), ring_bytes,
+                          counters_offset(ring_bytes, rows));
 }
 
 void SharedRingWriter::start(std::uint64_t sent, std::uint32_t unread) {
@@ -82,8 +87,22 @@ std::optional<std::uint32_t> SharedRingWriter::take_room() {
   return static_cast<std::uint32_t>(read - std::exchange(read_, read));
 }
 
+// A flag with another value is a mistake of the peer, which then gets a message without a request.
 bool SharedRingWriter::reader_waits() {
-  return take_flag(counters().reader_sleeps);
+  const WakeBy by = take_flag(counters().reader_sleeps);
+  if (by == WakeBy::none) return false;
+  if (by != WakeBy::bell || !bell_.valid()) return true;
+  ring_bell();
+  return false;
+}
+
+// A system call of its own, because the send(2) of this process may be the one that replaces it for
+// TCP sockets. An error means that the peer has closed its end, or reads nothing from it: the end
+// is readable then, which is all that a bell is for.
+void SharedRingWriter::ring_bell() const {
+  constexpr char byte = 0;
+  (void)::syscall(SYS_sendto, bell_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr,
+                  0);
 }
 
 // --- Reading -------------------------------------------------------------------------------------
@@ -115,7 +134,7 @@ void SharedRingReader::count_read(std::uint32_t bytes) {
 }
 
 bool SharedRingReader::writer_waits() {
-  return take_flag(counters_->writer_sleeps);
+  return take_flag(counters_->writer_sleeps) != WakeBy::none;
 }
 
 }  // namespace weft::stream::detail

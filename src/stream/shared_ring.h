@@ -7,6 +7,10 @@
 // side publishes its counter, and then looks at the flag. Both orders are sequentially consistent,
 // so at least one of them notices the other.
 //
+// A sleeper is woken by a message, or by its bell: a descriptor that it has given to the peer,
+// which writes a byte to it. A program that waits for the other end of that descriptor is then
+// woken by the kernel itself, and no thread of ours has to run in between.
+//
 // The peer is another process, which may be broken or hostile. Each side keeps its own counter in
 // its own memory, reads only the counter of the peer, and checks it against what is possible.
 #pragma once
@@ -17,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "base/full_barrier.h"
@@ -36,7 +41,7 @@ struct RingCounters {
   std::array<std::atomic<std::uint64_t>, most_growths> grown_at{};
   // By the reader, which owns the memory.
   alignas(64) std::atomic<std::uint64_t> read{0};
-  // Set by the side that will sleep, cleared by the side that wakes it.
+  // Set to a WakeBy by the side that will sleep, cleared by the side that wakes it.
   alignas(64) std::atomic<std::uint32_t> reader_sleeps{0};
   alignas(64) std::atomic<std::uint32_t> writer_sleeps{0};
 };
@@ -52,35 +57,40 @@ static_assert(sizeof(RingCounters) <= counters_page_bytes);
 // mappings of its parent, and must not change them: they belong to the parent's streams.
 [[nodiscard]] unsigned fork_generation();
 
+// How a side is woken. Values of the flags in RingCounters.
+enum class WakeBy : std::uint32_t { none = 0, message = 1, bell = 2 };
+
 // One side's request to be woken. At most one wake-up is under way, so one posted receive is
 // enough. Not thread-safe.
 class WakeRequest {
  public:
-  [[nodiscard]] bool made() const { return made_; }
+  [[nodiscard]] WakeBy made() const { return made_; }
   // The caller must look at the peer's counter afterwards.
-  void make(std::atomic<std::uint32_t>& flag) {
-    if (made_) return;
-    made_ = true;
-    flag.store(1, std::memory_order_seq_cst);
+  void make(std::atomic<std::uint32_t>& flag, WakeBy by) {
+    if (made_ != WakeBy::none) return;
+    made_ = by;
+    flag.store(static_cast<std::uint32_t>(by), std::memory_order_seq_cst);
     full_barrier();
   }
-  // A wake-up has arrived. False if none was requested.
-  [[nodiscard]] bool answered() {
-    const bool was_made = made_;
-    made_ = false;
-    return was_made;
+  // A message has arrived that wakes. False if none was requested.
+  [[nodiscard]] bool answered() { return std::exchange(made_, WakeBy::none) == WakeBy::message; }
+  // Ends a request for the bell. Returns whether the peer has rung it, or is about to.
+  [[nodiscard]] bool take_back_bell(std::atomic<std::uint32_t>& flag) {
+    if (made_ != WakeBy::bell) return false;
+    made_ = WakeBy::none;
+    return flag.exchange(0, std::memory_order_seq_cst) == 0;
   }
 
  private:
-  bool made_ = false;
+  WakeBy made_ = WakeBy::none;
 };
 
 // The side that copies bytes into the peer's ring. Not thread-safe.
 class SharedRingWriter {
  public:
-  // `file`: the memory of the peer's ring, whose size and table are those of its greeting. Nothing
-  // if the memory is not as it must be, or cannot be mapped.
-  [[nodiscard]] static std::optional<SharedRingWriter> open(Descriptor file,
+  // `file`: the memory of the peer's ring, whose size and table are those of its greeting. `bell`:
+  // the peer's, if it has one. Nothing if the memory is not as it must be, or cannot be mapped.
+  [[nodiscard]] static std::optional<SharedRingWriter> open(Descriptor file, Descriptor bell,
                                                             std::uint32_t ring_bytes,
                                                             std::uint32_t rows);
   // Starts writing. Call it once, before the message that makes the peer look. `sent` and `unread`:
@@ -93,18 +103,25 @@ class SharedRingWriter {
   void publish(std::uint32_t bytes);
   // Bytes that the peer has read since the last call. Nothing: its counter is impossible.
   [[nodiscard]] std::optional<std::uint32_t> take_room();
-  // Whether the reader waits for bytes. If so, the caller must wake it.
+  // Wakes the reader if it waits for its bell. Returns whether it waits for a message instead,
+  // which the caller must send.
   [[nodiscard]] bool reader_waits();
-  void request_wake() { wake_.make(counters().writer_sleeps); }
+  void request_wake() { wake_.make(counters().writer_sleeps, WakeBy::message); }
   [[nodiscard]] WakeRequest& wake() { return wake_; }
   [[nodiscard]] const WakeRequest& wake() const { return wake_; }
 
  private:
-  SharedRingWriter(RingMemory memory, std::uint32_t ring_bytes, std::size_t counters_at)
-      : memory_(std::move(memory)), ring_bytes_(ring_bytes), counters_at_(counters_at) {}
+  SharedRingWriter(RingMemory memory, Descriptor bell, std::uint32_t ring_bytes,
+                   std::size_t counters_at)
+      : memory_(std::move(memory)),
+        bell_(std::move(bell)),
+        ring_bytes_(ring_bytes),
+        counters_at_(counters_at) {}
   [[nodiscard]] RingCounters& counters() const;
+  void ring_bell() const;
 
   RingMemory memory_;
+  Descriptor bell_;
   std::uint32_t ring_bytes_;
   std::size_t counters_at_;
   std::uint64_t written_ = 0;
@@ -132,7 +149,9 @@ class SharedRingReader {
   void count_read(std::uint32_t bytes);
   // Whether the writer waits for room. If so, the caller must wake it.
   [[nodiscard]] bool writer_waits();
-  void request_wake() { wake_.make(counters_->reader_sleeps); }
+  void request_wake(WakeBy by) { wake_.make(counters_->reader_sleeps, by); }
+  // Ends a request for the bell. Returns whether the peer has rung it, or is about to.
+  [[nodiscard]] bool take_back_bell() { return wake_.take_back_bell(counters_->reader_sleeps); }
   [[nodiscard]] WakeRequest& wake() { return wake_; }
   [[nodiscard]] const WakeRequest& wake() const { return wake_; }
 

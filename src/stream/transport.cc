@@ -1,5 +1,6 @@
 #include "stream/transport.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -139,19 +140,22 @@ StreamGreeting Transport::greeting(GreetingType type) const {
   return greeting;
 }
 
-bool Transport::offer_memory() {
+bool Transport::offer_memory(int bell) {
   if (!receive_file_.valid()) return false;
   SharedRingReader::prepare(receive_memory_.bytes().data() +
                             counters_offset(sizes_.receive_ring, options_.mapped_buffers));
-  offered_ =
-      provider::shared_embedded().share_memory(queue_pair_.raw(), receive_file_.release()) == 0;
+  const int copy = bell >= 0 ? ::fcntl(bell, F_DUPFD_CLOEXEC, 0) : -1;
+  offered_ = provider::shared_embedded().share_memory(queue_pair_.raw(), receive_file_.release(),
+                                                      copy) == 0;
+  rings_ = offered_ && copy >= 0;
   return offered_;
 }
 
-Descriptor Transport::take_peer_memory(bool& pending) {
-  Descriptor file(provider::shared_embedded().take_shared_memory(queue_pair_.raw()));
+Transport::PeerMemory Transport::take_peer_memory(bool& pending) {
+  int bell = -1;
+  Descriptor file(provider::shared_embedded().take_shared_memory(queue_pair_.raw(), &bell));
   pending = !file.valid() && errno == EAGAIN;
-  return file;
+  return {.file = std::move(file), .bell = Descriptor(bell)};
 }
 
 std::byte* Transport::counters() const {

@@ -47,12 +47,19 @@ class Transport {
   // The greeting for the peer, without private data.
   [[nodiscard]] StreamGreeting greeting(GreetingType type) const;
   [[nodiscard]] std::uint8_t variants() const { return variants_; }
-  // Offers the memory of our ring to the peer, if it is a process of this host. Before the queue
-  // pair connects. Returns whether there is such memory.
-  bool offer_memory();
-  // The peer's ring, to be mapped by SharedRingWriter::open(). Not valid if the peer offers none,
-  // or where it is not known yet: then `pending` is true. Returns it once.
-  [[nodiscard]] Descriptor take_peer_memory(bool& pending);
+  // Offers the memory of our ring to the peer, if it is a process of this host, and with it the
+  // bell, unless that is -1. Before the queue pair connects. Returns whether there is such memory.
+  bool offer_memory(int bell);
+  // For SharedRingWriter::open().
+  struct PeerMemory {
+    Descriptor file;
+    Descriptor bell;
+  };
+  // The peer's ring. Not valid if the peer offers none, or where it is not known yet: then
+  // `pending` is true. Returns it once.
+  [[nodiscard]] PeerMemory take_peer_memory(bool& pending);
+  // Whether the peer has our bell, if it has our memory.
+  [[nodiscard]] bool has_bell() const { return rings_; }
   // The counters of our ring; null if its memory was not offered.
   [[nodiscard]] std::byte* counters() const;
   // Sets the peer's ring and the variant that was agreed on. Returns the sizes for FlowControl.
@@ -130,6 +137,7 @@ class Transport {
   verbs::RemoteSlice peer_ring_;
   verbs::RemoteSlice peer_table_;
   bool offered_ = false;
+  bool rings_ = false;  // the peer has got our bell with the memory
 };
 
 }  // namespace weft::stream::detail

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 namespace weft::interpose {
 namespace {
@@ -26,6 +27,9 @@ struct Seen {
     EXPECT_GE(poll(&entry, 1, 0), 0);
     return entry.revents;
   }
+
+  // As a peer does.
+  void ring() const { ASSERT_EQ(write(socket.bell(), "", 1), 1); }
 
   int fd = -1;  // the program's descriptor
   VisibleSocket socket;
@@ -84,6 +88,76 @@ TEST(VisibleSocket, RepeatsTheEdgeOnRequest) {
   seen.socket.set_readable(false);
   EXPECT_EQ(seen.events() & POLLIN, 0) << "a repeated byte is left in the socket";
   close(epoll);
+}
+
+TEST(VisibleSocket, ABellMakesItReadableUntilItIsTaken) {
+  Seen seen;
+  seen.ring();
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.socket.count_bells(1);
+  seen.socket.set_readable(true);
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.socket.set_readable(false);
+  EXPECT_EQ(seen.events(), POLLOUT);
+  seen.socket.set_readable(true);  // by a byte of its own again
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.ring();
+  seen.socket.count_bells(1);
+  seen.socket.set_readable(false);
+  EXPECT_EQ(seen.events(), POLLOUT);
+}
+
+TEST(VisibleSocket, ABellThatWasNotNoticedKeepsItReadable) {
+  Seen seen;
+  seen.ring();
+  seen.socket.count_bells(1);
+  seen.ring();
+  seen.socket.set_readable(false);
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.socket.count_bells(1);
+  seen.socket.set_readable(false);
+  EXPECT_EQ(seen.events(), POLLOUT);
+}
+
+TEST(VisibleSocket, ALateBellIsDropped) {
+  Seen seen;
+  seen.socket.count_bells(1);
+  seen.socket.set_readable(false);  // waits for it, and gives up
+  seen.ring();
+  EXPECT_EQ(seen.events(), POLLIN | POLLOUT);
+  seen.socket.drop_late_bells();
+  EXPECT_EQ(seen.events(), POLLOUT);
+}
+
+// A byte of the bell must not get among those of the program.
+TEST(VisibleSocket, ARelayEndsIfItsBellIsMissing) {
+  Seen seen(SOCK_NONBLOCK);
+  seen.socket.count_bells(1);
+  const Descriptor other = seen.socket.start_relay();
+  EXPECT_TRUE(seen.events() & POLLHUP);
+}
+
+// As a peer does that has a copy of the bell.
+TEST(VisibleSocket, AFailureIsAHangUpWhileAPeerHasTheBell) {
+  Seen seen;
+  const Descriptor copy = copy_high(seen.socket.bell());
+  seen.socket.show_failure();
+  EXPECT_TRUE(seen.events() & POLLHUP);
+}
+
+TEST(VisibleSocket, IsMadeOfAPairThatExists) {
+  int fd = -1;
+  HiddenPair pair;
+  const int lowest = dup(0);
+  ASSERT_EQ(close(lowest), 0);
+  VisibleSocket socket(std::move(pair), SOCK_NONBLOCK | SOCK_CLOEXEC, fd);
+  EXPECT_EQ(fd, lowest);
+  EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+  socket.set_readable(true);
+  char byte;
+  EXPECT_EQ(recv(fd, &byte, 1, 0), 1);
+  close(fd);
 }
 
 TEST(VisibleSocket, WaitsUntilTheTimeoutsOfTheProgram) {

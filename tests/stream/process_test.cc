@@ -1,8 +1,12 @@
 // Streams between two processes, also when one of them is stopped or killed.
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <future>
 #include <string_view>
 #include <thread>
@@ -155,6 +159,69 @@ TEST_P(Processes, ProcessesOfOneHostPlaceTheirBytesThemselves) {
   EXPECT_EQ(counted.bytes_received, rounds * size);
   EXPECT_GT(counted.placed_bytes_sent, rounds * size / 2);
   EXPECT_LT(counted.data_messages_sent + counted.data_messages_received, rounds);
+}
+
+// Writes to the bell when something is readable, as the peer does otherwise.
+class Ringer final : public Stream::Watcher {
+ public:
+  explicit Ringer(int bell) : bell_(bell) {}
+  void changed(const Stream::Readiness& now) noexcept override {
+    if (now.readable && write(bell_, "", 1) < 0) std::abort();
+  }
+  [[nodiscard]] bool needs_every_arrival() const noexcept override { return false; }
+
+ private:
+  int bell_;
+};
+
+// A thread that waits for a descriptor only is woken by the peer process itself.
+TEST_P(Processes, APeerOfThisHostRingsTheBell) {
+  const char* const same_host = getenv("WEFT_SAME_HOST");
+  if (test::open_device().backend() != verbs::Backend::embedded ||
+      (same_host && std::string_view(same_host) == "off")) {
+    GTEST_SKIP() << "the processes share no memory";
+  }
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+  Peer peer({"echo"});
+  Options with_bell = options();
+  with_bell.bell = ends[1];
+  Stream stream(with_bell);
+  stream.connect(peer.address(), test_timeout);
+  Ringer ringer(ends[1]);
+  stream.watch(&ringer);
+  const auto bytes = test::pattern(100);
+  const auto echo = [&](const auto& await) {
+    ASSERT_TRUE(stream.send(bytes, test_timeout).ok());
+    std::vector<std::byte> got(bytes.size());
+    std::size_t done = 0;
+    while (done < got.size()) {
+      ASSERT_TRUE(await());
+      const auto outcome = stream.receive(std::span(got).subspan(done), Deadline::now());
+      ASSERT_NE(outcome.status, Status::failed) << outcome.error_number;
+      done += outcome.bytes;
+    }
+    EXPECT_EQ(got, bytes);
+  };
+  constexpr int rounds = 100;
+  for (int i = 0; i < rounds; ++i) {
+    echo([&] {
+      pollfd entry{ends[0], POLLIN, 0};
+      std::array<char, 64> ignored{};
+      return poll(&entry, 1, 60'000) == 1 && read(ends[0], ignored.data(), ignored.size()) > 0;
+    });
+  }
+  const auto bells = stream.readiness().bells;
+  EXPECT_GT(bells, rounds / 2);
+
+  // Without a watcher the bell is not rung any more.
+  stream.unwatch(&ringer);
+  const auto before = stream.readiness().bells;
+  for (int i = 0; i < 10; ++i) echo([] { return true; });
+  EXPECT_EQ(stream.readiness().bells, before);
+  stream.close(test_timeout);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 // Over TCP: between processes of one host, a write needs no answer of the peer's process.

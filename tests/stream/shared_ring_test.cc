@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,12 +38,12 @@ std::uint32_t random_up_to(test::Random& random, std::uint32_t most) {
 // One direction of a stream whose sender already places.
 class Direction {
  public:
-  Direction(std::uint32_t ring, std::uint32_t part)
+  Direction(std::uint32_t ring, std::uint32_t part, Descriptor bell = {})
       : memory_(RingMemory::make_shared(shared_ring_bytes(ring, rows), file_)),
         reader(prepared(memory_.bytes().data() + counters_offset(ring, rows))),
         from(sizes_of(ring, part)),
         to(sizes_of(ring, part)),
-        writer(*SharedRingWriter::open(std::move(file_), ring, rows)) {
+        writer(*SharedRingWriter::open(std::move(file_), std::move(bell), ring, rows)) {
     const auto word = from.start_placing();
     EXPECT_TRUE(word && to.received(*word, 0));
     writer.start(0, 0);
@@ -189,13 +190,13 @@ TEST(SharedRing, ASideIsWokenOncePerRequest) {
   Direction way(64, 64);
   EXPECT_FALSE(way.writer.reader_waits());
   EXPECT_FALSE(way.reader.wake().answered());  // no request
-  way.reader.request_wake();
-  way.reader.request_wake();
+  way.reader.request_wake(WakeBy::message);
+  way.reader.request_wake(WakeBy::message);
   EXPECT_TRUE(way.writer.reader_waits());
-  way.reader.request_wake();  // a wake-up is under way
+  way.reader.request_wake(WakeBy::message);  // a wake-up is under way
   EXPECT_FALSE(way.writer.reader_waits());
   EXPECT_TRUE(way.reader.wake().answered());
-  way.reader.request_wake();
+  way.reader.request_wake(WakeBy::message);
   EXPECT_TRUE(way.writer.reader_waits());
 
   way.writer.request_wake();
@@ -204,13 +205,42 @@ TEST(SharedRing, ASideIsWokenOncePerRequest) {
   EXPECT_TRUE(way.writer.wake().answered());
 }
 
+// The bell is one end of a socket pair; its reader holds the other end.
+TEST(SharedRing, ABellWakesWithoutAMessage) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Descriptor heard(ends[0]);
+  Direction way(64, 64, Descriptor(ends[1]));
+  const auto rung = [&] {
+    char byte;
+    return recv(heard.get(), &byte, 1, MSG_DONTWAIT) == 1;
+  };
+  way.reader.request_wake(WakeBy::bell);
+  EXPECT_FALSE(rung());
+  EXPECT_FALSE(way.writer.reader_waits());  // for a message
+  EXPECT_TRUE(rung());
+  EXPECT_FALSE(way.writer.reader_waits());
+  EXPECT_FALSE(rung());
+  EXPECT_TRUE(way.reader.take_back_bell());
+  EXPECT_FALSE(way.reader.take_back_bell());  // no request
+
+  way.reader.request_wake(WakeBy::bell);
+  EXPECT_FALSE(way.reader.take_back_bell());  // in time
+  EXPECT_FALSE(way.writer.reader_waits());
+  EXPECT_FALSE(rung());
+
+  // A message is no answer to a request for the bell.
+  way.reader.request_wake(WakeBy::bell);
+  EXPECT_FALSE(way.reader.wake().answered());
+}
+
 // The peer may place bytes before this side has noticed that the connection is established.
 TEST(SharedRing, BytesThatWereThereBeforeTheReaderCount) {
   Descriptor file;
   const RingMemory memory = RingMemory::make_shared(shared_ring_bytes(64, rows), file);
   std::byte* const counters = memory.bytes().data() + counters_offset(64, rows);
   SharedRingReader::prepare(counters);
-  auto writer = SharedRingWriter::open(std::move(file), 64, rows);
+  auto writer = SharedRingWriter::open(std::move(file), {}, 64, rows);
   ASSERT_TRUE(writer);
   writer->start(0, 0);
   writer->publish(7);
@@ -228,12 +258,12 @@ TEST(SharedRing, OtherMemoryIsRefused) {
   };
   const std::size_t bytes = shared_ring_bytes(5000, rows);
   const int sealed = F_SEAL_SHRINK | F_SEAL_GROW;
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, 0), 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, F_SEAL_GROW), 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes - 1, sealed), 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(0, sealed), 5000, rows));
-  EXPECT_FALSE(SharedRingWriter::open(file(bytes, sealed | F_SEAL_WRITE), 5000, rows));
-  EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, 0), {}, 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, F_SEAL_GROW), {}, 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes - 1, sealed), {}, 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(0, sealed), {}, 5000, rows));
+  EXPECT_FALSE(SharedRingWriter::open(file(bytes, sealed | F_SEAL_WRITE), {}, 5000, rows));
+  EXPECT_TRUE(SharedRingWriter::open(file(bytes, sealed), {}, 5000, rows));
 }
 
 TEST(SharedRing, DataAsMessagesMayNotFollow) {

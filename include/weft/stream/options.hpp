@@ -62,6 +62,12 @@ struct Options {
   std::chrono::milliseconds linger = std::chrono::seconds(5);
   // How many of its buffers the peer may map, for this side to write to: 0 to 255.
   std::uint32_t mapped_buffers = 0;
+  // For layers that build on streams: a Unix socket (socketpair(2)), or -1. While the stream has
+  // watchers and no other observers, a peer of the same host writes a byte to it when bytes arrive
+  // that this side waits for, instead of making a thread of this process report them. A thread that
+  // waits for the other end of the pair is woken by that. See Stream::Readiness::bells. The stream
+  // duplicates the descriptor while it connects.
+  int bell = -1;
   bool ipv6_only = false;  // a listener on an IPv6 address does not accept IPv4 peers
   verbs::Backend backend = verbs::default_backend();
 };

@@ -181,10 +181,14 @@ class Stream {
     bool over = false;                // closed or failed: only bytes that are here can be received
     bool ended = false;               // the peer has sent its last byte
     std::uint64_t arrived_bytes = 0;  // since the stream was connected
+    // How often the peer has rung Options::bell, or is about to: so many bytes are in the socket
+    // pair, or will be at once.
+    std::uint64_t bells = 0;
     friend bool operator==(const Readiness&, const Readiness&) = default;
   };
   // Is called whenever the Readiness has changed, by any thread, one call after the other. Must not
-  // call the stream.
+  // call the stream. With Options::bell, bytes that arrive ring the bell, and are reported when the
+  // next call notices them.
   class Watcher {
    public:
     virtual ~Watcher() = default;
@@ -195,6 +199,7 @@ class Stream {
   };
   // Adds a watcher, and calls it once before this returns. It must live until unwatch().
   WEFT_API Readiness watch(Watcher* watcher);
+  // The bell is not rung any more after the last one.
   WEFT_API void unwatch(Watcher* watcher);
   [[nodiscard]] WEFT_API Readiness readiness();
 

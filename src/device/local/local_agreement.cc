@@ -11,9 +11,10 @@ namespace {
 // Also identifies the layout of inbox and grants, which depends on the size of an address.
 constexpr std::uint32_t offer_magic = 0x57464C00 + (1 << 4) + sizeof(void*);
 constexpr std::byte ready{2};
-// Inbox, grants, counts; and memory of the program.
-constexpr std::size_t least_files = 3;
-constexpr std::size_t most_files = 4;
+// Inbox, grants, counts; then the program's memory and its bell, if there are any.
+constexpr std::size_t memory_at = 3;
+constexpr std::size_t bell_at = 4;
+constexpr std::size_t most_files = 5;
 
 }  // namespace
 
@@ -25,7 +26,7 @@ struct LocalAgreement::Offer {
 
 LocalAgreement::LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
                                std::uint32_t receives, const GrantTable& grants,
-                               PeerProcesses& processes, int shared)
+                               PeerProcesses& processes, const SharedFiles& shared)
     : channel_(channel),
       active_(active),
       own_(own),
@@ -57,9 +58,11 @@ LocalAgreement::State LocalAgreement::advance() {
 bool LocalAgreement::send_offer() {
   const Offer offer{.receives = receives_, .mark = grants_.mark().name()};
   const sys::Descriptor grants = grants_.read_only_file();
-  const std::array<int, most_files> all{own_.file(), grants.get(), grants_.count_file(), shared_};
-  const bool shares = shared_ >= 0 && (!active_ || peer_.memory.valid());
-  const auto files = std::span(all).first(shares ? most_files : least_files);
+  const std::array<int, most_files> all{own_.file(), grants.get(), grants_.count_file(),
+                                        shared_.memory.get(), shared_.bell.get()};
+  const bool shares = shared_.memory.valid() && (!active_ || peer_.shared.memory.valid());
+  const std::size_t count = !shares ? memory_at : shared_.bell.valid() ? most_files : bell_at;
+  const auto files = std::span(all).first(count);
   if (grants.valid() && channel_.send(std::as_bytes(std::span(&offer, 1)), files)) return true;
   refusal_ = "memory cannot be shared";
   return false;
@@ -71,7 +74,7 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
   Offer offer;
   refusal_ = "the other end offers something else";
   const std::size_t files = message.descriptors.size();
-  if (message.bytes.size() != sizeof offer || files < least_files || files > most_files) {
+  if (message.bytes.size() != sizeof offer || files < memory_at || files > most_files) {
     return false;
   }
   std::memcpy(&offer, message.bytes.data(), sizeof offer);
@@ -84,7 +87,8 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
   peer_.inbox =
       SharedMemory::open(std::move(message.descriptors[0]), inbox::bytes_for(offer.receives), true);
   if (!peer_.inbox.valid()) return false;
-  if (files == most_files) peer_.memory = std::move(message.descriptors[3]);
+  if (files > memory_at) peer_.shared.memory = std::move(message.descriptors[memory_at]);
+  if (files > bell_at) peer_.shared.bell = std::move(message.descriptors[bell_at]);
   offer_taken_ = find_process(offer.mark, std::move(message.descriptors[1]),
                               std::move(message.descriptors[2]));
   return offer_taken_;

@@ -9,8 +9,8 @@
 //
 // An end that cannot, or will not, closes the channel.
 //
-// An offer may also carry memory that the program shares with that of the other end. The active
-// side sends its own only if the passive side's offer has some.
+// An offer may also carry files that the program shares with that of the other end. The active side
+// sends its own only if the passive side's offer has some.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "device/local/local_channel.h"
 #include "device/local/peer_process.h"
 #include "device/local/shared_memory.h"
+#include "device/queue_pair/shared_files.h"
 
 namespace weft::device {
 
@@ -30,17 +31,16 @@ struct LocalPeer {
   std::shared_ptr<const PeerProcess> process;
   SharedMemory inbox;
   std::uint32_t receives = 0;  // places for published receives in its inbox, a power of two
-  sys::Descriptor memory;      // that its program shares; not valid if it shares none
+  SharedFiles shared;          // by its program; not valid if it shares none
 };
 
 class LocalAgreement {
  public:
   // `own`: the inbox of this end, ready for use, with `receives` places for receives. `grants`: of
-  // this end's context. `processes`: of its device. `shared`: the file of memory that the program
-  // shares, or -1.
+  // this end's context. `processes`: of its device. `shared`: the files that the program shares.
   LocalAgreement(LocalChannel& channel, bool active, const SharedMemory& own,
                  std::uint32_t receives, const GrantTable& grants, PeerProcesses& processes,
-                 int shared);
+                 const SharedFiles& shared);
 
   enum class State : std::uint8_t { pending, agreed, refused };
   // Sends the first message, where it is this end's turn.
@@ -67,7 +67,7 @@ class LocalAgreement {
   const std::uint32_t receives_;
   const GrantTable& grants_;
   PeerProcesses& processes_;
-  const int shared_;
+  const SharedFiles& shared_;
   bool offer_taken_ = false;
   const char* refusal_ = "the other end refuses";
   LocalPeer peer_;

@@ -42,7 +42,7 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   inbox_ = LocalConnection::make_inbox(parts_, receives);
   if (!inbox_.valid()) return stay_on_tcp("there is no shared memory", lock);
   agreement_.emplace(channel_, active_, inbox_, receives, parts_.context.grants(),
-                     parts_.context.device().peer_processes(), parts_.shared.offered.get());
+                     parts_.context.device().peer_processes(), parts_.shared.offered);
   if (agreement_->begin() == LocalAgreement::State::refused) {
     return stay_on_tcp(agreement_->refusal(), lock);
   }
@@ -81,7 +81,7 @@ void LocalCarrier::stay_on_tcp(std::string_view why, QueuePairLock& lock) {
 void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   (void)parts_.note_carrier({.name = "same-host", .reason = {}});
   LocalPeer peer = agreement_->take_peer();
-  parts_.shared.received = std::move(peer.memory);
+  parts_.shared.received = std::move(peer.shared);
   agreement_.reset();
   if (!stream_->confirmed()) parts_.notices.ready = true;
   parts_.notices.ended = false;  // of the stream: see drive_agreement()

@@ -17,7 +17,7 @@ namespace {
 
 // Offers of connections that failed in their handshake stay behind; the oldest are dropped.
 constexpr std::size_t most_offers = 256;
-constexpr std::size_t most_descriptors = 4;
+constexpr std::size_t most_descriptors = 5;
 constexpr std::size_t most_bytes = 512;
 
 struct Name {

@@ -75,8 +75,8 @@ class QueuePair final : public Pollable,
   [[nodiscard]] std::uint32_t inline_bytes() const { return parts_.limits.inline_bytes; }
 
   // Provider functions share_memory() and take_shared_memory(); the latter returns -errno.
-  int share_memory(int file);
-  [[nodiscard]] int take_shared_memory();
+  int share_memory(int file, int bell);
+  [[nodiscard]] int take_shared_memory(int& bell);
   [[nodiscard]] CarrierNote carrier_note();
   [[nodiscard]] QueuePairCounters counters();
   // For callers that need other locks as well, and lock this one with std::try_to_lock.

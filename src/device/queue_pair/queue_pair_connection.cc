@@ -66,18 +66,21 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   return carrier_->start(lock);
 }
 
-int QueuePair::share_memory(int file) {
-  sys::Descriptor offered(file);
+int QueuePair::share_memory(int file, int bell) {
+  SharedFiles offered{sys::Descriptor(file), sys::Descriptor(bell)};
   const QueuePairLock lock(mutex_);
   if (carrier_ || parts_.destroyed) return EISCONN;
   parts_.shared.offered = std::move(offered);
   return 0;
 }
 
-int QueuePair::take_shared_memory() {
+int QueuePair::take_shared_memory(int& bell) {
   const QueuePairLock lock(mutex_);
   if (parts_.carrier.name == CarrierNote{}.name) return -EAGAIN;  // not settled yet
-  return parts_.shared.received.valid() ? parts_.shared.received.release() : -EOPNOTSUPP;
+  SharedFiles& received = parts_.shared.received;
+  if (!received.memory.valid()) return -EOPNOTSUPP;
+  bell = received.bell.release();
+  return received.memory.release();
 }
 
 void QueuePair::fail_pairing(const Pairing& pairing) {

@@ -35,7 +35,7 @@ void QueuePairParts::raise(ibv_event_type type) {
 
 bool QueuePairParts::note_carrier(const CarrierNote& now) {
   carrier = now;
-  shared.offered.reset();  // sent, or never to be
+  shared.offered = {};  // sent, or never to be
   const Settings& settings = context.device().settings();
   const auto reason = static_cast<int>(now.reason.size());
   if (settings.same_host == SameHost::required && now.name == "tcp") {

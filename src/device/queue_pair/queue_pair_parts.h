@@ -11,6 +11,7 @@
 #include "device/queue_pair/completions.h"
 #include "device/queue_pair/memory_access.h"
 #include "device/queue_pair/receives.h"
+#include "device/queue_pair/shared_files.h"
 #include "device/queue_pair/waiting_work.h"
 #include "device/system.h"
 #include "iwarp/types.h"
@@ -36,11 +37,11 @@ struct ConnectionNotices {
   iwarp::EndReason reason = iwarp::EndReason::none;
 };
 
-// Memory that the programs of both ends share, by files of memory (memfd_create(2)): each end
-// offers one before it connects, and receives that of the other end if both have left TCP.
+// What the programs of both ends share: each end offers its files before it connects, and receives
+// those of the other end if both have left TCP.
 struct ConnectionMemory {
-  sys::Descriptor offered;
-  sys::Descriptor received;
+  SharedFiles offered;
+  SharedFiles received;
 };
 
 // Everything here is covered by the queue pair's lock, and lives as long as the queue pair.
