@@ -8,6 +8,8 @@ namespace {
 using iwarp::Operation;
 using iwarp::Status;
 
+// The core names a cause, ibv_poll_cq(3) a status; each cause has exactly one. MW_BIND_ERR and
+// LOC_QP_OP_ERR come from local requests, which reach no peer.
 ibv_wc_status verbs_status(Status status) {
   switch (status) {
     case Status::success:
@@ -38,6 +40,8 @@ ibv_wc_status verbs_status(Status status) {
   return IBV_WC_GENERAL_ERR;
 }
 
+// The sender's completion shows no immediate and no invalidation, so variants of an operation share
+// an opcode (ibv_poll_cq(3)).
 ibv_wc_opcode verbs_opcode(Operation operation) {
   switch (operation) {
     case Operation::send:
@@ -71,6 +75,8 @@ Completions::Completions(ibv_qp& qp, std::uint32_t send_requests)
       receive_queue_(*CompletionQueue::of(qp.recv_cq)),
       send_slots_(send_requests) {}
 
+// The opcode is set for failures as well. ibv_poll_cq(3) leaves it undefined there, but programs
+// print it.
 void Completions::add_send(const iwarp::SendCompletion& completion) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
@@ -85,6 +91,8 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   pending_.push_back({.completion = wc, .slots = &send_slots_, .covered = completion.covered});
 }
 
+// `from_write` is a Write with immediate: its payload is at the address of the Write, and the
+// receive's own buffers are untouched.
 ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
@@ -96,6 +104,8 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
   wc.opcode = completion.from_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   wc.byte_len = completion.length_bytes;
   wc.qp_num = qp_.qp_num;
+  // One union of ibv_wc holds the immediate (in network order, as it was posted) or the key, so
+  // only one of them can be reported.
   if (completion.has_immediate) {
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = completion.immediate_be;
@@ -131,6 +141,8 @@ ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacem
   return std::exchange(replacement, {}).status;
 }
 
+// A full queue loses one completion, not those behind it: each completion is offered to its queue,
+// in the order in which the requests ended.
 bool Completions::publish() {
   bool fits = true;
   for (const Delivery& delivery : pending_) {
@@ -141,6 +153,7 @@ bool Completions::publish() {
   return fits;
 }
 
+// These completions will never be polled, so their places are given back here.
 void Completions::drop() {
   for (const Delivery& delivery : pending_) delivery.free_slots();
   pending_.clear();
@@ -149,11 +162,14 @@ void Completions::drop() {
   receive_replacement_ = {};
 }
 
+// After RESET or destruction a program must not poll completions of the old life of the number: it
+// may have freed what their ids name.
 void Completions::withdraw() {
   send_queue_.forget(qp_.qp_num);
   receive_queue_.forget(qp_.qp_num);
 }
 
+// Counts at publication: what is dropped before is in no counter.
 void Completions::count(const Delivery& delivery) {
   const ibv_wc& completion = delivery.completion;
   if (!delivery.receive) {

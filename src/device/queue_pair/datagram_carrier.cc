@@ -24,6 +24,7 @@ using iwarp::Status;
 // With the highest bit set, the sender's own key goes out (InfiniBand Architecture Specification,
 // volume 1, §10.2.5), so that only the owner of such a key can use it.
 constexpr std::uint32_t controlled_key = 0x80000000;
+// Queue pair numbers have 24 bits in BTH and DETH.
 constexpr std::uint32_t largest_number = 0xFFFFFF;
 
 // What RoCE adapters report in place of the service level of a received datagram: bit 3 for a UDP
@@ -63,6 +64,8 @@ bool scatter(std::span<const iovec> targets, Bytes grh, Bytes message) {
 
 // --- Sending -------------------------------------------------------------------------------------
 
+// ibv_post_send(3) lists the opcodes of UD: Sends only, because a datagram has no answer and no
+// remote address. An address handle works only in the protection domain of the queue pair.
 int DatagramCarrier::check(const ibv_send_wr& request, const ibv_qp& qp,
                            std::uint32_t inline_bytes) {
   if (request.opcode != IBV_WR_SEND && request.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
@@ -72,6 +75,8 @@ int DatagramCarrier::check(const ibv_send_wr& request, const ibv_qp& qp,
   return (request.send_flags & IBV_SEND_INLINE) != 0 && too_long ? EINVAL : 0;
 }
 
+// A request that fails is queued as well, so that its completion comes in the order of posting. In
+// ERR and SQE requests are accepted and flushed.
 int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   unsent_.push_back({.wr_id = request.work.wr_id, .signaled = request.work.signaled});
   Unsent& added = unsent_.back();
@@ -86,7 +91,9 @@ int DatagramCarrier::post(const SendRequest& request, QueuePairLock& lock) {
 Status DatagramCarrier::gather(const iwarp::WorkRequest& work) {
   pieces_.clear();
   const std::uint64_t bytes = iwarp::total_bytes(work.slices);
+  // A message of UD is one packet; InfiniBand completes a longer one with LOC_LEN_ERR.
   if (bytes > datagram_mtu_bytes(parts_.context.device())) return Status::local_length;
+  // Inline data is not registered, so there is no key to check (ibv_post_send(3), IBV_SEND_INLINE).
   if (work.inline_data) {
     for (const auto& slice : work.slices) {
       pieces_.push_back({reinterpret_cast<void*>(slice.address), slice.length_bytes});
@@ -97,6 +104,8 @@ Status DatagramCarrier::gather(const iwarp::WorkRequest& work) {
   return fault == Fault::none ? Status::success : Status::local_protection;
 }
 
+// Builds the whole packet, although the socket may have no room: afterwards neither the address
+// handle nor the memory of the request is needed any more.
 void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
   const AddressHandle& address = *AddressHandle::of(request.wr.ud.ah);
   const bool immediate = request.opcode == IBV_WR_SEND_WITH_IMM;
@@ -111,8 +120,11 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
   headers.deth = {.queue_key = own_key ? attributes.qkey : request.wr.ud.remote_qkey,
                   .source_qp = parts_.qp.qp_num};
   if (immediate) headers.immediate = ntohl(request.imm_data);
+  // Each datagram has the next PSN. Receivers of UD do not check it, but an analyzer shows losses
+  // by it.
   attributes.sq_psn = wire::psn_plus(attributes.sq_psn, 1);
   datagram.route = address.route_to(request.wr.ud.remote_qpn);
+  // The port of the socket that will send the packet: the ICRC covers the UDP header.
   set_port(datagram.route.source, slot::port_of(parts_.qp.qp_num));
   datagram.interface_index = address.interface_index();
   datagram.packet = make_datagram(datagram.route, headers, pieces_);
@@ -120,10 +132,13 @@ void DatagramCarrier::build(const ibv_send_wr& request, Unsent& datagram) {
 }
 
 // Sends in the order of posting, as far as the socket has room.
+// A request that failed while it was built stops the queue only when its turn comes: the datagrams
+// before it are sent.
 void DatagramCarrier::advance(QueuePairLock& lock) {
   while (!unsent_.empty() && parts_.qp.state != IBV_QPS_SQD) {
     const Unsent& oldest = unsent_.front();
     if (oldest.status == Status::success && !transmit(oldest)) return;
+    // A flushed request is a consequence of an earlier failure and stops nothing by itself.
     const bool failed = oldest.status != Status::success && oldest.status != Status::flushed;
     complete(oldest, oldest.status);
     unsent_.pop_front();
@@ -144,6 +159,8 @@ bool DatagramCarrier::transmit(const Unsent& datagram) {
   return true;
 }
 
+// A datagram is complete when the kernel has it. Unsignaled ones are counted, and the next
+// completion gives back their places with its own.
 void DatagramCarrier::complete(const Unsent& datagram, Status status) {
   const std::uint32_t covered = ++uncompleted_;
   if (status == Status::success && !datagram.signaled) return;
@@ -165,6 +182,8 @@ void DatagramCarrier::flush(QueuePairLock& /*lock*/) {
   for (; !unsent_.empty(); unsent_.pop_front()) complete(unsent_.front(), Status::flushed);
 }
 
+// What is not sent yet disappears without a completion, as RESET demands. The places of unsignaled
+// datagrams are given back here, because no later completion covers them.
 void DatagramCarrier::stop(QueuePairLock& /*lock*/) {
   unsent_.clear();
   parts_.completions.send_slots().give_back(std::exchange(uncompleted_, 0));
@@ -175,10 +194,13 @@ void DatagramCarrier::stop(QueuePairLock& /*lock*/) {
 bool DatagramCarrier::take(const Datagram& datagram, QueuePairLock& /*lock*/) {
   DatagramCounters& counters = parts_.context.device().datagrams().counters();
   const ibv_qp_state state = parts_.qp.state;
+  // Receives may be posted from INIT on, but the queue pair receives from RTR on.
   if (parts_.destroyed || state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) {
     ++counters.no_queue_pair;
     return true;
   }
+  // A wrong key, and a missing receive below, drop the datagram without an error at either end;
+  // only the counters show it.
   if (datagram.headers.deth.queue_key != parts_.attributes.qkey) {
     ++counters.wrong_queue_key;
     return true;
@@ -193,10 +215,13 @@ bool DatagramCarrier::take(const Datagram& datagram, QueuePairLock& /*lock*/) {
   return status == Status::success;
 }
 
+// The first 40 bytes of the receive are for the GRH; a program that receives datagrams must provide
+// them in addition to its message.
 Status DatagramCarrier::place(const iwarp::ReceiveRequest& receive, const Datagram& datagram) {
   const std::size_t bytes = grh_bytes + datagram.message.size();
   if (bytes > iwarp::total_bytes(receive.slices)) return Status::local_length;
   pieces_.clear();
+  // Copies to application memory rely on the signal handler: see base/guarded_memory.h.
   recheck_faults(sys::now_ns());
   if (iwarp::map_slices(parts_.memory, receive.slices, 0, bytes, true, pieces_) != Fault::none) {
     return Status::local_protection;
@@ -208,6 +233,7 @@ Status DatagramCarrier::place(const iwarp::ReceiveRequest& receive, const Datagr
 void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,
                                        const Datagram& datagram) {
   parts_.note_arrival();
+  // As on adapters, byte_len counts the GRH.
   const auto bytes = static_cast<std::uint32_t>(grh_bytes + datagram.message.size());
   ibv_wc& completion =
       parts_.completions.add_receive({.wr_id = wr_id,

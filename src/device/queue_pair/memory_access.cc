@@ -2,6 +2,7 @@
 
 namespace weft::device {
 
+// The queue pair's access flags do not count here: they limit the peer only.
 iwarp::Memory MemoryAccess::local_memory(const iwarp::LocalSlice& slice, bool for_writing) {
   return check_local(table_.find(slice.lkey), domain_, slice, for_writing);
 }
@@ -17,14 +18,18 @@ bool MemoryAccess::invalidate(std::uint32_t stag) {
   return region && region->window && region->window->invalidate(stag, accessor());
 }
 
+// The region may be deregistered between the access and its count, so it is looked up again.
 void MemoryAccess::count(const iwarp::PeerAccess& access) {
   if (Region* region = table_.find(access.stag)) region->counters.add(access);
 }
 
+// Made for each access, because ibv_modify_qp(3) may change the flags in between.
 Accessor MemoryAccess::accessor() const {
   return {.domain = domain_, .queue_pair = number_, .access = attributes_.qp_access_flags};
 }
 
+// Keys are looked up when the turn of the request has come, not when it is posted: requests before
+// it may bind or invalidate the same window.
 iwarp::Status MemoryAccess::carry_out_next() {
   const LocalRequest request = local_requests_.front();
   local_requests_.pop_front();

@@ -1,3 +1,5 @@
+// From creation to destruction, publishing completions, and the calls of progress. Other parts of
+// the class: queue_pair_connection.cc, queue_pair_modify.cc, queue_pair_post.cc.
 #include "device/queue_pair/queue_pair.h"
 
 #include <algorithm>
@@ -11,6 +13,8 @@
 namespace weft::device {
 namespace {
 
+// The kernel looks handles up in the table of one open context, so an object of another context
+// does not exist there: EINVAL.
 bool foreign(const ibv_qp_init_attr& attributes, const ibv_context* context) {
   return (attributes.send_cq && attributes.send_cq->context != context) ||
          (attributes.recv_cq && attributes.recv_cq->context != context) ||
@@ -28,6 +32,7 @@ int check_wanted(const ibv_qp_init_attr& attributes, const Device& device) {
   if (const int failed = check_type(attributes.qp_type, device.is_roce())) return failed;
   const std::uint32_t slices = device.max_slices();
   const ibv_qp_cap& cap = attributes.cap;
+  // ibv_create_qp(3) needs both queues, also for a program that never receives.
   if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
   if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > slices ||
       cap.max_inline_data > limits::max_inline_bytes) {
@@ -42,6 +47,8 @@ int check_wanted(const ibv_qp_init_attr& attributes, const Device& device) {
 
 // --- From creation to destruction ----------------------------------------------------------------
 
+// The queue pair enters the lists of others last: once it can be found, nothing can fail any more.
+// `attributes` returns what was granted, which may be more than was asked for (ibv_create_qp(3)).
 std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
                                              ibv_qp_init_attr& attributes) {
   int failed =
@@ -55,6 +62,8 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   // As adapters do: some programs pass 0 and post requests of one slice.
   attributes.cap.max_send_sge = std::max(attributes.cap.max_send_sge, 1U);
   attributes.cap.max_recv_sge = std::max(attributes.cap.max_recv_sge, 1U);
+  // With a shared queue the limits of the own one are ignored; reporting 0 shows that to the
+  // program.
   if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
   attributes.cap.max_inline_data =
       std::max(attributes.cap.max_inline_data, limits::least_inline_bytes);
@@ -67,6 +76,7 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
     made->datagrams_ = carrier.get();
     made->parts_.carrier.name = "udp";
     made->carrier_ = std::move(carrier);
+    // Opens the UDP port of the slot; a connected type needs no socket before its handshake.
     failed = context.device().datagrams().add(number, made);
   }
   if (failed != 0) {
@@ -91,6 +101,8 @@ QueuePair::Handle::Handle(QueuePair& queue_pair, Context& context, ibv_pd* domai
   qp.recv_cq = attributes.recv_cq;
   qp.srq = attributes.srq;
   qp.qp_num = number;
+  // Kernel drivers number objects themselves. Here the number of the queue pair serves, since it is
+  // unique in the process.
   qp.handle = number;
   qp.qp_type = attributes.qp_type;
 }
@@ -104,6 +116,7 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
   handle_.qp.state = initial_state();
   pthread_mutex_init(&handle_.qp.mutex, nullptr);
   pthread_cond_init(&handle_.qp.cond, nullptr);
+  // ibv_dealloc_pd(3) and ibv_destroy_srq(3) fail with EBUSY while these counts are not 0.
   ++ProtectionDomain::of(domain)->users;
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->add_user();
 }
@@ -125,6 +138,10 @@ void QueuePair::undo_create() {
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->remove_user();
 }
 
+// The order matters. From `destroyed` on, new completions and events are dropped. Then the
+// connection ends and sends the answers that are due, and no list leads here any more. What the
+// completion queues still hold is removed next, and the number is given back last, when nothing
+// refers to it.
 void QueuePair::destroy() {
   const auto self = shared_from_this();
   {
@@ -144,6 +161,8 @@ void QueuePair::destroy() {
     parts_.notices.observer.reset();
   }
   parts_.completions.withdraw();
+  // Waits until the program has acknowledged its events of this queue pair, as
+  // ibv_get_async_event(3) demands of a destruction.
   context().settle_events(&handle_.qp);
   undo_create();
 }
@@ -163,8 +182,10 @@ void QueuePair::abandon_after_fork() {
 // of the connection.
 void QueuePair::settle(QueuePairLock& lock) {
   if (carrier_ && carrier_->ended(lock)) on_carrier_ended(lock);
+  // Before publish(), which may take the queue pair to ERR: a queue pair in ERR does not drain.
   if (drain_event_) report_drained(lock);
   publish(lock);
+  // The observer (a connection manager) takes locks of its own, so it is called without this one.
   ConnectionNotices& notices = parts_.notices;
   if (!notices.ready && !notices.ended) return;
   const bool ready = std::exchange(notices.ready, false);
@@ -180,6 +201,7 @@ void QueuePair::settle(QueuePairLock& lock) {
 void QueuePair::publish(QueuePairLock& lock) {
   Completions& completions = parts_.completions;
   if (completions.empty()) return;
+  // The program has called ibv_destroy_qp(3) and expects nothing more.
   if (parts_.destroyed) return completions.drop();
   if (completions.publish() || handle_.qp.state == IBV_QPS_ERR) return;
   // A queue pair that has lost a completion fails: its program cannot know what has completed. The
@@ -199,6 +221,8 @@ QueuePairCounters QueuePair::counters() {
   return counters_locked();
 }
 
+// Carriers and pairings hand over their counts only when they end, so the counts of those that live
+// are added to a copy.
 QueuePairCounters QueuePair::counters_locked() const {
   QueuePairCounters now = parts_.completions.counters();
   if (carrier_) carrier_->add_counters(now);
@@ -231,6 +255,8 @@ void QueuePair::on_deadline() {
 }
 
 void QueuePair::drive_inline() {
+  // The UDP socket belongs to the slot: it may have datagrams for other queue pairs, and takes
+  // their locks.
   if (is_datagram()) return context().device().datagrams().drive_inline(handle_.qp.qp_num);
   const Attention attention(*this);
   bool waits = false;
@@ -238,6 +264,7 @@ void QueuePair::drive_inline() {
     // Another thread that has the lock drives already; the next poll finds what it brings in.
     QueuePairLock lock(mutex_, std::try_to_lock);
     if (!lock.owns()) return;
+    // Engine::poll() may call this queue pair, so it is called after the lock is released.
     waits = !carrier_ && search_.pairing();
     if (carrier_) carrier_->drive(Occasion::polled, lock);
     settle(lock);
@@ -249,6 +276,8 @@ void QueuePair::drive_inline() {
 
 // Programs arm for each event, so the carriers that need no call here cost no lock.
 void QueuePair::expect_event(bool solicited_only) {
+  // A stale value does no harm: a carrier that needs this call begins as if the queue were armed.
+  // See LocalCarrier::leave_tcp().
   if (wakes_itself_.load(std::memory_order_acquire)) return;
   QueuePairLock lock(mutex_);
   if (carrier_) carrier_->expect_event(solicited_only, lock);
@@ -263,6 +292,7 @@ void QueuePair::shared_receives_posted() {
 
 void QueuePair::take_datagram(const Datagram& datagram) {
   QueuePairLock lock(mutex_);
+  // A receive that could not be filled is a local error of the receive queue: the queue pair fails.
   if (!datagrams_->take(datagram, lock)) enter_error(lock);
   settle(lock);
 }
@@ -273,6 +303,8 @@ void QueuePair::datagram_room() {
   settle(lock);
 }
 
+// The lock alone has an effect, too: after it no thread of this process can be placing into the
+// region through this queue pair.
 void QueuePair::forget_memory(const std::byte* base, std::size_t length_bytes) {
   QueuePairLock lock(mutex_);
   if (carrier_) carrier_->forget_memory(base, length_bytes, lock);

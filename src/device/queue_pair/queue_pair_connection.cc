@@ -8,6 +8,8 @@
 
 namespace weft::device {
 
+// The stream of a connection manager ends a search that the program may have begun by itself.
+// rdma_cm reports the queue pair as connected next, so it must be in RTS by then.
 int QueuePair::attach(StreamSocket socket, const StreamParameters& parameters,
                       std::weak_ptr<ConnectionObserver> observer) {
   QueuePairLock lock(mutex_);
@@ -28,9 +30,12 @@ QueuePair::PairingView QueuePair::pairing() {
 int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& parameters,
                            const Pairing& pairing) {
   QueuePairLock lock(mutex_);
+  // A pairing that was cancelled (RESET, and RTR again) may still deliver a stream of the queue
+  // pair's earlier life.
   if (parts_.destroyed || carrier_ || search_.pairing().get() != &pairing) return EINVAL;
   parts_.notices.observer.reset();
   const int failed = open_stream(std::move(socket), parameters, true, lock);
+  // The user forbids TCP (Settings::same_host), so trying again would bring the same.
   if (failed == EPROTONOSUPPORT) {
     fail_waiting(lock);
     enter_error(lock);
@@ -40,16 +45,22 @@ int QueuePair::attach_pair(StreamSocket socket, const StreamParameters& paramete
   return failed;
 }
 
+// A LocalCarrier begins on TCP as well, and leaves it only if both ends agree. An end with an
+// obstacle closes its channel, which makes the other end stay on TCP.
 int QueuePair::open_stream(StreamSocket socket, const StreamParameters& parameters, bool paired,
                            QueuePairLock& lock) {
   const StreamCarrier::Driver driver{context().engine(), weak_from_this()};
   sockaddr_storage from{};
   if (sys::peer_address(socket.fd(), &from) >= 0) parts_.peer = gid_of(from);
+  // The dialing end brings its channel with the socket. That of the accepting end has arrived at
+  // the device's listener, under the addresses of the TCP connection.
   const bool active = socket.has_channel();
   LocalChannel channel =
       active ? socket.take_channel() : context().device().local_listeners().take(socket.fd());
   const std::string_view obstacle =
       LocalCarrier::obstacle(parts_, parameters, socket.fd(), channel);
+  // Over TCP the engine's epoll wakes this process. Through shared memory the peer does, and only
+  // if it is asked to.
   wakes_itself_ = !obstacle.empty();
   if (obstacle.empty()) {
     carrier_ = std::make_unique<LocalCarrier>(parts_, driver, std::move(socket), parameters, paired,
@@ -76,6 +87,8 @@ int QueuePair::share_memory(int file, int bell) {
 
 int QueuePair::take_shared_memory(int& bell) {
   const QueuePairLock lock(mutex_);
+  // Files of memory are exchanged only when both ends leave TCP, and whether they will is decided
+  // after the handshake.
   if (parts_.carrier.name == CarrierNote{}.name) return -EAGAIN;  // not settled yet
   SharedFiles& received = parts_.shared.received;
   if (!received.memory.valid()) return -EOPNOTSUPP;
@@ -83,6 +96,7 @@ int QueuePair::take_shared_memory(int& bell) {
   return received.memory.release();
 }
 
+// A pairing that was replaced must not fail the work that waits for its successor.
 void QueuePair::fail_pairing(const Pairing& pairing) {
   QueuePairLock lock(mutex_);
   if (search_.pairing().get() == &pairing && !carrier_) fail_waiting(lock);
@@ -91,6 +105,8 @@ void QueuePair::fail_pairing(const Pairing& pairing) {
 
 void QueuePair::disconnect() {
   QueuePairLock lock(mutex_);
+  // Before enter_error(): what has arrived is taken in first, so that requests it answers succeed
+  // and are not flushed.
   if (carrier_) carrier_->disconnect(lock);
   enter_error(lock);
   settle(lock);
@@ -102,15 +118,20 @@ void QueuePair::disconnect() {
 void QueuePair::on_carrier_ended(QueuePairLock& lock) {
   const Carrier::End end = carrier_->end(lock);
   if (end.event) parts_.raise(*end.event);
+  // A UC queue pair reports no failure of its peer (InfiniBand has no NAKs there), so even a
+  // Terminate only means that the peer has left.
   const bool lost = end.reason == iwarp::EndReason::peer_closed ||
                     (parts_.is_unreliable() && end.reason == iwarp::EndReason::peer_terminated);
   const bool managed = !search_.pairing();
   if (managed && lost && context().device().is_strict_roce()) return on_peer_left(lock);
   if (managed || !lost) return enter_error(lock);
+  // A request has failed already, which on InfiniBand is the error state. What waits is the work
+  // that StreamCarrier::complete_send() has put off.
   if (parts_.completions.failed()) {
     return parts_.waiting.empty() ? enter_error(lock) : fail_waiting(lock);
   }
   drop_carrier(lock);
+  // Where the peer never had the connection, both ends dial again and the program notices nothing.
   search_.lost(!end.had_peer, lock);
   await_carrier(lock);
 }
@@ -124,6 +145,8 @@ void QueuePair::on_peer_left(QueuePairLock& lock) {
   await_carrier(lock);
 }
 
+// Flushes first: a request without a completion would keep its place for ever. A permanent carrier
+// (UD) stays for the next life of the queue pair.
 void QueuePair::drop_carrier(QueuePairLock& lock) {
   if (!carrier_) return;
   carrier_->flush(lock);
@@ -139,6 +162,7 @@ void QueuePair::await_carrier(QueuePairLock& lock) {
 // The first request fails, because the peer did not answer, and the others are flushed.
 void QueuePair::fail_waiting(QueuePairLock& lock) {
   if (parts_.waiting.empty()) return;
+  // UC has no acknowledgements, so its sender cannot learn that the peer is missing.
   if (parts_.is_unreliable()) return drop_waiting(lock);
   bool first = true;
   parts_.waiting.release([&](const iwarp::WorkRequest& request) {
@@ -155,6 +179,7 @@ void QueuePair::drop_waiting(QueuePairLock& /*lock*/) {
   std::uint32_t silent = 0;
   parts_.waiting.release([&](const iwarp::WorkRequest& request) {
     ++silent;
+    // Its place is given back by the next completion, which covers it.
     if (!request.signaled) return;
     parts_.complete({.wr_id = request.wr_id, .operation = request.operation, .covered = silent});
     silent = 0;

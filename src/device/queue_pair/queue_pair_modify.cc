@@ -40,6 +40,8 @@ int check_route(const Pairing::Plan& plan) {
 
 }  // namespace
 
+// Checks everything before it changes anything: after an error the queue pair is as it was.
+// Carriers learn of changed attributes last, when the state and the carrier are the new ones.
 int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   QueuePairLock lock(mutex_);
   const ibv_qp_state current = handle_.qp.state;
@@ -50,6 +52,8 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   const ibv_qp_state from = current == IBV_QPS_RESET && !roce ? IBV_QPS_INIT : current;
   // A connection manager may have connected us before the program walks through the states.
   const bool connected = carrier_ && !is_datagram() && !search_.pairing();
+  // Such a step is accepted with its attributes and changes no state, since the program would
+  // otherwise move an established connection back.
   const bool walk = connected && current == IBV_QPS_RTS && (mask & IBV_QP_STATE) &&
                     (next == IBV_QPS_RTR || next == IBV_QPS_RTS);
   if (!walk) {
@@ -58,6 +62,8 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
     }
   }
   const bool connects = next == IBV_QPS_RTR || next == IBV_QPS_RTS;
+  // Without a connection nothing could carry the work, and no address attribute has a meaning for
+  // iWARP.
   if (!roce && !connected && connects && (mask & peer_attributes) != 0) {
     return refuse_without_connection();
   }
@@ -71,6 +77,8 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   return failed;
 }
 
+// The device has one port, and one P_Key at index 0. max_rd_atomic is limited by IRD and ORD of MPA
+// (RFC 6581), of which the device keeps one for itself.
 int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const {
   if ((mask & IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
@@ -84,6 +92,8 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   const bool pairs = context().device().is_roce() && !is_datagram() && next == IBV_QPS_RTR &&
                      handle_.qp.state == IBV_QPS_INIT &&
                      attributes.dest_qp_num != slot::stream_of_cm;
+  // The rest concerns the step to RTR in which a queue pair gets its peer. The optional steps to
+  // RTR of rdma_cm have no peer to check.
   if (!pairs) return 0;
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
@@ -92,6 +102,7 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   return failed != 0 ? failed : check_route(plan);
 }
 
+// Fields of `given` that the mask does not name may be uninitialized: ibv_modify_qp(3).
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   ibv_qp_attr& attributes = parts_.attributes;
   if (mask & IBV_QP_QKEY) attributes.qkey = given.qkey;
@@ -102,6 +113,7 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_SQ_PSN) attributes.sq_psn = given.sq_psn;
   if (mask & IBV_QP_AV) {
     attributes.ah_attr = given.ah_attr;
+    // Rules of injected faults choose peers by their address.
     parts_.peer = given.ah_attr.grh.dgid;
   }
   if (mask & IBV_QP_TIMEOUT) attributes.timeout = given.timeout;
@@ -118,6 +130,8 @@ void QueuePair::set_timeout(std::uint8_t timeout) {
   parts_.attributes.timeout = timeout;
 }
 
+// RTR, and not RTS, begins the search: a queue pair receives and answers reads from RTR on, and
+// many servers stay there.
 int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
   switch (next) {
     case IBV_QPS_RESET:
@@ -128,9 +142,12 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
       break;
     case IBV_QPS_RTR:
       handle_.qp.state = next;
+      // IBV_EVENT_COMM_EST is raised once for each life of the connection.
       parts_.arrived = false;
       if (context().device().is_roce() && !is_datagram()) search_.begin(weak_from_this(), lock);
       break;
+    // The peer's queue pair learns our first PSN only now: Pairing compares it with the address
+    // vector of the peer.
     case IBV_QPS_RTS:
       handle_.qp.state = next;
       search_.ready_to_send(lock);
@@ -144,6 +161,8 @@ int QueuePair::change_state(ibv_qp_state next, QueuePairLock& lock) {
 }
 
 // Back to the start: nothing completes, whatever was posted is forgotten (ibv_modify_qp(3)).
+// The carrier goes first, because its end makes completions, which must be dropped as well; posted
+// receives and their places go last.
 void QueuePair::reset(QueuePairLock& lock) {
   drop_carrier(lock);
   search_.end(lock);
@@ -161,8 +180,12 @@ void QueuePair::reset(QueuePairLock& lock) {
 // status.
 void QueuePair::enter_error(QueuePairLock& lock) {
   const bool first = std::exchange(handle_.qp.state, IBV_QPS_ERR) != IBV_QPS_ERR;
+  // The receives of a shared queue are not flushed. The event states that this queue pair takes no
+  // more of them (ibv_get_async_event(3)).
   if (first && parts_.receives.shared()) parts_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+  // No new connection may come while the old work is flushed.
   search_.end(lock);
+  // Requests under way were posted before those that wait, so they complete first.
   if (carrier_) carrier_->flush(lock);
   parts_.flush_waiting();
   parts_.flush_receives();
@@ -180,6 +203,7 @@ bool QueuePair::draining(const QueuePairLock& lock) const {
   return carrier_ && !carrier_->requests_done(lock);
 }
 
+// ibv_query_qp(3) may be asked for less by its mask, but filling in more is allowed.
 void QueuePair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) {
   const QueuePairLock lock(mutex_);
   attributes = parts_.attributes;

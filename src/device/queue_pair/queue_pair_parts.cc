@@ -5,6 +5,8 @@
 namespace weft::device {
 namespace {
 
+// In force until ibv_modify_qp(3) sets others, which an iWARP queue pair need not do: there the
+// rights of the region are the limit.
 constexpr unsigned all_remote_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -25,6 +27,7 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
   attributes.port_num = 1;
 }
 
+// After ibv_destroy_qp(3) the event would name freed memory.
 void QueuePairParts::raise(ibv_event_type type) {
   if (destroyed) return;
   ibv_async_event event{};
@@ -38,6 +41,8 @@ bool QueuePairParts::note_carrier(const CarrierNote& now) {
   shared.offered = {};  // sent, or never to be
   const Settings& settings = context.device().settings();
   const auto reason = static_cast<int>(now.reason.size());
+  // A setting that demands shared memory is for measurements and tests: a silent change to TCP
+  // would falsify them.
   if (settings.same_host == SameHost::required && now.name == "tcp") {
     std::fprintf(stderr,
                  "weft: queue pair 0x%06x: the connection fails, because WEFT_SAME_HOST=require "
@@ -53,6 +58,8 @@ bool QueuePairParts::note_carrier(const CarrierNote& now) {
   return true;
 }
 
+// InfiniBand raises the event for the first message in RTR. A passive program may wait for it
+// before it goes to RTS.
 void QueuePairParts::note_arrival() {
   if (qp.state != IBV_QPS_RTR || arrived) return;
   arrived = true;
@@ -72,6 +79,7 @@ void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion
   completions.add_receive(completion, receives.slots());
 }
 
+// Through complete(), because local requests among them are still in the list of MemoryAccess.
 void QueuePairParts::flush_waiting() {
   waiting.release([this](const iwarp::WorkRequest& request) {
     complete(
@@ -79,6 +87,7 @@ void QueuePairParts::flush_waiting() {
   });
 }
 
+// take_own(): the receives of a shared queue stay for other queue pairs.
 void QueuePairParts::flush_receives() {
   iwarp::ReceiveRequest request;
   while (receives.take_own(request)) {

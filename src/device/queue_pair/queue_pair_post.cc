@@ -14,6 +14,7 @@
 namespace weft::device {
 namespace {
 
+// Counts what the program asked for; the peer may still refuse it.
 void add_list(Traffic& traffic, const ibv_sge* list, int count) {
   ++traffic.operations;
   for (int i = 0; i < count; ++i) traffic.bytes += list[i].length;
@@ -36,6 +37,9 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
   return failed;
 }
 
+// Two passes: every request is checked against the state of the queue before the first one is
+// posted, because ibv_wr_complete(3) posts all of them or none. Injected faults come in between, so
+// that they count no request that would be refused anyway.
 int QueuePair::post_all(const ibv_send_wr& first) {
   QueuePairLock lock(mutex_);
   const QueueSlots& slots = parts_.completions.send_slots();
@@ -102,16 +106,23 @@ ibv_gid QueuePair::peer_of(const ibv_send_wr& request) const {
       AddressHandle::of(request.wr.ud.ah)->route_to(request.wr.ud.remote_qpn).destination);
 }
 
+// Checks the places of the queue here, because a request that is built and completed keeps its
+// place until it is polled (queue_slots.h): the queue of the core may be empty while the program's
+// is full.
 int QueuePair::accept_one(const ibv_send_wr& given, QueuePairLock& lock) {
   std::array<iwarp::LocalSlice, limits::max_slices> slices;
   SendRequest request;
   if (const int failed = check(given, slices, request, lock)) return failed;
   if (parts_.completions.send_slots().full()) return ENOMEM;
+  // In the error state a local request is flushed without being carried out, so it is not
+  // remembered.
   if (handle_.qp.state == IBV_QPS_ERR || !is_local(request.work.operation)) {
     return accept(request, lock);
   }
   MemoryAccess::LocalRequest local;
   if (const int failed = translate_local(given, handle_.qp.context, local)) return failed;
+  // Before accept(), which completes a request at once where the connection has ended, and then
+  // takes the oldest one out of this list.
   parts_.memory.add(local);
   const int failed = accept(request, lock);
   if (failed != 0) parts_.memory.remove_newest();
@@ -125,6 +136,7 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
   if (!operation_of(given.opcode, work.operation)) return is_datagram() ? EINVAL : EOPNOTSUPP;
   const iwarp::QueueLimits& limits = parts_.limits;
   if (given.num_sge < 0 || static_cast<std::uint32_t>(given.num_sge) > limits.send_slices) {
+    // A list that is longer than what was granted at creation (ibv_create_qp(3), max_send_sge).
     return EINVAL;
   }
   // ibv_post_send(3): an unreliable connection has no answers.
@@ -151,6 +163,8 @@ int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
     if (failed == 0) slots.take();
     return failed;
   }
+  // Requests in the error state take a place and are flushed at once: the InfiniBand specification
+  // allows posting there.
   if (handle_.qp.state == IBV_QPS_ERR) {
     slots.take();
     parts_.completions.add_send({.wr_id = request.work.wr_id,
@@ -158,6 +172,8 @@ int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
                                  .status = iwarp::Status::flushed});
     return 0;
   }
+  // No carrier takes requests: the peer is not found yet, the responder waits for the initiator's
+  // first FPDU (RFC 5044 §7.1), or the queue pair is in SQD.
   const int failed = error_of(parts_.waiting.post(parts_.limits, request.work));
   if (failed == 0) slots.take();
   return failed;
@@ -166,6 +182,8 @@ int QueuePair::accept(const SendRequest& request, QueuePairLock& lock) {
 // A connected type accepts requests where a connection exists or will come, or where the lack of
 // one is to be reported by their completions.
 bool QueuePair::takes_work(const QueuePairLock& /*lock*/) const {
+  // SQD accepts requests and starts none of them (InfiniBand Architecture Specification, volume 1,
+  // "Send Queue Drain").
   const ibv_qp_state state = handle_.qp.state;
   if (is_datagram() && (state == IBV_QPS_SQE || state == IBV_QPS_ERR)) return true;
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return false;
@@ -211,6 +229,8 @@ void QueuePair::offer_batches(std::uint64_t operations) {
   SendBatch::set_calls(handle_.extended);
 }
 
+// A window of type 1 gets a new key with each bind, whose low 8 bits count up (ibv_inc_rkey(3)), so
+// that old copies of the key stop working. The window keeps its key where posting fails.
 int QueuePair::bind_window(MemoryWindow& window, ibv_mw_bind& bind) {
   ibv_send_wr request{};
   request.wr_id = bind.wr_id;
@@ -236,6 +256,8 @@ int QueuePair::post_receive(ibv_recv_wr* request, ibv_recv_wr** bad) {
     *bad = request;
     break;
   }
+  // Also after an error: the receives before the bad one are posted, and a message may wait for
+  // them.
   if (carrier_) carrier_->receives_posted(lock);
   settle(lock);
   return failed;
@@ -256,6 +278,7 @@ int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock)
 int QueuePair::accept_receive(const ibv_recv_wr& request, DeviceFaults* faults,
                               QueuePairLock& /*lock*/) {
   const ibv_qp_state state = handle_.qp.state;
+  // Receives may be posted from INIT on, so that they are there before the peer can send.
   if (parts_.receives.shared() || state == IBV_QPS_RESET) return EINVAL;
   if (state == IBV_QPS_ERR) {
     QueueSlots& slots = parts_.receives.slots();

@@ -1,3 +1,5 @@
+// Storage of posted receives. Each has a fixed number of slices beside its entry, so that posting
+// and taking allocate nothing.
 #include "device/queue_pair/receive_queue.h"
 
 #include <algorithm>
@@ -17,6 +19,8 @@ int ReceiveRing::post(const ibv_recv_wr& request) {
   }
   if (slots_.full()) return ENOMEM;
   slots_.take();
+  // An entry is free when its place is: a place is given back after its receive was taken and
+  // completed, so it never outlives the entry.
   const auto at = static_cast<std::size_t>(tail_ % entries_.size());
   entries_[at] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge)};
   for (int i = 0; i < request.num_sge; ++i) {
@@ -33,22 +37,26 @@ bool ReceiveRing::take(iwarp::ReceiveRequest& request) {
   const auto at = static_cast<std::size_t>(head_ % entries_.size());
   const auto first = slices_.begin() + static_cast<std::ptrdiff_t>(at * slices_per_request_);
   request.wr_id = entries_[at].wr_id;
+  // Copied, because the entry may be overwritten as soon as the place of the request is given back.
   request.slices.assign(first, first + entries_[at].slice_count);
   ++head_;
   return true;
 }
 
+// For LocalCarrier, which publishes posted receives to a peer on this host without taking them.
 std::span<const iwarp::LocalSlice> ReceiveRing::slices_of(std::uint64_t number) const {
   const auto at = static_cast<std::size_t>(number % entries_.size());
   return std::span(slices_).subspan(at * slices_per_request_, entries_[at].slice_count);
 }
 
 void ReceiveRing::clear() {
+  // The numbers go on instead of starting at 0, so that a number names one receive for good.
   head_ = tail_;
   slots_.clear();
 }
 
 int ReceiveRing::resize(std::uint32_t requests) {
+  // Receives that were taken and not polled count as well: they still have their places.
   if (requests < slots_.taken()) return EINVAL;
   ReceiveRing other(requests, slices_per_request_);
   for (std::uint64_t i = head_; i != tail_; ++i) {

@@ -7,6 +7,8 @@ namespace {
 
 using iwarp::Operation;
 
+// ibv_send_wr keeps the operands of different operations in unions, so only those of this operation
+// may be read.
 void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
   switch (work.operation) {
     case Operation::send:
@@ -40,6 +42,8 @@ void set_target(const ibv_send_wr& request, iwarp::WorkRequest& work) {
 
 }  // namespace
 
+// The opcodes that are left out (TSO, flush, those of drivers) need hardware that this device does
+// not imitate.
 bool operation_of(ibv_wr_opcode opcode, iwarp::Operation& operation) {
   switch (opcode) {
     case IBV_WR_SEND:
@@ -87,7 +91,10 @@ int translate(const ibv_send_wr& given, bool signal_all, std::span<iwarp::LocalS
   work.wr_id = given.wr_id;
   work.signaled = signal_all || (given.send_flags & IBV_SEND_SIGNALED) != 0;
   work.solicited = (given.send_flags & IBV_SEND_SOLICITED) != 0;
+  // Taken over for every operation; it has an effect only behind reads and atomics.
   work.fence = (given.send_flags & IBV_SEND_FENCE) != 0;
+  // Binds and invalidations have no data, and their operands are in other unions: see
+  // translate_local().
   if (is_local(work.operation)) return 0;
   work.inline_data = (given.send_flags & IBV_SEND_INLINE) != 0;
   // Data cannot be placed inline where it is only going to be fetched.
@@ -109,6 +116,8 @@ int translate_local(const ibv_send_wr& given, const ibv_context* context,
     return 0;
   }
   const ibv_mw_bind_info& info = given.bind_mw.bind_info;
+  // Only the window itself is checked. Its key, region and rights are checked when its turn comes,
+  // because requests before it may change them.
   if (!given.bind_mw.mw || given.bind_mw.mw->context != context) return EINVAL;
   request.window = MemoryWindow::of(given.bind_mw.mw);
   request.binding = {.rkey = given.bind_mw.rkey,
@@ -119,6 +128,7 @@ int translate_local(const ibv_send_wr& given, const ibv_context* context,
   return 0;
 }
 
+// A full queue is ENOMEM: programs post until they see it, and then poll.
 int error_of(iwarp::Requester::Posted posted) {
   switch (posted) {
     case iwarp::Requester::Posted::ok:

@@ -9,6 +9,8 @@
 namespace weft::device {
 namespace {
 
+// InfiniBand defines operations for each transport: UD only sends, and UC has nothing that needs an
+// answer.
 constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 constexpr std::uint64_t answered = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
@@ -32,6 +34,8 @@ std::uint64_t SendBatch::offered(ibv_qp_type type) {
   }
 }
 
+// Two locks, always in this order: the batch from start() to complete(), then the queue pair within
+// post_all(). So ibv_post_send(3) of another thread may come between them.
 void SendBatch::start() {
   mutex_.lock();
   requests_.clear();
@@ -39,6 +43,8 @@ void SendBatch::start() {
   error_ = 0;
 }
 
+// The calls in between return nothing (ibv_wr_post(3)), so their first error is reported here, and
+// nothing was posted.
 int SendBatch::complete() {
   int failed = error_;
   if (failed == 0 && !requests_.empty()) {
@@ -74,6 +80,9 @@ SendBatch::Request* SendBatch::newest() {
   return requests_.empty() ? nullptr : &requests_.back();
 }
 
+// Also after an error there is a request to fill in, because the caller cannot be stopped. It is
+// not posted. wr_id and wr_flags are fields of the queue pair that the program sets before each
+// call.
 ibv_send_wr& SendBatch::add(ibv_wr_opcode opcode, std::uint64_t operation) {
   if ((operations_ & operation) == 0) fail(EOPNOTSUPP);
   const ibv_qp_ex& extended = *queue_pair_.extended();
@@ -95,6 +104,7 @@ void SendBatch::set_slices(std::span<const ibv_sge> slices) {
   request->inline_data.clear();
 }
 
+// Copies at once: the program may change its data as soon as the call returns (ibv_wr_post(3)).
 void SendBatch::set_inline(std::span<const ibv_data_buf> pieces) {
   Request* request = newest();
   if (!request) return;
@@ -106,6 +116,7 @@ void SendBatch::set_inline(std::span<const ibv_data_buf> pieces) {
   const std::size_t bytes = request->inline_data.size();
   if (bytes > queue_pair_.inline_bytes()) return fail(EINVAL);
   slices_.resize(request->first_slice);
+  // The address follows in link(), since the vector of requests may still move.
   slices_.push_back({0, static_cast<std::uint32_t>(bytes), 0});
   request->work.num_sge = bytes > 0 ? 1 : 0;
   request->work.send_flags |= IBV_SEND_INLINE;
@@ -116,6 +127,8 @@ void SendBatch::set_address(ibv_ah* handle, std::uint32_t number, std::uint32_t 
   if (request) request->work.wr.ud = {handle, number, key};
 }
 
+// Unknown flags are EOPNOTSUPP and not ignored, so that a program can fall back to
+// ibv_create_qp(3).
 ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* wanted) {
   constexpr std::uint32_t known =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;

@@ -18,6 +18,7 @@ ibv_send_wr& add(ibv_qp_ex* qp) {
   return batch_of(qp).add(opcode, operation);
 }
 
+// Writes, reads and atomic writes name their target in the same members of ibv_send_wr.
 template <ibv_wr_opcode opcode, std::uint64_t operation>
 ibv_send_wr& add_rdma(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   ibv_send_wr& work = add<opcode, operation>(qp);
@@ -25,6 +26,8 @@ ibv_send_wr& add_rdma(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) 
   return work;
 }
 
+// Lambdas without captures convert to the C function pointers of ibv_qp_ex. A program calls them
+// through inline functions of verbs.h, without a lookup.
 void set_requests(ibv_qp_ex& qp) {
   qp.wr_send = [](ibv_qp_ex* of) { add<IBV_WR_SEND, IBV_QP_EX_WITH_SEND>(of); };
   qp.wr_send_imm = [](ibv_qp_ex* of, std::uint32_t immediate_be) {
@@ -57,6 +60,8 @@ void set_requests(ibv_qp_ex& qp) {
   qp.wr_atomic_write = [](ibv_qp_ex* of, std::uint32_t rkey, std::uint64_t address,
                           const void* value) {
     add_rdma<IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE>(of, rkey, address);
+    // The call passes the eight bytes themselves, so they are inline data, as in ibv_post_send(3)
+    // with IBV_SEND_INLINE.
     const ibv_data_buf piece{const_cast<void*>(value), sizeof(std::uint64_t)};
     batch_of(of).set_inline({&piece, 1});
   };

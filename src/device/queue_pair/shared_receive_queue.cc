@@ -16,6 +16,8 @@ SharedReceiveQueue::SharedReceiveQueue(Context& context, ibv_pd* domain,
   srq_.context = context.verbs();
   srq_.srq_context = attributes.srq_context;
   srq_.pd = domain;
+  // Members of the public struct ibv_srq. libibverbs initializes them as well; this device does not
+  // use them.
   pthread_mutex_init(&srq_.mutex, nullptr);
   pthread_cond_init(&srq_.cond, nullptr);
 }
@@ -36,6 +38,8 @@ int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
       if (failed == 0) failed = ring_.post(*request);
       if (failed != 0) *bad = request;
     }
+    // Taken out with the same lock that posted the receives: a queue pair that finds none after
+    // this is in the new list.
     waiters.swap(waiters_);
   }
   // A waiter that gets nothing this time registers again. Without our lock, because a queue pair's
@@ -47,6 +51,7 @@ int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {
 }
 
 void SharedReceiveQueue::add_waiter(const std::weak_ptr<ReceiveWaiter>& added) {
+  // Compares owners, which needs no lock() and works for queue pairs that are destroyed meanwhile.
   const auto same = [&added](const auto& one) {
     return !one.owner_before(added) && !added.owner_before(one);
   };
@@ -58,10 +63,13 @@ bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request,
   bool below = false;
   {
     const std::lock_guard lock(mutex_);
+    // Registered under the lock of the queue, so no post can come between the look and the
+    // registration.
     if (!ring_.take(request)) {
       if (waiter) add_waiter(*waiter);
       return false;
     }
+    // Counts posted receives that no message has taken yet.
     below = limit_ > 0 && ring_.size() < limit_;
     if (below) limit_ = 0;  // fires once: ibv_modify_srq(3)
   }
@@ -77,6 +85,7 @@ bool SharedReceiveQueue::take(iwarp::ReceiveRequest& request,
 int SharedReceiveQueue::modify(const ibv_srq_attr& attributes, int mask) {
   const std::lock_guard lock(mutex_);
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  // Before the limit, which is checked against the new size where a call changes both.
   if (mask & IBV_SRQ_MAX_WR) {
     if (attributes.max_wr == 0 || attributes.max_wr > limits::max_work_requests) return EINVAL;
     if (const int failed = ring_.resize(attributes.max_wr)) return failed;

@@ -10,6 +10,8 @@
 
 namespace weft::device {
 
+// The wait is shorter where the user allows this side to speak, since that ends it; a report to the
+// user should not come for an initiator that is only slow.
 void SilentInitiator::watch(std::uint64_t now_ns, bool speaks) {
   speaks_ = speaks;
   next_ns_ = now_ns + (speaks ? limits::responder_first_ns : limits::silent_initiator_ns);
@@ -21,6 +23,7 @@ SilentInitiator::Step SilentInitiator::on_time(std::uint64_t now_ns, bool work_w
     stop();
     return Step::speak;
   }
+  // Nothing is lost yet: most responders only answer. Look again later.
   if (!work_waits) {
     next_ns_ = now_ns + limits::silent_initiator_ns;
     return Step::none;
@@ -29,6 +32,8 @@ SilentInitiator::Step SilentInitiator::on_time(std::uint64_t now_ns, bool work_w
   return Step::report;
 }
 
+// The rule is RFC 5044 §7.1, and only the peer or the user can lift it, so the message names both
+// ways.
 void SilentInitiator::report(int socket) {
   sockaddr_storage peer{};
   const bool known = sys::peer_address(socket, &peer) >= 0;

@@ -14,6 +14,8 @@
 namespace weft::device {
 namespace {
 
+// The attribute is a lower bound (InfiniBand's RNR NAK timer), so a longer interval is within the
+// rule.
 std::uint64_t retry_timer_ns(std::uint8_t code) {
   return std::max(iwarp::rnr_timer_ns(code), limits::least_rnr_timer_ns);
 }
@@ -43,10 +45,13 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       connection_(complete(parameters), static_cast<iwarp::Host&>(*this)),
       confirmed_(parameters.initiator),
       base_position_(socket_.written_bytes()),
+      // Only a peer of rdma_cm that asked for no ready-to-receive message is watched.
       initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
+  // A failure of an earlier connection of the queue pair does not count for this one.
   parts_.completions.clear_failure();
 }
 
+// Called before connection_ is made: socket_ and parts_ are declared before it.
 iwarp::Connection::Options StreamCarrier::complete(StreamParameters parameters) const {
   parameters.strict_crc = parts_.context.device().settings().strict_crc;
   parameters.mulpdu_bytes = socket_.mulpdu_bytes(parameters.send_markers);
@@ -69,8 +74,11 @@ int StreamCarrier::start(QueuePairLock& lock) {
     lose_stream();
     return ENOMEM;
   }
+  // Starts the clock of a ready-to-receive message, which the constructor of Connection has built.
   connection_.on_time(sys::now_ns());
   if (initiator_.possible()) watch_initiator();
+  // The peer's first FPDU may be in the socket already, and an initiator's ready-to-receive message
+  // leaves now. Both would otherwise wait for a turn of the engine.
   drive(Occasion::ready, lock);
   return 0;
 }
@@ -98,6 +106,7 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
 }
 
+// Most receives are posted before their message; then there is nothing to do, and no clock is read.
 void StreamCarrier::receives_posted(QueuePairLock& lock) {
   if (!connection_.starving()) return;  // nearly always
   connection_.receives_posted(sys::now_ns());
@@ -114,12 +123,16 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
     case Occasion::polled:
     case Occasion::waiting:
       receive_available();
+      // Only answers to proofs may be deferred. Anything else that is due leaves now.
       if (!defer_answers(occasion == Occasion::waiting, lock)) advance(lock);
       return;
     case Occasion::deferred:
+      // The application may have sent them meanwhile, with its own next call.
       if (answers_deferred_) drive(Occasion::ready, lock);
       return;
     case Occasion::deadline:
+      // One deadline of the engine serves all clocks of the carrier; each looks whether its own
+      // time has come.
       alarm_ns_ = iwarp::Connection::never_ns;
       look_for_peer();
       look_for_initiator();
@@ -164,6 +177,8 @@ void StreamCarrier::set_alarm() {
 // --- The socket ----------------------------------------------------------------------------------
 
 void StreamCarrier::receive_available() {
+  // Bounded, so that one busy stream does not keep the others waiting. What is left is reported
+  // again by epoll, which is level-triggered here.
   for (int i = 0; i < limits::reads_per_turn; ++i) {
     planned_.clear();
     connection_.plan_receive(planned_);
@@ -171,14 +186,18 @@ void StreamCarrier::receive_available() {
     std::size_t room = 0;
     for (const auto& piece : planned_) room += piece.iov_len;
     const auto got = socket_.receive(planned_);
+    // 0 is the end of the peer's stream.
     if (got <= 0) return on_receive_error(static_cast<int>(-got));
     const std::uint64_t now_ns = sys::now_ns();
     recheck_faults(now_ns);
     connection_.received(static_cast<std::size_t>(got), now_ns);
+    // A short read has emptied the socket. Asking again would cost a system call that returns
+    // EAGAIN.
     if (static_cast<std::size_t>(got) < room) return;
   }
 }
 
+// An error that is not named here means that TCP has lost the connection.
 void StreamCarrier::on_receive_error(int error) {
   if (error == EAGAIN || error == EINTR) return;
   if (error == EFAULT) {
@@ -195,11 +214,13 @@ void StreamCarrier::lose_stream() {
 }
 
 void StreamCarrier::watch_initiator() {
+  // WEFT_RESPONDER_FIRST permits what RFC 5044 §7.1 forbids, for peers that are known to accept it.
   initiator_.watch(sys::now_ns(), parts_.context.device().settings().responder_first);
   driver_.engine.call_at(initiator_.deadline_ns(), driver_.queue_pair.lock());
 }
 
 void StreamCarrier::look_for_initiator() {
+  // The deadline of the engine is shared with other clocks, so this call may be meant for them.
   if (initiator_.deadline_ns() == SilentInitiator::never_ns) return;
   if (confirmed_ || connection_.ended()) return initiator_.stop();
   switch (initiator_.on_time(sys::now_ns(), !parts_.waiting.empty())) {
@@ -230,6 +251,7 @@ void StreamCarrier::watch_peer() {
 }
 
 void StreamCarrier::look_for_peer() {
+  // Likewise: not the time of this clock yet. never_ns is always later.
   if (sys::now_ns() < peer_look_ns_) return;
   peer_look_ns_ = iwarp::Connection::never_ns;
   const ibv_qp_attr& attributes = parts_.attributes;
@@ -243,16 +265,20 @@ void StreamCarrier::look_for_peer() {
     keep_alive(socket_.fd(), waits, timeout_ns);
     if (!waits && !paired_) keep_alive_while_idle(socket_.fd());
   }
+  // Silence counts only while requests wait: an idle connection may be silent.
   if (waits && peer_is_silent(socket_.fd(), timeout_ns)) lose_stream();
 }
 
 void StreamCarrier::send_available() {
+  // The deferred answers leave with whatever else is due.
   end_deferral();
   while (true) {
     const auto pieces = connection_.plan_send();
     if (pieces.empty()) break;
     const auto sent = socket_.send(pieces);
     if (sent == -EINTR) continue;
+    // EPOLLOUT is asked for only while the socket is full, because a level-triggered epoll would
+    // report it all the time.
     if (sent == -EAGAIN) return want_write(true);
     if (sent == -EFAULT) {
       connection_.send_memory_lost();
@@ -284,12 +310,16 @@ void StreamCarrier::want_write(bool wanted) {
   if (writing_ == wanted || token_ == 0) return;
   writing_ = wanted;
   std::uint32_t events = EPOLLIN;
+  // EPOLLIN stays: receiving never depends on being able to send, or two full sockets would wait
+  // for each other.
   if (wanted) events |= EPOLLOUT;
   driver_.engine.change(token_, events);
 }
 
 // --- The end -------------------------------------------------------------------------------------
 
+// We have sent a Terminate: the peer's requests were refused, and no completion of this side shows
+// it. Layers 0 and 1 (RDMAP, DDP) with type 1 are protection errors (RFC 5040 §4.8).
 Carrier::End StreamCarrier::end(const QueuePairLock& /*lock*/) const {
   End end{.reason = connection_.end_reason(), .had_peer = confirmed_};
   if (end.reason != iwarp::EndReason::terminated) return end;
@@ -304,6 +334,8 @@ Carrier::End StreamCarrier::end(const QueuePairLock& /*lock*/) const {
   return end;
 }
 
+// Reads once more, so that answers and a Terminate that are in the socket decide how requests
+// complete.
 void StreamCarrier::disconnect(QueuePairLock& lock) {
   if (!connection_.ended()) receive_available();
   flush(lock);
@@ -321,6 +353,7 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   if (!socket_.valid()) return;
+  // The peer reads no more, so there is nothing to send and nothing to wait for.
   if (connection_.end_reason() == iwarp::EndReason::peer_closed) {
     socket_.close();
     return;
@@ -333,6 +366,7 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
   Linger::start(driver_.engine, std::move(socket_), std::move(rest));
 }
 
+// The socket stays open and quiet: LocalCarrier closes it when both ends have left TCP.
 StreamSocket StreamCarrier::release_socket(QueuePairLock& /*lock*/) {
   end_deferral();
   if (token_ != 0) driver_.engine.unwatch(token_);
@@ -352,6 +386,7 @@ bool StreamCarrier::fails_later() const {
 
 iwarp::Memory StreamCarrier::remote_memory(std::uint32_t stag, std::uint64_t offset,
                                            std::uint64_t length_bytes, iwarp::RemoteRight right) {
+  // An access of the peer to memory is a message that arrives, as a Send is.
   parts_.note_arrival();
   return parts_.memory.remote_memory(
       {.stag = stag, .offset = offset, .length_bytes = length_bytes, .right = right});
@@ -362,9 +397,12 @@ iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool f
 }
 
 bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
+  // Without a hold a missing receive ends the stream, so nothing waits for the next one.
   return parts_.receives.take(request, holds_);
 }
 
+// The core reports parts of a message as they are placed: bytes are counted at once, the operation
+// with its last part.
 void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
   QueuePairCounters& counters = parts_.completions.counters();
   Traffic& traffic = access.right == iwarp::RemoteRight::read     ? counters.peer_reads
@@ -388,6 +426,8 @@ void StreamCarrier::complete_receive(const iwarp::ReceiveCompletion& completion)
   parts_.complete_receive(completion);
 }
 
+// Called from inside the connection, so it only takes notes; QueuePair::settle() notifies the
+// observer without the lock.
 void StreamCarrier::on_peer_ready() {
   parts_.notices.ready = true;
   confirmed_ = true;

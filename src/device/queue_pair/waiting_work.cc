@@ -2,6 +2,8 @@
 
 namespace weft::device {
 
+// The program may reuse its list of slices, and inline data itself, as soon as posting returns
+// (ibv_post_send(3)). Inline data becomes one slice, whose address is that of the copy.
 StoredRequest::StoredRequest(const iwarp::WorkRequest& given)
     : request(given), slices(given.slices.begin(), given.slices.end()) {
   if (request.inline_data) {
@@ -20,12 +22,15 @@ StoredRequest::StoredRequest(const iwarp::WorkRequest& given)
 
 iwarp::Requester::Posted WaitingWork::post(const iwarp::QueueLimits& limits,
                                            const iwarp::WorkRequest& request) {
+  // The queue pair checks its places as well; this keeps the list as long as the send queue that
+  // will take it over.
   if (entries_.size() >= limits.send_requests) return iwarp::Requester::Posted::queue_full;
   if (!iwarp::Requester::acceptable(limits, request)) return iwarp::Requester::Posted::invalid;
   entries_.emplace_back(request);
   return iwarp::Requester::Posted::ok;
 }
 
+// Only the id and the operation are kept: the request is not sent again, it only completes later.
 void WaitingWork::hold(std::uint64_t wr_id, iwarp::Operation operation) {
   entries_.emplace_back(iwarp::WorkRequest{.wr_id = wr_id, .operation = operation});
 }
