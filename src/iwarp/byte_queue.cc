@@ -4,6 +4,7 @@
 
 namespace weft::iwarp {
 
+// Blocks never move, so memory that map() has named stays valid while bytes are added behind it.
 void ByteQueue::extend(std::size_t bytes) {
   while (begin_ + size_ + bytes > blocks_.size() * block_bytes) {
     blocks_.push_back(std::unique_ptr<Block>(new Block));  // its bytes need no value
@@ -18,11 +19,13 @@ void ByteQueue::drop(std::size_t bytes) {
     blocks_.pop_front();
     begin_ -= block_bytes;
   }
+  // An empty queue keeps no block: a connection that held a message once must not keep its memory.
   if (size_ > 0) return;
   blocks_.clear();
   begin_ = 0;
 }
 
+// A run ends with its block; callers go on with the next one.
 std::span<std::byte> ByteQueue::run(std::size_t at) const {
   const std::size_t position = begin_ + at;
   const std::size_t in_block = position % block_bytes;

@@ -15,6 +15,8 @@ Connection::Connection(const Options& options, Host& host)
       host_(host),
       control_(options.peer.control_stag),
       requester_(options.limits,
+                 // The queue of the responder and the hold of the receiver are limits of this side;
+                 // those of the peer are in the options of the requester.
                  {.acknowledge = options.acknowledge && options.wire_ord > 0,
                   .ord = std::min(options.ord, options.wire_ord),
                   .wire_ord = options.wire_ord,
@@ -28,6 +30,7 @@ Connection::Connection(const Options& options, Host& host)
                  .drops = options.unreliable},
                 host),
       deframer_({.crc = options.crc, .strict = options.crc && options.strict_crc}, *this),
+      // RFC 5044 §7.1: the initiator sends the first FPDU.
       may_send_(options.initiator) {
   out_.configure(
       {.crc = options.crc, .markers = options.send_markers, .mulpdu_bytes = options.mulpdu_bytes});
@@ -40,12 +43,14 @@ void Connection::send_rtr() {
   switch (options_.rtr) {
     case RtrKind::none:
       break;
+    // A read that names no memory is also what a probe is, so its response is handled as one.
     case RtrKind::read:
       requester_.build_probe();
       break;
     case RtrKind::write:
       send_empty_write();
       break;
+    // The Send has an MSN of queue 0, which the first Send of the application must not use again.
     case RtrKind::send: {
       std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
       wire::DdpUntagged{.last = true, .rdmap_control = wire::rdmap_control(RdmapOpcode::send)}.emit(
@@ -61,6 +66,8 @@ void Connection::send_rtr() {
 }
 
 void Connection::send_empty_write() {
+  // Without payload the STag names no memory (RFC 5040 §5.1). Some responders refuse 0 all the
+  // same.
   const wire::DdpTagged header{.last = true,
                                .rdmap_control = wire::rdmap_control(RdmapOpcode::write),
                                .stag = no_memory_stag};
@@ -71,12 +78,15 @@ void Connection::send_empty_write() {
   rtr_repeat_.sent();
 }
 
+// A queue pair may be posted to after its stream has ended; such requests complete as flushed, and
+// keep the order with those before them.
 Requester::Posted Connection::post(const WorkRequest& request) {
   const auto posted = requester_.post(request);
   if (ended() && posted == Requester::Posted::ok) requester_.flush();
   return posted;
 }
 
+// After the end nothing more is read: what follows a Terminate, or our own end, has no meaning.
 void Connection::plan_receive(std::vector<iovec>& out) {
   if (!ended()) deframer_.plan(out);
 }
@@ -84,11 +94,13 @@ void Connection::plan_receive(std::vector<iovec>& out) {
 void Connection::received(std::size_t bytes, std::uint64_t now_ns) {
   if (ended()) return;
   deframer_.advance(bytes);
+  // What was received may have begun or ended a wait for a receive, whose clock starts now.
   on_time(now_ns);
 }
 
 std::span<const iovec> Connection::plan_send() {
   if (!ended()) fill();
+  // Memory that forget() could not copy was to be sent. The FPDU would have a hole.
   if (out_.lost()) send_memory_lost();
   return out_.pending();
 }
@@ -118,8 +130,12 @@ bool Connection::fill_once() {
     raise_deferred();
     if (!may_build()) return false;
   }
+  // Before the choice, because a read that waits behind a held message is no answer that could be
+  // built.
   if (receiver_.holds()) report_placed();
   const bool between_messages = !requester_.mid_message() && !responder_.mid_message();
+  // A ready-to-receive message is a message of its own, so it may not cut another one in two (RFC
+  // 5041 §5.3).
   if (rtr_repeat_.due() && between_messages) {
     send_empty_write();
     return true;
@@ -128,6 +144,7 @@ bool Connection::fill_once() {
     control_.build(out_);
     return true;
   }
+  // Whichever side is within a message must continue; otherwise they alternate.
   const bool answer_first =
       !requester_.mid_message() && (responder_.mid_message() || responder_turn_);
   for (const bool answer : {answer_first, !answer_first}) {
@@ -135,9 +152,11 @@ bool Connection::fill_once() {
       if (requester_.mid_message()) continue;
       TerminateRaised refusal;
       if (!responder_.build(refusal, receiver_.placed())) continue;
+      // The messages before the one at fault were carried out.
       if (refusal) raise(refused_request(*refusal), responder_.fault_number() - 1);
     } else {
       if (responder_.mid_message()) continue;
+      // In a long batch a probe goes between two requests, so that the first ones complete early.
       if (requester_.acknowledgement_due()) requester_.acknowledge();
       if (!requester_.build()) continue;
       if (requester_.failed_locally()) end(EndReason::local_error);

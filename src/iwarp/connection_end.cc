@@ -32,6 +32,8 @@ TerminateRaised Connection::answer_pending() {
 // is its own, and so are the reads that still wait for their answers.
 void Connection::raise(const wire::Terminate& message, std::optional<std::uint64_t> executed) {
   if (ended()) return;
+  // A second fault while the first Terminate is on its way round: the stream ends with the first
+  // one.
   if (terminate_looping_) return end(EndReason::terminated);
   if (const TerminateRaised earlier = answer_pending()) {
     terminate_ = refused_request(*earlier);
@@ -39,6 +41,8 @@ void Connection::raise(const wire::Terminate& message, std::optional<std::uint64
   } else {
     terminate_ = message;
   }
+  // Before the Terminate, which is the last message. Without the count the peer has to find the
+  // request at fault by the quoted header.
   if (executed) report_executed(*executed);
   std::array<std::byte, wire::Terminate::max_bytes> payload;
   const std::size_t size = terminate_.size();
@@ -50,6 +54,8 @@ void Connection::raise(const wire::Terminate& message, std::optional<std::uint64
       .emit(header);
   // Transmitter::has_room() keeps a reserve for this.
   out_.add_own(header, Bytes(payload).first(size));
+  // A stream to itself waits for its own Terminate only where one of its requests is at fault,
+  // which is when a count of executed messages exists.
   terminate_looping_ = options_.to_itself && executed;
   if (!terminate_looping_) end(EndReason::terminated);
 }
@@ -64,6 +70,7 @@ void Connection::report_executed(std::uint64_t messages) {
 // RFC 5040 §6.8, §7.2: a Terminate ends the stream, and nothing is sent in return. `end_` is set
 // before the requests complete, so that nothing is built meanwhile.
 void Connection::take_terminate(Bytes payload) {
+  // A malformed Terminate ends the stream as well; then nothing is known of the cause.
   const auto parsed = wire::Terminate::parse(payload);
   terminate_ = parsed ? *parsed : wire::Terminate{.code = wire::terminate::rdma_unspecified};
   end_ = terminate_looping_ ? EndReason::terminated : EndReason::peer_terminated;
@@ -74,6 +81,7 @@ void Connection::take_terminate(Bytes payload) {
 void Connection::peer_closed(std::uint64_t acknowledged_position) {
   if (ended()) return;
   end_ = EndReason::peer_closed;
+  // `executed_` is known where the peer reported its count before it closed.
   requester_.end_by_loss(acknowledged_position, executed_);
   end(EndReason::peer_closed);
 }
@@ -87,6 +95,7 @@ void Connection::receive_memory_lost() {
 // completed is cut, and then there is no Terminate either.
 void Connection::send_memory_lost() {
   if (ended()) return;
+  // On Linux, sendmsg() with EFAULT does not state which piece it could not read.
   requester_.blame_unsent();
   raise({.code = wire::terminate::rdma_stream_catastrophic});
 }
@@ -94,6 +103,8 @@ void Connection::send_memory_lost() {
 void Connection::close() {
   if (ended()) return;
   if (terminate_looping_) return end(EndReason::local_close);
+  // Reads that arrived are answered before the close, since their requesters may wait for that
+  // proof. A refusal among them needs no Terminate any more.
   (void)answer_pending();
   // The peer's TCP knows that the held messages arrived, but they will not be placed: report how
   // many messages were.
@@ -102,6 +113,7 @@ void Connection::close() {
 }
 
 void Connection::end(EndReason reason) {
+  // The first reason counts. take_terminate() and peer_closed() set it before they call this.
   if (end_ != EndReason::none && end_ != reason) return;
   end_ = reason;
   receiver_.flush();

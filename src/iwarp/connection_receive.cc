@@ -7,6 +7,7 @@ namespace {
 
 using wire::RdmapOpcode;
 
+// The four Sends have consecutive opcodes (RFC 5040 §4.1).
 bool is_send(RdmapOpcode opcode) {
   return opcode >= RdmapOpcode::send && opcode <= RdmapOpcode::send_solicited_invalidate;
 }
@@ -35,10 +36,14 @@ bool belongs(RdmapOpcode opcode, std::uint32_t queue) {
 
 // A segment that is refused is still taken off the stream (Course::place, into a sink that discards
 // it) as long as the stream continues: see refuse().
+// Called before the payload is read, so that a segment that may not be placed is never placed, not
+// even in part.
 SegmentSink::Course Connection::begin(const Segment& segment) {
   if (is_discarded(segment)) return Course::place;
   const TerminateRaised raised = check(segment);
   if (raised) return refuse(*raised, segment) ? Course::place : Course::refuse;
+  // Everything that is not application data is collected whole, because its meaning is in the
+  // payload.
   if (segment.tagged) return is_control_word(segment) ? Course::control : Course::place;
   return is_send(segment.opcode) ? Course::place : Course::control;
 }
@@ -51,6 +56,8 @@ TerminateRaised Connection::check(const Segment& segment) {
       return receiver_.check_write(segment);
     case RdmapOpcode::read_response:
       return requester_.check_read_response(segment);
+    // A tagged segment is a Write or a Read Response; other opcodes belong on queues (RFC 5040
+    // §4.1).
     default:
       return wire::terminate::rdma_unexpected_opcode;
   }
@@ -60,6 +67,7 @@ TerminateRaised Connection::check(const Segment& segment) {
 // the other queues are single segments, numbered for each queue.
 TerminateRaised Connection::check_untagged(const Segment& segment) {
   const auto& header = segment.untagged_header;
+  // RFC 5040 has queues 0 to 2, RFC 7306 adds queue 3 for atomic responses.
   if (header.queue > wire::queue::atomic_response) return wire::terminate::untagged_invalid_queue;
   if (!belongs(segment.opcode, header.queue)) return wire::terminate::rdma_unexpected_opcode;
   if (is_send(segment.opcode)) {
@@ -67,23 +75,29 @@ TerminateRaised Connection::check_untagged(const Segment& segment) {
     if (swallow_rtr_send(segment)) return std::nullopt;
     return receiver_.check_send(segment);
   }
+  // Immediate Data shares the MSNs of queue 0 with Sends; Receiver::immediate() checks it.
   if (is_immediate(segment.opcode)) return std::nullopt;
+  // A stream has at most one Terminate, and it is the first message of its queue.
   std::uint32_t expected = 1;
   if (header.queue == wire::queue::request) expected = expected_request_msn_;
   if (header.queue == wire::queue::atomic_response) expected = expected_answer_msn_;
   if (header.msn != expected) return wire::terminate::untagged_msn_range;
+  // Requests, responses of atomics and Terminates fit into one segment, so an MO or a missing L
+  // flag is an error.
   if (header.message_offset != 0 || !header.last) return wire::terminate::untagged_invalid_offset;
   return std::nullopt;
 }
 
 // Whether this is the ready-to-receive message that was agreed on: the first FPDU, an empty Send.
 bool Connection::swallow_rtr_send(const Segment& segment) {
+  // Later empty Sends are ordinary messages, which take a receive.
   return !options_.initiator && !peer_ready_ && options_.rtr == RtrKind::send &&
          segment.payload_bytes == 0 && segment.last() && segment.untagged_header.msn == 1;
 }
 
 bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint32_t length,
                          std::vector<iovec>& out) {
+  // The bytes must be taken off the stream to find the next FPDU, but they have no place.
   if (is_discarded(segment) || is_dropped(segment) || requester_.discards(segment)) {
     discard_into(out, length);
     return true;
@@ -97,6 +111,8 @@ bool Connection::targets(const Segment& segment, std::uint32_t offset, std::uint
     raised = requester_.read_targets(segment, offset, length, out);
   }
   if (!raised) return true;
+  // The region has disappeared between two reads of one segment. While earlier requests are still
+  // to be settled, the rest of it is discarded.
   if (!refuse(*raised, segment)) return false;
   out.clear();
   discard_into(out, length);
@@ -125,8 +141,11 @@ bool Connection::deliver(const Segment& segment) {
     requester_.deliver_read_response(segment);
   }
   if (raised) return refuse(*raised, segment);
+  // Before the next segment, since a receive that was posted meanwhile belongs to the oldest held
+  // message.
   if (receiver_.holds()) settle_held();
   note_first_fpdu();
+  // A response may have completed the last request before one that has failed on this side.
   if (requester_.failed_locally()) end(EndReason::local_error);
   return !ended();
 }
@@ -158,6 +177,7 @@ TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) 
   }
   if (segment.opcode == RdmapOpcode::atomic_response) {
     const auto parsed = wire::AtomicResponse::parse(payload);
+    // Counted before the payload is looked at: the message has arrived, whatever its content is.
     ++expected_answer_msn_;
     return parsed ? requester_.atomic_response(*parsed) : malformed;
   }
@@ -175,6 +195,7 @@ TerminateRaised Connection::take_request(const Segment& segment, Bytes payload) 
       return raised;
     }
   }
+  // After the request was queued: its place is the number of messages before it, plus one.
   receiver_.count_request();
   return std::nullopt;
 }
@@ -188,6 +209,8 @@ void Connection::note_first_fpdu() {
   host_.on_peer_ready();
 }
 
+// Framing or CRC are wrong: nothing that follows can be understood, so the Terminate is not
+// deferred.
 void Connection::fault(wire::TerminateCode code, const Segment* segment) {
   raise(quote(code, segment));
 }

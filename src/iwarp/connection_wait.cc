@@ -30,6 +30,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
   const std::uint64_t value = wire::control_word_from_bytes(payload);
   switch (wire::control_word_at(segment.tagged_header.tagged_offset)) {
     case wire::ControlWord::executed:
+      // The number decides later which request a Terminate is about: see Requester::find_guilty().
       executed_ = value;
       break;
     case wire::ControlWord::granted:
@@ -37,6 +38,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
       break;
     case wire::ControlWord::waiting:
       if (deferred_) break;  // the stream will end before that message
+      // The peer asks for a message out of turn, or for one that it is sending already.
       if (!receiver_.want_grant(static_cast<std::uint32_t>(value))) {
         raise(quote(wire::terminate::tagged_bounds, &segment));
         return false;
@@ -47,6 +49,7 @@ bool Connection::take_control_word(const Segment& segment, Bytes payload) {
       requester_.placed(value);
       break;
     case wire::ControlWord::rnr_retry:
+      // rnr_retry has three bits in InfiniBand; 7 means without end.
       options_.receiver_not_ready.retries = static_cast<std::uint8_t>(value & 7);
       break;
     default:
@@ -73,9 +76,12 @@ bool Connection::refuse(wire::TerminateCode code, const Segment& segment) {
   const wire::Terminate message = quote(code, &segment);
   const bool hold_full = code == wire::terminate::untagged_no_buffer && !segment.tagged &&
                          segment.untagged_header.queue == wire::queue::send;
+  // Our own requests do not wait for a receive here, so a fault in a response is reported at once.
   if (!is_request(segment)) {
     raise(message);
   } else if (receiver_.holds() && hold_full) {
+    // The oldest held message is the one that found no receive, so it is reported, not the one that
+    // found the hold full.
     give_up_waiting(code);
   } else if (receiver_.holds() && receiver_.mid_message()) {
     raise(message, receiver_.executed());  // the held message cannot be completed any more
@@ -93,16 +99,19 @@ void Connection::defer(const DeferredFault& fault) {
 // Sends the deferred Terminate if nothing has to precede it any more. Called again whenever
 // something could be sent.
 void Connection::raise_deferred() {
+  // Held messages come before the one at fault and may still be placed.
   if (receiver_.holds() && !deferred_->gave_up) return;
   if (const TerminateRaised earlier = answer_pending()) {
     return raise(refused_request(*earlier), responder_.fault_number() - 1);
   }
+  // A message of this side is unfinished, or answers must precede the Terminate.
   if (requester_.mid_message() || responder_.may_build(receiver_.placed())) return;
   raise(deferred_->message, deferred_->executed);
 }
 
 // All discarded payload goes into one buffer, which is allocated by the first fault.
 void Connection::discard_into(std::vector<iovec>& out, std::uint32_t length) {
+  // Sized once: its memory must not move while a read into it is planned.
   discarded_.resize(largest_payload_bytes);
   out.push_back({discarded_.data(), length});
 }
@@ -118,8 +127,11 @@ void Connection::receives_posted(std::uint64_t now_ns) {
 // held, as a receive may have been posted meanwhile.
 void Connection::settle_held() {
   if (ended() || terminate_looping_ || (deferred_ && deferred_->gave_up)) return;
+  // A held message may be too long for its receive, or name an STag that it may not invalidate.
   if (const TerminateRaised raised = receiver_.settle()) return give_up_waiting(*raised);
   if (deferred_) return raise_deferred();
+  // Only where nothing is at fault: after a deferred fault the peer's later messages are discarded
+  // anyway.
   if (const auto msn = receiver_.take_grant()) control_.put(wire::ControlWord::granted, *msn);
 }
 
@@ -128,6 +140,7 @@ void Connection::settle_held() {
 // wait for the receive of the next one.
 void Connection::report_placed() {
   const bool proof_waits = !responder_.idle() && !responder_.may_build(receiver_.placed());
+  // The word costs an FPDU, so it is sent only where a read waits and something new is placed.
   if (!proof_waits || receiver_.executed() <= reported_placed_) return;
   reported_placed_ = receiver_.executed();
   control_.put(wire::ControlWord::placed, reported_placed_);
@@ -147,6 +160,7 @@ std::uint64_t Connection::deadline_ns() const {
 std::uint64_t Connection::rnr_deadline_ns() const {
   const ReceiverNotReady& wait = options_.receiver_not_ready;
   const bool over = ended() || terminate_looping_ || (deferred_ && deferred_->gave_up);
+  // InfiniBand: a retry count of 7 retries for ever.
   const bool for_ever = wait.retries >= rnr_retry_infinite;
   if (waiting_message_ == 0 || over || for_ever) return never_ns;
   return waiting_since_ns_ + wait.retries * wait.timer_ns;
@@ -155,6 +169,7 @@ std::uint64_t Connection::rnr_deadline_ns() const {
 // The clock starts anew for each message that waits.
 void Connection::on_time(std::uint64_t now_ns) {
   if (ended()) return;
+  // The clock is read by the driver and compared here, so that the core needs none of its own.
   if (receiver_.starving() != waiting_message_) {
     rnr_wait_ns_ = rnr_wait_ns(now_ns);
     waiting_message_ = receiver_.starving();
@@ -166,6 +181,7 @@ void Connection::on_time(std::uint64_t now_ns) {
 }
 
 void Connection::announce_rnr_retries(std::uint8_t retries) {
+  // The receiver runs the clock, because it is the side that knows whether a receive is posted.
   control_.put(wire::ControlWord::rnr_retry, retries);
 }
 

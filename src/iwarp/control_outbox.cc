@@ -9,6 +9,7 @@ namespace weft::iwarp {
 
 // Each word is an RDMA Write of eight bytes (RFC 5040 §5.1) at the offset that names the word.
 void ControlOutbox::build(Transmitter& out) {
+  // In the order of the words' offsets: `executed` leaves before the others.
   const std::uint32_t due = std::exchange(due_, 0);
   for (std::uint8_t word = 0; word < wire::control_words; ++word) {
     if ((due & (1U << word)) == 0) continue;

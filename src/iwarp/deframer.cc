@@ -19,6 +19,7 @@ constexpr std::size_t strict_staging_bytes = 128 * 1024;
 
 }  // namespace
 
+// Not initialized: bytes of the buffer are read only after they have arrived.
 Deframer::Deframer(const Options& options, SegmentSink& sink)
     : options_(options),
       sink_(sink),
@@ -33,6 +34,8 @@ std::size_t Deframer::trailer_bytes() const {
   return wire::fpdu_pad_bytes(segment_.ulpdu_bytes()) + wire::fpdu_crc_bytes;
 }
 
+// A directly placed payload is always longer than what is held back: it did not fit into the
+// buffer.
 std::uint32_t Deframer::direct_end() const {
   return segment_.payload_bytes - static_cast<std::uint32_t>(held_back_bytes);
 }
@@ -52,6 +55,8 @@ void Deframer::plan(std::vector<iovec>& out) {
   // In a stream of large messages a read ends where the next payload begins, so that the payload
   // can be read into its target. Otherwise one read takes as many small FPDUs as there are.
   std::size_t tail = capacity_ - end_;
+  // The target first, then the held back end, pad and CRC, and the head of the next FPDU: one read
+  // takes all of it.
   if (phase_ == Phase::direct) {
     if (placed_ < direct_end() &&
         !sink_.targets(segment_, placed_, direct_end() - placed_, planned_)) {
@@ -61,6 +66,8 @@ void Deframer::plan(std::vector<iovec>& out) {
     }
     tail = held_back_bytes + trailer_bytes() + bulk_head_bytes_ - available();
   } else if (phase_ == Phase::header && bulk_) {
+    // The next FPDU is expected to have the header of the last large one. If it has the longer
+    // header, the rest is read next.
     const std::size_t head = available() < bulk_head_bytes_ ? bulk_head_bytes_ : longest_head_bytes;
     if (available() < head) tail = head - available();
   }
@@ -74,6 +81,8 @@ void Deframer::advance(std::size_t bytes) {
   for (const auto& piece : planned_) {
     if (bytes == 0) break;
     const std::size_t landed = std::min(bytes, piece.iov_len);
+    // A piece of the plan lies in the staging buffer or in target memory; only the former begins
+    // there.
     if (piece.iov_base == staging_.get() + end_) {
       end_ += landed;
     } else {
@@ -108,6 +117,7 @@ void Deframer::advance(std::size_t bytes) {
 
 bool Deframer::target_lost() {
   planned_.clear();
+  // Staging memory is the deframer's own, so only a direct FPDU can have lost its target.
   if (phase_ != Phase::direct) return false;
   if (!sink_.lost(segment_)) phase_ = Phase::refused;
   return true;
@@ -121,6 +131,8 @@ bool Deframer::refuse(wire::TerminateCode code, bool with_segment) {
 
 // Returns whether the state machine can continue without more bytes, as do the take_ functions.
 bool Deframer::parse_header() {
+  // A segment begins with the control fields of DDP and RDMAP. That of DDP decides how long the
+  // header is.
   if (available() < wire::fpdu_length_bytes + 2) return false;
   const std::size_t ulpdu = wire::load_fpdu_length(at(0));
   const std::byte control = *at(wire::fpdu_length_bytes);
@@ -132,6 +144,7 @@ bool Deframer::parse_header() {
 
   const Bytes raw{at(wire::fpdu_length_bytes), header};
   segment_.payload_bytes = static_cast<std::uint32_t>(ulpdu - header);
+  // Kept as it arrived: a Terminate must quote it (RFC 5040 §4.8).
   std::memcpy(segment_.raw_header.data(), raw.data(), header);
   if (segment_.tagged) {
     // RFC 5041 §8: the only way to fail here is a foreign DDP version.
@@ -160,6 +173,8 @@ bool Deframer::choose_phase() {
   // a small one is examined after its CRC. A control message is never that large.
   if (fits) return true;
   if (foreign_version_) return refuse(*foreign_version_, true);
+  // The CRC is checked only when the FPDU is complete. What is placed until then is in memory that
+  // the peer may write to; nothing completes.
   course_ = sink_.begin(segment_);
   if (course_ == SegmentSink::Course::refuse) {
     phase_ = Phase::refused;
@@ -170,6 +185,8 @@ bool Deframer::choose_phase() {
   }
   bulk_ = true;
   bulk_head_bytes_ = header_end();
+  // The CRC covers the length field, the header, the payload and the pad (RFC 5044 §4.4), so it
+  // begins with the staged head.
   crc_ = Crc32c();
   placed_ = 0;
   const auto present =
@@ -191,6 +208,7 @@ bool Deframer::copy_out(std::uint32_t offset, Bytes payload) {
   }
   for (const auto& target : scratch_) {
     if (!guarded_store(target.iov_base, payload.data(), target.iov_len)) {
+      // The segment's message has failed, and the rest of it is discarded.
       if (sink_.lost(segment_)) return true;
       phase_ = Phase::refused;
       return false;
@@ -223,6 +241,7 @@ bool Deframer::check_crc(const std::byte* stored, std::uint32_t computed) {
   return refuse(wire::terminate::mpa_crc, false);  // RFC 5044 §4.4, §8
 }
 
+// The buffer is rewound when it is empty, which spares the next plan a move of bytes.
 void Deframer::finish_fpdu(std::size_t consumed) {
   begin_ += consumed;
   if (begin_ == end_) begin_ = end_ = 0;
@@ -235,6 +254,8 @@ bool Deframer::take_whole() {
   const std::size_t total = wire::fpdu_bytes(segment_.ulpdu_bytes());
   if (available() < total) return false;
   const std::size_t checked = total - wire::fpdu_crc_bytes;
+  // Before the segment is examined, its version as well: a damaged header must be reported as a CRC
+  // error.
   if (options_.crc && !check_crc(at(checked), crc32c({at(0), checked}))) return false;
 
   if (foreign_version_) return refuse(*foreign_version_, true);
@@ -261,6 +282,8 @@ bool Deframer::take_whole() {
 // The FPDU is complete when its target is filled and its end is staged. The held back bytes are
 // placed only if the CRC of the whole FPDU is correct.
 bool Deframer::take_direct() {
+  // The staging buffer begins with the held back bytes here, since the head was taken off by
+  // choose_phase().
   const std::size_t rest = held_back_bytes + trailer_bytes();
   if (placed_ < direct_end() || available() < rest) return false;
   if (options_.crc) {

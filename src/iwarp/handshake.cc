@@ -43,6 +43,7 @@ const char* describe(HandshakeFailure failure) {
 Handshake::Handshake(const HandshakeOptions& options, MpaKind expected)
     : options_(options), expected_(expected) {}
 
+// RFC 6581 §6: the four bytes of enhanced data take their place from the private data.
 std::size_t Handshake::max_private_data_bytes(std::uint8_t revision) {
   return MpaFrame::max_private_data_bytes - (revision >= 2 ? MpaEnhanced::header_bytes : 0);
 }
@@ -55,6 +56,7 @@ std::size_t Handshake::wanted_bytes() const {
 }
 
 void Handshake::input(Bytes bytes) {
+  // Takes no byte beyond the frame: what follows belongs to the stream, which another object reads.
   while (!bytes.empty() && wanted_bytes() > 0) {
     const Bytes part = bytes.first(std::min(bytes.size(), wanted_bytes()));
     input_.insert(input_.end(), part.begin(), part.end());
@@ -67,6 +69,8 @@ void Handshake::input(Bytes bytes) {
 void Handshake::take_header() {
   const auto parsed = MpaFrame::parse(input_);
   if (!parsed) {
+    // A wrong key is a peer that speaks something else, which deserves another message than a bad
+    // field.
     const bool key = parsed.error() == wire::WireError::bad_key;
     return fail(key ? HandshakeFailure::not_mpa : HandshakeFailure::bad_frame);
   }
@@ -76,6 +80,7 @@ void Handshake::take_header() {
   if (peer_.kind != expected_ || peer_.private_data_bytes > MpaFrame::max_private_data_bytes) {
     return fail(HandshakeFailure::bad_frame);
   }
+  // The flag promises data that the frame does not have.
   if (peer_.enhanced && peer_.private_data_bytes < MpaEnhanced::header_bytes) {
     return fail(HandshakeFailure::bad_frame);
   }
@@ -96,6 +101,8 @@ Bytes Handshake::peer_private_data() const {
 }
 
 void Handshake::input_closed() {
+  // The end of the peer's side after its frame is no failure of the handshake; the stream will
+  // notice it.
   if (complete_ || failed()) return;
   // RFC 6581 §10: a responder that knows only revision 1 closes the connection without a reply.
   const bool old = expected_ == MpaKind::reply && input_.empty() && options_.revision >= 2;
@@ -146,6 +153,7 @@ ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_
                        .enhanced = enhanced,
                        .mark = options.mark ? MpaMark::request : MpaMark::none,
                        .revision = options.revision};
+  // The kinds are only meaningful together with the peer-to-peer flag.
   const MpaEnhanced data{.peer_to_peer = options.peer_to_peer,
                          .rtr_send = options.peer_to_peer && options.rtr.send,
                          .rtr_write = options.peer_to_peer && options.rtr.write,
@@ -161,6 +169,7 @@ void ActiveHandshake::on_frame() {
   if (peer_.revision != options_.revision || (!peer_.reject && peer_.enhanced != asked_enhanced)) {
     return fail(HandshakeFailure::bad_frame);
   }
+  // A rejection needs no agreement, and its private data is for the application.
   if (peer_.reject) {
     rejected_ = true;
     return;
@@ -183,6 +192,7 @@ void ActiveHandshake::agree() {
   } else {
     if (negotiates(peer_enhanced_.ird) && negotiates(options_.ord)) {
       negotiated_.ird_ord_negotiated = true;
+      // No more reads may be under way than the responder has room for.
       negotiated_.ord = std::min(options_.ord, peer_enhanced_.ird);
     }
     // RFC 6581 §9.2: the responder's ORD may not exceed the IRD that we sent.
@@ -206,10 +216,12 @@ void ActiveHandshake::give_up(HandshakeFailure failure, wire::TerminateCode code
 // The reply may name several kinds, offered or not; the initiator chooses (RFC 6581 §9.1). An empty
 // Write is preferred, because it costs the responder nothing.
 bool ActiveHandshake::choose_rtr() {
+  // In client-server mode the first FPDU is one of the application, as RFC 5044 §7.1 has it.
   if (!options_.peer_to_peer || !peer_enhanced_.peer_to_peer) return true;
   if (peer_enhanced_.rtr_write && options_.rtr.write) {
     negotiated_.rtr = RtrKind::write;
   } else if (peer_enhanced_.rtr_read && options_.rtr.read && negotiated_.ord > 0) {
+    // A read needs a place in the responder's queue.
     negotiated_.rtr = RtrKind::read;
   } else if (peer_enhanced_.rtr_send && options_.rtr.send) {
     negotiated_.rtr = RtrKind::send;
@@ -223,11 +235,14 @@ PassiveHandshake::PassiveHandshake(const HandshakeOptions& options)
     : Handshake(options, MpaKind::request) {}
 
 void PassiveHandshake::on_frame() {
+  // Only a reply can reject.
   if (peer_.reject) return fail(HandshakeFailure::bad_frame);
   // Revision 2 without enhanced data has the semantics of revision 1 (RFC 6581 §8).
   requested_ = true;
 }
 
+// The reply repeats the revision, and has the C flag if either side insists on CRCs (RFC 5044
+// §7.1).
 MpaFrame PassiveHandshake::reply_frame() const {
   return {.kind = MpaKind::reply,
           .markers = options_.markers,
@@ -250,6 +265,7 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
                  .ord = ord,
                  .weft = is_marked()};
   accepted_ = true;
+  // Towards an unenhanced request the reply has no place for IRD and ORD.
   if (!peer_.enhanced) return put(reply_frame(), nullptr, private_data);
 
   MpaEnhanced data{.ird = ird, .ord = ord};
@@ -274,6 +290,8 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
       data.rtr_read = options_.rtr.read;
       data.rtr_send = options_.rtr.send;
     }
+    // This side only has to know whether a Send may come that takes no receive. Writes and reads of
+    // no bytes need no preparation.
     negotiated_.rtr = data.rtr_send ? RtrKind::send : RtrKind::write;
   }
   put(reply_frame(), &data, private_data);

@@ -4,6 +4,7 @@
 
 namespace weft::iwarp {
 
+// Only untagged messages are held, so the longer of the two headers is kept whole.
 HeldMessage::HeldMessage(std::uint64_t number, const Segment& segment) : number_(number) {
   std::ranges::copy_n(segment.raw_header.begin(), header_.size(), header_.begin());
   segment_bytes_ = segment.payload_bytes;
@@ -23,6 +24,7 @@ std::optional<std::uint32_t> HeldMessage::immediate_be() const {
   return has_immediate_ ? std::optional(immediate_be_) : std::nullopt;
 }
 
+// The header of the newest segment is the one that a Terminate quotes for this message.
 void HeldMessage::add(const Segment& segment) {
   std::ranges::copy_n(segment.raw_header.begin(), header_.size(), header_.begin());
   segment_bytes_ = segment.payload_bytes;
@@ -45,6 +47,7 @@ std::size_t Hold::free_bytes() const {
   return limit_bytes_ - messages_.size() * message_cost_bytes - payload_.size();
 }
 
+// The whole cost of a message is taken when it begins, so that empty messages count as well.
 bool Hold::begin(std::uint64_t number, const Segment& segment) {
   if (free_bytes() < message_cost_bytes) return false;
   messages_.emplace_back(number, segment);
@@ -58,6 +61,7 @@ bool Hold::extend(const Segment& segment) {
   return true;
 }
 
+// Payload of the newest message is at the end of the queue, because messages are held in order.
 void Hold::map_newest(std::size_t at, std::size_t length, std::vector<iovec>& out) const {
   const std::size_t start = payload_.size() - messages_.back().payload_bytes();
   payload_.map(start + at, length, out);
@@ -65,6 +69,7 @@ void Hold::map_newest(std::size_t at, std::size_t length, std::vector<iovec>& ou
 
 std::span<const std::byte> Hold::oldest_payload(std::size_t at) const {
   const auto run = payload_.run(at);
+  // The run may reach into the payload of the next message.
   return run.first(std::min<std::size_t>(run.size(), messages_.front().payload_bytes() - at));
 }
 

@@ -8,6 +8,8 @@ namespace {
 
 using wire::RdmapOpcode;
 
+// The opcodes (RFC 5040 §4.1, RFC 7306 §4) whose completion wakes a receiver that waits for
+// solicited events only.
 bool is_solicited(RdmapOpcode opcode) {
   return opcode == RdmapOpcode::send_solicited ||
          opcode == RdmapOpcode::send_solicited_invalidate ||
@@ -23,12 +25,15 @@ bool invalidates(RdmapOpcode opcode) {
 // RFC 5041 §5.2, §7: STag, stream, bounds and wrap-around are checked for the whole segment before
 // its first byte is placed.
 TerminateRaised Receiver::check_write(const Segment& segment) {
+  // The first segment of a Write: a message before it that was dropped is over.
   if (!write_open_) write_dropped_ = false;
   if (segment.payload_bytes == 0) return std::nullopt;  // RFC 5040 §5.1: names no memory
   const auto& header = segment.tagged_header;
   const Memory memory = host_.remote_memory(header.stag, header.tagged_offset,
                                             segment.payload_bytes, RemoteRight::write);
   if (memory.fault == Fault::none) return std::nullopt;
+  // On an unreliable connection the Write disappears, as on InfiniBand, whose responder drops it
+  // silently for UC.
   if (!options_.drops) return tagged_code(memory.fault);
   write_dropped_ = true;
   return std::nullopt;
@@ -47,6 +52,8 @@ TerminateRaised Receiver::write_targets(const Segment& segment, std::uint32_t of
 }
 
 void Receiver::deliver_write(const Segment& segment) {
+  // The length of the whole Write: the completion of an Immediate Data message that follows reports
+  // it.
   if (!write_open_) write_bytes_ = 0;
   write_bytes_ += segment.payload_bytes;
   if (write_bytes_ > 0 && !write_dropped_) {
@@ -64,15 +71,20 @@ void Receiver::deliver_write(const Segment& segment) {
 TerminateRaised Receiver::check_send(const Segment& segment) {
   const auto& header = segment.untagged_header;
   if (header.msn != expected_msn_) return wire::terminate::untagged_msn_range;
+  // The segments of a message arrive in the order of their offsets (RFC 5041 §5.3), so each begins
+  // where the one before it ended.
   if (header.message_offset != expected_offset_) return wire::terminate::untagged_invalid_offset;
   if (!begun_) {
     if (const auto raised = begin_message(segment)) return raised;
   }
   if (send_dropped_) return std::nullopt;
   if (holding_) return continue_held(segment);
+  // InfiniBand's UC drops a message that does not fit and leaves the receive posted.
   if (options_.drops && expected_offset_ + segment.payload_bytes > capacity_bytes_) {
     return drop_message();
   }
+  // A message that is longer than its buffer ends the stream, and the receive completes with a
+  // length error.
   if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
   }
@@ -84,6 +96,7 @@ bool Receiver::take_receive() {
   if (taken_) return true;
   if (!host_.next_receive(current_)) return false;
   taken_ = true;
+  // Summed once, because each segment is compared with it.
   capacity_bytes_ = total_bytes(current_.slices);
   return true;
 }
@@ -93,6 +106,7 @@ bool Receiver::take_receive() {
 TerminateRaised Receiver::begin_message(const Segment& segment) {
   grant_wanted_ = false;
   if (options_.drops && !take_receive()) return drop_message();
+  // `holds()` first: a receive that is posted now belongs to the oldest held message.
   if (holds() || !take_receive()) return begin_held(segment);
   begun_ = true;
   return std::nullopt;
@@ -114,6 +128,7 @@ wire::TerminateCode Receiver::fail_receive(Status status, wire::TerminateCode co
 TerminateRaised Receiver::send_targets(const Segment& segment, std::uint32_t offset,
                                        std::uint32_t length, std::vector<iovec>& out) {
   const std::uint64_t position = segment.untagged_header.message_offset + std::uint64_t{offset};
+  // The targets are in the hold; nothing of the message reaches the application yet.
   if (holding_) {
     hold_->map_newest(position, length, out);
     return std::nullopt;
@@ -133,6 +148,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
   expected_offset_ += segment.payload_bytes;
   if (!segment.last()) return std::nullopt;
   const std::uint64_t length_bytes = expected_offset_;
+  // The announcement belongs to this Send, also where it is held or dropped.
   const auto immediate_be = std::exchange(announced_be_, std::nullopt);
   if (send_dropped_) return arrived(), std::nullopt;
   if (holding_) {
@@ -154,6 +170,7 @@ TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t le
                                .immediate_be = immediate_be.value_or(0)};
   if (invalidates(segment.opcode)) {
     const std::uint32_t stag = segment.untagged_header.invalidate_stag;
+    // The message is placed, but its completion would claim an invalidation that did not happen.
     if (!host_.invalidate(stag)) {
       return fail_receive(Status::local_operation, wire::terminate::rdma_cannot_invalidate);
     }
@@ -173,8 +190,10 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   if (header.message_offset != 0 || !segment.last() || begun_) {
     return wire::terminate::untagged_invalid_offset;
   }
+  // An announcement must be followed by its Send.
   if (announced_be_) return wire::terminate::rdma_unexpected_opcode;
   if (options_.announcements && immediate.tag != 0) return announce(immediate);
+  // Write and immediate are one request of the sender: both are dropped, and no receive is used.
   if (options_.drops && write_dropped_) return arrived(), std::nullopt;
   if (const auto raised = begin_message(segment)) return raised;
   if (send_dropped_) return arrived(), std::nullopt;
@@ -220,6 +239,7 @@ void Receiver::arrived() {
   ++messages_;
 }
 
+// What is held was never placed: the peer learns it from the count of executed messages.
 void Receiver::flush(Status status) {
   hold_.reset();
   grant_wanted_ = false;

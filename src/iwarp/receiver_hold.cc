@@ -10,6 +10,7 @@ namespace weft::iwarp {
 // A full hold ends the stream as RFC 5041 §7.1 wants it: "no buffer".
 TerminateRaised Receiver::begin_held(const Segment& segment) {
   if (options_.hold_bytes == 0) return wire::terminate::untagged_no_buffer;
+  // Most connections never hold a message, so the hold is made when it is needed.
   if (!hold_) hold_ = std::make_unique<Hold>(options_.hold_bytes);
   if (!hold_->begin(messages_ + 1, segment)) return wire::terminate::untagged_no_buffer;
   begun_ = holding_ = true;
@@ -30,6 +31,7 @@ TerminateRaised Receiver::adopt(const Segment& segment) {
   const auto raised = copy_held();
   hold_->pop();
   if (raised) return raised;
+  // The check of check_send(), which did not know the receive when the message began.
   if (expected_offset_ + segment.payload_bytes > capacity_bytes_) {
     return fail_receive(Status::local_length, wire::terminate::untagged_too_long);
   }
@@ -82,6 +84,7 @@ TerminateRaised Receiver::settle() {
     if (const auto raised = place_held()) return raised;
     hold_->pop();
   }
+  // The receive stays in current_ until the granted message arrives.
   if (grant_wanted_ && !holds() && take_receive()) {
     grant_wanted_ = false;
     grant_ = expected_msn_;
@@ -91,11 +94,13 @@ TerminateRaised Receiver::settle() {
 
 // The MSN must be that of the next message, as grants are asked for in order.
 bool Receiver::want_grant(std::uint32_t msn) {
+  // A peer asks only where our hello has named a hold, and not for a message that is arriving.
   if (options_.hold_bytes == 0 || begun_ || msn != expected_msn_) return false;
   grant_wanted_ = true;
   return true;
 }
 
+// Named by its number, so that the clock can see when another message has become the oldest.
 std::uint64_t Receiver::starving_message() const {
   if (taken_) return 0;
   if (holds()) return hold_->front().number();

@@ -1,3 +1,4 @@
+// Class Requester: this file, requester_messages.cc, requester_answers.cc and requester_end.cc.
 // What is posted, and what may be sent when: ORD, fences, the peer's window, and probes.
 #include "iwarp/requester.h"
 
@@ -23,6 +24,8 @@ bool Requester::acceptable(const QueueLimits& limits, const WorkRequest& request
   if (request.inline_data && (length > limits.inline_bytes || fetches(request.operation))) {
     return false;
   }
+  // RFC 7306 §5: an atomic works on 64 bits. verbs has one slice of 8 bytes for the value
+  // (ibv_post_send(3)).
   return !is_atomic(request.operation) || (length == 8 && request.slices.size() == 1);
 }
 
@@ -53,6 +56,7 @@ bool Requester::may_start(const Entry& entry) const {
 // Asks the peer's window, and for the proof that would open it. The probe itself is sent once
 // nothing else can be: see Connection::fill().
 bool Requester::admitted(const Entry& entry) {
+  // send_msn_ is the MSN that the message will have: a grant names it.
   const auto admission = window_.admit(entry.request.operation, entry.length_bytes, send_msn_);
   if (admission == PeerWindow::Admission::needs_proof) proofs_.want(queue_.next());
   return admission == PeerWindow::Admission::open;
@@ -71,8 +75,10 @@ bool Requester::start(Entry& entry) {
     fail(entry, Status::remote_invalid_request);
     return false;
   }
+  // The data was copied when the request was posted.
   if (request.inline_data) return true;
   gathered_.clear();
+  // The sink of a response needs local write access. It is checked before the peer is asked.
   const Fault fault = map_slices(host_, queue_.slices(queue_.next()), 0, entry.length_bytes,
                                  fetches(request.operation), gathered_);
   if (fault == Fault::none) return true;
@@ -98,9 +104,11 @@ void Requester::fail(Entry& entry, Status status) {
 bool Requester::build() {
   if (queue_.all_built()) return false;
   Entry& current = queue_.entry(queue_.next());
+  // A message that has begun was admitted already, and must be finished before anything else.
   if (!mid_message_) {
     if (!may_start(current)) return false;
     if (window_.limited() && !admitted(current)) return false;
+    // The request has failed without sending anything; the caller looks at failed_locally().
     if (!start(current)) return true;
     mid_message_ = true;
   }
@@ -132,6 +140,8 @@ bool Requester::build_operation(Entry& entry) {
   return true;
 }
 
+// The turn of a local request has come when all before it are built: their memory was looked up by
+// then.
 bool Requester::carry_out(Entry& entry) {
   const Status status = host_.carry_out_local();
   if (status != Status::success) fail(entry, status);
@@ -152,6 +162,7 @@ void Requester::finish_build(Entry& entry) {
   const bool answered = is_answered(entry.request.operation);
   if (!answered) proofs_.count_unproven(entry.length_bytes);
   queue_.advance();
+  // No answer will come for it, so it may complete now.
   if (is_local(entry.request.operation)) return retire();
   if (options_.acknowledge && !answered &&
       (entry.request.signaled || queue_.half_full_of_built())) {
@@ -162,6 +173,7 @@ void Requester::finish_build(Entry& entry) {
 // A read of the application behind the last request that wants a proof proves it as well.
 bool Requester::acknowledgement_possible() const {
   if (mid_message_ || !proofs_.probe_useful()) return false;
+  // The peer has no place for one more read (ORD). Its next response brings this call again.
   if (outstanding_.size() >= options_.wire_ord) return false;
   return outstanding_.empty() || proofs_.wanted_behind(outstanding_.back().index);
 }

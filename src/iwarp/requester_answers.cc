@@ -19,7 +19,11 @@ TerminateRaised Requester::check_read_response(const Segment& segment) const {
   if (front.probe) return std::nullopt;  // see discards()
   // RFC 5040 §5.2.1: the sink of an empty read is not checked.
   const bool empty = front.size_bytes == 0;
+  // A response is not looked up in the table of regions. So a peer cannot write to other memory by
+  // it, even if the sink has no remote rights.
   if (!empty && header.stag != front.sink_stag) return wire::terminate::tagged_invalid_stag;
+  // The L flag must agree with the length that was asked for; otherwise a short answer could
+  // complete a read.
   const std::uint64_t left = front.size_bytes - front.received_bytes;
   if (segment.payload_bytes > left || header.last != (segment.payload_bytes == left)) {
     return wire::terminate::tagged_bounds;
@@ -43,6 +47,8 @@ TerminateRaised Requester::read_targets(const Segment& /*segment*/, std::uint32_
   const Fault fault = map_slices(host_, queue_.slices(front.index), front.received_bytes + offset,
                                  length, true, out);
   if (fault == Fault::none) return std::nullopt;
+  // Looked up again for each part: the application may have deregistered its sink while the answer
+  // was on its way.
   return read_lost();
 }
 
@@ -59,6 +65,7 @@ void Requester::deliver_read_response(const Segment& segment) {
   front.received_bytes += segment.payload_bytes;
   if (front.probe) discarded_answer_bytes_ += segment.payload_bytes;
   if (!segment.last()) return;
+  // A copy: `answered()` reports completions, and pop_front() would destroy the original before.
   const Outstanding finished = front;
   outstanding_.pop_front();
   answered(finished);
@@ -66,6 +73,8 @@ void Requester::deliver_read_response(const Segment& segment) {
 
 // A response proves every message that was sent before its request (RFC 5040 §5.5).
 void Requester::answered(const Outstanding& finished) {
+  // The response proves that the peer has emptied its hold up to here, also where completions need
+  // no proof.
   window_.prove(finished.sent_cost);
   if (finished.probe) {
     proofs_.probe_answered();
@@ -73,6 +82,8 @@ void Requester::answered(const Outstanding& finished) {
   } else {
     --users_outstanding_;
     queue_.entry(finished.index).answered = true;
+    // The read or atomic itself is answered as well, unlike a probe, which lies between two
+    // requests.
     proofs_.prove(finished.index + 1);
   }
   retire();
@@ -80,6 +91,7 @@ void Requester::answered(const Outstanding& finished) {
 
 // `messages` counts messages, requests are proven as a whole: by their last one.
 void Requester::placed(std::uint64_t messages) {
+  // Entries that have completed are not in the ring any more.
   std::uint64_t index = std::max(proofs_.proven(), queue_.head());
   for (; index != queue_.next(); ++index) {
     const Entry& candidate = queue_.entry(index);
@@ -108,6 +120,7 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
     return wire::terminate::rdma_unexpected_opcode;
   }
   const Outstanding finished = outstanding_.front();
+  // Before pop_front(), since read_lost() blames the oldest outstanding request.
   if (!store_original(finished.index, response.original_value)) return read_lost();
   outstanding_.pop_front();
   answered(finished);
@@ -118,6 +131,7 @@ TerminateRaised Requester::atomic_response(const wire::AtomicResponse& response)
 // taken its last byte.
 bool Requester::done(std::uint64_t index) const {
   const Entry& candidate = queue_.entry(index);
+  // Also a request that needs no answer must have been sent whole.
   if (!candidate.built) return false;
   if (is_local(candidate.request.operation)) return true;
   if (is_answered(candidate.request.operation)) return candidate.answered;
@@ -128,6 +142,7 @@ bool Requester::done(std::uint64_t index) const {
 // Requests complete in the order of posting. An unsignaled one completes without a report: the next
 // reported completion covers it.
 void Requester::retire() {
+  // Stops behind a failed request: what follows it is flushed when the stream ends.
   while (!queue_.idle() && !failed_locally_) {
     const std::uint64_t index = queue_.head();
     const Entry& oldest = queue_.entry(index);
@@ -161,6 +176,7 @@ void Requester::flush() {
     const Entry& oldest = queue_.entry(queue_.head());
     complete(queue_.head(), oldest.failure == Status::success ? Status::flushed : oldest.failure);
   }
+  // Nothing may be built for requests that have completed.
   queue_.stop();
   mid_message_ = false;
   outstanding_.clear();

@@ -6,6 +6,7 @@ namespace {
 
 using wire::Terminate;
 
+// The length of the quoted header distinguishes the two kinds: 14 and 18 bytes (RFC 5041 §4).
 bool quotes_tagged(const Terminate& message) {
   return message.ddp_header_bytes == wire::DdpTagged::header_bytes;
 }
@@ -45,6 +46,8 @@ bool blamed_by_tagged(const SendQueue::Entry& entry, const Terminate& message) {
       wire::rdmap_opcode(header->rdmap_control) != wire::RdmapOpcode::write) {
     return false;
   }
+  // Unsigned: an offset before the request's target becomes large and does not match. An empty
+  // Write matches by its address alone.
   const std::uint64_t offset = header->tagged_offset - request.remote_address;
   return offset == 0 || offset < entry.length_bytes;
 }
@@ -56,7 +59,9 @@ bool blamed_by_untagged(const SendQueue::Entry& entry, const Terminate& message)
   const auto header = wire::DdpUntagged::parse(Bytes(message.ddp_header));
   if (!header) return false;
   const bool announced = operation == Operation::send_immediate;
+  // MSNs are counted for each queue, so the queue is compared as well, below.
   if (entry.msn != header->msn && !(announced && entry.msn - 1 == header->msn)) return false;
+  // It has sent no message, so its msn means nothing.
   if (is_local(operation)) return false;
   const bool answered = is_answered(operation);
   if (header->queue == wire::queue::request) return answered;
@@ -87,8 +92,11 @@ std::uint64_t Requester::find_guilty(const Terminate& message,
   for (std::uint64_t index = queue_.head(); index != started; ++index) {
     const Entry& candidate = queue_.entry(index);
     if (executed) {
+      // The first request that the peer did not carry out whole. The count needs no header, so it
+      // is exact even for equal Writes.
       if (!candidate.built || candidate.last_message > *executed) return index;
     } else if (!proofs_.covers(index) && blamed(candidate, message)) {
+      // A proven request succeeded, so it cannot be at fault, even if a later one looks the same.
       return index;
     }
   }
@@ -100,6 +108,7 @@ std::uint64_t Requester::find_guilty(const Terminate& message,
 void Requester::end_by_terminate(const Terminate& message, std::optional<std::uint64_t> executed) {
   if (options_.unreliable) return end_unreliably();
   const std::uint64_t guilty = find_guilty(message, executed);
+  // The fault is in framing, or in an answer: no request can be named, so all are flushed.
   if (guilty == queue_.tail()) return flush();
   for (; queue_.head() != guilty; queue_.pop()) {
     const Entry& earlier = queue_.entry(queue_.head());
@@ -128,6 +137,7 @@ void Requester::end_unreliably() {
   flush();
 }
 
+// Requests whose bytes TCP has taken are not concerned: the kernel has copied them.
 void Requester::blame_unsent() {
   for (std::uint64_t index = queue_.head(); index != queue_.tail(); ++index) {
     Entry& candidate = queue_.entry(index);
@@ -142,6 +152,7 @@ void Requester::blame_unsent() {
 // InfiniBand adapter does. Nothing behind an unanswered read may succeed.
 void Requester::end_by_loss(std::uint64_t acknowledged_position,
                             std::optional<std::uint64_t> executed) {
+  // What is proven, or was answered, completes in the ordinary way first.
   retire();
   if (options_.unreliable) return end_unreliably();
   for (; !queue_.idle(); queue_.pop()) {

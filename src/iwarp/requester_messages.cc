@@ -43,7 +43,10 @@ bool Requester::gather(std::uint64_t index, std::uint32_t bytes) {
 // Adds segments until the message is complete or the transmitter full, in order of their offset
 // (RFC 5041 §5.3). Returns true when the message is complete.
 bool Requester::build_send(Entry& entry) {
+  // Each FPDU is to fit into one TCP segment (RFC 5044 §3), so the MULPDU limits the payload of a
+  // DDP segment.
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpUntagged::header_bytes;
+  // The first segment: later calls continue the message with the same MSN.
   if (entry.built_bytes == 0) {
     if (entry.request.operation == Operation::send_immediate) build_immediate(entry, announcing);
     entry.msn = send_msn_;
@@ -88,6 +91,7 @@ bool Requester::build_write(Entry& entry) {
       fail(entry, Status::local_protection);
       return false;
     }
+    // Verbs programs name remote memory by its address, which is the tagged offset on the wire.
     const wire::DdpTagged header{.last = entry.built_bytes + part == entry.length_bytes,
                                  .rdmap_control = wire::rdmap_control(RdmapOpcode::write),
                                  .stag = entry.request.rkey,
@@ -108,6 +112,8 @@ bool Requester::build_write(Entry& entry) {
 
 // Adds an Immediate Data message: after its Write (RFC 7306 §6), or before the Send that it
 // announces, and with no other message in between. One FPDU, for which has_room() keeps a reserve.
+// send_msn_ is used and counted up in one step: Sends and Immediate Data share the numbers of queue
+// 0.
 void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   entry.msn = send_msn_++;
   ++messages_;
@@ -126,6 +132,7 @@ void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
 
 // Adds a message of queue 1 and remembers that its response is to come, and what that will prove.
 void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outstanding) {
+  // Queue 1 has its own MSNs (RFC 5040 §5.2, RFC 7306 §5), for reads and atomics together.
   outstanding.msn = request_msn_++;
   outstanding.sent_cost = window_.sent_cost();
   ++messages_;
@@ -151,6 +158,8 @@ void Requester::add_request(RdmapOpcode opcode, Bytes payload, Outstanding outst
 void Requester::build_read(Entry& entry) {
   const auto slices = queue_.slices(queue_.next());
   Outstanding outstanding{.index = queue_.next(), .size_bytes = entry.length_bytes};
+  // A read of no bytes may have no slice. Then the sink is zero, which is not checked (RFC 5040
+  // §5.2.1).
   if (!slices.empty()) {
     outstanding.sink_stag = slices.front().lkey;
     outstanding.sink_offset = slices.front().address;
@@ -194,6 +203,7 @@ std::optional<wire::AtomicRequest> Requester::atomic_operands(const StoredReques
 }
 
 bool Requester::build_atomic(Entry& entry) {
+  // Only an atomic write takes its operand from memory; the others have it in the request.
   const bool known = entry.request.operation != Operation::atomic_write ||
                      gather(queue_.next(), entry.length_bytes);
   auto request = known ? atomic_operands(entry.request) : std::nullopt;
@@ -201,6 +211,7 @@ bool Requester::build_atomic(Entry& entry) {
     fail(entry, Status::local_protection);
     return false;
   }
+  // Any value that is unique among the outstanding ones would do; the MSN is.
   request->request_id = request_msn_;
   request->stag = entry.request.rkey;
   request->tagged_offset = entry.request.remote_address;

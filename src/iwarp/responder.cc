@@ -42,11 +42,13 @@ GuardedAtomic step(const wire::AtomicRequest& request) {
 
 TerminateRaised Responder::enqueue(Request request) {
   // RFC 5040 §3.3 and RFC 6581 §9: there is no buffer for more than IRD requests at a time.
+  // The initiator knows the IRD from the handshake, so more requests are its fault.
   if (queue_.size() >= options_.ird) return wire::terminate::untagged_no_buffer;
   queue_.push_back(request);
   return std::nullopt;
 }
 
+// Nothing is checked here: the rights that count are those at the time of the answer.
 TerminateRaised Responder::take_read(const Segment& segment, const wire::ReadRequest& request,
                                      Place place) {
   return enqueue({.place = place, .read = request, .segment = segment});
@@ -74,9 +76,12 @@ bool Responder::build(TerminateRaised& refusal, std::uint64_t placed) {
   refusal = oldest.atomic ? answer_atomic(oldest) : answer_read(oldest);
   if (refusal) {
     report(oldest);
+    // The stream ends, so later requests get no answer.
     queue_.clear();
     return true;
   }
+  // A started answer continues with the next call, and no other message may come between (RFC 5041
+  // §5.3).
   if (!oldest.started) queue_.pop_front();
   return true;
 }
@@ -86,12 +91,15 @@ bool Responder::build(TerminateRaised& refusal, std::uint64_t placed) {
 TerminateRaised Responder::answer_read(Request& request) {
   const wire::ReadRequest& read = request.read;
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpTagged::header_bytes;
+  // Set before the first segment, so that an answer that fills the transmitter counts as begun.
   request.started = true;
   do {
     const std::uint32_t left = read.size_bytes - request.sent_bytes;
     const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(room, left));
     iovec piece{nullptr, part};
     if (left > 0) {  // RFC 5040 §5.2.1: an empty read names no memory
+      // The rest of the read is checked, not only this segment, so that a read beyond its region
+      // fails before its first byte is sent.
       const Memory memory = host_.remote_memory(
           read.source_stag, read.source_offset + request.sent_bytes, left, RemoteRight::read);
       if (memory.fault != Fault::none) return source_code(memory.fault);
@@ -104,6 +112,8 @@ TerminateRaised Responder::answer_read(Request& request) {
         .tagged_offset = read.sink_offset + request.sent_bytes};
     std::array<std::byte, wire::DdpTagged::header_bytes> bytes;
     header.emit(bytes);
+    // Registered memory that is not mapped any more. The peer sees what an on-demand region without
+    // pages would show it.
     if (!out_.add(bytes, {&piece, part > 0 ? 1U : 0U})) return source_code(Fault::bounds);
     if (part > 0) {
       host_.note_peer_access({.stag = read.source_stag,
@@ -139,6 +149,7 @@ TerminateRaised Responder::answer_atomic(Request& request) {
   if (reinterpret_cast<std::uintptr_t>(memory.at) % sizeof(std::uint64_t) != 0) {
     return wire::terminate::rdma_unspecified;
   }
+  // Queue 3 has MSNs of its own for atomic responses (RFC 7306 §5).
   const wire::DdpUntagged header{
       .last = true,
       .rdmap_control = wire::rdmap_control(wire::RdmapOpcode::atomic_response),

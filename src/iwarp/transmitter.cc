@@ -24,12 +24,17 @@ bool Transmitter::has_room() const {
   // The largest FPDU must fit, copied and with markers; after it the few small ones that are added
   // without a check: an immediate, a probe, control words, a Terminate.
   constexpr std::size_t reserve_bytes = 1024;
+  // Markers add 4 bytes to each 512, and 1/64 is twice that; 64 bytes are more than length field,
+  // pad, CRC and one marker.
   const std::size_t largest = options_.mulpdu_bytes + options_.mulpdu_bytes / 64 + 64;
+  // 40 pieces are more than one FPDU needs: a request has at most 32 slices, and a head and an end
+  // come with them.
   return pending_ < burst_bytes && arena_used_ + largest + reserve_bytes <= arena_bytes &&
          pieces_.size() + 40 <= max_pieces;
 }
 
 std::byte* Transmitter::reserve(std::size_t bytes) {
+  // A connection that never sends needs none.
   if (!arena_) arena_ = std::make_unique_for_overwrite<std::byte[]>(arena_bytes);
   assert(bytes <= arena_bytes - arena_used_ && "an FPDU was added without has_room()");
   std::byte* at = arena_.get() + arena_used_;
@@ -44,6 +49,8 @@ void Transmitter::append(const std::byte* at, std::size_t bytes) {
   end_ += bytes;
   if (first_ < pieces_.size()) {
     iovec& last = pieces_.back();
+    // FPDUs that are copied follow each other in the arena and become one piece, however many they
+    // are.
     if (static_cast<std::byte*>(last.iov_base) + last.iov_len == at) {
       last.iov_len += bytes;
       return;
@@ -60,6 +67,8 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
   const std::size_t ulpdu = ddp_header.size() + payload_bytes;
   const std::size_t pad = wire::fpdu_pad_bytes(ulpdu);
   const std::size_t head = wire::fpdu_length_bytes + ddp_header.size();
+  // A CRC over memory that may change until TCP has taken it would be wrong sooner or later; small
+  // payload is cheaper to copy than to name.
   const bool copy = options_.crc || payload_bytes <= copy_limit_bytes;
   const std::size_t tail = pad + wire::fpdu_crc_bytes;
 
@@ -75,11 +84,13 @@ bool Transmitter::add(Bytes ddp_header, std::span<const iovec> payload) {
       continue;
     }
     if (!guarded_load(end, piece.iov_base, piece.iov_len)) [[unlikely]] {
+      // Nothing was appended yet, so giving back the arena undoes everything.
       arena_used_ = static_cast<std::size_t>(at - arena_.get());
       return false;
     }
     end += piece.iov_len;
   }
+  // RFC 5044 §4.1: pad bytes are zero when sent.
   std::memset(end, 0, pad);
   // RFC 5044 §4.4: where CRCs are off the field may have any value.
   const std::uint32_t crc =
@@ -126,6 +137,7 @@ void Transmitter::advance(std::size_t bytes) {
   pending_ -= bytes;
   while (bytes > 0) {
     iovec& piece = pieces_[first_];
+    // TCP may take any part of what was offered; the next plan begins in the middle of this piece.
     if (bytes < piece.iov_len) {
       piece.iov_base = static_cast<std::byte*>(piece.iov_base) + bytes;
       piece.iov_len -= bytes;
@@ -134,6 +146,7 @@ void Transmitter::advance(std::size_t bytes) {
     bytes -= piece.iov_len;
     ++first_;
   }
+  // The arena is used again only as a whole: pieces that are left point into it.
   if (!empty()) return;
   pieces_.clear();
   copies_.clear();
@@ -144,6 +157,7 @@ void Transmitter::advance(std::size_t bytes) {
 void Transmitter::forget(const std::byte* base, std::size_t bytes) {
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     auto* at = static_cast<std::byte*>(pieces_[i].iov_base);
+    // Copies lie elsewhere and never overlap the region.
     if (at + pieces_[i].iov_len > base && at < base + bytes && !copy_piece(pieces_[i])) {
       lost_ = true;
     }
@@ -175,6 +189,7 @@ void Transmitter::clear() {
   arena_used_ = 0;
   pending_ = 0;
   lost_ = false;
+  // What is dropped counts as taken, so that positions of later FPDUs remain right.
   taken_ = end_;
 }
 
