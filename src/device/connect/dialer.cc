@@ -1,3 +1,6 @@
+// Connects by TCP and makes the MPA handshake of the active side, in the phases idle, (refused,)
+// connecting, shaking, done. Each phase has one deadline; an alarm that an earlier phase has left
+// behind is recognised by its time.
 #include "device/connect/dialer.h"
 
 #include <netinet/in.h>
@@ -16,6 +19,8 @@ using iwarp::HandshakeFailure;
 Dialer::Dialer(Device& device, Plan plan, std::function<void(Outcome)> done)
     : device_(device), plan_(std::move(plan)), done_(std::move(done)) {}
 
+// Every entry point follows one pattern: a result is computed under the lock and reported after it
+// is released, because `done_` may call back into the owner of this dialer.
 void Dialer::start() {
   Result result;
   {
@@ -31,12 +36,15 @@ bool Dialer::local_address(sockaddr_storage& address) {
   return fd >= 0 && sys::local_address(fd, &address) >= 0;
 }
 
+// No outcome is reported afterwards: the phase makes every later event a no-op.
 void Dialer::cancel() {
   const std::lock_guard lock(mutex_);
   phase_ = Phase::done;
   drop();
 }
 
+// From the first byte of the MPA request on the peer may have accepted it, so dropping the
+// connection would lose a stream that the peer believes in.
 bool Dialer::cancel_unless_asked() {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::shaking || phase_ == Phase::done) return false;
@@ -45,6 +53,7 @@ bool Dialer::cancel_unless_asked() {
   return true;
 }
 
+// The engine of the child has closed what it watched; this process must not close the number again.
 void Dialer::abandon_after_fork() {
   (void)fd_.release();
   socket_.disown();
@@ -64,8 +73,11 @@ Dialer::Result Dialer::connect() {
   // Linux ends a refused attempt with the next call only.
   if (result == -ECONNABORTED) result = sys::connect(fd_.get(), to, bytes);
   if (result == -ECONNREFUSED) return try_again_later();
+  // Everything but these errors is final, for example ENETUNREACH: only a refused port may open
+  // soon.
   if (result < 0 && result != -EINPROGRESS) return fail(-result);
   phase_ = Phase::connecting;
+  // TCP alone would try for about two minutes.
   set_deadline(plan_.connect_timeout_ns);
   watch(EPOLLOUT);
   return token_ == 0 ? fail(ENOMEM) : std::nullopt;
@@ -85,6 +97,7 @@ Dialer::Result Dialer::try_again_later() {
 
 int Dialer::open() {
   if (plan_.reserved.valid()) {
+    // A socket that rdma_bind_addr(3) has bound already.
     fd_ = std::move(plan_.reserved);
   } else {
     const int family = plan_.destination.ss_family;
@@ -94,6 +107,7 @@ int Dialer::open() {
       // The port is chosen by connect(), which knows which ones are free towards this peer.
       constexpr int bind_address_no_port = 24;  // IP_BIND_ADDRESS_NO_PORT, for both families
       sys::set_option(fd_.get(), IPPROTO_IP, bind_address_no_port, 1);
+      // A port that was used by an earlier connection (TIME_WAIT) is free towards other peers.
       sys::set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
       const auto* from = reinterpret_cast<const sockaddr*>(&plan_.source);
       const int bound = sys::bind(fd_.get(), from, length_of(plan_.source));
@@ -128,6 +142,7 @@ void Dialer::on_ready(std::uint32_t /*events*/) {
   {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::connecting) {
+      // EPOLLOUT reports success and failure alike; SO_ERROR distinguishes them.
       result = connected();
     } else if (phase_ == Phase::shaking) {
       result = shake();
@@ -155,6 +170,7 @@ Dialer::Result Dialer::connected() {
   if (error != 0) return fail(error);
   sockaddr_storage peer{};
   if (sys::peer_address(fd_.get(), &peer) < 0) return std::nullopt;  // not yet
+  // From here on the capture sees the bytes; the tap needs both addresses.
   socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
   // Before the MPA request: see local/local_channel.h.
   if (device_.settings().same_host != SameHost::off && is_on_this_host(socket_.fd())) {
@@ -180,6 +196,7 @@ void Dialer::send_request() {
     const auto sent = socket_.send({&piece, 1});
     if (sent == -EINTR) continue;
     if (sent == -EAGAIN) {
+      // Rare, since a request is shorter than any ordinary socket buffer.
       device_.engine().change(token_, EPOLLIN | EPOLLOUT);
       return;
     }
@@ -190,6 +207,7 @@ void Dialer::send_request() {
   }
 }
 
+// Reads no byte beyond the reply: what follows belongs to the stream.
 void Dialer::receive_reply() {
   std::array<std::byte, 1024> buffer;
   while (const std::size_t wanted = handshake_->wanted_bytes()) {
@@ -203,6 +221,8 @@ void Dialer::receive_reply() {
   }
 }
 
+// The dialer gives up its registration with the engine before it hands the socket over: the queue
+// pair makes its own.
 Dialer::Result Dialer::settle() {
   if (handshake_->failed()) return failed_handshake();
   if (!handshake_->accepted() && !handshake_->rejected()) return std::nullopt;
@@ -216,6 +236,7 @@ Dialer::Result Dialer::settle() {
   if (handshake_->rejected()) {
     outcome.rejected = true;
     outcome.status = -ECONNREFUSED;
+    // Closes gently, because the rejecting side reads to the end of our stream.
     Linger::start(device_.engine(), std::move(socket_), {});
     socket_ = StreamSocket();
     return outcome;
@@ -229,11 +250,13 @@ Dialer::Result Dialer::settle() {
 Dialer::Result Dialer::failed_handshake() {
   const HandshakeFailure failure = handshake_->failure();
   if (failure == HandshakeFailure::retry_revision_1 && plan_.may_fall_back && !fell_back_) {
+    // A new connection: the peer has closed the old one (RFC 6581 §10).
     drop();
     fell_back_ = true;
     plan_.handshake.revision = 1;
     return dial();
   }
+  // The peer speaks MPA or may do so, and has closed: no protocol error.
   if (failure == HandshakeFailure::closed || failure == HandshakeFailure::retry_revision_1) {
     return fail(ECONNRESET);
   }

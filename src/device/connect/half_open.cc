@@ -9,6 +9,7 @@
 
 namespace weft::device {
 
+// Entries are in the order of arrival, so the oldest one is found from the front.
 void HalfOpen::add(const std::shared_ptr<InboundHandshake>& inbound, const sockaddr_storage& peer,
                    std::uint64_t now_ns) {
   const std::lock_guard lock(mutex_);
@@ -29,6 +30,7 @@ void HalfOpen::remove(const InboundHandshake& inbound) {
   places_.erase(place);
 }
 
+// The limit on descriptors is asked each time: a program may change it.
 bool HalfOpen::full() {
   const std::size_t most =
       std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share);
@@ -36,6 +38,7 @@ bool HalfOpen::full() {
   return entries_.size() >= std::max(most, limits::least_half_open);
 }
 
+// Half of all places: one address can never fill the list alone.
 bool HalfOpen::crowded(const sockaddr_storage& peer) {
   const std::size_t most =
       std::min(limits::max_half_open, sys::descriptor_limit() / limits::half_open_share) / 2;
@@ -44,6 +47,8 @@ bool HalfOpen::crowded(const sockaddr_storage& peer) {
   return count != counts_.end() && count->second >= std::max(most, limits::least_half_open / 2);
 }
 
+// The caller evicts it without this lock: the handshake takes its own, and removes itself from
+// here.
 std::shared_ptr<InboundHandshake> HalfOpen::oldest(std::uint64_t before_ns) {
   return find([before_ns](const Entry& entry) { return entry.since_ns < before_ns; });
 }
@@ -60,6 +65,7 @@ std::shared_ptr<InboundHandshake> HalfOpen::find(Matches matches) {
     if (!matches(entry)) continue;
     auto inbound = entry.inbound.lock();
     if (!inbound) continue;  // on its way out
+    // A connection that has sent something is probably a slow client, so silent ones go first.
     if (inbound->silent()) return inbound;
     if (!first) first = std::move(inbound);
   }
@@ -67,6 +73,7 @@ std::shared_ptr<InboundHandshake> HalfOpen::find(Matches matches) {
 }
 
 HalfOpen::Source HalfOpen::source_of(const sockaddr_storage& peer) {
+  // An IPv6 source counts by its /64 prefix, because one host usually has all addresses of that.
   const ibv_gid gid = gid_of(peer);
   Source source{};
   // Of an IPv4 address, which stands at the end of its GID, the last eight bytes.

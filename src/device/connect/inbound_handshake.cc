@@ -1,3 +1,6 @@
+// The MPA handshake of the passive side. Functions that change the phase under the lock return a
+// Notice, a call to be made after the lock is released, because it leads to the listener and the
+// program.
 #include "device/connect/inbound_handshake.h"
 
 #include <algorithm>
@@ -18,6 +21,8 @@ InboundHandshake::InboundHandshake(Device& device, StreamSocket socket,
       requested_(std::move(requested)),
       failed_(std::move(failed)) {}
 
+// The first deadline is for the first byte: a client sends it at once, while an idle connection
+// would occupy a descriptor.
 void InboundHandshake::start(std::uint64_t timeout_ns) {
   Notice notice;
   {
@@ -32,6 +37,7 @@ void InboundHandshake::start(std::uint64_t timeout_ns) {
   if (notice) notice();
 }
 
+// Closes without a reply; events that are under way find the phase and do nothing.
 void InboundHandshake::cancel() {
   const std::lock_guard lock(mutex_);
   phase_ = Phase::done;
@@ -67,6 +73,7 @@ void InboundHandshake::on_deadline() {
     // Once the request is there it is the application that takes its time.
     if (phase_ != Phase::waiting) return;
     if (silent() || sys::now_ns() >= end_ns_) {
+      // A slow client that has begun its request gets the whole time of the handshake.
       notice = give_up(device_.refusals().timed_out);
     } else {
       device_.engine().call_at(end_ns_, shared_from_this());
@@ -80,6 +87,7 @@ void InboundHandshake::evict() {
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::waiting) return;
+    // A request that is already in the socket must not be lost to the limit.
     notice = advance();  // what came meanwhile may not have been read yet
     if (phase_ == Phase::waiting) notice = give_up(device_.refusals().evicted);
   }
@@ -89,6 +97,8 @@ void InboundHandshake::evict() {
 InboundHandshake::Notice InboundHandshake::advance() {
   if (phase_ == Phase::replying) return send_reply();
   if (phase_ != Phase::waiting || !read_request()) return {};
+  // The frame is malformed or the peer has closed. Port scanners close without a byte, so the two
+  // are counted apart.
   if (!handshake_.requested()) {
     Refusals& refusals = device_.refusals();
     return give_up(silent() ? refusals.closed : refusals.malformed);
@@ -108,9 +118,12 @@ bool InboundHandshake::read_request() {
     if (got == -EINTR) continue;
     if (got == -EAGAIN) return false;
     if (got <= 0) {
+      // An end of stream and an error have the same consequence here.
       handshake_.input_closed();
       return true;
     }
+    // Read by HalfOpen without the lock of this object; a late value only costs the connection its
+    // preference.
     silent_.store(false, std::memory_order_relaxed);
     handshake_.input(Bytes(buffer).first(static_cast<std::size_t>(got)));
   }
@@ -127,6 +140,7 @@ InboundHandshake::Notice InboundHandshake::give_up(Refusals::Count& counter) {
   };
 }
 
+// EINVAL for a second answer, or after cancel(): a request is answered once.
 int InboundHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes private_data,
                              std::function<void(StreamSocket)> sent) {
   Notice notice;
@@ -161,6 +175,7 @@ InboundHandshake::Notice InboundHandshake::send_reply() {
       }
       return {};
     }
+    // `sent` receives an invalid socket then.
     if (done < 0) {
       socket_.close();
       break;
@@ -179,6 +194,8 @@ int InboundHandshake::reject(Bytes private_data) {
   if (phase_ != Phase::requested) return EINVAL;
   phase_ = Phase::done;
   handshake_.reject(private_data);
+  // Linger sends the reply and waits for the peer to read it: closing at once could reset the
+  // connection before.
   const Bytes reply = handshake_.output();
   Linger::start_refused(device_, std::move(socket_), {reply.begin(), reply.end()});
   socket_ = StreamSocket();

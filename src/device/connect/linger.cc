@@ -9,6 +9,8 @@
 
 namespace weft::device {
 
+// Bounded, because any host can cause as many refusals as it likes, and each keeps a descriptor for
+// up to a second.
 RefusedConnections::Place RefusedConnections::add(const std::shared_ptr<Linger>& linger,
                                                   std::shared_ptr<Linger>& oldest) {
   const std::size_t most =
@@ -18,6 +20,7 @@ RefusedConnections::Place RefusedConnections::add(const std::shared_ptr<Linger>&
   // It takes itself off the list; until then it is the newest.
   if (lingering_.size() >= most) {
     oldest = lingering_.front().lock();
+    // Moved to the end and not removed: the place that it knows stays valid (std::list).
     lingering_.splice(lingering_.end(), lingering_, lingering_.begin());
   }
   return lingering_.insert(lingering_.end(), linger);
@@ -57,6 +60,8 @@ void Linger::begin(const std::shared_ptr<Linger>& linger) {
   Engine& engine = linger->engine_;
   const std::lock_guard lock(linger->mutex_);
   if (!linger->socket_.valid()) return;  // cut off already
+  // Ends at once where the socket takes the rest and the peer has closed already; then no alarm is
+  // set.
   if (linger->push_rest() && linger->drain()) return linger->finish();
   std::uint32_t events = EPOLLIN;
   if (!linger->rest_.empty()) events |= EPOLLOUT;
@@ -76,11 +81,13 @@ bool Linger::push_rest() {
   if (!rest_.empty() && token_ != 0) engine_.change(token_, EPOLLIN);
   rest_.clear();
   pushed_ = 0;
+  // The peer sees the end of the stream only behind the last byte.
   socket_.shutdown_write();
   return true;
 }
 
-// True at the end of the peer's stream.
+// True at the end of the peer's stream. What the peer still sends is discarded. Without reading it,
+// close() would answer with a reset, which can destroy bytes that the peer has not read yet.
 bool Linger::drain() {
   std::array<std::byte, 16384> waste;
   for (int i = 0; i < limits::reads_per_turn; ++i) {
@@ -99,11 +106,13 @@ void Linger::on_ready(std::uint32_t /*events*/) {
   if (drain() && pushed) finish();
 }
 
+// The peer keeps its side open; the socket is closed without waiting any longer.
 void Linger::on_deadline() {
   const std::lock_guard lock(mutex_);
   if (socket_.valid()) finish();
 }
 
+// A reset gives the descriptor back at once and leaves nothing behind (TIME_WAIT).
 void Linger::cut_off() {
   const std::lock_guard lock(mutex_);
   if (!socket_.valid()) return;

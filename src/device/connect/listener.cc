@@ -14,6 +14,8 @@ constexpr std::uint64_t out_of_descriptors_ns = 50'000'000;
 // for a processor first. Younger connections do not make room for others.
 constexpr std::uint64_t youngest_evicted_ns = 50'000'000;
 
+// accept(2): with these errors the connection stays in the queue, and epoll would report it again
+// at once.
 bool out_of_resources(int error) {
   return error == -EMFILE || error == -ENFILE || error == -ENOBUFS || error == -ENOMEM;
 }
@@ -38,6 +40,8 @@ int Listener::start() {
   return token_ == 0 && plan_.socket.valid() ? ENOMEM : 0;
 }
 
+// The handshakes are cancelled without this lock, because they call this listener with their own
+// held.
 void Listener::stop() {
   std::unordered_set<std::shared_ptr<InboundHandshake>> unfinished;
   {
@@ -57,6 +61,7 @@ void Listener::stop() {
 
 void Listener::abandon_after_fork() {
   // The engine has closed what it watched.
+  // Closing the number again could close a descriptor that the child has opened since.
   if (token_ != 0) (void)plan_.socket.release();
   plan_.socket.reset();
   announced_.reset();
@@ -74,10 +79,13 @@ void Listener::pause() {
   token_ = 0;
 }
 
+// The backlog of rdma_listen(3): requests that the program has not fetched yet.
 bool Listener::has_room() const {
   return requests_ < plan_.max_requests;
 }
 
+// Ends when the queue of TCP is empty, or when no more may be accepted. In the latter case epoll
+// would report the socket without pause, so it is not watched for a while.
 void Listener::on_ready(std::uint32_t /*events*/) {
   while (make_room()) {
     sockaddr_storage peer{};
@@ -107,14 +115,17 @@ void Listener::on_deadline() {
   if (has_room()) watch();
 }
 
+// Accepts one connection at a time, so that the limits are checked for each.
 std::shared_ptr<InboundHandshake> Listener::accept_one(sockaddr_storage& peer) {
   const std::lock_guard lock(mutex_);
   if (!plan_.socket.valid()) return nullptr;
+  // request_fetched() watches again.
   if (!has_room()) {
     pause();
     return nullptr;
   }
   int accepted = sys::accept(plan_.socket.get(), &peer);
+  // ECONNABORTED: this client has given up, the next one may be waiting.
   while (accepted == -EINTR || accepted == -ECONNABORTED) {
     accepted = sys::accept(plan_.socket.get(), &peer);
   }
@@ -147,6 +158,7 @@ void Listener::announce(sys::Descriptor listening) {
   announced_ = std::move(listening);
 }
 
+// A connection that another process has accepted, or its listening socket.
 int Listener::adopt(sys::Descriptor connection) {
   if (is_listening(connection.get())) {
     announce(std::move(connection));
@@ -155,6 +167,7 @@ int Listener::adopt(sys::Descriptor connection) {
   sockaddr_storage peer{};
   if (const int failed = sys::peer_address(connection.get(), &peer); failed < 0) return -failed;
   if (const int failed = sys::set_nonblocking(connection.get()); failed < 0) return -failed;
+  // Unlike a connection in TCP's queue, this one cannot wait.
   if (!make_room()) return ENOBUFS;
   std::shared_ptr<InboundHandshake> inbound;
   {
@@ -197,9 +210,11 @@ std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd) {
 void Listener::on_requested(const std::shared_ptr<InboundHandshake>& inbound) {
   {
     const std::lock_guard lock(mutex_);
+    // stop() has taken it and cancels it.
     if (unfinished_.erase(inbound) == 0) return;  // stopped meanwhile
     ++requests_;
   }
+  // It has sent its request, so it is not half open any more; from here on `requests_` limits it.
   device_.half_open().remove(*inbound);
   plan_.requested(inbound);
 }

@@ -1,3 +1,6 @@
+// How two queue pairs that name each other by GID and number get one connection. Both ends dial; of
+// two requests that cross, one is chosen by PairingEnd's order. Lock order: queue pair, pairing,
+// dialer.
 #include "device/connect/pairing.h"
 
 #include <algorithm>
@@ -46,12 +49,15 @@ std::uint32_t next_generation() {
   return static_cast<std::uint32_t>(sys::now_ns() / unit_ns);
 }
 
+// Serial numbers: the difference counts, so that a wrap-around does no harm.
 bool is_older(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) < 0;
 }
 
+// The responder's IRD is what the peer may use here; the ORD is what the peer has room for.
 StreamParameters parameters_of(const iwarp::Negotiated& negotiated, bool initiator,
                                bool acknowledge) {
+  // One read of the ORD is kept for the probes that prove completions.
   const int spare = acknowledge ? 1 : 0;
   return {.initiator = initiator,
           .crc = negotiated.crc,
@@ -82,6 +88,7 @@ std::uint64_t grow(std::uint64_t pause_ns, std::uint64_t shortest, std::uint64_t
 
 // By number first: on one host they differ, though its ends may know each other by several
 // addresses.
+// A total order that both ends compute alike: it decides which of two crossing requests counts.
 bool PairingEnd::operator<(const PairingEnd& other) const {
   if (number != other.number) return number < other.number;
   return std::memcmp(gid.raw, other.gid.raw, sizeof gid.raw) < 0;
@@ -91,16 +98,20 @@ bool PairingEnd::operator==(const PairingEnd& other) const {
   return number == other.number && std::memcmp(gid.raw, other.gid.raw, sizeof gid.raw) == 0;
 }
 
+// Everything that can be wrong with an address vector is found here, within ibv_modify_qp(3), which
+// can still fail.
 int Pairing::make_plan(Device& device, std::uint32_t number, const ibv_qp_attr& attributes,
                        Plan& plan) {
   const ibv_ah_attr& vector = attributes.ah_attr;
   const LocalAddress* const row = address_of_row(device, vector.grh.sgid_index);
+  // RoCE needs a GRH: without one there is no address.
   if (!vector.is_global || !row) return EINVAL;
   plan.source = row->address;
   set_port(plan.source, 0);
   plan.local = {gid_of(plan.source), number};
   plan.peer = {vector.grh.dgid, attributes.dest_qp_num};
   plan.destination = address_of(vector.grh.dgid);
+  // A socket has one family, and the peer compares the source address with its address vector.
   if (plan.destination.ss_family != plan.source.ss_family) return EINVAL;
   if (is_any_address(plan.destination)) return EINVAL;
   set_scope(plan.destination, row->interface_index);
@@ -120,6 +131,8 @@ void Pairing::start() {
   const std::lock_guard lock(mutex_);
   expecting_ = true;
   device_.pairing_requests().expect(plan_.local.number, plan_.peer.gid);
+  // From the progress thread, because ibv_modify_qp(3) must not wait: the peer may belong to the
+  // same thread.
   try_again(0);
 }
 
@@ -129,6 +142,7 @@ void Pairing::expect_no_more() {
   }
 }
 
+// PSNs prove identity: see verify(). Before RTS this end has none to show.
 void Pairing::ready_to_send(std::uint32_t psn) {
   const std::lock_guard lock(mutex_);
   if (send_psn_) return;  // from SQD
@@ -141,6 +155,7 @@ void Pairing::ready_to_send(std::uint32_t psn) {
 
 void Pairing::work_waits(std::uint64_t retry_time_ns) {
   const std::lock_guard lock(mutex_);
+  // The clock runs from the first request that waits, not from the last.
   if (waiting_since_ns_ != 0 || phase_ == Phase::over) return;
   waiting_since_ns_ = sys::now_ns();
   retry_time_ns_ = retry_time_ns;
@@ -148,6 +163,8 @@ void Pairing::work_waits(std::uint64_t retry_time_ns) {
     device_.engine().call_at(waiting_since_ns_ + retry_time_ns, shared_from_this());
 }
 
+// `again`: the peer never had the stream, so both ends still want one. Otherwise the peer has had
+// its connection, and InfiniBand knows no second one without a new RTR.
 void Pairing::lost(bool again) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::paired) return;
@@ -157,9 +174,11 @@ void Pairing::lost(bool again) {
     return;
   }
   phase_ = Phase::lost;
+  // Requests that are posted later wait for a time of their own.
   waiting_since_ns_ = 0;
 }
 
+// The dialer is cancelled with this lock held. It never calls back from within cancel().
 void Pairing::cancel() {
   const std::lock_guard lock(mutex_);
   phase_ = Phase::over;
@@ -180,11 +199,13 @@ bool Pairing::over() {
 // With the lock held.
 void Pairing::try_again(std::uint64_t pause_ns) {
   phase_ = Phase::idle;
+  // Counts attempts, also those that were turned down for now.
   ++retries_;
   dialer_.reset();
   pause_ns_ = pause_ns;
   next_attempt_ns_ = sys::now_ns() + pause_ns;
   const std::uint64_t end_ns = end_of_retries_ns();
+  // An alarm of its own for each attempt; one that comes too early does nothing.
   device_.engine().call_at(std::min(next_attempt_ns_, end_ns), shared_from_this());
 }
 
@@ -213,6 +234,7 @@ void Pairing::on_deadline() {
     return loop();
   }
   phase_ = Phase::dialing;
+  // Started after the lock is released: a refused connect() may report at once.
   const auto dialer = dialer_ = make_dialer();
   lock.unlock();
   dialer->start();
@@ -228,6 +250,7 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
   plan.private_data = bytes_of(hello(next_generation()));
   plan.connect_timeout_ns = limits::pairing_connect_ns;
   plan.handshake_timeout_ns = limits::handshake_ns;
+  // The hello is in the enhanced request, and a Weft peer knows revision 2.
   plan.may_fall_back = false;
   // Alarms of the engine remember it for long, and shall not keep its memory.
   // NOLINTNEXTLINE(modernize-make-shared)
@@ -240,6 +263,7 @@ std::shared_ptr<Dialer> Pairing::make_dialer() {
 
 void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
   std::unique_lock lock(mutex_);
+  // A late report: meanwhile the peer's own request was accepted, or the pairing is over.
   if (attempt != attempt_ || phase_ != Phase::dialing) return;
   const auto reply = Hello::parse(outcome.private_data);
   // The peer's process may be gone, and another one may listen at its port now.
@@ -263,6 +287,8 @@ void Pairing::on_turned_down(HelloAnswer answer) {
   if (answer == HelloAnswer::not_yet) {
     const auto pause_ns = grow(pause_ns_, limits::shortest_not_yet_ns, limits::longest_not_yet_ns);
     const bool more = waiting_since_ns_ != 0 && !plan_.unreliable;
+    // The peer exists and will be ready: no retry is consumed (as RNR NAKs consume none of
+    // retry_cnt).
     if (more) waiting_since_ns_ = sys::now_ns() + pause_ns;
     return try_again(pause_ns);
   }
@@ -275,6 +301,7 @@ bool Pairing::to_itself() const {
 }
 
 // A socket that is connected to itself: what the queue pair sends is what it receives.
+// No handshake takes place, because there is no second side. What it would agree on is set here.
 void Pairing::loop() {
   sys::Descriptor fd;
   if (connect_to_itself(fd) != 0) {
@@ -299,6 +326,7 @@ void Pairing::loop() {
 
 Hello Pairing::hello(std::uint32_t generation) const {
   const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
+  // What a hello offers is the same for every attempt; only PSN and generation change.
   return {.source_qpn = plan_.local.number,
           .destination_qpn = plan_.peer.number,
           .send_psn = send_psn_.value_or(0),
@@ -321,12 +349,14 @@ void Pairing::hand_over(StreamSocket stream, const iwarp::Negotiated& negotiated
   parameters.to_itself = to_itself();
   parameters.peer = peer;
   parameters.control_stag = plan_.control_stag;
+  // Called without this lock: the queue pair's lock comes before it.
   if (queue_pair->attach_pair(std::move(stream), parameters, *this) != ENOMEM) return;
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::paired) try_again(limits::longest_redial_ns);
 }
 
 void Pairing::on_request(const std::shared_ptr<InboundHandshake>& inbound, const Hello& request) {
+  // judge() has changed the phase where it accepts, so no other request can be accepted meanwhile.
   const HelloAnswer answer = judge(*inbound, request);
   if (answer != HelloAnswer::accepted) {
     count(device_.refusals(), answer);
@@ -345,6 +375,7 @@ void Pairing::on_request(const std::shared_ptr<InboundHandshake>& inbound, const
         if (!self || !answered) return;
         self->on_accepted(std::move(stream), answered->handshake().negotiated(), peer);
       });
+  // The peer has given up in the meantime. An invalid stream starts the next attempt.
   if (failed != 0) on_accepted(StreamSocket(), {}, {});
 }
 
@@ -365,6 +396,8 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   const std::lock_guard lock(mutex_);
   const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
   const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
+  // The address is that of the TCP connection, which cannot be forged as easily as a number in a
+  // hello.
   if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable) {
     return HelloAnswer::refused;
   }
@@ -374,10 +407,12 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   if (proof != Proof::right) {
     return proof == Proof::wrong ? HelloAnswer::refused : HelloAnswer::not_yet;
   }
+  // A request that was delayed on its way, of an attempt that the peer has given up since.
   if (peer_generation_ && is_older(hello.generation, *peer_generation_)) {
     return HelloAnswer::refused;
   }
   peer_generation_ = hello.generation;
+  // A live connection is never replaced, or an attacker with the right numbers could take it over.
   if (phase_ == Phase::paired || phase_ == Phase::accepting) return HelloAnswer::refused;
   if (phase_ == Phase::dialing) {
     // Of two requests that cross, the lower end's counts. It takes the other's all the same where
@@ -386,6 +421,7 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
     if (ours_counts && !dialer_->cancel_unless_asked()) return HelloAnswer::crossed;
     if (!ours_counts) dialer_->cancel();
   }
+  // Makes a report of the cancelled dialer a late one.
   ++attempt_;
   dialer_.reset();
   phase_ = Phase::accepting;
@@ -397,6 +433,7 @@ void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiat
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::accepting) return;
+    // The reply could not be sent.
     if (!stream.valid()) return try_again(limits::shortest_redial_ns);
     phase_ = Phase::paired;
   }
@@ -405,6 +442,7 @@ void Pairing::on_accepted(StreamSocket stream, const iwarp::Negotiated& negotiat
 
 void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inbound,
                     const Hello& hello) {
+  // Also for numbers that do not exist: an unknown host must not learn which ones do.
   HelloAnswer answer = HelloAnswer::refused;
   if (hello.version != Hello::current_version) {
     answer = HelloAnswer::bad_version;
@@ -421,6 +459,7 @@ void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inb
 // InfiniBand's own unit: 4.096 µs times a power of two, for each of 1 + retry_count attempts.
 std::uint64_t retry_time_ns(std::uint8_t timeout, std::uint8_t retry_count,
                             std::uint64_t least_ns) {
+  // ibv_modify_qp(3): 0 is an infinite timeout.
   if (timeout == 0) return 0;
   constexpr std::uint64_t unit_ns = 4096;
   const std::uint64_t attempts = retry_count + std::uint64_t{1};

@@ -20,6 +20,8 @@ void ParkedRequest::on_deadline() {
   owner_.answer(*this);
 }
 
+// A request from an expected address is answered at once, any other one late and always alike: so
+// an unknown host cannot search for numbers, neither by answers nor by their time.
 void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
   const auto hello = Hello::parse(inbound->handshake().peer_private_data());
   if (!hello) {
@@ -39,6 +41,8 @@ void PairingRequests::handle(const std::shared_ptr<InboundHandshake>& inbound) {
 }
 
 void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, const Hello& hello) {
+  // A peer may be a little earlier than its partner here, which gets its address vector in the next
+  // moments.
   const std::uint64_t due_ns = sys::now_ns() + limits::stranger_answer_ns;
   const auto parked = std::make_shared<ParkedRequest>(*this, inbound, hello, due_ns);
   const std::size_t most =
@@ -54,6 +58,7 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
     parked_.push_back(parked);
   }
   device_.engine().call_at(due_ns, parked);
+  // Bounded: the oldest one is answered before its time.
   if (oldest) reject_stranger(*oldest);
 }
 
@@ -66,6 +71,7 @@ void PairingRequests::answer(ParkedRequest& parked) {
     const std::lock_guard lock(mutex_);
     const auto place = std::ranges::find(parked_, &parked, &std::shared_ptr<ParkedRequest>::get);
     if (place == parked_.end()) return;  // answered already
+    // `parked` is destroyed with its entry, so the entry is kept until the answer is sent.
     kept = std::move(*place);
     parked_.erase(place);
   }
@@ -88,8 +94,10 @@ void PairingRequests::reject_stranger(ParkedRequest& parked) const {
 
 void PairingRequests::expect(std::uint32_t number, const ibv_gid& gid) {
   const std::lock_guard lock(mutex_);
+  // Several queue pairs may have the same peer address.
   ++expected_[key_of(gid)];
   for (const auto& parked : parked_) {
+    // By the engine, because this is called with locks of the queue pair and its pairing.
     if (parked->hello.destination_qpn == number) device_.engine().call_at(sys::now_ns(), parked);
   }
 }

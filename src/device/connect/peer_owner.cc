@@ -1,3 +1,5 @@
+// Asks the kernel for the owner of the socket at the other end of a connection on this host:
+// sock_diag(7).
 #include "device/connect/peer_owner.h"
 
 #include <linux/inet_diag.h>
@@ -43,10 +45,12 @@ std::optional<std::uint32_t> ask(int netlink, int family, const sockaddr_storage
   question.header.nlmsg_flags = NLM_F_REQUEST;
   question.request.sdiag_family = static_cast<std::uint8_t>(family);
   question.request.sdiag_protocol = IPPROTO_TCP;
+  // In any state: the peer may be closing already.
   question.request.idiag_states = ~0U;
   inet_diag_sockid& id = question.request.id;
   set_end(id.idiag_src, id.idiag_sport, from, family);
   set_end(id.idiag_dst, id.idiag_dport, to, family);
+  // No cookie is known; the addresses and ports suffice.
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   // The kernel has answered when this returns.
   if (sys::write(netlink, &question, sizeof question) < 0) return std::nullopt;
@@ -66,6 +70,8 @@ std::optional<std::uint32_t> ask(int netlink, int family, const sockaddr_storage
 
 }  // namespace
 
+// The request names the connection as the peer's socket sees it, whose own address is the source.
+// Both families are asked, because the socket may be of either one.
 std::optional<std::uint32_t> owner_of_peer(int fd) {
   sockaddr_storage local{};
   sockaddr_storage peer{};

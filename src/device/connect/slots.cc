@@ -24,15 +24,19 @@ std::uint32_t Slots::take_number() {
   const std::lock_guard lock(mutex_);
   Slot* found = nullptr;
   for (Slot& slot : slots_) {
+    // The newest slot with room: earlier ones are mostly used up.
     if (slot.in_use < usable_indexes - resting_indexes) found = &slot;
   }
   if (!found) found = claim();
   return found ? found->number << slot::index_bits | take_index(*found) : 0;
 }
 
+// While indexes remain that were never used, one of them is drawn; returned ones follow in the
+// order of their return.
 std::uint32_t Slots::take_index(Slot& slot) {
   ++slot.in_use;
   if (slot.drawn < slot.order.size()) {
+    // One step of a Fisher-Yates shuffle: only as much is shuffled as was given out.
     const auto left = static_cast<std::uint32_t>(slot.order.size() - slot.drawn);
     std::swap(slot.order[slot.drawn], slot.order[slot.drawn + random_.below(left)]);
     return slot.order[slot.drawn++];
@@ -47,6 +51,7 @@ void Slots::give_back(std::uint32_t number) {
   for (Slot& slot : slots_) {
     if (slot.number != number >> slot::index_bits) continue;
     --slot.in_use;
+    // At the end of the queue, behind all others that rest.
     slot.returned.push_back(static_cast<std::uint16_t>(number % slot::indexes));
   }
 }
@@ -59,6 +64,7 @@ Slots::Slot* Slots::claim() {
     const unsigned number = (start + i) % slot::count;
     std::vector<sys::Descriptor> sockets;
     int failed = slot::listen_at(number, device_.addresses(), sockets);
+    // Another process has this slot. Every other error would come for the next one as well.
     if (failed == EADDRINUSE) continue;
     Slot slot{
         .number = number, .listeners = {}, .order = std::vector<std::uint16_t>(usable_indexes)};
@@ -88,6 +94,8 @@ int Slots::listen(Slot& slot, std::vector<sys::Descriptor> sockets) {
     slot.listeners.push_back(std::make_shared<Listener>(device_, std::move(plan)));
     const int failed = slot.listeners.back()->start();
     if (failed == 0) continue;
+    // All addresses or none: a slot that answers at only some of them would hide its queue pairs
+    // from peers.
     for (const auto& listener : slot.listeners) listener->stop();
     return failed;
   }
@@ -103,6 +111,7 @@ int listen_on(const sockaddr_storage& address, sys::Descriptor& socket) {
       sys::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!made.valid()) return -made.release();
   sys::set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // IPv4 has sockets of its own.
   if (address.ss_family == AF_INET6) sys::set_option(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   int failed =
       -sys::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), length_of(address));
@@ -147,6 +156,8 @@ int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
       continue;
     }
     failed = reason;
+    // One address that is taken makes the slot another process's; one that does not exist is left
+    // out.
     if (!is_missing_address(reason)) return reason;
   }
   return sockets.empty() ? failed : 0;

@@ -12,6 +12,7 @@
 
 namespace weft::device {
 
+// `active` is the end that has connected; a capture shows the TCP handshake from its side.
 StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile>& capture,
                            bool active)
     : fd_(std::move(fd)), active_(active) {
@@ -35,8 +36,10 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   constexpr std::size_t most_pieces = 1024;  // IOV_MAX
   const auto part = pieces.first(std::min(pieces.size(), most_pieces));
+  // Held across the system call: in the file our bytes must come before the peer's answer to them.
   const auto order = tap_ ? tap_->order() : ConnectionTap::Order();
   const auto sent = sys::send(fd_.get(), part);
+  // A capture has what TCP has taken, not what was offered.
   if (sent <= 0) return sent;
   written_ += static_cast<std::uint64_t>(sent);
   if (tap_) tap_->sent(part, static_cast<std::size_t>(sent));
@@ -62,6 +65,7 @@ void StreamSocket::shutdown_write() {
 }
 
 void StreamSocket::close() {
+  // A tap that ends writes the end of its connection.
   tap_.reset();
   if (loop_tap_) loop_tap_->closed();
   loop_tap_.reset();
@@ -70,6 +74,7 @@ void StreamSocket::close() {
 
 void StreamSocket::abort() {
   if (!fd_.valid()) return;
+  // socket(7): with a linger time of 0 close() sends a reset.
   const linger now{.l_onoff = 1, .l_linger = 0};
   ::syscall(SYS_setsockopt, fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
   if (tap_) tap_->reset();
@@ -90,10 +95,13 @@ std::uint64_t StreamSocket::acknowledged_bytes() const {
 std::size_t StreamSocket::mulpdu_bytes(bool markers) const {
   int segment = 0;
   socklen_t bytes = sizeof segment;
+  // 536 is TCP's default segment size (RFC 9293 §3.7.1).
   if (sys::get_option(fd_.get(), IPPROTO_TCP, TCP_MAXSEG, &segment, &bytes) < 0) segment = 536;
   return wire::mulpdu_bytes(static_cast<std::size_t>(std::max(segment, 0)), markers);
 }
 
+// FPDUs leave as soon as they are built. Nagle's algorithm would keep a small one back until the
+// one before it is acknowledged.
 void tune(int fd, bool same_host) {
   sys::set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (!same_host) return;
@@ -122,6 +130,8 @@ int connect_to_itself(sys::Descriptor& socket) {
   return 0;
 }
 
+// rdma_set_option(3), RDMA_OPTION_ID_TOS. An IPv6 socket needs both options, because it may carry
+// IPv4.
 void apply_tos(int fd, int family, int tos) {
   if (tos < 0) return;
   sys::set_option(fd, IPPROTO_IP, IP_TOS, tos);

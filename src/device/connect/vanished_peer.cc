@@ -1,3 +1,5 @@
+// TCP notices a host that vanished only after about 15 minutes of retransmissions, or never while
+// nothing is sent.
 #include "device/connect/vanished_peer.h"
 
 #include <linux/tcp.h>
@@ -15,6 +17,8 @@ bool peer_is_silent(int fd, std::uint64_t timeout_ns) {
   socklen_t bytes = sizeof info;
   if (sys::get_option(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return false;
   // One probe may be under way at any time; a second one means that the first found no answer.
+  // Silence alone means nothing: the peer may have nothing to send. It counts while TCP waits for
+  // an answer.
   const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
   constexpr std::uint64_t ns_per_ms = 1'000'000;
   return asks && info.tcpi_last_ack_recv * ns_per_ms >= timeout_ns;
@@ -39,6 +43,7 @@ void keep_alive(int fd, bool on, std::uint64_t timeout_ns) {
   sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
 }
 
+// Two minutes until a vanished peer is noticed.
 void keep_alive_while_idle(int fd) {
   set_keepalive(fd, 60, 10, 6);
 }
