@@ -10,6 +10,8 @@ std::size_t start_of(std::uint32_t stag) {
   return (stag >> 8) & (grants::entries - 1);
 }
 
+// Open addressing with a short reach: a peer looks at a bounded number of places, also for an STag
+// that does not exist.
 std::size_t place(std::uint32_t stag, std::size_t step) {
   return (start_of(stag) + step) & (grants::entries - 1);
 }
@@ -38,12 +40,16 @@ void fold(GrantCount::Count& count, iwarp::RemoteRight right, Region& region) {
       right, {.operations = count.operations.exchange(0), .bytes = count.bytes.exchange(0)});
 }
 
+// Windows move, on-demand memory may have no pages yet, and null memory has none at all: those
+// accesses go to the device that owns them.
 bool directly_accessible(const Region& region) {
   return !region.window && !region.null && !region.on_demand() && region.remote_valid;
 }
 
 }  // namespace
 
+// Each part is made once and kept: a second call after a failure continues where the first one
+// stopped.
 bool GrantTable::open() {
   if (!mark_.make()) return false;
   if (!counts_.valid()) counts_ = SharedMemory::create("weft-counts", grants::count_bytes);
@@ -60,6 +66,8 @@ Grant* GrantTable::at(std::size_t index) const {
   return std::launder(reinterpret_cast<Grant*>(memory_.data())) + index;
 }
 
+// The STag is written last, with release: a peer that finds it sees the values of this region. A
+// region that finds no place within reach is not published, and the peer asks the device.
 void GrantTable::publish(const Region& region) {
   if (!memory_.valid() || !directly_accessible(region)) return;
   const std::uint32_t stag = region.stag.load(std::memory_order_relaxed);
@@ -67,6 +75,7 @@ void GrantTable::publish(const Region& region) {
     Grant& grant = *at(place(stag, step));
     if (grant.stag.load(std::memory_order_relaxed) != 0) continue;
     const std::uint64_t generation = grant.generation.load(std::memory_order_relaxed) + 1;
+    // Before the values, so that a reader of the previous region notices the change.
     grant.generation.store(generation, std::memory_order_release);
     store(grant.domain, region.domain);
     store(grant.access, region.access);
@@ -78,6 +87,7 @@ void GrantTable::publish(const Region& region) {
   }
 }
 
+// The caller waits for announced accesses afterwards (LocalConnection::await_access()).
 void GrantTable::withdraw(Region& region) const {
   if (!memory_.valid()) return;
   const std::uint32_t stag = region.stag.load(std::memory_order_relaxed);
@@ -87,6 +97,8 @@ void GrantTable::withdraw(Region& region) const {
     // the caller sees its announcement.
     std::uint32_t found = stag;
     if (!grant.stag.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) continue;
+    // The peers count their own accesses; the region takes the numbers over before the place is
+    // used again.
     GrantCount& count = count_at(place(stag, step));
     fold(count.writes, iwarp::RemoteRight::write, region);
     fold(count.reads, iwarp::RemoteRight::read, region);
@@ -94,6 +106,7 @@ void GrantTable::withdraw(Region& region) const {
   }
 }
 
+// Regions that are published have a part of their counts in memory shared with peers.
 MemoryRegionCounters GrantTable::counters(const Region& region) const {
   MemoryRegionCounters all = region.counters.values();
   if (!memory_.valid()) return all;
@@ -142,18 +155,22 @@ void GrantView::count(const Found& found, bool writes, std::uint64_t bytes) cons
   count.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+// Read after the announcement, sequentially consistent with it: see GrantTable::withdraw().
 bool GrantView::still_there(const Found& found) const {
   const Grant& grant = at(found.place);
   return grant.stag.load(std::memory_order_seq_cst) == found.stag &&
          grant.generation.load(std::memory_order_relaxed) == found.generation;
 }
 
+// The side that accesses makes the checks here: the same ones in the same order as check_remote()
+// makes them for TCP.
 GrantView::Found GrantView::look_up(const Access& access) const {
   using iwarp::Fault;
   const auto grant = find(access.stag);
   if (!grant) return {};
   if (grant->domain != access.domain) return {true, Fault::foreign_domain};
   if ((grant->access & access.needed) != access.needed) return {true, Fault::access};
+  // Before the bounds, whose comparison would be wrong with a sum that wraps around.
   if (access.offset + access.length_bytes < access.offset) return {true, Fault::wrap};
   const std::uint64_t into = access.offset - grant->iova;
   if (access.offset < grant->iova || into > grant->length_bytes ||

@@ -35,12 +35,15 @@ LocalAgreement::LocalAgreement(LocalChannel& channel, bool active, const SharedM
       processes_(processes),
       shared_(shared) {}
 
+// The passive side offers first. Its offer, the answer with the active side's own, and `ready` are
+// all the messages.
 LocalAgreement::State LocalAgreement::begin() {
   return active_ || send_offer() ? State::pending : State::refused;
 }
 
 LocalAgreement::State LocalAgreement::advance() {
   while (auto message = channel_.receive()) {
+    // The end of the channel: the peer stays on TCP.
     if (message->bytes.empty()) return State::refused;
     if (!offer_taken_) {
       if (!take_offer(std::move(*message))) return State::refused;
@@ -60,6 +63,7 @@ bool LocalAgreement::send_offer() {
   const sys::Descriptor grants = grants_.read_only_file();
   const std::array<int, most_files> all{own_.file(), grants.get(), grants_.count_file(),
                                         shared_.memory.get(), shared_.bell.get()};
+  // Files of the programs are shared by both or not at all, and the passive side cannot know yet.
   const bool shares = shared_.memory.valid() && (!active_ || peer_.shared.memory.valid());
   const std::size_t count = !shares ? memory_at : shared_.bell.valid() ? most_files : bell_at;
   const auto files = std::span(all).first(count);
@@ -72,6 +76,8 @@ bool LocalAgreement::send_offer() {
 // reach the other's memory, and only if the process number means the same to both.
 bool LocalAgreement::take_offer(LocalChannel::Message message) {
   Offer offer;
+  // Whatever the offer has is checked before it is used: a process of the same user may still be of
+  // another version.
   refusal_ = "the other end offers something else";
   const std::size_t files = message.descriptors.size();
   if (message.bytes.size() != sizeof offer || files < memory_at || files > most_files) {
@@ -79,6 +85,7 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
   }
   std::memcpy(&offer, message.bytes.data(), sizeof offer);
   constexpr std::uint32_t most_receives = 1U << 14;
+  // A power of two, since receive numbers are reduced to places by a mask.
   if (offer.magic != offer_magic || !std::has_single_bit(offer.receives) ||
       offer.receives > most_receives) {
     return false;
@@ -97,6 +104,7 @@ bool LocalAgreement::take_offer(LocalChannel::Message message) {
 // Connections to one process share what this process holds of it.
 bool LocalAgreement::find_process(ProcessMark::Name mark, sys::Descriptor grants,
                                   sys::Descriptor counts) {
+  // By process number and mark: the number alone may belong to another process by now.
   peer_.process = processes_.find(channel_.peer(), mark);
   if (peer_.process) return true;
   SharedMemory table = SharedMemory::open(std::move(grants), grants::bytes, false);

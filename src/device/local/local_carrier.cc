@@ -1,3 +1,5 @@
+// Class LocalCarrier: this file and local_carrier_agreement.cc. While `stream_` exists, the
+// connection is still on TCP and every call goes there.
 #include "device/local/local_carrier.h"
 
 #include <algorithm>
@@ -41,9 +43,14 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
                                         const LocalChannel& channel) {
   Device& device = parts.context.device();
   if (device.settings().same_host == SameHost::off) return "WEFT_SAME_HOST is off";
+  // The copies need two processes, or at least two queue pairs with an inbox each.
   if (parameters.to_itself) return "the queue pair is connected to itself";
+  // UC must drop messages without a receive, which this carrier lets wait.
   if (parts.is_unreliable()) return "the queue pair is of type UC";
+  // Receives of a shared queue belong to no queue pair before a message takes one, so they cannot
+  // be published.
   if (parts.receives.shared()) return "the queue pair has a shared receive queue";
+  // Nothing would be in the capture: there are no segments.
   if (device.capture()) return "a capture is written";
   if (!is_on_this_host(tcp)) return "the peer has an address of another host";
   if (!channel.valid()) {
@@ -81,6 +88,7 @@ bool LocalCarrier::takes_send_immediate(const QueuePairLock& /*lock*/) const {
 
 int LocalCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   if (stream_) return stream_->post(request, lock);
+  // The stream's requester makes the same check, so programs see the same errors.
   if (!iwarp::Requester::acceptable(parts_.limits, request.work)) return EINVAL;
   link_->requester.post(request.work, request.verbs && request.verbs->next);
   return 0;
@@ -95,6 +103,7 @@ void LocalCarrier::advance(QueuePairLock& lock) {
   close_tcp();
   link_->requester.advance();
   link_->responder.advance();
+  // After both sides were advanced, so that everything that was possible before the end is done.
   look_for_end();
   keep_time();
 }
@@ -111,6 +120,7 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
   }
   if (stream_) return stream_->drive(occasion, lock);
   take_in(occasion);
+  // Nearly always idle in a receiver that polls: one look at memory is all that a poll costs.
   if (!link_->requester.idle()) link_->requester.advance();
   link_->responder.advance();
   look_for_end();
@@ -124,9 +134,13 @@ void LocalCarrier::take_in(Occasion occasion) {
   // Without a progress thread only this notices a peer that was killed.
   constexpr unsigned look_every = 64;
   const bool alone = driver_.engine.mode() == ProgressMode::manual && ++polls_ % look_every == 0;
+  // Polling looks at shared memory only. The channel, which costs a system call, is the progress
+  // thread's.
   if (occasion != Occasion::polled || alone) read_channel();
   drain();
   if (occasion == Occasion::ready && driver_.engine.mode() == ProgressMode::thread) {
+    // A wake-up has disarmed the inbox. The progress thread arms it again and then looks once more,
+    // since a message may have come between.
     link_->connection.own().armed.store(inbox::Armed::any, std::memory_order_seq_cst);
     drain();
   }
@@ -147,6 +161,7 @@ void LocalCarrier::close_tcp() {
 void LocalCarrier::read_channel() {
   while (const auto message = link_->connection.channel().receive()) {
     if (!message->bytes.empty()) continue;
+    // The kernel closes the channel of a process that ends, whatever the reason.
     peer_gone_ = true;
     return;
   }
@@ -159,6 +174,7 @@ void LocalCarrier::expect_event(bool solicited_only, QueuePairLock& lock) {
   inbox::Inbox& own = link_->connection.own();
   const bool weaker = solicited_only && own.armed == inbox::Armed::any;
   const inbox::Armed wanted = solicited_only ? inbox::Armed::solicited : inbox::Armed::any;
+  // The queue may be armed for any message already, which must not become weaker.
   if (!weaker) own.armed.store(wanted, std::memory_order_seq_cst);
   drive(Occasion::polled, lock);
 }
@@ -171,6 +187,7 @@ void LocalCarrier::retry_attributes_changed(QueuePairLock& lock) {
   advance(lock);
 }
 
+// The peer checks these rights itself, so it has to see them.
 void LocalCarrier::access_changed(QueuePairLock& /*lock*/) {
   if (link_) link_->connection.own().access = parts_.attributes.qp_access_flags;
 }
@@ -192,6 +209,8 @@ void LocalCarrier::keep_time() {
 
 // --- The end -------------------------------------------------------------------------------------
 
+// What this side has found itself comes first: its failure is the cause, and the peer's end may be
+// its consequence.
 void LocalCarrier::look_for_end() {
   if (end_.reason != EndReason::none) return;
   const inbox::End told = link_->connection.own().end.load(std::memory_order_acquire);
@@ -207,6 +226,8 @@ void LocalCarrier::look_for_end() {
 
 void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event, inbox::End told) {
   end_ = {.reason = reason, .had_peer = true, .event = event};
+  // Before the requests are flushed: the peer sees the end in any case, and a completion may let
+  // the program exit.
   link_->connection.tell_end(told);
   flush_requests();
   parts_.notices.reason = reason;
@@ -256,6 +277,7 @@ void LocalCarrier::flush(QueuePairLock& lock) {
   if (end_.reason == EndReason::none) finish(EndReason::local_close, {}, inbox::End::closed);
 }
 
+// The memory is closed to the peer before it is given up, and a copy that is under way is awaited.
 void LocalCarrier::stop(QueuePairLock& lock) {
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
@@ -276,6 +298,7 @@ void LocalCarrier::stop(QueuePairLock& lock) {
 void LocalCarrier::forget_memory(const std::byte* base, std::size_t length_bytes,
                                  QueuePairLock& lock) {
   if (stream_) return stream_->forget_memory(base, length_bytes, lock);
+  // The peer's device may be copying for a request of this side, from or to the same memory.
   link_->requester.withdraw_request();
   link_->connection.await_access();
 }

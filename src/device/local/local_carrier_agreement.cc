@@ -31,6 +31,7 @@ class ChannelWatch final : public Pollable {
 int LocalCarrier::start(QueuePairLock& lock) {
   // As StreamCarrier::start() announces it.
   if (paired_ && parts_.qp.state == IBV_QPS_RTS) retries_ = parts_.attributes.rnr_retry;
+  // Nothing may be sent over TCP that would have to be finished there.
   stream_->hold_requests(true);
   if (const int failed = stream_->start(lock)) return failed;
   begin_agreement(lock);
@@ -46,6 +47,7 @@ void LocalCarrier::begin_agreement(QueuePairLock& lock) {
   if (agreement_->begin() == LocalAgreement::State::refused) {
     return stay_on_tcp(agreement_->refusal(), lock);
   }
+  // Kept for the life of the connection: the channel carries wake-ups and shows the peer's end.
   token_ = driver_.engine.watch(channel_.fd(), EPOLLIN,
                                 std::make_shared<ChannelWatch>(driver_.queue_pair));
   if (token_ == 0) return stay_on_tcp("there are no descriptors", lock);
@@ -73,6 +75,7 @@ void LocalCarrier::stay_on_tcp(std::string_view why, QueuePairLock& lock) {
   agreement_.reset();
   channel_.close();
   inbox_ = {};
+  // The user forbids TCP.
   if (!parts_.note_carrier({.name = "tcp", .reason = why})) return stream_->flush(lock);
   stream_->hold_requests(false);
   stream_->drive(Occasion::ready, lock);
@@ -83,6 +86,8 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   LocalPeer peer = agreement_->take_peer();
   parts_.shared.received = std::move(peer.shared);
   agreement_.reset();
+  // The peer's first FPDU will not come any more. Leaving TCP shows as much: the peer has the
+  // connection.
   if (!stream_->confirmed()) parts_.notices.ready = true;
   parts_.notices.ended = false;  // of the stream: see drive_agreement()
   socket_ = stream_->release_socket(lock);
@@ -96,6 +101,7 @@ void LocalCarrier::leave_tcp(QueuePairLock& lock) {
   if (retries_) link_->requester.set_retries(*retries_);
   own.armed = inbox::Armed::any;        // the program may have armed its completion queue before
   link_->responder.publish_receives();  // before the peer looks for receives
+  // Behind everything above: a peer that sees 1 finds a complete inbox.
   own.open.store(1, std::memory_order_release);
   link_->connection.wake();  // the peer may have asked for something while this end was not open
   take_in(Occasion::ready);
@@ -110,6 +116,7 @@ void LocalCarrier::drive_agreement(Occasion occasion, QueuePairLock& lock) {
   if (agreement_->may_give_up() && sys::now_ns() >= agreement_end_ns_) {
     return stay_on_tcp("the other end does not answer", lock);
   }
+  // The ready-to-receive message and the end of the stream still travel over TCP.
   stream_->drive(occasion, lock);
   if (stream_->ended(lock)) agree(lock);
 }

@@ -37,6 +37,8 @@ Name name_of(const std::string& text) {
   return name;
 }
 
+// Derived from the TCP listener, so that nothing has to be exchanged. Another user may take a name,
+// but not pass the check of peer().
 std::string listener_name(const sockaddr_storage& address) {
   return "weft-local/" + to_string(address);
 }
@@ -60,12 +62,14 @@ sockaddr_storage any_address(int family, std::uint16_t port) {
   return any;
 }
 
+// SOCK_SEQPACKET: messages keep their limits, and the end of the peer is noticed.
 sys::Descriptor unix_socket() {
   const int made = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   return sys::Descriptor(made < 0 ? -1 : made);
 }
 
 // Looks without taking anything.
+// POLLRDHUP, because a channel with an unread name would look readable otherwise.
 bool has_closed(const LocalChannel& channel) {
   pollfd entry{channel.fd(), POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -80,6 +84,7 @@ LocalChannel connect_to(const std::string& text) {
     return {};
   }
   LocalChannel channel(std::move(socket));
+  // Another user's process listens there.
   return channel.peer() != 0 ? std::move(channel) : LocalChannel();
 }
 
@@ -107,6 +112,8 @@ LocalChannel LocalChannel::dial(int tcp) {
   return channel.send(std::as_bytes(std::span(name))) ? std::move(channel) : LocalChannel();
 }
 
+// By SO_PEERCRED (unix(7)) the kernel names the process that connected or listened. A process
+// number of 0 comes from another namespace.
 pid_t LocalChannel::peer() const {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
@@ -127,11 +134,13 @@ bool LocalChannel::send(std::span<const std::byte> message, std::span<const int>
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
     part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    // The kernel duplicates the descriptors into the receiver: unix(7), SCM_RIGHTS.
     std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
   }
   return sys::send_message(socket_.get(), header) == static_cast<std::ptrdiff_t>(message.size());
 }
 
+// A full channel needs no further wake-up, so the result does not matter.
 void LocalChannel::wake() {
   constexpr std::byte token{1};
   (void)send({&token, 1});
@@ -152,6 +161,8 @@ std::optional<LocalChannel::Message> LocalChannel::receive() {
   message.bytes.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(got, 0)));
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    // All of them are taken into ownership, also where the message is wrong: otherwise they would
+    // stay open.
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
@@ -170,6 +181,7 @@ bool LocalListeners::add(int tcp_listener) {
   const std::string text = listener_name(address);
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
+    // The same TCP listener may be known twice (Listener::announce()); one socket serves both.
     if (entry.name != text) continue;
     ++entry.users;
     return true;
@@ -204,6 +216,7 @@ void LocalListeners::accept_all() {
       const int accepted = sys::accept(entry.socket.get(), &from);
       if (accepted < 0) break;
       LocalChannel channel{sys::Descriptor(accepted)};
+      // Closed at once: only processes of this user are served.
       if (channel.peer() == 0) continue;
       offers_.push_back({.connection = {}, .channel = std::move(channel)});
       take_name(offers_.back());
@@ -224,6 +237,7 @@ LocalChannel LocalListeners::take(int tcp) {
   sockaddr_storage local{};
   sockaddr_storage remote{};
   if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
+  // This end is the passive one.
   const std::string name = connection_name(remote, local);
   accept_all();
   const auto found = std::find_if(offers_.begin(), offers_.end(),

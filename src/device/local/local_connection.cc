@@ -30,9 +30,11 @@ LocalConnection::LocalConnection(QueuePairParts& parts, LocalChannel channel, Sh
       writer_(*peer_at_),
       reader_(*own_at_),
       remote_(*peer_at_, *peer_.process) {
+  // Both ends have mapped it, so the file is not needed any more.
   own_memory_.close_file();
 }
 
+// A power of two, for the mask of own_receive().
 std::uint32_t LocalConnection::receives_of(const QueuePairParts& parts) {
   return std::bit_ceil(std::max(parts.attributes.cap.max_recv_wr, 1U));
 }
@@ -64,20 +66,25 @@ bool LocalConnection::push(const inbox::MessageHeader& header, std::span<const i
   if (!writer_.push(header, payload)) return false;
   auto& armed = peer_at_->armed;
   const inbox::Armed now = armed.load(std::memory_order_seq_cst);
+  // The peer polls, or was woken already: no system call.
   if (now == inbox::Armed::no) return true;
   const bool counts = now == inbox::Armed::any || (header.flags & inbox::flag_solicited) != 0 ||
                       header.kind >= inbox::Kind::request;
+  // Only one of several messages wakes the peer.
   if (counts && armed.exchange(inbox::Armed::no) != inbox::Armed::no) wake();
   return true;
 }
 
 void LocalConnection::tell_end(inbox::End end) {
   inbox::End none = inbox::End::none;
+  // The first reason counts.
   peer_at_->end.compare_exchange_strong(none, end);
   wake();
 }
 
 void LocalConnection::close_memory() {
+  // Sequentially consistent with the announcement of a copy: either the peer sees 0, or
+  // await_access() sees the copy.
   own_at_->open.store(0, std::memory_order_seq_cst);
   await_access();
 }

@@ -30,6 +30,7 @@ bool is_small_write(const WorkRequest& work) {
   return bytes > 0 && bytes <= small_bytes;
 }
 
+// A Write needs none of them unless it notifies; the receiver reads them with the message.
 std::uint8_t flags_of(const WorkRequest& work) {
   std::uint8_t flags = work.solicited ? inbox::flag_solicited : 0;
   if (work.operation == Operation::send_immediate || work.operation == Operation::write_immediate) {
@@ -50,11 +51,14 @@ void LocalRequester::post(const WorkRequest& work, bool more) {
 }
 
 void LocalRequester::advance() {
+  // One request at a time: the next one may start only when the peer's device has answered, because
+  // requests complete in order.
   while (!pending_.empty() && !failure_ && !reply_awaited_) {
     if (const std::size_t done = execute_writes()) {
       for (std::size_t i = 0; i < done; ++i) pending_.pop_front();
       continue;
     }
+    // For request_access(): inline data is in a StoredRequest now and stays valid.
     stored_ = true;
     const Outcome outcome = execute(pending_.front().request);
     stored_ = false;
@@ -64,7 +68,10 @@ void LocalRequester::advance() {
 }
 
 LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
+  // The peer has not left TCP yet, or is about to end. Its wake-up, or the end, brings this call
+  // again.
   if (!connection_.peer_is_open()) return Outcome::blocked;
+  // Everything before it has completed, so its turn has come.
   if (is_local(work.operation)) {
     const Status status = parts_.memory.carry_out_next();
     if (status == Status::success) return complete(work, status);
@@ -82,6 +89,8 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
     case Operation::compare_swap:
     case Operation::fetch_add:
     case Operation::atomic_write:
+      // RFC 7306 §5.1 demands aligned targets. Atomics are left to the peer's device, which makes
+      // them for all of its peers.
       if (work.remote_address % 8 == 0) return request_access(work);
       return fail(work, Status::remote_invalid_request,
                   {EndReason::local_error, inbox::End::closed});
@@ -114,17 +123,21 @@ bool LocalRequester::add_local(const WorkRequest& work) {
 
 LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
   if (!receive_available()) return wait_for_receive(work);
+  // A copy, since the peer's memory may change between the check and the use.
   const inbox::Receive receive = connection_.peer_receive(claimed_);
   const bool in_ring = length_bytes_ <= inbox::inline_bytes;
   const std::size_t payload_bytes = in_ring ? length_bytes_ : 0;
   if (!room_for(payload_bytes)) return Outcome::blocked;
   receive_found();
+  // The receiver completes with a length error too, so it gets a message that consumes the receive.
   if (length_bytes_ > receive.length_bytes) {
     push(inbox::Kind::send, work, {}, inbox::flag_too_long);
     return fail(work, Status::remote_invalid_request,
                 {EndReason::peer_terminated, inbox::End::request_refused});
   }
   if (!map_receive(receive)) return request_access(work);
+  // Small payload: one copy by the processor is cheaper than a system call. The receiver copies it
+  // again into its buffers.
   if (in_ring) {
     if (push(inbox::Kind::send, work, local_)) return complete(work, Status::success);
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
@@ -132,6 +145,7 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
   const int error = copy(RemoteCopy::Direction::to_peer);
   if (error == EACCES) return request_access(work);
   if (error != 0) return copy_failed(work, error);
+  // After the payload is in place: the message completes the receive.
   push(inbox::Kind::placed, work, {});
   return complete(work, Status::success);
 }
@@ -145,6 +159,7 @@ LocalRequester::Outcome LocalRequester::execute_send_invalidate(const WorkReques
 }
 
 bool LocalRequester::receive_available() const {
+  // Sequentially consistent with `wants_receive`: see wait_for_receive().
   return connection_.peer().receives.load(std::memory_order_seq_cst) != claimed_;
 }
 
@@ -188,8 +203,11 @@ int LocalRequester::copy(RemoteCopy::Direction direction) {
 // the retries are over (ibv_modify_qp(3), rnr_retry; the timer is the receiver's).
 LocalRequester::Outcome LocalRequester::wait_for_receive(const WorkRequest& work) {
   inbox::Inbox& peer = connection_.peer();
+  // Asks for a wake-up and then looks again: a receive that is posted between the two is seen by
+  // one of the sides.
   peer.wants_receive.store(1, std::memory_order_seq_cst);
   if (receive_available()) return execute(work);
+  // The iwarp personality has no hold: a missing receive ends the connection (RFC 5041 §7.1).
   const bool holds = peer.hold_bytes.load(std::memory_order_relaxed) != 0;
   if (holds) wait_.begin(length_bytes_);
   const std::uint8_t retries = retries_.value_or(peer.retries.load(std::memory_order_relaxed));
@@ -226,6 +244,7 @@ bool LocalRequester::room_for(std::size_t payload_bytes) {
 LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
   const bool notifies = work.operation == Operation::write_immediate;
   if (notifies && !receive_available()) return wait_for_receive(work);
+  // Checked before the payload is written, because a Write that was placed must not be repeated.
   if (notifies && !room_for(0)) return Outcome::blocked;
   receive_found();
   if (length_bytes_ == 0 && !notifies) return request_access(work);
@@ -266,6 +285,7 @@ bool LocalRequester::add_write(const WorkRequest& work) {
   constexpr std::size_t most = inbox::Copy::most_pieces - 1;
   const std::size_t before = local_.size();
   const inbox::Inbox& peer = connection_.peer();
+  // One place of the list belongs to the mark of the process: see RemoteCopy.
   if (found_.size() == most || before + work.slices.size() > most || !add_local(work)) return false;
   const auto found = connection_.grants().look_up({.stag = work.rkey,
                                                    .domain = peer.domain,
@@ -274,6 +294,7 @@ bool LocalRequester::add_write(const WorkRequest& work) {
                                                    .needed = IBV_ACCESS_REMOTE_WRITE});
   if (!found.known || found.fault != Fault::none ||
       (peer.access.load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    // What was gathered for this Write must not be part of the copy of the others.
     local_.resize(before);
     return false;
   }
@@ -289,6 +310,7 @@ void LocalRequester::count(const GrantView::Found& found, bool writes, std::uint
   count.operations.store(count.operations.load(std::memory_order_relaxed) + 1,
                          std::memory_order_relaxed);
   count.bytes.store(count.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  // Regions are shared by connections of several processes, so this count is atomic.
   connection_.grants().count(found, writes, bytes);
 }
 
@@ -308,8 +330,11 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
                                                    .offset = work.remote_address,
                                                    .length_bytes = length_bytes_,
                                                    .needed = right});
+  // Not in the table: a window, an on-demand region, or an STag that does not exist. The peer's
+  // device knows.
   if (!found.known) return request_access(work);
   const bool granted = (peer.access.load(std::memory_order_relaxed) & right) != 0;
+  // The same end as over TCP, where the peer would have sent a Terminate.
   if (!granted || found.fault != Fault::none) {
     return fail(work, Status::remote_access,
                 {EndReason::peer_terminated, inbox::End::access_refused});
@@ -329,6 +354,7 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
 // The kernel does not report which side cannot be accessed. A peer that has ended is noticed by its
 // channel. EPERM: the peer has given up its user or its rights since the agreement.
 LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int error) {
+  // The process has ended or executes another program; the channel will show it.
   if (error == ESRCH) return Outcome::blocked;
   const bool writes_here = work.operation == iwarp::Operation::read;
   const bool here = std::any_of(local_.begin(), local_.end(), [&](const iovec& piece) {
@@ -347,6 +373,7 @@ LocalRequester::Outcome LocalRequester::copy_failed(const WorkRequest& work, int
 LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) {
   if (work.inline_data && !stored_) return Outcome::blocked;
   std::array<inbox::Piece, 64> pieces;
+  // Not reached with the limits of this device; a check is cheaper than a wrong message.
   if (local_.size() > pieces.size()) {
     return fail(work, Status::local_operation, {EndReason::local_error, inbox::End::closed});
   }
@@ -374,6 +401,7 @@ LocalRequester::Outcome LocalRequester::request_access(const WorkRequest& work) 
 }
 
 void LocalRequester::take_reply(const inbox::AccessReply& reply) {
+  // A reply that was not asked for: the peer's memory is not trusted.
   if (!reply_awaited_ || pending_.empty()) return;
   reply_awaited_ = false;
   const WorkRequest& work = pending_.front().request;
@@ -400,6 +428,7 @@ void LocalRequester::take_reply(const inbox::AccessReply& reply) {
 // The peer's device may be about to copy from or to the memory of the oldest request.
 void LocalRequester::withdraw_request() {
   if (!reply_awaited_) return;
+  // The peer looks at it before each copy; one that has begun is awaited.
   connection_.own().withdrawn.store(requests_, std::memory_order_seq_cst);
   connection_.await_access();
 }
@@ -414,12 +443,15 @@ bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<c
                                     .immediate_be = work.immediate_be,
                                     .rkey = work.rkey};
   if (!connection_.push(header, payload)) return false;
+  // A receive is used up when its message is in the ring, not before: until then the request may
+  // still fail.
   if (takes_receive(work.operation)) ++claimed_;
   return true;
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {
   if (status == Status::success && !work.signaled) {
+    // Unsignaled: the next completion gives its place back.
     ++silent_;
     return Outcome::done;
   }

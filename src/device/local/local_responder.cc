@@ -16,6 +16,7 @@ using iwarp::Fault;
 using iwarp::Operation;
 using iwarp::Status;
 
+// As many as a requester sends: see LocalRequester::request_access().
 constexpr std::size_t most_pieces = 64;
 
 iwarp::RemoteRight right_of(Operation operation) {
@@ -49,6 +50,7 @@ void LocalResponder::publish_receives() {
     inbox::Receive& receive = connection_.own_receive(published_ - first_);
     receive.length_bytes = iwarp::total_bytes(slices);
     receive.pieces = static_cast<std::uint32_t>(slices.size());
+    // A receive with more pieces is filled by this side, which the peer asks for that.
     if (slices.size() <= inbox::direct_slices) {
       std::copy(slices.begin(), slices.end(), receive.slices.begin());
     } else {
@@ -56,8 +58,11 @@ void LocalResponder::publish_receives() {
     }
   }
   inbox::Inbox& own = connection_.own();
+  // After the receives themselves; sequentially consistent with the look at `wants_receive` behind
+  // it.
   own.receives.store(published_ - first_, std::memory_order_seq_cst);
   if (own.wants_receive.load(std::memory_order_seq_cst) != 0 &&
+      // The exchange makes one wake-up out of several posts.
       own.wants_receive.exchange(0) != 0) {
     connection_.wake();
   }
@@ -68,12 +73,14 @@ bool LocalResponder::drain() {
   constexpr unsigned most = 4 * inbox::slots;
   RingReader& reader = connection_.reader();
   unsigned taken = 0;
+  // A failure ends the connection, so later messages have no effect.
   for (; !failure_ && taken < most; ++taken) {
     const auto header = reader.next();
     if (!header) break;
     take(*header);
     reader.done(*header);
   }
+  // The peer has written what no version of this library writes.
   if (reader.broken()) fail(inbox::End::closed);
   if (taken == 0) return true;
   // Not a load: that could be carried out before the store of what was consumed is visible, and the
@@ -83,6 +90,7 @@ bool LocalResponder::drain() {
 }
 
 void LocalResponder::take(const inbox::MessageHeader& header) {
+  // Every message counts as an arrival, as over TCP.
   parts_.note_arrival();
   switch (header.kind) {
     case inbox::Kind::request:
@@ -100,6 +108,7 @@ void LocalResponder::take(const inbox::MessageHeader& header) {
 // A Send or a Write with immediate: the peer uses receives in the order in which they are
 // published.
 void LocalResponder::take_send(const inbox::MessageHeader& header) {
+  // The peer may only send for a receive that was published.
   if (!parts_.receives.take(receive_, false)) return fail(inbox::End::closed);
   const bool from_write = header.kind == inbox::Kind::written;
   Status status = Status::success;
@@ -151,6 +160,8 @@ void LocalResponder::complete(std::uint64_t wr_id, Status status,
 
 void LocalResponder::take_request(const inbox::MessageHeader& header) {
   inbox::AccessRequest request;
+  // All sizes come from the peer's memory and are checked against the slots that the message
+  // occupies.
   const std::size_t bytes = header.slots * inbox::Slot::bytes - sizeof header;
   if (bytes < sizeof request) return fail(inbox::End::closed);
   (void)connection_.reader().copy(0, std::as_writable_bytes(std::span(&request, 1)));
@@ -172,6 +183,7 @@ void LocalResponder::take_request(const inbox::MessageHeader& header) {
 
 inbox::AccessReply LocalResponder::carry_out(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header) {
+  // The requester has deregistered the memory: it is its own request that fails.
   if (!connection_.peer_is_open() || withdrawn(request)) {
     return {.status = Status::local_protection};
   }
@@ -234,6 +246,7 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
   inbox::AccessReply reply;
   QueuePairCounters& counters = parts_.completions.counters();
   Traffic* traffic = &counters.peer_atomics;
+  // One piece: a region is contiguous.
   here_.assign(1, {memory.at, static_cast<std::size_t>(length_bytes)});
   if (is_atomic(request.operation)) {
     // RFC 7306 §5.1: memory that is not aligned stays unchanged.
@@ -242,6 +255,7 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
     }
     inbox::AccessRequest atomic = request;
     if (request.operation == Operation::atomic_write) {
+      // The operand of an atomic write is in the requester's memory, so it is fetched first.
       here_.assign(1, {&atomic.swap, sizeof atomic.swap});
       constexpr auto direction = RemoteCopy::Direction::from_peer;
       if (copy(direction, request) != 0) return copy_failed(direction);
@@ -288,6 +302,8 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
   return reply;
 }
 
+// The reply waits for room in the peer's ring. There is at most one, since a peer has one request
+// under way.
 void LocalResponder::advance() {
   if (!reply_ || !connection_.has_room(sizeof *reply_)) return;
   const iovec payload{&*reply_, sizeof *reply_};

@@ -19,6 +19,8 @@ PeerProcess::PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants)
 std::shared_ptr<const PeerProcess> PeerProcess::open(pid_t pid, ProcessMark::Name mark,
                                                      GrantView grants) {
   auto opened = std::make_shared<const PeerProcess>(pid, mark, std::move(grants));
+  // Reading the mark proves three things at once: the number names that process here, the kernel
+  // permits the access, and the program is the one that made the offer.
   return opened->check_mark() == 0 ? opened : nullptr;
 }
 
@@ -27,6 +29,7 @@ int PeerProcess::check_mark() const {
   const iovec here{&number, sizeof number};
   const iovec there{reinterpret_cast<void*>(mark_.address), sizeof number};
   const ssize_t got = process_vm_readv(pid_, &here, 1, &there, 1, 0);
+  // EFAULT: the page does not exist, so another program runs under this number.
   if (got < 0 && errno != EFAULT) return errno;
   return got == sizeof number && number == mark_.number ? 0 : ESRCH;
 }
@@ -48,6 +51,7 @@ bool PeerProcess::is_stopped(std::uint32_t thread) const {
 std::shared_ptr<const PeerProcess> PeerProcesses::find(pid_t pid, ProcessMark::Name mark) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const PeerProcess> found;
+  // Entries of processes that no connection uses any more are removed on the way.
   std::erase_if(processes_, [&](const auto& entry) {
     const auto process = entry.lock();
     if (process && process->pid() == pid && process->mark() == mark) found = process;

@@ -37,6 +37,8 @@ bool ProcessMark::make() {
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED) return false;
   at_ = static_cast<std::uint64_t*>(made);
+  // A number that cannot be guessed, at an address that cannot be guessed: another program is not
+  // mistaken for this one.
   *at_ = draw();
   return true;
 }

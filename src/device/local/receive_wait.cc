@@ -7,13 +7,17 @@
 namespace weft::device {
 
 void ReceiveWait::begin(std::uint64_t length_bytes) {
+  // The wait has begun already; the clock is read only at its two ends.
   if (began_ns_ != 0) return;
   began_ns_ = sys::now_ns();
+  // Over TCP a Send that does not fit into the hold waits at its sender for room, and one that fits
+  // waits at the receiver. The counters keep that distinction.
   for_room_ = length_bytes > peer_.hold_bytes.load(std::memory_order_relaxed);
   if (for_room_) {
     ++credit_waits_;
     return;
   }
+  // In the peer's memory, because receiver-not-ready is counted by the receiver.
   peer_.rnr_wait_began_ns.store(began_ns_, std::memory_order_relaxed);
   peer_.rnr_waits.fetch_add(1, std::memory_order_relaxed);
 }
@@ -40,6 +44,7 @@ void ReceiveWait::add_peers_waits(const inbox::Inbox& own, QueuePairCounters& co
   const std::uint64_t began_ns = own.rnr_wait_began_ns.load(std::memory_order_relaxed);
   counters.rnr_wait_ns += own.rnr_wait_ns.load(std::memory_order_relaxed);
   const std::uint64_t now_ns = sys::now_ns();
+  // The peer may have any value there; a difference below zero would be absurd.
   if (began_ns != 0) counters.rnr_wait_ns += now_ns - std::min(began_ns, now_ns);
 }
 

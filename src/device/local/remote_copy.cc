@@ -64,11 +64,14 @@ void RemoteCopy::abandon_after_fork() {
 // Step 1.
 bool RemoteCopy::prepare(const Pieces& ours, const Pieces& theirs) {
   constexpr std::size_t room = inbox::Copy::most_pieces - 1;
+  // As much as fits into both lists: the kernel copies the smaller of the two sums.
   bytes_ = ours.measure(room, theirs.measure(room, most_bytes));
   if (bytes_ == 0) return false;
   local_[0] = {&mark_, sizeof mark_};
   local_count_ = 1 + ours.write(local_.data() + 1, bytes_);
   iovec* const list = peer_.copy.pieces.data();
+  // The mark comes first, so a call that reaches another program fails before it touches anything
+  // else.
   list[0] = {reinterpret_cast<void*>(process_.mark().address), sizeof mark_};
   remote_count_ = 1 + theirs.write(list + 1, bytes_);
   mark_ = process_.mark().number;
@@ -78,6 +81,7 @@ bool RemoteCopy::prepare(const Pieces& ours, const Pieces& theirs) {
 // Step 2. Sequentially consistent, as what is read next: either the peer sees the announcement, or
 // this end sees that the peer has withdrawn the memory. See GrantTable::withdraw().
 void RemoteCopy::announce() {
+  // Visible with the sequence number that follows.
   peer_.copy.thread.store(this_thread(), std::memory_order_relaxed);
   peer_.copy.sequence.store(++sequence_, std::memory_order_seq_cst);
 }
@@ -93,9 +97,12 @@ int RemoteCopy::copy(Direction direction) {
   while (true) {
     const ssize_t done = call(process_.pid(), local_.data(), local_count_, peer_.copy.pieces.data(),
                               remote_count_, 0);
+    // Interrupted before it has copied anything: a partial copy returns its size.
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
+    // process_vm_readv(2): a partial transfer ends at the first page that cannot be accessed.
     if (static_cast<std::size_t>(done) != expected) return EFAULT;
+    // A read has fetched the mark that is there now.
     return mark_ == process_.mark().number ? 0 : ESRCH;
   }
 }
@@ -136,8 +143,11 @@ void await_copy(inbox::Inbox& own, const PeerProcess& peer) {
   const auto over = [&] {
     return copy.sequence.load(std::memory_order_seq_cst) != announced || !peer.alive();
   };
+  // Odd while a copy is announced. Copies that are announced later have looked at the table later,
+  // and did not find the region.
   if (announced % 2 == 0 || over()) return;
   const std::uint64_t began_ns = sys::now_ns();
+  // Most copies end within this time, and yielding gives their thread the processor.
   while (sys::now_ns() - began_ns < revoke_after_ns) {
     sys::yield();
     if (over()) return;

@@ -21,6 +21,7 @@ Position position_of(std::size_t payload_offset) {
   return {at / Slot::bytes, at % Slot::bytes};
 }
 
+// The number of slots is a power of two, so the division costs nothing.
 Slot& slot_at(inbox::Inbox& inbox, std::uint64_t number) {
   return inbox.ring[number % inbox::slots];
 }
@@ -34,6 +35,8 @@ std::uint32_t RingWriter::slots_for(std::size_t payload_bytes) {
 
 bool RingWriter::has_room(std::size_t payload_bytes) {
   const std::uint64_t needed = produced_ + slots_for(payload_bytes);
+  // The last known value is enough most of the time. The peer's line in the cache is read only
+  // where it is not.
   if (needed - consumed_ <= inbox::slots) return true;
   consumed_ = peer_.consumed.load(std::memory_order_acquire);
   return needed - consumed_ <= inbox::slots;
@@ -53,6 +56,8 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
       const Position to = position_of(offset);
       const std::size_t part = std::min(left, Slot::bytes - to.offset);
       std::byte* const at = slot_at(peer_, produced_ + to.slot).data.data() + to.offset;
+      // Nothing is visible yet: the stamp is missing, and the slots are written again by the next
+      // message.
       if (!guarded_load(at, from, part)) return false;
       from += part;
       offset += part;
@@ -69,6 +74,8 @@ bool RingWriter::push(inbox::MessageHeader header, std::span<const iovec> payloa
 
 std::optional<inbox::MessageHeader> RingReader::next() {
   const Slot& first = slot_at(own_, consumed_);
+  // The stamp is the number of the slot since the beginning, so what an earlier round has left is
+  // never taken for new.
   if (first.stamp.load(std::memory_order_seq_cst) != consumed_ + 1) return std::nullopt;
   inbox::MessageHeader header;
   std::memcpy(&header, first.data.data(), sizeof header);
@@ -98,6 +105,8 @@ bool RingReader::copy(std::size_t offset, std::span<std::byte> to) const {
 
 void RingReader::done(const inbox::MessageHeader& header) {
   consumed_ += header.slots;
+  // The writer may use the slots again when it sees this, so everything of the message was read
+  // before.
   own_.consumed.store(consumed_, std::memory_order_release);
 }
 

@@ -13,6 +13,8 @@
 namespace weft::device {
 namespace {
 
+// Without these seals the peer could shrink the file, and an access here would end in SIGBUS
+// (memfd_create(2)).
 constexpr int size_seals = F_SEAL_GROW | F_SEAL_SHRINK;
 
 std::byte* map(int file, std::size_t bytes, bool writable) {
@@ -54,6 +56,7 @@ SharedMemory SharedMemory::create(const char* name, std::size_t bytes) {
   if (!made.file_.valid()) return {};
   const int file = made.file_.get();
   if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return {};
+  // F_SEAL_SEAL: no further seal can be added, for example one against writing.
   if (fcntl(file, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) return {};
   made.at_ = map(file, bytes, true);
   made.bytes_ = bytes;
@@ -63,6 +66,7 @@ SharedMemory SharedMemory::create(const char* name, std::size_t bytes) {
 SharedMemory SharedMemory::open(sys::Descriptor file, std::size_t bytes, bool writable) {
   struct stat status {};
   const int seals = fcntl(file.get(), F_GET_SEALS);
+  // The file comes from another process, so nothing about it is taken for granted.
   const bool fits = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
                     status.st_size == static_cast<off_t>(bytes);
   if (!fits || seals < 0 || (seals & size_seals) != size_seals) return {};
