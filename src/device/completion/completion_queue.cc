@@ -11,6 +11,7 @@
 namespace weft::device {
 namespace {
 
+// libc's function is a plain read of memory (vdso) for these clocks, no system call.
 std::uint64_t read_clock(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
@@ -20,6 +21,8 @@ std::uint64_t read_clock(clockid_t clock) {
 
 }  // namespace
 
+// Two readings: ibv_create_cq_ex(3) offers a raw clock, which query_real_time_values() relates to,
+// and the wall clock.
 CompletionStamp CompletionStamp::now() {
   return {.raw_ns = read_clock(CLOCK_MONOTONIC), .wallclock_ns = read_clock(CLOCK_REALTIME)};
 }
@@ -29,6 +32,7 @@ CompletionChannel::CompletionChannel(ibv_context* context) {
   channel_.fd = events_.fd();
 }
 
+// Another thread may take the event between the wait and the look, so both are repeated.
 int CompletionChannel::next(CompletionQueue*& queue) {
   while (true) {
     if (const int failed = sys::await_token(events_.fd())) return failed;
@@ -36,6 +40,8 @@ int CompletionChannel::next(CompletionQueue*& queue) {
   }
 }
 
+// Delivered events are counted under the lock of the event queue: destruction must not find an
+// event neither pending nor delivered.
 bool CompletionChannel::take(CompletionQueue*& queue) {
   return events_.take(queue, [](CompletionQueue* taken) { taken->count_delivered(); });
 }
@@ -49,6 +55,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
   cq_.cqe = entries;
   pthread_mutex_init(&cq_.mutex, nullptr);
   pthread_cond_init(&cq_.cond, nullptr);
+  // ibv_destroy_comp_channel(3) answers EBUSY while this count is not 0.
   if (channel) ++std::atomic_ref(channel->channel_.refcnt);
   if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(*this);
 }
@@ -56,6 +63,7 @@ CompletionQueue::CompletionQueue(Context& context, int entries, void* user_conte
 // Withdraws pending events first, so that no reader gets an event of a destroyed queue, then waits
 // for the acknowledgement of those already delivered (ibv_destroy_cq(3)).
 CompletionQueue::~CompletionQueue() {
+  // The engine may still hold the clock; from here on it calls nothing.
   if (clock_) clock_->stop();
   if (StatisticsRegistry* registry = context_.device().statistics_registry())
     registry->remove(*this);
@@ -75,6 +83,7 @@ int CompletionQueue::take(int entries, ibv_wc* completions) {
   while (taken < entries && count_ > 0) {
     completions[taken++] = pop().completion;
   }
+  // The program has looked: completions that come later are not covered by the last event any more.
   if (taken > 0) announced_ = 0;
   return taken;
 }
@@ -111,8 +120,12 @@ void CompletionQueue::extend(const CompletionQueueExtras& extras) {
   if (extras.stamps) stamps_.resize(ring_.size());
 }
 
+// The lock is held until end_poll(), as ibv_start_poll(3) has it: the fields of the current
+// completion are read in between.
 int CompletionQueue::start_poll() {
   if (!extras_.single_threaded) poll_mutex_.lock();
+  // Without a completion ibv_start_poll(3) fails with ENOENT, and ibv_end_poll(3) must not be
+  // called then.
   const int failed = next_poll();
   if (failed != 0) end_poll();
   return failed;
@@ -147,6 +160,8 @@ bool CompletionQueue::take_current() {
 void CompletionQueue::drive() {
   const std::unique_lock lock(members_mutex_, std::try_to_lock);
   if (!lock) return;
+  // One epoll_wait() finds the few ready ones among many; few are asked directly, which costs one
+  // recvmsg() each.
   if (members_.size() > limits::directly_polled_queue_pairs) return context_.engine().poll();
   for (const auto& member : members_) member->drive_inline();
 }
@@ -162,6 +177,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
   {
     const std::lock_guard lock(mutex_);
     if (count_ == ring_.size()) {
+      // It will never be polled, so it gives its place back now.
       delivery.free_slots();
       ++counters_.lost;
       lost = !extras_.ignore_overrun;
@@ -174,9 +190,12 @@ bool CompletionQueue::push(const Delivery& delivery) {
       ++count_;
       ++counters_.completions[delivery.completion.status];
       const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
+      // Decided under the same lock that adds the completion: request_notification() sees either
+      // the completion or is seen itself.
       notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
       if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
         notify = moderation_.add(sys::now_ns());
+        // The first completion that is held back starts the clock; later ones share its deadline.
         if (!notify && moderation_.held() == 1) notify_at_ns = moderation_.deadline_ns();
       }
       if (notify) note_told();
@@ -188,6 +207,7 @@ bool CompletionQueue::push(const Delivery& delivery) {
   return !lost;
 }
 
+// A queue without a channel may be armed, and raises nothing (ibv_req_notify_cq(3)).
 void CompletionQueue::tell() {
   if (channel_) channel_->events_.push(this);
 }
@@ -213,7 +233,9 @@ int CompletionQueue::request_notification(bool solicited_only) {
     if (notify) note_told();
   }
   if (notify) tell();
+  // After the lock is released: a queue pair's lock comes before this one.
   prepare_members(solicited_only);
+  // The program is likely to sleep now, so the progress thread must leave nothing to it.
   context_.engine().expect_sleep();
   return 0;
 }
@@ -259,6 +281,7 @@ void CompletionQueue::tell_when_due() {
 int CompletionQueue::resize(int entries) {
   if (entries < 1 || entries > limits::max_completions) return EINVAL;
   const std::lock_guard lock(mutex_);
+  // Completions are never dropped by a resize.
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;
   std::vector<Delivery> larger(static_cast<std::size_t>(entries));
   for (std::size_t i = 0; i < count_; ++i) larger[i] = ring_[(head_ + i) % ring_.size()];
@@ -296,6 +319,7 @@ void CompletionQueue::prepare_members(bool solicited_only) {
   for (const auto& member : members_) member->expect_event(solicited_only);
 }
 
+// A queue pair may use the same queue for sends and receives; it is driven once.
 void CompletionQueue::attach(const std::shared_ptr<Driven>& member) {
   const std::lock_guard lock(members_mutex_);
   if (std::find(members_.begin(), members_.end(), member) == members_.end()) {
@@ -316,6 +340,7 @@ bool CompletionQueue::in_use() const {
 // Uses the counters and the condition variable in ibv_cq, which libibverbs' ibv_ack_cq_events()
 // signals.
 void CompletionQueue::wait_for_acknowledgements() {
+  // The fields are those of struct ibv_cq, since the acknowledging function is part of libibverbs.
   pthread_mutex_lock(&cq_.mutex);
   while (cq_.comp_events_completed != delivered_events_) {
     pthread_cond_wait(&cq_.cond, &cq_.mutex);

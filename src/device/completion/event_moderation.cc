@@ -2,6 +2,7 @@
 
 namespace weft::device {
 
+// ibv_modify_cq(3): the period is in microseconds, and 0 switches a limit off.
 void EventModeration::set(std::uint16_t count, std::uint16_t period_us) {
   count_ = count;
   period_ns_ = std::uint64_t{period_us} * 1000;
@@ -22,6 +23,7 @@ void ModerationClock::stop() {
   tick_ = nullptr;
 }
 
+// With the lock, so that stop() can wait for the end of this call.
 void ModerationClock::on_deadline() {
   const std::lock_guard lock(mutex_);
   if (tick_) tick_();

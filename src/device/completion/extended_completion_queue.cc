@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::uint64_t stamps =
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+// What adapters with a receive checksum or flow tags have in addition does not exist here.
 constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS | stamps;
+// IGNORE_OVERRUN only keeps the queue quiet: a completion that does not fit is lost all the same.
 constexpr std::uint32_t offered_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
@@ -52,6 +54,8 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
 // The functions of fields that were not requested stay null, as with adapters' drivers.
 void set_readers(ibv_cq_ex& cq, std::uint64_t fields) {
   const auto wanted = [fields](std::uint64_t field) { return (fields & field) != 0; };
+  // Each queue has its own table: libibverbs calls these inline through the queue, without a
+  // lookup.
   cq.start_poll = start_poll;
   cq.next_poll = next_poll;
   cq.end_poll = end_poll;
@@ -83,6 +87,8 @@ int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::ui
       (wanted.channel && wanted.channel->context != context)) {
     return EINVAL;
   }
+  // Only a parent domain may be named here (ibv_create_cq_ex(3)); it has a domain that it was made
+  // of.
   if ((wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
     const bool parent = wanted.parent_domain && wanted.parent_domain->context == context &&
                         ProtectionDomain::of(wanted.parent_domain)->holders[0];
@@ -111,10 +117,12 @@ ibv_cq_ex* create_extended_completion_queue(ibv_context* verbs, ibv_cq_init_attr
     CompletionChannel* channel = wanted->channel ? CompletionChannel::of(wanted->channel) : nullptr;
     auto made = std::make_unique<CompletionQueue>(*context, static_cast<int>(wanted->cqe),
                                                   wanted->cq_context, channel);
+    // Two clock readings for each completion are made only where a program asks for time stamps.
     made->extend({.stamps = (wanted->wc_flags & stamps) != 0,
                   .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
                   .ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0});
     set_readers(*made->extended(), wanted->wc_flags);
+    // ibv_close_device(3) deletes the context only where this count is 0.
     ++context->objects;
     return made.release()->extended();
   } catch (const std::bad_alloc&) {
@@ -123,6 +131,7 @@ ibv_cq_ex* create_extended_completion_queue(ibv_context* verbs, ibv_cq_init_attr
   }
 }
 
+// The clock of the time stamps, in nanoseconds: hca_core_clock of query_device_ex() names the unit.
 int query_real_time_values(ibv_context* /*context*/, ibv_values_ex* values) {
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   if (values->comp_mask != 0) {

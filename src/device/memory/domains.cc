@@ -1,3 +1,5 @@
+// Thread domains and parent domains: hints for adapters' locking, which programs may pass on. The
+// device accepts them and keeps its own locks.
 #include "device/memory/domains.h"
 
 #include <cerrno>
@@ -18,6 +20,7 @@ ibv_td* allocate_thread_domain(ibv_context* context, ibv_td_init_attr* attribute
 
 int free_thread_domain(ibv_td* td) {
   ThreadDomain* domain = ThreadDomain::of(td);
+  // ibv_dealloc_td(3): a parent domain still uses it.
   if (domain->users > 0) return EBUSY;
   --Context::of(td->context)->objects;
   delete domain;
@@ -39,6 +42,7 @@ ibv_pd* allocate_parent_domain(ibv_context* context, ibv_parent_domain_init_attr
   auto made = std::make_unique<ProtectionDomain>();
   ProtectionDomain* parent = ProtectionDomain::of(attributes->pd);
   made->pd.context = context;
+  // The same number: memory of the parent is memory of this domain, and the other way round.
   made->number = parent->number;
   made->pd.handle = made->number;
   made->holders = {&parent->users,

@@ -34,6 +34,7 @@ constexpr std::size_t first_table_entries = 256;
 // STags from here on are reserved for control words: 1/256 of all.
 constexpr std::uint32_t control_stags = 0xFF000000;
 
+// Never a valid address, and different from null, which ends a probe sequence.
 Region* gravestone() {
   return reinterpret_cast<Region*>(std::uintptr_t{1});
 }
@@ -44,6 +45,8 @@ bool is_region(const Region* entry) {
 
 }  // namespace
 
+// Readers take no lock, so what they may see is only replaced: a new table beside the old one, a
+// tombstone in place of a region.
 MemoryTable::MemoryTable() : grants_(std::make_unique<GrantTable>()) {
   tables_.push_back(std::make_unique<Table>(first_table_entries));
   table_ = tables_.back().get();
@@ -66,7 +69,9 @@ bool MemoryTable::add(Region& region) {
   region.mr.lkey = stag;
   region.mr.rkey = stag;
   region.stag = stag;
+  // `used_` counts tombstones as well, because they lengthen the search like regions.
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
+  // The region is complete by now: from here on readers find it.
   insert(*table_, &region);
   grants_->publish(region);
   ++size_;
@@ -74,6 +79,7 @@ bool MemoryTable::add(Region& region) {
   return true;
 }
 
+// As add(), with the STag that the region has already: ibv_rereg_mr(3) keeps the keys.
 void MemoryTable::restore(Region& region) {
   const std::lock_guard lock(mutex_);
   if ((used_ + 1) * 2 > table_.load()->slots.size()) grow();
@@ -85,6 +91,7 @@ void MemoryTable::restore(Region& region) {
 
 bool MemoryTable::open_grants() {
   const std::lock_guard lock(mutex_);
+  // Opened with the first connection within the host: most contexts have none.
   if (grants_->is_open()) return true;
   if (!grants_->open()) return false;
   for (const auto& slot : table_.load()->slots) {
@@ -111,6 +118,7 @@ void MemoryTable::insert(Table& table, Region* region) {
          table.slots[at].load(std::memory_order_relaxed) == gravestone()) {
     at = (at + 1) & mask;
   }
+  // Pairs with find(): a reader that sees the pointer sees the region's fields.
   table.slots[at].store(region, std::memory_order_release);
 }
 
@@ -135,6 +143,8 @@ void MemoryTable::grow() {
 // Leaves a tombstone, which grow() removes.
 std::uint64_t MemoryTable::remove(Region& region) {
   const std::lock_guard lock(mutex_);
+  // How many tables were replaced so far. After the grace period of this removal no reader uses any
+  // of them: see reclaim().
   const std::uint64_t growths = reclaimed_ + tables_.size() - 1;
   Table& table = *table_.load();
   const std::size_t mask = table.slots.size() - 1;
@@ -142,6 +152,7 @@ std::uint64_t MemoryTable::remove(Region& region) {
     const Region* entry = table.slots[at].load(std::memory_order_relaxed);
     if (entry == nullptr) return growths;
     if (entry != &region) continue;
+    // Peers on this host first: the caller waits for their accesses afterwards.
     grants_->withdraw(region);
     table.slots[at].store(gravestone(), std::memory_order_release);
     --size_;
@@ -149,6 +160,8 @@ std::uint64_t MemoryTable::remove(Region& region) {
   }
 }
 
+// Called after each queue pair's lock was taken once, so readers that began before the removal are
+// gone.
 void MemoryTable::reclaim(std::uint64_t growths) {
   const std::lock_guard lock(mutex_);
   for (; reclaimed_ < growths; ++reclaimed_) tables_.erase(tables_.begin());
@@ -198,16 +211,19 @@ iwarp::Memory check_remote(const Region* region, const Accessor& accessor,
       !region->remote_valid.load(std::memory_order_acquire)) {
     return {.fault = Fault::invalid_stag};
   }
+  // RFC 5040 and RFC 5042 want an STag to be valid only for streams of its protection domain.
   if (region->domain != accessor.domain ||
       (region->window && !region->window->serves(accessor.queue_pair))) {
     return {.fault = Fault::foreign_domain};
   }
   const std::uint32_t needed = access_bit(access.right);
+  // Region and queue pair must both allow it (ibv_reg_mr(3), ibv_modify_qp(3)).
   if ((region->access & needed) == 0 || (accessor.access & needed) == 0) {
     return {.fault = Fault::access};
   }
   const std::uint64_t offset = access.offset;
   if (offset + access.length_bytes < offset) return {.fault = Fault::wrap};
+  // Written so that no sum can wrap around.
   if (offset < region->iova || offset - region->iova > region->length_bytes ||
       access.length_bytes > region->length_bytes - (offset - region->iova)) {
     return {.fault = Fault::bounds};
@@ -233,6 +249,7 @@ iwarp::Memory check_local(const Region* region, std::uint32_t domain,
     return {.fault = Fault::access};
   }
   const std::uint64_t offset = slice.address - region->iova;
+  // The subtraction above may have wrapped around; the first comparison rejects that.
   if (slice.address < region->iova || offset > region->length_bytes ||
       slice.length_bytes > region->length_bytes - offset) {
     return {.fault = Fault::bounds};
@@ -265,6 +282,7 @@ int check_mapped(const void* address, std::size_t length_bytes) {
   if (length_bytes == 0) return 0;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto from = reinterpret_cast<std::uintptr_t>(address);
+  // The range would wrap around the address space.
   if (from + length_bytes < from) return EFAULT;
   std::uintptr_t at = from & ~(page - 1);
   const std::uintptr_t end = (from + length_bytes + page - 1) & ~(page - 1);

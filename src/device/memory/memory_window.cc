@@ -5,6 +5,7 @@ namespace {
 
 constexpr unsigned remote_rights =
     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+// Writes by a peer change local memory, so the region must allow that to its own process as well.
 constexpr unsigned rights_to_change = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 }  // namespace
@@ -24,6 +25,8 @@ MemoryWindow::MemoryWindow(ibv_pd* pd, std::uint32_t domain, ibv_mw_type type) {
 // writes.
 bool MemoryWindow::acceptable(const Region* source, const Binding& binding) const {
   if ((binding.rkey ^ region_.stag) > 0xFF) return false;  // the STag of another window
+  // A bind of no bytes unbinds a window of type 1 (ibv_bind_mw(3)); one of type 2 is invalidated
+  // instead.
   if (binding.length_bytes == 0) return mw_.type == IBV_MW_TYPE_1;
   if (mw_.type != IBV_MW_TYPE_1 && region_.remote_valid) return false;  // invalidate it first
   if (!source || source->window || source->mr.lkey != binding.lkey) return false;
@@ -41,6 +44,7 @@ iwarp::Status MemoryWindow::bind(MemoryTable& table, std::uint32_t queue_pair,
   const std::lock_guard lock(mutex_);
   Region* source = table.find(binding.lkey);
   if (!acceptable(source, binding)) return iwarp::Status::window_bind;
+  // A window of type 1 may be bound anew while it is bound.
   release();
   region_.stag = binding.rkey;
   if (binding.length_bytes == 0) return iwarp::Status::success;
@@ -56,6 +60,7 @@ iwarp::Status MemoryWindow::bind(MemoryTable& table, std::uint32_t queue_pair,
   region_.iova = (binding.access & IBV_ACCESS_ZERO_BASED) ? 0 : binding.address;
   region_.base = source->base + (binding.address - source->iova);
   region_.length_bytes = binding.length_bytes;
+  // check_remote() takes this lock before it looks, so a peer sees all of the bind or nothing.
   region_.remote_valid = true;
   return iwarp::Status::success;
 }

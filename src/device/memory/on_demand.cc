@@ -22,6 +22,7 @@ namespace {
 // 0, or the errno of madvise(2).
 int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  // madvise(2) takes whole pages.
   const auto from = reinterpret_cast<std::uintptr_t>(at) & ~(page - 1);
   const std::uintptr_t to = reinterpret_cast<std::uintptr_t>(at) + to_size(length_bytes);
   const int advice = for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -30,6 +31,8 @@ int populate(std::byte* at, std::uint64_t length_bytes, bool for_writing) {
 }
 
 // Asked once: older kernels fail with EINVAL.
+// Populating faults pages in without touching their contents, and reports what cannot be accessed
+// instead of raising a signal.
 bool kernel_populates() {
   static const bool does = [] {
     std::byte here{};
@@ -70,6 +73,7 @@ int advise_memory(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
   const bool known = advice == IBV_ADVISE_MR_ADVICE_PREFETCH ||
                      advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ||
                      advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+  // Advice is a hint; a program that gets EOPNOTSUPP goes on without.
   if (!known) return EOPNOTSUPP;
   // IBV_ADVISE_MR_FLAG_FLUSH asks for completion on return; without it doing it at once is allowed
   // as well.

@@ -15,6 +15,7 @@
 namespace weft::device {
 namespace {
 
+// A cache line, so that device memory shares none with other data.
 constexpr std::size_t least_alignment_bytes = 64;
 // Adapters copy in words of this size, so a program that does otherwise would fail there.
 constexpr std::uint64_t copy_unit_bytes = 4;
@@ -28,6 +29,8 @@ bool may_copy(const DeviceMemory& memory, std::uint64_t offset, std::size_t leng
          memory.contains(offset, length_bytes);
 }
 
+// The application has no address for device memory (ibv_alloc_dm(3)), so it is written and read by
+// these two only.
 int copy_in(ibv_dm* dm, std::uint64_t offset, const void* from, std::size_t length_bytes) {
   DeviceMemory& memory = *DeviceMemory::of(dm);
   if (!may_copy(memory, offset, length_bytes)) return EINVAL;
@@ -72,6 +75,7 @@ DeviceMemory::DeviceMemory(ibv_context* context, std::size_t length_bytes,
   const std::size_t room = (length_bytes + alignment - 1) / alignment * alignment;
   bytes_ = static_cast<std::byte*>(std::aligned_alloc(alignment, room));
   if (!bytes_) throw std::bad_alloc();
+  // A peer must not be able to read what this process has left in its heap.
   std::memset(bytes_, 0, room);
   dm_.context = context;
   dm_.memcpy_to_dm = copy_in;
@@ -138,6 +142,7 @@ ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset,
   ibv_mr* made = context.register_memory(*ProtectionDomain::of(pd), memory.at(offset), length_bytes,
                                          0, access);
   if (!made) return nullptr;
+  // ibv_reg_dm_mr(3): accesses are zero-based, so there is no address to show.
   made->addr = nullptr;
   Region::of(made)->holder = &memory.users();
   ++memory.users();
