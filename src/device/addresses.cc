@@ -25,6 +25,7 @@ const sockaddr_in6& as_ipv6(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr_in6&>(address);
 }
 
+// A link-local address means nothing without its interface, so it needs a scope.
 bool link_local(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&as_ipv6(address).sin6_addr);
 }
@@ -54,6 +55,7 @@ Result<std::vector<LocalAddress>, std::string> local_addresses() {
     return "cannot list the network interfaces: " + std::generic_category().message(errno);
   }
   for (const ifaddrs* entry = all; entry; entry = entry->ifa_next) {
+    // getifaddrs(3): interfaces without an address have a null pointer here.
     if (!entry->ifa_addr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family == AF_INET || family == AF_INET6) found.push_back(describe(*entry));
@@ -61,6 +63,8 @@ Result<std::vector<LocalAddress>, std::string> local_addresses() {
   freeifaddrs(all);
   std::stable_sort(found.begin(), found.end(), [](const LocalAddress& a, const LocalAddress& b) {
     const auto rank = [](const LocalAddress& local) {
+      // IPv4 addresses that other hosts can reach first: programs take the first GID. Loopback
+      // last.
       return std::tuple(local.loopback, local.address.ss_family != AF_INET,
                         link_local(local.address));
     };
@@ -148,6 +152,7 @@ std::string to_string(const sockaddr_storage& address) {
   return "[" + std::string(text.data()) + "]:" + std::to_string(port_of(address));
 }
 
+// Numeric only: a name would need a resolver, which may block and gives several answers.
 bool parse_address(const std::string& text, sockaddr_storage& address) {
   address = {};
   auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);

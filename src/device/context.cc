@@ -20,6 +20,7 @@ constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
 int check_access(unsigned access) {
+  // An access that is not known must not be granted silently.
   if ((access & ~(known_access | optional_access)) != 0) return EOPNOTSUPP;
   // ibv_reg_mr(3): remote writes and atomics require local write access.
   const bool others_write = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
@@ -37,6 +38,7 @@ Context::Context(Device& device) : device_(device) {
   context.cmd_fd = -1;
   context.async_fd = events_.fd();
   context.num_comp_vectors = 1;
+  // verbs.h looks for this value before it uses the extended operations behind the context.
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&context.mutex, nullptr);
   extended_.sz = sizeof(verbs_context);
@@ -55,6 +57,7 @@ Context* Context::of(ibv_context* context) {
   return *reinterpret_cast<Context**>(extended + sizeof(verbs_context));
 }
 
+// Programs read the events from async_fd, whose counter the event queue keeps.
 void Context::raise(const ibv_async_event& event) {
   events_.push(event);
 }
@@ -97,6 +100,8 @@ void Context::acknowledge(const ibv_async_event& event) {
   event_acknowledged_.notify_all();
 }
 
+// Pending events are dropped, delivered ones are awaited: ibv_get_async_event(3) demands an
+// acknowledgement before destruction returns.
 void Context::settle_events(const void* element) {
   events_.withdraw([&](const ibv_async_event& event) { return event.element.cq == element; });
   std::unique_lock lock(event_mutex_);
@@ -135,6 +140,7 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
     errno = failed;
     return nullptr;
   }
+  // The handler is installed with the first region: before that no registered memory is accessed.
   catch_faults();
   auto region = std::make_unique<Region>();
   region->mr.addr = address;
@@ -166,6 +172,7 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
     errno = ENOMEM;
     return nullptr;
   }
+  // Kernel drivers number regions themselves; the STag is unique here.
   region->mr.handle = region->mr.lkey;
   ++domain.users;
   if (StatisticsRegistry* registry = device_.statistics_registry()) registry->add(*region);
@@ -183,6 +190,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   const int failed =
       moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
   if (failed != 0) return failed;
+  // Device memory and null memory have no other place to move to.
   if (region.holder || region.null) return EBUSY;
   region.leaving = true;
   if (region.windows > 0) {
@@ -202,6 +210,7 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
     region.iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : named;
   }
   if ((wanted.changes & IBV_REREG_MR_CHANGE_PD) != 0) {
+    // The count moves with the region, so that ibv_dealloc_pd(3) fails for the right domain.
     --ProtectionDomain::of(mr->pd)->users;
     ++wanted.domain->users;
     mr->pd = &wanted.domain->pd;
@@ -226,6 +235,7 @@ int Context::deregister_memory(ibv_mr* mr) {
   await_quiescence(region->base, to_size(region->length_bytes));
   memory_.reclaim(growths);
   if (StatisticsRegistry* registry = device_.statistics_registry()) registry->remove(*region);
+  // The device memory behind the region may be freed from here on.
   if (region->holder) --*region->holder;
   --ProtectionDomain::of(mr->pd)->users;
   return 0;
@@ -241,6 +251,7 @@ ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
     errno = ENOMEM;
     return nullptr;
   }
+  // The STag becomes the rkey that the program sees; binds change its lowest eight bits.
   window->take_name();
   ++domain.users;
   return window.release()->verbs();
@@ -284,6 +295,7 @@ void Context::remove(const QueuePair* queue_pair) {
   const std::lock_guard lock(mutex_);
   std::erase_if(queue_pairs_, [&](const auto& entry) { return entry.get() == queue_pair; });
   const auto named = by_number_.find(const_cast<QueuePair*>(queue_pair)->verbs()->qp_num);
+  // The number may belong to a newer queue pair already.
   if (named != by_number_.end() && named->second.get() == queue_pair) by_number_.erase(named);
 }
 
@@ -296,6 +308,7 @@ std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
   memory_.abandon_after_fork();
+  // Without mutex_, which a thread may hold that does not exist in the child.
   for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
 }
 

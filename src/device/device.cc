@@ -14,9 +14,12 @@
 namespace weft::device {
 namespace {
 
+// For iWARP, where the number has no meaning on the wire. Small numbers and the highest ones are
+// special on InfiniBand, so none is used.
 constexpr std::uint32_t first_queue_pair_number = 0x10;
 constexpr std::uint32_t queue_pair_numbers = 0xFFFFF0 - first_queue_pair_number;
 
+// Derived from the address, so that it stays the same from run to run and differs between hosts.
 std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
   // A locally administered EUI-64 that contains the bytes of the first address.
   std::uint64_t guid = 0;
@@ -46,6 +49,7 @@ void choose_gids(const Settings& settings, std::vector<LocalAddress>& addresses)
 Result<std::vector<LocalAddress>, std::string> own_addresses(const Settings& settings) {
   auto addresses = local_addresses();
   if (!addresses) return addresses;
+  // The user's choice is binding: no other address is used instead.
   if (!settings.address.empty()) {
     sockaddr_storage wanted{};
     if (!parse_address(settings.address, wanted)) {
@@ -99,6 +103,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                   ? nullptr
                   : std::make_shared<DeviceFaults>(*this, settings.faults, random_word(),
                                                    settings.verbose)),
+      // After everything that its thread may call, and therefore destroyed before it.
       engine_(settings.progress),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
@@ -113,6 +118,7 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
 
 Device::~Device() = default;
 
+// Events of the device go to every context, as with adapters (ibv_get_async_event(3)).
 void Device::raise(const ibv_async_event& event) {
   const std::lock_guard lock(mutex_);
   for (Context* context : contexts_) context->raise(event);
@@ -143,6 +149,7 @@ void Device::add(Context* context) {
     const std::lock_guard lock(mutex_);
     contexts_.push_back(context);
   }
+  // After the lock is released, because a fault may raise an event at once.
   if (faults_) faults_->context_opened();
 }
 

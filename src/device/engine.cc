@@ -1,3 +1,6 @@
+// One epoll for all descriptors of a device, served by the progress thread, by application threads
+// that poll, or by one that waits. Which of them does it is decided here, with the aim that a busy
+// application never pays for a hand-over between threads.
 #include "device/engine.h"
 
 #include <signal.h>
@@ -15,14 +18,19 @@
 namespace weft::device {
 namespace {
 
+// Events that are fetched by one epoll_wait().
 constexpr std::size_t batch = 64;
 constexpr std::uint64_t wake_token = 0;
+// How long the progress thread keeps away from descriptors that an application thread serves. It
+// grows while that continues, so that the thread costs less and less.
 constexpr std::chrono::microseconds shortest_stand_by{100};
 constexpr std::chrono::microseconds longest_stand_by{1000};
 // A program that polls now and then, and watches memory in between, needs the progress thread
 // without delay. How long that is assumed after it was seen.
 constexpr std::uint64_t eager_ns = 20'000'000;
 
+// A token names a place and its generation: an event that was fetched before unwatch() finds
+// another generation and is dropped.
 std::uint64_t token_of(std::size_t index, std::uint32_t generation) {
   return std::uint64_t{generation} << 32 | index;
 }
@@ -42,6 +50,7 @@ Engine::Engine(ProgressMode mode) : mode_(mode) {
 }
 
 Engine::~Engine() {
+  // After fork() the thread does not exist in this process, so it cannot be joined.
   if (abandoned_) {
     if (thread_.joinable()) thread_.detach();
     return;
@@ -50,12 +59,14 @@ Engine::~Engine() {
   wait_leader_.stop();
   expect_sleep();
   wake_.signal();
+  // The thread may be in a stand-by or in epoll_wait(); both were ended above.
   if (thread_.joinable()) thread_.join();
 }
 
 // mutex_ must be held. The thread starts with the first descriptor or deadline, so that a process
 // which opens no connection has none.
 void Engine::start_thread() {
+  // With `manual` the program has promised to call the device often enough.
   if (mode_ == ProgressMode::manual || thread_.joinable()) return;
   // Signals belong to the application, so this thread must not receive any but those of its own
   // faults.
@@ -82,6 +93,7 @@ std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollab
     free_slots_.push_back(static_cast<std::uint32_t>(index));
     return 0;
   }
+  // Before start_thread(), under the lock: the first event finds its target.
   slot.target = std::move(target);
   slot.fd = fd;
   start_thread();
@@ -123,6 +135,7 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
     first = added == deadlines_.begin();
     start_thread();
   }
+  // Only an earlier deadline than all others changes how long the thread may sleep.
   if (first) wake_.signal();
 }
 
@@ -138,8 +151,10 @@ int Engine::run_deadlines() {
       const auto first = deadlines_.begin();
       if (first->first > now) {
         return static_cast<int>(
+            // Rounded up, so that the thread does not spin through the last millisecond.
             std::min<std::uint64_t>((first->first - now) / 1'000'000 + 1, 60000));
       }
+      // Without the lock while it runs: it may add deadlines itself.
       due = first->second.lock();
       deadlines_.erase(first);
     }
@@ -147,6 +162,7 @@ int Engine::run_deadlines() {
   }
 }
 
+// The reference is kept during the call: another thread may unwatch the target meanwhile.
 void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t)) {
   if (const auto target = find(event.data.u64)) handle(*target, event.events);
 }
@@ -162,6 +178,7 @@ void Engine::poll() {
       continue;
     }
     dispatch(event, [](Pollable& target, std::uint32_t what) {
+      // The progress thread sees by it that this target is being served.
       const Pollable::Attention attention(target);
       target.on_ready(what);
     });
@@ -172,10 +189,13 @@ void Engine::poll() {
 int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns,
                  const sigset_t* mask) {
   const bool sleeps = !until_ns || *until_ns > sys::now_ns();
+  // A look without waiting brings no progress: polling a completion queue does.
   if (!sleeps || mode_ == ProgressMode::thread || abandoned_) {
     return sys::poll(entries, until_ns, mask);
   }
   const WaitLeader::Waiter waiter(wait_leader_);
+  // One waiting thread at a time serves the descriptors in place of the progress thread, which
+  // saves waking two threads for one event.
   if (waiter.leads() || mode_ == ProgressMode::manual) {
     return run_wait_loop(*this, entries, until_ns, mask);
   }
@@ -209,6 +229,7 @@ void Engine::dispatch_ready() {
 }
 
 void Engine::expect_sleep() {
+  // There is no thread that could leave something undone.
   if (mode_ == ProgressMode::manual) return;
   {
     const std::lock_guard lock(stand_by_mutex_);
@@ -238,6 +259,8 @@ void Engine::serve() {
     const int timeout_ms = run_deadlines();
     const auto ready = epoll_.wait(events, timeout_ms);
     if (stopping_) return;
+    // An application thread serves the descriptors already; two threads would wake up for each
+    // event.
     if (wait_leader_.has_leader()) {
       wait_leader_.stand_aside();
       if (deferred_ > 0) run_deferred();
@@ -246,7 +269,10 @@ void Engine::serve() {
     if (ready.empty()) continue;
     const bool left = dispatch_unattended(ready, all);
     if (mode_ == ProgressMode::thread) continue;
+    // Something was left to a polling application. If that is about to sleep instead, the next turn
+    // serves everything.
     all = left && stand_by(tick);
+    // The longest tick bounds how late the thread notices that the application has stopped polling.
     tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
   }
 }
@@ -258,6 +284,7 @@ bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) 
       wake_.drain();
       continue;
     }
+    // Null where it was unwatched after this batch was fetched.
     const auto target = find(event.data.u64);
     if (!target) continue;
     if (!all && leave_to_application(*target)) {
@@ -273,6 +300,8 @@ bool Engine::leave_to_application(Pollable& target) {
   // Reset in any case, so that the next check sees only what happens from here on.
   const bool since = target.attended_.exchange(false, std::memory_order_relaxed);
   const bool attended = since || target.attending_.load(std::memory_order_relaxed);
+  // Left once and not attended since: the program does not poll as steadily as it seemed, so the
+  // thread serves it at once for a while.
   const bool was_left = std::exchange(target.left_, attended);
   if (attended) return sys::now_ns() >= target.eager_until_ns_;
   if (was_left) target.eager_until_ns_ = sys::now_ns() + eager_ns;
@@ -282,6 +311,7 @@ bool Engine::leave_to_application(Pollable& target) {
 // Waits for a tick. Returns true if an application thread is about to sleep, so that nothing may be
 // left to application threads.
 bool Engine::stand_by(std::chrono::microseconds tick) {
+  // While this is set defer() may count on run_deferred() below.
   standing_by_ = true;
   bool sleep_expected = false;
   {
@@ -296,6 +326,8 @@ bool Engine::stand_by(std::chrono::microseconds tick) {
 
 bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
   const std::lock_guard lock(deferred_mutex_);
+  // Counted before the decision, so that a thread which is about to sleep sees that something may
+  // be due.
   if (deferred_++ == 0) deferred_targets_.clear();
   const bool soon =
       waiting ? wait_leader_.is_thread_aside()
@@ -314,6 +346,7 @@ void Engine::run_deferred() {
     const std::lock_guard lock(deferred_mutex_);
     targets.swap(deferred_targets_);
   }
+  // Without the lock: each call takes the lock of a queue pair.
   for (const auto& weak : targets) {
     if (const auto target = weak.lock()) target->on_deferred();
   }
@@ -322,6 +355,8 @@ void Engine::run_deferred() {
 void Engine::abandon_after_fork() {
   abandoned_ = true;
   for (auto& slot : slots_) {
+    // close() and not epoll_ctl(): the epoll is shared with the parent, whose registrations must
+    // stay.
     if (slot.fd >= 0) sys::close(slot.fd);
     slot.fd = -1;
   }

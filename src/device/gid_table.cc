@@ -27,6 +27,7 @@ ibv_gid_type type_of_row(const Device& device, std::size_t index) {
   return index % rows == rows - 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 }
 
+// The v2 row, because that is what an IP packet means.
 std::size_t row_of_address(const Device& device, std::size_t position) {
   const std::size_t rows = rows_per_address(device);
   return position * rows + rows - 1;

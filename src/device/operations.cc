@@ -47,6 +47,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad) {
   return SharedReceiveQueue::of(srq)->post(request, bad);
 }
 
+// verbs.h passes the size of its own structure, which may be older or newer than that of this
+// build.
 int extended_query_device(ibv_context* context, const ibv_query_device_ex_input* input,
                           ibv_device_attr_ex* attributes, std::size_t bytes) {
   if (input && input->comp_mask != 0) return EINVAL;

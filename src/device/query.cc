@@ -19,6 +19,8 @@ namespace {
 // Locally administered, because no vendor ID is assigned: 02 and "WF".
 constexpr std::uint32_t vendor_id = 0x025746;
 constexpr std::uint16_t full_member_pkey = 0xFFFF;
+// Everything that a transport can do works with on-demand memory, because the pages are brought in
+// by this process.
 constexpr std::uint32_t on_demand_of_ud =
     IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 constexpr std::uint32_t on_demand_of_uc = on_demand_of_ud | IBV_ODP_SUPPORT_WRITE;
@@ -77,6 +79,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.max_qp_rd_atom = limits::max_read_depth;
   attributes.max_qp_init_rd_atom = limits::max_read_depth;
   attributes.max_res_rd_atom = limits::max_read_depth * limits::max_queue_pairs;
+  // Atomics are processor instructions, so they exclude those of programs as well.
   attributes.atomic_cap = IBV_ATOMIC_GLOB;
   attributes.max_srq = limits::max_shared_receive_queues;
   attributes.max_srq_wr = limits::max_work_requests;
@@ -115,6 +118,7 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
 // TCP segments the stream, so the largest MTU is shown. Speed and width are constants for programs
 // that print them.
 int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, std::size_t bytes) {
+  // Ports are counted from 1, and there is one.
   if (port != 1) return EINVAL;
   ibv_port_attr ours{};
   Device& device = context.device();

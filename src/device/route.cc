@@ -18,6 +18,7 @@ const sockaddr* generic(const sockaddr_storage& address) {
 int choose_source(const sockaddr_storage& destination, sockaddr_storage& source) {
   sys::Descriptor probe(sys::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe.valid()) return -probe.release();
+  // Checks at the same time that the address belongs to this host: EADDRNOTAVAIL otherwise.
   if (source.ss_family != AF_UNSPEC) {
     sockaddr_storage from = source;
     set_port(from, 0);

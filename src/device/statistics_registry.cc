@@ -53,6 +53,7 @@ StatisticsRegistry::MemoryRegionEntry entry_of(const Region& region) {
 
 }  // namespace
 
+// Bounded, because a program may create and destroy queue pairs for ever.
 template <typename Entry>
 void StatisticsRegistry::keep(std::vector<Entry>& list, const Entry& entry) {
   if (list.size() < most_entries) {
@@ -109,6 +110,7 @@ void StatisticsRegistry::remove(Region& region) {
 
 StatisticsRegistry::Snapshot StatisticsRegistry::snapshot() {
   std::unique_lock lock(mutex_, std::defer_lock);
+  // A report may be wanted because the program hangs with a lock held: it must not hang as well.
   if (!lock_for_a_while(lock)) return {};
   Snapshot all = destroyed_;
   for (const auto& queue_pair : queue_pairs_) {
@@ -124,6 +126,7 @@ StatisticsRegistry::Snapshot StatisticsRegistry::snapshot() {
       all.completion_queues.push_back(entry_of(*queue, queue->counters_locked()));
     }
   }
+  // Counters of regions are atomic and need no lock; mutex_ keeps the region itself.
   for (const Region* region : regions_) all.memory_regions.push_back(entry_of(*region));
   std::ranges::sort(all.queue_pairs, {}, &QueuePairEntry::number);
   std::ranges::sort(all.completion_queues, {}, &CompletionQueueEntry::number);

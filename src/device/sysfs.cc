@@ -1,3 +1,5 @@
+// The texts of /sys/class/infiniband/weft0 that programs read, as a kernel device of this
+// personality would have them.
 #include "device/sysfs.h"
 
 #include <endian.h>
@@ -39,6 +41,7 @@ std::optional<std::string> of_gid(const Device& device, std::string_view what,
 }
 
 std::optional<std::string> of_port(const Device& device, std::string_view path) {
+  // Number and name, as the kernel writes its enumerations.
   if (path == "state") return "4: ACTIVE";
   if (path == "phys_state") return "5: LinkUp";
   if (path == "link_layer") return "Ethernet";

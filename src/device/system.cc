@@ -1,3 +1,5 @@
+// System calls without libc's wrappers, so that libraries which replace those (socket interposers)
+// never see the device's own sockets. Errors are returned as -errno.
 #include "device/system.h"
 
 #include <fcntl.h>
@@ -75,6 +77,7 @@ int shutdown(int fd, int how) {
   return static_cast<int>(call(SYS_shutdown, fd, how));
 }
 
+// Never repeated after EINTR: on Linux the descriptor is closed in any case.
 int close(int fd) {
   return static_cast<int>(call(SYS_close, fd));
 }
@@ -192,6 +195,7 @@ std::ptrdiff_t write(int fd, const void* at, std::size_t bytes) {
   return call(SYS_write, fd, at, bytes);
 }
 
+// As a semaphore each read takes one from the counter, which fits one event per read.
 int event_fd(bool semaphore) {
   return static_cast<int>(call(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0)));
 }
@@ -237,6 +241,7 @@ int poll_readable(int fd, int timeout_ms) {
   pollfd entry{fd, POLLIN, 0};
   const timespec limit = timespec_of(std::chrono::milliseconds(timeout_ms));
   return static_cast<int>(
+      // 8 is the size of the kernel's signal set.
       call(SYS_ppoll, &entry, 1, timeout_ms < 0 ? nullptr : &limit, nullptr, 8));
 }
 
@@ -262,6 +267,7 @@ void sleep_us(unsigned us) {
   call(SYS_nanosleep, &length, nullptr);
 }
 
+// The soft limit: it is what open(2) and accept(2) fail by.
 std::size_t descriptor_limit() {
   rlimit64 limit{};
   constexpr long own = 0;

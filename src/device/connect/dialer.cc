@@ -95,6 +95,8 @@ Dialer::Result Dialer::try_again_later() {
   return std::nullopt;
 }
 
+// Failures here are those of the local host (descriptors, an address that is not its own), so they
+// are final.
 int Dialer::open() {
   if (plan_.reserved.valid()) {
     // A socket that rdma_bind_addr(3) has bound already.

@@ -122,6 +122,7 @@ void Linger::cut_off() {
   finish();
 }
 
+// Gives up the place in the list first: the descriptor must not be counted after it is closed.
 void Linger::finish() {
   if (refused_) refused_->remove(place_);
   refused_ = nullptr;

@@ -74,6 +74,7 @@ void Listener::watch() {
   token_ = device_.engine().watch(plan_.socket.get(), EPOLLIN, shared_from_this());
 }
 
+// Connections wait in TCP's queue meanwhile, up to the backlog that listen(2) was given.
 void Listener::pause() {
   if (token_ != 0) device_.engine().unwatch(token_);
   token_ = 0;
@@ -219,6 +220,8 @@ void Listener::on_requested(const std::shared_ptr<InboundHandshake>& inbound) {
   plan_.requested(inbound);
 }
 
+// The handshake has ended without a request. Its place is free, so a listener that had stopped
+// accepting may go on.
 void Listener::on_failed(const std::shared_ptr<InboundHandshake>& inbound) {
   if (plan_.dropped) plan_.dropped();
   device_.half_open().remove(*inbound);

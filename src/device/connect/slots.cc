@@ -163,6 +163,7 @@ int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
   return sockets.empty() ? failed : 0;
 }
 
+// The child keeps no slot: its numbers would name queue pairs of the parent.
 void Slots::abandon_after_fork() {
   for (Slot& slot : slots_) {
     for (const auto& listener : slot.listeners) listener->abandon_after_fork();

@@ -26,6 +26,7 @@ bool peer_is_silent(int fd, std::uint64_t timeout_ns) {
 
 namespace {
 
+// tcp(7): idle time and interval are in seconds.
 void set_keepalive(int fd, int idle_s, int interval_s, int probes) {
   sys::set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
   sys::set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);

@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint8_t usual_hop_limit = 64;
 constexpr std::uint8_t usual_group_hop_limit = 1;  // RFC 1112 §6.1
 
+// GIDs of IPv4 addresses are IPv6 addresses in mapped form (RFC 4291 §2.5.5.2).
 ibv_gid mapped(const wire::Ipv4Address& address) {
   ibv_gid gid{};
   gid.raw[10] = gid.raw[11] = 0xFF;
@@ -75,8 +76,10 @@ bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& in
 }  // namespace
 
 // The source address comes from the GID index; source and destination must be of the same family.
+// Resolved once, so that a post copies a finished route and asks no table.
 AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr& attributes) {
   const Device& device = Context::of(domain.pd.context)->device();
+  // iWARP has no datagrams.
   if (!device.is_roce()) {
     errno = EOPNOTSUPP;
     return nullptr;
@@ -108,6 +111,7 @@ AddressHandle::~AddressHandle() {
 
 DatagramRoute AddressHandle::route_to(std::uint32_t number) const {
   DatagramRoute route = route_;
+  // The number of the destination names its slot, and the slot its UDP port.
   set_port(route.destination, group_ ? multicast_port : slot::port_of(number));
   return route;
 }
@@ -127,6 +131,7 @@ int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& complet
   attributes.sl = completion.sl;
   attributes.grh.dgid = ends.source;
   attributes.grh.sgid_index = index;
+  // As libibverbs sets it: the way back may be longer than the way here.
   attributes.grh.hop_limit = 0xFF;
   attributes.grh.traffic_class = ends.traffic_class;
   return 0;

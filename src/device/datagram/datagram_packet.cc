@@ -20,11 +20,14 @@ wire::Ipv6Address ipv6_of(const sockaddr_storage& address) {
   return bytes;
 }
 
+// By way of the GID, because an IPv4 address may come as IPv4 or in mapped form.
 wire::Ipv4Address ipv4_of(const sockaddr_storage& address) {
   const wire::Ipv6Address mapped = ipv6_of(address);
   return {mapped[12], mapped[13], mapped[14], mapped[15]};
 }
 
+// The ICRC of RoCE v2 begins with the IP and UDP headers (InfiniBand Architecture Specification,
+// Annex A17).
 std::uint32_t icrc_of(const DatagramHeaders& network, const wire::IbPacketView& packet) {
   return wire::Icrc::roce_v2(network.bytes(), packet.covered()).value();
 }
@@ -66,6 +69,8 @@ DatagramHeaders::DatagramHeaders(const DatagramRoute& route, std::size_t packet_
   udp.emit(MutableBytes(bytes_).subspan(ip_bytes_));
 }
 
+// An IPv6 header fills the 40 bytes; an IPv4 header is at their end, after zeros, as adapters place
+// it.
 void DatagramHeaders::emit_grh(MutableBytes out) const {
   const std::size_t zeros = grh_bytes - ip_bytes_;
   std::fill_n(out.begin(), zeros, std::byte{0});
@@ -78,12 +83,14 @@ std::vector<std::byte> make_datagram(const DatagramRoute& route, wire::IbHeaders
                                      std::span<const iovec> message) {
   std::size_t message_bytes = 0;
   for (const iovec& piece : message) message_bytes += piece.iov_len;
+  // BTH counts the pad in two bits, and the receiver takes it off again.
   headers.bth.pad_bytes = static_cast<std::uint8_t>((4 - message_bytes % 4) % 4);
   const std::size_t covered = headers.size() + message_bytes + headers.bth.pad_bytes;
   std::vector<std::byte> packet(covered + wire::IbPacketView::icrc_bytes);
   headers.emit(packet);
   std::byte* at = packet.data() + headers.size();
   for (const iovec& piece : message) {
+    // The memory was registered and is not mapped any more: the request fails with LOC_PROT_ERR.
     if (!guarded_load(at, piece.iov_base, piece.iov_len)) return {};
     at += piece.iov_len;
   }
@@ -109,6 +116,7 @@ std::uint32_t icrc_at_roce_port(const DatagramRoute& route, const wire::IbPacket
   return icrc_of(DatagramHeaders(shown, bytes), packet) ^ error;
 }
 
+// A group is an IPv6 multicast address (ff00::/8), or an IPv4 one in mapped form.
 bool is_multicast(const ibv_gid& gid) {
   if (gid.raw[0] == 0xFF) return true;
   const sockaddr_storage address = address_of(gid);
@@ -117,6 +125,8 @@ bool is_multicast(const ibv_gid& gid) {
 
 // A hash may map two groups to the same IPv4 address; the receiver then delivers to the members of
 // both.
+// A group is a GID, while a device may have addresses of either family: each family needs an
+// address for it, the same one at every sender and receiver.
 sockaddr_storage multicast_address(const ibv_gid& group, int family) {
   const sockaddr_storage address = address_of(group);
   if (address.ss_family == family) return address;

@@ -34,7 +34,10 @@ const Names& names_of(int family) {
 // Sets don't-fragment (RFC 8085 §3.2) on everything that is sent, because the ICRC relies on it: an
 // unconnected socket then uses IP identification 0.
 int prepare(int fd, const DatagramSocket::Plan& plan) {
+  // Every process of a host opens the port of the groups. With this option the kernel gives each of
+  // them a copy of a multicast packet.
   if (plan.shared) sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  // The kernel grants less where net.core.rmem_max is smaller, which is no error.
   sys::set_option(fd, SOL_SOCKET, SO_RCVBUF, limits::datagram_buffer_bytes);
   sys::set_option(fd, SOL_SOCKET, SO_SNDBUF, limits::datagram_buffer_bytes);
   if (plan.address.ss_family == AF_INET) {
@@ -54,6 +57,8 @@ int prepare(int fd, const DatagramSocket::Plan& plan) {
   return sys::set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 }
 
+// The destination of the packet is part of its GRH, and of the ICRC; a socket that is bound to all
+// addresses learns it only here.
 void set_local_address(const cmsghdr& entry, sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     in_pktinfo info;
@@ -117,6 +122,8 @@ void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& rout
   if (route.destination.ss_family == AF_INET) {
     in_pktinfo info{};
     info.ipi_ifindex = static_cast<int>(interface_index);
+    // The source address of the packet: the ICRC covers it, so the kernel must not choose another
+    // one.
     info.ipi_spec_dst = reinterpret_cast<const sockaddr_in&>(route.source).sin_addr;
     writer.add(names.level, names.packet_info, info);
   } else {
@@ -125,6 +132,7 @@ void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& rout
     info.ipi6_addr = reinterpret_cast<const sockaddr_in6&>(route.source).sin6_addr;
     writer.add(names.level, names.packet_info, info);
   }
+  // For each packet, because address handles may differ in both values.
   writer.add(names.level, names.hop_limit, int{route.hop_limit});
   writer.add(names.level, names.traffic_class, int{route.traffic_class});
   writer.finish();
@@ -132,6 +140,7 @@ void write_ancillary(msghdr& message, Ancillary& room, const DatagramRoute& rout
 
 }  // namespace
 
+// One buffer for all packets: each is delivered before the next one is read.
 DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
                                sys::Descriptor fd)
     : engine_(engine),
@@ -175,6 +184,7 @@ bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, 
   write_ancillary(message, room, route, bound_to_interface ? interface_index : 0);
   while (true) {
     const auto sent = sys::send_message(fd_.get(), message);
+    // Every other error loses the datagram, as a network may: UD reports nothing of the kind.
     if (sent != -EINTR) return sent != -EAGAIN && sent != -ENOBUFS;
   }
 }
@@ -189,6 +199,7 @@ void DatagramSocket::await_room(std::weak_ptr<DatagramReceiver> waiting) {
   engine_.change(token_, EPOLLIN | EPOLLOUT);
 }
 
+// Each waiter sends what it has; one that finds no room again registers anew.
 void DatagramSocket::room_available() {
   std::vector<std::weak_ptr<DatagramReceiver>> waiting;
   {
@@ -239,6 +250,7 @@ bool DatagramSocket::receive_one() {
   if (got < 0) return false;
   route.destination = address_;
   read_ancillary(message, route);
+  // With `receiving_` held: the packet is in the one buffer of this socket until it is delivered.
   arrived_(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
   return true;
 }

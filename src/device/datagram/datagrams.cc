@@ -10,6 +10,7 @@
 
 namespace weft::device {
 
+// Groups have the port behind those of all slots, the same one on every host.
 static_assert(multicast_port == slot::first_port + slot::count);
 
 Datagrams::Datagrams(Device& device) : device_(device), tap_(device.capture()) {}
@@ -18,6 +19,7 @@ Datagrams::Address Datagrams::bytes_of(const ibv_gid& gid) {
   return std::to_array(gid.raw);
 }
 
+// IPv4, IPv6 or both, as the device has addresses.
 std::vector<int> Datagrams::families() const {
   std::vector<int> found;
   for (const LocalAddress& local : device_.addresses()) {
@@ -28,6 +30,8 @@ std::vector<int> Datagrams::families() const {
 }
 
 // mutex_ must be held.
+// Another program at this UDP port is an error of the call that creates the queue pair; the message
+// names the port.
 int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
   const DatagramSocket::Plan plan{
       .address = address, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
@@ -48,10 +52,12 @@ int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
 // Opens the port where it is not open yet. mutex_ must be held.
 int Datagrams::open_slot(std::uint16_t port) {
   if (sockets_.contains({AF_INET, port}) || sockets_.contains({AF_INET6, port})) return 0;
+  // The same addresses as for TCP: a queue pair is reached by its GIDs only.
   for (sockaddr_storage& address : slot::listening_addresses(device_.addresses())) {
     set_port(address, port);
     const int failed = open_socket(address, false);
     if (failed == 0 || slot::is_missing_address(failed)) continue;
+    // All or nothing, as for the TCP ports of a slot.
     for (const int family : {AF_INET, AF_INET6}) {
       for (const auto& socket : sockets_[{family, port}]) socket->close();
       sockets_.erase({family, port});
@@ -101,6 +107,8 @@ std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number,
   for (const auto& socket : found->second) {
     if (same_host_address(socket->address(), source)) return socket;
   }
+  // No socket has this address any more, for example after an interface went down: another one of
+  // the family sends.
   return found->second.front();
 }
 
@@ -132,6 +140,8 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
   std::vector<std::shared_ptr<DatagramReceiver>> found;
   const ibv_gid destination = gid_of(route.destination);
   const std::lock_guard lock(mutex_);
+  // The number alone must not decide: a packet at another slot's port would reach a queue pair that
+  // its sender did not address.
   if (!is_multicast(destination)) {
     // Reject packets that arrive at the port of the groups or of another slot.
     const bool here = port_of(route.destination) == slot::port_of(number);
@@ -142,6 +152,8 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
     const auto group = groups_.find(bytes_of(destination));
     if (group == groups_.end()) return found;
     for (const Member& member : group->second) found.push_back(member.receiver.lock());
+    // A queue pair may have joined groups whose addresses are the same; it gets one copy of the
+    // packet.
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
   }
@@ -153,6 +165,8 @@ std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const Datagr
 // because they take their own locks.
 void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
   const auto view = wire::IbPacketView::check(packet);
+  // Everything is checked before anything is taken from the packet, since any host may send to this
+  // port.
   const bool ours = view && view->layout().known && view->layout().deth &&
                     view->bth().opcode.transport == wire::IbTransport::ud &&
                     view->payload().size() <= limits::max_datagram_bytes;
@@ -161,6 +175,8 @@ void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
     return;
   }
   capture(route, packet, wire::PcapngDirection::inbound);
+  // Counted and accepted: address translation changes what the ICRC covers, and UDP has a checksum
+  // of its own.
   if (!icrc_is_right(route, *view)) ++counters_.wrong_icrc;
   Datagram datagram{.headers = view->headers(), .message = view->payload(), .grh = {}};
   DatagramHeaders(route, packet.size()).emit_grh(datagram.grh);
@@ -173,6 +189,7 @@ void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDi
   if (!tap_.wanted()) return;
   const auto view = wire::IbPacketView::check(packet);
   if (!view) return;
+  // Shown at RoCE's port, which analyzers know, with an ICRC that fits it.
   tap_.write(route, packet.first(packet.size() - wire::IbPacketView::icrc_bytes),
              icrc_at_roce_port(route, *view), direction);
 }
@@ -208,6 +225,7 @@ int Datagrams::attach(const std::shared_ptr<DatagramReceiver>& receiver, const i
   return 0;
 }
 
+// ibv_detach_mcast(3): EINVAL where the queue pair is not attached to the group.
 int Datagrams::detach(const DatagramReceiver& receiver, const ibv_gid& group) {
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(mutex_);
@@ -237,6 +255,7 @@ bool Datagrams::withdraw(const DatagramReceiver& receiver, const Address& name,
 // them. mutex_ must be held.
 int Datagrams::join(const sockaddr_storage& group) {
   const int family = group.ss_family;
+  // The group that is being joined is in the map already.
   if (groups_.size() > limits::max_multicast_groups) return ENOMEM;
   if (const int failed = open_group_socket(family)) return failed;
   DatagramSocket& socket = *sockets_[{family, multicast_port}].front();

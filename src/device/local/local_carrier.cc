@@ -77,6 +77,7 @@ LocalCarrier::~LocalCarrier() = default;
 
 // --- Work ----------------------------------------------------------------------------------------
 
+// SQD starts nothing new, as over TCP.
 bool LocalCarrier::takes_requests(const QueuePairLock& lock) const {
   if (stream_) return stream_->takes_requests(lock);
   return end_.reason == EndReason::none && parts_.qp.state != IBV_QPS_SQD;
@@ -200,6 +201,7 @@ bool LocalCarrier::requests_done(const QueuePairLock& lock) const {
   return stream_ ? stream_->requests_done(lock) : link_->requester.idle();
 }
 
+// The one deadline is that of a Send that waits for a receive.
 void LocalCarrier::keep_time() {
   const std::uint64_t deadline_ns = link_->requester.deadline_ns();
   if (deadline_ns == UINT64_MAX || alarm_ns_ <= deadline_ns) return;

@@ -19,6 +19,7 @@ using iwarp::Status;
 // As many as a requester sends: see LocalRequester::request_access().
 constexpr std::size_t most_pieces = 64;
 
+// The right that the peer needs, by the kind of access (ibv_reg_mr(3)).
 iwarp::RemoteRight right_of(Operation operation) {
   if (operation == Operation::read) return iwarp::RemoteRight::read;
   return is_atomic(operation) ? iwarp::RemoteRight::atomic : iwarp::RemoteRight::write;
