@@ -1,3 +1,4 @@
+// Ethernet II: two addresses and a type. What follows, tags included, is for wire/link.cc.
 #include "wire/ethernet.h"
 
 namespace weft::wire {
@@ -11,6 +12,7 @@ Result<EthernetHeader, WireError> EthernetHeader::parse(Bytes bytes) {
                         .type = EtherType{at::type.load(bytes.data())}};
 }
 
+// No frame check sequence: the captures of this format have none.
 void EthernetHeader::emit(MutableBytes out) const {
   at::destination.store(out.data(), destination);
   at::source.store(out.data(), source);

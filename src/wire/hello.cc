@@ -22,6 +22,7 @@ Result<Hello, WireError> Hello::parse(Bytes data) {
   if (!std::ranges::equal(begin, key)) return WireError::bad_key;
   Hello hello;
   hello.version = in.be16();
+  // Unknown answers survive as values; the caller treats them as refusals.
   hello.answer = static_cast<HelloAnswer>(in.be16());
   hello.source_qpn = in.be32();
   hello.destination_qpn = in.be32();
@@ -31,6 +32,7 @@ Result<Hello, WireError> Hello::parse(Bytes data) {
   hello.capabilities = in.be32();
   hello.control_stag = in.be32();
   hello.hold_capacity_bytes = in.be32();
+  // A later version may give these bytes a meaning; this one must accept them whatever they are.
   in.skip(reserved_bytes);
   if (!in.ok()) return WireError::truncated;
   return hello;

@@ -1,3 +1,5 @@
+// Messages of InfiniBand's communication management: InfiniBand Architecture Specification, volume
+// 1, chapter 12 (the paragraphs below are of it), in management datagrams of chapter 13.
 #include "wire/ib_cm.h"
 
 #include <algorithm>
@@ -169,6 +171,7 @@ void MadHeader::emit(MutableBytes out) const {
   at::attribute.store(to, static_cast<std::uint16_t>(attribute));
 }
 
+// Codes 1 to 5 are 256 to 4096 bytes; others are reserved.
 std::uint32_t CmRequest::path_mtu_bytes() const {
   return path_mtu_code >= 1 && path_mtu_code <= 5 ? 128U << path_mtu_code : 0;
 }
@@ -202,6 +205,7 @@ void CmRequest::emit(MutableBytes out) const {
   store_24(to, at::local_ee, 0, initiator_depth);
   at::transport.store(to, byte_of((transport_code & 3U) << 1));
   store_24(to, at::starting_psn, starting_psn, byte_of(retry_count & retry_mask));
+  // The only partition that the device knows.
   at::partition_key.store(to, default_partition);
   at::path.store(to, byte_of(path_mtu_code << 4U | (rnr_retry_count & retry_mask)));
   at::options.store(to, byte_of((shared_receive_queue ? 8U : 0U) | (extended_transport_code & 7U)));

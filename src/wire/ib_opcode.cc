@@ -3,6 +3,8 @@
 namespace weft::wire {
 namespace {
 
+// An opcode is three bits of transport and five of operation; not every pair exists. Packets with
+// an unknown one keep everything behind the BTH as payload.
 bool is_known(IbOpcode opcode) {
   using Operation = IbOperation;
   const Operation operation = opcode.operation;
@@ -17,6 +19,7 @@ bool is_known(IbOpcode opcode) {
     case IbTransport::ud:
       return operation == Operation::send_only || operation == Operation::send_only_immediate;
     case IbTransport::cnp:
+      // Congestion notification packets of RoCE have one opcode of their own range.
       return opcode == congestion_notification;
   }
   return false;
@@ -30,6 +33,8 @@ bool is_answer(IbOperation operation) {
 
 }  // namespace
 
+// Which extended headers follow the BTH, in the order of their fields in IbLayout, depends on the
+// opcode alone.
 IbLayout IbLayout::of(IbOpcode opcode) {
   using Operation = IbOperation;
   IbLayout layout;

@@ -1,3 +1,5 @@
+// Headers of InfiniBand's transport layer: InfiniBand Architecture Specification, volume 1, chapter
+// 9, to which the paragraphs below belong.
 #include "wire/ib_transport.h"
 
 #include <algorithm>
@@ -194,6 +196,8 @@ std::uint32_t rnr_timer_us(std::uint8_t code) {
 }
 
 std::uint8_t rnr_timer_code(std::uint32_t timer_us) {
+  // Code 0 is the longest time, so the ascending part begins behind it. A time between two codes
+  // becomes the longer one: the timer is a minimum.
   const auto* const shortest = &rnr_timers[1];
   const auto* const end = rnr_timers.data() + rnr_timers.size();
   const auto* const found = std::lower_bound(shortest, end, timer_us);
@@ -216,6 +220,7 @@ std::size_t IbLayout::size() const {
   return bytes;
 }
 
+// The sizes of all headers are known from the opcode, so one comparison covers every access below.
 Result<IbHeaders, WireError> IbHeaders::parse(Bytes bytes) {
   const auto bth = Bth::parse(bytes);
   if (!bth) return bth.error();
@@ -261,6 +266,8 @@ void IbHeaders::emit(MutableBytes out) const {
   if (layout.invalidate) store_be(take(word_bytes).data(), invalidated_key);
 }
 
+// `wire_bytes` is the length that the packet had, of which a capture may hold less: a cut packet
+// has headers and a part of its payload, and no ICRC.
 Result<IbPacketView, WireError> IbPacketView::check(Bytes packet, std::size_t wire_bytes) {
   packet = packet.first(std::min(packet.size(), wire_bytes));
   const bool cut = packet.size() < wire_bytes;
@@ -277,6 +284,7 @@ Result<IbPacketView, WireError> IbPacketView::check(Bytes packet, std::size_t wi
   view.payload_ = rest.first(std::min(rest.size(), view.payload_wire_bytes_));
   if (cut) return view;
   view.covered_ = packet.first(wire_bytes - icrc_bytes);
+  // The ICRC is transmitted least significant byte first, unlike every other field of InfiniBand.
   view.icrc_ = load_le<std::uint32_t>(packet.data() + view.covered_.size());
   return view;
 }

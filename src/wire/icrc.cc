@@ -1,3 +1,5 @@
+// The invariant CRC covers what no router changes, so fields that may change are taken as ones
+// (InfiniBand Architecture Specification, volume 1, §7.8; Annex A17 for RoCE v2).
 #include "wire/icrc.h"
 
 #include <algorithm>
@@ -73,6 +75,7 @@ void Icrc::add_grh(Bytes grh) {
   crc_.update(masked_ipv6(grh).bytes());
 }
 
+// `network` is the IP header with its options, followed by the UDP header.
 Icrc Icrc::roce_v2(Bytes network, Bytes bth) {
   Icrc icrc;
   icrc.update(no_local_route);
@@ -88,6 +91,7 @@ Icrc Icrc::roce_v2(Bytes network, Bytes bth) {
     icrc.update(ip.subspan(masked.bytes().size()));
   }
   Masked<UdpHeader::header_bytes> udp(network.subspan(udp_at));
+  // A device that translates addresses changes it.
   udp.mask(field::udp::checksum);
   icrc.update(udp.bytes());
   icrc.add_bth(bth);

@@ -100,11 +100,14 @@ Result<Ipv4Header, WireError> Ipv4Header::parse(Bytes bytes) {
   header.options_bytes = static_cast<std::uint8_t>(header_bytes - min_header_bytes);
   header.traffic_class = at::traffic_class.load(from);
   header.total_bytes = at::total_bytes.load(from);
+  // 0 comes from captures on a sending host whose adapter does the segmentation: the length is not
+  // known yet.
   if (header.total_bytes != 0 && header.total_bytes < header_bytes) return WireError::bad_length;
   header.id = at::id.load(from);
   const std::uint16_t fragment = at::fragment.load(from);
   header.dont_fragment = (fragment & flag_dont_fragment) != 0;
   header.more_fragments = (fragment & flag_more_fragments) != 0;
+  // RFC 791 §3.1: the offset counts in units of eight bytes.
   header.fragment_offset_bytes = static_cast<std::uint16_t>((fragment & fragment_offset_mask) * 8);
   header.ttl = at::ttl.load(from);
   header.protocol = IpProtocol{at::protocol.load(from)};
@@ -139,6 +142,8 @@ void Ipv4Header::emit(MutableBytes out) const {
 bool ipv4_checksum_ok(Bytes header) {
   InternetChecksum checksum;
   checksum.update(header);
+  // The sum over a correct header, its checksum included, is all ones, so the complement is zero
+  // (RFC 1071).
   return checksum.value() == 0;
 }
 
@@ -171,6 +176,7 @@ void Ipv6Header::emit(MutableBytes out) const {
   at::destination.store(to, destination);
 }
 
+// RFC 8200 §4.5.
 Result<Ipv6Fragment, WireError> Ipv6Fragment::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::ipv6_fragment;

@@ -62,6 +62,7 @@ bool is_tag(std::uint16_t type) {
 }
 
 // Skips VLAN tags. The header has `size_bytes` so far and is followed by `type`.
+// There may be any number of tags; each costs four bytes, so the loop ends with the packet.
 Result<LinkHeader, WireError> behind_tags(Bytes bytes, std::size_t size_bytes, std::uint16_t type) {
   while (is_tag(type)) {
     namespace at = field::vlan_tag;
@@ -115,6 +116,7 @@ Result<LinkHeader, WireError> parse_loopback(Bytes bytes) {
   return header ? header : of_family(load_le<std::uint32_t>(bytes.data()));
 }
 
+// No link header at all: the version of IP is in the first four bits of both.
 Result<LinkHeader, WireError> parse_raw_ip(Bytes bytes) {
   if (bytes.empty()) return WireError::truncated;
   const auto version = std::to_integer<unsigned>(bytes[0]) >> 4;
@@ -143,6 +145,7 @@ Result<ErfHeader, WireError> ErfHeader::parse(Bytes bytes) {
     more = (bytes[header.size_bytes] & erf_extension_bit) != std::byte{0};
     header.size_bytes += erf_extension_bytes;
   }
+  // Ethernet frames have an offset and a pad byte in front of them, which other types do not have.
   if (header.is_ethernet()) header.size_bytes += erf_ethernet_pad_bytes;
   if (bytes.size() < header.size_bytes) return WireError::truncated;
   return header;

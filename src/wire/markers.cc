@@ -1,3 +1,6 @@
+// Markers of MPA (RFC 5044 §4.3): four bytes at each 512 bytes of the stream, counted from the
+// first FPDU, so that a receiver can find FPDUs again. They may come anywhere, also within a
+// header.
 #include "wire/markers.h"
 
 #include <algorithm>
@@ -41,6 +44,7 @@ Result<std::size_t, WireError> insert_markers(std::uint64_t position, Bytes fpdu
   if (fpdu.size() < fpdu_length_bytes) return WireError::bad_length;
   if (fpdu.size() != fpdu_bytes(load_fpdu_length(fpdu.data()))) return WireError::bad_length;
   const std::size_t total = marked_bytes(position, fpdu.size());
+  // The pointer of a marker has 16 bits, so nothing larger could be pointed across.
   if (total > std::numeric_limits<std::uint16_t>::max()) return WireError::bad_length;
   if (out.size() < total) return WireError::truncated;
 
@@ -65,6 +69,8 @@ namespace {
 
 // Returns the plain size of the first FPDU of `stream`, which may have a marker before it.
 Result<std::size_t, WireError> plain_size(std::uint64_t position, Bytes stream) {
+  // Only in front: a marker within the length field cannot be, because both are aligned to four
+  // bytes.
   const std::size_t skip = bytes_to_marker(position) == 0 ? marker_bytes : 0;
   if (stream.size() < skip + fpdu_length_bytes) return WireError::truncated;
   return fpdu_bytes(load_fpdu_length(stream.data() + skip));
@@ -85,6 +91,7 @@ Result<StrippedFpdu, WireError> strip_markers(std::uint64_t position, Bytes stre
   while (const auto piece = pieces.next()) {
     if (piece->has_marker) {
       const auto marker = Marker::parse(rest);
+      // A marker that points elsewhere means that framing is lost (RFC 5044 §8).
       if (!marker || *marker != piece->marker) return WireError::bad_marker;
       rest = rest.subspan(marker_bytes);
     }

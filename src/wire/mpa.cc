@@ -51,6 +51,8 @@ constexpr std::uint16_t high_bit = 0x8000;
 constexpr std::uint16_t low_bit = 0x4000;
 constexpr std::uint16_t depth_mask = 0x3FFF;
 
+// Compared whole: the 16 characters are all that distinguishes MPA from another protocol at this
+// port.
 bool has_key(Bytes bytes, std::string_view key) {
   return std::memcmp(bytes.data(), key.data(), key.size()) == 0;
 }
@@ -124,6 +126,7 @@ void MpaEnhanced::emit(MutableBytes out) const {
   field::mpa_enhanced::ord.store(out.data(), depth_word(rtr_write, rtr_read, ord));
 }
 
+// The private data may arrive later than the header; `truncated` asks for more.
 Result<MpaFrameView, WireError> MpaFrameView::check(Bytes bytes) {
   const auto frame = MpaFrame::parse(bytes);
   if (!frame) return frame.error();
@@ -141,6 +144,7 @@ Bytes MpaFrameView::user_data() const {
   return private_data_.subspan(frame_.enhanced ? MpaEnhanced::header_bytes : 0);
 }
 
+// Checks the length only. The CRC is a question of its own, because a stream may be without.
 Result<FpduView, WireError> FpduView::check(Bytes stream) {
   if (stream.size() < fpdu_length_bytes) return WireError::truncated;
   const std::size_t size = fpdu_bytes(load_fpdu_length(stream.data()));

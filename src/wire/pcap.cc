@@ -18,6 +18,7 @@ static_assert(link_type.end() == PcapHeader::header_bytes);
 namespace {
 
 constexpr std::uint32_t magic_microseconds = 0xA1B2C3D4;
+// The only difference of such a file is the unit of the fractions.
 constexpr std::uint32_t magic_nanoseconds = 0xA1B23C4D;
 constexpr std::uint16_t version_major = 2;
 constexpr std::uint16_t version_minor = 4;

@@ -90,6 +90,7 @@ std::uint64_t shifted_product(std::uint64_t a, std::uint64_t b, unsigned shift) 
   return shift < 96 ? high >> (shift - 32) : 0;
 }
 
+// Blocks, options and packet data are aligned to four bytes; lengths do not count the pad.
 constexpr std::size_t padded(std::size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
@@ -104,6 +105,7 @@ bool for_each_option(Bytes bytes, PcapngOrder order, Visit visit) {
   while (bytes.size() >= option::header_bytes) {
     const std::uint16_t code = load(bytes, field::pcapng_option::code, order);
     const std::uint16_t value_bytes = load(bytes, field::pcapng_option::value_bytes, order);
+    // The option that ends the list may be left out where the block ends.
     if (code == option::end) return true;
     bytes = bytes.subspan(option::header_bytes);
     if (padded(value_bytes) > bytes.size()) return false;
@@ -152,6 +154,7 @@ Result<PcapngOrder, WireError> pcapng_section_order(Bytes bytes) {
   if (bytes.size() < body_at + at::byte_order_magic.end()) return WireError::truncated;
   const Bytes body = bytes.subspan(body_at);
   for (const PcapngOrder order : {PcapngOrder::little, PcapngOrder::big}) {
+    // Its type is a palindrome of bytes, so it can be read before the order is known.
     if (pcapng_block_type(bytes, order) != PcapngType::section) return WireError::bad_key;
     if (load(body, at::byte_order_magic, order) == byte_order_magic) return order;
   }
@@ -175,6 +178,7 @@ Result<PcapngBlock, WireError> PcapngBlock::parse(Bytes bytes, PcapngOrder order
   if (!length) return length.error();
   const std::uint32_t total = *length;
   if (bytes.size() < total) return WireError::truncated;
+  // The length is at both ends, for reading backwards; a difference shows a damaged file.
   const Field32 trailer{total - at::trailer_bytes};
   if (load(bytes, trailer, order) != total) return WireError::bad_length;
   return PcapngBlock{pcapng_block_type(bytes, order), order,
@@ -273,6 +277,8 @@ Bytes PcapngPacket::data(const PcapngBlock& block) const {
   return block.body.subspan(field::pcapng_packet::fixed_bytes, captured_bytes);
 }
 
+// The packet's data lies between head and tail and is written by the caller, so it need not be
+// copied.
 std::size_t PcapngPacket::tail_bytes() const {
   return padded(captured_bytes) - captured_bytes + option::header_bytes + sizeof(std::uint32_t) +
          option::header_bytes + sizeof(std::uint32_t);
@@ -301,6 +307,7 @@ Result<PcapngSimplePacket, WireError> PcapngSimplePacket::parse(const PcapngBloc
   PcapngSimplePacket packet;
   packet.original_bytes = load(block.body, at::original_bytes, block.order);
   const Bytes rest = block.body.subspan(at::fixed_bytes);
+  // A simple packet has no length of its own: the limit of its interface cuts it.
   const std::uint32_t captured =
       snap_bytes == 0 ? packet.original_bytes : std::min(packet.original_bytes, snap_bytes);
   packet.data = rest.first(std::min<std::size_t>(captured, rest.size()));

@@ -106,6 +106,8 @@ void AtomicResponse::emit(MutableBytes out) const {
   at::original_value.store(out.data(), original_value);
 }
 
+// The first four bytes are the immediate exactly as the application gave it: they are copied and
+// not converted.
 Result<ImmediateData, WireError> ImmediateData::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::immediate_data;

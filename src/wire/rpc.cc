@@ -1,3 +1,4 @@
+// ONC RPC version 2 (RFC 5531) with AUTH_SYS and RPCSEC_GSS credentials (RFC 2203).
 #include "wire/rpc.h"
 
 #include "base/size.h"
@@ -34,10 +35,12 @@ void expect(XdrReader& in, RpcKind kind) {
   if (in.u32() != static_cast<std::uint32_t>(kind)) in.fail(WireError::bad_value);
 }
 
+// Both kinds of mismatch carry the lowest and the highest version that the server supports.
 bool has_range(RpcStatus status) {
   return status == RpcStatus::program_mismatch || status == RpcStatus::rpc_mismatch;
 }
 
+// Values beyond the list make the reply invalid: what follows them is not known.
 RpcStatus read_accepted(XdrReader& in) {
   const std::uint32_t status = in.u32();
   if (status > static_cast<std::uint32_t>(RpcStatus::system_error)) in.fail(WireError::bad_value);
@@ -155,6 +158,7 @@ void RpcReply::emit(MutableBytes buffer) const {
   if (status == RpcStatus::auth_error) out.u32(auth_status);
 }
 
+// The part that calls and replies have in common, by which they are distinguished.
 Result<RpcStart, WireError> RpcStart::parse(Bytes bytes) {
   XdrReader in(bytes);
   RpcStart start;

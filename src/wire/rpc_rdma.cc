@@ -1,3 +1,5 @@
+// RPC-over-RDMA version 1: RFC 8166. Lists are linked lists of XDR: a 1 before each element, a 0 at
+// the end.
 #include "wire/rpc_rdma.h"
 
 #include "wire/field.h"
@@ -92,6 +94,7 @@ void emit_chunk(XdrWriter& out, std::span<const RdmaSegment> chunk) {
   }
 }
 
+// The order of the three lists is fixed: read list, write list, reply chunk (RFC 8166 §4).
 void emit_lists(XdrWriter& out, const RpcRdmaHeader& header) {
   for (const ReadSegment& segment : header.reads) {
     out.u32(1);
@@ -165,6 +168,7 @@ struct RpcRdmaParser {
 
   void segments() {
     constexpr std::size_t each = RdmaSegment::header_bytes;
+    // count() has compared the number with the bytes that are left, so the product is bounded.
     in.fixed(std::size_t{in.count(each)} * each);
   }
 

@@ -39,6 +39,7 @@ void ServiceQuery::emit(MutableBytes bytes) const {
   out.bytes(key);
   out.u8(static_cast<std::uint8_t>(kind));
   out.u8(static_cast<std::uint8_t>(status));
+  // One byte suffices: rdma_cm limits the private data of the UDP port space to less than that.
   out.u8(static_cast<std::uint8_t>(private_data.size()));
   out.zeros(reserved_bytes);
   out.be32(identification);

@@ -52,6 +52,7 @@ bool parse_option(Bytes option, TcpHeader& header) {
     header.mss_bytes = at::mss_bytes.load(option.data());
   } else if (kind == option_window_scale) {
     if (option.size() != window_scale_bytes_total) return false;
+    // RFC 7323 §2.2. It counts only where both sides have sent it, which the flow decides.
     header.window_scale = at::window_scale.load(option.data());
   }
   return true;
@@ -59,12 +60,14 @@ bool parse_option(Bytes option, TcpHeader& header) {
 
 bool parse_options(Bytes options, TcpHeader& header) {
   while (!options.empty() && options[0] != option_end) {
+    // The two kinds of one byte (RFC 9293 §3.1) have no length.
     if (options[0] == option_nop) {
       options = options.subspan(1);
       continue;
     }
     if (options.size() < field::tcp_option::header_bytes) return false;
     const std::size_t bytes = field::tcp_option::length_bytes.load(options.data());
+    // A length of 0 or 1 would never end the loop.
     if (bytes < field::tcp_option::header_bytes || bytes > options.size()) return false;
     if (!parse_option(options.first(bytes), header)) return false;
     options = options.subspan(bytes);
@@ -131,6 +134,7 @@ void TcpHeader::emit(MutableBytes out) const {
     options.u8(window_scale_bytes_total);
     options.u8(*window_scale);
   }
+  // Options that are not kept become no-operations, so that the header has its size again.
   std::fill_n(to + min_header_bytes + options.position(), other_options_bytes, option_nop);
 }
 

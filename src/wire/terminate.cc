@@ -105,6 +105,7 @@ Result<Terminate, WireError> Terminate::parse(Bytes bytes) {
   terminate.code = control.code;
 
   auto rest = bytes.subspan(fixed_bytes);
+  // Some senders set the bit and send no header.
   if (control.has_ddp_header && !rest.empty()) {
     const auto behind = parse_ddp_header(rest, terminate);
     if (!behind) return behind.error();
@@ -128,6 +129,7 @@ void Terminate::emit(MutableBytes out) const {
   std::byte& header_control = out[at::header_control.at];
   auto rest = out.subspan(fixed_bytes);
   if (ddp_header_bytes > 0) {
+    // RFC 5040 §4.8: the length of the segment comes with its header, so M and D are set together.
     header_control |= length_valid_bit | ddp_header_bit;
     field::terminated_segment::segment_bytes.store(rest.data(), ddp_segment_bytes);
     std::copy_n(ddp_header.begin(), ddp_header_bytes, rest.begin() + segment_length_bytes);

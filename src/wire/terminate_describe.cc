@@ -1,3 +1,4 @@
+// Error codes of Terminates in words, for reports and error messages.
 #include <algorithm>
 #include <iterator>
 #include <string_view>
@@ -58,6 +59,7 @@ std::string describe(TerminateCode code) {
   std::string text(layer_name(code.layer));
   text += ", ";
   text += named != std::end(names) ? named->text : "unknown error";
+  // The numbers as well: codes that the list lacks, and other tools, are found by them.
   text += " (" + std::to_string(code.layer) + "/" + std::to_string(code.type) + "/" +
           std::to_string(code.code) + ")";
   return text;

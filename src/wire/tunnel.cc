@@ -63,8 +63,10 @@ Result<TunnelHeader, WireError> parse_gre(Bytes bytes) {
   const std::uint16_t flags = in.be16();
   const std::uint16_t protocol = in.be16();
   if (!in.ok()) return WireError::truncated;
+  // RFC 2784 has dropped source routing of RFC 1701; version 1 is PPTP's, with another layout.
   if ((flags & (gre::has_routing | gre::version_mask)) != 0) return WireError::bad_version;
   const bool sequenced = (flags & gre::has_sequence) != 0;
+  // RFC 2890: checksum, key and sequence number are present as the flags state, in this order.
   if ((flags & gre::has_checksum) != 0) in.skip(word_bytes);
   if ((flags & gre::has_key) != 0) in.skip(word_bytes);
   if (sequenced) in.skip(word_bytes);
@@ -86,6 +88,7 @@ Result<TunnelHeader, WireError> parse_gre(Bytes bytes) {
   return TunnelHeader{Kind::gre, Content::network, EtherType{protocol}, in.position()};
 }
 
+// RFC 7348 §5: only the flag of a valid network identifier may be set.
 Result<TunnelHeader, WireError> parse_vxlan(Bytes bytes) {
   constexpr std::uint8_t has_vni = 0x08;
   ByteReader in(bytes);
@@ -115,6 +118,7 @@ Result<TunnelHeader, WireError> parse_vxlan_gpe(Bytes bytes) {
   return *header;
 }
 
+// RFC 8926 §3.4. Control packets carry no frame.
 Result<TunnelHeader, WireError> parse_geneve(Bytes bytes) {
   constexpr std::uint8_t control = 0x80;
   ByteReader in(bytes);
@@ -133,6 +137,8 @@ Result<TunnelHeader, WireError> parse_geneve(Bytes bytes) {
   return TunnelHeader{Kind::geneve, Content::network, EtherType{protocol}, in.position()};
 }
 
+// The label stack does not state what follows (RFC 3032), so the first four bits decide: 4 and 6
+// are IP, 0 is a control word (RFC 4385), all else an Ethernet frame without one.
 Result<TunnelHeader, WireError> parse_mpls(Bytes bytes) {
   constexpr std::uint32_t bottom_of_stack = 0x100;
   ByteReader in(bytes);
@@ -150,6 +156,7 @@ Result<TunnelHeader, WireError> parse_mpls(Bytes bytes) {
   return TunnelHeader{Kind::mpls, Content::ethernet, {}, in.position()};
 }
 
+// RFC 2516: code 0 is session data, all others are discovery.
 Result<TunnelHeader, WireError> parse_pppoe(Bytes bytes) {
   constexpr std::uint8_t version_and_type = 0x11;
   constexpr std::uint16_t ipv4 = 0x0021;
@@ -183,12 +190,14 @@ Result<TunnelHeader, WireError> parse_tzsp(Bytes bytes) {
     return WireError::bad_value;
   }
   for (std::uint8_t tag = in.u8(); in.ok() && tag != tag_end; tag = in.u8()) {
+    // Padding and end have no length; every other tag does.
     if (tag != tag_padding) in.skip(in.u8());
   }
   if (!in.ok()) return WireError::truncated;
   return TunnelHeader{Kind::tzsp, Content::ethernet, {}, in.position()};
 }
 
+// RFC 3378: version 3, and twelve reserved bits that are zero.
 Result<TunnelHeader, WireError> parse_etherip(Bytes bytes) {
   constexpr std::uint16_t version_3 = 0x3000;
   ByteReader in(bytes);

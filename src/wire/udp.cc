@@ -11,6 +11,8 @@ Result<UdpHeader, WireError> UdpHeader::parse(Bytes bytes) {
                          .destination_port = at::destination_port.load(header),
                          .length_bytes = at::length_bytes.load(header),
                          .checksum = at::checksum.load(header)};
+  // 0 means a length beyond 16 bits (RFC 2675 §4), and occurs in captures on hosts with
+  // segmentation offload.
   if (parsed.length_bytes != 0 && parsed.length_bytes < header_bytes) return WireError::bad_length;
   return parsed;
 }
