@@ -11,12 +11,15 @@ namespace {
 // it; this only ends attempts that no call waits for any more.
 constexpr std::chrono::seconds step_timeout{60};
 
+// ECONNREFUSED where another attempt may succeed, EPROTONOSUPPORT where the two sides do not fit.
 int errno_of(Reason reason) {
   return reason == Reason::by_user || reason == Reason::unable ? ECONNREFUSED : EPROTONOSUPPORT;
 }
 
 }  // namespace
 
+// A rejection has a type of its own, because the peer's program may have given its reason as
+// private data.
 void ConnectFailure::raise() const {
   if (rejected) throw Refused(error, text, private_data);
   throw Error(error, text);
@@ -25,6 +28,7 @@ void ConnectFailure::raise() const {
 // --- Starting ------------------------------------------------------------------------------------
 
 void Connector::bind(const Address& local) {
+  // As bind(2): a second call is EINVAL.
   if (phase_ != Phase::idle || id_) throw Error(EINVAL, "the stream is bound already");
   verbs::EventChannel events(options_.backend);
   verbs::Id id(events);
@@ -44,6 +48,7 @@ void Connector::register_events(verbs::EventChannel events, std::weak_ptr<IoHand
 void Connector::start(const Address& peer, std::span<const std::byte> private_data,
                       std::weak_ptr<IoHandler> handler) {
   if (phase_ != Phase::idle) {
+    // As connect(2).
     throw Error(is_connecting() ? EALREADY : EISCONN, "the stream is connected already");
   }
   // The channel and the id exist already if bind() was called.
@@ -62,6 +67,7 @@ void Connector::accept(PendingRequest& request, std::span<const std::byte> priva
   // The id leaves the listener's channel, so that its events come to this stream.
   request.id.migrate(events);
   id_.emplace(std::move(request.id));
+  // From here on the destructor of Request must not reject it.
   request.answered = true;
   register_events(std::move(events), std::move(handler));
   try {
@@ -79,8 +85,10 @@ void Connector::answer(const StreamGreeting& peer, std::span<const std::byte> pr
   const std::uint8_t common = channel_.transport().variants() & peer.variants;
   const std::uint8_t variant = common & variant_immediate ? variant_immediate : common;
   if (variant == 0) throw Error(EPROTONOSUPPORT, to_string(Reason::no_variant));
+  // An acceptance names exactly one variant: that is the agreement.
   StreamGreeting ours = channel_.transport().greeting(GreetingType::acceptance);
   ours.variants = variant;
+  // A peer of an older version does not grow its rings, so neither side does.
   if (peer.part_log2 == 0) ours.part_log2 = 0;
   ours.shares_memory = peer.shares_memory && channel_.transport().offer_memory(options_.bell);
   ours.private_data.assign(private_data.begin(), private_data.end());
@@ -186,6 +194,8 @@ void Connector::fail(int error, const std::string& text) {
   failure_.text = text;
 }
 
+// An identifier that was never connected has nothing to disconnect; its destruction ends the
+// attempt.
 void Connector::disconnect() {
   if (!id_ || disconnected_ || phase_ == Phase::idle || phase_ == Phase::resolving) return;
   disconnected_ = true;

@@ -28,11 +28,14 @@ int errno_of(ibv_wc_status status, bool ended) {
   }
 }
 
+// A message has at most 32 bits of length; a longer call is cut into several.
 std::uint32_t clamp_to_32_bits(std::size_t bytes) {
   return static_cast<std::uint32_t>(
       std::min<std::size_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
 }
 
+// The bytes that are copied belong to this call alone: Turn keeps other callers of the same
+// direction out.
 template <typename Copy>
 void copy_unlocked(DataChannel::Lock& lock, std::size_t bytes, const Copy& copy) {
   if (bytes < long_copy_bytes) {
@@ -58,6 +61,7 @@ void DataChannel::open_flow(const StreamGreeting& peer, std::uint8_t variant) {
   flow_.emplace(transport_->connect(peer, variant));
   local_maps_.resize(peer.rows);
   generation_ = fork_generation();
+  // Both sides must have offered memory: each writes into that of the other.
   may_place_ = peer.shares_memory && transport_->counters();
   if (may_place_) reader_.emplace(transport_->counters());
   keepalive_.received(Clock::now());
@@ -124,8 +128,10 @@ void DataChannel::received(const verbs::Completion& completion, std::uint32_t sl
   const std::uint32_t word = by_immediate ? *immediate : transport_->word_in(slot);
   std::optional<std::uint32_t> bytes;
   if (by_immediate) bytes = completion.size_bytes();
+  // Receives are posted in batches: one call of the device for many of them.
   if (spent_count_ == spent_.size()) post_spent_receives();
   spent_[spent_count_++] = slot;
+  // Only a peer that was offered memory may announce that it places bytes there.
   const bool expected = reader_ || is_update(word) || kind_of(word) != Kind::place;
   if (!expected || !flow_->received(word, bytes)) {
     violated();
@@ -165,6 +171,7 @@ void DataChannel::send_control() {
   while (error_ == 0) {
     const auto word = flow_->next_control();
     if (!word) return;
+    // Its completion will not come, so it is counted off here.
     if (const int failed = transport_->post_control(*word)) {
       flow_->control_sent();
       break_off(failed);
@@ -208,6 +215,8 @@ bool DataChannel::look_for_bytes() {
     const bool grows = reader_->take_growth();
     const bool valid = !grows || flow_->received_placed_growth();
     const std::uint32_t bytes = valid ? flow_->received_placed(left) : 0;
+    // More bytes than the ring has room for, or growth at a wrong place: the counters are not
+    // trusted.
     if (bytes == 0) {
       violated();
       return true;
@@ -237,6 +246,7 @@ void DataChannel::start_placing() {
 void DataChannel::announce_placing() {
   const auto word = flow_->start_placing();
   if (!word) return;
+  // Counting goes on from the bytes that were sent as messages, so both sides agree on positions.
   writer_->start(statistics_.bytes_sent, flow_->peer_used());
   if (const int failed = transport_->post_word(*word)) {
     flow_->sent(0);
@@ -305,10 +315,13 @@ std::size_t DataChannel::send_piece(Lock& lock, Gather& from, std::size_t max) {
 
 // The bytes go straight into the peer's ring, and the peer learns of them by the counter.
 std::size_t DataChannel::place_piece(Lock& lock, Gather& from, std::size_t max) {
+  // In a child of fork(2): the parent uses the same ring, and both would write to the same place.
   if (is_inherited()) {
     break_off(ENODEV);
     return 0;
   }
+  // The peer's counter is read only where the known room does not suffice: it is in a cache line
+  // that the peer writes to.
   if (flow_->peer_free() < std::min<std::size_t>(max, max_placed_bytes)) look_for_room();
   bool grown = false;
   const Piece piece = flow_->take_placed(clamp_to_32_bits(max), grown);
@@ -319,6 +332,8 @@ std::size_t DataChannel::place_piece(Lock& lock, Gather& from, std::size_t max) 
   writer_->publish(piece.bytes);
   statistics_.bytes_sent += piece.bytes;
   statistics_.placed_bytes_sent += piece.bytes;
+  // A message is sent only if the peer has asked to be woken. A peer that polls costs no system
+  // call.
   if (writer_->reader_waits()) {
     flow_->wake_peer(Wake::bytes);
     send_control();
@@ -336,6 +351,7 @@ std::size_t DataChannel::send_registered(Lock& lock, const verbs::LocalSlice& fr
     return place_piece(lock, gather, rest.size());
   }
   grow_if_full();
+  // A piece of at most one message: the receive of the peer is used up by it.
   const Piece piece = flow_->take_direct(clamp_to_32_bits(from.size_bytes() - done));
   if (piece.bytes == 0) return 0;
   if (const int error = transport_->post_data(from.slice(done, piece.bytes), piece.to, 0)) {
@@ -392,6 +408,7 @@ std::size_t DataChannel::receive_some(Lock& lock, Scatter& into, std::size_t max
   const std::size_t wanted = std::min<std::size_t>(max, flow_->readable());
   std::size_t done = 0;
   while (done < wanted) {
+    // Bytes may continue at the beginning of the ring, so they are copied in up to two runs.
     const auto [at, side_by_side] = flow_->unread(peek ? static_cast<std::uint32_t>(done) : 0);
     const std::size_t bytes =
         std::min<std::size_t>({wanted - done, side_by_side, max_placed_bytes});

@@ -15,6 +15,7 @@ Endpoint::Endpoint(const Options& options)
 // The verbs objects are created with the sizes, so these cannot change later.
 void Endpoint::set_options(const Options& options) {
   check(options);
+  // Every call of a stream takes this one lock, and so does the stream thread.
   const Lock lock(mutex_);
   Options changed = options_;
   changed.spin = options.spin;
@@ -46,6 +47,7 @@ void Endpoint::bind(const Address& local) {
   connector_.bind(local);
 }
 
+// The limit depends on the backend: InfiniBand's messages are shorter than MPA's.
 void Endpoint::start(const Address& peer, std::span<const std::byte> private_data) {
   const std::size_t max = max_private_data_bytes(options().backend);
   if (private_data.size() > max) {
@@ -66,6 +68,7 @@ bool Endpoint::await_connected(const Deadline& deadline) {
   const bool known =
       wait(lock, deadline, [this] { return closed_ || !connector_.is_connecting(); });
   if (!known) return false;
+  // The program knows the outcome now, so the descriptor need not report it.
   result_reported_ = true;
   leave();
   if (closed_) throw Error(ECANCELED, "the stream was closed");
@@ -132,6 +135,7 @@ void Endpoint::finish() {
   wait(lock, Deadline::never(),
        [this] { return connector_.phase() == Phase::open || send_error() != 0; });
   if (const int error = send_error()) {
+    // finish() may be called again, as shutdown(2).
     if (error == EPIPE) return;  // finished by an earlier call
     throw Error(error == ECONNRESET ? ENOTCONN : error, "cannot finish a stream");
   }
@@ -152,6 +156,8 @@ bool Endpoint::close(const Deadline& deadline) {
   closed_ = true;
   changed_.notify_all();
   notify();
+  // They see `closed_` and return: a copy that is under way without the lock must end before the
+  // rings are freed.
   wait(lock, Deadline::never(), [this] { return !sending_ && !receiving_; });
   if (channel_.is_open() && connector_.phase() == Phase::open && channel_.error() == 0) {
     channel_.flow().finish();
@@ -160,9 +166,11 @@ bool Endpoint::close(const Deadline& deadline) {
   }
   clean_ = !channel_.is_open() || (channel_.flow().all_sent() && channel_.flow().finished()) ||
            connector_.failure().error != 0;
+  // After the completions above: a disconnection discards what is still in the queue.
   connector_.disconnect();
   connector_.set_over();
   changed_.notify_all();
+  // Afterwards the stream thread calls this object no more.
   registration_.leave();
   return clean_;
 }

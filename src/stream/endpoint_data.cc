@@ -21,6 +21,7 @@ Endpoint::Turn::Turn(Endpoint& endpoint, Lock& lock, bool& busy, const Deadline&
   if (taken_) busy_ = true;
 }
 
+// Where no call sleeps there is nothing to wake, which saves a system call for each transfer.
 Endpoint::Turn::~Turn() {
   if (!taken_) return;
   busy_ = false;
@@ -61,6 +62,7 @@ Outcome Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadli
   if (!turn.taken()) return closed_ ? failed(ECANCELED) : refuse_send();
   note_result_reported();
   send_refused_ = false;
+  // A stream has no message boundaries, so a call may end with a part of its bytes, as send(2).
   std::size_t done = 0;
   while (done < bytes) {
     const int error = send_error();
@@ -69,6 +71,7 @@ Outcome Endpoint::send_all(Lock& lock, std::size_t bytes, const Deadline& deadli
       return failed(error);
     }
     if (error != 0) break;
+    // A send during the connection attempt waits for its outcome like one that has no room.
     const std::size_t posted = connector_.phase() == Phase::open ? post(bytes - done) : 0;
     done += posted;
     if (posted > 0) continue;
@@ -111,6 +114,7 @@ Outcome Endpoint::write_mapped(std::span<const std::byte> bytes, std::uint64_t o
   Lock lock(mutex_);
   process();  // the mapping may have just arrived
   const auto target = channel_.peer_maps().at(offset, bytes.size());
+  // Where the connection has failed its error is returned instead.
   if (!target && send_error() == 0) return failed(EFAULT);
   std::size_t done = 0;
   return send_all(
@@ -176,6 +180,7 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
   if (channel_.readable() < total && channel_.look()) note_progress();
   std::size_t done = 0;
   while (done < total) {
+    // Any byte is enough, but for a peek that wants all of them at once.
     std::size_t enough = 1;
     if (flags.peek && flags.wait_all && channel_.is_open()) {
       enough = std::min<std::size_t>(total, channel_.flow().sizes().receive_ring_bytes);
@@ -186,6 +191,7 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
     });
     if (closed_ || channel_.readable() == 0) break;
     done += channel_.receive_some(lock, into, total - done, flags.peek);
+    // As recv(2): without MSG_WAITALL a call returns what there is.
     if (!waited || flags.peek || !flags.wait_all) break;
   }
   if (done == 0 && total > 0) return nothing_received(flags.peek);

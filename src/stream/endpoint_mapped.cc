@@ -16,12 +16,14 @@ void Endpoint::change_row(Lock& lock, std::uint32_t row, const Mapping& mapping,
     throw Error(EAGAIN, "the peer has no receive free for a mapping");
   }
   if (const int error = send_error()) throw Error(error, "cannot send a mapping to the peer");
+  // The wait may have ended by its deadline in the same moment.
   if (!channel_.flow().take_message()) {
     throw Error(EAGAIN, "the peer has no receive free for a mapping");
   }
   if (const int error = channel_.send_row(row, mapping)) {
     throw Error(error, "cannot send a mapping to the peer");
   }
+  // Ends without a deadline: a broken connection completes every request.
   wait(lock, Deadline::never(), [this] { return channel_.flow().idle(); });
 }
 
@@ -62,6 +64,7 @@ void Endpoint::unmap_buffer(std::span<const std::byte> memory, const Deadline& d
   const Turn turn(*this, lock, sending_, deadline);
   if (!turn.taken()) throw Error(closed_ ? ECANCELED : EAGAIN, "another call is sending");
   Maps& maps = channel_.local_maps();
+  // By exact address and length: a part of a buffer cannot be unmapped.
   const auto row = maps.find(reinterpret_cast<std::uint64_t>(memory.data()), memory.size());
   if (!row) throw Error(EINVAL, "the buffer is not mapped");
   if (send_error() == 0) change_row(lock, *row, {}, deadline);

@@ -24,6 +24,7 @@ void Endpoint::process() {
 // Looks only at what a peer of this host changes without messages. Returns whether there was
 // anything.
 bool Endpoint::look_for_changes() {
+  // A short burst: longer spinning is decided by the caller, which knows Options::spin.
   constexpr int looks = 16;
   for (int i = 0; i < looks; ++i) {
     if (channel_.look()) {
@@ -36,6 +37,7 @@ bool Endpoint::look_for_changes() {
 }
 
 void Endpoint::note_progress() {
+  // Disconnects at once, so that the peer stops and its program sees an error.
   if (channel_.is_violated()) connector_.disconnect();
   if (sleepers_ > 0) changed_.notify_all();
 }
@@ -122,8 +124,11 @@ void Endpoint::arm() {
 // stream only.
 void Endpoint::on_io() noexcept {
   const Lock lock(mutex_);
+  // close() has removed this stream from the thread.
   if (!registration_) return;  // closed while this thread was on its way here
   try {
+    // Takes all events of the channel first: one look at the queue serves them all, and the queue
+    // is not armed any more.
     while (channel_.has_transport() && channel_.transport().channel().wait(Deadline::now())) {
       armed_ = false;
     }
@@ -136,6 +141,7 @@ void Endpoint::on_io() noexcept {
     channel_.break_off(error.error_number());
     notify();
   } catch (...) {
+    // The only other exception is std::bad_alloc.
     channel_.break_off(ENOMEM);
   }
 }
@@ -210,6 +216,7 @@ Stream::Readiness Endpoint::watch(Stream::Watcher* watcher) {
   notifier_.add(watcher);
   process();
   leave();
+  // A new watcher learns the present state once, even if nothing changes from now on.
   watcher->changed(notifier_.reported());
   return notifier_.reported();
 }

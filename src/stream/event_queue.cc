@@ -18,6 +18,7 @@ std::optional<Event> EventQueueCore::take() {
   if (events_.empty()) return std::nullopt;
   std::optional<Event> event = std::move(events_.front());
   events_.pop_front();
+  // Under the lock, so that the descriptor is readable exactly while there are events.
   not_empty_.set(!events_.empty());
   return event;
 }

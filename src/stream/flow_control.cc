@@ -12,6 +12,7 @@ std::uint32_t advance(std::uint32_t at, std::uint32_t bytes, std::uint32_t ring)
   return at == ring ? 0 : at;
 }
 
+// 0 is a peer without parts: it uses the whole ring from the beginning.
 std::uint32_t part_of(std::uint32_t part, std::uint32_t ring) {
   return part == 0 ? ring : std::min(part, ring);
 }
@@ -37,6 +38,7 @@ FlowControl::FlowControl(const FlowSizes& sizes)
 
 Piece FlowControl::take_direct(std::uint32_t wanted) {
   if (!can_send_message()) return {};
+  // A piece ends with the ring, because a write has one target.
   const std::uint32_t bytes = peer_ring_.fitting(std::min(wanted, max_piece_bytes));
   if (bytes == 0) return {};
   --peer_credits_;
@@ -53,6 +55,8 @@ Piece FlowControl::take(std::uint32_t wanted) {
   return piece;
 }
 
+// Needs a place in the send queue and bytes to copy from, but no receive and no room in the peer's
+// ring.
 Piece FlowControl::take_mapped(std::uint32_t wanted) {
   if (sends_ >= sizes_.sends || end_requested_) return {};
   if (own_ring_.can_grow()) own_ring_.grow();
@@ -116,6 +120,7 @@ std::optional<std::uint32_t> FlowControl::next_control() {
   std::optional<std::uint32_t> word;
   if (wakes_due_ != 0) {
     const auto wake = static_cast<unsigned>(std::countr_zero(wakes_due_));
+    // Removes the lowest bit: each wake is sent once.
     wakes_due_ &= wakes_due_ - 1;
     word = encode(Kind::wake, wake);
   } else if (update_due() && unacknowledged_ < update_window) {
@@ -140,6 +145,7 @@ bool FlowControl::received(std::uint32_t word, std::optional<std::uint32_t> byte
   if (kind_of(word) == Kind::wake) {
     return bytes.value_or(0) == 0 && value_of(word) <= static_cast<unsigned>(Wake::room);
   }
+  // After its end the peer may send nothing that needs a receive.
   if (end_received_) return false;
   if (kind_of(word) == Kind::end) {
     end_received_ = value_of(word) == 0 && bytes.value_or(0) == 0;
@@ -205,6 +211,7 @@ bool FlowControl::received_place() {
 
 std::uint32_t FlowControl::received_placed(std::uint64_t bytes) {
   const std::uint32_t to_end = receive_part_bytes_ - write_at_;
+  // Up to the end of the part; the caller comes again for what continues behind it.
   const auto counted = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, to_end));
   if (counted > receive_part_bytes_ - unread_) return 0;
   write_at_ = advance(write_at_, counted, receive_part_bytes_);

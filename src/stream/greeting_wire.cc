@@ -44,11 +44,13 @@ const char* to_string(Reason reason) {
 StreamGreeting StreamGreeting::refusal(Reason reason, std::span<const std::byte> private_data) {
   StreamGreeting greeting;
   greeting.type = GreetingType::refusal;
+  // A refusal needs no number of receives, so the field has the reason.
   greeting.receives = static_cast<std::uint16_t>(reason);
   greeting.private_data.assign(private_data.begin(), private_data.end());
   return greeting;
 }
 
+// The format is in docs/stream-protocol.md; numbers are big-endian, as in the RFCs.
 std::vector<std::byte> StreamGreeting::to_bytes() const {
   std::vector<std::byte> bytes(fixed_bytes + private_data.size());
   ByteWriter out(bytes);

@@ -3,6 +3,8 @@
 namespace weft::stream::detail {
 
 KeepaliveTimer::Action KeepaliveTimer::due(const Keepalive& keepalive, Time now) const {
+  // One probe is enough: it is a write that the peer's device acknowledges by itself. TCP or the
+  // queue pair repeats it.
   if (probe_sent_) {
     const bool late = now - *probe_sent_ >= keepalive.interval * keepalive.probes;
     return late ? Action::give_up : Action::none;

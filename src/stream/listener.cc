@@ -31,6 +31,7 @@ void ListenerCore::listen(int backlog) {
 void ListenerCore::ensure_listening() {
   const std::lock_guard lock(mutex_);
   if (listening_) return;
+  // 0: the backlog of the device.
   id_.listen(0);
   listening_ = true;
 }
@@ -67,6 +68,7 @@ std::optional<Request> ListenerCore::take() {
     event.reset();  // before the id moves to a channel of its own
     auto* greeting = std::get_if<StreamGreeting>(&parsed);
     const auto reason = greeting ? reason_to_refuse(*greeting) : std::get<Reason>(parsed);
+    // A request that cannot become a stream is refused here and never shown to the program.
     if (!reason) {
       return Request(
           std::make_unique<PendingRequest>(std::move(id), std::move(*greeting), options_));
@@ -225,6 +227,7 @@ Stream Listener::accept(Deadline deadline, std::span<const std::byte> private_da
 }
 
 int Listener::fd() const {
+  // Readable while a request may wait; next() takes it.
   return core_->fd();
 }
 

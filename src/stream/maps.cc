@@ -11,6 +11,7 @@ std::optional<std::uint32_t> Maps::free_row() const {
   return static_cast<std::uint32_t>(found - rows_.begin());
 }
 
+// A mapping is named by exactly the memory that was mapped.
 std::optional<std::uint32_t> Maps::find(std::uint64_t address, std::uint64_t bytes) const {
   const auto found = std::ranges::find_if(rows_, [&](const Mapping& row) {
     return bytes > 0 && row.memory.address() == address && row.memory.size_bytes() == bytes;

@@ -20,6 +20,7 @@ void check(const Options& options) {
   if (options.growth_bytes) check_range("growth_bytes", *options.growth_bytes, 0, max_buffer_bytes);
   check_range("send_queue", options.send_queue, min_queue, max_queue);
   check_range("receive_queue", options.receive_queue, min_queue, max_queue);
+  // The greeting has one byte for the number of rows.
   check_range("mapped_buffers", options.mapped_buffers, 0, 255);
   if (options.spin.count() < 0) throw Error(EINVAL, "spin: must not be negative");
   if (options.linger.count() < 0) throw Error(EINVAL, "linger: must not be negative");

@@ -6,6 +6,7 @@
 namespace weft::stream::detail {
 
 int ReadinessNotifier::fd() {
+  // Made with the first call: most streams are never watched by a descriptor.
   if (!descriptor_) descriptor_ = std::make_unique<EventFd>();
   return descriptor_->fd();
 }
@@ -28,6 +29,7 @@ void ReadinessNotifier::report(const Stream::Readiness& now) {
 }
 
 void ReadinessNotifier::report_connected(int error_number) {
+  // Each of the two events is pushed at most once for each stream.
   if (std::exchange(connected_reported_, true)) return;
   event_queue_->push({.type = error_number != 0 ? EventType::failed : EventType::connected,
                       .cookie = cookie_,

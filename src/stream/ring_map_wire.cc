@@ -5,6 +5,7 @@
 
 namespace weft::stream::detail {
 
+// Big-endian; the bytes behind the fields are zero.
 std::array<std::byte, row_bytes> MapRow::to_bytes() const {
   std::array<std::byte, row_bytes> row{};
   ByteWriter out(row);

@@ -14,6 +14,8 @@
 namespace weft::stream::detail {
 namespace {
 
+// A peer that maps the file must not be able to shrink it: an access here would end in SIGBUS
+// (memfd_create(2)).
 constexpr int size_seals = F_SEAL_GROW | F_SEAL_SHRINK;
 
 // By bare system calls: a library that replaces fcntl(2) does not know the descriptor.
@@ -32,6 +34,7 @@ Descriptor make_file(std::size_t bytes) {
 
 }  // namespace
 
+// MAP_NORESERVE: a ring that may grow takes pages only as far as it is used.
 RingMemory::RingMemory(std::size_t bytes) {
   void* const made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,6 +66,7 @@ std::optional<RingMemory> RingMemory::open(Descriptor file, std::size_t bytes) {
   struct stat status {};
   const long seals = file_control(file.get(), F_GET_SEALS, 0);
   if (seals < 0 || (seals & size_seals) != size_seals || fstat(file.get(), &status) != 0 ||
+      // The size must be the one that the greeting implies, because the counters are at its end.
       status.st_size != static_cast<off_t>(bytes)) {
     return std::nullopt;
   }

@@ -34,12 +34,15 @@ constinit std::atomic<unsigned> generation{0};
 
 }  // namespace
 
+// A ring in shared memory is still shared after fork(2), which a copy of the handle must notice.
 unsigned fork_generation() {
   [[maybe_unused]] static const int registered =
       pthread_atfork(nullptr, nullptr, [] { ++generation; });
   return generation.load(std::memory_order_relaxed);
 }
 
+// The counters have a page of their own, which is not part of the registered ring: a peer that
+// writes by RDMA cannot reach them.
 std::size_t counters_offset(std::uint32_t ring_bytes, std::uint32_t rows) {
   const std::size_t pages =
       (to_size(region_bytes(ring_bytes, rows)) + counters_page_bytes - 1) / counters_page_bytes;
@@ -77,11 +80,14 @@ void SharedRingWriter::note_growth() {
 }
 
 void SharedRingWriter::publish(std::uint32_t bytes) {
+  // Release: a reader that sees the counter sees the bytes before it.
   written_ += bytes;
   counters().written.store(written_, std::memory_order_release);
 }
 
 std::optional<std::uint32_t> SharedRingWriter::take_room() {
+  // Acquire: the reader has copied the bytes before it has counted them, so they may be
+  // overwritten.
   const std::uint64_t read = counters().read.load(std::memory_order_acquire);
   if (read < read_ || read > written_) return std::nullopt;
   return static_cast<std::uint32_t>(read - std::exchange(read_, read));

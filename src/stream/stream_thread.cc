@@ -47,6 +47,7 @@ constinit std::atomic<StreamThread*> the_thread{nullptr};
 
 }  // namespace
 
+// One thread for all streams of the process, started by the first stream that needs it.
 StreamThread& StreamThread::instance() {
   if (StreamThread* const thread = existing()) return *thread;
   const std::lock_guard lock(creation_mutex);
@@ -91,6 +92,7 @@ void StreamThread::wake_at(Token token, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     first = times_.emplace(when, token) == times_.begin();
   }
+  // The thread computes its timeout anew.
   if (first) wake_.signal();  // otherwise the thread wakes up early enough
 }
 
@@ -150,6 +152,7 @@ void StreamThread::run() {
 void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
   std::array<epoll_event, 32> events;
   const auto ready = epoll_.wait(events, timeout_ms);
+  // epoll is level-triggered: the leader finds the same events.
   if (is_thread && wait_leader_.has_leader()) return;
   for (const epoll_event& event : ready) {
     if (event.data.u64 != no_token) {
@@ -164,6 +167,8 @@ void StreamThread::call_ready_handlers(int timeout_ms, bool is_thread) {
 
 // --- Waiting in a thread of the application ------------------------------------------------------
 
+// The thread that leads does the work of the stream thread until its own descriptors are ready: one
+// thread wakes up for an event, not two.
 int StreamThread::lead(std::span<pollfd> entries, const timespec* timeout, const sigset_t* mask) {
   std::optional<Time> until;
   if (timeout) {

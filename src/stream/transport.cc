@@ -41,6 +41,7 @@ std::uint8_t variants_of(const Options& options, const verbs::Context& context) 
   return adapter ? variant_write_and_send : variant_immediate | variant_write_and_send;
 }
 
+// Room for control messages is kept apart, so that returning room never waits for data to be sent.
 std::uint32_t sends_of(const Options& options) {
   return options.send_queue + max_control_sends + max_probes;
 }
@@ -66,6 +67,7 @@ const Options& need_room(const Options& options, const verbs::Context& context) 
 // A buffer keeps the size that was asked for, and grows if none was.
 std::uint32_t ring_bytes(std::uint32_t buffer_bytes, const Options& options,
                          const verbs::Context& context) {
+  // An adapter pins the whole ring when it is registered, so it does not grow there.
   if (context.backend() != verbs::Backend::embedded) return buffer_bytes;
   const std::uint32_t unasked = buffer_bytes == default_buffer_bytes ? default_growth_bytes : 0;
   return std::max(buffer_bytes, options.growth_bytes.value_or(unasked));
@@ -89,6 +91,7 @@ ibv_qp_cap capacity(const Options& options) {
           .max_recv_wr = receives_of(options),
           .max_send_sge = 1,
           .max_recv_sge = 1,
+          // The word of a message in write_and_send goes inline, so it needs no registered memory.
           .max_inline_data = word_bytes};
 }
 
@@ -120,6 +123,8 @@ Transport::Transport(const verbs::Id& id, const Options& options)
                                                 sizes_.receive_ring, options.mapped_buffers))),
                                             verbs::Access::remote_write)),
       queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options))) {
+  // All receives are posted before the peer can know the queue pair: rdma_connect(3) and
+  // rdma_accept(3) come later.
   std::vector<std::uint32_t> slots(receives_of(options));
   std::iota(slots.begin(), slots.end(), 0U);
   if (const int failed = post_receives(slots)) {
@@ -170,6 +175,7 @@ FlowSizes Transport::connect(const StreamGreeting& peer, std::uint8_t variant) {
   peer_ring_ = {peer.ring_address, peer.ring_bytes, peer.ring_rkey};
   peer_table_ = {peer.ring_address + table_offset(peer.ring_bytes),
                  std::uint64_t{peer.rows} * row_bytes, peer.ring_rkey};
+  // Both sides must know the scheme; part_log2 0 is a peer that does not.
   const bool grows = peer.part_log2 != 0;
   return {.send_ring_bytes = sizes_.send_ring,
           .sends = immediate_ ? options_.send_queue : options_.send_queue / 2,
