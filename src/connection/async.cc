@@ -112,6 +112,8 @@ Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::C
       detail::AwaitedRequestCondition condition(core);
       const int failed = post(core, condition.awaited());
       if (failed == 0) {
+        // A timeout or a stop returns no outcome. The request itself goes on: its memory stays in
+        // use until the queue pair is done with it.
         static_cast<void>(co_await until(suspension, condition));
         co_return condition.take();
       }

@@ -41,6 +41,7 @@ Attempt::~Attempt() = default;
 
 int Attempt::fd() const {
   if (state_->resolution) return state_->resolution->descriptors().all().front();
+  // The descriptor changes with the step, so a caller asks for it again after each take().
   return state_->core ? state_->core->events().fd() : -1;
 }
 

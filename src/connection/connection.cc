@@ -81,6 +81,7 @@ Prepared::Prepared(const Address& peer, const Options& options, Deadline deadlin
 
 Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::stop_token stop) && {
   const std::string what = "connect to " + peer_address();
+  // A second call would act on an identifier that is used up.
   auto core = take();  // destroyed where this throws: an id connects once
   detail::Waiter waiter(deadline, std::move(stop));
   core->begin_connecting(greeting);

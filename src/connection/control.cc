@@ -46,6 +46,7 @@ std::uint32_t Control::records_under_way() const {
 std::optional<Control::Write> Control::announce(const Advertisement& advertisement) {
   const auto taken =
       static_cast<std::uint32_t>(count_from_bytes(copy_count(shared_.elements().data())));
+  // The difference of two counters of 32 bits, which may wrap around.
   if (announced_ - taken >= records_under_way()) return std::nullopt;
   const std::uint32_t number = ++announced_;
   const std::size_t place = ControlLayout::record_offset(number, ring_slots);
@@ -56,6 +57,8 @@ std::optional<Control::Write> Control::announce(const Advertisement& advertiseme
       peer_.slice(ControlLayout::record_offset(number, peer_slots_), ControlRecord::encoded_bytes)};
 }
 
+// A record is valid if it has the next number and a right CRC; anything else is an old record, or
+// one that is still being written.
 std::optional<Advertisement> Control::take() {
   const std::uint32_t number = taken_ + 1;
   const auto bytes =
@@ -69,6 +72,7 @@ std::optional<Advertisement> Control::take() {
 // The peer stages its records in a ring as large as the one that it has announced.
 std::optional<Control::Write> Control::report() {
   const std::uint32_t often_enough = std::max(records_under_way() / 4, 1U);
+  // Each report costs a Write, so several records share one.
   if (taken_ - reported_ < often_enough) return std::nullopt;
   reported_ = taken_;
   std::ranges::copy(count_to_bytes(taken_), staging_.elements().begin());

@@ -30,6 +30,8 @@ std::array<std::byte, ControlRecord::encoded_bytes> ControlRecord::to_bytes() co
   out.be64(buffer.size_bytes());
   out.be32(buffer.rkey());
   out.be32(tag);
+  // RDMA Writes need not be placed in the order of their bytes, so the last byte alone does not
+  // show that a record is whole.
   out.be32(crc32c(Bytes(bytes).first(crc_offset)));
   return bytes;
 }

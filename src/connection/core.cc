@@ -1,3 +1,5 @@
+// Class Core: this file has set-up, connecting and the end; core_requests.cc has requests and
+// advertisements.
 #include "connection/core.h"
 
 #include <fmt/format.h>
@@ -25,6 +27,7 @@ ibv_qp_cap capacity(const Options& options) {
           .max_inline_data = options.inline_bytes};
 }
 
+// Atomic values have no time points, so the clock is kept as a number.
 std::int64_t steady_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
@@ -60,6 +63,7 @@ Core::Core(verbs::EventChannel events, verbs::Id id, const Options& options)
       queue_pair_(id_.create_queue_pair(domain_, send_.queue, receive_.queue, capacity(options))),
       requests_(options.queue_depth) {
   const auto attributes = context_.query();
+  // Some iWARP adapters scatter read data to one slice only, so a read with more is split.
   read_slices_ = static_cast<std::size_t>(std::max(attributes.max_sge_rd, 1));
   read_slices_ = std::min<std::size_t>(read_slices_, options.slices);
   reads_need_write_access_ = context_.backend() == verbs::Backend::system &&
@@ -90,6 +94,8 @@ Buffer Core::make_buffer(std::size_t bytes, std::span<std::byte> memory, Access 
 
 // --- Connecting ----------------------------------------------------------------------------------
 
+// InfiniBand's messages have a fixed size: the receiver gets all of it, and cannot know how much
+// the sender has written.
 bool Core::pads_private_data() const {
   return context_.backend() == verbs::Backend::system &&
          context_.raw()->device->transport_type == IBV_TRANSPORT_IB;
@@ -125,6 +131,7 @@ void Core::unwrap(std::span<const std::byte> private_data, CarriedBy message) {
     return;
   }
   peer_private_data_ = greeting->private_data;
+  // A peer that offers advertisements gets them, whatever this side's options are.
   if (!control_) control_.emplace(domain_);
   control_->set_peer(greeting->control, greeting->slots);
   if (greeting->buffer) initial_advertisement_ = Advertisement{*greeting->buffer, 0};
@@ -174,6 +181,7 @@ bool Core::has_ended() {
   while (const auto event = events_.next(Deadline::now())) {
     const bool over = event->type() == RDMA_CM_EVENT_DISCONNECTED ||
                       event->type() == RDMA_CM_EVENT_DEVICE_REMOVAL;
+    // Every other event after the connection is established has no consequence here.
     if (over) note_end();
   }
   return end_.flag.raised();
@@ -214,6 +222,7 @@ int Core::end_fd() {
 // Only an established connection is disconnected, and only once; ending an attempt is the
 // destructor's work.
 void Core::disconnect() {
+  // Several threads may find the end at once.
   if (!connected_ || end_.disconnected.exchange(true)) return;
   try {
     id_.disconnect();

@@ -23,6 +23,7 @@ Outcome outcome_of(const verbs::Completion& completion, std::uint64_t id) {
 
 }  // namespace
 
+// Compared without a sum that could wrap around.
 std::optional<RemoteBuffer> part_of(const RemoteBuffer& buffer, std::uint64_t offset,
                                     std::span<const LocalSlice> slices) {
   std::uint64_t bytes = 0;
@@ -39,6 +40,7 @@ int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& 
   const auto posting =
       requests_.add(id, has(flags, SendFlags::signaled), kind.internal, kind.awaited);
   const int failed = post(posting.id, with_signal(flags, posting.signaled));
+  // The device has not accepted it, so no completion will come for its entry.
   if (failed) requests_.drop_last();
   if (failed == ENOMEM && kind.awaited) kind.awaited->device_queue_full = true;
   return failed;
@@ -110,6 +112,8 @@ int Core::post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, 
 // each completion frees room in the queue, and its outcome may be for one of them.
 void Core::collect_sends() {
   const std::size_t polled = send_.queue.for_each([this](const verbs::Completion& completion) {
+    // A request that the user has posted directly to the queue pair: its completion is passed on as
+    // it is.
     if (!Requests::is_library_id(completion.id())) {
       outcomes_[0].push_back(outcome_of(completion, completion.id()));
       return;
@@ -148,6 +152,7 @@ void Core::take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& i
   hand_out(queue, count, into);
 }
 
+// At most `count`: what is more belongs to other waiters of the queue.
 void Core::hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into) {
   auto& outcomes = outcomes_[queue == Queue::send ? 0 : 1];
   while (into.size() < count && !outcomes.empty()) {

@@ -29,6 +29,8 @@ std::vector<std::byte> ControlGreeting::to_bytes() const {
   return bytes;
 }
 
+// Anything that is not exactly this format is private data of a program that uses plain rdma_cm,
+// and no error.
 std::optional<ControlGreeting> ControlGreeting::parse(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   const bool known = in.be32() == magic && in.u8() == version;
@@ -42,6 +44,7 @@ std::optional<ControlGreeting> ControlGreeting::parse(std::span<const std::byte>
     greeting.buffer = verbs::RemoteSlice::from_bytes(in.bytes(verbs::RemoteSlice::encoded_bytes));
   }
   const Bytes user = in.bytes(user_bytes);
+  // Bytes behind the private data are padding of InfiniBand's fixed messages.
   if (!in.ok() || !known || greeting.slots == 0) return std::nullopt;
   greeting.control = {address, ControlLayout::bytes(greeting.slots), rkey};
   greeting.private_data.assign(user.begin(), user.end());

@@ -39,6 +39,7 @@ bool Listener::NextCondition::holds() {
     Options options = state_.options;
     options.domain = state_.domain ? &*state_.domain : nullptr;
     auto core = std::make_unique<detail::Core>(std::move(events), std::move(id), options);
+    // The queue pair exists by now, so that the program can post receives before it accepts.
     core->unwrap(private_data, detail::CarriedBy::request);
     found_.emplace(Request(std::move(core)));
     return true;

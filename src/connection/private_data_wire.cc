@@ -1,3 +1,5 @@
+// Private data over InfiniBand arrives padded with zeros to the size of its message. A length and a
+// mark in the last three bytes let a peer of this library take the padding off again.
 #include "connection/private_data_wire.h"
 
 #include <algorithm>
@@ -19,6 +21,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 std::vector<std::byte> with_length(std::span<const std::byte> user, CarriedBy message) {
   std::vector<std::byte> bytes(user.begin(), user.end());
   const std::size_t room = static_cast<std::size_t>(message) - private_data_end_bytes;
+  // Too long for the mark, or nothing to mark: sent as it is.
   if (user.empty() || user.size() > room) return bytes;
   bytes.resize(static_cast<std::size_t>(message));
   ByteWriter end(std::span<std::byte>(bytes).last(private_data_end_bytes));
@@ -29,6 +32,7 @@ std::vector<std::byte> with_length(std::span<const std::byte> user, CarriedBy me
 
 std::span<const std::byte> without_padding(std::span<const std::byte> bytes, CarriedBy message) {
   if (bytes.size() != static_cast<std::size_t>(message)) return bytes;
+  // No private data at all looks like zeros only.
   if (all_zero(bytes)) return {};
   const auto padded = bytes.first(bytes.size() - private_data_end_bytes);
   ByteReader end(bytes.last(private_data_end_bytes));

@@ -12,8 +12,12 @@ Requests::Posting Requests::add(std::uint64_t user_id, bool wants_outcome, bool 
   const bool signaled = wants_outcome || unsignaled_ + 1 >= most;
   unsignaled_before_ = unsignaled_;
   unsignaled_ = signaled ? 0 : unsignaled_ + 1;
+  // The number is the position in the queue since the beginning, so a completion finds its entry
+  // without a search.
   const std::uint64_t number = first_ + entries_.size();
   entries_.push_back({user_id, wants_outcome, internal, signaled, awaited});
+  // The upper 16 bits mark requests of this library among those that the user posts with ids of his
+  // own.
   return {mark | (number & ~(std::uint64_t{0xFFFF} << 48)), signaled};
 }
 

@@ -20,6 +20,7 @@ WaitQueueEntry::WaitQueueEntry(WaitQueue& turns) : wait_queues_(turns) {
 WaitQueueEntry::~WaitQueueEntry() {
   const std::lock_guard lock(wait_queues_.lock_);
   auto& waiting = wait_queues_.waiting_;
+  // The first one drains the channel, so another one must take that over.
   const bool was_first = waiting.front() == this;
   waiting.erase(std::ranges::find(waiting, this));
   if (was_first && !waiting.empty()) waiting.front()->wake();

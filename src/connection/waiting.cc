@@ -45,6 +45,7 @@ Timer::~Timer() {
 
 void Timer::set(std::chrono::nanoseconds from_now) {
   if (fd_ < 0) {
+    // Two threads may set a timer for the first time at once.
     const std::lock_guard lock(making_);
     if (fd_ < 0) fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (fd_ < 0) throw Error(errno, "cannot make a timer");
