@@ -14,6 +14,7 @@ Rejected::Rejected(RejectReason reason, const std::string& what,
 
 // The block counts against the limit of the pool from now on, because the peer's message occupies
 // it for an unknown time.
+// The handle is empty afterwards, by which the link sees that the memory was kept.
 Buffer Received::keep() {
   if (buffer_) buffer_.block_->pool->count(*buffer_.block_);
   return std::move(buffer_);

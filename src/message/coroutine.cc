@@ -25,6 +25,7 @@ void Suspension::suspend(std::coroutine_handle<> waiting) {
   if (!loop) return;
   if (const int ms = deadline_.poll_timeout_ms(); ms >= 0) {
     timer_ = loop->after(std::chrono::milliseconds(ms), [weak = weak_from_this()] {
+      // Weak, because the coroutine may have been resumed or destroyed by the time the timer fires.
       if (const auto self = weak.lock()) self->resume(Woken::late);
     });
   }

@@ -31,6 +31,7 @@ std::size_t next_part(const std::vector<Part>& parts) {
 
 bool parse_parts(ByteReader& in, std::vector<Part>& parts) {
   while (in.left() > 0) {
+    // Bounded, so that a frame of empty parts cannot make the receiver allocate without end.
     if (parts.size() == Frame::max_parts) return false;
     Part part;
     part.type = in.be32();
@@ -64,6 +65,7 @@ void encode_parts(ByteWriter& out, const std::vector<Part>& parts) {
 bool parse_pieces(ByteReader& in, Frame& frame) {
   frame.bytes = in.be64();
   const std::uint32_t count = in.be32();
+  // Each piece costs an RDMA Read, so their number is limited by the protocol.
   if (count == 0 || count > Frame::max_pieces) return false;
   std::uint64_t left = frame.bytes;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -92,6 +94,7 @@ bool Frame::join(Part part, std::size_t limit) {
   return true;
 }
 
+// Only the header is written: the payload is gathered by the device from where it is.
 std::size_t Frame::encode(MutableBytes into) const {
   ByteWriter out(into);
   out.u8(static_cast<std::uint8_t>(kind));

@@ -49,6 +49,7 @@ ParsedGreeting MessageGreeting::parse(Bytes bytes) {
   greeting.terms.eager_bytes = in.be32();
   greeting.terms.max_message_bytes = in.be64();
   greeting.private_data = read_private_data(in);
+  // Without a credit nothing could ever be sent.
   if (!in.ok() || greeting.terms.credits == 0) return {std::nullopt, Reason::malformed};
   return {std::move(greeting), Reason::none};
 }
@@ -65,6 +66,7 @@ std::vector<std::byte> Rejection::to_bytes() const {
 }
 
 Rejection Rejection::parse(Bytes bytes) {
+  // rdma_cm itself rejects where no program listens, without private data.
   if (bytes.size() < fixed_bytes) return {};
   ByteReader in(bytes);
   Rejection rejection;

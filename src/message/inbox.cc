@@ -44,6 +44,7 @@ void Inbox::on_fetched(InMessage& message) {
   ++fetched_;
 }
 
+// In the order of arrival: a message that is still being fetched holds back those behind it.
 InMessage Inbox::take() {
   InMessage message = std::move(messages_.front());
   messages_.pop_front();

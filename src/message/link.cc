@@ -1,3 +1,5 @@
+// Class Link: this file connects, link_io.cc makes progress, link_user.cc has the application's
+// calls, and link_end.cc the calls into the application and the end.
 // Connecting: from the first step to `established`, on both sides.
 #include "message/link.h"
 
@@ -95,6 +97,7 @@ void Link::start(const Address& peer) {
   transport_.set_id(std::move(id));
   number_ = loop_->add(shared_from_this());
   loop_->set_id(*transport_.id(), number_);
+  // One timer for all steps: the application's timeout is for the whole attempt.
   call_after(connect_options_.timeout, &Link::check_connected);
 }
 
@@ -195,6 +198,7 @@ void Link::create_queue_pair() {
   send_slots_.open(transport_.device(), transport_.max_slices());
   receive_slots_.open(*transport_.device()->pool, receives);
   for (std::uint32_t slot = 0; slot < receives; ++slot) post_receive(slot);
+  // post_receive() reports a failure through fail(), which here must end the step as well.
   if (end_) throw Error(end_.error_number(), end_.text());
 }
 

@@ -39,6 +39,7 @@ void Link::release_receive(const InMessage& message, BlockPointer rest) {
 }
 
 void Link::settle_delivery(const InMessage& message, Received& received) {
+  // The confirmation that the sender may have asked for is sent from here on.
   session_->handed_over(message);
   if (end_ || !loop_) return;
   release_receive(message, std::move(received.buffer_.block_));
@@ -48,6 +49,7 @@ void Link::settle_delivery(const InMessage& message, Received& received) {
 std::size_t Link::deliver_messages(std::size_t max) {
   std::size_t done = 0;
   while (done < max && session_->has_ready() && handlers_ && handlers_->message) {
+    // After disconnect() the application wants no more messages.
     if (discard_) break;
     const auto handlers = handlers_;  // the handler may replace them
     InMessage message = session_->take();
@@ -82,6 +84,7 @@ std::size_t Link::report_statuses(std::size_t max) {
       ++statistics_.messages_sent;
       statistics_.bytes_sent += record->bytes;
     }
+    // Sent or failed: neither the device nor the peer reads the memory any more.
     if (change->status != Status::delivered) {
       record->granted.clear();
       record->block.reset();
@@ -139,6 +142,7 @@ void Link::release() {
   }
   if (was_established_) transport_.disconnect();
   const rdma_cm_id* raw = transport_.id() ? transport_.id()->raw() : nullptr;
+  // Destroying the queue pair ends every access to memory, so the blocks behind it may be freed.
   transport_.reset();  // before the memory that its requests may use
   fetcher_.abandon();
   send_slots_.close();
@@ -177,6 +181,7 @@ void Link::report_end() {
   });
   if (!loop_) return;
   again.link.reset();
+  // From here on the loop does not own this link; handles of the application may.
   loop_->remove(number_);
   loop_ = nullptr;
   if (!session_ || session_->inbox_messages() == 0) receive_slots_.close();

@@ -42,6 +42,7 @@ std::size_t Link::turn() {
     }
   } turn{shared_from_this()};
   in_turn_ = true;
+  // Completions first: they bring credits, which the frames below need.
   const std::size_t polled = end_ ? 0 : poll();
   std::size_t done = polled;
   refill_receives();
@@ -50,6 +51,7 @@ std::size_t Link::turn() {
   done += report_statuses(2 * batch);
   post_work();
   report_writable();
+  // Coroutines run here, so what they send joins the last post_work() of the turn.
   waiters_.resume_ready();
   post_work();
   if (loop_ && !end_ && session_->finished_by_peer()) end(Ending::By::peer, 0, "");
@@ -68,6 +70,7 @@ std::size_t Link::poll() {
     const auto got = transport_.queue().poll(completions);
     for (const auto& completion : got) complete(completion);
     done += got.size();
+    // Armed and then polled once more, so that a completion in between is not missed.
     if (got.empty() && !transport_.arm()) break;
   }
   return done;
@@ -100,11 +103,13 @@ void Link::complete_send(std::uint32_t slot) {
 
 void Link::complete_receive(const verbs::Completion& completion) {
   const std::uint32_t slot = slot_of(completion.id());
+  // Any frame shows that the peer lives, whatever it contains.
   liveness_.received(TimePoint::clock::now());
   switch (session_->on_frame(receive_slots_.bytes(slot, completion.size_bytes()), slot)) {
     case Session::FrameResult::violation:
       return fail(EPROTO,
                   fmt::format("{} violates the protocol: {}", peer_.name, session_->violation()));
+    // The frame had no message, so its receive is free at once.
     case Session::FrameResult::released:
       return post_receive(slot);
     case Session::FrameResult::kept:
@@ -176,6 +181,8 @@ void Link::post_frames() {
     // If this fails, the connection has ended; an event will report it.
     if (list.size() == list_size) (void)list.submit();
   }
+  // Requests that the device refuses are lost with the connection; no completion is expected for
+  // them.
   (void)list.submit();
 }
 

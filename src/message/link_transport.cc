@@ -33,6 +33,7 @@ void LinkTransport::create(std::shared_ptr<Device> device, const Sizes& sizes, v
 }
 
 bool LinkTransport::arm() {
+  // Armed queues stay armed until their event; arming again would cost a call for nothing.
   if (armed_) return false;
   queue_->arm();
   armed_ = true;

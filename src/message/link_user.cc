@@ -18,6 +18,7 @@ void Link::check_thread() const {
 // empty is taken whatever its length.
 int Link::send_error(std::uint64_t bytes) {
   if (state_ != State::established || end_) return ENOTCONN;
+  // The lower limit of the two sides, as their greetings have named them.
   if (bytes > max_message_bytes()) return EMSGSIZE;
   const std::size_t waiting = session_->waiting_messages();
   const std::uint64_t room =
@@ -81,6 +82,7 @@ Sending Link::send_pieces(std::span<const LocalSlice> pieces, const SendOptions&
     record->pieces.push_back(
         {reinterpret_cast<std::byte*>(piece.address()), piece.size_bytes(), piece.lkey()});
   }
+  // Counted after empty pieces are dropped.
   if (record->pieces.size() > max_pieces) return Sending(EINVAL);
   return enqueue(std::move(record), options);
 }
@@ -136,6 +138,7 @@ std::optional<Received> Link::receive() {
 // Messages that have arrived are not delivered any more.
 void Link::disconnect() {
   if (!loop_ || end_) return;
+  // Set before the end is noted, so that no handler is called for a message in between.
   discard_ = true;
   end(Ending::By::us, was_established_ ? ECONNABORTED : ECANCELED,
       was_established_ ? "" : "disconnected before there was a connection");

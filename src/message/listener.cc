@@ -68,6 +68,8 @@ Connection Request::accept(Handlers handlers, const Options& options) {
 }
 
 // The link is created here, so that the caller has a handle at once, and accepts in its own loop.
+// The identifier moves to the other loop's event channel before that loop knows of it, so no event
+// is lost between the two.
 Connection Request::accept_on(EventLoop& loop, Handlers handlers, const Options& options) {
   check_undecided();
   auto link = std::make_shared<Link>(*loop.core_, std::move(handlers), options);

@@ -49,6 +49,7 @@ void LoopCore::handle(verbs::ConnectionEvent event) {
   const auto number = by_id_.find(event.id());
   const auto found = number == by_id_.end() ? links_.end() : links_.find(number->second);
   if (found == links_.end()) return;
+  // A reference of its own: the handler may remove the link from the table.
   const auto link = found->second;
   const auto private_data = event.private_data();
   const Link::Event copy{event.type(),
@@ -80,6 +81,7 @@ std::shared_ptr<Device> LoopCore::device_for(verbs::Context context) {
   // adapters demand that access.
   const bool sink_is_remote = context.backend() == verbs::Backend::system &&
                               context.raw()->device->transport_type == IBV_TRANSPORT_IWARP;
+  // A block holds the largest frame that a peer may send eagerly.
   const std::size_t block =
       std::max<std::size_t>(Frame::payload_offset + limits_.eager_bytes, Frame::largest_bytes);
   auto pool =
@@ -153,6 +155,8 @@ void LoopCore::handle_request(verbs::ConnectionEvent event) {
   if (rejection.reason == Reason::none && !listener->on_request) {
     rejection.reason = Reason::no_handler;
   }
+  // Checked here and not when the request is accepted, so that the peer learns of the limit at
+  // once.
   if (rejection.reason == Reason::none &&
       listener->counts->connections >= limits_.max_connections) {
     rejection.reason = Reason::too_many;

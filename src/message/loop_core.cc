@@ -1,3 +1,5 @@
+// Class LoopCore: this file has the steps of the loop and its timers; loop_connections.cc has
+// events, listeners and devices.
 #include "message/loop_core.h"
 
 #include <fmt/format.h>
@@ -31,6 +33,7 @@ class StepGuard {
  public:
   explicit StepGuard(std::atomic<std::thread::id>& stepping) : stepping_(stepping) {
     std::thread::id none{};
+    // A program error, so it is a std::logic_error and no Error.
     if (!stepping_.compare_exchange_strong(none, std::this_thread::get_id())) {
       throw std::logic_error("EventLoop::step() from a callback, or from two threads at once");
     }
@@ -164,11 +167,14 @@ std::size_t LoopCore::turn(int timeout) {
     }
   }
   std::size_t done = 0;
+  // The wait above was for the epoll itself, so this call finds what is ready and never blocks.
   for (const epoll_event& event : epoll_.wait(events, 0)) {
     if (shut_down_) break;
     const auto fd = static_cast<int>(event.data.u64);
     if (fd == wake_.get()) {
       wake_.drain();
+      // After the drain. A signal in between writes nothing, but what it announces is handled later
+      // in this turn.
       wake_signaled_ = false;
     } else if (fd == timers_.fd()) {
       std::uint64_t ignored = 0;
@@ -299,6 +305,7 @@ void LoopCore::shut_down() {
   deferred_.clear();
   timers_.clear();
   std::deque<std::function<void()>> dropped;  // destroyed without the lock: it may call post()
+  // Declared after `dropped`, so the lock is released before that is destroyed.
   const std::lock_guard lock(posted_mutex_);
   posted_.swap(dropped);
 }

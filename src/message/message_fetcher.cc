@@ -18,6 +18,7 @@ InMessage* MessageFetcher::next_message(Session& session) {
   return next_;
 }
 
+// Several messages may be fetched at a time; they complete in the order in which they were begun.
 void MessageFetcher::begin(BlockPointer block) {
   fetches_.push_back({std::exchange(next_, nullptr), std::move(block)});
 }

@@ -17,6 +17,7 @@ std::size_t capacity_for(std::size_t bytes) {
   return bytes <= reused_bytes ? std::bit_ceil(std::max(bytes, least)) : bytes;
 }
 
+// The exponent of the largest power of two in it.
 std::size_t class_of(std::size_t capacity) {
   return 63 - static_cast<std::size_t>(std::countl_zero(std::uint64_t{capacity} | 1));
 }
@@ -87,6 +88,7 @@ BlockPointer Pool::take_large(std::size_t capacity) {
   {
     const std::lock_guard lock(mutex_);
     auto& blocks = free_large_[class_of(capacity)];
+    // Blocks of one class are equally large, so any of them fits.
     if (capacity <= reused_bytes && !blocks.empty()) {
       Block* block = blocks.back();
       blocks.pop_back();
@@ -105,6 +107,8 @@ BlockPointer Pool::take(std::size_t bytes) {
 BlockPointer Pool::take_counted(std::size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
+    // Kept messages may have taken the count beyond the limit, so the difference must not go below
+    // zero.
     if (bytes > limit_bytes_ - std::min(counted_bytes_, limit_bytes_)) return nullptr;
     counted_bytes_ += bytes;
   }
