@@ -40,6 +40,7 @@ sockaddr_storage socket_address(const Gid& gid, unsigned scope) {
   return storage;
 }
 
+// The form of an IPv4 address in a GID is the IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
 Gid gid_of(const sockaddr_storage& storage) {
   Gid::Bytes bytes{};
   if (storage.ss_family == AF_INET) {
@@ -70,6 +71,7 @@ bool same_family(const Gid& a, const Gid& b) {
   return a.is_ipv4_mapped() == b.is_ipv4_mapped();
 }
 
+// fe80::/64, the prefix of link-local unicast addresses (RFC 4291 §2.5.6).
 bool is_link_local(const Gid& gid) {
   return gid.subnet_prefix() == 0xFE80'0000'0000'0000;
 }
@@ -114,6 +116,7 @@ Candidates candidates(std::vector<GidEntry> rows, const Gid& peer) {
 }
 
 // The GID rows of ports that are active or armed.
+// A port without a link cannot reach any peer, so its rows do not count.
 std::vector<GidEntry> usable_rows(const Context& context) {
   std::vector<GidEntry> rows = context.gids();
   std::erase_if(rows, [&](const GidEntry& row) {
@@ -143,6 +146,7 @@ std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
     if (!event || event->type() != RDMA_CM_EVENT_ADDR_RESOLVED) return {};
     return id.context().device_name();
   } catch (const Error&) {
+    // A failure names no device: the caller then looks at the next one.
     return {};
   }
 }
@@ -180,9 +184,12 @@ Context open_device_towards(std::string_view peer, Backend backend) {
     if (device.transport() == IBV_TRANSPORT_IWARP) {
       if (!by_rdma_cm) by_rdma_cm = device_by_rdma_cm(peer, backend);
       if (*by_rdma_cm == device.name()) return *std::move(context);
+      // The rows of a real iWARP adapter hold its MAC address, so they cannot be compared with the
+      // peer. The rows of the embedded device are addresses of the host.
       if (device.backend() == Backend::system) continue;
     }
     const auto [source, similar] = candidates(usable_rows(*context), target);
+    // The route of the host is certain, so the search ends; a similar address is only a guess.
     if (source) return *std::move(context);
     if (similar && !second_best) second_best = std::move(context);
   }

@@ -28,6 +28,8 @@ namespace {
 
 // Takes the channel's next event and counts it as unacknowledged for its queue. Null if none is
 // pending.
+// The lock is held until the event is counted: a queue that is being destroyed must acknowledge
+// every event that was taken for it, also by another thread.
 CompletionQueueState* fetch(ChannelState& channel, void*& user_context) {
   const std::lock_guard lock(channel.fetching);
   ibv_cq* raw = nullptr;
@@ -42,6 +44,8 @@ CompletionQueueState* fetch(ChannelState& channel, void*& user_context) {
   return queue;
 }
 
+// A readable descriptor does not promise an event: another thread that waits on the channel may
+// take it first.
 bool next_event(ChannelState& channel, const Deadline& deadline, void*& user_context) {
   while (!fetch(channel, user_context)) {
     if (!await_readable(channel.raw->fd, deadline)) return false;
@@ -73,6 +77,7 @@ void CompletionQueue::arm(bool solicited_only) const {
                 "cannot arm the completion queue");
 }
 
+// The C call returns the error number; errno need not be set.
 void CompletionQueue::resize(int entries) const {
   const int failed = state_->context->table.resize_cq(raw(), entries);
   if (failed) {
@@ -86,6 +91,7 @@ std::span<Completion> CompletionQueue::wait(std::span<Completion> into, Deadline
   while (true) {
     auto got = poll(into);
     if (!got.empty() || into.empty()) return got;
+    // Without a channel there is nothing to sleep on, so the thread polls, and yields in between.
     if (!state_->channel) {
       if (deadline.passed()) return got;
       std::this_thread::yield();

@@ -59,6 +59,8 @@ int mtu_bytes(ibv_mtu mtu) {
   return 128 << static_cast<int>(mtu);
 }
 
+// Every event must be acknowledged: the destruction of the object that it concerns waits for that
+// (ibv_get_async_event(3)).
 AsyncEvent::~AsyncEvent() {
   if (state_) state_->table.ack_async_event(&raw_);
 }
@@ -126,6 +128,7 @@ std::vector<GidEntry> Context::gids() const {
   std::vector<ibv_gid_entry> raw(rows);
   const auto known =
       state_->table.query_gid_table(raw_, raw.data(), raw.size(), 0, sizeof raw.front());
+  // The count is negative on failure: the error number with its sign changed.
   if (known < 0) fail(static_cast<int>(-known), "cannot read the GID table of " + device_name());
   std::vector<GidEntry> entries;
   for (const ibv_gid_entry& row : std::span(raw).first(static_cast<std::size_t>(known))) {
@@ -151,6 +154,7 @@ ProtectionDomain Context::create_domain() const {
 CompletionChannel Context::create_channel() const {
   ibv_comp_channel* made =
       check_pointer(state_->table.create_comp_channel(raw_), "cannot create a completion channel");
+  // A thread waits in poll(2) instead, so that it can respect its deadline.
   detail::set_nonblocking(made->fd);
   return CompletionChannel(std::make_shared<detail::ChannelState>(state_, made));
 }
@@ -206,6 +210,7 @@ XrcDomain Context::open_xrc_domain(int fd) const {
   ibv_xrcd_init_attr attributes{};
   attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   attributes.fd = fd;
+  // The only flag that ibv_open_xrcd(3) allows for a domain without a file.
   attributes.oflags = O_CREAT;
   ibv_xrcd* made = ibv_open_xrcd(raw_, &attributes);
   if (!made) {
@@ -215,6 +220,8 @@ XrcDomain Context::open_xrc_domain(int fd) const {
   return XrcDomain(std::make_shared<detail::XrcDomainState>(state_, made));
 }
 
+// The clock counts ticks of the device; hca_core_clock of the extended attributes is its frequency
+// in kHz.
 std::uint64_t Context::query_clock() const {
   ibv_values_ex values{};
   values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;

@@ -11,6 +11,7 @@ namespace weft::verbs {
 
 QueuePairCounters QueuePair::counters() const {
   QueuePairCounters counted;
+  // A queue pair of rdma_cm was made through the table of its id.
   const auto& table = state_->id ? state_->id->channel->table : state_->domain->context->table;
   detail::check(table.read_qp_counters(raw(), &counted), "cannot read a queue pair's counters");
   return counted;

@@ -61,6 +61,7 @@ bool has_usable_port(const Context& context) {
   return false;
 }
 
+// A device that cannot be opened is skipped, but the search remembers why, for the error message.
 Context open_any(Backend backend) {
   detail::DeviceSearch search;
   for (const Device& device : devices(backend)) {

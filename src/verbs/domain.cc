@@ -46,6 +46,8 @@ MemoryRegion ProtectionDomain::allocate_bytes(std::size_t count, std::size_t ele
   if (count > std::numeric_limits<std::size_t>::max() / element_bytes) {
     fail(ENOMEM, fmt::format("cannot allocate {} elements of {} bytes", count, element_bytes));
   }
+  // The state owns the bytes together with the region, so they cannot be freed while they are
+  // registered.
   std::vector<std::byte> memory(count * element_bytes);
   ibv_mr* made = reg(*state_, memory, access);
   return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
@@ -73,6 +75,8 @@ MemoryRegion ProtectionDomain::register_dmabuf(int fd, std::uint64_t offset_byte
 
 void ProtectionDomain::advise(ibv_advise_mr_advice advice, std::span<const LocalSlice> slices,
                               std::uint32_t flags) const {
+  // The C interface takes a pointer to entries that are not const, but only reads them. LocalSlice
+  // holds one ibv_sge and nothing else.
   auto* list = const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(slices.data()));
   check(ibv_advise_mr(raw_, advice, flags, list, static_cast<std::uint32_t>(slices.size())),
         "cannot advise the device about memory");
@@ -105,6 +109,8 @@ AddressHandle ProtectionDomain::create_address_handle(const AddressOptions& opti
   return AddressHandle(std::make_shared<detail::AddressHandleState>(state_, made));
 }
 
+// The first 40 bytes of a receive of a datagram are for the global routing header, which names the
+// sender (ibv_create_ah_from_wc(3)).
 AddressHandle ProtectionDomain::reply_address(const Completion& received,
                                               std::span<const std::uint8_t, grh_bytes> front,
                                               std::uint8_t port) const {
@@ -143,6 +149,8 @@ ibv_ah_attr to_attributes(const AddressOptions& options) {
 SharedReceiveQueue::SharedReceiveQueue(std::shared_ptr<detail::SharedReceiveQueueState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
 
+// The limit is used once: after the event IBV_EVENT_SRQ_LIMIT_REACHED it must be set again
+// (ibv_modify_srq(3)).
 void SharedReceiveQueue::set_limit(std::uint32_t limit) const {
   ibv_srq_attr attributes{};
   attributes.srq_limit = limit;

@@ -9,9 +9,11 @@
 namespace weft::verbs {
 namespace {
 
+// The number is the version of the text, so that a later form is refused instead of misread.
 constexpr std::string_view text_prefix = "weft1:";
 constexpr int smallest_mtu_bytes = 256;
 
+// Only the sizes that ibv_mtu has a code for: 256 to 4096, each double the one before.
 std::optional<ibv_mtu> mtu_of_bytes(std::uint32_t bytes) {
   for (std::uint32_t code = IBV_MTU_256; code <= IBV_MTU_4096; ++code) {
     if (bytes == static_cast<std::uint32_t>(smallest_mtu_bytes) << (code - 1)) {
@@ -47,6 +49,8 @@ std::optional<Endpoint> Endpoint::parse(std::string_view text) {
   const auto lid = take(text, 16);
   const auto bytes = take(text, 10);
   const auto mtu = bytes ? mtu_of_bytes(*bytes) : std::nullopt;
+  // QPNs and PSNs have 24 bits, LIDs 16. The text came from elsewhere: a number that is too large
+  // would otherwise lose its upper bits in a packet.
   if (!number || !psn || !lid || !mtu || *number >= endpoint_number_limit ||
       *psn >= endpoint_number_limit || *lid > 0xFFFF) {
     return std::nullopt;

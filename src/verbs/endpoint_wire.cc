@@ -50,6 +50,8 @@ std::optional<Endpoint> Endpoint::from_bytes(std::span<const std::byte> bytes) {
   endpoint.number = in.be32();
   endpoint.psn = in.be32();
   endpoint.lid = in.be16();
+  // Checked here because the values go into ibv_modify_qp(3), whose EINVAL would not name the
+  // peer's bytes as the cause.
   if (mtu_code < IBV_MTU_256 || mtu_code > IBV_MTU_4096 ||
       endpoint.number >= endpoint_number_limit || endpoint.psn >= endpoint_number_limit) {
     return std::nullopt;

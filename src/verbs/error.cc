@@ -4,6 +4,7 @@
 
 namespace weft {
 
+// The generic category: the numbers are values of errno, so they compare with std::errc.
 Error::Error(int error_number, const std::string& what)
     : std::system_error(error_number, std::generic_category(), what) {}
 

@@ -9,6 +9,7 @@
 namespace weft::verbs {
 namespace {
 
+// GIDs are in network byte order at every place where they are bytes.
 std::uint64_t number(const std::uint8_t* bytes) {
   std::uint64_t value = 0;
   for (int i = 0; i < 8; ++i) value = value << 8 | bytes[i];
@@ -31,6 +32,7 @@ std::optional<Gid> Gid::parse(std::string_view text) {
   const std::string terminated(text);
   Bytes bytes{};
   if (inet_pton(AF_INET6, terminated.c_str(), bytes.data()) == 1) return Gid(bytes);
+  // An IPv4 address becomes IPv4-mapped (RFC 4291 §2.5.5.2), as RoCE v2 writes it into the table.
   if (inet_pton(AF_INET, terminated.c_str(), bytes.data() + 12) != 1) return std::nullopt;
   bytes[10] = bytes[11] = 0xFF;
   return Gid(bytes);
@@ -65,6 +67,7 @@ ibv_gid Gid::raw() const {
 
 std::string GidEntry::interface_name() const {
   char name[IF_NAMESIZE];
+  // Index 0 means that the row has no interface; the interface may also have been removed since.
   const char* found = interface_index ? if_indextoname(interface_index, name) : nullptr;
   return found ? found : "";
 }

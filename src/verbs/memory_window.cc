@@ -10,6 +10,7 @@
 namespace weft::verbs {
 namespace {
 
+// A window gives rights to the peer only; local access is a matter of the region.
 constexpr unsigned remote_rights =
     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -85,6 +86,7 @@ int QueuePair::post_unbind(MemoryWindow& window, std::uint64_t id, SendFlags fla
     return window.post_bind(raw(), {id, static_cast<unsigned>(flags), {region->raw, 0, 0, 0}});
   }
   const std::uint32_t key = window.remote_.rkey();
+  // The key is kept without a range: the next bind increments it.
   const int failed = post_invalidate(key, id, flags);
   if (failed == 0) window.remote_ = {0, 0, key};
   return failed;

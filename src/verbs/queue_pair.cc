@@ -27,6 +27,7 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   ibv_qp_attr copy = attributes;
   const int failed = table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;
+  // A modification without IBV_QP_STATE leaves the state as it is.
   const ibv_qp_state wanted = mask & IBV_QP_STATE ? attributes.qp_state : before;
   if (raw()->context->device->transport_type == IBV_TRANSPORT_IWARP &&
       (wanted == IBV_QPS_RTR || wanted == IBV_QPS_RTS)) {
@@ -36,6 +37,7 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
                                      "weft::connection)",
                                      number(), detail::state_name(wanted)));
   }
+  // EINVAL is explained by the mask; errors of the route concern the address only.
   const std::string why = failed == EINVAL
                               ? detail::explain_refusal(raw()->qp_type, before, wanted, mask)
                           : mask & IBV_QP_AV ? detail::explain_route(failed, attributes.ah_attr)

@@ -15,9 +15,11 @@
 namespace weft::verbs {
 namespace {
 
+// A PSN has 24 bits.
 constexpr std::uint32_t psn_limit = 1 << 24;
 
 template <typename Number>
+// Refused here, where the error can name the setting.
 Number at_most(Number value, Number limit, const char* setting) {
   if (value > limit) {
     throw std::invalid_argument(
@@ -67,6 +69,7 @@ QueuePairBuilder& QueuePairBuilder::access(Access access) {
   return *this;
 }
 QueuePairBuilder& QueuePairBuilder::service_level(std::uint8_t level) {
+  // The service level has 4 bits in InfiniBand's local route header.
   settings_.service_level = at_most<std::uint8_t>(level, 15, "the service level");
   return *this;
 }
@@ -79,6 +82,7 @@ QueuePairBuilder& QueuePairBuilder::traffic_class(std::uint8_t value) {
   return *this;
 }
 QueuePairBuilder& QueuePairBuilder::min_rnr_timer(std::uint8_t code) {
+  // The timer codes have 5 bits (ibv_modify_qp(3)).
   settings_.min_rnr_timer = at_most<std::uint8_t>(code, 31, "the code of the RNR timer");
   return *this;
 }
@@ -87,6 +91,7 @@ QueuePairBuilder& QueuePairBuilder::timeout(std::uint8_t code) {
   return *this;
 }
 QueuePairBuilder& QueuePairBuilder::retry_count(std::uint8_t count) {
+  // The counters of retries have 3 bits; 7 RNR retries mean without end (ibv_modify_qp(3)).
   settings_.retry_count = at_most<std::uint8_t>(count, 7, "the retry count");
   return *this;
 }
@@ -174,12 +179,15 @@ Endpoint PreparedQueuePair::endpoint() const {
   endpoint.psn = send_psn_;
   endpoint.lid = port.lid();
   endpoint.mtu = settings_.path_mtu.value_or(port.active_mtu());
+  // RoCE has no LIDs, so the GID is the only address there.
   if (settings_.gid_index || port.is_ethernet() || port.lid() == 0) {
     endpoint.gid = context.query_gid(port_, settings_.gid_index.value_or(0));
   }
   return endpoint;
 }
 
+// Both sides must exchange their endpoints first: a queue pair in RTR accepts packets of one peer
+// only, from the PSN that this peer starts with.
 QueuePair PreparedQueuePair::handshake(const Endpoint& remote) && {
   to_init(queue_pair().raw()->qp_type, 0);
   to_ready_to_receive(remote);
@@ -229,12 +237,16 @@ void PreparedQueuePair::to_ready_to_receive(const Endpoint& remote) const {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.ah_attr = to_attributes(address);
+  // Both sides take the smaller one, and so the same one, without asking again.
   attributes.path_mtu = std::min(endpoint().mtu, remote.mtu);
   attributes.dest_qp_num = remote.number;
+  // The peer's first packet has its send PSN; any other number would be dropped or answered by a
+  // NAK.
   attributes.rq_psn = settings_.receive_psn.value_or(remote.psn);
   attributes.max_dest_rd_atomic = settings_.max_dest_rd_atomic;
   attributes.min_rnr_timer = settings_.min_rnr_timer;
   int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  // An attribute that the transition does not know makes the whole call EINVAL.
   if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   queue_pair_.modify(attributes, mask);
 }

@@ -23,6 +23,7 @@ class Resolved {
   Resolved(const detail::Table& table, const Address& address, int flags) : table_(table) {
     rdma_addrinfo hints{};
     hints.ai_flags = flags;
+    // The port space of reliable connections, also over InfiniBand and RoCE.
     hints.ai_port_space = RDMA_PS_TCP;
     const std::string port = std::to_string(address.port);
     const char* host = address.host.empty() ? nullptr : address.host.c_str();
@@ -31,6 +32,7 @@ class Resolved {
            fmt::format("cannot resolve the address \"{}\" port {}", address.host, address.port));
     }
   }
+  // The addresses point into the result, so it must outlive the call that uses them.
   ~Resolved() { table_.freeaddrinfo(info_); }
   Resolved(const Resolved&) = delete;
   Resolved& operator=(const Resolved&) = delete;
@@ -78,6 +80,7 @@ ConnectionEvent::ConnectionEvent(std::shared_ptr<detail::EventChannelState> chan
 ConnectionEvent::~ConnectionEvent() {
   if (!raw_ || type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) return;
   rdma_cm_id* unwanted = raw_->id;
+  // A copy: the event's deleter, which holds the channel otherwise, ends with the next line.
   const auto channel = raw_.get().get_deleter().channel;
   raw_.take().reset();  // an id can be destroyed only after its events are acknowledged
   channel->table.reject(unwanted, nullptr, 0);
@@ -98,6 +101,7 @@ Id ConnectionEvent::take_request() {
   if (type() != RDMA_CM_EVENT_CONNECT_REQUEST || request_taken_) {
     throw std::logic_error("the event holds no connection request, or it was taken before");
   }
+  // The flag is set after the allocation: if that throws, the destructor still rejects the request.
   Id id(std::make_shared<detail::IdState>(raw_.get().get_deleter().channel, raw_->id));
   request_taken_ = true;
   return id;
@@ -175,6 +179,7 @@ void Id::resolve_route(std::chrono::milliseconds timeout) const {
 
 // The context belongs to rdma_cm, so the handle does not close it.
 Context Id::context() const {
+  // rdma_cm names the device only once the address is resolved, or bound to one interface.
   if (!raw_->verbs) fail(ENODEV, "the identifier is not bound to a device yet");
   return Context(std::make_shared<detail::ContextState>(
       state_->channel->table, state_->channel->backend, raw_->verbs, /*own=*/false));

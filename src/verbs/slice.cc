@@ -29,6 +29,7 @@ bool take(std::string_view& text, Number& value) {
 }  // namespace
 
 LocalSlice LocalSlice::slice(std::size_t offset_bytes, std::size_t bytes) const {
+  // Compared in this form because offset + bytes could overflow.
   if (bytes > sge_.length || offset_bytes > sge_.length - bytes) {
     beyond(offset_bytes, bytes, sge_.length);
   }
@@ -46,6 +47,7 @@ std::string RemoteSlice::to_string() const {
 
 std::optional<RemoteSlice> RemoteSlice::parse(std::string_view text) {
   RemoteSlice slice;
+  // All three fields and nothing behind them: a text that was cut off must not name other memory.
   if (!take(text, slice.address_) || !take(text, slice.bytes_) || !take(text, slice.rkey_) ||
       !text.empty()) {
     return std::nullopt;

@@ -15,6 +15,7 @@ std::array<std::byte, RemoteSlice::encoded_bytes> RemoteSlice::to_bytes() const 
 }
 
 std::optional<RemoteSlice> RemoteSlice::from_bytes(std::span<const std::byte> bytes) {
+  // A longer text is refused as well: the caller has mistaken what the peer sent.
   if (bytes.size() != encoded_bytes) return std::nullopt;
   ByteReader in(bytes);
   const std::uint64_t address = in.be64();

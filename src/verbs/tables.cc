@@ -15,6 +15,7 @@
 namespace weft::verbs {
 namespace {
 
+// An empty variable counts as unset, as elsewhere in Weft.
 std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -94,6 +95,8 @@ Backend default_backend() {
 BackendChoice choose_backend(Backend requested) {
   BackendChoice choice = choose_freely(requested);
   const std::string_view required = variable("WEFT_REQUIRE");
+  // WEFT_REQUIRE lets a test fail loudly that would otherwise run on the wrong backend without a
+  // word.
   if (required.empty() || required == to_string(choice.backend)) return choice;
   if (required != "embedded" && required != "system") {
     detail::fail(EINVAL, fmt::format("WEFT_REQUIRE={}: must be embedded or system", required));

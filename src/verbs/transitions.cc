@@ -14,6 +14,7 @@ namespace {
 
 using provider::Transition;
 
+// Never reported as attributes that do not belong there.
 constexpr int anywhere = IBV_QP_STATE | IBV_QP_CUR_STATE;
 
 // Returns the names of the attribute bits as in the man page, without the prefix IBV_QP_.

@@ -35,6 +35,7 @@ bool await_readable(int fd, const Deadline& deadline) {
     pollfd entry{fd, POLLIN, 0};
     const int ready = provider::wait({&entry, 1}, deadline.poll_timeout_ms());
     if (ready > 0) return true;
+    // A signal does not end the wait, but the deadline is looked at again.
     if (ready < 0 && errno != EINTR) fail(errno, "cannot wait for an event");
   }
   return false;
