@@ -24,6 +24,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   return made ? made->verbs() : nullptr;
 }
 
+// A function of the kind that returns -1 and sets errno, unlike most verbs.
 int init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
                     ibv_ah_attr* attributes) {
   if (!Process::owns(verbs)) return fail<Failure::minus_one, int>(ENODEV);

@@ -66,6 +66,7 @@ ibv_context* open_device(ibv_device* device) {
 int close_device(ibv_context* verbs) {
   Context* context = Context::of(verbs);
   if (!Process::owns(verbs) || Process::current().is_shared(context)) return 0;
+  // The peers learn of the end here, as if the program had destroyed the queue pairs.
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
   // Objects that the program did not destroy refer to the context, so it must stay.
   if (context->objects == 0) delete context;
@@ -124,6 +125,7 @@ int query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
   if (const int failed = device::query_gid_entry(*Context::of(context), port, index, ours)) {
     return failed;
   }
+  // A newer caller may have fields that this version does not know: they are zero.
   std::memset(static_cast<void*>(entry), 0, entry_bytes);
   std::memcpy(static_cast<void*>(entry), &ours, std::min(entry_bytes, sizeof ours));
   return 0;
@@ -131,6 +133,7 @@ int query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,
                         std::uint32_t flags, std::size_t entry_bytes) {
+  // No flags are defined yet; ibv_query_gid_table(3) returns errors as negative numbers.
   if (flags != 0) return -EOPNOTSUPP;
   const std::size_t count = device::gid_count(*Context::of(context));
   if (count > max_entries) return -EINVAL;

@@ -49,6 +49,8 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
   }
 }
 
+// The mutex and the count are in the public structure: a destroy function waits on the condition
+// until as many events are acknowledged as were taken.
 void ack_cq_events(ibv_cq* cq, unsigned events) {
   pthread_mutex_lock(&cq->mutex);
   cq->comp_events_completed += events;
@@ -90,6 +92,8 @@ int wait(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t*
                static_cast<std::uint64_t>(timeout->tv_nsec);
   }
   const std::span all(entries, count);
+  // The engine drives the device while the thread waits. Without a device there is nothing to
+  // drive.
   device::Engine* const engine = Process::engine();
   const int ready =
       engine ? engine->wait(all, until_ns, mask) : device::sys::poll(all, until_ns, mask);

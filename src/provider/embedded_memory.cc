@@ -64,6 +64,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* /*pd*/, std::uint64_t /*offset*/, std::size_t /*le
 
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  // Checked before anything is changed: IBV_REREG_MR_ERR_INPUT means that the region is still valid
+  // as it was (ibv_rereg_mr(3)).
   const bool wrong = (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
                      (moved && (!address || length == 0)) ||
                      ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !pd);

@@ -44,6 +44,7 @@ ibv_cq* create_cq(ibv_context* verbs, int entries, void* cq_context, ibv_comp_ch
           Context::of(verbs)->device().fault_of(faults::Point::create_completion_queue)) {
     return fail_null(failed);
   }
+  // A channel belongs to one context, and only queues of that context may use it.
   const bool wrong = entries < 1 || entries > limits::max_completions || vector < 0 ||
                      vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
   if (wrong) return fail_null(EINVAL);
@@ -63,8 +64,10 @@ int resize_cq(ibv_cq* cq, int entries) {
 int destroy_cq(ibv_cq* cq) {
   if (!Process::owns(cq->context)) return 0;
   CompletionQueue* queue = CompletionQueue::of(cq);
+  // Queue pairs still complete their requests into it (ibv_destroy_cq(3)).
   if (queue->in_use()) return EBUSY;
   Context* context = Context::of(cq->context);
+  // Before the queue is deleted: an event that was taken still points to it.
   context->settle_events(cq);
   delete queue;
   --context->objects;
@@ -103,6 +106,7 @@ int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
 int destroy_srq(ibv_srq* srq) {
   if (!Process::owns(srq->context)) return 0;
   SharedReceiveQueue* queue = SharedReceiveQueue::of(srq);
+  // Queue pairs still take their receives from it (ibv_destroy_srq(3)).
   if (queue->in_use()) return EBUSY;
   Context* context = Context::of(srq->context);
   context->settle_events(srq);

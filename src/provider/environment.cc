@@ -225,6 +225,7 @@ std::span<const Variable> variables() {
 }
 
 std::string check_variable(std::string_view name, std::string_view value) {
+  // The result is thrown away: only the value is checked.
   Settings scratch;
   for (const Variable& variable : table) {
     if (variable.name != name) continue;
@@ -236,6 +237,7 @@ std::string check_variable(std::string_view name, std::string_view value) {
 std::string read_environment(Settings& settings) {
   for (const Variable& variable : table) {
     const char* value = std::getenv(std::string(variable.name).c_str());
+    // An empty value counts as unset, so that a script can switch a variable off.
     if (!value || *value == '\0') continue;
     if (!variable.read(value, settings)) return complaint(variable, value);
   }

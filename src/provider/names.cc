@@ -7,6 +7,7 @@ namespace weft::provider {
 namespace {
 
 // The tables are indexed by the values of the enumerations, which are part of the ABI.
+// A value that a newer version of the enumeration has must not be read beyond the table.
 template <std::size_t count>
 const char* pick(const std::array<const char*, count>& names, int value) {
   if (value < 0 || static_cast<std::size_t>(value) >= count) return "unknown";

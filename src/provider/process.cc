@@ -52,8 +52,11 @@ Process::Process() : manager_([this] { return shared_context(); }) {}
 
 Process& Process::current() {
   if (Process* known = the_process) return *known;
+  // Handlers of pthread_atfork(3) cannot be removed and are inherited, so they are registered once,
+  // also if the child makes a process object of its own.
   static constinit bool registered = false;
   const std::lock_guard lock(building);
+  // Another thread may have made it while this one waited for the lock.
   if (Process* known = the_process) return *known;
   if (!registered) {
     pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
@@ -139,6 +142,7 @@ void Process::keep_statistics() {
 }
 
 void Process::complain(const std::string& sentence) {
+  // A program that tries again and again would otherwise print the same line each time.
   if (sentence == complaint_) return;
   complaint_ = sentence;
   print_notice(sentence);

@@ -18,6 +18,7 @@ namespace {
 constinit std::atomic<int> signal_wake{-1};
 
 void on_signal(int /*signal*/) {
+  // write(2) may change errno, which the interrupted code may be about to read.
   const int saved = errno;
   const std::uint64_t one = 1;
   if (const int fd = signal_wake; fd >= 0) {
@@ -53,6 +54,7 @@ Result<std::shared_ptr<Statistics>, std::string> Statistics::open(device::Device
 void Statistics::listen_for_signal() {
   struct sigaction old {};
   if (sigaction(SIGUSR2, nullptr, &old) != 0) return;
+  // A handler of the program, also SIG_IGN, has priority.
   if ((old.sa_flags & SA_SIGINFO) != 0 || old.sa_handler != SIG_DFL) return;
   const int wake = wake_.emplace().get();
   if (!wake_->valid() || device_.engine().watch(wake, EPOLLIN, shared_from_this()) == 0) return;
@@ -80,6 +82,7 @@ void Statistics::write(const char* occasion) noexcept try {
     if (more <= 0) return;
     done += static_cast<std::size_t>(more);
   }
+  // After the write, not before: a reader never finds the file empty.
   [[maybe_unused]] const int cut = ftruncate(file_.get(), static_cast<off_t>(text.size()));
 } catch (const std::exception&) {
   // The program is ending: there is no caller to report this to.

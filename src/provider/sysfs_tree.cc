@@ -130,6 +130,8 @@ std::string find_or_make() {
   try {
     device::Settings settings;
     if (!read_environment(settings).empty()) return system_root;
+    // The device is made for its attributes only: it must not open the files of the program's own
+    // device.
     settings.capture_path.clear();
     settings.stats_path.clear();
     auto device = device::Device::create(settings);

@@ -175,6 +175,7 @@ std::string place_of(void* symbol) {
 }
 
 void* load(const char* name, std::string& reason) {
+  // Local, so that its symbols do not take the place of those that the program is linked with.
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = dlerror();
@@ -214,10 +215,12 @@ const System& system_provider() {
   static const System system = [] {
     System made;
     void* verbs = load(verbs_library, made.reason);
+    // Both libraries or none: objects of one are passed to the other.
     void* cm = verbs ? load(cm_library, made.reason) : nullptr;
     if (!cm) return made;
     take_verbs(verbs, table);
     take_cm(cm, table);
+    // Counters of Weft's own device, which verbs have no calls for.
     leave_out(table.read_qp_counters);
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
