@@ -52,6 +52,7 @@ std::optional<SocketAddress> read_address(const void* address, std::size_t bytes
   if (!address || bytes < sizeof(sa_family_t)) return std::nullopt;
   sa_family_t family = AF_UNSPEC;
   std::memcpy(&family, address, sizeof family);
+  // The size may be larger than the family needs: programs pass that of sockaddr_storage.
   const std::size_t needed = size_of_family(family);
   if (needed == 0 || bytes < needed) return std::nullopt;
   SocketAddress read;
@@ -130,10 +131,13 @@ SocketAddress source_towards(const SocketAddress& destination) {
   ::close(fd);
   if (!routed) return source;
   found.bytes = source.bytes;
+  // The port is the one of the socket that looked up the route, which is closed.
   set_port(found, 0);
   return found;
 }
 
+// As fi_getname(3) asks: as much as fits is copied, and the size always becomes the one that is
+// needed.
 int give_address(const SocketAddress& address, void* to, std::size_t* room) {
   if (!room || (!to && *room > 0)) return -FI_EINVAL;
   const std::size_t fits = std::min(*room, address.bytes);

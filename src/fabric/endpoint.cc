@@ -31,6 +31,7 @@ Endpoint::~Endpoint() {
 int Endpoint::bind(EventQueue& queue) {
   const std::lock_guard lock(mutex_);
   if (enabled_) return -FI_EOPBADSTATE;
+  // An endpoint reports to one event queue, so a second one is refused.
   if (queue_) return -FI_EINVAL;
   queue_use_.emplace(queue.users());
   cookie_ = queue.add(*this);
@@ -103,6 +104,7 @@ int Endpoint::connect(const void* address, std::span<const std::byte> data) {
 int Endpoint::accept(std::span<const std::byte> data) {
   const std::lock_guard lock(mutex_);
   if (!request_) return -FI_EOPBADSTATE;
+  // Before the request is taken: if there is no event queue yet, accept() can be called again.
   if (const int error = enable_locked()) return error;
   stream::Request request = std::move(*request_);
   request_.reset();
@@ -118,6 +120,7 @@ int Endpoint::shut_down() {
     case stream::State::idle:
     case stream::State::closed:
       return -FI_ENOTCONN;
+    // An attempt that is under way has no sending side to end.
     case stream::State::connecting:
       stream->abort();
       return 0;
@@ -153,6 +156,8 @@ int Endpoint::fd() {
   const std::lock_guard lock(mutex_);
   if (wait_set_) return wait_set_->fd();
   if (stream_) return stream_->fd();
+  // There is no stream yet. The set can be returned now, and the stream's descriptor is added to it
+  // later.
   wait_set_.emplace();
   return wait_set_->fd();
 }

@@ -55,6 +55,7 @@ int query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return EOPNOTSUPP;
 }
 
+// Takes over both descriptors in every case, and closes them if the call fails.
 int share_memory(ibv_qp* qp, int file, int bell) {
   if (Process::owns(qp->context)) return QueuePair::of(qp)->share_memory(file, bell);
   device::sys::close(file);
