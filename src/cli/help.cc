@@ -25,15 +25,38 @@ std::string environment_help() {
   return text;
 }
 
+namespace {
+
+constexpr std::size_t columns = 80;
+constexpr std::size_t indent = 6;
+
+std::string heading(std::string_view text) {
+  return fmt::format("\n{}\n", bold(text, STDOUT_FILENO));
+}
+
+std::string entry(std::string_view name, std::string_view meaning) {
+  return fmt::format("  {}\n", bold(name, STDOUT_FILENO)) + wrapped(meaning, indent, columns);
+}
+
+std::string failure_help() {
+  std::string text = heading("Actions of connections");
+  for (const faults::FailureName& failure : faults::failure_names()) {
+    std::string points;
+    for (const faults::Point point : failure.points) {
+      points += fmt::format("{}{}", points.empty() ? "" : ", ", faults::name_of(point));
+    }
+    text += entry(faults::form_of(failure), fmt::format("At {}. {}", points, failure.meaning));
+  }
+  std::string reasons;
+  for (const faults::ValueName& reason : faults::reason_names()) {
+    reasons += fmt::format("{}{} ({})", reasons.empty() ? "" : ", ", reason.name, reason.value);
+  }
+  return text + entry("REASON", reasons + ", another number, or an error.");
+}
+
+}  // namespace
+
 std::string faults_help() {
-  constexpr std::size_t columns = 80;
-  constexpr std::size_t indent = 6;
-  const auto heading = [](std::string_view text) {
-    return fmt::format("\n{}\n", bold(text, STDOUT_FILENO));
-  };
-  const auto entry = [](std::string_view name, std::string_view meaning) {
-    return fmt::format("  {}\n", bold(name, STDOUT_FILENO)) + wrapped(meaning, indent, columns);
-  };
   const auto values = [](faults::ActionKind kind) {
     std::string list;
     for (const faults::ValueName& value : faults::value_names(kind)) {
@@ -50,6 +73,7 @@ std::string faults_help() {
   text += "\n  ENOMEM at create-qp nth=2\n";
   text += "  REM_ACCESS_ERR at write nth=1000 process=ib_write_bw\n";
   text += "  RETRY_EXC_ERR at request p=0.001 after=2s peer=192.0.2.7\n";
+  text += "  REJECT:CONSUMER_DEFINED at connect times=2\n";
   text += "  PORT_ERR at device after=1s; PORT_ACTIVE at device after=3s\n";
   text += heading("Points");
   for (const faults::PointName& point : faults::point_names()) {
@@ -70,6 +94,7 @@ std::string faults_help() {
       "After PORT_ERR ibv_query_port shows the port as down, until PORT_ACTIVE. "
       "Connections are not affected.",
       indent, columns);
+  text += failure_help();
   text += heading("Conditions");
   for (const faults::ConditionName& condition : faults::condition_names()) {
     text += entry(condition.name, condition.meaning);

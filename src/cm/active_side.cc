@@ -41,6 +41,11 @@ int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& r
     dialer_ = dialer = make_dialer(std::move(parameters), reserved);
     state_.stage = Stage::connecting;
   }
+  if (const auto fault = state_.fault_at(faults::Point::connect, state_.tcp_destination()))
+      [[unlikely]] {
+    connect_with_fault(*fault, dialer);
+    return 0;
+  }
   dialer->start();
   sockaddr_storage local{};
   const bool known = dialer->local_address(local);
@@ -104,20 +109,54 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
 
 void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
                                 const device::Dialer::Outcome& outcome) {
-  state_.stage = Stage::ended;
-  const auto queue_pair = stream_.queue_pair();
-  if (queue_pair && failure_event(outcome.status) == RDMA_CM_EVENT_REJECTED) {
-    // librdmacm takes the queue pair to the error state here, so that posted requests are flushed.
-    lock.unlock();
-    queue_pair->disconnect();
-    lock.lock();
-  }
+  end(lock, failure_event(outcome.status));
   auto event = state_.make_event(failure_event(outcome.status), outcome.status);
   if (outcome.rejected) {
     event->set_private_data(outcome.private_data,
                             state_.least_private_data(InfinibandPrivateData::rejection));
   }
   state_.push(std::move(event));
+}
+
+void ActiveSide::end(std::unique_lock<std::mutex>& lock, rdma_cm_event_type type) {
+  state_.stage = Stage::ended;
+  const auto queue_pair = stream_.queue_pair();
+  if (!queue_pair || type != RDMA_CM_EVENT_REJECTED) return;
+  // librdmacm takes the queue pair to the error state here, so that posted requests are flushed.
+  lock.unlock();
+  queue_pair->disconnect();
+  lock.lock();
+}
+
+// Without the lock. The events come from the engine, as those of a dialer do.
+void ActiveSide::connect_with_fault(const faults::Action& fault,
+                                    const std::shared_ptr<device::Dialer>& dialer) {
+  const bool late = fault.failure() == faults::Failure::delay;
+  const bool silent = fault.failure() == faults::Failure::silence;
+  const std::uint64_t pause_ns = late     ? static_cast<std::uint64_t>(fault.argument)
+                                 : silent ? state_.registry->options().handshake_timeout_ns
+                                          : 0;
+  const auto status = static_cast<int>(silent ? -ETIMEDOUT : fault.argument);
+  const rdma_cm_event_type type =
+      fault.failure() == faults::Failure::reject          ? RDMA_CM_EVENT_REJECTED
+      : fault.failure() == faults::Failure::connect_error ? RDMA_CM_EVENT_CONNECT_ERROR
+                                                          : RDMA_CM_EVENT_UNREACHABLE;
+  auto call = device::DelayedCall::start(state_.registry->context()->engine(), pause_ns,
+                                         [weak = state_.owner(), this, dialer, late, type, status] {
+                                           const auto owner = weak.lock();
+                                           if (owner)
+                                             late ? dialer->start() : on_fault(type, status);
+                                         });
+  const std::lock_guard lock(state_.mutex);
+  if (state_.stage == Stage::connecting) delayed_ = std::move(call);
+}
+
+void ActiveSide::on_fault(rdma_cm_event_type type, int status) {
+  std::unique_lock lock(state_.mutex);
+  if (state_.stage != Stage::connecting) return;
+  dialer_.reset();
+  end(lock, type);
+  state_.push(type, status);
 }
 
 // No event follows on this side. The peer gets its ESTABLISHED once the stream begins.
@@ -138,6 +177,7 @@ void ActiveSide::shut() {
     const std::lock_guard lock(state_.mutex);
     response_.close();
     dialer = std::move(dialer_);
+    delayed_.reset();
   }
   if (dialer) dialer->cancel();
 }

@@ -8,6 +8,7 @@
 #include "cm/port_space.h"
 #include "cm/stream_attachment.h"
 #include "device/connect/dialer.h"
+#include "device/delayed_call.h"
 
 namespace weft::cm {
 
@@ -34,10 +35,15 @@ class ActiveSide {
   void note_source(const sockaddr_storage& tcp_address);
   void on_dialed(device::Dialer::Outcome outcome);
   void on_dial_failed(std::unique_lock<std::mutex>& lock, const device::Dialer::Outcome& outcome);
+  void connect_with_fault(const faults::Action& fault,
+                          const std::shared_ptr<device::Dialer>& dialer);
+  void on_fault(rdma_cm_event_type type, int status);
+  void end(std::unique_lock<std::mutex>& lock, rdma_cm_event_type type);
 
   IdState& state_;
   StreamAttachment& stream_;
   std::shared_ptr<device::Dialer> dialer_;
+  std::shared_ptr<device::DelayedCall> delayed_;  // where a rule of faults applies
   bool external_queue_pair_ = false;  // the id has none: rdma_establish(3) will name its stream
   device::StreamSocket response_;     // between CONNECT_RESPONSE and rdma_establish(3)
 };

@@ -65,6 +65,12 @@ std::size_t IdState::least_private_data(InfinibandPrivateData message) const {
   return pads ? static_cast<std::size_t>(message) : 0;
 }
 
+std::optional<faults::Action> IdState::fault_at(faults::Point step,
+                                                const sockaddr_storage& peer) const {
+  device::DeviceFaults* const rules = registry->context()->device().faults();
+  return rules ? rules->connecting(step, device::gid_of(peer)) : std::nullopt;
+}
+
 // There is one device with one port and the default partition key, as of an Ethernet adapter.
 int IdState::use_device() {
   device::Context* const context = registry->context();

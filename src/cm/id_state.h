@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "cm/event_channel.h"
 #include "cm/registry.h"
 #include "cm/reservation.h"
+#include "faults/rules.h"
 
 namespace weft::cm {
 
@@ -67,6 +69,10 @@ struct IdState {
 
   // The bytes that an event's private data has at least: more than 0 with Settings::strict in roce.
   [[nodiscard]] std::size_t least_private_data(InfinibandPrivateData message) const;
+
+  // What the rules of faults do to this step of a connection to or from `peer`, if anything.
+  [[nodiscard]] std::optional<faults::Action> fault_at(faults::Point step,
+                                                       const sockaddr_storage& peer) const;
 
   // Fills in the device part of the handle. 0 or ENODEV.
   int use_device();

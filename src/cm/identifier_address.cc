@@ -53,11 +53,14 @@ int Identifier::resolve_address(const sockaddr_storage& source,
   }
   const int failed = resolve(*state_, source, destination);
   if (failed == EADDRNOTAVAIL || failed == ENODEV) return failed;
-  if (failed == 0) {
+  if (failed != 0) {
+    state_->push(RDMA_CM_EVENT_ADDR_ERROR, -failed);
+  } else if (const auto fault =
+                 state_->fault_at(faults::Point::resolve_address, state_->tcp_destination())) {
+    state_->push(RDMA_CM_EVENT_ADDR_ERROR, static_cast<int>(fault->argument));
+  } else {
     state_->stage = Stage::resolved;
     state_->push(RDMA_CM_EVENT_ADDR_RESOLVED);
-  } else {
-    state_->push(RDMA_CM_EVENT_ADDR_ERROR, -failed);
   }
   return 0;
 }
@@ -66,6 +69,11 @@ int Identifier::resolve_address(const sockaddr_storage& source,
 int Identifier::resolve_route() {
   const std::lock_guard lock(state_->mutex);
   if (state_->stage != Stage::resolved) return EINVAL;
+  const sockaddr_storage destination = state_->tcp_destination();
+  if (const auto fault = state_->fault_at(faults::Point::resolve_route, destination)) {
+    state_->push(RDMA_CM_EVENT_ROUTE_ERROR, static_cast<int>(fault->argument));
+    return 0;
+  }
   state_->stage = Stage::routed;
   set_path(*state_);
   state_->push(RDMA_CM_EVENT_ROUTE_RESOLVED);

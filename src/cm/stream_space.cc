@@ -60,8 +60,30 @@ std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog
   return std::make_shared<device::Listener>(state_.registry->context()->device(), std::move(plan));
 }
 
-// Makes the id of a request. The program sees it when it fetches the event.
 void StreamSpace::on_request(const std::shared_ptr<device::InboundHandshake>& inbound) {
+  sockaddr_storage peer{};
+  device::sys::peer_address(inbound->fd(), &peer);
+  const auto fault = state_.fault_at(faults::Point::connect_request, peer);
+  fault ? take_with_fault(*fault, inbound) : report(inbound);
+}
+
+// A request that the program will not see leaves its place in the backlog.
+void StreamSpace::take_with_fault(const faults::Action& fault,
+                                  const std::shared_ptr<device::InboundHandshake>& inbound) {
+  std::shared_ptr<device::Listener> listener;
+  {
+    const std::lock_guard lock(state_.mutex);
+    listener = listener_;
+  }
+  const bool comes = failing_.take(state_.registry->context()->engine(), fault, inbound,
+                                   [weak = state_.owner(), this, inbound] {
+                                     if (const auto owner = weak.lock()) report(inbound);
+                                   });
+  if (!comes && listener) listener->request_fetched();
+}
+
+// Makes the id of a request. The program sees it when it fetches the event.
+void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inbound) {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::listening) {
     lock.unlock();
@@ -132,6 +154,7 @@ void StreamSpace::shut(Stage last) {
     queue_pair = stream_.queue_pair();
   }
   if (listener) listener->stop();
+  failing_.close();
   active_.shut();
   passive_.shut(last);
   const bool has_stream = last == Stage::connected || last == Stage::accepting;
@@ -141,6 +164,7 @@ void StreamSpace::shut(Stage last) {
 void StreamSpace::abandon_after_fork() {
   reserved_.reset();
   if (listener_) listener_->abandon_after_fork();
+  failing_.abandon_after_fork();
   active_.abandon_after_fork();
   passive_.abandon_after_fork();
 }

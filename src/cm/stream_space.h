@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "cm/active_side.h"
+#include "cm/failing_requests.h"
 #include "cm/id_state.h"
 #include "cm/passive_side.h"
 #include "cm/port_space.h"
@@ -44,6 +45,9 @@ class StreamSpace final : public PortSpace {
   [[nodiscard]] std::shared_ptr<device::Listener> make_listener(std::size_t backlog);
   int answer_disconnection(std::unique_lock<std::mutex>& lock);
   void on_request(const std::shared_ptr<device::InboundHandshake>& inbound);
+  void report(const std::shared_ptr<device::InboundHandshake>& inbound);
+  void take_with_fault(const faults::Action& fault,
+                       const std::shared_ptr<device::InboundHandshake>& inbound);
 
   IdState& state_;
   device::sys::Descriptor reserved_;  // the bound socket, until it listens or connects
@@ -51,6 +55,7 @@ class StreamSpace final : public PortSpace {
   StreamAttachment stream_;
   ActiveSide active_;
   PassiveSide passive_;
+  FailingRequests failing_;
 };
 
 }  // namespace weft::cm

@@ -34,6 +34,14 @@ constexpr std::array points{
         "recv", Point::receive, ActionKind::request_status,
         "a receive posted to a queue pair (not to a shared receive queue); it fails when a message "
         "arrives for it"},
+    PointName{"resolve-addr", Point::resolve_address, ActionKind::failure, "rdma_resolve_addr"},
+    PointName{"resolve-route", Point::resolve_route, ActionKind::failure, "rdma_resolve_route"},
+    PointName{"connect", Point::connect, ActionKind::failure,
+              "rdma_connect, for RDMA_PS_TCP and RDMA_PS_IB"},
+    PointName{"connect-request", Point::connect_request, ActionKind::failure,
+              "a request that arrives at a listener of rdma_cm, before the program sees it"},
+    PointName{"pair", Point::pair, ActionKind::failure,
+              "the step to RTR of a queue pair that finds its peer by number, without rdma_cm"},
     PointName{"device", Point::device, ActionKind::device_event,
               "an asynchronous event, once; after=DURATION says when"},
 };
@@ -50,9 +58,10 @@ constexpr std::array conditions{
                   "When requests of this kind have carried more than this many "
                   "bytes, in B, KiB, MiB or GiB."},
     ConditionName{"qp=NUMBER",
-                  "Only on this queue pair, decimal or from 0x. Requests, posts and "
-                  "ibv_modify_qp only."},
-    ConditionName{"peer=ADDRESS", "Only towards this numeric IP address. Requests only."},
+                  "Only on this queue pair, decimal or from 0x. Requests, posts, "
+                  "ibv_modify_qp and pair only."},
+    ConditionName{"peer=ADDRESS",
+                  "Only towards this numeric IP address. Requests and connections only."},
     ConditionName{"process=NAME", "Only in programs of this name."},
 };
 
@@ -70,6 +79,10 @@ constexpr std::array errors{
     ValueName{"ENOSPC", ENOSPC},
     ValueName{"ENOSYS", ENOSYS},
     ValueName{"EOPNOTSUPP", EOPNOTSUPP},
+    ValueName{"EADDRINUSE", EADDRINUSE},
+    ValueName{"EADDRNOTAVAIL", EADDRNOTAVAIL},
+    ValueName{"ECONNREFUSED", ECONNREFUSED},
+    ValueName{"ECONNRESET", ECONNRESET},
     ValueName{"EHOSTUNREACH", EHOSTUNREACH},
     ValueName{"ENETUNREACH", ENETUNREACH},
     ValueName{"ETIMEDOUT", ETIMEDOUT},
@@ -101,17 +114,18 @@ std::string_view prefix_of(ActionKind kind) {
     case ActionKind::device_event:
       return "IBV_EVENT_";
     case ActionKind::call_error:
+    case ActionKind::failure:
       break;
   }
   return "";
 }
 
+}  // namespace
+
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
 }
-
-}  // namespace
 
 std::span<const PointName> point_names() {
   return points;
@@ -138,6 +152,8 @@ std::span<const ValueName> value_names(ActionKind kind) {
       return statuses;
     case ActionKind::device_event:
       return events;
+    case ActionKind::failure:
+      break;
   }
   return {};
 }

@@ -2,29 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <utility>
 
+#include "faults/action_parser.h"
 #include "faults/names.h"
+#include "faults/numbers.h"
 #include "faults/rules.h"
 
 namespace weft::faults {
 namespace {
-
-// What is wrong with a rule, and where: offset in bytes from its beginning.
-struct Mistake {
-  std::string message;
-  std::size_t offset = 0;
-};
-
-struct Word {
-  std::string_view text;
-  std::size_t offset = 0;
-};
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
@@ -46,15 +35,6 @@ std::vector<Word> words_of(std::string_view rule) {
   return words;
 }
 
-std::string listed(ActionKind kind) {
-  std::string list;
-  for (const ValueName& value : value_names(kind)) {
-    if (!list.empty()) list += ", ";
-    list += value.name;
-  }
-  return list;
-}
-
 std::string listed_points() {
   std::string list;
   for (const PointName& point : point_names()) {
@@ -64,38 +44,16 @@ std::string listed_points() {
   return list;
 }
 
-// A whole number without a sign, from `least`.
-bool read_count(std::string_view text, std::uint64_t least, std::uint64_t& value) {
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return failed == std::errc() && end == text.data() + text.size() && value >= least;
-}
-
-struct Unit {
-  std::string_view name;
-  std::uint64_t factor;
-};
-
-// Reads a number with its unit: "5ms".
-bool read_with_unit(std::string_view text, std::span<const Unit> units, std::uint64_t& value) {
-  const auto digits = std::ranges::find_if(
-      text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
-  const auto count = static_cast<std::size_t>(digits - text.begin());
-  const auto unit = std::ranges::find(units, text.substr(count), &Unit::name);
-  if (unit == units.end() || !read_count(text.substr(0, count), 0, value)) return false;
-  if (value > std::numeric_limits<std::uint64_t>::max() / unit->factor) return false;
-  value *= unit->factor;
-  return true;
-}
-
-constexpr std::array durations{Unit{"ns", 1}, Unit{"us", 1'000}, Unit{"ms", 1'000'000},
-                               Unit{"s", 1'000'000'000}};
-constexpr std::array amounts{Unit{"B", 1}, Unit{"KiB", std::uint64_t{1} << 10},
-                             Unit{"MiB", std::uint64_t{1} << 20},
-                             Unit{"GiB", std::uint64_t{1} << 30}};
-
 bool read_after(std::string_view text, Rule& rule) {
-  return read_with_unit(text, durations, rule.after_ns) ||
-         read_with_unit(text, amounts, rule.after_bytes);
+  std::uint64_t value = 0;
+  if (read_duration(text, value)) {
+    rule.after_ns = value;
+  } else if (read_amount(text, value)) {
+    rule.after_bytes = value;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 bool read_probability(std::string_view text, Rule& rule) {
@@ -140,7 +98,8 @@ enum class Scope : std::uint8_t {
   everywhere,
   repeated,     // that are passed more than once: all but events of the device
   queue_pairs,  // that belong to a queue pair
-  requests,     // that have a peer and a length
+  peers,        // that have a peer
+  requests,     // that have a length
 };
 
 bool is_in(Scope scope, Point point) {
@@ -152,7 +111,9 @@ bool is_in(Scope scope, Point point) {
       return point != Point::device;
     case Scope::queue_pairs:
       return request || point == Point::post_send || point == Point::post_receive ||
-             point == Point::modify_queue_pair;
+             point == Point::modify_queue_pair || point == Point::pair;
+    case Scope::peers:
+      return request || find_point(name_of(point))->kind == ActionKind::failure;
     case Scope::requests:
       return request;
   }
@@ -183,7 +144,7 @@ constexpr std::array conditions{
     Condition{"after", "a duration in ns, us, ms or s, or an amount in B, KiB, MiB or GiB",
               read_after, Scope::everywhere},
     Condition{"qp", "a queue pair number from 0 to 0xffffff", read_queue_pair, Scope::queue_pairs},
-    Condition{"peer", "a numeric IP address", read_peer, Scope::requests},
+    Condition{"peer", "a numeric IP address", read_peer, Scope::peers},
     Condition{"process", "the name of a program, without its folder",
               [](std::string_view text, Rule& rule) {
                 rule.process = text;
@@ -230,14 +191,8 @@ std::optional<Mistake> read_rule(std::string_view text, std::span<const Word> wo
   }
   const PointName* point = find_point(words[2].text);
   if (!point) return Mistake{"must be one of the points " + listed_points(), words[2].offset};
-  const auto value = find_value(point->kind, words[0].text);
-  if (!value) {
-    return Mistake{
-        "must be one of these at " + std::string(point->name) + ": " + listed(point->kind),
-        words[0].offset};
-  }
   rule.point = point->point;
-  rule.action = {point->kind, *value};
+  if (auto mistake = read_action(words[0], *point, rule.action)) return mistake;
   for (const Word& word : words.subspan(3)) {
     if (auto mistake = read_condition(word, rule)) return mistake;
   }

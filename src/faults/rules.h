@@ -33,6 +33,13 @@ enum class Point : std::uint8_t {
   atomic,
   request,
   receive,
+  // The steps of connecting: rdma_cm(7) at the active and the passive side, and queue pairs that
+  // find each other by number.
+  resolve_address,
+  resolve_route,
+  connect,
+  connect_request,
+  pair,
   // The device, which raises an asynchronous event.
   device,
 };
@@ -43,11 +50,26 @@ enum class ActionKind : std::uint8_t {
   call_error,      // an errno value
   request_status,  // an ibv_wc_status
   device_event,    // an ibv_event_type
+  failure,         // a Failure
+};
+
+// What happens to a connection.
+enum class Failure : std::uint8_t {
+  address_error,  // each of these four is an event of rdma_cm, and the argument is its status
+  route_error,
+  reject,
+  unreachable,
+  connect_error,
+  silence,  // nothing is answered
+  delay,    // the argument is in nanoseconds
 };
 
 struct Action {
   ActionKind kind = ActionKind::call_error;
   int value = 0;
+  std::int64_t argument = 0;  // of a Failure
+
+  [[nodiscard]] Failure failure() const { return static_cast<Failure>(value); }
 };
 
 // The last 16 bytes of an address, as in a GID; IPv4 addresses are mapped into IPv6.

@@ -42,6 +42,22 @@ TEST(RuleParser, ReadsCallsRequestsAndEvents) {
   EXPECT_EQ(event.after_ns, 250'000'000U);
 }
 
+TEST(RuleParser, ReadsFailuresOfConnections) {
+  const Rule plain = only_rule("REJECT at connect times=2");
+  EXPECT_EQ(plain.point, Point::connect);
+  EXPECT_EQ(plain.action.kind, ActionKind::failure);
+  EXPECT_EQ(plain.action.failure(), Failure::reject);
+  EXPECT_EQ(plain.action.argument, -ECONNREFUSED);
+  EXPECT_EQ(only_rule("REJECT:CONSUMER_DEFINED at connect").action.argument, 28);
+  EXPECT_EQ(only_rule("reject:stale_conn at connect").action.argument, 10);
+  EXPECT_EQ(only_rule("REJECT:77 at connect").action.argument, 77);
+  EXPECT_EQ(only_rule("REJECT:ETIMEDOUT at connect").action.argument, -ETIMEDOUT);
+  EXPECT_EQ(only_rule("ADDR_ERROR:ENETUNREACH at resolve-addr").action.argument, -ENETUNREACH);
+  EXPECT_EQ(only_rule("ROUTE_ERROR at resolve-route").action.argument, -ETIMEDOUT);
+  EXPECT_EQ(only_rule("DELAY:20ms at connect-request").action.argument, 20'000'000);
+  EXPECT_EQ(only_rule("UNREACHABLE at pair qp=17").action.failure(), Failure::unreachable);
+}
+
 TEST(RuleParser, TakesTheNamesOfTheHeaderInAnyCase) {
   EXPECT_EQ(only_rule("IBV_WC_RETRY_EXC_ERR at send").action.value, 12);
   EXPECT_EQ(only_rule("ibv_event_port_active at device").action.value, 9);
@@ -104,6 +120,12 @@ TEST(RuleParser, ShowsThePlaceOfAMistake) {
   EXPECT_EQ(place("EINVAL at post-send qp=0x1000000"), 23U);
   EXPECT_EQ(place("ENOMEM at create-qp sometimes"), 20U);
   EXPECT_EQ(place("PORT_ERR at device nth=2"), 19U);
+  EXPECT_EQ(place("REJECT:SOMEHOW at connect"), 7U);
+  EXPECT_EQ(place("REJECT: at connect"), 7U);
+  EXPECT_EQ(place("DELAY at connect"), 5U);
+  EXPECT_EQ(place("DELAY:5 at connect"), 6U);
+  EXPECT_EQ(place("REJECT:CONSUMER_DEFINED at connect-request"), 6U);
+  EXPECT_EQ(place("ADDR_ERROR at connect"), 0U);
   EXPECT_EQ(place("ENOMEM create-qp"), 7U);
   EXPECT_EQ(place("ENOMEM"), 6U);
   EXPECT_EQ(place("seed=x"), 5U);
@@ -118,6 +140,8 @@ TEST(RuleParser, RefusesConditionsThatCannotBeMet) {
   EXPECT_TRUE(refuses("PORT_ERR at device nth=2"));
   EXPECT_TRUE(refuses("ENOMEM at reg-mr qp=17"));
   EXPECT_TRUE(refuses("EINVAL at post-send peer=192.0.2.7"));
+  EXPECT_TRUE(refuses("REJECT at connect qp=17"));
+  EXPECT_FALSE(refuses("REJECT at connect peer=192.0.2.7"));
   EXPECT_FALSE(refuses("EINVAL at post-send qp=17"));
   EXPECT_FALSE(refuses("FATAL_ERR at recv peer=192.0.2.7"));
   EXPECT_TRUE(error_of("EINVAL at post-send after=1KiB").starts_with("only requests carry bytes"));

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import time
 
 import cases
 import harness
@@ -123,6 +124,85 @@ for _name, _carrier in CARRIERS.items():
               _perftest("ib_read_bw", "read", "RETRY_EXC_ERR", 12, _carrier))
     cases.add(f"faults.any_request.{_name}",
               _perftest("ib_write_bw", "request", "REM_OP_ERR", 11, _carrier))
+
+
+def rping(stage, server_rules=None, client_rules=None, count=3):
+    port = harness.free_port()
+    server = stage.start("server", "rping", "-s", "-p", port, "-C", count, "-v",
+                         options=rule(server_rules) if server_rules else [])
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", count, "-v",
+                         options=rule(client_rules) if client_rules else [])
+    return server, client
+
+
+# Rules of the client: the event that rping prints, and its status.
+CONNECTING = {
+    "ADDR_ERROR at resolve-addr": ("ADDR_ERROR", -110),
+    "ADDR_ERROR:EHOSTUNREACH at resolve-addr peer=127.0.0.1": ("ADDR_ERROR", -113),
+    "ROUTE_ERROR at resolve-route": ("ROUTE_ERROR", -110),
+    "REJECT at connect": ("REJECTED", -111),
+    "REJECT:CONSUMER_DEFINED at connect": ("REJECTED", 28),
+    "UNREACHABLE at connect": ("UNREACHABLE", -110),
+    "CONNECT_ERROR:EINVAL at connect": ("CONNECT_ERROR", -22),
+    "SILENCE at connect": ("UNREACHABLE", -110),
+}
+
+
+def _connecting(rules, event, status):
+    def run(stage):
+        server, client = rping(stage, client_rules=rules)
+        client.expect(rf"RDMA_CM_EVENT_{event}, error {status}\b")
+        client.finish(status=255)
+        stage.forget(server)  # nothing comes to it
+
+    return run
+
+
+for _rules, (_event, _status) in CONNECTING.items():
+    _name = re.sub(r"[^a-z]+", "_", _rules.partition(" peer=")[0].lower())
+    cases.add(f"faults.connecting.{_name}", _connecting(_rules, _event, _status))
+
+
+def _requested(rules, event, status):
+    def run(stage):
+        server, client = rping(stage, server_rules=rules)
+        client.expect(rf"RDMA_CM_EVENT_{event}, error {status}\b")
+        client.finish(status=255)
+        need("cma" not in server.output, "the server has seen the request")
+        stage.forget(server)
+
+    return run
+
+
+cases.add("faults.requested.reject", _requested("REJECT at connect-request", "REJECTED", -111))
+cases.add("faults.requested.silence",
+          _requested("SILENCE at connect-request", "UNREACHABLE", -110))
+
+
+@cases.case("faults.late")
+def late(stage):
+    """Connections that are established late work, and are as late as the rules ask for."""
+    begin = time.monotonic()
+    server, client = rping(stage, server_rules="DELAY:300ms at connect-request",
+                           client_rules="DELAY:300ms at connect")
+    client.finish()
+    server.finish()
+    need(time.monotonic() - begin >= 0.6, "the connection was not late")
+    begin = time.monotonic()
+    server, client = pingpong(stage, server_rules="DELAY:600ms at pair")
+    client.finish()
+    server.finish()
+    need(time.monotonic() - begin >= 0.6, "the pair was not late")
+
+
+@cases.case("faults.no_pair")
+def no_pair(stage):
+    """Two queue pairs that never find each other: requests fail as without a network."""
+    server, client = pingpong(stage, server_rules="UNREACHABLE at pair")
+    client.finish(status=1)
+    need_text(client, "Failed status transport retry counter exceeded (12)")
+    stage.forget(server)  # it waits for a message
 
 
 @cases.case("faults.datagram")

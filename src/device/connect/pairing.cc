@@ -23,6 +23,7 @@ using wire::Hello;
 using wire::HelloAnswer;
 
 constexpr std::uint32_t psn_mask = 0xFFFFFF;
+constexpr std::uint64_t hidden_for_ever = UINT64_MAX;
 
 std::vector<std::byte> bytes_of(const Hello& hello) {
   std::vector<std::byte> bytes(Hello::bytes);
@@ -131,9 +132,22 @@ void Pairing::start() {
   const std::lock_guard lock(mutex_);
   expecting_ = true;
   device_.pairing_requests().expect(plan_.local.number, plan_.peer.gid);
+  if (device_.faults()) [[unlikely]]
+    look_for_fault();
   // From the progress thread, because ibv_modify_qp(3) must not wait: the peer may belong to the
   // same thread.
   try_again(0);
+}
+
+// With the lock held.
+void Pairing::look_for_fault() {
+  const auto fault =
+      device_.faults()->connecting(faults::Point::pair, plan_.peer.gid, plan_.local.number);
+  if (!fault) return;
+  const bool late = fault->failure() == faults::Failure::delay;
+  hidden_until_ns_ =
+      late ? sys::now_ns() + static_cast<std::uint64_t>(fault->argument) : hidden_for_ever;
+  if (late) device_.engine().call_at(hidden_until_ns_, shared_from_this());
 }
 
 void Pairing::expect_no_more() {
@@ -227,7 +241,7 @@ void Pairing::on_deadline() {
     if (const auto queue_pair = queue_pair_.lock()) queue_pair->fail_pairing(*this);
     return;
   }
-  if (phase_ == Phase::lost || now < next_attempt_ns_) return;
+  if (phase_ == Phase::lost || now < next_attempt_ns_ || now < hidden_until_ns_) return;
   if (to_itself()) {
     phase_ = Phase::accepting;
     lock.unlock();
@@ -394,6 +408,8 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   sys::peer_address(inbound.fd(), &from);
   const PairingEnd source{gid_of(from), hello.source_qpn};
   const std::lock_guard lock(mutex_);
+  if (hidden_until_ns_ == hidden_for_ever) return HelloAnswer::refused;
+  if (hidden_until_ns_ != 0 && sys::now_ns() < hidden_until_ns_) return HelloAnswer::not_yet;
   const bool ended = phase_ == Phase::lost || phase_ == Phase::over;
   const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
   // The address is that of the TCP connection, which cannot be forged as easily as a number in a

@@ -109,6 +109,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   void try_again(std::uint64_t pause_ns);
   void expect_no_more();
   [[nodiscard]] std::uint64_t end_of_retries_ns() const;
+  void look_for_fault();
 
   Device& device_;
   const std::weak_ptr<QueuePair> queue_pair_;
@@ -123,6 +124,7 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
   std::optional<std::uint32_t> send_psn_;         // of our queue pair, from RTS on
   bool expecting_ = false;                        // PairingRequests knows the peer's address
   std::uint64_t next_attempt_ns_ = 0;
+  std::uint64_t hidden_until_ns_ = 0;  // by a rule of faults; UINT64_MAX: for ever
   std::uint64_t pause_ns_ = 0;
   std::uint64_t retry_time_ns_ = 0;     // 0: without end
   std::uint64_t waiting_since_ns_ = 0;  // 0: no work waits

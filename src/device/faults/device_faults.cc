@@ -60,6 +60,13 @@ std::optional<ibv_wc_status> DeviceFaults::request(faults::Point point, const ib
   return static_cast<ibv_wc_status>(action->value);
 }
 
+std::optional<faults::Action> DeviceFaults::connecting(faults::Point point, const ibv_gid& peer,
+                                                       std::uint32_t queue_pair) {
+  if (!plan_.names(point)) return std::nullopt;
+  return plan_.at(point,
+                  {.now_ns = sys::now_ns(), .queue_pair = queue_pair, .peer = peer_at(peer)});
+}
+
 void DeviceFaults::on_ready(std::uint32_t /*epoll_events*/) {}
 
 void DeviceFaults::on_deadline() {

@@ -36,6 +36,10 @@ class DeviceFaults : public Pollable, public std::enable_shared_from_this<Device
   // The status with which a request fails that is being posted now. `peer`: a GID.
   [[nodiscard]] std::optional<ibv_wc_status> request(faults::Point point, const ibv_qp& qp,
                                                      const ibv_gid& peer, std::uint64_t bytes);
+  // What happens to a connection at this step of connecting. `peer`: a GID; `queue_pair`: its
+  // number, 0 where there is none yet.
+  [[nodiscard]] std::optional<faults::Action> connecting(faults::Point point, const ibv_gid& peer,
+                                                         std::uint32_t queue_pair = 0);
   [[nodiscard]] bool names(faults::Point point) const { return plan_.names(point); }
 
   // An event has taken the port down.

@@ -1,0 +1,110 @@
+#include "faults/action_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "faults/numbers.h"
+
+namespace weft::faults {
+namespace {
+
+std::string listed(std::span<const ValueName> values) {
+  std::string list;
+  for (const ValueName& value : values) {
+    if (!list.empty()) list += ", ";
+    list += value.name;
+  }
+  return list;
+}
+
+std::string listed_actions(const PointName& point) {
+  std::string list = listed(value_names(point.kind));
+  for (const FailureName& failure : failure_names()) {
+    if (std::ranges::find(failure.points, point.point) == failure.points.end()) continue;
+    if (!list.empty()) list += ", ";
+    list += form_of(failure);
+  }
+  return list;
+}
+
+bool read_error(std::string_view text, std::int64_t& status) {
+  const auto error = find_value(ActionKind::call_error, text);
+  if (!error) return false;
+  status = -*error;
+  return true;
+}
+
+bool read_reason(std::string_view text, std::int64_t& status) {
+  for (const ValueName& reason : reason_names()) {
+    if (!same_letters(reason.name, text)) continue;
+    status = reason.value;
+    return true;
+  }
+  constexpr std::uint64_t last_reason = 0xFFFF;
+  std::uint64_t number = 0;
+  if (read_count(text, 1, number) && number <= last_reason) {
+    status = static_cast<std::int64_t>(number);
+    return true;
+  }
+  return read_error(text, status);
+}
+
+bool read_nanoseconds(std::string_view text, std::int64_t& ns) {
+  std::uint64_t value = 0;
+  if (!read_duration(text, value)) return false;
+  if (value > std::numeric_limits<std::int64_t>::max()) return false;
+  ns = static_cast<std::int64_t>(value);
+  return true;
+}
+
+struct ArgumentForm {
+  Argument argument;
+  std::string_view allowed;
+  bool (*read)(std::string_view text, std::int64_t& value);
+};
+
+constexpr std::array forms{
+    ArgumentForm{Argument::error, "an error, such as EHOSTUNREACH", read_error},
+    ArgumentForm{Argument::reason, "a reason, such as CONSUMER_DEFINED, its number, or an error",
+                 read_reason},
+    ArgumentForm{Argument::duration, "a duration in ns, us, ms or s, such as DELAY:200ms",
+                 read_nanoseconds},
+};
+
+std::optional<Mistake> read_argument(const Word& word, const FailureName& failure,
+                                     std::int64_t& value) {
+  value = failure.standard;
+  const std::size_t colon = word.text.find(':');
+  const std::size_t begin = std::min(colon, word.text.size() - 1) + 1;
+  const auto form = std::ranges::find(forms, failure.argument, &ArgumentForm::argument);
+  if (form == forms.end()) {
+    if (colon == std::string_view::npos) return std::nullopt;
+    return Mistake{std::string(failure.name) + " has no argument here", word.offset + colon};
+  }
+  const bool optional = form_of(failure).find('[') != std::string::npos;
+  if (colon == std::string_view::npos && optional) return std::nullopt;
+  if (colon != std::string_view::npos && form->read(word.text.substr(begin), value)) {
+    return std::nullopt;
+  }
+  return Mistake{form_of(failure) + " needs " + std::string(form->allowed), word.offset + begin};
+}
+
+}  // namespace
+
+std::optional<Mistake> read_action(const Word& word, const PointName& point, Action& action) {
+  if (const auto value = find_value(point.kind, word.text)) {
+    action = {.kind = point.kind, .value = *value};
+    return std::nullopt;
+  }
+  const std::string_view name = word.text.substr(0, word.text.find(':'));
+  if (const FailureName* failure = find_failure(name, point.point)) {
+    action = {.kind = ActionKind::failure, .value = static_cast<int>(failure->failure)};
+    return read_argument(word, *failure, action.argument);
+  }
+  return Mistake{
+      "must be one of these at " + std::string(point.name) + ": " + listed_actions(point),
+      word.offset};
+}
+
+}  // namespace weft::faults

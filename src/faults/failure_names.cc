@@ -1,0 +1,101 @@
+// The names of what happens to connections.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "faults/names.h"
+
+namespace weft::faults {
+namespace {
+
+constexpr std::array at_resolve_address{Point::resolve_address};
+constexpr std::array at_resolve_route{Point::resolve_route};
+constexpr std::array at_connect{Point::connect};
+constexpr std::array at_request{Point::connect_request};
+constexpr std::array at_pair{Point::pair};
+constexpr std::array at_both_ends{Point::connect, Point::connect_request};
+constexpr std::array at_delayed{Point::connect, Point::connect_request, Point::pair};
+
+constexpr std::array failures{
+    FailureName{"ADDR_ERROR", Failure::address_error, Argument::error, -ETIMEDOUT,
+                at_resolve_address,
+                "The event RDMA_CM_EVENT_ADDR_ERROR with this error, ETIMEDOUT if there is none."},
+    FailureName{"ROUTE_ERROR", Failure::route_error, Argument::error, -ETIMEDOUT, at_resolve_route,
+                "The event RDMA_CM_EVENT_ROUTE_ERROR with this error, ETIMEDOUT if there is none."},
+    FailureName{"REJECT", Failure::reject, Argument::reason, -ECONNREFUSED, at_connect,
+                "The event RDMA_CM_EVENT_REJECTED. Its status is -ECONNREFUSED, as iWARP adapters "
+                "have it, or this reason: that of an InfiniBand reject, or an error. The peer sees "
+                "nothing."},
+    FailureName{"REJECT", Failure::reject, Argument::none, -ECONNREFUSED, at_request,
+                "The device rejects the request."},
+    FailureName{"UNREACHABLE", Failure::unreachable, Argument::error, -ETIMEDOUT, at_connect,
+                "The event RDMA_CM_EVENT_UNREACHABLE with this error, ETIMEDOUT if there is none. "
+                "The peer sees nothing."},
+    FailureName{"CONNECT_ERROR", Failure::connect_error, Argument::error, -EINVAL, at_connect,
+                "The event RDMA_CM_EVENT_CONNECT_ERROR with this error, EINVAL if there is none. "
+                "The peer sees nothing."},
+    FailureName{"SILENCE", Failure::silence, Argument::none, 0, at_both_ends,
+                "The request is never answered, so that the active side reports "
+                "RDMA_CM_EVENT_UNREACHABLE when its timeout is over."},
+    FailureName{"UNREACHABLE", Failure::unreachable, Argument::none, 0, at_pair,
+                "The queue pair finds no peer and refuses the peer that finds it, so that requests "
+                "of both end in RETRY_EXC_ERR after their retries."},
+    FailureName{"DELAY", Failure::delay, Argument::duration, 0, at_delayed,
+                "The connection request leaves, or is reported, later by this time. At pair the "
+                "peer gets the answer that the queue pair is not ready yet."},
+};
+
+// As in the kernel's <rdma/ib_cm.h>: InfiniBand Architecture Specification, table 106.
+constexpr std::array reasons{
+    ValueName{"NO_QP", 1},
+    ValueName{"NO_RESOURCES", 3},
+    ValueName{"TIMEOUT", 4},
+    ValueName{"UNSUPPORTED", 5},
+    ValueName{"INVALID_SERVICE_ID", 8},
+    ValueName{"INVALID_TRANSPORT_TYPE", 9},
+    ValueName{"STALE_CONN", 10},
+    ValueName{"INVALID_GID", 12},
+    ValueName{"INVALID_LID", 13},
+    ValueName{"INVALID_MTU", 26},
+    ValueName{"INSUFFICIENT_RESP_RESOURCES", 27},
+    ValueName{"CONSUMER_DEFINED", 28},
+    ValueName{"INVALID_RNR_RETRY", 29},
+};
+
+}  // namespace
+
+std::span<const FailureName> failure_names() {
+  return failures;
+}
+
+std::span<const ValueName> reason_names() {
+  return reasons;
+}
+
+const FailureName* find_failure(std::string_view name, Point point) {
+  const auto found = std::ranges::find_if(failures, [&](const FailureName& failure) {
+    return same_letters(failure.name, name) &&
+           std::ranges::find(failure.points, point) != failure.points.end();
+  });
+  return found == failures.end() ? nullptr : &*found;
+}
+
+std::string form_of(const FailureName& failure) {
+  std::string form(failure.name);
+  switch (failure.argument) {
+    case Argument::none:
+      break;
+    case Argument::error:
+      form += "[:ERROR]";
+      break;
+    case Argument::reason:
+      form += "[:REASON]";
+      break;
+    case Argument::duration:
+      form += ":DURATION";
+      break;
+  }
+  return form;
+}
+
+}  // namespace weft::faults
