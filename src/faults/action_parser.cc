@@ -58,6 +58,21 @@ bool read_nanoseconds(std::string_view text, std::int64_t& ns) {
   return true;
 }
 
+// Layer and type have four bits each, the code has eight: RFC 5040 §4.8.
+bool read_terminate(std::string_view text, std::int64_t& value) {
+  value = 0;
+  for (const std::uint64_t most : {15, 15, 255}) {
+    const std::size_t slash = text.find('/');
+    const bool last = most == 255;
+    std::uint64_t part = 0;
+    if (last != (slash == std::string_view::npos)) return false;
+    if (!read_count(text.substr(0, slash), 0, part) || part > most) return false;
+    value = value << 8 | static_cast<std::int64_t>(part);
+    if (!last) text.remove_prefix(slash + 1);
+  }
+  return true;
+}
+
 struct ArgumentForm {
   Argument argument;
   std::string_view allowed;
@@ -70,6 +85,7 @@ constexpr std::array forms{
                  read_reason},
     ArgumentForm{Argument::duration, "a duration in ns, us, ms or s, such as DELAY:200ms",
                  read_nanoseconds},
+    ArgumentForm{Argument::code, "three numbers, such as TERMINATE:1/2/2", read_terminate},
 };
 
 std::optional<Mistake> read_argument(const Word& word, const FailureName& failure,

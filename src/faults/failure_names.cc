@@ -14,6 +14,8 @@ constexpr std::array at_connect{Point::connect};
 constexpr std::array at_request{Point::connect_request};
 constexpr std::array at_pair{Point::pair};
 constexpr std::array at_both_ends{Point::connect, Point::connect_request};
+constexpr std::array on_streams{Point::connection, Point::send,   Point::write,
+                                Point::read,       Point::atomic, Point::request};
 constexpr std::array at_delayed{Point::connect, Point::connect_request, Point::pair};
 
 constexpr std::array failures{
@@ -43,6 +45,22 @@ constexpr std::array failures{
     FailureName{"DELAY", Failure::delay, Argument::duration, 0, at_delayed,
                 "The connection request leaves, or is reported, later by this time. At pair the "
                 "peer gets the answer that the queue pair is not ready yet."},
+    FailureName{"FIN", Failure::fin, Argument::none, 0, on_streams,
+                "TCP closes the connection, at this byte and in the middle of an FPDU where it is "
+                "there. At both ends the connection has ended."},
+    FailureName{"RST", Failure::rst, Argument::none, 0, on_streams,
+                "The same with a reset of TCP."},
+    FailureName{"SILENCE", Failure::silence, Argument::none, 0, on_streams,
+                "Nothing is sent and nothing is read any more, while the TCP connection stays. Own "
+                "requests end in RETRY_EXC_ERR after the timeout and retries of the queue pair."},
+    FailureName{"STALL", Failure::stall, Argument::duration, 0, on_streams,
+                "The same, for this time only."},
+    FailureName{"TERMINATE", Failure::terminate, Argument::code, 0, on_streams,
+                "The device sends a Terminate with this layer, type and code, which ends the "
+                "connection, such as TERMINATE:1/2/2."},
+    FailureName{"BIT_FLIP", Failure::bit_flip, Argument::none, 0, on_streams,
+                "One bit of what is sent next is wrong, so that the peer finds a wrong CRC, unless "
+                "CRCs are off."},
 };
 
 // As in the kernel's <rdma/ib_cm.h>: InfiniBand Architecture Specification, table 106.
@@ -93,6 +111,9 @@ std::string form_of(const FailureName& failure) {
       break;
     case Argument::duration:
       form += ":DURATION";
+      break;
+    case Argument::code:
+      form += ":LAYER/TYPE/CODE";
       break;
   }
   return form;

@@ -42,6 +42,9 @@ constexpr std::array points{
               "a request that arrives at a listener of rdma_cm, before the program sees it"},
     PointName{"pair", Point::pair, ActionKind::failure,
               "the step to RTR of a queue pair that finds its peer by number, without rdma_cm"},
+    PointName{"connection", Point::connection, ActionKind::failure,
+              "a connection of a queue pair (RC, UC) when it begins; after= says when in its life "
+              "something happens"},
     PointName{"device", Point::device, ActionKind::device_event,
               "an asynchronous event, once; after=DURATION says when"},
 };
@@ -51,15 +54,18 @@ constexpr std::array conditions{
     ConditionName{"every=N", "Each Nth one."},
     ConditionName{"p=P", "Each one with this probability, above 0 and at most 1."},
     ConditionName{"times=N", "At most so many faults of this rule."},
-    ConditionName{"after=DURATION",
-                  "From this time on after the device was opened, in ns, us, ms "
-                  "or s, such as 500ms."},
-    ConditionName{"after=AMOUNT",
-                  "When requests of this kind have carried more than this many "
-                  "bytes, in B, KiB, MiB or GiB."},
+    ConditionName{
+        "after=DURATION",
+        "From this time on after the device was opened (at connection: after it began), in "
+        "ns, us, ms or s, such as 500ms."},
+    ConditionName{
+        "after=AMOUNT",
+        "When requests of this kind have carried more than this many "
+        "bytes, in B, KiB, MiB or GiB. At connection: after so many bytes of TCP, in both "
+        "directions together."},
     ConditionName{"qp=NUMBER",
                   "Only on this queue pair, decimal or from 0x. Requests, posts, "
-                  "ibv_modify_qp and pair only."},
+                  "ibv_modify_qp, pair and connection only."},
     ConditionName{"peer=ADDRESS",
                   "Only towards this numeric IP address. Requests and connections only."},
     ConditionName{"process=NAME", "Only in programs of this name."},

@@ -36,6 +36,9 @@ Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string
         named_[static_cast<std::size_t>(each)] = true;
       }
     }
+    const bool request = rule.point == Point::request || is_request(rule.point);
+    const bool fails = rule.action.kind == ActionKind::failure;
+    names_streams_ = names_streams_ || rule.point == Point::connection || (request && fails);
     rules_.push_back({.rule = std::move(rule), .generator = own});
   }
 }
@@ -59,6 +62,7 @@ bool Plan::counts_for(State& state, Point point, const Occurrence& occurrence) c
   if (rule.point != point && !(rule.point == Point::request && is_request(point))) return false;
   if (rule.queue_pair && *rule.queue_pair != occurrence.queue_pair) return false;
   if (rule.peer && *rule.peer != occurrence.peer) return false;
+  if (point == Point::connection) return true;  // what follows belongs to its schedule
   state.bytes += occurrence.bytes;
   if (rule.after_bytes > 0 && state.bytes <= rule.after_bytes) return false;
   return occurrence.now_ns - opened_ns_ >= rule.after_ns;
@@ -69,7 +73,7 @@ bool Plan::chosen(State& state) {
   constexpr double range = 18446744073709551616.0;  // 2^64
   const bool drawn = rule.probability >= 1 ||
                      static_cast<double>(next(state.generator)) < rule.probability * range;
-  if (rule.times > 0 && state.faults >= rule.times) return false;
+  if (rule.times > 0 && state.faults + state.scheduled >= rule.times) return false;
   if (rule.nth > 0 && state.occurrences != rule.nth) return false;
   if (rule.every > 0 && state.occurrences % rule.every != 0) return false;
   return drawn;
@@ -85,6 +89,29 @@ void Plan::note(State& state, const Occurrence& occurrence) const {
     std::fprintf(stderr, ", queue pair 0x%06x", occurrence.queue_pair);
   }
   std::fputc('\n', stderr);
+}
+
+// Unlike at other points, each rule that applies has its effect: a stall, and later the end.
+std::vector<Plan::Scheduled> Plan::schedule(const Occurrence& connection) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Scheduled> all;
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    State& state = rules_[i];
+    if (!counts_for(state, Point::connection, connection)) continue;
+    ++state.occurrences;
+    if (!chosen(state)) continue;
+    ++state.scheduled;
+    const Rule& rule = state.rule;
+    all.push_back({rule.action, rule.after_ns, rule.after_bytes, i});
+  }
+  return all;
+}
+
+void Plan::happened(const Scheduled& scheduled, std::uint32_t queue_pair) {
+  const std::lock_guard lock(mutex_);
+  State& state = rules_[scheduled.rule];
+  --state.scheduled;
+  note(state, {.queue_pair = queue_pair});
 }
 
 std::vector<Plan::Event> Plan::events() const {

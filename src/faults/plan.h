@@ -34,6 +34,19 @@ class Plan {
   // The action of the first rule that applies to this occurrence of the point.
   [[nodiscard]] std::optional<Action> at(Point point, const Occurrence& occurrence);
 
+  // Whether any rule acts on connections that are established.
+  [[nodiscard]] bool names_streams() const { return names_streams_; }
+  // What happens to a connection that begins with this occurrence.
+  struct Scheduled {
+    Action action;
+    std::uint64_t after_ns = 0;     // both since it began
+    std::uint64_t after_bytes = 0;  // in both directions
+    std::size_t rule = 0;
+  };
+  [[nodiscard]] std::vector<Scheduled> schedule(const Occurrence& connection);
+  // It has happened.
+  void happened(const Scheduled& scheduled, std::uint32_t queue_pair);
+
   // An event of the device, and how long after its opening it is due.
   struct Event {
     std::uint64_t after_ns = 0;
@@ -61,6 +74,7 @@ class Plan {
     std::uint64_t bytes = 0;
     std::uint64_t occurrences = 0;
     std::uint64_t faults = 0;
+    std::uint64_t scheduled = 0;  // and has not happened yet
   };
 
   [[nodiscard]] bool counts_for(State& state, Point point, const Occurrence& occurrence) const;
@@ -71,6 +85,7 @@ class Plan {
   std::uint64_t opened_ns_;
   bool verbose_;
   std::array<bool, point_count> named_{};
+  bool names_streams_ = false;
   mutable std::mutex mutex_;
   std::vector<State> rules_;
 };

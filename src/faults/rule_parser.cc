@@ -99,7 +99,7 @@ enum class Scope : std::uint8_t {
   repeated,     // that are passed more than once: all but events of the device
   queue_pairs,  // that belong to a queue pair
   peers,        // that have a peer
-  requests,     // that have a length
+  requests,     // that carry bytes
 };
 
 bool is_in(Scope scope, Point point) {
@@ -111,11 +111,12 @@ bool is_in(Scope scope, Point point) {
       return point != Point::device;
     case Scope::queue_pairs:
       return request || point == Point::post_send || point == Point::post_receive ||
-             point == Point::modify_queue_pair || point == Point::pair;
+             point == Point::modify_queue_pair || point == Point::pair ||
+             point == Point::connection;
     case Scope::peers:
       return request || find_point(name_of(point))->kind == ActionKind::failure;
     case Scope::requests:
-      return request;
+      return request || point == Point::connection;
   }
   return false;
 }
@@ -178,7 +179,8 @@ std::optional<Mistake> read_condition(const Word& word, Rule& rule) {
                    word.offset + equals + 1};
   }
   if (rule.after_bytes > 0 && !is_in(Scope::requests, rule.point)) {
-    return Mistake{"only requests carry bytes; give a duration, such as after=2s", word.offset};
+    return Mistake{"only requests and connections carry bytes; give a duration, such as after=2s",
+                   word.offset};
   }
   return std::nullopt;
 }

@@ -40,6 +40,8 @@ enum class Point : std::uint8_t {
   connect,
   connect_request,
   pair,
+  // A connection that carries requests.
+  connection,
   // The device, which raises an asynchronous event.
   device,
 };
@@ -60,8 +62,13 @@ enum class Failure : std::uint8_t {
   reject,
   unreachable,
   connect_error,
-  silence,  // nothing is answered
+  silence,  // nothing is answered, or nothing is sent and received any more
   delay,    // the argument is in nanoseconds
+  fin,      // of these the connection ends
+  rst,
+  terminate,  // the argument is layer << 16 | type << 8 | code (RFC 5040 §4.8)
+  stall,      // the argument is in nanoseconds
+  bit_flip,
 };
 
 struct Action {
@@ -86,8 +93,8 @@ struct Rule {
   double probability = 1;   // of each one
   std::uint64_t times = 0;  // the most faults; 0: no limit
 
-  std::uint64_t after_ns = 0;     // since the device was opened
-  std::uint64_t after_bytes = 0;  // of requests that met the other conditions
+  std::uint64_t after_ns = 0;     // since the device was opened, or the connection began
+  std::uint64_t after_bytes = 0;  // of requests that met the other conditions, or of the connection
   std::optional<std::uint32_t> queue_pair;
   std::optional<PeerAddress> peer;
   std::string process;  // the name of the program; empty: any

@@ -136,6 +136,8 @@ class Connection final : private SegmentSink {
   // stream.
   void receive_memory_lost();
   void send_memory_lost();
+  // Ends the stream with this Terminate, though the peer has made no error.
+  void terminate_with(wire::TerminateCode code) { raise({.code = code}); }
   // Ends the stream from this side and flushes every outstanding request. FPDUs that are built, and
   // answers that are due, are still sent.
   void close();

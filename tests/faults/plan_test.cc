@@ -113,6 +113,36 @@ TEST_F(PlanTest, TheFirstRuleThatAppliesCounts) {
   EXPECT_EQ(counts[1].faults, 1U);
 }
 
+// nth= chooses a connection, and after= a moment of its life.
+TEST_F(PlanTest, SchedulesWhatHappensToAConnection) {
+  Plan plan(rules_of("FIN at connection nth=2 after=1KiB; STALL:1s at connection after=2s; "
+                     "RST at connection times=1"),
+            1, opened_ns, "", false);
+  EXPECT_TRUE(plan.names_streams());
+  const auto first = plan.schedule({.now_ns = opened_ns});
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first[0].action.failure(), Failure::stall);
+  EXPECT_EQ(first[0].after_ns, 2'000'000'000U);
+  EXPECT_EQ(first[1].action.failure(), Failure::rst);
+  const auto second = plan.schedule({.now_ns = opened_ns});
+  ASSERT_EQ(second.size(), 2U);
+  EXPECT_EQ(second[0].action.failure(), Failure::fin);
+  EXPECT_EQ(second[0].after_bytes, 1024U);
+  EXPECT_EQ(plan.counts()[0].faults, 0U);
+  plan.happened(second[0], 17);
+  EXPECT_EQ(plan.counts()[0].faults, 1U);
+  EXPECT_EQ(plan.counts()[0].occurrences, 2U);
+}
+
+TEST_F(PlanTest, KnowsWhichRulesActOnConnections) {
+  const auto acts = [](const char* text) {
+    return Plan(rules_of(text), 1, opened_ns, "me", false).names_streams();
+  };
+  EXPECT_TRUE(acts("RST at write nth=3"));
+  EXPECT_FALSE(acts("RST at write nth=3 process=other"));
+  EXPECT_FALSE(acts("RETRY_EXC_ERR at write nth=3; REJECT at connect"));
+}
+
 TEST_F(PlanTest, ListsEventsWithTheirTime) {
   Plan plan(rules_of("PORT_ERR at device after=1s; EIO at reg-mr; PORT_ACTIVE at device"), 1,
             opened_ns, "", false);

@@ -55,6 +55,9 @@ TEST(RuleParser, ReadsFailuresOfConnections) {
   EXPECT_EQ(only_rule("ADDR_ERROR:ENETUNREACH at resolve-addr").action.argument, -ENETUNREACH);
   EXPECT_EQ(only_rule("ROUTE_ERROR at resolve-route").action.argument, -ETIMEDOUT);
   EXPECT_EQ(only_rule("DELAY:20ms at connect-request").action.argument, 20'000'000);
+  EXPECT_EQ(only_rule("TERMINATE:1/2/255 at connection").action.argument, 0x102FF);
+  EXPECT_EQ(only_rule("STALL:1s at write nth=3").action.argument, 1'000'000'000);
+  EXPECT_EQ(only_rule("FIN at connection after=1MiB").after_bytes, 1U << 20);
   EXPECT_EQ(only_rule("UNREACHABLE at pair qp=17").action.failure(), Failure::unreachable);
 }
 
@@ -126,6 +129,10 @@ TEST(RuleParser, ShowsThePlaceOfAMistake) {
   EXPECT_EQ(place("DELAY:5 at connect"), 6U);
   EXPECT_EQ(place("REJECT:CONSUMER_DEFINED at connect-request"), 6U);
   EXPECT_EQ(place("ADDR_ERROR at connect"), 0U);
+  EXPECT_EQ(place("TERMINATE:1/2 at connection"), 10U);
+  EXPECT_EQ(place("TERMINATE:1/2/3/4 at connection"), 10U);
+  EXPECT_EQ(place("TERMINATE:16/2/3 at connection"), 10U);
+  EXPECT_EQ(place("FIN at recv"), 0U);
   EXPECT_EQ(place("ENOMEM create-qp"), 7U);
   EXPECT_EQ(place("ENOMEM"), 6U);
   EXPECT_EQ(place("seed=x"), 5U);
@@ -144,8 +151,8 @@ TEST(RuleParser, RefusesConditionsThatCannotBeMet) {
   EXPECT_FALSE(refuses("REJECT at connect peer=192.0.2.7"));
   EXPECT_FALSE(refuses("EINVAL at post-send qp=17"));
   EXPECT_FALSE(refuses("FATAL_ERR at recv peer=192.0.2.7"));
-  EXPECT_TRUE(error_of("EINVAL at post-send after=1KiB").starts_with("only requests carry bytes"));
-  EXPECT_TRUE(error_of("PORT_ERR at device after=1KiB").starts_with("only requests carry bytes"));
+  EXPECT_TRUE(error_of("EINVAL at post-send after=1KiB").starts_with("only requests and"));
+  EXPECT_TRUE(error_of("PORT_ERR at device after=1KiB").starts_with("only requests and"));
 }
 
 // A call returns an errno value, and a completion has a status: one is not possible at the other.

@@ -36,7 +36,7 @@ ROOMS = {
         ".": {"completion", "connect", "datagram", "faults", "local", "memory", "queue_pair",
               "tap"},
         "completion": {".", "queue_pair"},  # the slots of the requests that complete
-        "connect": {".", "local", "queue_pair", "tap"},
+        "connect": {".", "faults", "local", "queue_pair", "tap"},
         "datagram": {".", "connect", "tap"},
         "faults": {"."},
         "local": {".", "memory", "queue_pair"},

@@ -205,6 +205,80 @@ def no_pair(stage):
     stage.forget(server)  # it waits for a message
 
 
+def write_bw(stage, server_rules=None, client_rules=None, options=()):
+    port = harness.free_port()
+    both = ["-F", "-n", 1000, "-s", 4096, "-p", port]
+    server = stage.start("server", "ib_write_bw", *both,
+                         options=rule(server_rules) if server_rules else [])
+    server.await_listening(port)
+    client = stage.start("client", "ib_write_bw", *both, "127.0.0.1",
+                         options=[*options, *(rule(client_rules) if client_rules else [])])
+    return server, client
+
+
+# Rules, the side that has them, and the status of the client's Write.
+STREAMS = {
+    "fin": ("FIN at connection after=100000B", "client", 12),
+    "fin_of_peer": ("FIN at connection after=100000B", "server", 12),
+    "rst": ("RST at connection after=1MiB", "client", 12),
+    "rst_of_peer": ("RST at connection after=1MiB", "server", 12),
+    "rst_at_write": ("RST at write nth=300", "client", 12),
+    "fin_at_first_write": ("FIN at write nth=1", "client", 12),
+    "silence": ("SILENCE at connection after=100000B", "client", 12),
+    "bit_flip": ("BIT_FLIP at connection after=100000B", "client", 11),
+    "terminate": ("TERMINATE:0/1/2 at connection after=100000B", "server", 10),
+}
+
+
+def _stream(rules, side, number):
+    def run(stage):
+        server, client = write_bw(stage, **{f"{side}_rules": rules})
+        client.finish(status=1)
+        need_text(client, f"Failed status {number}")
+        server.finish(status=1)  # it notices that the client's program has ended
+
+    return run
+
+
+for _name, (_rules, _side, _number) in STREAMS.items():
+    cases.add(f"faults.stream.{_name}", _stream(_rules, _side, _number))
+
+
+@cases.case("faults.stream.stall")
+def stall(stage):
+    """A connection that stalls goes on afterwards. Rules about TCP keep a connection on it."""
+    path = stage.scratch("stats.json")
+    begin = time.monotonic()
+    server, client = write_bw(stage, client_rules="STALL:700ms at connection after=100000B",
+                              options=["--stats", path])
+    client.finish()
+    server.finish()
+    need(time.monotonic() - begin >= 0.7, "the connection did not stall")
+    found = json.loads(pathlib.Path(path).read_text())
+    need(found["faults"][0]["faults"] == 1, f"{found['faults']}")
+    need(found["queue_pairs"][0]["carrier_reason"] == "a rule of faults acts on TCP connections",
+         f"{found['queue_pairs']}")
+
+
+def _disconnected(action, after, side):
+    def run(stage):
+        server, client = rping(stage, count=10000,
+                               **{f"{side}_rules": f"{action} at connection {after}"})
+        client.expect("client DISCONNECT EVENT")
+        server.expect("server DISCONNECT EVENT")
+        stage.forget(client)
+        stage.forget(server)
+
+    return run
+
+
+for _action in ("FIN", "RST"):
+    for _side in ("client", "server"):
+        cases.add(f"faults.disconnected.{_action.lower()}.{_side}",
+                  _disconnected(_action, "after=10000B", _side))
+cases.add("faults.disconnected.in_time", _disconnected("FIN", "after=50ms", "client"))
+
+
 @cases.case("faults.datagram")
 def datagram(stage):
     port = harness.free_port()

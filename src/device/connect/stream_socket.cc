@@ -34,6 +34,37 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile
 }
 
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
+  if (faults_) [[unlikely]]
+    return move_with_faults(pieces, true);
+  return send_now(pieces);
+}
+
+std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
+  if (faults_) [[unlikely]]
+    return move_with_faults(pieces, false);
+  return receive_now(pieces);
+}
+
+std::ptrdiff_t StreamSocket::move_with_faults(std::span<const iovec> pieces, bool sending) {
+  faults_->on_time(sys::now_ns());
+  switch (faults_->state()) {
+    case StreamFaults::State::silent:
+      return -EAGAIN;
+    case StreamFaults::State::closed:
+      shutdown_write();
+      return sending ? -EPIPE : 0;
+    case StreamFaults::State::reset:
+      return -ECONNRESET;
+    case StreamFaults::State::open:
+      break;
+  }
+  const auto part = faults_->shape(pieces, sending);
+  const auto moved = sending ? send_now(part) : receive_now(part);
+  if (moved > 0) faults_->moved(static_cast<std::size_t>(moved));
+  return moved;
+}
+
+std::ptrdiff_t StreamSocket::send_now(std::span<const iovec> pieces) {
   constexpr std::size_t most_pieces = 1024;  // IOV_MAX
   const auto part = pieces.first(std::min(pieces.size(), most_pieces));
   // Held across the system call: in the file our bytes must come before the peer's answer to them.
@@ -47,7 +78,7 @@ std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
   return sent;
 }
 
-std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
+std::ptrdiff_t StreamSocket::receive_now(std::span<const iovec> pieces) {
   const auto got = sys::receive(fd_.get(), pieces);
   if (tap_ && got > 0) tap_->received(pieces, static_cast<std::size_t>(got));
   if (tap_ && got == 0) tap_->peer_closed();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "device/faults/stream_faults.h"
 #include "device/local/local_channel.h"
 #include "device/system.h"
 #include "device/tap/capture_loop.h"
@@ -31,6 +32,9 @@ class StreamSocket {
   // Bytes moved, 0 where the peer has closed (receive only), or -errno.
   std::ptrdiff_t send(std::span<const iovec> pieces);
   std::ptrdiff_t receive(std::span<const iovec> pieces);
+  // What the rules of faults do to this connection; null: nothing.
+  void set_faults(std::unique_ptr<StreamFaults> faults) { faults_ = std::move(faults); }
+  [[nodiscard]] StreamFaults* faults() const { return faults_.get(); }
   // What the active side has opened beside the connection, if the peer is on this host.
   void set_channel(LocalChannel channel) { channel_ = std::move(channel); }
   [[nodiscard]] bool has_channel() const { return channel_.valid(); }
@@ -43,6 +47,8 @@ class StreamSocket {
     (void)fd_.release();
     channel_.close();
   }
+  // Gives up the connection without closing it.
+  [[nodiscard]] sys::Descriptor release() { return std::move(fd_); }
   // Sends a reset instead of an orderly end: the peer sees the connection as lost.
   void abort();
 
@@ -52,9 +58,14 @@ class StreamSocket {
   [[nodiscard]] std::size_t mulpdu_bytes(bool markers) const;
 
  private:
+  std::ptrdiff_t send_now(std::span<const iovec> pieces);
+  std::ptrdiff_t receive_now(std::span<const iovec> pieces);
+  std::ptrdiff_t move_with_faults(std::span<const iovec> pieces, bool sending);
+
   sys::Descriptor fd_;
   std::unique_ptr<ConnectionTap> tap_;
   std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
+  std::unique_ptr<StreamFaults> faults_;
   LocalChannel channel_;
   std::uint64_t written_ = 0;
   bool active_ = false;

@@ -50,14 +50,36 @@ int DeviceFaults::call(faults::Point point, const ibv_qp& qp) {
   return action ? action->value : 0;
 }
 
-std::optional<ibv_wc_status> DeviceFaults::request(faults::Point point, const ibv_qp& qp,
-                                                   const ibv_gid& peer, std::uint64_t bytes) {
+std::optional<faults::Action> DeviceFaults::request(faults::Point point, const ibv_qp& qp,
+                                                    const ibv_gid& peer, std::uint64_t bytes) {
   if (!plan_.names(point)) return std::nullopt;
-  const auto action = plan_.at(
+  return plan_.at(
       point,
       {.now_ns = sys::now_ns(), .queue_pair = qp.qp_num, .peer = peer_at(peer), .bytes = bytes});
-  if (!action) return std::nullopt;
-  return static_cast<ibv_wc_status>(action->value);
+}
+
+std::unique_ptr<StreamFaults> DeviceFaults::stream(std::uint32_t queue_pair, const ibv_gid& peer) {
+  if (!plan_.names_streams()) return nullptr;
+  const std::uint64_t now_ns = sys::now_ns();
+  auto scheduled =
+      plan_.schedule({.now_ns = now_ns, .queue_pair = queue_pair, .peer = peer_at(peer)});
+  auto made = std::make_unique<StreamFaults>(plan_, queue_pair, std::move(scheduled), now_ns);
+  const std::lock_guard lock(mutex_);
+  const auto pending = pending_.find(queue_pair);
+  if (pending == pending_.end()) return made;
+  for (const auto& action : pending->second) made->add(action);
+  pending_.erase(pending);
+  return made;
+}
+
+void DeviceFaults::add_pending(std::uint32_t queue_pair, const faults::Action& action) {
+  const std::lock_guard lock(mutex_);
+  pending_[queue_pair].push_back(action);
+}
+
+void DeviceFaults::keep_silent(sys::Descriptor connection) {
+  const std::lock_guard lock(mutex_);
+  silent_.push_back(std::move(connection));
 }
 
 std::optional<faults::Action> DeviceFaults::connecting(faults::Point point, const ibv_gid& peer,

@@ -6,12 +6,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "device/engine.h"
+#include "device/faults/stream_faults.h"
+#include "device/system.h"
 #include "faults/plan.h"
 
 namespace weft::device {
@@ -33,13 +36,19 @@ class DeviceFaults : public Pollable, public std::enable_shared_from_this<Device
   [[nodiscard]] int call(faults::Point point);
   // The same for a call that posts to a queue pair.
   [[nodiscard]] int call(faults::Point point, const ibv_qp& qp);
-  // The status with which a request fails that is being posted now. `peer`: a GID.
-  [[nodiscard]] std::optional<ibv_wc_status> request(faults::Point point, const ibv_qp& qp,
-                                                     const ibv_gid& peer, std::uint64_t bytes);
+  // What happens to a request that is being posted now, or to its connection. `peer`: a GID.
+  [[nodiscard]] std::optional<faults::Action> request(faults::Point point, const ibv_qp& qp,
+                                                      const ibv_gid& peer, std::uint64_t bytes);
   // What happens to a connection at this step of connecting. `peer`: a GID; `queue_pair`: its
   // number, 0 where there is none yet.
   [[nodiscard]] std::optional<faults::Action> connecting(faults::Point point, const ibv_gid& peer,
                                                          std::uint32_t queue_pair = 0);
+  // The faults of a connection that begins now; null where no rule acts on connections.
+  [[nodiscard]] std::unique_ptr<StreamFaults> stream(std::uint32_t queue_pair, const ibv_gid& peer);
+  // Happens to the connection of this queue pair as soon as it has one.
+  void add_pending(std::uint32_t queue_pair, const faults::Action& action);
+  // Keeps a TCP connection that is silent for ever, which its queue pair has given up.
+  void keep_silent(sys::Descriptor connection);
   [[nodiscard]] bool names(faults::Point point) const { return plan_.names(point); }
 
   // An event has taken the port down.
@@ -55,8 +64,10 @@ class DeviceFaults : public Pollable, public std::enable_shared_from_this<Device
   faults::Plan plan_;
   std::atomic<bool> port_down_{false};
   std::mutex mutex_;
-  std::uint64_t started_ns_ = 0;             // 0: not yet
-  std::vector<faults::Plan::Event> events_;  // that are still to be raised
+  std::uint64_t started_ns_ = 0;                                  // 0: not yet
+  std::vector<faults::Plan::Event> events_;                       // that are still to be raised
+  std::map<std::uint32_t, std::vector<faults::Action>> pending_;  // by queue pair
+  std::vector<sys::Descriptor> silent_;
 };
 
 }  // namespace weft::device

@@ -50,6 +50,9 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   // Receives of a shared queue belong to no queue pair before a message takes one, so they cannot
   // be published.
   if (parts.receives.shared()) return "the queue pair has a shared receive queue";
+  if (device.faults() && device.faults()->plan().names_streams()) {
+    return "a rule of faults acts on TCP connections";
+  }
   // Nothing would be in the capture: there are no segments.
   if (device.capture()) return "a capture is written";
   if (!is_on_this_host(tcp)) return "the peer has an address of another host";

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "device/queue_pair/queue_pair_lock.h"
+#include "faults/rules.h"
 #include "iwarp/types.h"
 #include "weft/counters.hpp"
 
@@ -96,6 +97,10 @@ class Carrier {
   [[nodiscard]] virtual bool permanent() const { return false; }
 
   // --- Other
+
+  // A rule of faults acts on the connection, before anything else is sent. Carriers without one do
+  // nothing.
+  virtual void inject(const faults::Action& /*fault*/, QueuePairLock& /*lock*/) {}
 
   // Memory is being deregistered: what is still to be sent from it is copied.
   virtual void forget_memory(const std::byte* base, std::size_t length_bytes,

@@ -57,6 +57,9 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   const bool active = socket.has_channel();
   LocalChannel channel =
       active ? socket.take_channel() : context().device().local_listeners().take(socket.fd());
+  DeviceFaults* const faults = context().device().faults();
+  if (faults) [[unlikely]]
+    socket.set_faults(faults->stream(handle_.qp.qp_num, parts_.peer));
   const std::string_view obstacle =
       LocalCarrier::obstacle(parts_, parameters, socket.fd(), channel);
   // Over TCP the engine's epoll wakes this process. Through shared memory the peer does, and only

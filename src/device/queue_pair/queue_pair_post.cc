@@ -89,11 +89,16 @@ int QueuePair::accept_with_faults(const ibv_send_wr& given, DeviceFaults& faults
   const auto point = point_of(given.opcode);
   const bool fits = given.num_sge >= 0 && std::cmp_less_equal(given.num_sge, limits::max_slices);
   if (!point || !fits || handle_.qp.state != IBV_QPS_RTS) return accept_one(given, lock);
-  const auto status =
+  const auto action =
       faults.request(*point, handle_.qp, peer_of(given), length_of(given.sg_list, given.num_sge));
-  if (!status) return accept_one(given, lock);
-  const FailingSend failing(given, *status);
-  parts_.completions.replace_send_status(given.wr_id, *status);
+  if (!action) return accept_one(given, lock);
+  if (action->kind == faults::ActionKind::failure) {
+    carrier_ ? carrier_->inject(*action, lock) : faults.add_pending(handle_.qp.qp_num, *action);
+    return accept_one(given, lock);
+  }
+  const auto status = static_cast<ibv_wc_status>(action->value);
+  const FailingSend failing(given, status);
+  parts_.completions.replace_send_status(given.wr_id, status);
   const int failed = accept_one(failing.request(), lock);
   if (failed != 0) parts_.completions.give_up_send_status(given.wr_id);
   return failed;
@@ -294,11 +299,12 @@ int QueuePair::accept_receive_with_faults(const ibv_recv_wr& request, DeviceFaul
   const bool fits =
       request.num_sge >= 0 && std::cmp_less_equal(request.num_sge, limits::max_slices);
   if (!fits) return EINVAL;
-  const auto status = faults.request(faults::Point::receive, handle_.qp, parts_.peer,
+  const auto action = faults.request(faults::Point::receive, handle_.qp, parts_.peer,
                                      length_of(request.sg_list, request.num_sge));
-  if (!status) return parts_.receives.post(request);
+  if (!action) return parts_.receives.post(request);
   const FailingReceive failing(request);
-  parts_.completions.replace_receive_status(request.wr_id, *status);
+  const auto status = static_cast<ibv_wc_status>(action->value);
+  parts_.completions.replace_receive_status(request.wr_id, status);
   const int failed = parts_.receives.post(failing.request());
   if (failed != 0) parts_.completions.give_up_receive_status(request.wr_id);
   return failed;

@@ -104,6 +104,8 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   send_available();
   watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
+  if (socket_.faults()) [[unlikely]]
+    carry_out_faults();
 }
 
 // Most receives are posted before their message; then there is nothing to do, and no clock is read.
@@ -265,8 +267,11 @@ void StreamCarrier::look_for_peer() {
     keep_alive(socket_.fd(), waits, timeout_ns);
     if (!waits && !paired_) keep_alive_while_idle(socket_.fd());
   }
-  // Silence counts only while requests wait: an idle connection may be silent.
-  if (waits && peer_is_silent(socket_.fd(), timeout_ns)) lose_stream();
+  // A connection that rules of faults silence is as good as one to a host that has vanished. Silence
+  // counts only while requests wait: an idle connection may be silent.
+  const bool silenced =
+      socket_.faults() && socket_.faults()->silent_ns(sys::now_ns()) >= timeout_ns;
+  if (waits && (silenced || peer_is_silent(socket_.fd(), timeout_ns))) lose_stream();
 }
 
 void StreamCarrier::send_available() {
@@ -353,6 +358,8 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   if (!socket_.valid()) return;
+  if (socket_.faults() && stop_with_faults()) [[unlikely]]
+    return;
   // The peer reads no more, so there is nothing to send and nothing to wait for.
   if (connection_.end_reason() == iwarp::EndReason::peer_closed) {
     socket_.close();
@@ -380,6 +387,67 @@ StreamSocket StreamCarrier::release_socket(QueuePairLock& /*lock*/) {
 bool StreamCarrier::fails_later() const {
   return paired_ && confirmed_ && !parts_.completions.failed() && !parts_.is_unreliable() &&
          connection_.end_reason() == iwarp::EndReason::peer_closed;
+}
+
+// --- Faults on demand ----------------------------------------------------------------------------
+
+void StreamCarrier::inject(const faults::Action& fault, QueuePairLock& /*lock*/) {
+  if (StreamFaults* faults = socket_.faults()) faults->add(fault);
+}
+
+void StreamCarrier::carry_out_faults() {
+  StreamFaults& faults = *socket_.faults();
+  faults.on_time(sys::now_ns());
+  if (connection_.ended()) return;
+  if (const auto code = faults.take_terminate()) {
+    connection_.terminate_with({.layer = static_cast<std::uint8_t>(*code >> 16),
+                                .type = static_cast<std::uint8_t>(*code >> 8 & 0xFF),
+                                .code = static_cast<std::uint8_t>(*code & 0xFF)});
+    send_available();
+  }
+  const StreamFaults::State state = faults.state();
+  if (state == StreamFaults::State::closed) socket_.shutdown_write();
+  if (state == StreamFaults::State::closed || state == StreamFaults::State::reset) {
+    return lose_stream();
+  }
+  listen(state != StreamFaults::State::silent);
+  if (const auto alarm_ns = faults.new_alarm_ns()) {
+    driver_.engine.call_at(*alarm_ns, driver_.queue_pair.lock());
+  }
+}
+
+// Of a connection that is silent the engine would report again and again what is not read.
+void StreamCarrier::listen(bool wanted) {
+  if (wanted == (token_ != 0)) return;
+  if (!wanted) {
+    driver_.engine.unwatch(std::exchange(token_, 0));
+    return;
+  }
+  const std::uint32_t events = writing_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  token_ = driver_.engine.watch(socket_.fd(), events, driver_.queue_pair.lock());
+  if (token_ == 0) lose_stream();
+}
+
+// False: the connection ends as others do.
+bool StreamCarrier::stop_with_faults() {
+  switch (socket_.faults()->state()) {
+    case StreamFaults::State::reset:
+      socket_.abort();
+      return true;
+    case StreamFaults::State::silent:
+      if (!socket_.faults()->vanished()) break;
+      parts_.context.device().faults()->keep_silent(socket_.release());
+      return true;
+    case StreamFaults::State::closed:
+      // Not closed at once: TCP would send a reset if something has not been read.
+      socket_.set_faults(nullptr);
+      Linger::start(driver_.engine, std::move(socket_), {});
+      return true;
+    case StreamFaults::State::open:
+      break;
+  }
+  socket_.set_faults(nullptr);
+  return false;
 }
 
 // --- Calls of the protocol core ------------------------------------------------------------------

@@ -83,6 +83,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void stop(QueuePairLock& lock) override;
 
   void forget_memory(const std::byte* base, std::size_t length_bytes, QueuePairLock& lock) override;
+  void inject(const faults::Action& fault, QueuePairLock& lock) override;
   void add_counters(QueuePairCounters& counters) const override;
   void abandon_after_fork() override { socket_.disown(); }
 
@@ -115,6 +116,9 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void look_for_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
+  void carry_out_faults();
+  void listen(bool wanted);
+  [[nodiscard]] bool stop_with_faults();
 
   QueuePairParts& parts_;
   Driver driver_;
