@@ -61,7 +61,7 @@ constexpr std::array conditions{
     ConditionName{
         "after=AMOUNT",
         "When requests of this kind have carried more than this many "
-        "bytes, in B, KiB, MiB or GiB. At connection: after so many bytes of TCP, in both "
+        "bytes, in B, KiB, MiB or GiB. At connection: when TCP has carried this many, in both "
         "directions together."},
     ConditionName{"qp=NUMBER",
                   "Only on this queue pair, decimal or from 0x. Requests, posts, "

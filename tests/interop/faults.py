@@ -7,6 +7,7 @@ import time
 
 import cases
 import harness
+import tshark
 from harness import need
 
 # Rule: what ibv_rc_pingpong prints about it.
@@ -225,8 +226,6 @@ STREAMS = {
     "rst_at_write": ("RST at write nth=300", "client", 12),
     "fin_at_first_write": ("FIN at write nth=1", "client", 12),
     "silence": ("SILENCE at connection after=100000B", "client", 12),
-    "bit_flip": ("BIT_FLIP at connection after=100000B", "client", 11),
-    "terminate": ("TERMINATE:0/1/2 at connection after=100000B", "server", 10),
 }
 
 
@@ -242,6 +241,28 @@ def _stream(rules, side, number):
 
 for _name, (_rules, _side, _number) in STREAMS.items():
     cases.add(f"faults.stream.{_name}", _stream(_rules, _side, _number))
+
+
+def _terminated(rules, side, code):
+    """tshark sees this Terminate, and the client's requests are flushed: it quotes none."""
+    def run(stage):
+        path = stage.scratch("client.pcapng")
+        server, client = write_bw(stage, **{f"{side}_rules": rules}, options=["--capture", path])
+        client.finish(status=1)
+        need_text(client, "Failed status 5")
+        server.finish(status=1)
+        found = tshark.terminates(path)
+        need(found == [code], f"Terminate {found}, expected {code}")
+
+    return run
+
+
+cases.add("faults.stream.bit_flip",
+          _terminated("BIT_FLIP at connection after=100000B", "client", (2, 0, 2)))
+cases.add("faults.stream.terminate",
+          _terminated("TERMINATE:0/1/2 at connection after=100000B", "server", (0, 1, 2)))
+cases.add("faults.stream.terminate_at_write",
+          _terminated("TERMINATE:1/2/5 at write nth=300", "client", (1, 2, 5)))
 
 
 @cases.case("faults.stream.stall")

@@ -423,7 +423,9 @@ void StreamCarrier::listen(bool wanted) {
     driver_.engine.unwatch(std::exchange(token_, 0));
     return;
   }
-  const std::uint32_t events = writing_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  // What could not be sent meanwhile is not known here. If there is nothing, this costs one event.
+  writing_ = true;
+  const std::uint32_t events = EPOLLIN | EPOLLOUT;
   token_ = driver_.engine.watch(socket_.fd(), events, driver_.queue_pair.lock());
   if (token_ == 0) lose_stream();
 }
