@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import subprocess
 import time
 
 import cases
@@ -349,6 +350,22 @@ def seed(stage):
         return first
 
     need(run(11, "first") == run(11, "second"), "the same seed gave another fault")
+
+
+@cases.case("faults.page")
+def page(stage):
+    """The rules of docs/testing-your-program.md and of `weft help faults` are rules."""
+    text = (pathlib.Path(__file__).parents[2] / "docs/testing-your-program.md").read_text()
+    rules = re.findall(r"--fault '([^']+)'", text)
+    rules += re.findall(r"`([A-Z]\w+(?::[^ `]+)? at [^`]+)`", text)
+    explained = subprocess.run([harness.weft(), "help", "faults"], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout
+    rules += re.findall(r"^  ([A-Z]\w+(?::[^ ]+)? at .*)$", explained, re.MULTILINE)
+    rules = [each for each in rules if "POINT" not in each]
+    need(len(rules) > 25, f"only {len(rules)} rules are found")
+    for number, each in enumerate(rules):
+        side = stage.start(f"program {number}", "ibv_devices", options=rule(each))
+        side.finish()
 
 
 @cases.case("faults.mistakes")
