@@ -4,7 +4,7 @@
 
 # The versions that PRIVATE means; see src/dropin/export.h.
 set(WEFT_PRIVATE_VERSIONS IBVERBS_PRIVATE_34 IBVERBS_PRIVATE_57 IBVERBS_PRIVATE_59
-                          IBVERBS_PRIVATE_64)
+                          IBVERBS_PRIVATE_64 IBVERBS_PRIVATE_65)
 
 function(weft_exports target file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

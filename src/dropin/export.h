@@ -11,7 +11,8 @@
 #define WEFT_PRIVATE_EXPORT(name)                                                           \
   WEFT_EXPORT                                                                               \
   __attribute__((symver(#name "@@IBVERBS_PRIVATE_34"), symver(#name "@IBVERBS_PRIVATE_57"), \
-                 symver(#name "@IBVERBS_PRIVATE_59"), symver(#name "@IBVERBS_PRIVATE_64")))
+                 symver(#name "@IBVERBS_PRIVATE_59"), symver(#name "@IBVERBS_PRIVATE_64"),  \
+                 symver(#name "@IBVERBS_PRIVATE_65")))
 #else
 #define WEFT_PRIVATE_EXPORT(name)                                    \
   __asm__(".symver weft_" #name ", " #name                           \
@@ -20,6 +21,8 @@
           "@IBVERBS_PRIVATE_57\n"                                    \
           ".symver weft_" #name ", " #name                           \
           "@IBVERBS_PRIVATE_59\n"                                    \
-          ".symver weft_" #name ", " #name "@IBVERBS_PRIVATE_64\n"); \
+          ".symver weft_" #name ", " #name                           \
+          "@IBVERBS_PRIVATE_64\n"                                    \
+          ".symver weft_" #name ", " #name "@IBVERBS_PRIVATE_65\n"); \
   WEFT_EXPORT
 #endif

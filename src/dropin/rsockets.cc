@@ -8,6 +8,7 @@
 #include <cstdarg>
 
 #include "dropin/export.h"
+#include "dropin/repoll.h"
 #include "dropin/rsocket.h"
 
 namespace {
@@ -180,7 +181,8 @@ WEFT_EXPORT int rshutdown(int descriptor, int how) {
 WEFT_EXPORT int rclose(int descriptor) {
   return guarded([&] {
     const auto socket = take_rsocket(descriptor);
-    if (!socket) return fail_with(EBADF);
+    if (!socket) return close_repoll(descriptor) ? 0 : fail_with(EBADF);
+    forget_descriptor(descriptor);
     if (const auto stream = socket->get_stream()) end_stream(*socket, *stream);
     if (const auto datagrams = socket->get_datagrams()) datagrams->close();
     release_rsocket(descriptor);

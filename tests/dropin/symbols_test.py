@@ -12,15 +12,19 @@ import unittest
 import libraries
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "dropin"
-# Where programs built on newer releases look: rdma-core 59, 62, 64, 60.
+# Where programs built on newer releases look: rdma-core 59, 62, 64, 65, 60.
 NEWER = {
     "libibverbs.so.1": {
         ("ibv_reg_mr_ex", "IBVERBS_1.15"), ("ibv_query_port_speed", "IBVERBS_1.16"),
-        ("ibv_alloc_buf", "IBVERBS_1.17"), ("ibv_wr_opcode_str", "IBVERBS_PRIVATE_34"),
+        ("ibv_alloc_buf", "IBVERBS_1.17"), ("ibv_export_buf_dmabuf_fd", "IBVERBS_1.18"),
+        ("ibv_set_err_comp_cntr", "IBVERBS_1.18"), ("ibv_wr_opcode_str", "IBVERBS_PRIVATE_34"),
         ("ibv_query_gid_type", "IBVERBS_PRIVATE_57"), ("ibv_cmd_create_qp", "IBVERBS_PRIVATE_59"),
         ("verbs_register_driver_64", "IBVERBS_PRIVATE_64"),
+        ("verbs_register_driver_65", "IBVERBS_PRIVATE_65"),
+        ("ibv_query_gid_type", "IBVERBS_PRIVATE_65"),
+        ("ibv_dmabuf_heap_free", "IBVERBS_PRIVATE_65"),
     },
-    "librdmacm.so.1": {("rdma_resolve_addrinfo", "RDMACM_1.4")},
+    "librdmacm.so.1": {("rdma_resolve_addrinfo", "RDMACM_1.4"), ("repoll_wait", "RDMACM_1.5")},
 }
 
 

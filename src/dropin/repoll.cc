@@ -1,0 +1,231 @@
+#include "dropin/repoll.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/event_fd.h"
+#include "dropin/export.h"
+#include "dropin/rsocket.h"
+
+namespace weft::dropin {
+namespace {
+
+// The bits that poll(2) and epoll(7) share; the values are the same on Linux.
+constexpr std::uint32_t poll_bits =
+    EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLWRNORM;
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLERR == POLLERR &&
+              EPOLLHUP == POLLHUP && EPOLLPRI == POLLPRI && EPOLLRDNORM == POLLRDNORM &&
+              EPOLLWRNORM == POLLWRNORM);
+
+// The events of an entry that is not polled again before EPOLL_CTL_MOD.
+constexpr std::uint32_t reported_once = EPOLLONESHOT;
+
+// The descriptors of one repoll_create(). Thread-safe. Events are reported as long as they last,
+// also with EPOLLET, as in librdmacm.
+class PolledSet {
+ public:
+  int change(int operation, int fd, const epoll_event* event) {
+    const std::lock_guard lock(mutex_);
+    const bool known = entries_.count(fd) != 0;
+    if (operation != EPOLL_CTL_DEL && !event) return fail_with(EFAULT);
+    switch (operation) {
+      case EPOLL_CTL_ADD:
+        if (known) return fail_with(EEXIST);
+        if (fcntl(fd, F_GETFD) < 0) return -1;  // EBADF
+        entries_[fd] = *event;
+        break;
+      case EPOLL_CTL_MOD:
+        if (!known) return fail_with(ENOENT);
+        entries_[fd] = *event;
+        break;
+      case EPOLL_CTL_DEL:
+        if (!known) return fail_with(ENOENT);
+        entries_.erase(fd);
+        break;
+      default:
+        return fail_with(EINVAL);
+    }
+    wake_waiters();
+    return 0;
+  }
+
+  void forget(int fd) {
+    const std::lock_guard lock(mutex_);
+    if (entries_.erase(fd)) wake_waiters();
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    wake_waiters();
+  }
+
+  // The number of events, 0 at the deadline, or -1.
+  int wait(epoll_event* events, int room, const Deadline& deadline) {
+    const EventFd changed;
+    if (!changed.valid()) return -1;
+    const Waiting waiting(*this, changed);
+    for (;;) {
+      changed.drain();
+      auto polled = snapshot();
+      if (polled.empty()) return fail_with(EBADF);  // closed
+      polled.push_back({changed.get(), POLLIN, 0});
+      const int ready = rpoll(polled.data(), polled.size(), deadline.poll_timeout_ms());
+      if (ready < 0) return -1;
+      const int count = collect(polled, events, room);
+      if (count > 0 || (ready == 0 && deadline.passed())) return count;
+    }
+  }
+
+ private:
+  // Makes `changed` readable at each change, while it exists.
+  class Waiting {
+   public:
+    Waiting(PolledSet& set, const EventFd& changed) : set_(set), changed_(changed) {
+      const std::lock_guard lock(set_.mutex_);
+      set_.waiters_.push_back(&changed_);
+    }
+    ~Waiting() {
+      const std::lock_guard lock(set_.mutex_);
+      std::erase(set_.waiters_, &changed_);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    PolledSet& set_;
+    const EventFd& changed_;
+  };
+
+  void wake_waiters() {
+    for (const EventFd* waiter : waiters_) waiter->signal();
+  }
+
+  // Begins behind the descriptor that was reported last, so that none starves where a program has
+  // room for few events. The first entry is ignored by poll; there is none if the set is closed.
+  std::vector<pollfd> snapshot() {
+    const std::lock_guard lock(mutex_);
+    std::vector<pollfd> polled;
+    if (closed_) return polled;
+    polled.push_back({-1, 0, 0});
+    const auto add = [&](auto begin, auto end) {
+      for (; begin != end; ++begin) {
+        const auto wanted = static_cast<short>(begin->second.events & poll_bits);
+        if (begin->second.events != reported_once) polled.push_back({begin->first, wanted, 0});
+      }
+    };
+    const auto next = entries_.upper_bound(last_reported_);
+    add(next, entries_.end());
+    add(entries_.begin(), next);
+    return polled;
+  }
+
+  int collect(const std::vector<pollfd>& polled, epoll_event* events, int room) {
+    const std::lock_guard lock(mutex_);
+    int count = 0;
+    for (const pollfd& entry : polled) {
+      const auto found = entry.revents ? entries_.find(entry.fd) : entries_.end();
+      if (found == entries_.end() || count == room) continue;  // or removed meanwhile
+      if (entry.revents & POLLNVAL) {
+        entries_.erase(found);  // closed by close(2)
+        continue;
+      }
+      const auto occurred = static_cast<std::uint32_t>(entry.revents) & poll_bits;
+      events[count++] = {occurred, found->second.data};
+      last_reported_ = entry.fd;
+      if (found->second.events & EPOLLONESHOT) found->second.events = reported_once;
+    }
+    return count;
+  }
+
+  std::mutex mutex_;
+  std::map<int, epoll_event> entries_;  // by descriptor
+  std::vector<const EventFd*> waiters_;
+  int last_reported_ = -1;
+  bool closed_ = false;
+};
+
+struct Sets {
+  std::mutex mutex;
+  std::unordered_map<int, std::shared_ptr<PolledSet>> all;
+};
+
+// Never destroyed: threads of the program may use it until the process ends.
+Sets& sets() {
+  static Sets* const made = new Sets();
+  return *made;
+}
+
+std::shared_ptr<PolledSet> find_set(int descriptor) {
+  const std::lock_guard lock(sets().mutex);
+  const auto found = sets().all.find(descriptor);
+  return found == sets().all.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+bool close_repoll(int descriptor) {
+  std::shared_ptr<PolledSet> set;
+  {
+    const std::lock_guard lock(sets().mutex);
+    const auto found = sets().all.find(descriptor);
+    if (found == sets().all.end()) return false;
+    set = std::move(found->second);
+    sets().all.erase(found);
+  }
+  set->close();
+  ::close(descriptor);
+  return true;
+}
+
+void forget_descriptor(int descriptor) {
+  const std::lock_guard lock(sets().mutex);
+  for (const auto& [number, set] : sets().all) set->forget(descriptor);
+}
+
+}  // namespace weft::dropin
+
+using namespace weft::dropin;
+
+// Upstream's header declares these for C. The descriptor only reserves the number. librdmacm
+// returns errno values where these return -1 and set errno, as epoll does: from repoll_wait() such
+// a value could not be told from a number of events.
+WEFT_EXPORT int repoll_create(int flags) {
+  return guarded([&] {
+    if (flags & ~(O_CLOEXEC | O_NONBLOCK)) return fail_with(EINVAL);
+    auto set = std::make_shared<PolledSet>();
+    const int descriptor = eventfd(0, flags & O_CLOEXEC ? EFD_CLOEXEC : 0);
+    if (descriptor < 0) return -1;
+    const std::lock_guard lock(sets().mutex);
+    sets().all[descriptor] = std::move(set);
+    return descriptor;
+  });
+}
+
+WEFT_EXPORT int repoll_ctl(int descriptor, int operation, int fd, epoll_event* event) {
+  return guarded([&] {
+    const auto set = find_set(descriptor);
+    if (fd < 0) return fail_with(EBADF);
+    if (!set || find_set(fd)) return fail_with(EINVAL);  // sets of sets are not possible
+    return set->change(operation, fd, event);
+  });
+}
+
+WEFT_EXPORT int repoll_wait(int descriptor, epoll_event* events, int room, int timeout_ms) {
+  return guarded([&] {
+    const auto set = find_set(descriptor);
+    if (!set || room <= 0) return fail_with(EINVAL);
+    return set->wait(events, room,
+                     timeout_ms < 0 ? weft::Deadline::never()
+                                    : weft::Deadline(std::chrono::milliseconds(timeout_ms)));
+  });
+}
