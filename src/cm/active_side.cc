@@ -25,6 +25,13 @@ rdma_cm_event_type failure_event(int status) {
   }
 }
 
+// The peer accepts TCP connections, but what it does then is not what an rdma_cm listener would do.
+bool speaks_no_mpa(iwarp::HandshakeFailure failure) {
+  return failure == iwarp::HandshakeFailure::not_mpa ||
+         failure == iwarp::HandshakeFailure::closed ||
+         failure == iwarp::HandshakeFailure::timed_out;
+}
+
 }  // namespace
 
 // The dialer is started without the lock, since it may call on_dialed() at once.
@@ -109,6 +116,9 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
 
 void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
                                 const device::Dialer::Outcome& outcome) {
+  if (speaks_no_mpa(outcome.handshake)) {
+    state_.registry->report_no_mpa(state_.tcp_destination(), outcome.handshake);
+  }
   end(lock, failure_event(outcome.status));
   auto event = state_.make_event(failure_event(outcome.status), outcome.status);
   if (outcome.rejected) {

@@ -66,6 +66,15 @@ void Registry::report_address_in_use(const sockaddr_storage& tcp) {
       device::port_of(tcp));
 }
 
+void Registry::report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailure failure) {
+  if (reported_no_mpa_.exchange(true)) return;
+  std::fprintf(
+      stderr,
+      "weft: %s accepts TCP connections, but %s; if a program there uses this number for "
+      "TCP and for rdma_cm, WEFT_PORT_OFFSET=n, on both sides, moves the ports of rdma_cm\n",
+      device::to_string(tcp).c_str(), iwarp::describe(failure));
+}
+
 void Registry::add(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   channels_.emplace(channel.get(), channel);

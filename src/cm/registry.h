@@ -15,6 +15,7 @@
 #include "cm/cm.h"
 #include "cm/event_channel.h"
 #include "device/context.h"
+#include "iwarp/handshake.h"
 
 namespace weft::cm {
 
@@ -46,6 +47,9 @@ class Registry {
   [[nodiscard]] LiveCounters& counters() { return counters_; }
   // The protection domain of ids for which the program names none: rdma_create_qp(3).
   ibv_pd* default_domain();
+  // Prints, once for each registry, that a peer accepts TCP connections without speaking MPA, and
+  // what helps if the program there uses the port's number for both.
+  void report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailure failure);
   // Both count, and print a message for the user on stderr, once for each registry.
   void report_unacknowledged(const std::string& peer);
   void report_address_in_use(const sockaddr_storage& tcp);
@@ -63,6 +67,7 @@ class Registry {
   LiveCounters counters_;
   std::atomic<bool> reported_unacknowledged_{false};
   std::atomic<bool> reported_address_in_use_{false};
+  std::atomic<bool> reported_no_mpa_{false};
 
   std::mutex mutex_;
   device::Context* context_ = nullptr;

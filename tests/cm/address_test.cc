@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <netdb.h>
 
 #include <cstring>
@@ -293,6 +294,43 @@ TEST_F(Offset, IsHiddenFromTheProgram) {
   ASSERT_EQ(bind(id, ipv4("127.0.0.1", shown)), 0) << strerror(errno);
   EXPECT_EQ(ntohs(Manager::get_src_port(id)), shown);
   destroy(id);
+}
+
+// A program like tgtd: iSCSI by TCP and iSER by rdma_cm, on the same number.
+TEST_F(Address, ATakenPortNamesTheRemedy) {
+  const PlainListener own;
+  const std::uint16_t port = ntohs(own.address().sin_port);
+  rdma_cm_id* id = make_id(passive_);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(bind(id, ipv4("127.0.0.1", port)), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(
+      text, testing::HasSubstr("a listener of this program has TCP port " + std::to_string(port)));
+  EXPECT_THAT(text, testing::HasSubstr("WEFT_PORT_OFFSET=n, on both sides"));
+  destroy(id);
+}
+
+TEST_F(Offset, OneNumberServesTcpAndRdmaCm) {
+  const PlainListener own;
+  const std::uint16_t port = ntohs(own.address().sin_port);
+  if (port > 65535 - 1000) GTEST_SKIP() << "the ephemeral port is too near to the last one";
+  listener_ = make_id(passive_);
+  if (bind(listener_, ipv4("127.0.0.1", port)) != 0 && errno == EADDRINUSE) {
+    destroy(listener_);
+    listener_ = nullptr;
+    GTEST_SKIP() << "another program has the port of rdma_cm";
+  }
+  ASSERT_EQ(manager_->listen(listener_, 8), 0) << strerror(errno);
+  PlainPeer plain = PlainPeer::connect(port);
+  ASSERT_TRUE(plain.valid());
+  PlainPeer accepted = own.accept();
+  const std::string text = "iSCSI";
+  plain.send(std::as_bytes(std::span(text)));
+  EXPECT_EQ(accepted.receive(text.size()).size(), text.size());
+  Pair pair = connect_pair();
+  EXPECT_EQ(ntohs(Manager::get_dst_port(pair.client)), port);
+  destroy(pair);
 }
 
 class OneAddress : public Address {

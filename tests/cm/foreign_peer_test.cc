@@ -1,4 +1,5 @@
 // Peers that are not Weft: old ones, silent ones, and ones with another protocol.
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -189,6 +190,77 @@ TEST_F(ImpatientPeer, SilenceEndsInUnreachable) {
   EXPECT_EQ(peer.receive_frame().size(), 24U);
   EXPECT_TRUE(peer.at_end());
   destroy(client);
+}
+
+// The peer may be a program that listens on one number by TCP and, at another place, by rdma_cm.
+// What a client prints about it, and only once, names the variable that separates them.
+class SharedPort : public ForeignPeer {
+ protected:
+  // What is on stderr after the client got the event, for what the peer does.
+  template <typename Act>
+  std::string printed(rdma_cm_event_type event, int status, const Act& act) {
+    const PlainListener listener;
+    port_ = std::to_string(ntohs(listener.address().sin_port));
+    testing::internal::CaptureStderr();
+    rdma_cm_id* client = dial(listener);
+    act(listener);
+    expect(active_, event, status);
+    destroy(client);
+    return testing::internal::GetCapturedStderr();
+  }
+  std::string port_;
+};
+
+TEST_F(SharedPort, AnAnswerThatIsNoMpaIsExplainedOnce) {
+  const auto answer = [](const PlainListener& listener) {
+    PlainPeer peer = listener.accept();
+    const std::string text = "HTTP/1.0 400 Bad Request\r\nServer: none\r\n\r\n";
+    peer.send(std::as_bytes(std::span(text)));
+    EXPECT_FALSE(peer.receive_frame().empty());
+    (void)peer.at_end();
+  };
+  const std::string first = printed(RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO, answer);
+  EXPECT_THAT(first, testing::HasSubstr("127.0.0.1:" + port_ +
+                                        " accepts TCP connections, but the "
+                                        "peer does not speak MPA"));
+  EXPECT_THAT(first, testing::HasSubstr("WEFT_PORT_OFFSET=n, on both sides"));
+  EXPECT_EQ(printed(RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO, answer), "");
+}
+
+TEST_F(SharedPort, APeerThatClosesIsExplained) {
+  const auto text = printed(RDMA_CM_EVENT_REJECTED, -ECONNRESET, [](const PlainListener& listener) {
+    for (int attempt = 0; attempt < 2; ++attempt) {  // with revision 2, then with 1
+      PlainPeer peer = listener.accept();
+      EXPECT_FALSE(peer.receive_frame().empty());
+    }
+  });
+  EXPECT_THAT(text, testing::HasSubstr("closed the connection during MPA set-up; if a program"));
+  EXPECT_THAT(text, testing::HasSubstr("WEFT_PORT_OFFSET=n, on both sides"));
+}
+
+class SilentSharedPort : public SharedPort {
+ protected:
+  SilentSharedPort() { options_ = {.handshake_timeout_ns = short_ns}; }
+};
+
+TEST_F(SilentSharedPort, IsExplained) {
+  const auto text = printed(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, [](const PlainListener&) {});
+  EXPECT_THAT(text, testing::HasSubstr("did not finish MPA set-up in time; if a program"));
+  EXPECT_THAT(text, testing::HasSubstr("WEFT_PORT_OFFSET=n, on both sides"));
+}
+
+// Nothing is wrong with the port: the peer's program rejects, or no program listens.
+TEST_F(SharedPort, ARejectionIsNotExplained) {
+  EXPECT_EQ(printed(RDMA_CM_EVENT_REJECTED, -ECONNREFUSED,
+                    [](const PlainListener& listener) {
+                      PlainPeer peer = listener.accept();
+                      EXPECT_FALSE(peer.receive_frame().empty());
+                      auto reply = reply_2;
+                      reply.reject = true;
+                      const auto enhanced = peer_to_peer(1, 1);
+                      peer.send_frame(reply, &enhanced);
+                    }),
+            "");
 }
 
 class UnansweredPeer : public ForeignPeer {

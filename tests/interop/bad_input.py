@@ -68,7 +68,8 @@ def port_of_another_program(stage):
     with socket.create_server((_HOST, 0)) as server:
         port = server.getsockname()[1]
         side = stage.start("rping", "rping", "-s", "-a", _HOST, "-p", port)
-        need_error(side, "(?i)address already in use", rf"\b{port}\b")
+        need_error(side, "(?i)address already in use", rf"\b{port}\b",
+                   "WEFT_PORT_OFFSET=n, on both sides")
 
 
 @cases.case("bad_input.address_of_another_machine")
@@ -118,7 +119,7 @@ def _strange_server(answer, close):
     def run(stage):
         stranger = Stranger(answer, close)
         side = stage.start("rping", "rping", "-c", "-a", _HOST, "-p", stranger.port, "-C", 1)
-        need_error(side)
+        need_error(side, rf"{stranger.port} accepts TCP .* WEFT_PORT_OFFSET=n, on both sides")
 
     return run
 

@@ -159,7 +159,7 @@ void Dialer::on_deadline() {
     const std::lock_guard lock(mutex_);
     // An earlier phase may have left its alarm behind.
     if (phase_ == Phase::done || phase_ == Phase::idle || sys::now_ns() < deadline_ns_) return;
-    result = phase_ == Phase::refused ? connect() : fail(ETIMEDOUT);
+    result = phase_ == Phase::refused ? connect() : timed_out();
   }
   report(std::move(result));
 }
@@ -260,7 +260,7 @@ Dialer::Result Dialer::failed_handshake() {
   }
   // The peer speaks MPA or may do so, and has closed: no protocol error.
   if (failure == HandshakeFailure::closed || failure == HandshakeFailure::retry_revision_1) {
-    return fail(ECONNRESET);
+    return fail(ECONNRESET, HandshakeFailure::closed);
   }
   // The Terminate with the reason, where the peer has already accepted (RFC 6581 §8).
   const Bytes rest = handshake_->output();
@@ -270,17 +270,21 @@ Dialer::Result Dialer::failed_handshake() {
     Linger::start(device_.engine(), std::move(socket_), {rest.begin(), rest.end()});
     socket_ = StreamSocket();
   }
-  Result result = fail(EPROTO);
-  result->protocol_error = true;
-  return result;
+  return fail(EPROTO, failure);
 }
 
-Dialer::Result Dialer::fail(int error) {
+Dialer::Result Dialer::timed_out() {
+  return fail(ETIMEDOUT,
+              phase_ == Phase::shaking ? HandshakeFailure::timed_out : HandshakeFailure::none);
+}
+
+Dialer::Result Dialer::fail(int error, HandshakeFailure handshake) {
   phase_ = Phase::done;
   drop();
   Outcome outcome;
   outcome.status = -error;
   outcome.fell_back = fell_back_;
+  outcome.handshake = handshake;
   return outcome;
 }
 

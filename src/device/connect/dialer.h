@@ -34,9 +34,10 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   struct Outcome {
     // 0: accepted; otherwise a negative errno value, as in rdma_cm_event::status.
     int status = 0;
-    bool rejected = false;        // by the peer's application
-    bool protocol_error = false;  // the peer speaks no MPA, or badly
-    bool fell_back = false;       // to revision 1
+    bool rejected = false;   // by the peer's application
+    bool fell_back = false;  // to revision 1
+    // Why a peer that accepted the TCP connection did not finish MPA set-up.
+    iwarp::HandshakeFailure handshake = iwarp::HandshakeFailure::none;
     StreamSocket socket{};
     iwarp::Negotiated negotiated{};
     std::vector<std::byte> private_data{};
@@ -71,7 +72,8 @@ class Dialer final : public Pollable, public std::enable_shared_from_this<Dialer
   void receive_reply();
   Result failed_handshake();
   Result settle();
-  Result fail(int error);
+  Result fail(int error, iwarp::HandshakeFailure handshake = iwarp::HandshakeFailure::none);
+  Result timed_out();
   void watch(std::uint32_t events);
   void drop();
   void set_deadline(std::uint64_t timeout_ns);
