@@ -25,6 +25,7 @@ import counted  # noqa: F401
 import crowds  # noqa: F401
 import datagrams  # noqa: F401
 import faults  # noqa: F401
+import gids  # noqa: F401
 import death  # noqa: F401
 import hostile  # noqa: F401
 import libfabric  # noqa: F401
