@@ -28,6 +28,7 @@ import faults  # noqa: F401
 import gids  # noqa: F401
 import death  # noqa: F401
 import hostile  # noqa: F401
+import killed  # noqa: F401
 import libfabric  # noqa: F401
 import lossy  # noqa: F401
 import mpi  # noqa: F401
