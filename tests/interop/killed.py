@@ -16,7 +16,7 @@ from harness import need
 
 _HOST = "127.0.0.1"
 _ROUNDS = 3  # of each program: a few dozen in all
-_LONG_ROUNDS = 30  # more than 500 in all
+_LONG_ROUNDS = 32  # of each: 512 in all
 _LATEST_S = 1.2  # most programs are in the middle of their transfers by then
 _LATER_S = 3  # ib_write_bw connects about a second after its start
 _LEFT_ALONE_S = 3  # clients that may wait for ever
