@@ -25,9 +25,6 @@ constexpr unsigned rechecks_before_own = 4;
 // first client comes.
 constexpr unsigned rechecks_before_announcing = 2;
 
-// Limits the threads that classify clients; further clients wait in the kernel's queue.
-constexpr std::size_t max_classifying = 64;
-
 bool has_waiting_client(int kernel) {
   pollfd entry{kernel, POLLIN, 0};
   return next::poll(&entry, 1, 0) > 0;
@@ -69,11 +66,15 @@ bool AcceptQueue::uses_kernel_queue() const {
   return open_ && !accepts_ahead_;
 }
 
-// With mutex_ held. Asks AcceptThread for the next client, unless the backlog is full or one waits
-// already.
+// With mutex_ held. Asks AcceptThread for the next client and the next request, unless the backlog
+// is full or one waits already.
 void AcceptQueue::watch_if_room() {
-  const bool room = connected_.size() < backlog_ && classifying_ < max_classifying;
-  if (!open_ || watched_ || client_waits_ || !room) return;
+  if (!open_ || connected_.size() >= backlog_) return;
+  if (requests_ && !requests_watched_) {
+    requests_watched_ = true;
+    AcceptThread::instance().watch_requests(requests_->fd(), cookie_);
+  }
+  if (watched_ || client_waits_ || lacks_room_) return;
   watched_ = true;
   AcceptThread::instance().watch(kernel_, cookie_);
 }
@@ -145,22 +146,18 @@ void AcceptQueue::on_client_waiting() {
   show(true);
 }
 
-// With mutex_ held. Each client is classified by a thread of its own: it may be silent for seconds,
-// and others must not wait for it.
+// With mutex_ held. Where too many clients have not finished their requests, the next one waits in
+// the kernel's queue until recheck() finds room.
 void AcceptQueue::take_from_kernel() {
   if (has_waiting_client(kernel_)) {
+    lacks_room_ = !AcceptThread::instance().make_room();
+    if (lacks_room_) return;
     Descriptor connection(next::accept4(kernel_, nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.valid()) {
       connection = move_high(std::move(connection));
       if (own_clients_ > 0) --own_clients_;
-      ++classifying_;
-      try {
-        start_thread([self = shared_from_this(), owned = std::move(connection)]() mutable {
-          self->add_client(std::move(owned));
-        });
-      } catch (const Error&) {
-        --classifying_;  // closing `connection` refuses the client
-      }
+      const Protocol protocol = look_at_first_bytes(connection.get()).protocol;
+      add_client(std::move(connection), protocol);
     } else if (errno == EMFILE || errno == ENFILE) {
       client_waits_ = true;  // recheck() tries again
       show(true);
@@ -169,28 +166,79 @@ void AcceptQueue::take_from_kernel() {
   watch_if_room();
 }
 
-// Completes connections with mutex_ held, so that the queue has the order in which the clients get
-// their replies.
-void AcceptQueue::add_client(Descriptor connection) {
-  std::optional<ClassifiedClient> classified;
+void AcceptQueue::add_arriving(Descriptor connection) {
+  const std::lock_guard lock(mutex_);
+  if (open_ && AcceptThread::instance().make_room()) {
+    AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
+  }
+}
+
+void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol) {
+  const std::lock_guard lock(mutex_);
+  add_client(std::move(connection), protocol);
+  watch_if_room();
+}
+
+// With mutex_ held. A client that is neither kept nor given away is refused: it is closed here.
+void AcceptQueue::add_client(Descriptor connection, Protocol protocol) {
+  if (!open_) return;
   try {
-    classified = classify(std::move(connection), options_, ClassifyTimeout::background);
+    if (protocol == Protocol::unknown) {
+      AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
+    } else if (protocol == Protocol::stream) {
+      give_to_device(std::move(connection));
+    } else if (protocol == Protocol::plain) {
+      if (auto client = serve_plain(std::move(connection))) {
+        connected_.push_back(std::move(*client));
+        show(true);
+      }
+    } else {
+      shut(connection);
+    }
   } catch (const std::exception&) {
     // No descriptor or memory is left: the client is refused.
   }
+}
+
+// With mutex_ held. The device reads the request and reports it: on_requests().
+void AcceptQueue::give_to_device(Descriptor connection) {
+  if (!requests_) {
+    requests_.emplace(stream::Listener::for_connections(options_));
+    requests_watched_ = true;
+    AcceptThread::instance().add_requests(requests_->fd(), cookie_);
+  }
+  requests_->adopt(connection.release());
+}
+
+void AcceptQueue::on_requests() {
   const std::lock_guard lock(mutex_);
-  --classifying_;
+  requests_watched_ = false;
+  if (requests_) take_requests();
+  watch_if_room();
+}
+
+// With mutex_ held. Completes connections in the order of the queue, in which the clients get their
+// replies.
+void AcceptQueue::take_requests() {
   bool another = false;
-  if (classified && open_) {
+  while (connected_.size() < backlog_) {
     try {
-      connected_.push_back(complete(std::move(*classified), options_));
+      auto request = requests_->next(Deadline::now());
+      if (!request) break;
+      connected_.push_back(accept_stream(std::move(*request), options_));
       another = true;
     } catch (const std::exception&) {
-      // The client has disconnected meanwhile.
+      // The client has disconnected meanwhile, or no descriptor or memory is left for it.
     }
   }
-  watch_if_room();
   if (another) show(true);
+}
+
+// With mutex_ held.
+void AcceptQueue::close_requests() {
+  if (!requests_) return;
+  AcceptThread::instance().remove_requests(requests_->fd());
+  requests_.reset();
 }
 
 // A client that still waits is left to accept(2) at first, then taken here if it may be our own or
@@ -200,7 +248,11 @@ bool AcceptQueue::recheck(bool timer_expired) {
   if (!open_) return false;
   if (timer_expired && checks_before_announcing_ == 1) announce();
   if (timer_expired && checks_before_announcing_ > 1) --checks_before_announcing_;
-  if (!client_waits_) return checks_before_announcing_ > 0;
+  if (timer_expired && lacks_room_) {
+    lacks_room_ = false;
+    watch_if_room();
+  }
+  if (!client_waits_) return checks_before_announcing_ > 0 || lacks_room_;
   if (timer_expired) ++rechecks_;
   if (!has_waiting_client(kernel_)) {
     client_waits_ = false;
@@ -214,7 +266,7 @@ bool AcceptQueue::recheck(bool timer_expired) {
   if (accepts_ahead_) client_waits_ = false;  // on_client_waiting() takes it
   watch_if_room();
   show(false);
-  return client_waits_ || checks_before_announcing_ > 0;
+  return client_waits_ || checks_before_announcing_ > 0 || lacks_room_;
 }
 
 std::optional<AcceptedClient> AcceptQueue::take() {
@@ -239,6 +291,8 @@ void AcceptQueue::close() {
     announced_.reset();
     connected.swap(connected_);
     AcceptThread::instance().remove(kernel_, cookie_);
+    AcceptThread::instance().arriving().remove_all_of(*this);
+    close_requests();
     show(true);
   }
   for (AcceptedClient& client : connected) {

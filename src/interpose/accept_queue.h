@@ -1,9 +1,9 @@
 // The clients of one listening socket that wait for accept(2). The socket is the kernel's, and its
 // clients leave the kernel's queue in one of two ways.
 //
-// Ahead of accept(2), by a thread: as with TCP, a client is connected before the program accepts
-// it, up to the backlog. This is done while only this process has the socket, and once the process
-// is known to accept.
+// Ahead of accept(2), by AcceptThread: as with TCP, a client is connected before the program
+// accepts it, up to the backlog. This is done while only this process has the socket, and once the
+// process is known to accept.
 //
 // By accept(2) itself: while another process has the socket as well (fork(2)), because a client
 // that is taken here can be accepted only here; and at first, because the process may be about to
@@ -49,9 +49,17 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   // This process accepts no more clients. Those that were connected ahead are reset.
   void close();
 
+  // Takes over a client that accept(2) has found in the kernel's queue, and whose request is not
+  // whole yet.
+  void add_arriving(Descriptor connection);
+
   // --- For AcceptThread
   // A client waits in the kernel's queue.
   void on_client_waiting();
+  // The first bytes of a client show what it speaks.
+  void on_arrived(Descriptor connection, Protocol protocol);
+  // The device has the requests of some clients.
+  void on_requests();
   // Checks whether a client still waits in the kernel's queue: another process may have accepted
   // it. `timer_expired`: no event came since the last check. Returns true if the check must be
   // repeated later.
@@ -60,7 +68,10 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
  private:
   void announce();
   void take_from_kernel();
-  void add_client(Descriptor connection);
+  void add_client(Descriptor connection, Protocol protocol);
+  void give_to_device(Descriptor connection);
+  void take_requests();
+  void close_requests();
   void expect_own_client();
   void watch_if_room();
   void show(bool another);
@@ -81,7 +92,9 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   unsigned checks_before_announcing_;
   std::optional<stream::Listener> announced_;  // while peers on this host find this process
   std::size_t own_clients_ = 0;  // connections from this process that are to be taken ahead
-  std::size_t classifying_ = 0;  // clients whose first bytes are awaited
+  bool lacks_room_ = false;      // for clients whose first bytes are awaited
+  bool requests_watched_ = false;
+  std::optional<stream::Listener> requests_;  // has the clients whose request is whole
   std::deque<AcceptedClient> connected_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -14,11 +15,15 @@ namespace weft::interpose {
 namespace {
 
 // The kernel does not report that another process has accepted a client, so check now and then.
-constexpr int recheck_ms = 50;
+constexpr std::chrono::milliseconds recheck_interval{50};
+// In the tokens of what reports requests. ArrivingClients has another bit.
+constexpr std::uint64_t requests_bit = std::uint64_t{1} << 62;
 
 constinit std::mutex making;
 constinit AcceptThread* accept_thread = nullptr;
 constinit std::atomic<pid_t> owner{0};
+// Between the handlers of fork(2); null if the process does not listen.
+constinit AcceptThread* forking = nullptr;
 
 }  // namespace
 
@@ -37,8 +42,25 @@ std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
   return AcceptThread::instance().all();
 }
 
+void accept_thread_before_fork() {
+  making.lock();
+  forking = owner == getpid() ? accept_thread : nullptr;
+  if (forking) forking->arriving().before_fork();
+}
+
+void accept_thread_after_fork_in_parent() {
+  if (forking) forking->arriving().after_fork_in_parent();
+  making.unlock();
+}
+
+void accept_thread_after_fork_in_child() {
+  if (forking) forking->arriving().after_fork_in_child();
+  making.unlock();
+}
+
 AcceptThread::AcceptThread()
-    : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())) {
+    : epoll_(weft::Descriptor(move_high(Descriptor(EpollSet::create())).release())),
+      arriving_(epoll_) {
   const bool works = epoll_.valid() && wake_.valid() && epoll_.add(wake_.get(), EPOLLIN, 0) == 0;
   if (!works) throw Error(EMFILE, "no descriptor left to listen with");
 }
@@ -65,6 +87,24 @@ void AcceptThread::remove(int kernel, std::uint64_t cookie) {
   queues_.erase(cookie);
 }
 
+void AcceptThread::add_requests(int requests, std::uint64_t cookie) {
+  epoll_.add(requests, EPOLLIN | EPOLLONESHOT, cookie | requests_bit);
+}
+
+void AcceptThread::watch_requests(int requests, std::uint64_t cookie) {
+  epoll_.change(requests, EPOLLIN | EPOLLONESHOT, cookie | requests_bit);
+}
+
+void AcceptThread::remove_requests(int requests) {
+  epoll_.remove(requests);
+}
+
+void AcceptThread::await_first_bytes(Descriptor connection,
+                                     const std::shared_ptr<AcceptQueue>& queue) {
+  arriving_.add(std::move(connection), queue);
+  wake_.signal();  // run() has to know its deadline
+}
+
 std::vector<std::shared_ptr<AcceptQueue>> AcceptThread::all() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<AcceptQueue>> found;
@@ -80,20 +120,36 @@ std::shared_ptr<AcceptQueue> AcceptThread::find(std::uint64_t cookie) {
   return found == queues_.end() ? nullptr : found->second.lock();
 }
 
-// Sleeps without limit while no queue has to be checked again, else for recheck_ms.
+void AcceptThread::handle(const epoll_event& event) {
+  const std::uint64_t token = event.data.u64;
+  if (token == 0) {
+    wake_.drain();
+  } else if (token & ArrivingClients::token_bit) {
+    arriving_.on_ready(token, event.events);
+  } else if (const auto queue = find(token & ~requests_bit)) {
+    token& requests_bit ? queue->on_requests() : queue->on_client_waiting();
+  }
+}
+
+// Sleeps without limit while no client is to be decided about, and no queue to be checked again.
 void AcceptThread::run() {
+  constexpr auto never = Clock::time_point::max();
   std::array<epoll_event, 16> room{};
-  bool some_wait = false;
+  auto next_check = never;
   while (true) {
-    const auto events = epoll_.wait(room, some_wait ? recheck_ms : -1);
-    for (const epoll_event& event : events) {
-      if (event.data.u64 == 0) wake_.drain();
-      if (const auto queue = find(event.data.u64)) queue->on_client_waiting();
-    }
-    some_wait = false;
+    const auto until = std::min(next_check, arriving_.next_deadline());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    const int timeout_ms = until == never ? -1 : static_cast<int>(std::max<long>(left, 0));
+    for (const epoll_event& event : epoll_.wait(room, timeout_ms)) handle(event);
+    const auto now = Clock::now();
+    arriving_.check_deadlines(now);
+    const bool timer_expired = now >= next_check;
+    bool some_wait = false;
     for (const auto& queue : all()) {
-      if (queue->recheck(events.empty())) some_wait = true;
+      if (queue->recheck(timer_expired)) some_wait = true;
     }
+    if (!some_wait) next_check = never;
+    if (some_wait && (timer_expired || next_check == never)) next_check = now + recheck_interval;
   }
 }
 

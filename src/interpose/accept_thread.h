@@ -1,6 +1,7 @@
 // The thread of this process that waits for clients at all sockets on which the program listens.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
+#include "interpose/arriving_clients.h"
 #include "interpose/descriptor.h"
 
 namespace weft::interpose {
@@ -26,15 +28,28 @@ class AcceptThread {
   void watch(int kernel, std::uint64_t cookie);
   // Before `kernel` is closed.
   void remove(int kernel, std::uint64_t cookie);
+  // The same for the requests of clients, which arrive at `requests`: each watch_requests() makes
+  // the thread call AcceptQueue::on_requests() once.
+  void add_requests(int requests, std::uint64_t cookie);
+  void watch_requests(int requests, std::uint64_t cookie);
+  void remove_requests(int requests);
+  // Clients whose first bytes the thread waits for.
+  [[nodiscard]] bool make_room() { return arriving_.make_room(); }
+  void await_first_bytes(Descriptor connection, const std::shared_ptr<AcceptQueue>& queue);
+  [[nodiscard]] ArrivingClients& arriving() { return arriving_; }
   [[nodiscard]] std::vector<std::shared_ptr<AcceptQueue>> all();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   AcceptThread();
   void run();
+  void handle(const epoll_event& event);
   [[nodiscard]] std::shared_ptr<AcceptQueue> find(std::uint64_t cookie);
 
   const EpollSet epoll_;
-  const EventFd wake_;  // a queue was added
+  const EventFd wake_;  // a queue or a client was added
+  ArrivingClients arriving_;
   std::mutex mutex_;
   std::uint64_t last_cookie_ = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<AcceptQueue>> queues_;
@@ -42,5 +57,10 @@ class AcceptThread {
 
 // All queues of this process; none if it never listened.
 [[nodiscard]] std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues();
+
+// Handlers of fork(2). The child closes its copies of clients that the parent goes on with.
+void accept_thread_before_fork();
+void accept_thread_after_fork_in_parent();
+void accept_thread_after_fork_in_child();
 
 }  // namespace weft::interpose

@@ -43,17 +43,31 @@ bool is_readable(int fd) {
 }
 
 // Takes clients from the kernel's queue until one is to be served. Returns nothing, with errno, if
-// the queue is empty or on an error.
+// the queue is empty or on an error. Clients whose request is not whole go to `queue`, and are
+// waited for here if there is none.
 std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
-                                                       const InheritedOptions& inherited) {
+                                                       const InheritedOptions& inherited,
+                                                       AcceptQueue* queue) {
   while (true) {
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
+    connection = move_high(std::move(connection));
+    Protocol protocol = look_at_first_bytes(connection.get()).protocol;
+    if (protocol == Protocol::unknown && queue) {
+      queue->add_arriving(std::move(connection));
+      continue;
+    }
+    if (protocol == Protocol::unknown) protocol = await_first_bytes(connection.get());
     try {
-      const auto options = stream_options(inherited);
-      auto classified =
-          classify(move_high(std::move(connection)), options, ClassifyTimeout::in_accept);
-      if (classified) return complete(std::move(*classified), options);
+      std::optional<AcceptedClient> client;
+      if (protocol == Protocol::stream) {
+        client = connect_stream(std::move(connection), stream_options(inherited));
+      } else if (protocol == Protocol::plain) {
+        client = serve_plain(std::move(connection));
+      } else {
+        shut(connection);
+      }
+      if (client) return client;
     } catch (const weft::Error&) {
       // The client has disconnected meanwhile.
     }
@@ -72,7 +86,8 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
     }
     if (!queue->is_open()) return fail_with(EINVAL);
     if (queue->uses_kernel_queue() && is_readable(listener.kernel_fd())) {
-      auto client = accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options());
+      auto client =
+          accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options(), queue.get());
       const int error = errno;
       queue->recheck(false);
       if (client) {
@@ -92,7 +107,7 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
 // started it.
 int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int type) {
   const InheritedOptions inherited = inherited_options_of(listener);
-  auto client = accept_from_kernel_queue(listener, inherited);
+  auto client = accept_from_kernel_queue(listener, inherited, nullptr);
   return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
 }
 

@@ -41,4 +41,8 @@ void set_blocking(int fd, bool blocks) {
   next::fcntl(fd, F_SETFL, reinterpret_cast<void*>(wanted));
 }
 
+void shut(const Descriptor& connection) {
+  next::shutdown(connection.get(), SHUT_RDWR);
+}
+
 }  // namespace weft::interpose

@@ -20,5 +20,7 @@ using Descriptor = OwnedDescriptor<CloseByNext>;
 [[nodiscard]] Descriptor copy_high(int fd);
 // Clears or sets O_NONBLOCK, which all duplicates of `fd` share, those of other processes too.
 void set_blocking(int fd, bool blocks);
+// Ends a TCP connection now, even if another process has a copy of the descriptor.
+void shut(const Descriptor& connection);
 
 }  // namespace weft::interpose

@@ -1,5 +1,5 @@
-// Threads for short work of connections: to classify a client, to close a stream. They are kept for
-// the next work when they are done, because to create a thread costs more than most of that work.
+// Threads for short work of connections, such as to close a stream. They are kept for the next work
+// when they are done, because to create a thread costs more than most of that work.
 #pragma once
 
 #include <condition_variable>

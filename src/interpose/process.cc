@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "interpose/accept_thread.h"
 #include "interpose/export.h"
 #include "interpose/idle_threads.h"
 #include "interpose/process.h"
@@ -82,9 +83,16 @@ void close_all() {
 void before_fork() {
   lock_table();
   for (const auto& socket : all_sockets()) socket->prepare_fork();
+  accept_thread_before_fork();
+}
+
+void after_fork_in_parent() {
+  accept_thread_after_fork_in_parent();
+  unlock_table();
 }
 
 void after_fork_in_child() {
+  accept_thread_after_fork_in_child();
   current_count = nullptr;
   forget_idle_threads();
   const auto sockets = all_sockets();
@@ -94,7 +102,7 @@ void after_fork_in_child() {
 }
 
 [[gnu::constructor]] void prepare() {
-  pthread_atfork(before_fork, unlock_table, after_fork_in_child);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ bool Socket::start_relay() {
 }
 
 // The child will accept from the kernel socket itself. So that socket gets the program's
-// O_NONBLOCK, and returns no silent clients, for which accept(2) would have to wait in classify().
+// O_NONBLOCK, and returns no silent clients, for which accept(2) would have to wait.
 void Socket::prepare_fork() {
   start_relay();
   if (phase_ != Phase::listening) return;

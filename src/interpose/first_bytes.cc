@@ -1,0 +1,51 @@
+#include "interpose/first_bytes.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+
+#include "interpose/next.h"
+
+namespace weft::interpose {
+namespace {
+
+constexpr std::string_view request_key = "MPA ID Req Frame";
+static_assert(request_key.size() == request_key_bytes);
+constexpr std::size_t header_bytes = 20;  // with the length of the private data at its end
+constexpr std::size_t max_private_data_bytes = 512;
+
+// Requests that are too long count as whole: the device refuses them.
+std::size_t request_bytes(std::string_view header) {
+  const auto high = static_cast<unsigned char>(header[header_bytes - 2]);
+  const auto low = static_cast<unsigned char>(header[header_bytes - 1]);
+  const std::size_t private_data = std::size_t{high} << 8 | low;
+  return private_data > max_private_data_bytes ? header_bytes : header_bytes + private_data;
+}
+
+}  // namespace
+
+FirstBytes look_at_first_bytes(int fd) {
+  std::array<char, header_bytes + max_private_data_bytes> bytes;
+  ssize_t got = 0;
+  do {
+    got = next::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return {errno == EAGAIN ? Protocol::unknown : Protocol::disconnected, 0};
+  if (got == 0) return {Protocol::plain, 0};
+  const std::string_view start(bytes.data(), static_cast<std::size_t>(got));
+  if (!request_key.starts_with(start.substr(0, request_key.size()))) {
+    return {Protocol::plain, start.size()};
+  }
+  const bool whole = start.size() >= header_bytes && start.size() >= request_bytes(start);
+  return {whole ? Protocol::stream : Protocol::unknown, start.size()};
+}
+
+Protocol without_more_bytes(const FirstBytes& found) {
+  if (found.protocol != Protocol::unknown) return found.protocol;
+  return found.count < request_key_bytes ? Protocol::plain : Protocol::disconnected;
+}
+
+}  // namespace weft::interpose
