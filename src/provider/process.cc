@@ -103,7 +103,8 @@ device::Engine* Process::engine() {
 namespace {
 
 // The C library loads libgcc_s when a thread ends by pthread_exit(3), and aborts the process if no
-// descriptor is left then. Our libraries contain their own copy, so it is loaded here.
+// descriptor is left then. Our libraries contain their own copy, so it is loaded here, before the
+// device takes descriptors.
 void load_unwinder() {
   static const void* const library = ::dlopen("libgcc_s.so.1", RTLD_LAZY);
   (void)library;
@@ -116,11 +117,11 @@ void Process::build() {
   device::Settings settings;
   const std::string wrong = read_environment(settings);
   if (!wrong.empty()) return complain(wrong);
+  load_unwinder();
   auto made = device::Device::create(settings);
   if (!made) return complain(made.error());
   device_ = std::move(*made);
   engine_ = &device_->engine();
-  load_unwinder();
   keep_statistics();
   if (!environment_is_quiet()) print_notice(start_line(*device_));
   if (const device::DeviceFaults* faults = device_->faults()) print_notice(fault_line(*faults));

@@ -1,10 +1,18 @@
 // A program for the drop-in libraries: threads that wait for each kind of event are cancelled, as
 // rping does. The libraries bring a C++ runtime of their own; unwinding must not depend on it.
+//
+//   dropin_cancelled          cancels each kind of thread
+//   dropin_cancelled LIMIT    the process may have LIMIT descriptors, and none is left when a
+//   thread
+//                             ends: the C library cannot load libgcc_s then
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace {
 
@@ -37,9 +45,31 @@ bool cancelled(const char* name, void* (*wait)(void*), void* argument) {
   return result == PTHREAD_CANCELED;
 }
 
+void* wait_for_cancellation(void* /*argument*/) {
+  while (true) ::pause();
+}
+
+// The device may lack descriptors, too. Then there is only the thread.
+bool cancelled_without_descriptors(rlim_t limit) {
+  rlimit few{};
+  getrlimit(RLIMIT_NOFILE, &few);
+  few.rlim_cur = limit;
+  if (setrlimit(RLIMIT_NOFILE, &few) != 0) return false;
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  ibv_context* context = devices && devices[0] ? ibv_open_device(devices[0]) : nullptr;
+  rdma_event_channel* channel = context ? rdma_create_event_channel() : nullptr;
+  while (::dup(0) >= 0) {
+  }
+  return cancelled("pause", wait_for_cancellation, &few) &&
+         (!channel || cancelled("rdma_get_cm_event", wait_for_connection, channel));
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2) {
+    return cancelled_without_descriptors(static_cast<rlim_t>(std::atoi(argv[1]))) ? 0 : 1;
+  }
   ibv_device** devices = ibv_get_device_list(nullptr);
   ibv_context* context = devices ? ibv_open_device(devices[0]) : nullptr;
   if (!context) return 2;
