@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/after_fork.h"
 #include "cm/identifier.h"
 #include "cm/reservation.h"
 #include "device/addresses.h"
@@ -112,8 +113,10 @@ void Registry::remove(Identifier* identifier) {
 }
 
 void Registry::abandon_after_fork() {
-  for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
-  for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();
+  walk_after_fork(mutex_, [this] {
+    for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();
+    for (const auto& [raw, channel] : channels_) channel->abandon_after_fork();
+  });
 }
 
 }  // namespace weft::cm

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/after_fork.h"
 #include "base/fault_handler.h"
 #include "base/size.h"
 #include "device/limits.h"
@@ -308,8 +309,9 @@ std::shared_ptr<QueuePair> Context::find_queue_pair(std::uint32_t number) {
 void Context::abandon_after_fork() {
   events_.abandon_after_fork();
   memory_.abandon_after_fork();
-  // Without mutex_, which a thread may hold that does not exist in the child.
-  for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
+  walk_after_fork(mutex_, [this] {
+    for (const auto& queue_pair : queue_pairs_) queue_pair->abandon_after_fork();
+  });
 }
 
 }  // namespace weft::device

@@ -1,4 +1,5 @@
 #include "device/device.h"
+#include "base/after_fork.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -158,7 +159,7 @@ void Device::remove(Context* context) {
   std::erase(contexts_, context);
 }
 
-// Takes no locks: they may be held by a thread that does not exist in the child.
+// Waits for no lock: it may be held by a thread that does not exist in the child.
 void Device::abandon_after_fork() {
   engine_.abandon_after_fork();
   pairing_requests_->abandon_after_fork();
@@ -168,7 +169,9 @@ void Device::abandon_after_fork() {
   RemoteCopy::abandon_after_fork();
   datagrams_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
-  for (Context* context : contexts_) context->abandon_after_fork();
+  walk_after_fork(mutex_, [this] {
+    for (Context* context : contexts_) context->abandon_after_fork();
+  });
 }
 
 }  // namespace weft::device

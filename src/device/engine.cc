@@ -82,7 +82,7 @@ std::uint64_t Engine::watch(int fd, std::uint32_t events, std::shared_ptr<Pollab
   const std::lock_guard lock(mutex_);
   std::size_t index = slots_.size();
   if (free_slots_.empty()) {
-    slots_.emplace_back();
+    slots_.grow();
   } else {
     index = free_slots_.back();
     free_slots_.pop_back();
@@ -354,11 +354,11 @@ void Engine::run_deferred() {
 
 void Engine::abandon_after_fork() {
   abandoned_ = true;
-  for (auto& slot : slots_) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
     // close() and not epoll_ctl(): the epoll is shared with the parent, whose registrations must
     // stay.
-    if (slot.fd >= 0) sys::close(slot.fd);
-    slot.fd = -1;
+    if (slots_[i].fd >= 0) sys::close(slots_[i].fd);
+    slots_[i].fd = -1;
   }
   epoll_.close();
   wake_.close();

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/after_fork.h"
 #include "base/epoll_set.h"
 #include "base/event_fd.h"
 #include "base/wait_leader.h"
@@ -149,7 +150,7 @@ class Engine final : private WaitLoop {
   EventFd wake_;
 
   std::mutex mutex_;
-  std::vector<Slot> slots_;
+  StableArray<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::multimap<std::uint64_t, std::weak_ptr<Pollable>> deadlines_;
 

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/after_fork.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
@@ -66,7 +67,9 @@ void Listener::abandon_after_fork() {
   plan_.socket.reset();
   announced_.reset();
   token_ = 0;
-  for (const auto& inbound : unfinished_) inbound->abandon_after_fork();
+  walk_after_fork(mutex_, [this] {
+    for (const auto& inbound : unfinished_) inbound->abandon_after_fork();
+  });
 }
 
 void Listener::watch() {

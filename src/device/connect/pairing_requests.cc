@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/after_fork.h"
 #include "device/addresses.h"
 #include "device/connect/pairing.h"
 #include "device/connect/peer_owner.h"
@@ -130,7 +131,9 @@ PairingRequests::Gid PairingRequests::key_of(const ibv_gid& gid) {
 }
 
 void PairingRequests::abandon_after_fork() {
-  for (const auto& parked : parked_) parked->inbound->abandon_after_fork();
+  walk_after_fork(mutex_, [this] {
+    for (const auto& parked : parked_) parked->inbound->abandon_after_fork();
+  });
 }
 
 }  // namespace weft::device

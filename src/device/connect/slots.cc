@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/after_fork.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
@@ -165,9 +166,11 @@ int slot::listen_at(unsigned number, const std::vector<LocalAddress>& addresses,
 
 // The child keeps no slot: its numbers would name queue pairs of the parent.
 void Slots::abandon_after_fork() {
-  for (Slot& slot : slots_) {
-    for (const auto& listener : slot.listeners) listener->abandon_after_fork();
-  }
+  walk_after_fork(mutex_, [this] {
+    for (const Slot& slot : slots_) {
+      for (const auto& listener : slot.listeners) listener->abandon_after_fork();
+    }
+  });
 }
 
 }  // namespace weft::device

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/after_fork.h"
 #include "device/connect/slots.h"
 #include "device/device.h"
 #include "device/limits.h"
@@ -280,9 +281,11 @@ void Datagrams::leave(const sockaddr_storage& group) {
 }
 
 void Datagrams::abandon_after_fork() {
-  for (const auto& [port, sockets] : sockets_) {
-    for (const auto& socket : sockets) socket->abandon_after_fork();
-  }
+  walk_after_fork(mutex_, [this] {
+    for (const auto& [port, sockets] : sockets_) {
+      for (const auto& socket : sockets) socket->abandon_after_fork();
+    }
+  });
 }
 
 }  // namespace weft::device

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/after_fork.h"
 #include "device/addresses.h"
 
 namespace weft::device {
@@ -249,8 +250,10 @@ LocalChannel LocalListeners::take(int tcp) {
 }
 
 void LocalListeners::abandon_after_fork() {
-  for (Entry& entry : entries_) entry.socket.reset();
-  for (Offer& offer : offers_) offer.channel.close();
+  walk_after_fork(mutex_, [this] {
+    for (Entry& entry : entries_) entry.socket.reset();
+    for (Offer& offer : offers_) offer.channel.close();
+  });
 }
 
 }  // namespace weft::device

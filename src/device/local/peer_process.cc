@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/after_fork.h"
+
 namespace weft::device {
 
 PeerProcess::PeerProcess(pid_t pid, ProcessMark::Name mark, GrantView grants)
@@ -65,11 +67,12 @@ void PeerProcesses::add(const std::shared_ptr<const PeerProcess>& process) {
   processes_.push_back(process);
 }
 
-// Runs in the child, so it takes no lock.
 void PeerProcesses::abandon_after_fork() {
-  for (const auto& entry : processes_) {
-    if (const auto process = entry.lock()) const_cast<PeerProcess&>(*process).abandon();
-  }
+  walk_after_fork(mutex_, [this] {
+    for (const auto& entry : processes_) {
+      if (const auto process = entry.lock()) const_cast<PeerProcess&>(*process).abandon();
+    }
+  });
 }
 
 }  // namespace weft::device
