@@ -326,27 +326,3 @@ def mutated(stage, conversations, seed):
 def mutated_case(stage):
     """Conversations at random. The one that ends the target is found again with the seed."""
     mutated(stage, 100000 if harness.is_long() else 3000, harness.seed())
-
-
-def soak(hours):
-    """What `./dev soak` runs: seed after seed, and a table of what was run."""
-    end = time.monotonic() + hours * 3600
-    rows, conversations = [], 2000
-    while time.monotonic() < end:
-        seed = random.SystemRandom().randrange(1 << 32)
-        began = time.monotonic()
-        try:
-            with harness.Stage() as stage:
-                mutated(stage, conversations, seed)
-            outcome = "passed"
-        except harness.Failure as failure:
-            outcome = f"FAILED: {failure}"
-        rows.append(f"| {seed} | {conversations} | {time.monotonic() - began:.0f} | {outcome} |")
-        print(rows[-1], flush=True)
-    failed = sum("FAILED" in row for row in rows)
-    print(f"{len(rows) * conversations} conversations, {failed} of {len(rows)} seeds failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(soak(float(os.environ.get("WEFT_SOAK_HOURS", "1"))))
