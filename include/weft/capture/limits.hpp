@@ -35,7 +35,7 @@ struct InfinibandLimits {
   // Limits on directions that are not joined to another one yet: packets that wait in one
   // direction, directions that wait, and connections that lack their second direction. Above them
   // the direction becomes a separate connection.
-  std::size_t undecided_packets = 256;
+  std::size_t undecided_packets = 1024;
   std::size_t undecided_flows = 1024;
   std::size_t alone = 1024;
   // Datagram queue pairs that connection manager messages (SIDR) have named.

@@ -57,6 +57,9 @@ void IbAnswers::pop_first() {
 // Opens a request. If the budget is used up, the oldest requests are dropped first; if there are
 // none left, the responses to this one are reported as unknown.
 void IbAnswers::expect(const Origin& origin, const Request& request) {
+  if (!first_psn_) first_psn_ = request.psn;
+  const std::uint64_t packets = request.atomic ? 1 : path_.packets_of(request.length).value_or(1);
+  end_psn_ = wire::psn_plus(request.psn, static_cast<std::uint32_t>(packets));
   if (open_.size() == limits_.open_requests) drop_first(origin);
   while (!budget_.take(sizeof(Open))) {
     if (open_.empty()) return;  // its response will be one to an unknown request
@@ -110,6 +113,11 @@ void IbAnswers::add(const Origin& origin, const IbSegment& segment, bool may_com
     return unknown(origin, segment);
   }
   early_.push_back({origin, std::move(held), now_});
+}
+
+bool IbAnswers::was_expected(std::uint32_t psn) const {
+  return first_psn_ && !requests_lost_ && wire::psn_distance(*first_psn_, psn) >= 0 &&
+         wire::psn_distance(psn, end_psn_) > 0;
 }
 
 void IbAnswers::repeat(const Origin& origin, const IbSegment& segment) {
@@ -247,13 +255,16 @@ void IbAnswers::retry_early(bool give_up) {
   for (Early& early : waiting) {
     const IbSegment segment = early.segment.get();
     Open* open = find(segment.psn());
-    if (!open && !give_up && now_ - early.since < limits_.late_packets) {
+    const bool ended = !open && was_expected(segment.psn());
+    if (!open && !ended && !give_up && now_ - early.since < limits_.late_packets) {
       early_.push_back(std::move(early));
       continue;
     }
     budget_.give_back(early.segment.bytes());
     if (open)
       place(early.origin, segment, *open);
+    else if (ended)
+      repeat(early.origin, segment);
     else
       unknown(early.origin, segment);
   }

@@ -92,6 +92,9 @@ class IbAnswers {
                                                      std::uint64_t index) const;
   void place_atomic(const Origin& origin, const IbSegment& segment, Open& open);
   void repeat(const Origin& origin, const IbSegment& segment);
+  // Returns whether the request of a response was registered before, so that it has ended if it is
+  // not open.
+  [[nodiscard]] bool was_expected(std::uint32_t psn) const;
   void unknown(const Origin& origin, const IbSegment& segment);
   void retry_early(bool give_up);
   void close(const Origin& origin, const Open& open);
@@ -106,8 +109,10 @@ class IbAnswers {
   InfinibandCounts& counts_;
   std::deque<Open> open_;  // in the order of their PSNs; the first is incomplete
   std::deque<Early> early_;
-  bool requests_lost_ = false;  // a repeated request may be among them
-  std::uint64_t now_ = 0;       // packets of the connection
+  bool requests_lost_ = false;              // a repeated request may be among them
+  std::uint64_t now_ = 0;                   // packets of the connection
+  std::optional<std::uint32_t> first_psn_;  // of the first request
+  std::uint32_t end_psn_ = 0;               // after the last request, as far as its width is known
 };
 
 }  // namespace weft::capture

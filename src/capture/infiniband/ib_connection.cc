@@ -1,5 +1,7 @@
 #include "capture/infiniband/ib_connection.h"
 
+#include <algorithm>
+
 namespace weft::capture {
 namespace {
 
@@ -129,8 +131,32 @@ bool IbConnection::pass_on_earliest() {
   return true;
 }
 
+// If both sides wait for a missing request, each delays what the other one waits for. Puts the
+// earliest delayed request into its order. Returns false if there is none, or if one side is not
+// blocked. Delayed responses stay, because they must not come before their requests.
+bool IbConnection::resolve_mutual_wait() {
+  if (!a_.order.blocked() || !b_.order.blocked()) return false;
+  const auto first_request = [](std::deque<HeldIbSegment>& delayed) {
+    return std::ranges::find_if(delayed, [](const auto& held) { return !held.get().is_answer(); });
+  };
+  const auto of_a = first_request(a_.delayed);
+  const auto of_b = first_request(b_.delayed);
+  const bool has_a = of_a != a_.delayed.end();
+  const bool has_b = of_b != b_.delayed.end();
+  if (!has_a && !has_b) return false;
+  const bool takes_a = has_a && (!has_b || of_a->get().stamp.frame < of_b->get().stamp.frame);
+  const HeldIbSegment segment = std::move(takes_a ? *of_a : *of_b);
+  if (takes_a)
+    a_.delayed.erase(of_a);
+  else
+    b_.delayed.erase(of_b);
+  shared_.budget.give_back(segment.bytes());
+  process(takes_a ? Side::a : Side::b, segment.get());
+  return true;
+}
+
 void IbConnection::catch_up() {
-  while (pass_on_earliest()) {
+  while (pass_on_earliest() || resolve_mutual_wait()) {
   }
 }
 

@@ -77,6 +77,7 @@ class IbConnection {
   // Passes on the packets that need not wait any more, in the order of the capture.
   void catch_up();
   bool pass_on_earliest();
+  bool resolve_mutual_wait();
   void process(Side side, const IbSegment& segment);
   void on_answer(const Origin& origin, const IbSegment& segment);
   void on_acknowledge(const Origin& origin, const IbSegment& segment);

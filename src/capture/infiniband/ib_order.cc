@@ -9,7 +9,8 @@ namespace {
 // more packets under way, so a larger jump means another connection with the same number.
 constexpr std::int64_t most_distant = 1 << 16;
 // Without connection manager messages: how many packets of the connection the first requests wait
-// for an acknowledgement, because a lower PSN may follow them.
+// for an acknowledgement, because a lower PSN may follow them, if nothing shows that the capture is
+// out of order.
 constexpr std::uint64_t origin_packets = 64;
 // The first position lies above the low 24 bits, so that there are positions before it.
 constexpr std::uint64_t position_base = 1ULL << 32;
@@ -46,12 +47,7 @@ void IbOrder::add(const IbSegment& segment) {
     begin(segment.psn());
     origin_open_ = true;
   }
-  if (origin_open_) {
-    const std::uint64_t position = position_of(segment.psn());
-    if (held_.contains(position)) return reader_.on_repeat(segment);
-    if (position < next_) first_ = next_ = position;
-    return hold(segment, position);
-  }
+  if (origin_open_) return hold_at_origin(segment);
   settle(position_of(segment.psn()));
   const std::uint64_t position = position_of(segment.psn());
   if (position < next_ || held_.contains(position)) return reader_.on_repeat(segment);
@@ -61,6 +57,29 @@ void IbOrder::add(const IbSegment& segment) {
     reader_.on_late(segment, segment.stamp.time_ns - since_ns);
   }
   pass_on(segment, position);
+}
+
+// Stores one of the first requests. The lowest PSN of them becomes the first one.
+void IbOrder::hold_at_origin(const IbSegment& segment) {
+  const std::uint64_t position = position_of(segment.psn());
+  if (held_.contains(position)) return reader_.on_repeat(segment);
+  if (!held_.empty() && position < held_.rbegin()->first) reordered_ = true;
+  if (position < next_) first_ = next_ = position;
+  hold(segment, position);
+}
+
+// Returns whether all requests from the lowest one to the last acknowledged one were captured. A
+// Read takes an unknown number of PSNs.
+bool IbOrder::acknowledged_without_gaps() const {
+  std::uint64_t expected = next_;
+  bool after_read = false;
+  for (const auto& [position, segment] : held_) {
+    if (position >= acknowledged_) break;
+    if (position != expected && !after_read) return false;
+    expected = position + 1;
+    after_read = segment.get().operation() == wire::IbOperation::read_request;
+  }
+  return after_read || expected >= acknowledged_;
 }
 
 // Passes a request on, and reports the positions that were skipped as lost.
@@ -119,8 +138,10 @@ void IbOrder::hold(const IbSegment& segment, std::uint64_t position) {
 void IbOrder::acknowledge(std::uint32_t psn) {
   if (!begun()) return;
   const std::uint64_t end = position_of(psn) + 1;
+  if (end < acknowledged_) reordered_ = true;
   if (end > acknowledged_ && near(psn)) acknowledged_ = end;
-  if (acknowledged_ > next_) origin_open_ = false;
+  if (origin_open_ && acknowledged_ > next_ && !acknowledged_without_gaps()) reordered_ = true;
+  if (acknowledged_ > next_ && !reordered_) origin_open_ = false;
   if (retransmission_from_ && *retransmission_from_ < acknowledged_) retransmission_from_.reset();
 }
 
@@ -135,7 +156,7 @@ void IbOrder::watch() {
   if (!blocked()) return;
   ++waited_packets_;
   if (origin_open_) {
-    if (waited_packets_ >= origin_packets) give_up();
+    if (waited_packets_ >= (reordered_ ? limits_.patience_packets : origin_packets)) give_up();
     return;
   }
   const bool received = unreliable_ || acknowledged_ > next_;

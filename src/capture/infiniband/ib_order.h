@@ -4,7 +4,8 @@
 //
 // Without a first PSN from the connection manager, the first captured packet need not be the first
 // one sent. Then the first requests wait for an acknowledgement, and the lowest PSN of them begins
-// the order.
+// the order. If the capture shows signs of reordering, they wait until a packet that the capture
+// holds late would have come.
 //
 // Positions count PSNs in 64 bits, so that they never wrap.
 #pragma once
@@ -90,6 +91,8 @@ class IbOrder {
   void pass_on(const IbSegment& segment, std::uint64_t position);
   void pass_on_first();
   void hold(const IbSegment& segment, std::uint64_t position);
+  void hold_at_origin(const IbSegment& segment);
+  [[nodiscard]] bool acknowledged_without_gaps() const;
 
   const Limits& limits_;
   Budget& budget_;
@@ -99,6 +102,7 @@ class IbOrder {
   bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
   // The first request is not certain: nothing is passed on, and next_ may still move back.
   bool origin_open_ = false;
+  bool reordered_ = false;  // while the origin is open: requests or acknowledgements went back
   std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
   std::optional<std::uint64_t> retransmission_from_;
   std::map<std::uint64_t, HeldIbSegment> held_;
