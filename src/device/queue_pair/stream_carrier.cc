@@ -267,8 +267,8 @@ void StreamCarrier::look_for_peer() {
     keep_alive(socket_.fd(), waits, timeout_ns);
     if (!waits && !paired_) keep_alive_while_idle(socket_.fd());
   }
-  // A connection that rules of faults silence is as good as one to a host that has vanished. Silence
-  // counts only while requests wait: an idle connection may be silent.
+  // A connection that rules of faults silence is as good as one to a host that has vanished.
+  // Silence counts only while requests wait: an idle connection may be silent.
   const bool silenced =
       socket_.faults() && socket_.faults()->silent_ns(sys::now_ns()) >= timeout_ns;
   if (waits && (silenced || peer_is_silent(socket_.fd(), timeout_ns))) lose_stream();
