@@ -1,10 +1,10 @@
 #include "device/device.h"
-#include "base/after_fork.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "base/after_fork.h"
 #include "base/kernel_random.h"
 #include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
