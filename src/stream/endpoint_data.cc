@@ -176,7 +176,7 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
   if (!turn.taken()) return closed_ ? failed(ECANCELED) : Outcome{Status::would_block, 0, 0};
   note_result_reported();
   const std::size_t total = into.size_bytes();
-  // A bell has woken the program for bytes that no thread of ours has noticed.
+  // After a bell no thread has looked for the bytes that it announces.
   if (channel_.readable() < total && channel_.look()) note_progress();
   std::size_t done = 0;
   while (done < total) {
