@@ -184,6 +184,13 @@ void DataChannel::send_control() {
 
 // --- Shared memory -------------------------------------------------------------------------------
 
+// Nothing is taken here: a message that the peer has sent before these bytes comes first.
+bool DataChannel::sees_changes() const {
+  if (!flow_ || error_ == EPROTO) return false;
+  return (waits_for_room() && writer_->room_waits()) ||
+         (flow_->peer_places() && reader_->arrived() > 0);
+}
+
 bool DataChannel::look() {
   const bool room = flow_ && waits_for_room() && look_for_room();
   const bool bytes = flow_ && flow_->peer_places() && look_for_bytes();

@@ -52,9 +52,9 @@ class DataChannel {
   // Handles all completions, and what the peer has changed in shared memory. Returns whether there
   // was anything.
   bool poll();
-  // Looks at the counters in shared memory only, which costs a few loads. Returns whether the peer
-  // has changed one.
-  bool look();
+  // Whether the peer has changed a counter in shared memory that this side waits for, which costs a
+  // few loads. If so, the caller must poll().
+  [[nodiscard]] bool sees_changes() const;
   // Whether the peer wakes this side when it makes room that this side may wait for, and, unless
   // `for_bytes` is `none`, for its next bytes. A bell is not enough where a message is wanted.
   [[nodiscard]] bool wakes_requested(WakeBy for_bytes) const;
@@ -117,6 +117,7 @@ class DataChannel {
   bool poll_queue();
   [[nodiscard]] bool waits_for_room() const;
   [[nodiscard]] bool is_inherited() const { return generation_ != fork_generation(); }
+  bool look();
   bool look_for_room();
   bool look_for_bytes();
   void start_placing();

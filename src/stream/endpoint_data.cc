@@ -177,7 +177,7 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
   note_result_reported();
   const std::size_t total = into.size_bytes();
   // After a bell no thread has looked for the bytes that it announces.
-  if (channel_.readable() < total && channel_.look()) note_progress();
+  if (channel_.readable() < total && channel_.sees_changes()) process();
   std::size_t done = 0;
   while (done < total) {
     // Any byte is enough, but for a peek that wants all of them at once.

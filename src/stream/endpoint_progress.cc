@@ -27,8 +27,8 @@ bool Endpoint::look_for_changes() {
   // A short burst: longer spinning is decided by the caller, which knows Options::spin.
   constexpr int looks = 16;
   for (int i = 0; i < looks; ++i) {
-    if (channel_.look()) {
-      note_progress();
+    if (channel_.sees_changes()) {
+      process();
       return true;
     }
     pause_processor();

@@ -85,6 +85,10 @@ void SharedRingWriter::publish(std::uint32_t bytes) {
   counters().written.store(written_, std::memory_order_release);
 }
 
+bool SharedRingWriter::room_waits() const {
+  return counters().read.load(std::memory_order_acquire) != read_;
+}
+
 std::optional<std::uint32_t> SharedRingWriter::take_room() {
   // Acquire: the reader has copied the bytes before it has counted them, so they may be
   // overwritten.

@@ -103,6 +103,8 @@ class SharedRingWriter {
   void publish(std::uint32_t bytes);
   // Bytes that the peer has read since the last call. Nothing: its counter is impossible.
   [[nodiscard]] std::optional<std::uint32_t> take_room();
+  // Whether take_room() would return anything but 0.
+  [[nodiscard]] bool room_waits() const;
   // Wakes the reader if it waits for its bell. Returns whether it waits for a message instead,
   // which the caller must send.
   [[nodiscard]] bool reader_waits();

@@ -51,6 +51,7 @@ void* wait_for_cancellation(void* /*argument*/) {
 
 // The device may lack descriptors, too. Then there is only the thread.
 bool cancelled_without_descriptors(rlim_t limit) {
+  (void)close_range(3, ~0U, 0);  // that the program was started with
   rlimit few{};
   getrlimit(RLIMIT_NOFILE, &few);
   few.rlim_cur = limit;

@@ -1,6 +1,8 @@
 // Scenarios that need two processes. The child is forked before this process has a device.
 #include <sys/resource.h>
 
+#include <list>
+
 #include "message/processes.h"
 #include "support/host.h"
 
@@ -57,15 +59,21 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = static_cast<rlim_t>(next) + 1;
     setrlimit(RLIMIT_NOFILE, &limit);
-    Log second;
-    try {
-      loop.connect({test::host(), port}, second.handlers());
-      until(loop, [&] { return second.errors.size() + second.established == 1; });
-    } catch (const Error& error) {
-      second.errors.emplace_back(error.what());
+    // The first connection may still give back some that it took to be established.
+    std::list<Log> others;
+    while (others.empty() || others.back().established == 1) {
+      ASSERT_LT(others.size(), 32U);
+      Log& another = others.emplace_back();
+      try {
+        loop.connect({test::host(), port}, another.handlers());
+        until(loop, [&] { return another.errors.size() + another.established == 1; });
+      } catch (const Error& error) {
+        another.errors.emplace_back(error.what());
+      }
     }
-    ASSERT_EQ(second.errors.size(), 1U);
-    EXPECT_NE(second.errors[0].find("RLIMIT_NOFILE"), std::string::npos) << second.errors[0];
+    const auto& errors = others.back().errors;
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_NE(errors[0].find("RLIMIT_NOFILE"), std::string::npos) << errors[0];
     first.connection.send("still there");
     until(loop, [&] { return first.texts.size() == 1; });
   });
