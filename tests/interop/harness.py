@@ -19,6 +19,9 @@ import threading
 import time
 
 WAIT_S = 60  # the limit of a wait that names no other
+# Descriptors that a device may keep of connections which both ends have dialled: it closes the
+# channel of the one that was given up when the next connection is made.
+DESCRIPTOR_SLACK = 4
 _LISTEN = "0A"  # the state in /proc/net/tcp
 _PR_SET_PDEATHSIG = 1
 _PR_SET_SECUREBITS = 28

@@ -75,7 +75,7 @@ class Target:
         end = time.monotonic() + harness.WAIT_S
         while True:
             _, descriptors, threads = self.look()
-            if descriptors <= before[1] and threads <= before[2]:
+            if descriptors <= before[1] + harness.DESCRIPTOR_SLACK and threads <= before[2]:
                 return
             need(time.monotonic() < end,
                  f"{descriptors} descriptors and {threads} threads; before: {before}")
