@@ -9,7 +9,7 @@
 //
 // A sleeper is woken by a message, or by its bell: a descriptor that it has given to the peer,
 // which writes a byte to it. A program that waits for the other end of that descriptor is then
-// woken by the kernel itself, and no thread of ours has to run in between.
+// woken by the kernel itself, without another thread of this process in between.
 //
 // The peer is another process, which may be broken or hostile. Each side keeps its own counter in
 // its own memory, reads only the counter of the peer, and checks it against what is possible.
