@@ -1,11 +1,10 @@
 #include "interpose/idle_threads.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 
-#include "base/fault_handler.h"
+#include "base/blocked_signals.h"
 #include "weft/error.hpp"
 
 namespace weft::interpose {
@@ -15,21 +14,6 @@ namespace {
 constexpr std::size_t max_idle = 8;
 
 constinit std::atomic<IdleThreads*> current{nullptr};
-
-// Blocks all signals but those of a fault, for a thread that is created meanwhile to inherit.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    const sigset_t blocked = signals_but_faults();
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

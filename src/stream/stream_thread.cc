@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/blocked_signals.h"
 #include "base/duration.h"
-#include "base/fault_handler.h"
 #include "provider/shared.h"
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
@@ -21,22 +21,6 @@ namespace weft::stream::detail {
 namespace {
 
 constexpr StreamThread::Token no_token = 0;  // marks the wake-up descriptor in epoll events
-
-// Blocks all signals of the calling thread but those of faults. The stream thread inherits that, so
-// that signal handlers of the program run in threads of the program only.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    const sigset_t blocked = signals_but_faults();
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 WaitLoop::Time time_of(StreamThread::Clock::time_point at) {
   return static_cast<WaitLoop::Time>(std::chrono::nanoseconds(at.time_since_epoch()).count());
