@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "connection": {"base", "provider", "verbs"},
     "message": {"base", "provider", "verbs", "connection"},
     "stream": {"base", "provider", "verbs", "connection"},
+    "c": {"base", "verbs", "connection", "message", "stream"},
     "capture": {"base", "wire"},
     "library": {"base"},
     "dropin": {"base", "provider", "stream"},

@@ -75,6 +75,15 @@ class Consumers(unittest.TestCase):
         run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program, *flags)
         self.check(program)
 
+    def test_program_in_c(self):
+        path = str(next(self.prefix.rglob("weft.pc")).parent)
+        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", PKG_CONFIG_PATH=path))
+        program = self.place / "in_c"
+        run("cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+            HERE / "consumer/main.c", "-o", program, *flags)
+        said = run(program, LD_LIBRARY_PATH=str(libraries(self.prefix)))
+        self.assertIn(f"weft {SETTINGS.version} listens: 1", said)
+
     def test_installed_program_finds_its_libraries(self):
         said = run(self.prefix / "bin/weft", "run", "-q", "--",
                    next(self.prefix.rglob("selftest")), "gids")

@@ -1,0 +1,154 @@
+/* RDMA connections in few steps: buffers, receives, sends, remote writes and reads. See weft.h and
+ * weft/connection.hpp.
+ *
+ * A weft_connection is first prepared, by weft_connection_prepare() or weft_connection_next(). Then
+ * buffers can be allocated and receives posted. weft_connection_establish() makes it a connection.
+ * Connections and listeners may be used by several threads at the same time, except that
+ * establishing and freeing a connection must not overlap with another call on it. */
+#pragma once
+
+#include "weft/c/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_connection weft_connection;
+typedef struct weft_connection_listener weft_connection_listener;
+typedef struct weft_buffer weft_buffer;
+
+typedef struct weft_connection_options {
+  size_t size;            /* of this structure */
+  uint32_t queue_depth;   /* sends, and receives, that may be posted at the same time (64) */
+  uint32_t inline_bytes;  /* the largest send with WEFT_COPIED (0) */
+  uint8_t read_depth;     /* outstanding reads in each direction (4) */
+  uint8_t advertisements; /* 1 enables weft_connection_advertise(), if both sides set it */
+} weft_connection_options;
+#define WEFT_CONNECTION_OPTIONS \
+  { .size = sizeof(weft_connection_options) }
+
+/* What the peer may do with a buffer. */
+enum { WEFT_LOCAL = 0, WEFT_REMOTE_READ = 1, WEFT_REMOTE_WRITE = 2 };
+
+/* Flags of posted requests. */
+enum {
+  WEFT_UNSIGNALED = 1, /* there is an outcome only if the request fails */
+  WEFT_SOLICITED = 2,  /* the peer's completion is a solicited event */
+  WEFT_FENCE = 4,      /* the request waits for the reads that were posted before it */
+  WEFT_COPIED = 8      /* the bytes are copied during the call; at most `inline_bytes` */
+};
+
+typedef enum weft_queue { WEFT_SENDS = 0, WEFT_RECEIVES = 1 } weft_queue;
+
+/* A buffer of the peer, which it has advertised or sent in a way of its own. */
+typedef struct weft_remote_buffer {
+  uint64_t address;
+  uint64_t bytes;
+  uint32_t rkey;
+  uint32_t tag; /* chosen by the peer when it advertised the buffer */
+} weft_remote_buffer;
+
+/* The outcome of a posted request. */
+typedef struct weft_outcome {
+  uint64_t id;    /* that was passed when the request was posted */
+  int32_t status; /* 0, or another value of ibv_wc_status: see weft_status_text() */
+  uint32_t bytes; /* of a receive or read that has succeeded */
+} weft_outcome;
+
+/* The meaning of weft_outcome.status, in a few words. Valid as long as the program runs. */
+WEFT_C_API const char* weft_status_text(int32_t status);
+
+/* --- Establishing */
+
+/* Resolves the peer and creates the queues; nothing is sent to the peer's program yet. */
+WEFT_C_API int weft_connection_prepare(weft_connection** connection, const char* host,
+                                       uint16_t port, const weft_connection_options* options,
+                                       int timeout_ms);
+/* Listens. A null or empty host is any local address, port 0 a free port, and backlog 0 the
+ * default. The options are those of the connections. */
+WEFT_C_API int weft_connection_listen(weft_connection_listener** listener, const char* host,
+                                      uint16_t port, const weft_connection_options* options,
+                                      int backlog);
+/* Waits for the next peer that wants to connect: -EAGAIN at the timeout. */
+WEFT_C_API int weft_connection_next(weft_connection_listener* listener,
+                                    weft_connection** connection, int timeout_ms);
+/* Connects or accepts, whichever it has to be, and waits until the connection is established.
+ * -ECONNREFUSED if the peer has rejected. After a failure the connection can only be freed. */
+WEFT_C_API int weft_connection_establish(weft_connection* connection, const void* private_data,
+                                         size_t private_data_bytes, int timeout_ms);
+/* Rejects the peer of a connection from weft_connection_next(), which can only be freed then.
+ * Freeing one that was neither established nor rejected rejects it. */
+WEFT_C_API int weft_connection_reject(weft_connection* connection, const void* private_data,
+                                      size_t private_data_bytes);
+/* What the peer's program sent with its request, or with its acceptance, of `*count` bytes; null
+ * where there is none yet. Valid until the connection is established or freed. */
+WEFT_C_API const void* weft_connection_peer_private_data(weft_connection* connection,
+                                                         size_t* count);
+WEFT_C_API int weft_connection_local_address(weft_connection* connection, char* text, size_t room);
+WEFT_C_API int weft_connection_peer_address(weft_connection* connection, char* text, size_t room);
+WEFT_C_API uint16_t weft_connection_listener_port(weft_connection_listener* listener);
+WEFT_C_API int weft_connection_listener_fd(weft_connection_listener* listener);
+WEFT_C_API void weft_connection_listener_free(weft_connection_listener* listener);
+
+/* --- Buffers. `access` is WEFT_LOCAL or a sum of the others. A buffer must live until the outcomes
+ * of the requests that use it, and while the peer may access it; it may outlive its connection. */
+
+/* `bytes` zero bytes. */
+WEFT_C_API int weft_buffer_allocate(weft_connection* connection, size_t bytes, int access,
+                                    weft_buffer** buffer);
+/* Registers memory of the program, which must outlive the buffer. */
+WEFT_C_API int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes,
+                                    int access, weft_buffer** buffer);
+WEFT_C_API void* weft_buffer_data(weft_buffer* buffer);
+WEFT_C_API size_t weft_buffer_size(weft_buffer* buffer);
+/* What the peer needs in order to access the buffer; the tag is 0. */
+WEFT_C_API weft_remote_buffer weft_buffer_remote(weft_buffer* buffer);
+/* Waits for accesses by the peer that are in progress; later ones are refused. */
+WEFT_C_API void weft_buffer_free(weft_buffer* buffer);
+
+/* --- Requests. `offset` and `bytes` are a part of the local buffer: -ERANGE if it is not within
+ * the buffer. -ENOMEM if the queue is full. -ENOTCONN for all but receives, before the connection
+ * is established. */
+
+WEFT_C_API int weft_post_receive(weft_connection* connection, weft_buffer* buffer, size_t offset,
+                                 size_t bytes, uint64_t id);
+WEFT_C_API int weft_post_send(weft_connection* connection, weft_buffer* buffer, size_t offset,
+                              size_t bytes, uint64_t id, int flags);
+/* Write to, and read from, the peer's buffer from `remote_offset` on. -EMSGSIZE if the part is not
+ * within that buffer. */
+WEFT_C_API int weft_post_write(weft_connection* connection, weft_buffer* buffer, size_t offset,
+                               size_t bytes, const weft_remote_buffer* remote,
+                               uint64_t remote_offset, uint64_t id, int flags);
+WEFT_C_API int weft_post_read(weft_connection* connection, weft_buffer* buffer, size_t offset,
+                              size_t bytes, const weft_remote_buffer* remote,
+                              uint64_t remote_offset, uint64_t id, int flags);
+/* Waits for `count` outcomes of one queue, failures included. Returns how many there are: fewer if
+ * the timeout has passed, or no posted request is left that could still complete. */
+WEFT_C_API int weft_connection_await(weft_connection* connection, weft_queue queue,
+                                     weft_outcome* outcomes, size_t count, int timeout_ms);
+/* A descriptor for poll(2), readable while an outcome may be available; then call
+ * weft_connection_await() with timeout 0, also once before the first poll. */
+WEFT_C_API int weft_connection_fd(weft_connection* connection, weft_queue queue);
+
+/* --- Advertising buffers to the peer */
+
+/* -EOPNOTSUPP if one side has not enabled it, -EAGAIN if the peer has not taken the last 64 yet. */
+WEFT_C_API int weft_connection_advertise(weft_connection* connection, weft_buffer* buffer,
+                                         uint32_t tag);
+/* Waits for the next buffer that the peer advertises: -EAGAIN at the timeout, -ENOTCONN if the
+ * connection has ended. */
+WEFT_C_API int weft_connection_await_advertisement(weft_connection* connection,
+                                                   weft_remote_buffer* remote, int timeout_ms);
+
+/* --- The end */
+
+/* Ends the connection; posted requests are flushed on both sides. May be called twice. */
+WEFT_C_API int weft_connection_disconnect(weft_connection* connection);
+/* Waits for the end of the connection, by either side: -EAGAIN at the timeout. */
+WEFT_C_API int weft_connection_await_disconnect(weft_connection* connection, int timeout_ms);
+/* Disconnects if that was not done, and frees the connection. */
+WEFT_C_API void weft_connection_free(weft_connection* connection);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,164 @@
+/* Messages over RDMA, with callbacks from an event loop. See weft.h and weft/message.hpp.
+ *
+ * All work of a loop, including the callbacks, is done inside weft_loop_step() and weft_loop_run(),
+ * in the thread that calls them. weft_loop_post(), weft_loop_wake(), weft_loop_stop() and
+ * weft_loop_fd() may be called from any thread. All other functions are to be called in the loop's
+ * thread: the one that is inside of step or run or, while none is, any one thread; in another
+ * thread they return -EPERM. */
+#pragma once
+
+#include "weft/c/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_loop weft_loop;
+typedef struct weft_link weft_link; /* a connection for messages */
+typedef struct weft_link_listener weft_link_listener;
+typedef struct weft_link_request weft_link_request;
+
+typedef struct weft_loop_limits {
+  size_t size; /* of this structure */
+  uint64_t max_message_bytes;
+  uint32_t eager_bytes;
+  uint32_t credits;
+  size_t send_queue_messages;
+  uint64_t send_queue_bytes;
+  uint64_t pool_bytes;
+  uint32_t max_connections;
+} weft_loop_limits; /* as weft::message::Limits */
+#define WEFT_LOOP_LIMITS \
+  { .size = sizeof(weft_loop_limits) }
+
+typedef enum weft_ending {
+  WEFT_ENDED_BY_US = 0,     /* by weft_link_disconnect() or weft_link_finish() on this side */
+  WEFT_ENDED_BY_PEER = 1,   /* by the peer; all that it has sent was received */
+  WEFT_ENDED_CUT = 2,       /* by the peer at once, or the peer no longer exists */
+  WEFT_ENDED_BY_FAILURE = 3 /* see the error number */
+} weft_ending;
+
+/* A message that has arrived. Valid until the callback returns. */
+typedef struct weft_message {
+  const void* bytes;
+  size_t count;
+  uint32_t type; /* chosen by the sender */
+  uint64_t tag;  /* chosen by the sender */
+} weft_message;
+
+/* The state of a message that was sent. */
+typedef struct weft_sent {
+  uint64_t number; /* that weft_link_send() has returned */
+  uint32_t type;
+  uint64_t tag;
+  uint64_t count;   /* of bytes */
+  int error_number; /* of a message that has failed; otherwise 0 */
+} weft_sent;
+
+/* Callbacks of a link; each may be null. `user` is the pointer that was passed with them. Without
+ * `message`, all messages that arrive are discarded. A callback may free its link, and others. */
+typedef struct weft_link_handlers {
+  size_t size; /* of this structure */
+  void (*established)(weft_link* link, void* user);
+  void (*message)(weft_link* link, const weft_message* message, void* user);
+  /* Once for each message that was accepted for sending: it was sent, or has failed. */
+  void (*sent)(weft_link* link, const weft_sent* sent, void* user);
+  void (*failed)(weft_link* link, const weft_sent* sent, void* user);
+  /* A message that was sent with WEFT_CONFIRM: the peer's callback for it has returned. */
+  void (*delivered)(weft_link* link, const weft_sent* sent, void* user);
+  /* After -EAGAIN: half of the queue is free again. */
+  void (*writable)(weft_link* link, void* user);
+  /* The link could not be established, or has failed: then `ended` follows. `text` is a sentence,
+   * valid until the callback returns. */
+  void (*error)(weft_link* link, int error_number, const char* text, void* user);
+  /* An established link has ended. Called once, after all other callbacks. The error number is 0 if
+   * one of the programs has ended it in order. */
+  void (*ended)(weft_link* link, weft_ending by, int error_number, void* user);
+} weft_link_handlers;
+#define WEFT_LINK_HANDLERS \
+  { .size = sizeof(weft_link_handlers) }
+
+typedef struct weft_link_options {
+  size_t size;              /* of this structure */
+  const void* private_data; /* sent to the peer's program; at most 32 bytes */
+  size_t private_data_bytes;
+  uint32_t connect_timeout_ms; /* 10 000 */
+  uint32_t keepalive_ms;       /* 0: no keepalive */
+} weft_link_options;
+#define WEFT_LINK_OPTIONS \
+  { .size = sizeof(weft_link_options) }
+
+/* --- Loops */
+
+WEFT_C_API int weft_loop_new(weft_loop** loop, const weft_loop_limits* limits);
+/* Ends the links of the loop without callbacks; they and the listeners can only be freed then. Not
+ * from a callback of this loop. */
+WEFT_C_API void weft_loop_free(weft_loop* loop);
+/* Does all work that is due, and returns how much it was. If there is none, waits for work until
+ * the timeout. -EDEADLK when called from a callback. */
+WEFT_C_API ssize_t weft_loop_step(weft_loop* loop, int timeout_ms);
+/* Calls step until weft_loop_stop(). */
+WEFT_C_API int weft_loop_run(weft_loop* loop);
+WEFT_C_API void weft_loop_stop(weft_loop* loop);
+WEFT_C_API void weft_loop_wake(weft_loop* loop);
+/* A descriptor for poll(2), readable while step has work to do. It belongs to the loop. */
+WEFT_C_API int weft_loop_fd(weft_loop* loop);
+/* Calls `work` in the loop's thread, soon. What one thread posts is called in its order. Work that
+ * was not called when the loop is freed is dropped. */
+WEFT_C_API int weft_loop_post(weft_loop* loop, void (*work)(void* user), void* user);
+/* Calls `work` once, after the delay. `*timer` identifies it, and may be null. */
+WEFT_C_API int weft_loop_after(weft_loop* loop, uint32_t delay_ms, void (*work)(void* user),
+                               void* user, uint64_t* timer);
+/* -ENOENT if the timer was called already. */
+WEFT_C_API int weft_loop_cancel(weft_loop* loop, uint64_t timer);
+
+/* --- Links */
+
+/* Begins to connect; the callback `established` or `error` follows. Looking up a name blocks. */
+WEFT_C_API int weft_link_connect(weft_loop* loop, weft_link** link, const char* host, uint16_t port,
+                                 const weft_link_handlers* handlers, void* user,
+                                 const weft_link_options* options);
+/* Listens, and calls `on_request` for each peer that wants to connect. A request must be accepted
+ * or rejected, then or later; both free it. A null or empty host is any local address, port 0 a
+ * free port, and backlog 0 the default. */
+WEFT_C_API int weft_link_listen(weft_loop* loop, weft_link_listener** listener, const char* host,
+                                uint16_t port,
+                                void (*on_request)(weft_link_request* request, void* user),
+                                void* user, int backlog);
+WEFT_C_API uint16_t weft_link_listener_port(weft_link_listener* listener);
+WEFT_C_API void weft_link_listener_free(weft_link_listener* listener);
+
+/* Accepts; the callback `established` or `error` follows. Frees the request, also if it fails. */
+WEFT_C_API int weft_link_accept(weft_link_request* request, weft_link** link,
+                                const weft_link_handlers* handlers, void* user,
+                                const weft_link_options* options);
+/* Rejects, and frees the request. */
+WEFT_C_API int weft_link_reject(weft_link_request* request, const void* private_data,
+                                size_t private_data_bytes);
+WEFT_C_API const void* weft_link_request_private_data(weft_link_request* request, size_t* count);
+WEFT_C_API int weft_link_request_peer_address(weft_link_request* request, char* text, size_t room);
+
+enum { WEFT_CONFIRM = 1 /* call `delivered` when the peer has processed the message */ };
+
+/* Sends one message; the bytes are copied. `*number` identifies it in the callbacks, and may be
+ * null. -EAGAIN if too much waits to be sent: the callback `writable` follows. -EMSGSIZE if it is
+ * longer than either side allows, -ENOTCONN if the link is not established. */
+WEFT_C_API int weft_link_send(weft_link* link, const void* bytes, size_t count, uint32_t type,
+                              uint64_t tag, int flags, uint64_t* number);
+WEFT_C_API int weft_link_is_writable(weft_link* link); /* 1 or 0 */
+/* The longest message that both sides allow; 0 before the link is established. */
+WEFT_C_API uint64_t weft_link_max_message_bytes(weft_link* link);
+WEFT_C_API const void* weft_link_peer_private_data(weft_link* link, size_t* count);
+WEFT_C_API int weft_link_local_address(weft_link* link, char* text, size_t room);
+WEFT_C_API int weft_link_peer_address(weft_link* link, char* text, size_t room);
+/* Ends the link at once. Messages that are not sent fail. */
+WEFT_C_API int weft_link_disconnect(weft_link* link);
+/* Ends the link when all messages are sent. No more can be sent. */
+WEFT_C_API int weft_link_finish(weft_link* link);
+/* Ends the link at once if it has not ended, and frees it. No callback is called for it any more.
+ */
+WEFT_C_API void weft_link_free(weft_link* link);
+
+#ifdef __cplusplus
+}
+#endif

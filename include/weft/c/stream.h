@@ -1,0 +1,95 @@
+/* Byte streams over RDMA, which do what TCP sockets do. See weft.h and weft/stream.hpp.
+ *
+ * Streams and listeners may be used by several threads at the same time. The bytes of one call are
+ * never mixed with those of another. */
+#pragma once
+
+#include "weft/c/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_stream weft_stream;
+typedef struct weft_stream_listener weft_stream_listener;
+
+typedef struct weft_stream_options {
+  size_t size; /* of this structure */
+  uint32_t send_buffer_bytes;
+  uint32_t receive_buffer_bytes;
+  /* The size up to which buffers of the default size grow. */
+  uint32_t growth_bytes;
+  /* The time without bytes from the peer after which it is probed; 0 is never. The stream fails
+   * with ETIMEDOUT when `keepalive_probes` probes (9), `keepalive_interval_ms` (75 000) apart, were
+   * not answered. */
+  uint32_t keepalive_idle_ms;
+  uint32_t keepalive_interval_ms;
+  uint32_t keepalive_probes;
+  /* Sent to the peer's program with the request to connect, or with its acceptance. */
+  const void* private_data;
+  size_t private_data_bytes;
+} weft_stream_options;
+#define WEFT_STREAM_OPTIONS \
+  { .size = sizeof(weft_stream_options) }
+
+/* Connects to `host`, a name or an address, and waits for the result: -ETIMEDOUT at the timeout,
+ * -ECONNREFUSED if the peer rejects. `*stream` is set on success only. */
+WEFT_C_API int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
+                                   const weft_stream_options* options, int timeout_ms);
+/* Begins to connect, and does not wait for the result. Looking up a name blocks. */
+WEFT_C_API int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_t port,
+                                            const weft_stream_options* options);
+/* Waits until the stream is connected: -EAGAIN at the timeout, another error if connecting has
+ * failed. */
+WEFT_C_API int weft_stream_await_connected(weft_stream* stream, int timeout_ms);
+
+/* Sends bytes: waits until all are copied into the stream's buffer, or the timeout has passed.
+ * Returns how many were sent; -EAGAIN if the timeout has passed and none was, and -ECONNRESET,
+ * -ETIMEDOUT or another error if the stream has failed. */
+WEFT_C_API ssize_t weft_stream_send(weft_stream* stream, const void* bytes, size_t count,
+                                    int timeout_ms);
+/* Receives up to `count` bytes: waits for the first one. Returns how many were received; 0 at the
+ * end of the stream, again and again; -EAGAIN at the timeout. */
+WEFT_C_API ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count,
+                                       int timeout_ms);
+/* Bytes that can be received without waiting. */
+WEFT_C_API size_t weft_stream_available(weft_stream* stream);
+
+/* A descriptor for poll(2): readable while bytes, the end or a failure can be received, while the
+ * result of connecting was not asked for, and when a send that was short or -EAGAIN can go on. It
+ * belongs to the stream. */
+WEFT_C_API int weft_stream_fd(weft_stream* stream);
+
+/* Ends the sending direction. The peer receives the end behind all bytes; receiving goes on. */
+WEFT_C_API int weft_stream_finish(weft_stream* stream);
+/* Ends both directions. Returns 0 when the peer's device has everything that was sent; -EAGAIN if
+ * that is not so at the timeout, or the connection was lost. */
+WEFT_C_API int weft_stream_close(weft_stream* stream, int linger_ms);
+/* Ends the stream at once: the peer gets ECONNRESET behind the bytes that have arrived. */
+WEFT_C_API int weft_stream_abort(weft_stream* stream);
+/* Closes the stream with a linger time of five seconds if that was not done, and frees it. */
+WEFT_C_API void weft_stream_free(weft_stream* stream);
+
+/* Write an address, "192.0.2.1:7174" or "[::1]:7174" with a terminating zero, into `text`. Return
+ * its length, as snprintf(3) does: the text was cut if that is not less than `room`. */
+WEFT_C_API int weft_stream_local_address(weft_stream* stream, char* text, size_t room);
+WEFT_C_API int weft_stream_peer_address(weft_stream* stream, char* text, size_t room);
+/* The private data of the peer's program, of `*count` bytes. Valid as long as the stream. */
+WEFT_C_API const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count);
+
+/* Listens. A null or empty host is any local address, port 0 a free port, and backlog 0 the
+ * default. The accepted streams get the options. */
+WEFT_C_API int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
+                                  const weft_stream_options* options, int backlog);
+/* Waits for a peer, and accepts it: -EAGAIN at the timeout. */
+WEFT_C_API int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream,
+                                  int timeout_ms);
+WEFT_C_API uint16_t weft_stream_listener_port(weft_stream_listener* listener);
+/* A descriptor for poll(2), readable while a peer may be waiting. It belongs to the listener. */
+WEFT_C_API int weft_stream_listener_fd(weft_stream_listener* listener);
+/* Streams that were accepted are not affected. */
+WEFT_C_API void weft_stream_listener_free(weft_stream_listener* listener);
+
+#ifdef __cplusplus
+}
+#endif

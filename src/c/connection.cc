@@ -1,0 +1,349 @@
+// The C interface of connections: weft/c/connection.h.
+#include "weft/c/connection.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "c/outcome.h"
+#include "weft/connection.hpp"
+
+namespace {
+
+using namespace weft::c;
+using weft::Deadline;
+using weft::Error;
+using weft::connection::Access;
+using weft::connection::Buffer;
+using weft::connection::Connection;
+using weft::connection::Endpoint;
+using weft::connection::Greeting;
+using weft::connection::Listener;
+using weft::connection::Prepared;
+using weft::connection::Queue;
+using weft::connection::RemoteBuffer;
+using weft::connection::Request;
+using weft::connection::SendFlags;
+
+weft::connection::Options options_of(const weft_connection_options* from) {
+  weft::connection::Options options;
+  if (from == nullptr) return options;
+  WEFT_C_TAKE(options.queue_depth, from, queue_depth);
+  WEFT_C_TAKE(options.inline_bytes, from, inline_bytes);
+  WEFT_C_TAKE(options.read_depth, from, read_depth);
+  if (WEFT_C_HAS(from, advertisements)) options.advertisements = from->advertisements != 0;
+  return options;
+}
+
+Access access_of(int access) {
+  if ((access & ~(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)) != 0) {
+    throw Error(EINVAL,
+                "a buffer's access has bits other than WEFT_REMOTE_READ and "
+                "WEFT_REMOTE_WRITE");
+  }
+  Access result = Access::local;
+  if ((access & WEFT_REMOTE_READ) != 0) result = result | Access::remote_read;
+  if ((access & WEFT_REMOTE_WRITE) != 0) result = result | Access::remote_write;
+  return result;
+}
+
+SendFlags flags_of(int flags) {
+  if ((flags & ~(WEFT_UNSIGNALED | WEFT_SOLICITED | WEFT_FENCE | WEFT_COPIED)) != 0) {
+    throw Error(EINVAL, "the flags of a request have a bit that has no meaning");
+  }
+  auto result = (flags & WEFT_UNSIGNALED) != 0 ? SendFlags::none : SendFlags::signaled;
+  if ((flags & WEFT_SOLICITED) != 0) result = result | SendFlags::solicited;
+  if ((flags & WEFT_FENCE) != 0) result = result | SendFlags::fence;
+  if ((flags & WEFT_COPIED) != 0) result = result | SendFlags::copied;
+  return result;
+}
+
+RemoteBuffer remote_of(const weft_remote_buffer& remote) {
+  return {remote.address, remote.bytes, remote.rkey};
+}
+
+// Turns the errno value of a post_ call into a result.
+int posted(int error_number) {
+  switch (error_number) {
+    case 0:
+      return 0;
+    case ENOMEM:
+      return fail(ENOMEM, "the queue is full: wait for outcomes of earlier requests");
+    case EMSGSIZE:
+      return fail(EMSGSIZE, "the transfer is not within the peer's buffer");
+    default:
+      return fail(error_number, "the connection does not accept the request");
+  }
+}
+
+}  // namespace
+
+struct weft_connection {
+  // Empty after a failure to establish, and after a rejection.
+  std::variant<std::monostate, Prepared, Request, Connection> state;
+
+  // Throws Error.
+  [[nodiscard]] Connection& established() {
+    if (auto* connection = std::get_if<Connection>(&state)) return *connection;
+    throw Error(ENOTCONN, "the connection is not established: call weft_connection_establish()");
+  }
+  [[nodiscard]] Endpoint& endpoint() {
+    if (auto* prepared = std::get_if<Prepared>(&state)) return *prepared;
+    if (auto* request = std::get_if<Request>(&state)) return *request;
+    return established();
+  }
+};
+
+struct weft_connection_listener {
+  Listener listener;
+};
+
+struct weft_buffer {
+  Buffer buffer;
+};
+
+// The names are literals, which end with a zero.
+const char* weft_status_text(int32_t status) {
+  return weft::verbs::status_name(static_cast<ibv_wc_status>(status)).data();
+}
+
+// --- Establishing
+
+int weft_connection_prepare(weft_connection** connection, const char* host, uint16_t port,
+                            const weft_connection_options* options, int timeout_ms) {
+  return guarded([&] {
+    *connection = new weft_connection{
+        Prepared(address_of(host, port), options_of(options), deadline_of(timeout_ms))};
+    return 0;
+  });
+}
+
+int weft_connection_listen(weft_connection_listener** listener, const char* host, uint16_t port,
+                           const weft_connection_options* options, int backlog) {
+  return guarded([&] {
+    *listener = new weft_connection_listener{
+        Listener(address_of(host, port), options_of(options), backlog)};
+    return 0;
+  });
+}
+
+int weft_connection_next(weft_connection_listener* listener, weft_connection** connection,
+                         int timeout_ms) {
+  return guarded([&] {
+    auto request = listener->listener.next(deadline_of(timeout_ms));
+    if (!request) return fail(EAGAIN, "no peer has asked to connect until the timeout");
+    *connection = new weft_connection{std::move(*request)};
+    return 0;
+  });
+}
+
+int weft_connection_establish(weft_connection* connection, const void* private_data,
+                              size_t private_data_bytes, int timeout_ms) {
+  return guarded([&] {
+    const Greeting greeting{.private_data = bytes_of(private_data, private_data_bytes)};
+    const auto deadline = deadline_of(timeout_ms);
+    auto before = std::exchange(connection->state, std::monostate());
+    if (auto* prepared = std::get_if<Prepared>(&before)) {
+      connection->state = std::move(*prepared).connect(greeting, deadline);
+    } else if (auto* request = std::get_if<Request>(&before)) {
+      connection->state = std::move(*request).accept(greeting, deadline);
+    } else if (std::holds_alternative<Connection>(before)) {
+      connection->state = std::move(before);
+      return fail(EISCONN, "the connection is established already");
+    } else {
+      return fail(ENOTCONN, "the connection has failed or was rejected: it can only be freed");
+    }
+    return 0;
+  });
+}
+
+int weft_connection_reject(weft_connection* connection, const void* private_data,
+                           size_t private_data_bytes) {
+  return guarded([&] {
+    if (!std::holds_alternative<Request>(connection->state)) {
+      return fail(EINVAL,
+                  "only a connection from weft_connection_next() that was not established "
+                  "can be rejected");
+    }
+    auto before = std::exchange(connection->state, std::monostate());
+    std::move(std::get<Request>(before)).reject(bytes_of(private_data, private_data_bytes));
+    return 0;
+  });
+}
+
+const void* weft_connection_peer_private_data(weft_connection* connection, size_t* count) {
+  std::span<const std::byte> bytes;
+  if (auto* request = std::get_if<Request>(&connection->state)) bytes = request->private_data();
+  if (auto* established = std::get_if<Connection>(&connection->state)) {
+    bytes = established->peer_private_data();
+  }
+  *count = bytes.size();
+  return bytes.data();
+}
+
+int weft_connection_local_address(weft_connection* connection, char* text, size_t room) {
+  return guarded([&] { return copy_text(connection->endpoint().local_address(), text, room); });
+}
+
+int weft_connection_peer_address(weft_connection* connection, char* text, size_t room) {
+  return guarded([&] { return copy_text(connection->endpoint().peer_address(), text, room); });
+}
+
+uint16_t weft_connection_listener_port(weft_connection_listener* listener) {
+  return listener->listener.port();
+}
+
+int weft_connection_listener_fd(weft_connection_listener* listener) {
+  return listener->listener.fd();
+}
+
+void weft_connection_listener_free(weft_connection_listener* listener) {
+  delete listener;
+}
+
+// --- Buffers
+
+int weft_buffer_allocate(weft_connection* connection, size_t bytes, int access,
+                         weft_buffer** buffer) {
+  return guarded([&] {
+    *buffer = new weft_buffer{connection->endpoint().allocate(bytes, access_of(access))};
+    return 0;
+  });
+}
+
+int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes, int access,
+                         weft_buffer** buffer) {
+  return guarded([&] {
+    const std::span<std::byte> span(static_cast<std::byte*>(memory), bytes);
+    *buffer = new weft_buffer{connection->endpoint().register_buffer(span, access_of(access))};
+    return 0;
+  });
+}
+
+void* weft_buffer_data(weft_buffer* buffer) {
+  return buffer->buffer.bytes().data();
+}
+
+size_t weft_buffer_size(weft_buffer* buffer) {
+  return buffer->buffer.size_bytes();
+}
+
+weft_remote_buffer weft_buffer_remote(weft_buffer* buffer) {
+  const auto remote = buffer->buffer.remote();
+  return {remote.address(), remote.size_bytes(), remote.rkey(), 0};
+}
+
+void weft_buffer_free(weft_buffer* buffer) {
+  delete buffer;
+}
+
+// --- Requests
+
+int weft_post_receive(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
+                      uint64_t id) {
+  return guarded([&] {
+    return posted(
+        connection->endpoint().post_receive(buffer->buffer.MemoryRegion::slice(offset, bytes), id));
+  });
+}
+
+int weft_post_send(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
+                   uint64_t id, int flags) {
+  return guarded([&] {
+    return posted(connection->established().post_send(
+        buffer->buffer.MemoryRegion::slice(offset, bytes), id, flags_of(flags)));
+  });
+}
+
+int weft_post_write(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
+                    const weft_remote_buffer* remote, uint64_t remote_offset, uint64_t id,
+                    int flags) {
+  return guarded([&] {
+    return posted(connection->established().post_write(
+        buffer->buffer.MemoryRegion::slice(offset, bytes), remote_of(*remote), remote_offset, id,
+        flags_of(flags)));
+  });
+}
+
+int weft_post_read(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
+                   const weft_remote_buffer* remote, uint64_t remote_offset, uint64_t id,
+                   int flags) {
+  return guarded([&] {
+    return posted(connection->established().post_read(
+        buffer->buffer.MemoryRegion::slice(offset, bytes), remote_of(*remote), remote_offset, id,
+        flags_of(flags)));
+  });
+}
+
+namespace {
+
+Queue queue_of(weft_queue queue) {
+  return queue == WEFT_RECEIVES ? Queue::receive : Queue::send;
+}
+
+}  // namespace
+
+int weft_connection_await(weft_connection* connection, weft_queue queue, weft_outcome* outcomes,
+                          size_t count, int timeout_ms) {
+  return guarded([&] {
+    const auto found =
+        connection->established().await(queue_of(queue), count, deadline_of(timeout_ms));
+    std::ranges::transform(found, outcomes, [](const weft::connection::Outcome& outcome) {
+      return weft_outcome{outcome.id, static_cast<std::int32_t>(outcome.status),
+                          outcome.size_bytes};
+    });
+    return static_cast<int>(found.size());
+  });
+}
+
+int weft_connection_fd(weft_connection* connection, weft_queue queue) {
+  return guarded([&] { return connection->established().fd(queue_of(queue)); });
+}
+
+// --- Advertising
+
+int weft_connection_advertise(weft_connection* connection, weft_buffer* buffer, uint32_t tag) {
+  return guarded([&] {
+    connection->established().advertise(buffer->buffer.remote(), tag);
+    return 0;
+  });
+}
+
+int weft_connection_await_advertisement(weft_connection* connection, weft_remote_buffer* remote,
+                                        int timeout_ms) {
+  return guarded([&] {
+    auto& established = connection->established();
+    if (!established.can_advertise()) {
+      return fail(EOPNOTSUPP, "advertisements are not enabled on both sides of the connection");
+    }
+    if (const auto got = established.await_advertisement(deadline_of(timeout_ms))) {
+      *remote = {got->buffer.address(), got->buffer.size_bytes(), got->buffer.rkey(), got->tag};
+      return 0;
+    }
+    if (established.await_disconnect(Deadline::now())) {
+      return fail(ENOTCONN, "the connection has ended");
+    }
+    return fail(EAGAIN, "the peer has advertised no buffer until the timeout");
+  });
+}
+
+// --- The end
+
+int weft_connection_disconnect(weft_connection* connection) {
+  return guarded([&] {
+    connection->established().disconnect();
+    return 0;
+  });
+}
+
+int weft_connection_await_disconnect(weft_connection* connection, int timeout_ms) {
+  return guarded([&] {
+    if (connection->established().await_disconnect(deadline_of(timeout_ms))) return 0;
+    return fail(EAGAIN, "the connection has not ended until the timeout");
+  });
+}
+
+void weft_connection_free(weft_connection* connection) {
+  delete connection;
+}

@@ -1,0 +1,37 @@
+#include "c/outcome.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace weft::c {
+namespace {
+
+// A fixed room, so that reporting an error cannot fail for want of memory.
+thread_local std::array<char, 1024> error_text{};
+
+}  // namespace
+
+int fail(int error_number, std::string_view text) noexcept {
+  copy_text(text, error_text.data(), error_text.size());
+  return -(error_number > 0 ? error_number : EIO);
+}
+
+int copy_text(std::string_view text, char* into, std::size_t room) noexcept {
+  if (room > 0) {
+    const auto count = std::min(text.size(), room - 1);
+    std::memcpy(into, text.data(), count);
+    into[count] = '\0';
+  }
+  return static_cast<int>(text.size());
+}
+
+}  // namespace weft::c
+
+const char* weft_version(void) {
+  return WEFT_VERSION;
+}
+
+const char* weft_error_text(void) {
+  return weft::c::error_text.data();
+}

@@ -1,0 +1,210 @@
+// The C interface of byte streams: weft/c/stream.h.
+#include "weft/c/stream.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "c/outcome.h"
+#include "weft/stream.hpp"
+
+namespace {
+
+using namespace weft::c;
+using weft::Deadline;
+using weft::stream::Listener;
+using weft::stream::Outcome;
+using weft::stream::Status;
+using weft::stream::Stream;
+
+// What the options say, with the private data, which the C++ layer takes separately.
+struct Wishes {
+  weft::stream::Options options;
+  std::vector<std::byte> private_data;
+};
+
+Wishes wishes_of(const weft_stream_options* from) {
+  Wishes wishes;
+  if (from == nullptr) return wishes;
+  auto& options = wishes.options;
+  WEFT_C_TAKE(options.send_buffer_bytes, from, send_buffer_bytes);
+  WEFT_C_TAKE(options.receive_buffer_bytes, from, receive_buffer_bytes);
+  WEFT_C_TAKE(options.growth_bytes, from, growth_bytes);
+  if (WEFT_C_HAS(from, keepalive_probes) && from->keepalive_idle_ms != 0) {
+    weft::stream::Keepalive keepalive;
+    keepalive.idle = std::chrono::milliseconds(from->keepalive_idle_ms);
+    if (from->keepalive_interval_ms != 0) {
+      keepalive.interval = std::chrono::milliseconds(from->keepalive_interval_ms);
+    }
+    WEFT_C_TAKE(keepalive.probes, from, keepalive_probes);
+    options.keepalive = keepalive;
+  }
+  if (WEFT_C_HAS(from, private_data_bytes)) {
+    const auto bytes = bytes_of(from->private_data, from->private_data_bytes);
+    wishes.private_data.assign(bytes.begin(), bytes.end());
+  }
+  return wishes;
+}
+
+}  // namespace
+
+struct weft_stream {
+  explicit weft_stream(Stream&& from) : stream(std::move(from)) {}
+
+  Stream stream;
+  std::atomic<bool> ended = false;  // the C++ layer returns the end once
+};
+
+struct weft_stream_listener {
+  Listener listener;
+  std::vector<std::byte> private_data;
+};
+
+namespace {
+
+// `moved` is the result where bytes were moved or the stream has ended.
+ssize_t result_of(weft_stream& stream, const Outcome& outcome) {
+  switch (outcome.status) {
+    case Status::ok:
+      return static_cast<ssize_t>(outcome.bytes);
+    case Status::end:
+      stream.ended.store(true, std::memory_order_relaxed);
+      return 0;
+    case Status::would_block:
+      return fail(EAGAIN, "no byte could be moved until the timeout");
+    case Status::failed:
+      break;
+  }
+  return fail(outcome.error_number, "the stream to " + stream.stream.peer_address() +
+                                        " has failed: " + std::strerror(outcome.error_number));
+}
+
+}  // namespace
+
+int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
+                        const weft_stream_options* options, int timeout_ms) {
+  return guarded([&] {
+    const auto wishes = wishes_of(options);
+    auto made = std::make_unique<weft_stream>(Stream(wishes.options));
+    made->stream.connect(address_of(host, port), deadline_of(timeout_ms), wishes.private_data);
+    *stream = made.release();
+    return 0;
+  });
+}
+
+int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_t port,
+                                 const weft_stream_options* options) {
+  return guarded([&] {
+    const auto wishes = wishes_of(options);
+    auto made = std::make_unique<weft_stream>(Stream(wishes.options));
+    made->stream.start_connecting(address_of(host, port), wishes.private_data);
+    *stream = made.release();
+    return 0;
+  });
+}
+
+int weft_stream_await_connected(weft_stream* stream, int timeout_ms) {
+  return guarded([&] {
+    if (stream->stream.await_connected(deadline_of(timeout_ms))) return 0;
+    return fail(EAGAIN, "the stream was not connected until the timeout");
+  });
+}
+
+ssize_t weft_stream_send(weft_stream* stream, const void* bytes, size_t count, int timeout_ms) {
+  return guarded([&] {
+    return result_of(*stream, stream->stream.send(bytes_of(bytes, count), deadline_of(timeout_ms)));
+  });
+}
+
+ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count, int timeout_ms) {
+  return guarded([&]() -> ssize_t {
+    if (stream->ended.load(std::memory_order_relaxed)) return 0;
+    const std::span<std::byte> room(static_cast<std::byte*>(into), count);
+    return result_of(*stream, stream->stream.receive(room, deadline_of(timeout_ms)));
+  });
+}
+
+size_t weft_stream_available(weft_stream* stream) {
+  return stream->stream.bytes_available();
+}
+
+int weft_stream_fd(weft_stream* stream) {
+  return guarded([&] { return stream->stream.fd(); });
+}
+
+int weft_stream_finish(weft_stream* stream) {
+  return guarded([&] {
+    stream->stream.finish();
+    return 0;
+  });
+}
+
+int weft_stream_close(weft_stream* stream, int linger_ms) {
+  return guarded([&] {
+    if (stream->stream.close(deadline_of(linger_ms))) return 0;
+    return fail(EAGAIN, "it is unknown whether the peer has received everything that was sent");
+  });
+}
+
+int weft_stream_abort(weft_stream* stream) {
+  return guarded([&] {
+    stream->stream.abort();
+    return 0;
+  });
+}
+
+void weft_stream_free(weft_stream* stream) {
+  delete stream;
+}
+
+int weft_stream_local_address(weft_stream* stream, char* text, size_t room) {
+  return guarded([&] { return copy_text(stream->stream.local_address(), text, room); });
+}
+
+int weft_stream_peer_address(weft_stream* stream, char* text, size_t room) {
+  return guarded([&] { return copy_text(stream->stream.peer_address(), text, room); });
+}
+
+const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count) {
+  const auto bytes = stream->stream.peer_private_data();
+  *count = bytes.size();
+  return bytes.data();
+}
+
+int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
+                       const weft_stream_options* options, int backlog) {
+  return guarded([&] {
+    auto wishes = wishes_of(options);
+    Listener made(address_of(host, port), wishes.options);
+    made.listen(backlog);
+    *listener = new weft_stream_listener{std::move(made), std::move(wishes.private_data)};
+    return 0;
+  });
+}
+
+int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream, int timeout_ms) {
+  return guarded([&] {
+    try {
+      *stream = new weft_stream(
+          listener->listener.accept(deadline_of(timeout_ms), listener->private_data));
+      return 0;
+    } catch (const weft::Error& error) {
+      return fail(error.error_number() == ETIMEDOUT ? EAGAIN : error.error_number(), error.what());
+    }
+  });
+}
+
+uint16_t weft_stream_listener_port(weft_stream_listener* listener) {
+  return listener->listener.port();
+}
+
+int weft_stream_listener_fd(weft_stream_listener* listener) {
+  return listener->listener.fd();
+}
+
+void weft_stream_listener_free(weft_stream_listener* listener) {
+  delete listener;
+}

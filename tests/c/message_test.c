@@ -1,0 +1,202 @@
+/* Messages through the C interface: two links of one loop. */
+#include <errno.h>
+#include <string.h>
+
+#include "check.h"
+
+struct record {
+  weft_loop* loop;
+  weft_link *active, *passive;
+  int established, messages, sent, delivered, failed, ended, errors, posted;
+  int error_number;
+  weft_ending by;
+  uint64_t last_number;
+  char text[64];
+  int free_in_message; /* free the passive link in its callback */
+};
+
+static void on_established(weft_link* link, void* user) {
+  struct record* record = user;
+  CHECK(link != NULL);
+  ++record->established;
+}
+
+static void on_message(weft_link* link, const weft_message* message, void* user) {
+  struct record* record = user;
+  ++record->messages;
+  CHECK_IS(link == record->passive, 1);
+  CHECK_IS(message->type, 3);
+  CHECK_IS(message->tag, 99);
+  CHECK(message->count < sizeof record->text);
+  memcpy(record->text, message->bytes, message->count);
+  record->text[message->count] = '\0';
+  if (record->free_in_message) {
+    record->passive = NULL;
+    weft_link_free(link);
+  }
+}
+
+static void on_sent(weft_link* link, const weft_sent* sent, void* user) {
+  struct record* record = user;
+  CHECK(link == record->active);
+  CHECK(sent->number > 0);
+  CHECK_IS(sent->tag, 99);
+  record->last_number = sent->number;
+  ++record->sent;
+}
+
+static void on_delivered(weft_link* link, const weft_sent* sent, void* user) {
+  struct record* record = user;
+  CHECK(link == record->active);
+  CHECK_IS(sent->number, record->last_number);
+  ++record->delivered;
+}
+
+static void on_failed(weft_link* link, const weft_sent* sent, void* user) {
+  struct record* record = user;
+  CHECK(link == record->active);
+  CHECK(sent->error_number > 0);
+  ++record->failed;
+}
+
+static void on_error(weft_link* link, int error_number, const char* text, void* user) {
+  struct record* record = user;
+  CHECK(link != NULL);
+  CHECK(strlen(text) > 0);
+  record->error_number = error_number;
+  ++record->errors;
+}
+
+static void on_ended(weft_link* link, weft_ending by, int error_number, void* user) {
+  struct record* record = user;
+  CHECK(link != NULL);
+  CHECK_IS(error_number != 0, by == WEFT_ENDED_CUT || by == WEFT_ENDED_BY_FAILURE);
+  record->by = by;
+  ++record->ended;
+}
+
+static weft_link_handlers all_handlers(void) {
+  weft_link_handlers handlers = WEFT_LINK_HANDLERS;
+  handlers.established = on_established;
+  handlers.message = on_message;
+  handlers.sent = on_sent;
+  handlers.delivered = on_delivered;
+  handlers.failed = on_failed;
+  handlers.error = on_error;
+  handlers.ended = on_ended;
+  return handlers;
+}
+
+static void on_request(weft_link_request* request, void* user) {
+  struct record* record = user;
+  const weft_link_handlers handlers = all_handlers();
+  size_t count = 0;
+  CHECK_IS(memcmp(weft_link_request_private_data(request, &count), "key", 3), 0);
+  CHECK_IS(count, 3);
+  CHECK_IS(weft_link_accept(request, &record->passive, &handlers, record, NULL), 0);
+}
+
+static void on_unwanted(weft_link_request* request, void* user) {
+  CHECK(user != NULL);
+  CHECK_IS(weft_link_reject(request, "why", 3), 0);
+}
+
+static weft_link_listener* begin(struct record* record,
+                                 void (*request)(weft_link_request*, void*)) {
+  const weft_link_handlers handlers = all_handlers();
+  weft_link_options options = WEFT_LINK_OPTIONS;
+  weft_link_listener* listener = NULL;
+  options.private_data = "key";
+  options.private_data_bytes = 3;
+  CHECK_IS(weft_loop_new(&record->loop, NULL), 0);
+  CHECK_IS(weft_link_listen(record->loop, &listener, "127.0.0.1", 0, request, record, 0), 0);
+  CHECK_IS(weft_link_connect(record->loop, &record->active, "127.0.0.1",
+                             weft_link_listener_port(listener), &handlers, record, &options),
+           0);
+  return listener;
+}
+
+static void run_until(struct record* record, const int* counter, int wanted) {
+  while (*counter < wanted) CHECK(weft_loop_step(record->loop, PATIENCE_MS) >= 0);
+}
+
+static void end(struct record* record, weft_link_listener* listener) {
+  weft_link_free(record->active);
+  weft_link_free(record->passive);
+  weft_link_listener_free(listener);
+  weft_loop_free(record->loop);
+}
+
+static void a_message_is_sent_received_and_delivered(void) {
+  struct record record = {0};
+  weft_link_listener* listener = begin(&record, on_request);
+  uint64_t number = 0;
+  char address[64];
+  CHECK_IS(weft_link_send(record.active, "early", 5, 3, 99, 0, NULL), -ENOTCONN);
+  run_until(&record, &record.established, 2);
+  CHECK_IS(weft_link_is_writable(record.active), 1);
+  CHECK(weft_link_max_message_bytes(record.active) > 0);
+  CHECK(weft_link_peer_address(record.active, address, sizeof address) > 0);
+  CHECK_IS(weft_link_send(record.active, "hello", 5, 3, 99, WEFT_CONFIRM, &number), 0);
+  run_until(&record, &record.delivered, 1);
+  CHECK_IS(record.last_number, number);
+  CHECK_IS(record.sent, 1);
+  CHECK_IS(record.messages, 1);
+  CHECK_IS(strcmp(record.text, "hello"), 0);
+  CHECK_IS(weft_link_send(record.active, "x", 1, 3, 99, 64, NULL), -EINVAL);
+  CHECK_IS(weft_link_finish(record.active), 0);
+  run_until(&record, &record.ended, 2);
+  CHECK_IS(record.failed, 0);
+  end(&record, listener);
+}
+
+static void a_link_may_be_freed_in_its_callback(void) {
+  struct record record = {.free_in_message = 1};
+  weft_link_listener* listener = begin(&record, on_request);
+  run_until(&record, &record.established, 2);
+  CHECK_IS(weft_link_send(record.active, "hello", 5, 3, 99, 0, NULL), 0);
+  run_until(&record, &record.ended, 1);
+  CHECK_IS(record.messages, 1);
+  CHECK_IS(record.by, WEFT_ENDED_CUT);
+  end(&record, listener);
+}
+
+static void a_rejection_is_an_error(void) {
+  struct record record = {0};
+  weft_link_listener* listener = begin(&record, on_unwanted);
+  run_until(&record, &record.errors, 1);
+  CHECK_IS(record.error_number, ECONNREFUSED);
+  CHECK_IS(record.ended, 0);
+  end(&record, listener);
+}
+
+static void count_call(void* user) {
+  struct record* record = user;
+  ++record->posted;
+  /* A step in a callback would never end. */
+  CHECK_IS(weft_loop_step(record->loop, 0), -EDEADLK);
+  if (record->posted == 2) weft_loop_stop(record->loop);
+}
+
+static void posted_work_and_timers_are_called(void) {
+  struct record record = {0};
+  uint64_t timer = 0;
+  CHECK_IS(weft_loop_new(&record.loop, NULL), 0);
+  CHECK(weft_loop_fd(record.loop) >= 0);
+  CHECK_IS(weft_loop_post(record.loop, count_call, &record), 0);
+  CHECK_IS(weft_loop_after(record.loop, 1, count_call, &record, &timer), 0);
+  CHECK_IS(weft_loop_run(record.loop), 0);
+  CHECK_IS(record.posted, 2);
+  CHECK_IS(weft_loop_cancel(record.loop, timer), -ENOENT);
+  CHECK_IS(weft_loop_after(record.loop, 1000000, count_call, &record, &timer), 0);
+  CHECK_IS(weft_loop_cancel(record.loop, timer), 0);
+  weft_loop_free(record.loop);
+}
+
+int main(void) {
+  a_message_is_sent_received_and_delivered();
+  a_link_may_be_freed_in_its_callback();
+  a_rejection_is_an_error();
+  posted_work_and_timers_are_called();
+  return 0;
+}

@@ -1,0 +1,163 @@
+/* Streams through the C interface, both sides in one process. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { MEGABYTE = 1 << 20 };
+
+struct sides {
+  weft_stream_listener* listener;
+  weft_stream *active, *passive;
+};
+
+static void* accept_one(void* argument) {
+  struct sides* sides = argument;
+  CHECK_IS(weft_stream_accept(sides->listener, &sides->passive, PATIENCE_MS), 0);
+  return NULL;
+}
+
+static struct sides connected(const weft_stream_options* options) {
+  struct sides sides = {NULL, NULL, NULL};
+  pthread_t thread;
+  CHECK_IS(weft_stream_listen(&sides.listener, "127.0.0.1", 0, options, 0), 0);
+  CHECK_IS(pthread_create(&thread, NULL, accept_one, &sides), 0);
+  CHECK_IS(weft_stream_connect(&sides.active, "127.0.0.1",
+                               weft_stream_listener_port(sides.listener), options, PATIENCE_MS),
+           0);
+  CHECK_IS(pthread_join(thread, NULL), 0);
+  return sides;
+}
+
+static void end(struct sides* sides) {
+  weft_stream_free(sides->active);
+  weft_stream_free(sides->passive);
+  weft_stream_listener_free(sides->listener);
+}
+
+static void* send_megabyte(void* argument) {
+  weft_stream* stream = argument;
+  unsigned char* bytes = malloc(MEGABYTE);
+  CHECK(bytes != NULL);
+  for (size_t i = 0; i < MEGABYTE; ++i) bytes[i] = (unsigned char)(i * 31 >> 3);
+  CHECK_IS(weft_stream_send(stream, bytes, MEGABYTE, WEFT_FOREVER), MEGABYTE);
+  CHECK_IS(weft_stream_finish(stream), 0);
+  free(bytes);
+  return NULL;
+}
+
+static void bytes_arrive_in_order_and_the_end_stays(void) {
+  struct sides sides = connected(NULL);
+  static unsigned char into[MEGABYTE + 1];
+  size_t got = 0;
+  pthread_t thread;
+  CHECK_IS(pthread_create(&thread, NULL, send_megabyte, sides.active), 0);
+  for (;;) {
+    const ssize_t now =
+        weft_stream_receive(sides.passive, into + got, sizeof into - got, PATIENCE_MS);
+    CHECK(now >= 0);
+    if (now == 0) break;
+    got += (size_t)now;
+  }
+  CHECK_IS(pthread_join(thread, NULL), 0);
+  CHECK_IS(got, MEGABYTE);
+  for (size_t i = 0; i < MEGABYTE; ++i) CHECK_IS(into[i], (unsigned char)(i * 31 >> 3));
+  CHECK_IS(weft_stream_receive(sides.passive, into, 1, PATIENCE_MS), 0);
+  CHECK_IS(weft_stream_receive(sides.passive, into, 1, 0), 0);
+  /* The other direction is still open. */
+  CHECK_IS(weft_stream_send(sides.passive, "yes", 3, PATIENCE_MS), 3);
+  CHECK_IS(weft_stream_receive(sides.active, into, 3, PATIENCE_MS), 3);
+  CHECK_IS(memcmp(into, "yes", 3), 0);
+  CHECK_IS(weft_stream_close(sides.active, PATIENCE_MS), 0);
+  end(&sides);
+}
+
+static void descriptors_are_readable_when_something_can_be_received(void) {
+  struct sides sides = connected(NULL);
+  struct pollfd entry = {weft_stream_fd(sides.passive), POLLIN, 0};
+  char byte = 0;
+  CHECK(entry.fd >= 0);
+  CHECK_IS(weft_stream_receive(sides.passive, &byte, 1, 0), -EAGAIN);
+  CHECK(strlen(weft_error_text()) > 0);
+  CHECK_IS(weft_stream_send(sides.active, "x", 1, PATIENCE_MS), 1);
+  CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+  CHECK_IS(weft_stream_available(sides.passive), 1);
+  CHECK_IS(weft_stream_receive(sides.passive, &byte, 1, 0), 1);
+  CHECK_IS(byte, 'x');
+  end(&sides);
+}
+
+static void an_abort_is_a_reset_at_the_peer(void) {
+  struct sides sides = connected(NULL);
+  char byte = 0;
+  CHECK_IS(weft_stream_abort(sides.active), 0);
+  CHECK_IS(weft_stream_receive(sides.passive, &byte, 1, PATIENCE_MS), -ECONNRESET);
+  CHECK(strstr(weft_error_text(), "127.0.0.1:") != NULL);
+  end(&sides);
+}
+
+static void options_addresses_and_private_data_reach_the_other_side(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  struct sides sides;
+  char local[64], peer[64], cut[4];
+  size_t count = 0;
+  options.private_data = "hello";
+  options.private_data_bytes = 5;
+  options.keepalive_idle_ms = 60000;
+  options.send_buffer_bytes = 4096;
+  sides = connected(&options);
+  CHECK_IS(memcmp(weft_stream_peer_private_data(sides.passive, &count), "hello", 5), 0);
+  CHECK(count >= 5);
+  CHECK(weft_stream_local_address(sides.active, local, sizeof local) > 0);
+  CHECK(weft_stream_peer_address(sides.passive, peer, sizeof peer) > 0);
+  CHECK_IS(strcmp(local, peer), 0);
+  CHECK_IS(weft_stream_local_address(sides.active, cut, sizeof cut), strlen(local));
+  CHECK_IS(strlen(cut), sizeof cut - 1);
+  end(&sides);
+}
+
+static void failures_have_a_number_and_a_sentence(void) {
+  weft_stream_options options = WEFT_STREAM_OPTIONS;
+  weft_stream_listener* listener = NULL;
+  weft_stream* stream = NULL;
+  uint16_t port;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, NULL, 0), 0);
+  CHECK_IS(weft_stream_accept(listener, &stream, 0), -EAGAIN);
+  port = weft_stream_listener_port(listener);
+  weft_stream_listener_free(listener);
+  CHECK_IS(weft_stream_connect(&stream, "127.0.0.1", port, NULL, PATIENCE_MS), -ECONNREFUSED);
+  CHECK(strlen(weft_error_text()) > 0);
+  CHECK(stream == NULL);
+  options.send_buffer_bytes = UINT32_MAX;
+  CHECK_IS(weft_stream_connect(&stream, "127.0.0.1", port, &options, PATIENCE_MS), -EINVAL);
+  weft_stream_free(NULL);
+}
+
+static void connecting_without_waiting(void) {
+  weft_stream_listener* listener = NULL;
+  weft_stream *active = NULL, *passive = NULL;
+  CHECK_IS(weft_stream_listen(&listener, NULL, 0, NULL, 0), 0);
+  CHECK_IS(
+      weft_stream_start_connecting(&active, "127.0.0.1", weft_stream_listener_port(listener), NULL),
+      0);
+  CHECK_IS(weft_stream_accept(listener, &passive, PATIENCE_MS), 0);
+  CHECK_IS(weft_stream_await_connected(active, PATIENCE_MS), 0);
+  weft_stream_free(active);
+  weft_stream_free(passive);
+  weft_stream_listener_free(listener);
+}
+
+int main(void) {
+  CHECK(weft_version()[0] != '\0');
+  bytes_arrive_in_order_and_the_end_stays();
+  descriptors_are_readable_when_something_can_be_received();
+  an_abort_is_a_reset_at_the_peer();
+  options_addresses_and_private_data_reach_the_other_side();
+  failures_have_a_number_and_a_sentence();
+  connecting_without_waiting();
+  return 0;
+}
