@@ -167,7 +167,7 @@ rdma_addrinfo* AddressInfo::copy(const rdma_addrinfo& from) {
 }
 
 void AddressInfo::Free::operator()(rdma_addrinfo* info) const {
-  Manager::freeaddrinfo(info);
+  cm::freeaddrinfo(info);
 }
 
 int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo* hints,
@@ -188,17 +188,12 @@ int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo
   }
   set_errno(failed);
   const int kept = errno;
-  Manager::freeaddrinfo(info);
+  cm::freeaddrinfo(info);
   errno = kept;
   return failed;
 }
 
-int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
-                         rdma_addrinfo** result) {
-  return AddressInfo::find(node, service, hints, result);
-}
-
-void Manager::freeaddrinfo(rdma_addrinfo* info) {
+void freeaddrinfo(rdma_addrinfo* info) {
   while (info) {
     rdma_addrinfo* const next = info->ai_next;
     std::free(info->ai_src_addr);

@@ -42,6 +42,10 @@ struct Counters {
   std::uint64_t requests_dropped = 0;  // no MPA, malformed, or timed out before the request
 };
 
+// rdma_event_str(3), rdma_freeaddrinfo(3).
+const char* event_str(rdma_cm_event_type event);
+void freeaddrinfo(rdma_addrinfo* info);
+
 class Manager {
  public:
   // `context` is called when the device is first needed. It opens the device, and returns the same
@@ -65,7 +69,6 @@ class Manager {
   // itself. False where the event was withdrawn meanwhile: wait again.
   bool take_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
   int ack_cm_event(rdma_cm_event* event);
-  static const char* event_str(rdma_cm_event_type event);
 
   // Identifiers.
   int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space ps);
@@ -83,7 +86,6 @@ class Manager {
   int resolve_route(rdma_cm_id* id, int timeout_ms);
   int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                   rdma_addrinfo** result);
-  static void freeaddrinfo(rdma_addrinfo* info);
   // Looks up names only. There is no subnet administrator, so RAI_SA is EOPNOTSUPP.
   int resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                        const rdma_addrinfo* hints);

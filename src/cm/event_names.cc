@@ -4,7 +4,7 @@
 
 namespace weft::cm {
 
-const char* Manager::event_str(rdma_cm_event_type event) {
+const char* event_str(rdma_cm_event_type event) {
   switch (event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       return "RDMA_CM_EVENT_ADDR_RESOLVED";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cm/address_search.h"
+#include "cm/addrinfo.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
@@ -240,6 +242,27 @@ void Manager::destroy_ep(rdma_cm_id* id) {
   if (id->qp) destroy_qp(id);
   if (id->srq) destroy_srq(id);
   destroy_id(id);
+}
+
+int Manager::getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                         rdma_addrinfo** result) {
+  return AddressInfo::find(node, service, hints, result);
+}
+
+int Manager::resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
+                              const rdma_addrinfo* hints) {
+  const auto owner = Identifier::of(id)->shared_from_this();
+  if (const int failed = start_address_search(owner, node, service, hints)) return answer(failed);
+  return complete(id);
+}
+
+int Manager::query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
+  return answer(Identifier::of(id)->query_addrinfo(info));
+}
+
+int Manager::write_cm_event(rdma_cm_id* id, int event, int status, std::uint64_t argument) {
+  if (event != newer::event_user) return answer(EINVAL);
+  return answer(Identifier::of(id)->write_event(status, argument));
 }
 
 }  // namespace weft::cm

@@ -28,7 +28,7 @@ DatagramSocket::Peer& DatagramSocket::need_peer(const DatagramAddress& address) 
   if (!peers_.contains(address)) make_room_for_peers();
   const auto [peer, is_new] = peers_.try_emplace(address);
   const bool is_silent =
-      peer->second.address_handle && Clock::now() - peer->second.last_received > max_silence;
+      peer->second.route.address_handle && Clock::now() - peer->second.last_received > max_silence;
   if ((!is_new && !is_silent) || peer->second.resolving) return peer->second;
   try {
     resolve(peer);
@@ -105,45 +105,31 @@ void DatagramSocket::handle(const verbs::ConnectionEvent& event, Peers::iterator
 
 void DatagramSocket::accept_request(verbs::ConnectionEvent& event) {
   rdma_conn_param parameters{};
-  parameters.qp_num = queue_pair_->number();
+  parameters.qp_num = endpoint_.number();
   const verbs::Id request = event.take_request();
   // If this fails, the peer repeats its request.
   (void)table().accept(request.raw(), &parameters);
 }
 
-std::shared_ptr<const verbs::AddressHandle> DatagramSocket::handle_of(const ibv_ah_attr& route) {
-  try {
-    return std::make_shared<const verbs::AddressHandle>(
-        domain_.create_address_handle({.gid = verbs::Gid(route.grh.dgid),
-                                       .gid_index = route.grh.sgid_index,
-                                       .hop_limit = route.grh.hop_limit,
-                                       .traffic_class = route.grh.traffic_class,
-                                       .lid = route.dlid,
-                                       .service_level = route.sl,
-                                       .port = route.port_num}));
-  } catch (const Error&) {
-    throw Error(ENETUNREACH, "the device has no GID of the peer's address family");
-  }
-}
-
 // Sends the datagrams that have waited for the route.
 void DatagramSocket::set_route(Peers::iterator peer, const rdma_ud_param& parameters) {
   Peer& entry = peer->second;
-  entry.address_handle = handle_of(parameters.ah_attr);
-  entry.queue_pair = parameters.qp_num;
-  entry.key = parameters.qkey;
-  entry.source = local_;
+  DatagramAddress source = local_;
   if (local_.is_any_host()) {
-    entry.source = DatagramAddress::of(local_of(*entry.resolving));
-    entry.source.port = local_.port;
+    source = DatagramAddress::of(local_of(*entry.resolving));
+    source.port = local_.port;
   }
+  entry.route = {endpoint_.handle_of(parameters.ah_attr), parameters.qp_num, parameters.qkey,
+                 source};
   entry.last_received = Clock::now();
-  for (const Filled& filled : std::exchange(entry.waiting, {})) post_send(entry, filled);
+  for (const auto& filled : std::exchange(entry.waiting, {})) {
+    endpoint_.post_send(entry.route, filled);
+  }
 }
 
 // Drops the datagrams that wait for the peer. Only the connected peer's error is reported.
 void DatagramSocket::fail_peer(Peers::iterator peer, int error) {
-  for (const Filled& filled : peer->second.waiting) free_places_.push_back(filled.place);
+  for (const auto& filled : peer->second.waiting) endpoint_.drop(filled);
   if (peer->first == connected_) error_ = error;
   peers_.erase(peer);
   notify();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "dropin/datagram_address.h"
+#include "dropin/datagram_endpoint.h"
 #include "stream/pieces.h"
 #include "stream/stream_thread.h"
 #include "weft/stream.hpp"
@@ -55,7 +56,7 @@ class DatagramSocket final : public stream::detail::IoHandler,
 
   [[nodiscard]] DatagramAddress local() const { return local_; }
   [[nodiscard]] std::optional<DatagramAddress> peer();
-  [[nodiscard]] std::size_t max_message_bytes() const { return max_message_bytes_; }
+  [[nodiscard]] std::size_t max_message_bytes() const { return endpoint_.max_message_bytes(); }
   // Returns the error of the connected peer once, then 0.
   [[nodiscard]] int take_error();
 
@@ -69,23 +70,15 @@ class DatagramSocket final : public stream::detail::IoHandler,
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
-  struct Filled {  // one entry of the send or the receive buffer
-    std::uint32_t place = 0;
-    std::size_t bytes = 0;  // of the message
-  };
   struct Peer {
     std::optional<verbs::Id> resolving;  // the id of the resolution that is under way
-    std::shared_ptr<const verbs::AddressHandle> address_handle;  // null until it is resolved
-    std::uint32_t queue_pair = 0;
-    std::uint32_t key = 0;
-    DatagramAddress source;  // this socket's address towards the peer
-    std::vector<Filled> waiting;
+    DatagramRoute route;
+    std::vector<FilledPlace> waiting;  // datagrams, until it is resolved
     Clock::time_point last_received;
   };
   using Peers = std::map<DatagramAddress, Peer>;
 
   DatagramSocket(const stream::Address& local, const stream::Options& options);
-  void prepare(const stream::Options& options);
   void start();
 
   // --- Peers (datagram_peers.cc)
@@ -95,15 +88,12 @@ class DatagramSocket final : public stream::detail::IoHandler,
   void take_events();
   void handle(const verbs::ConnectionEvent& event, Peers::iterator peer);
   void accept_request(verbs::ConnectionEvent& event);
-  [[nodiscard]] std::shared_ptr<const verbs::AddressHandle> handle_of(const ibv_ah_attr& route);
   void set_route(Peers::iterator peer, const rdma_ud_param& parameters);
   void fail_peer(Peers::iterator peer, int error);
 
   // --- Transfers (datagram_transfer.cc)
   void process();
-  void arrived(std::uint32_t place, std::uint32_t bytes);
-  void post_receive(std::uint32_t place);
-  void post_send(Peer& peer, const Filled& filled);
+  void arrived(std::uint32_t place, std::size_t bytes);
   void arm();
   void notify();
   [[nodiscard]] stream::Stream::Readiness readiness_now() const;
@@ -119,20 +109,8 @@ class DatagramSocket final : public stream::detail::IoHandler,
 
   verbs::EventChannel events_;
   std::optional<verbs::Id> listener_;  // receives the resolutions of peers
-  verbs::Context context_;
-  verbs::ProtectionDomain domain_;
-  verbs::CompletionChannel channel_;
-  std::optional<verbs::CompletionQueue> queue_;
-  std::size_t max_message_bytes_ = 0;
-  std::size_t send_place_bytes_ = 0;
-  std::size_t receive_place_bytes_ = 0;
-  std::optional<verbs::TypedRegion<std::byte>> send_memory_;
-  std::optional<verbs::TypedRegion<std::byte>> receive_memory_;
-  std::optional<verbs::QueuePair> queue_pair_;
-  std::vector<std::uint32_t> free_places_;  // of the send buffer
-  // By place: keeps the handle until the send completes.
-  std::vector<std::shared_ptr<const verbs::AddressHandle>> in_use_;
-  std::deque<Filled> arrived_;
+  DatagramEndpoint endpoint_;
+  std::deque<FilledPlace> arrived_;
 
   std::optional<DatagramAddress> connected_;
   Peers peers_;

@@ -28,7 +28,7 @@ void events_and_ids(Table& table) {
   // Not guarded: a thread may be cancelled in it, and must find no frame that needs a destructor.
   table.get_cm_event = Forward<&Manager::get_cm_event>::call;
   table.ack_cm_event = forward<&Manager::ack_cm_event>;
-  table.event_str = cm_call<&Manager::event_str>;
+  table.event_str = cm_call<&cm::event_str>;
   table.create_id = forward<&Manager::create_id>;
   table.destroy_id = forward<&Manager::destroy_id>;
   table.create_ep = forward<&Manager::create_ep>;
@@ -41,7 +41,7 @@ void events_and_ids(Table& table) {
   table.resolve_addr = forward<&Manager::resolve_addr>;
   table.resolve_route = forward<&Manager::resolve_route>;
   table.getaddrinfo = forward<&Manager::getaddrinfo>;
-  table.freeaddrinfo = cm_call<&Manager::freeaddrinfo>;
+  table.freeaddrinfo = cm_call<&cm::freeaddrinfo>;
   table.resolve_addrinfo = forward<&Manager::resolve_addrinfo>;
   table.query_addrinfo = forward<&Manager::query_addrinfo>;
   table.write_cm_event = forward<&Manager::write_cm_event>;

@@ -365,7 +365,7 @@ TEST_F(AddressInfo, DefaultsToReliableConnectionsOverTcp) {
   EXPECT_EQ(info->ai_src_len, 0U);
   ASSERT_EQ(info->ai_dst_len, sizeof(sockaddr_in));
   EXPECT_EQ(reinterpret_cast<sockaddr_in*>(info->ai_dst_addr)->sin_port, htons(7471));
-  Manager::freeaddrinfo(info);
+  cm::freeaddrinfo(info);
 }
 
 TEST_F(AddressInfo, PassiveFillsTheSource) {
@@ -380,7 +380,7 @@ TEST_F(AddressInfo, PassiveFillsTheSource) {
   EXPECT_EQ(info->ai_dst_len, 0U);
   ASSERT_EQ(info->ai_src_len, sizeof(sockaddr_in));
   EXPECT_EQ(reinterpret_cast<sockaddr_in*>(info->ai_src_addr)->sin_addr.s_addr, 0U);
-  Manager::freeaddrinfo(info);
+  cm::freeaddrinfo(info);
 }
 
 TEST_F(AddressInfo, ServiceNamesAndSourcesAreUnderstood) {
@@ -396,7 +396,7 @@ TEST_F(AddressInfo, ServiceNamesAndSourcesAreUnderstood) {
   ASSERT_EQ(info->ai_src_len, sizeof from);
   EXPECT_NE(info->ai_src_addr, hints.ai_src_addr);
   EXPECT_EQ(std::memcmp(info->ai_src_addr, &from, sizeof from), 0);
-  Manager::freeaddrinfo(info);
+  cm::freeaddrinfo(info);
 }
 
 TEST_F(AddressInfo, FailuresAreThoseOfTheResolver) {

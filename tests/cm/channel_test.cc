@@ -223,7 +223,7 @@ TEST_F(EventChannel, MigrationToNoChannelMakesCallsWait) {
 
 TEST_F(EventChannel, EveryEventHasItsName) {
   for (int i = RDMA_CM_EVENT_ADDR_RESOLVED; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT; ++i) {
-    const std::string name = Manager::event_str(static_cast<rdma_cm_event_type>(i));
+    const std::string name = cm::event_str(static_cast<rdma_cm_event_type>(i));
     EXPECT_EQ(name.rfind("RDMA_CM_EVENT_", 0), 0U);
   }
 }

@@ -228,7 +228,7 @@ TEST_F(Datagrams, SynchronousIdsWaitForTheAnswer) {
   auto attributes = queue_pair_attributes();
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(manager_->create_ep(&id, found, nullptr, &attributes), 0) << strerror(errno);
-  Manager::freeaddrinfo(found);
+  cm::freeaddrinfo(found);
   ASSERT_NE(id->qp, nullptr);
   EXPECT_EQ(id->qp->qp_type, IBV_QPT_UD);
   EXPECT_EQ(manager_->connect(id, nullptr), 0) << strerror(errno);

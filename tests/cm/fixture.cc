@@ -77,7 +77,7 @@ CmTest::Event CmTest::next(rdma_event_channel* channel) {
 CmTest::Event CmTest::expect(rdma_event_channel* channel, rdma_cm_event_type type, int status) {
   auto event = next(channel);
   if (!event) return event;
-  EXPECT_STREQ(Manager::event_str(event->event), Manager::event_str(type));
+  EXPECT_STREQ(cm::event_str(event->event), cm::event_str(type));
   EXPECT_EQ(event->status, status) << strerror(-event->status);
   return event;
 }

@@ -39,7 +39,7 @@ TEST_F(Newer, ResolvingEndsWithAnEventAndAList) {
     EXPECT_EQ(ntohs(address->sin_port), 7471);
     EXPECT_EQ(ntohl(address->sin_addr.s_addr), INADDR_LOOPBACK);
     EXPECT_EQ(manager_->resolve_addr(id, nullptr, found->ai_dst_addr, 1000), again == 0 ? 0 : -1);
-    Manager::freeaddrinfo(found);
+    cm::freeaddrinfo(found);
   }
   EXPECT_EQ(next(active_).first, RDMA_CM_EVENT_ADDR_RESOLVED);
   destroy(id);

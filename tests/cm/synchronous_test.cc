@@ -17,7 +17,7 @@ class Synchronous : public CmTest {
     if (passive) hints.ai_flags = RAI_PASSIVE;
     rdma_addrinfo* found = nullptr;
     EXPECT_EQ(manager_->getaddrinfo(node, std::to_string(port).c_str(), &hints, &found), 0);
-    return {found, &Manager::freeaddrinfo};
+    return {found, &cm::freeaddrinfo};
   }
 
   rdma_cm_id* passive_endpoint() {

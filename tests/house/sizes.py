@@ -18,8 +18,6 @@ CLASS_MEMBERS, CLASS_SOURCES = 25, 4
 # Classes that are still too large: their data members and source files, which must not become more.
 # An entry that is not needed any more is a finding; no new ones are made.
 EXCEPTIONS = {
-    "cm::Manager": (25, 6),
-    "dropin::DatagramSocket": (28, 4),
 }
 
 _GROUP = re.compile(r"\([^()]*\)")

@@ -1,11 +1,11 @@
-// rdma_resolve_addrinfo(3), rdma_query_addrinfo(3) and rdma_write_cm_event(3).
+#include "cm/address_search.h"
+
 #include <cerrno>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "cm/answer.h"
-#include "cm/cm.h"
+#include "cm/addrinfo.h"
 #include "cm/identifier.h"
 #include "cm/newer.h"
 
@@ -32,36 +32,24 @@ struct Search {
 
 }  // namespace
 
-// A name server may be slow, so the search has a thread of its own, which keeps the id alive. Its
-// end is an event.
-int Manager::resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
-                              const rdma_addrinfo* hints) {
-  if (!node && !service) return answer(EINVAL);
+int start_address_search(const std::shared_ptr<Identifier>& owner, const char* node,
+                         const char* service, const rdma_addrinfo* hints) {
+  if (!node && !service) return EINVAL;
   Search search{.node = node ? node : "", .service = service ? service : ""};
   if (hints) {
-    if ((hints->ai_flags & newer::rai_sa) != 0) return answer(EOPNOTSUPP);
+    if ((hints->ai_flags & newer::rai_sa) != 0) return EOPNOTSUPP;
     search.hints.ai_flags = hints->ai_flags & ~newer::rai_dns;
     search.hints.ai_family = hints->ai_family;
     search.hints.ai_qp_type = hints->ai_qp_type;
     search.hints.ai_port_space = hints->ai_port_space;
   }
-  const auto owner = Identifier::of(id)->shared_from_this();
-  if (const int failed = owner->begin_addrinfo()) return answer(failed);
+  if (const int failed = owner->begin_addrinfo()) return failed;
   std::thread([owner, search = std::move(search)] {
     AddressInfo::Owned found;
     const int failed = search.run(found);
     owner->end_addrinfo(std::move(found), failed);
   }).detach();
-  return complete(id);
-}
-
-int Manager::query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
-  return answer(Identifier::of(id)->query_addrinfo(info));
-}
-
-int Manager::write_cm_event(rdma_cm_id* id, int event, int status, std::uint64_t argument) {
-  if (event != newer::event_user) return answer(EINVAL);
-  return answer(Identifier::of(id)->write_event(status, argument));
+  return 0;
 }
 
 }  // namespace weft::cm
