@@ -14,15 +14,17 @@ using Clock = std::chrono::steady_clock;
 // For shorter ones the lock costs more than the copy.
 constexpr std::size_t long_copy_bytes = 4096;
 
-// `ended`: the peer has sent its end. If it answers no more after that, it has closed.
-int errno_of(ibv_wc_status status, bool ended) {
-  switch (status) {
+// `ended`: the peer has sent its end. If it answers no more after that, it has closed. Weft's
+// device names the cause of a lost connection in vendor_err (docs/coming-from.md); the codes that
+// adapters have there for exhausted retries are other numbers.
+int errno_of(const verbs::Completion& completion, bool ended) {
+  switch (completion.status()) {
     case IBV_WC_WR_FLUSH_ERR:
       return ECONNRESET;
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_RNR_RETRY_EXC_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
-      return ended ? ECONNRESET : ETIMEDOUT;
+      return ended || completion.vendor_error() == ECONNRESET ? ECONNRESET : ETIMEDOUT;
     default:
       return EPROTO;
   }
@@ -93,7 +95,7 @@ void DataChannel::handle(const verbs::Completion& completion) {
   if (completion.ok()) {
     succeeded_ = true;
   } else {
-    break_off(errno_of(completion.status(), end_received()));  // only the first error counts
+    break_off(errno_of(completion, end_received()));  // only the first error counts
   }
   // Failed requests give their places back as well, so that a call that waits for them returns.
   const RequestId request = RequestId::decode(completion.id());

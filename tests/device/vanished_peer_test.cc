@@ -58,7 +58,9 @@ TEST_F(VanishedPeer, EndsAWriteInRetryExceeded) {
   auto remote = server_.buffer(64);
   vanish();
   ASSERT_EQ(client_.write(1, {local->sge(0, 64)}, remote->address(), remote->rkey()), 0);
-  EXPECT_EQ(client_.await().status, IBV_WC_RETRY_EXC_ERR);
+  const ibv_wc failed = client_.await();
+  EXPECT_EQ(failed.status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(failed.vendor_err, ETIMEDOUT);
 }
 
 // Nothing was lost, and the connection is as it was.

@@ -285,3 +285,75 @@ def same_host(stage):
     need(all(count < 100_000 for count in moved), f"bytes that went through TCP: {moved}")
     client.end_input()
     client.finish()
+
+
+# Four connections that a server is in the middle of: it reads nothing, sends without end, answers,
+# and does nothing. The client prints the error of each.
+_KILLED_SERVER = """
+import socket, sys, threading
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+def serve(connection, kind):
+    if kind == b"flood":
+        while True: connection.sendall(bytes(10000))
+    while kind == b"echo_": connection.sendall(connection.recv(1000))
+    threading.Event().wait()
+while True:
+    connection = listener.accept()[0]
+    kind = connection.recv(5, socket.MSG_WAITALL)
+    connection.sendall(b"!")
+    threading.Thread(target=serve, args=(connection, kind), daemon=True).start()
+"""
+_KILLED_CLIENT = """
+import errno, os, socket, sys, threading
+def talk(connection, kind):
+    if kind == "sends": connection.sendall(bytes(10000))
+    if kind == "echo_": connection.sendall(b"x" * 1000)
+    if kind != "sends" and not connection.recv(1000): raise EOFError
+def run(kind, ready):
+    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    connection.sendall(kind.encode())
+    connection.recv(1)
+    if kind != "waits": talk(connection, kind)
+    ready.wait()
+    try:
+        while True: talk(connection, kind)
+    except OSError as error:
+        os.write(1, f"{kind} {errno.errorcode[error.errno]}\\n".encode())  # whole lines
+ready = threading.Barrier(5)
+threads = [threading.Thread(target=run, args=(kind, ready))
+           for kind in ("sends", "flood", "echo_", "waits")]
+for thread in threads: thread.start()
+ready.wait()
+print("ready", flush=True)
+for thread in threads: thread.join()
+"""
+
+
+def _killed_server(stage, same_host):
+    """kill -9 of a server in the middle of its connections is a reset on each of them."""
+    for _ in range(5):
+        port, env = harness.free_port(), {"WEFT_SAME_HOST": same_host}
+        server = stage.start("server", "python3", "-c", _KILLED_SERVER, port, options=OURS, env=env)
+        server.await_listening(port)
+        if same_host == "require":
+            await_announcement(server, port)
+        client = stage.start("client", "python3", "-c", _KILLED_CLIENT, port, options=OURS, env=env)
+        client.expect("^ready$")
+        server.signal(signal.SIGKILL)
+        server.finish(status=None)
+        client.finish()
+        found = sorted(line for line in said_by(client) if line != "ready")
+        need(found == [f"{kind} ECONNRESET" for kind in ("echo_", "flood", "sends", "waits")],
+             f"the client gets {found}")
+        for side in (server, client):
+            stage.forget(side)
+
+
+@cases.case("sockets.killed_server_on_one_host")
+def killed_server_on_one_host(stage):
+    _killed_server(stage, "require")
+
+
+@cases.case("sockets.killed_server_over_tcp")
+def killed_server_over_tcp(stage):
+    _killed_server(stage, "off")

@@ -35,6 +35,8 @@ class Completion {
   [[nodiscard]] bool ok() const { return raw_.status == IBV_WC_SUCCESS; }
   [[nodiscard]] ibv_wc_status status() const { return raw_.status; }
   [[nodiscard]] std::string_view status_name() const { return verbs::status_name(raw_.status); }
+  // On the embedded device, with IBV_WC_RETRY_EXC_ERR, the errno value with which the connection
+  // was lost: ECONNRESET if the peer has closed it or was killed, ETIMEDOUT if its host is silent.
   [[nodiscard]] std::uint32_t vendor_error() const { return raw_.vendor_err; }
   [[nodiscard]] ibv_wc_opcode opcode() const { return raw_.opcode; }
   [[nodiscard]] bool is_receive() const { return (raw_.opcode & IBV_WC_RECV) != 0; }

@@ -234,6 +234,7 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
   link_->connection.tell_end(told);
+  if (reason == EndReason::peer_closed) parts_.completions.note_loss(ECONNRESET);
   flush_requests();
   parts_.notices.reason = reason;
   parts_.notices.ended = true;

@@ -83,6 +83,7 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   wc.status = verbs_status(completion.status);
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     wc.status = replaced(wc, send_replacement_);
+    if (wc.status == IBV_WC_RETRY_EXC_ERR) wc.vendor_err = static_cast<std::uint32_t>(loss_);
     failed_ = true;
   }
   wc.opcode = verbs_opcode(completion.operation);
@@ -160,6 +161,7 @@ void Completions::drop() {
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
   receive_replacement_ = {};
+  loss_ = 0;
 }
 
 // After RESET or destruction a program must not poll completions of the old life of the number: it

@@ -52,7 +52,13 @@ class Completions {
 
   // Whether any request has failed since clear_failure().
   [[nodiscard]] bool failed() const { return failed_; }
-  void clear_failure() { failed_ = false; }
+  void clear_failure() {
+    failed_ = false;
+    loss_ = 0;
+  }
+  // The connection is lost, with this errno value. Requests that complete with RETRY_EXC_ERR from
+  // now on show it as `vendor_err`: programs can tell a peer that closed from one that is silent.
+  void note_loss(int error) { loss_ = error; }
 
   // Everything that the queue pair counts, but for what a carrier counts while it lives.
   [[nodiscard]] QueuePairCounters& counters() { return counters_; }
@@ -76,6 +82,7 @@ class Completions {
   Replacement send_replacement_;
   Replacement receive_replacement_;
   bool failed_ = false;
+  int loss_ = 0;  // errno value; 0: not lost, or never connected
 };
 
 }  // namespace weft::device

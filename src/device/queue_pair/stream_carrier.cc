@@ -71,7 +71,7 @@ int StreamCarrier::start(QueuePairLock& lock) {
   if (!paired_) keep_alive_while_idle(socket_.fd());
   token_ = driver_.engine.watch(socket_.fd(), EPOLLIN, driver_.queue_pair.lock());
   if (token_ == 0) {
-    lose_stream();
+    lose_stream(ENOMEM);
     return ENOMEM;
   }
   // Starts the clock of a ready-to-receive message, which the constructor of Connection has built.
@@ -206,11 +206,13 @@ void StreamCarrier::on_receive_error(int error) {
     connection_.receive_memory_lost();  // memory was unmapped under its registration
     return;
   }
-  lose_stream();
+  lose_stream(error);
 }
 
-// Requests whose last byte the peer's TCP has acknowledged count as done.
-void StreamCarrier::lose_stream() {
+// Requests whose last byte the peer's TCP has acknowledged count as done. The end of the peer's
+// stream (error 0) and a failed send (EPIPE) are resets for the others: the peer will not answer.
+void StreamCarrier::lose_stream(int error) {
+  parts_.completions.note_loss(error == 0 || error == EPIPE ? ECONNRESET : error);
   const std::uint64_t acknowledged = socket_.acknowledged_bytes();
   connection_.peer_closed(acknowledged > base_position_ ? acknowledged - base_position_ : 0);
 }
@@ -271,7 +273,7 @@ void StreamCarrier::look_for_peer() {
   // Silence counts only while requests wait: an idle connection may be silent.
   const bool silenced =
       socket_.faults() && socket_.faults()->silent_ns(sys::now_ns()) >= timeout_ns;
-  if (waits && (silenced || peer_is_silent(socket_.fd(), timeout_ns))) lose_stream();
+  if (waits && (silenced || peer_is_silent(socket_.fd(), timeout_ns))) lose_stream(ETIMEDOUT);
 }
 
 void StreamCarrier::send_available() {
@@ -292,7 +294,7 @@ void StreamCarrier::send_available() {
     if (sent < 0) {
       // The peer has closed the stream; its Terminate, if it sent one, is still to be read.
       receive_available();
-      if (!connection_.ended()) lose_stream();
+      if (!connection_.ended()) lose_stream(static_cast<int>(-sent));
       return;
     }
     connection_.sent(static_cast<std::size_t>(sent));
@@ -408,7 +410,7 @@ void StreamCarrier::carry_out_faults() {
   const StreamFaults::State state = faults.state();
   if (state == StreamFaults::State::closed) socket_.shutdown_write();
   if (state == StreamFaults::State::closed || state == StreamFaults::State::reset) {
-    return lose_stream();
+    return lose_stream(ECONNRESET);
   }
   listen(state != StreamFaults::State::silent);
   if (const auto alarm_ns = faults.new_alarm_ns()) {
@@ -427,7 +429,7 @@ void StreamCarrier::listen(bool wanted) {
   writing_ = true;
   const std::uint32_t events = EPOLLIN | EPOLLOUT;
   token_ = driver_.engine.watch(socket_.fd(), events, driver_.queue_pair.lock());
-  if (token_ == 0) lose_stream();
+  if (token_ == 0) lose_stream(ENOMEM);
 }
 
 // False: the connection ends as others do.

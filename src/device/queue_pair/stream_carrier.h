@@ -108,7 +108,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void send_available();
   void follow_segment_size(std::size_t sent_bytes);
   void want_write(bool wanted);
-  void lose_stream();
+  void lose_stream(int error);
   void set_alarm();
   void watch_initiator();
   void look_for_initiator();
