@@ -29,6 +29,7 @@ import gids  # noqa: F401
 import death  # noqa: F401
 import half_spoken  # noqa: F401
 import hostile  # noqa: F401
+import hostile_layers  # noqa: F401
 import hostile_pairs  # noqa: F401
 import killed  # noqa: F401
 import libfabric  # noqa: F401

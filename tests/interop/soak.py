@@ -8,10 +8,12 @@ import time
 
 import harness
 import hostile
+import hostile_layers
 import hostile_pairs
 
 _ATTACKS = {"hostile.mutated": (hostile.mutated, 2000),
-            "hostile.pairs_mutated": (hostile_pairs.mutated, 2000)}
+            "hostile.pairs_mutated": (hostile_pairs.mutated, 2000),
+            "hostile.layers_mutated": (hostile_layers.mutated, 5000)}
 
 
 def attack(name, seed):
