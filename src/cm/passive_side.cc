@@ -109,6 +109,7 @@ void PassiveSide::on_first_fpdu_timeout() {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::accepting) return;
   state_.stage = Stage::ended;
+  ++state_.registry->context()->device().refusals().no_first_fpdu;
   const auto queue_pair = stream_.queue_pair();
   lock.unlock();
   if (queue_pair) queue_pair->disconnect();

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "device/datagram/datagrams.h"
 #include "provider/statistics.h"
 
 namespace weft::provider {
@@ -115,16 +116,30 @@ std::string list(std::string_view name, const std::vector<Entry>& entries) {
   return text + "]";
 }
 
-// The connections that were not let in.
+// The connections that were not let in, or were ended.
 std::string object(const device::Refusals& refusals) {
-  return fmt::format(R"({{"timed_out": {}, "malformed": {}, "closed": {}, "evicted": {}, )"
-                     R"("out_of_descriptors": {}, "reset": {}, "not_ready": {}, "refused": {}, )"
-                     R"("strangers": {}, "wrong_psn": {}, "other_user": {}}})",
-                     refusals.timed_out.load(), refusals.malformed.load(), refusals.closed.load(),
-                     refusals.evicted.load(), refusals.out_of_descriptors.load(),
-                     refusals.reset.load(), refusals.not_ready.load(), refusals.refused.load(),
-                     refusals.strangers.load(), refusals.wrong_psn.load(),
-                     refusals.other_user.load());
+  return fmt::format(
+      R"({{"timed_out": {}, "malformed": {}, "closed": {}, "evicted": {}, )"
+      R"("out_of_descriptors": {}, "reset": {}, "not_ready": {}, "refused": {}, )"
+      R"("strangers": {}, "wrong_psn": {}, "other_user": {}, )"
+      R"("answered_early": {}, "no_first_fpdu": {}, "silent": {}, )"
+      R"("terminated_access": {}, "terminated_no_buffer": {}, )"
+      R"("terminated_other": {}}})",
+      refusals.timed_out.load(), refusals.malformed.load(), refusals.closed.load(),
+      refusals.evicted.load(), refusals.out_of_descriptors.load(), refusals.reset.load(),
+      refusals.not_ready.load(), refusals.refused.load(), refusals.strangers.load(),
+      refusals.wrong_psn.load(), refusals.other_user.load(), refusals.answered_early.load(),
+      refusals.no_first_fpdu.load(), refusals.silent.load(), refusals.terminated_access.load(),
+      refusals.terminated_no_buffer.load(), refusals.terminated_other.load());
+}
+
+// Datagrams that were dropped, and those whose ICRC was wrong.
+std::string object(const device::DatagramCounters& datagrams) {
+  return fmt::format(R"({{"malformed": {}, "no_queue_pair": {}, "wrong_queue_key": {}, )"
+                     R"("no_receive": {}, "wrong_icrc": {}}})",
+                     datagrams.malformed.load(), datagrams.no_queue_pair.load(),
+                     datagrams.wrong_queue_key.load(), datagrams.no_receive.load(),
+                     datagrams.wrong_icrc.load());
 }
 
 // The rules of faults and how often they applied; nothing where there are none.
@@ -140,9 +155,10 @@ std::string to_json(device::Device& device, const char* occasion) {
   const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
-      "  \"not_listed\": {},\n  \"refusals\": {},\n{}{},\n{},\n{}\n}}\n",
+      "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{},\n{},\n{}\n}}\n",
       getpid(), occasion, snapshot.not_listed, object(device.refusals()),
-      fault_list(device.faults()), list("queue_pairs", snapshot.queue_pairs),
+      object(device.datagrams().counters()), fault_list(device.faults()),
+      list("queue_pairs", snapshot.queue_pairs),
       list("completion_queues", snapshot.completion_queues),
       list("memory_regions", snapshot.memory_regions));
 }

@@ -552,6 +552,7 @@ TEST_F(ImpatientAccept, PeerWithoutAFirstFpduIsUnreachable) {
   expect(passive_, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
   EXPECT_TRUE(peer.at_end());
   EXPECT_EQ(server->qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(device_->refusals().no_first_fpdu, 1U);
   EXPECT_TRUE(quiet(passive_));
   destroy(server);
 }

@@ -115,6 +115,23 @@ TEST_F(Strangers, WhoWereRefusedTakeFewDescriptors) {
   EXPECT_GT(right_->refusals().reset, 0U);
 }
 
+// Answers to them are late, and the number of those that wait is bounded.
+TEST_F(Strangers, WhoWaitForAnAnswerAreFew) {
+  const DescriptorLimit descriptor_limit(descriptors() + 150);
+  if (!descriptor_limit.possible()) GTEST_SKIP() << "the hard limit of descriptors is too low";
+  RawEnd target(*right_);
+  const std::uint64_t end_ns = sys::now_ns() + 30'000'000'000;
+  // On a busy machine they may come so slowly that each is answered in time.
+  while (right_->refusals().answered_early == 0 && sys::now_ns() < end_ns) {
+    std::vector<sys::Descriptor> clients;
+    for (std::size_t i = 0; i < 2 * limits::least_half_open; ++i) {
+      clients.push_back(knock(target));
+      if (clients.back().valid()) ask_for_nobody(clients.back().get(), target.number());
+    }
+  }
+  EXPECT_GT(right_->refusals().answered_early, 0U);
+}
+
 // What is counted otherwise is tested where it happens: strangers, wrong_psn and other_user in
 // Impostor.*, reset and evicted in the tests of this file.
 TEST_F(Strangers, WhoAreSilentAreCounted) {

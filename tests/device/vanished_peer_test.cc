@@ -61,6 +61,7 @@ TEST_F(VanishedPeer, EndsAWriteInRetryExceeded) {
   const ibv_wc failed = client_.await();
   EXPECT_EQ(failed.status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(failed.vendor_err, ETIMEDOUT);
+  EXPECT_EQ(left_->refusals().silent, 1U);
 }
 
 // Nothing was lost, and the connection is as it was.

@@ -11,6 +11,8 @@ import time
 
 import cases
 import harness
+import hostile
+import hostile_pairs
 import perftest
 from harness import need
 
@@ -119,7 +121,9 @@ def refusals(stage):
         side.finish()
     found = read(path)["refusals"]
     need(set(found) == {"timed_out", "malformed", "closed", "evicted", "out_of_descriptors",
-                        "reset", "not_ready", "refused", "strangers", "wrong_psn", "other_user"},
+                        "reset", "not_ready", "refused", "strangers", "wrong_psn", "other_user",
+                        "answered_early", "no_first_fpdu", "silent", "terminated_access",
+                        "terminated_no_buffer", "terminated_other"},
          f"the reasons are {sorted(found)}")
     malformed = found.pop("malformed")
     need(malformed == strangers, f"{malformed} were malformed, not {strangers}; others: {found}")
@@ -127,3 +131,35 @@ def refusals(stage):
     for reason in ("not_ready", "strangers", "closed"):
         found.pop(reason)
     need(not any(found.values()), f"counted {found}")
+
+
+@cases.case("stats.terminates")
+def terminates(stage):
+    """Each connection that a Terminate has ended is counted by its cause."""
+    path = stage.scratch("stats.json")
+    target = hostile.Target(stage, options=["--stats", path])
+    wanted = {"terminated_access": ("a Write beyond the end", "a Read beyond the end"),
+              "terminated_no_buffer": ("more Sends than receives",),
+              "terminated_other": ("a Send out of order", "an unknown opcode", "a wrong CRC")}
+    for name in (name for names in wanted.values() for name in names):
+        hostile.attack(target, name)
+    target.finish()
+    found = {name: count for name, count in read(path)["refusals"].items() if count}
+    need(found == {name: len(names) for name, names in wanted.items()}, f"counted {found}")
+
+
+@cases.case("stats.datagrams")
+def datagrams(stage):
+    """Each datagram that was dropped is counted by its cause."""
+    path = stage.scratch("stats.json")
+    target = hostile_pairs.Target(stage, options=["--stats", path])
+    sent = {"malformed": {"opcode": 4}, "no_queue_pair": {"number": target.datagrams ^ 1},
+            "wrong_queue_key": {"qkey": target.qkey ^ 1}}
+    hostile_pairs.throw(target, [hostile_pairs.datagram(target, **wrong)
+                                 for wrong in sent.values()])
+    hostile_pairs.await_datagram(target)
+    target.finish()
+    found = read(path)["datagrams"]
+    need(set(found) == {*sent, "no_receive", "wrong_icrc"}, f"the causes are {sorted(found)}")
+    for name in sent:
+        need(found[name] == 1, f"{name}: {found[name]} of 1")

@@ -241,10 +241,10 @@ def _serves(port):
 class Target:
     """The program under attack."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, options=()):
         self.port = harness.free_port()
         self.side = stage.start("target", harness.companion("hostile_target"), _HOST, self.port,
-                                say=True)
+                                options=options, say=True)
         self.side.await_listening(self.port)
         self.seen = 0
 
@@ -272,6 +272,15 @@ class Target:
         self.side.finish()
 
 
+def attack(target, name):
+    """Breaks one rule of the script. Returns what the target has sent."""
+    with Peer(target.port) as peer:
+        peer.enter()
+        for data in _script(peer.regions)[name]:
+            peer.send(data)
+        return peer.rest()
+
+
 @cases.case("hostile.script")
 def script(stage):
     """Each rule is broken once, and a peer that keeps them is served after each."""
@@ -287,11 +296,7 @@ def script(stage):
         peer.enter()
         names = list(_script(peer.regions))
     for name in names:
-        with Peer(target.port) as peer:
-            peer.enter()
-            for data in _script(peer.regions)[name]:
-                peer.send(data)
-            answer = peer.rest()
+        answer = attack(target, name)
         need(bytes([_CANARY]) * 4097 not in answer, f"{name}: more was shown than was granted")
         _serves(target.port)
     target.settle(before)

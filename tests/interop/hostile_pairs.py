@@ -40,9 +40,9 @@ def send(msn, payload=b"s" * 8):
 
 
 class Target:
-    def __init__(self, stage):
+    def __init__(self, stage, options=()):
         self.side = stage.start("target", harness.companion("hostile_pairs_target"), say=True,
-                                env={"WEFT_ADDR": _HOST})
+                                options=options, env={"WEFT_ADDR": _HOST})
         found = self.side.expect(r"^datagrams (\d+) (\d+)$")
         self.datagrams, self.qkey = int(found[1]), int(found[2])
         self.seen = self.side.read
@@ -196,12 +196,16 @@ def _serves(target):
         (base, key, _), _ = regions
         peer.say(fpdu(tagged(key, base, b"good")) + fpdu(read_request(1, 4, key, base)))
         need(b"good" in peer.rest(), "a good peer is not served")
+    await_datagram(target)
+    target.drop()
+
+
+def await_datagram(target):
     received = target.look()[0]
     end = time.monotonic() + harness.WAIT_S
     while target.look()[0] == received:  # datagrams may get lost
         need(time.monotonic() < end, "a good datagram is not received")
-        _throw(target, [datagram(target)])
-    target.drop()
+        throw(target, [datagram(target)])
 
 
 # --- Datagrams -----------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ def _datagrams(target):
         datagram(target, payload=bytes(60000))]
 
 
-def _throw(target, packets):
+def throw(target, packets):
     port = _FIRST_PORT + (target.datagrams >> _SLOT_BITS)
     with socket.socket(type=socket.SOCK_DGRAM) as out:
         for packet in packets:
@@ -269,7 +273,7 @@ def script(stage):
             peer.rest()
         target.drop()
         _serves(target)
-    _throw(target, _datagrams(target))
+    throw(target, _datagrams(target))
     _serves(target)
     target.settle(before)
     need(target.resident_bytes() <= resident + _SLACK_BYTES, "the target's memory has grown")
@@ -318,7 +322,7 @@ def mutated(stage, conversations, seed):
                 peer.say(PairMutator(f"{seed} {at}", regions, peer.stag).conversation())
             if chosen.random() < .8:
                 peer.rest()
-        _throw(target, _random_datagrams(target, chosen, 5))
+        throw(target, _random_datagrams(target, chosen, 5))
         if at % 50 == 49:
             target.drop()
             need(target.side.process.poll() is None, f"the target ended in conversation {at}")

@@ -60,7 +60,9 @@ void PairingRequests::park(const std::shared_ptr<InboundHandshake>& inbound, con
   }
   device_.engine().call_at(due_ns, parked);
   // Bounded: the oldest one is answered before its time.
-  if (oldest) reject_stranger(*oldest);
+  if (!oldest) return;
+  ++device_.refusals().answered_early;
+  reject_stranger(*oldest);
 }
 
 // When the time has come, or earlier, when a queue pair has learnt of the peer.

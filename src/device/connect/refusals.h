@@ -1,4 +1,5 @@
-// Counts the connections that a device did not let in, for its statistics.
+// Counts the connections that a device did not let in, and those that it has ended because of what
+// the peer did, for its statistics.
 #pragma once
 
 #include <atomic>
@@ -21,6 +22,13 @@ struct Refusals {
   Count strangers{0};           // requests from addresses that no queue pair expects
   Count wrong_psn{0};           // the right address and numbers, and other PSNs
   Count other_user{0};          // from this host, and from another user
+  Count answered_early{0};      // answers to strangers that did not wait, as too many waited
+  Count no_first_fpdu{0};       // accepted by the program, and then silent (rdma_cm)
+  // Established connections.
+  Count silent{0};                // given up because the peer's host did not answer
+  Count terminated_access{0};     // a wrong STag, bound, right or protection domain
+  Count terminated_no_buffer{0};  // a Send without a receive or room to wait, too many reads
+  Count terminated_other{0};      // any other Terminate that was sent
 };
 
 }  // namespace weft::device

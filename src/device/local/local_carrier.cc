@@ -235,6 +235,10 @@ void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
   // the program exit.
   link_->connection.tell_end(told);
   if (reason == EndReason::peer_closed) parts_.completions.note_loss(ECONNRESET);
+  if (reason == EndReason::terminated) {
+    Refusals& refusals = parts_.context.device().refusals();
+    ++(event == IBV_EVENT_QP_ACCESS_ERR ? refusals.terminated_access : refusals.terminated_other);
+  }
   flush_requests();
   parts_.notices.reason = reason;
   parts_.notices.ended = true;

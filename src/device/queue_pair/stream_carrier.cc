@@ -213,6 +213,7 @@ void StreamCarrier::on_receive_error(int error) {
 // stream (error 0) and a failed send (EPIPE) are resets for the others: the peer will not answer.
 void StreamCarrier::lose_stream(int error) {
   parts_.completions.note_loss(error == 0 || error == EPIPE ? ECONNRESET : error);
+  if (error == ETIMEDOUT && !connection_.ended()) ++parts_.context.device().refusals().silent;
   const std::uint64_t acknowledged = socket_.acknowledged_bytes();
   connection_.peer_closed(acknowledged > base_position_ ? acknowledged - base_position_ : 0);
 }
@@ -508,6 +509,18 @@ void StreamCarrier::on_peer_ready() {
 void StreamCarrier::on_end(iwarp::EndReason reason) {
   parts_.notices.reason = reason;
   parts_.notices.ended = true;
+  if (reason == iwarp::EndReason::terminated) count_terminate(connection_.terminate().code);
+}
+
+void StreamCarrier::count_terminate(const wire::TerminateCode& code) {
+  Refusals& refusals = parts_.context.device().refusals();
+  if (code.layer <= 1 && code.type == 1) {
+    ++refusals.terminated_access;
+  } else if (code == wire::terminate::untagged_no_buffer) {
+    ++refusals.terminated_no_buffer;
+  } else {
+    ++refusals.terminated_other;
+  }
 }
 
 // --- Other ---------------------------------------------------------------------------------------

@@ -109,6 +109,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void follow_segment_size(std::size_t sent_bytes);
   void want_write(bool wanted);
   void lose_stream(int error);
+  void count_terminate(const wire::TerminateCode& code);
   void set_alarm();
   void watch_initiator();
   void look_for_initiator();
