@@ -17,6 +17,7 @@ import language
 import sizes
 import summary
 import text
+import threats
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -38,6 +39,36 @@ def include_findings(files):
         checker = includes.Checker(root)
         checker.check()
         return checker.report.failures
+
+
+class Threats(unittest.TestCase):
+    FILES = {"src/device/a.cc": "", "tests/device/a_test.cc": "TEST_F(Good, IsFine) {}\n",
+             "tests/interop/b.py": 'cases.add("hostile.script")\n', "fuzz/c_fuzz.cc": ""}
+
+    def findings(self, row):
+        page = f"## RFC 5042\n\n| section | threat | code | test | verdict |\n{row}\n"
+        with tree({**self.FILES, "docs/security.md": page}) as root:
+            report = house.Report(root)
+            sources = {"/" + path.relative_to(root).as_posix() for path in house.sources(root)}
+            threats.check(report, root / threats.PAGE, threats.Tests(root), sources)
+            return report.failures
+
+    def test_what_exists(self):
+        self.assertEqual(self.findings(
+            "| 1 | a | `device/a.cc` | `Good.*`, `Good.IsFine`, `interop.hostile.*`, `c_fuzz` | kept |"
+        ), [])
+        self.assertEqual(self.findings("| 1 | a | - | - | inherent |"), [])
+
+    def test_what_is_missing(self):
+        for row, words in (("| 1 | a | `b.cc` | `Good.*` | kept |", "no file b.cc"),
+                           ("| 1 | a | - | `Bad.*` | kept |", "no test Bad.*"),
+                           ("| 1 | a | - | `Good.IsBad` | kept |", "no test Good.IsBad"),
+                           ("| 1 | a | - | `interop.mild.*` | kept |", "no test interop.mild.*"),
+                           ("| 1 | a | - | - | kept |", "no test is named"),
+                           ("| 1 | a | kept |", "a row has")):
+            findings = self.findings(row)
+            self.assertEqual(len(findings), 1, findings)
+            self.assertIn(words, findings[0])
 
 
 class Includes(unittest.TestCase):

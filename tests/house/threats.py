@@ -1,0 +1,73 @@
+"""Each code file and each test that the table of RFC 5042 in docs/security.md names exists."""
+
+import re
+import sys
+
+import house
+
+PAGE = "docs/security.md"
+NAME = re.compile(r"`([^`]+)`")
+TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+),\s*(\w+)\s*\)")
+# A threat that nothing here answers says so in the last column.
+ANSWERED = re.compile(r"^kept\b")
+
+
+def rows(text):
+    """Line number and columns of each row of the table under the heading "RFC 5042"."""
+    inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("## "):
+            inside = line == "## RFC 5042"
+        elif inside and line.startswith("| ") and not line.startswith("| section"):
+            yield number, [column.strip() for column in line.strip("|").split("|")]
+
+
+class Tests:
+    """What can be named: tests of GoogleTest, cases of interop, fuzz targets, test programs."""
+
+    def __init__(self, root):
+        self.units, self.cases, self.programs = set(), "", set()
+        for path in house.files(root, ("tests", "fuzz")):
+            if path.suffix == ".cc":
+                self.programs.add(path.stem)
+                self.units.update(".".join(names) for names in TEST.findall(house.read(path)))
+            elif path.suffix == ".py" and path.parent.name == "interop":
+                self.cases += house.read(path)
+
+    def has(self, name):
+        if name in self.programs:
+            return True
+        beginning = name.partition("*")[0]
+        if name.startswith("interop."):
+            return f'"{beginning.removeprefix("interop.")}' in self.cases
+        if "*" not in name:
+            return name in self.units
+        return any(unit.startswith(beginning) for unit in self.units)
+
+
+def check(report, page, tests, sources):
+    for number, columns in rows(house.read(page)):
+        if len(columns) != 5:
+            report.fail(page, number, "a row has section, threat, code, test and verdict")
+            continue
+        _, threat, code, test, verdict = columns
+        for name in NAME.findall(code):
+            if not any(source.endswith("/" + name) for source in sources):
+                report.fail(page, number, f"there is no file {name}")
+        for name in NAME.findall(test):
+            if not tests.has(name):
+                report.fail(page, number, f"there is no test {name}")
+        if ANSWERED.match(verdict) and not NAME.findall(test):
+            report.fail(page, number, f"{threat}: kept, and no test is named")
+
+
+def main():
+    root = house.arguments(__doc__).parse_args().root.resolve()
+    report = house.Report(root)
+    sources = {"/" + path.relative_to(root).as_posix() for path in house.sources(root)}
+    check(report, root / PAGE, Tests(root), sources)
+    return report.finish(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
