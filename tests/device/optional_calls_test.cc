@@ -77,7 +77,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Call{"pidfd_open", {SYS_pidfd_open}}, Call{"memfd_create", {SYS_memfd_create}},
                     Call{"epoll_pwait2", {SYS_epoll_pwait2}},
                     Call{"reuse_port", {{SYS_setsockopt, 2, SO_REUSEPORT}}},
-                    Call{"sched_yield", {SYS_sched_yield}}),
+                    Call{"sched_yield", {SYS_sched_yield}}, Call{"close_range", {SYS_close_range}},
+                    Call{"prctl", {SYS_prctl}}, Call{"ioctl", {SYS_ioctl}},
+                    Call{"prlimit", {SYS_prlimit64}},
+                    Call{"readlink", {SYS_readlink, SYS_readlinkat}},
+                    Call{"io_uring", {SYS_io_uring_setup}},
+                    Call{"keepalive", {{SYS_setsockopt, 2, SO_KEEPALIVE}}},
+                    Call{"peer_credentials", {{SYS_getsockopt, 2, SO_PEERCRED}}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
