@@ -55,8 +55,8 @@ class Threats(unittest.TestCase):
 
     def test_what_exists(self):
         self.assertEqual(self.findings(
-            "| 1 | a | `device/a.cc` | `Good.*`, `Good.IsFine`, `interop.hostile.*`, `c_fuzz` | kept |"
-        ), [])
+            "| 1 | a | `device/a.cc` | `Good.*`, `Good.IsFine`, `interop.hostile.*`, `c_fuzz` | "
+            "kept |"), [])
         self.assertEqual(self.findings("| 1 | a | - | - | inherent |"), [])
 
     def test_what_is_missing(self):
