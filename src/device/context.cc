@@ -153,6 +153,30 @@ ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::s
   return add_region(std::move(region), domain);
 }
 
+// As libibverbs, the region shows the offset in place of an address. Pages on demand need the
+// program's own mapping.
+ibv_mr* Context::register_file(ProtectionDomain& domain, const FilePart& part, std::uint64_t iova,
+                               unsigned access) {
+  auto memory = std::make_shared<FileMemory>();
+  int failed = check_access(access);
+  if (failed == 0 && (access & IBV_ACCESS_ON_DEMAND) != 0) failed = EOPNOTSUPP;
+  if (failed == 0) failed = memory->open(part.file, part.offset_bytes, part.length_bytes);
+  if (failed != 0) {
+    errno = failed;
+    return nullptr;
+  }
+  catch_faults();
+  auto region = std::make_unique<Region>();
+  region->mr.addr = reinterpret_cast<void*>(part.offset_bytes);
+  region->mr.length = part.length_bytes;
+  region->access = access;
+  region->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
+  region->base = memory->data();
+  region->length_bytes = part.length_bytes;
+  region->file = std::move(memory);
+  return add_region(std::move(region), domain);
+}
+
 // A null region grants no remote access and has no addresses.
 ibv_mr* Context::allocate_null_region(ProtectionDomain& domain) {
   auto region = std::make_unique<Region>();
@@ -191,8 +215,8 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   const int failed =
       moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
   if (failed != 0) return failed;
-  // Device memory and null memory have no other place to move to.
-  if (region.holder || region.null) return EBUSY;
+  // Device memory, null memory and memory of a file have no other place to move to.
+  if (region.holder || region.null || (moves && region.file)) return EBUSY;
   region.leaving = true;
   if (region.windows > 0) {
     region.leaving = false;

@@ -67,6 +67,15 @@ class Context {
   [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,
                                         std::size_t length_bytes, std::uint64_t iova,
                                         unsigned access);
+  // The same for memory of a file that cannot be shrunk (memfd_create(2), F_SEAL_SHRINK), which the
+  // device maps: ibv_reg_dmabuf_mr(3). Null with errno set: see FileMemory::open() as well.
+  struct FilePart {
+    int file = -1;
+    std::uint64_t offset_bytes = 0;
+    std::size_t length_bytes = 0;
+  };
+  [[nodiscard]] ibv_mr* register_file(ProtectionDomain& domain, const FilePart& part,
+                                      std::uint64_t iova, unsigned access);
   // A region that discards writes and reads as zeros at any address, ibv_alloc_null_mr(3). Null
   // with errno set.
   [[nodiscard]] ibv_mr* allocate_null_region(ProtectionDomain& domain);

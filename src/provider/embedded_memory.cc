@@ -55,11 +55,20 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
 
-// Memory of other devices, such as GPUs: the embedded device reaches only what the processor
-// reaches.
-ibv_mr* reg_dmabuf_mr(ibv_pd* /*pd*/, std::uint64_t /*offset*/, std::size_t /*length*/,
-                      std::uint64_t /*iova*/, int /*fd*/, int /*access*/) {
-  return fail_null(EOPNOTSUPP);
+// Files of memory that cannot be shrunk. Memory of other devices, such as GPUs, is refused: the
+// embedded device reaches only what the processor reaches.
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                      int fd, int access) {
+  if (const int failed =
+          Context::of(pd->context)->device().fault_of(faults::Point::register_memory)) {
+    return fail_null(failed);
+  }
+  Context* context = Context::of(pd->context);
+  ibv_mr* mr = context->register_file(*ProtectionDomain::of(pd),
+                                      {.file = fd, .offset_bytes = offset, .length_bytes = length},
+                                      iova, static_cast<unsigned>(access));
+  if (mr) ++context->objects;
+  return mr;
 }
 
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {

@@ -7,7 +7,12 @@
 // `serves` obeys commands: "withdraw" deregisters its memory, fills it, and checks later that it
 // stays as it is; "check" prints whether it did; "fork" leaves a child behind; "execute" becomes
 // another program.
+//
+// With WEFT_TEST_MEMORY=file the memory is a sealed file, which both processes map; the worker
+// writes no more at once than goes by plain stores.
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +36,11 @@ namespace {
 constexpr std::size_t half = 128 * 1024;  // the first is for receives, the second for the peer
 constexpr std::size_t message_bytes = 64;
 constexpr int receives = 64;
+
+bool uses_file() {
+  const char* wanted = std::getenv("WEFT_TEST_MEMORY");
+  return wanted && std::string_view(wanted) == "file";
+}
 
 class Side {
  public:
@@ -96,7 +106,7 @@ class Side {
   }
 
   bool post(std::uint64_t round) {
-    const std::size_t size = round % 3 == 0 ? half : message_bytes;
+    const std::size_t size = round % 3 == 0 ? large_ : message_bytes;
     const LocalSlice ours = region_->slice(half, size);
     const RemoteSlice there = theirs_.slice(half, size);
     const RemoteSlice word = theirs_.slice(half, sizeof(std::uint64_t));
@@ -146,13 +156,33 @@ class Side {
     std::cout << command << std::endl;
   }
 
+  std::span<std::byte> map() {
+    if (!uses_file()) return storage_ = std::vector<std::byte>(2 * half);
+    file_ = memfd_create("same-host", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    void* at = MAP_FAILED;
+    if (ftruncate(file_, 2 * half) == 0 && fcntl(file_, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
+      at = mmap(nullptr, 2 * half, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    }
+    if (at == MAP_FAILED) throw std::runtime_error("no file of memory");
+    return {static_cast<std::byte*>(at), 2 * half};
+  }
+
+  // Of either kind; the addresses in requests are those of memory_.
+  MemoryRegion make_region() {
+    if (!uses_file()) return domain_.register_memory(memory_, Access::all);
+    return domain_.register_dmabuf(file_, 0, memory_.size(),
+                                   reinterpret_cast<std::uint64_t>(memory_.data()), Access::all);
+  }
+
+  const std::size_t large_ = uses_file() ? 16384 : half;
+  int file_ = -1;
   Context context_ = open_device();
   ProtectionDomain domain_ = context_.create_domain();
   CompletionQueue queue_ = context_.create_completion_queue(2 * receives);
-  std::vector<std::byte> storage_ = std::vector<std::byte>(2 * half);
-  std::span<std::byte> memory_{storage_};
+  std::vector<std::byte> storage_;
+  std::span<std::byte> memory_ = map();
   std::vector<std::byte> messages_ = std::vector<std::byte>(message_bytes);
-  std::optional<TypedRegion<std::byte>> region_ = domain_.register_memory(memory_, Access::all);
+  std::optional<MemoryRegion> region_ = make_region();
   TypedRegion<std::byte> receives_ =
       domain_.register_memory(std::span<std::byte>(messages_), Access::all);
   RemoteSlice theirs_;

@@ -91,6 +91,7 @@ def shared_files(process):
 
 class SameHost:
     MODE = ""
+    VARIABLES = {}
 
     def setUp(self):
         self.random = random.Random(SEED)
@@ -98,7 +99,7 @@ class SameHost:
 
     def rounds(self, few):
         for number in range(10 * few if LONG else few):
-            with self.subTest(round=number), Pair(self.MODE) as pair:
+            with self.subTest(round=number), Pair(self.MODE, **self.VARIABLES) as pair:
                 time.sleep(self.random.random() * 0.02)  # somewhere in the work
                 yield pair
 
@@ -169,8 +170,16 @@ class WithoutTcp(SameHost, unittest.TestCase):
             raise
 
 
+class InSharedMemory(WithoutTcp):
+    VARIABLES = {"WEFT_TEST_MEMORY": "file"}
+
+
 class OverTcp(SameHost, unittest.TestCase):
     MODE = "off"
+
+
+class SharedMemoryOverTcp(OverTcp):
+    VARIABLES = {"WEFT_TEST_MEMORY": "file"}
 
 
 class Carriers(unittest.TestCase):

@@ -82,6 +82,10 @@ void GrantTable::publish(const Region& region) {
     store(grant.iova, region.iova);
     store(grant.base, reinterpret_cast<std::uint64_t>(region.base));
     store(grant.length_bytes, region.length_bytes);
+    const FileName file = region.file ? region.file->name() : FileName();
+    store(grant.file, static_cast<std::uint32_t>(file.descriptor + 1));
+    store(grant.inode, file.inode);
+    store(grant.file_offset_bytes, file.offset_bytes);
     grant.stag.store(stag, std::memory_order_release);
     return;
   }
@@ -102,6 +106,7 @@ void GrantTable::withdraw(Region& region) const {
     GrantCount& count = count_at(place(stag, step));
     fold(count.writes, iwarp::RemoteRight::write, region);
     fold(count.reads, iwarp::RemoteRight::read, region);
+    fold(count.atomics, iwarp::RemoteRight::atomic, region);
     return;
   }
 }
@@ -116,6 +121,7 @@ MemoryRegionCounters GrantTable::counters(const Region& region) const {
     const GrantCount& count = count_at(place(stag, step));
     add(count.writes, all.peer_writes);
     add(count.reads, all.peer_reads);
+    add(count.atomics, all.peer_atomics);
     break;
   }
   return all;
@@ -138,7 +144,10 @@ std::optional<GrantView::Values> GrantView::find(std::uint32_t stag) const {
                         .access = load(grant.access),
                         .iova = load(grant.iova),
                         .base = load(grant.base),
-                        .length_bytes = load(grant.length_bytes)};
+                        .length_bytes = load(grant.length_bytes),
+                        .file = {.descriptor = static_cast<int>(load(grant.file)) - 1,
+                                 .inode = load(grant.inode),
+                                 .offset_bytes = load(grant.file_offset_bytes)}};
     if (grant.stag.load(std::memory_order_relaxed) != stag ||
         grant.generation.load(std::memory_order_relaxed) != values.generation) {
       return std::nullopt;
@@ -148,9 +157,11 @@ std::optional<GrantView::Values> GrantView::find(std::uint32_t stag) const {
   return std::nullopt;
 }
 
-void GrantView::count(const Found& found, bool writes, std::uint64_t bytes) const {
+void GrantView::count(const Found& found, iwarp::RemoteRight right, std::uint64_t bytes) const {
   GrantCount& counted = std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[found.place];
-  GrantCount::Count& count = writes ? counted.writes : counted.reads;
+  GrantCount::Count& count = right == iwarp::RemoteRight::write  ? counted.writes
+                             : right == iwarp::RemoteRight::read ? counted.reads
+                                                                 : counted.atomics;
   count.operations.fetch_add(1, std::memory_order_relaxed);
   count.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
@@ -160,6 +171,21 @@ bool GrantView::still_there(const Found& found) const {
   const Grant& grant = at(found.place);
   return grant.stag.load(std::memory_order_seq_cst) == found.stag &&
          grant.generation.load(std::memory_order_relaxed) == found.generation;
+}
+
+bool GrantView::has(std::size_t place, std::uint64_t generation) const {
+  const Grant& grant = at(place);
+  return grant.stag.load(std::memory_order_acquire) != 0 &&
+         grant.generation.load(std::memory_order_acquire) == generation;
+}
+
+StoreCheck GrantView::check_of(const Found& found, const void* open) const {
+  const Grant& grant = at(found.place);
+  return {.open = open,
+          .stag = &grant.stag,
+          .stag_value = found.stag,
+          .generation = &grant.generation,
+          .generation_value = found.generation};
 }
 
 // The side that accesses makes the checks here: the same ones in the same order as check_remote()
@@ -182,7 +208,10 @@ GrantView::Found GrantView::look_up(const Access& access) const {
           .address = grant->base + into,
           .place = grant->place,
           .stag = access.stag,
-          .generation = grant->generation};
+          .generation = grant->generation,
+          .into = into,
+          .region_bytes = grant->length_bytes,
+          .file = grant->file};
 }
 
 }  // namespace weft::device

@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "device/local/checked_store.h"
 #include "device/local/process_mark.h"
 #include "device/local/shared_memory.h"
+#include "device/memory/file_memory.h"
 #include "device/memory/memory.h"
 
 namespace weft::device {
@@ -25,12 +27,13 @@ struct Grant {
   std::atomic<std::uint32_t> stag{0};  // written last; 0: no region
   std::uint32_t domain = 0;
   std::uint32_t access = 0;  // IBV_ACCESS_*
-  std::uint32_t reserved = 0;
+  std::uint32_t file = 0;    // FileName::descriptor and 1; 0: not memory of a file
   std::uint64_t iova = 0;
   std::uint64_t base = 0;  // in the owner's address space
   std::uint64_t length_bytes = 0;
   std::atomic<std::uint64_t> generation{0};  // of this place: it grows with each region
-  std::uint64_t padding[2]{};
+  std::uint64_t inode = 0;                   // of that file
+  std::uint64_t file_offset_bytes = 0;       // of the region within it
 };
 static_assert(sizeof(Grant) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -42,6 +45,7 @@ struct GrantCount {
   };
   Count writes;
   Count reads;
+  Count atomics;
 };
 
 namespace grants {
@@ -107,14 +111,22 @@ class GrantView {
     std::size_t place = 0;
     std::uint32_t stag = 0;
     std::uint64_t generation = 0;
+    // For accesses to memory that this process maps as well.
+    std::uint64_t into = 0;  // the region
+    std::uint64_t region_bytes = 0;
+    FileName file{};
   };
   // The checks of check_remote() and check_local(), in their order.
   [[nodiscard]] Found look_up(const Access& access) const;
   // Whether the region that look_up() has found is still granted, unchanged. After the announcement
   // of an access, true means that the owner will wait for the end of that access.
   [[nodiscard]] bool still_there(const Found& found) const;
+  // Whether a place still has the region of that generation.
+  [[nodiscard]] bool has(std::size_t place, std::uint64_t generation) const;
+  // What still_there() looks at, for checked_store.h.
+  [[nodiscard]] StoreCheck check_of(const Found& found, const void* open) const;
   // Counts an access to what was found.
-  void count(const Found& found, bool writes, std::uint64_t bytes) const;
+  void count(const Found& found, iwarp::RemoteRight right, std::uint64_t bytes) const;
   void abandon() {
     memory_.abandon();
     counts_.abandon();
@@ -129,6 +141,7 @@ class GrantView {
     std::uint64_t iova = 0;
     std::uint64_t base = 0;
     std::uint64_t length_bytes = 0;
+    FileName file{};
   };
   [[nodiscard]] const Grant& at(std::size_t index) const;
   [[nodiscard]] std::optional<Values> find(std::uint32_t stag) const;

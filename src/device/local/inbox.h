@@ -144,6 +144,7 @@ struct Inbox {
   };
   Count writes;
   Count reads;
+  Count atomics;
 
   alignas(128) std::array<Slot, slots> ring;
   // Followed by the published receives: a power of two of them.

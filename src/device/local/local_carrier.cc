@@ -322,6 +322,8 @@ void LocalCarrier::add_counters(QueuePairCounters& counters) const {
   counters.peer_writes.bytes += own.writes.bytes;
   counters.peer_reads.operations += own.reads.operations;
   counters.peer_reads.bytes += own.reads.bytes;
+  counters.peer_atomics.operations += own.atomics.operations;
+  counters.peer_atomics.bytes += own.atomics.bytes;
   link_->requester.add_counters(counters);
   ReceiveWait::add_peers_waits(own, counters);
 }

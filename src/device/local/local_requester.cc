@@ -16,6 +16,7 @@ namespace {
 using iwarp::EndReason;
 using iwarp::Fault;
 using iwarp::Operation;
+using iwarp::RemoteRight;
 using iwarp::Status;
 using iwarp::WorkRequest;
 
@@ -44,7 +45,7 @@ std::uint8_t flags_of(const WorkRequest& work) {
 
 // Writes of one list are kept until its end, so that they share a system call.
 void LocalRequester::post(const WorkRequest& work, bool more) {
-  const bool waits = more && is_small_write(work);
+  const bool waits = more && is_small_write(work) && !is_mapped(work);
   if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
   pending_.emplace_back(work);
   if (!waits) advance();
@@ -89,9 +90,8 @@ LocalRequester::Outcome LocalRequester::execute(const WorkRequest& work) {
     case Operation::compare_swap:
     case Operation::fetch_add:
     case Operation::atomic_write:
-      // RFC 7306 §5.1 demands aligned targets. Atomics are left to the peer's device, which makes
-      // them for all of its peers.
-      if (work.remote_address % 8 == 0) return request_access(work);
+      // RFC 7306 §5.1 demands aligned targets.
+      if (work.remote_address % 8 == 0) return execute_atomic(work);
       return fail(work, Status::remote_invalid_request,
                   {EndReason::local_error, inbox::End::closed});
     case Operation::send_invalidate:
@@ -260,7 +260,8 @@ LocalRequester::Outcome LocalRequester::execute_write(const WorkRequest& work) {
 // completed; 0 where there are not two of them, or where one of them cannot be executed like this:
 // then they execute one by one, so that the right one fails.
 std::size_t LocalRequester::execute_writes() {
-  if (pending_.size() < 2 || !is_small_write(pending_[1].request) || !connection_.peer_is_open()) {
+  if (pending_.size() < 2 || !is_small_write(pending_[1].request) || !connection_.peer_is_open() ||
+      is_mapped(pending_.front().request)) {
     return 0;
   }
   local_.clear();
@@ -274,7 +275,7 @@ std::size_t LocalRequester::execute_writes() {
   for (std::size_t i = 0; i < done; ++i) {
     const WorkRequest& work = pending_[i].request;
     length_bytes_ = remote_[i].iov_len;
-    count(found_[i], true, length_bytes_);
+    count(found_[i], iwarp::RemoteRight::write, length_bytes_);
     (void)complete(work, Status::success);
   }
   return done;
@@ -287,11 +288,7 @@ bool LocalRequester::add_write(const WorkRequest& work) {
   const inbox::Inbox& peer = connection_.peer();
   // One place of the list belongs to the mark of the process: see RemoteCopy.
   if (found_.size() == most || before + work.slices.size() > most || !add_local(work)) return false;
-  const auto found = connection_.grants().look_up({.stag = work.rkey,
-                                                   .domain = peer.domain,
-                                                   .offset = work.remote_address,
-                                                   .length_bytes = length_bytes_,
-                                                   .needed = IBV_ACCESS_REMOTE_WRITE});
+  const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);
   if (!found.known || found.fault != Fault::none ||
       (peer.access.load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0) {
     // What was gathered for this Write must not be part of the copy of the others.
@@ -305,13 +302,16 @@ bool LocalRequester::add_write(const WorkRequest& work) {
 }
 
 // Only this end writes the counts of the connection.
-void LocalRequester::count(const GrantView::Found& found, bool writes, std::uint64_t bytes) {
-  inbox::Inbox::Count& count = writes ? connection_.peer().writes : connection_.peer().reads;
+void LocalRequester::count(const GrantView::Found& found, RemoteRight right, std::uint64_t bytes) {
+  inbox::Inbox& peer = connection_.peer();
+  inbox::Inbox::Count& count = right == RemoteRight::write  ? peer.writes
+                               : right == RemoteRight::read ? peer.reads
+                                                            : peer.atomics;
   count.operations.store(count.operations.load(std::memory_order_relaxed) + 1,
                          std::memory_order_relaxed);
   count.bytes.store(count.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   // Regions are shared by connections of several processes, so this count is atomic.
-  connection_.grants().count(found, writes, bytes);
+  connection_.grants().count(found, right, bytes);
 }
 
 LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
@@ -325,11 +325,7 @@ LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
 LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
                                                         std::uint32_t right) {
   inbox::Inbox& peer = connection_.peer();
-  const auto found = connection_.grants().look_up({.stag = work.rkey,
-                                                   .domain = peer.domain,
-                                                   .offset = work.remote_address,
-                                                   .length_bytes = length_bytes_,
-                                                   .needed = right});
+  const auto found = look_up(work, right);
   // Not in the table: a window, an on-demand region, or an STag that does not exist. The peer's
   // device knows.
   if (!found.known) return request_access(work);
@@ -339,16 +335,74 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
     return fail(work, Status::remote_access,
                 {EndReason::peer_terminated, inbox::End::access_refused});
   }
+  const bool writes = right == IBV_ACCESS_REMOTE_WRITE;
+  const RemoteRight kind = writes ? RemoteRight::write : RemoteRight::read;
+  const int error = transfer(found, kind);
+  if (error == EACCES) return request_access(work);
+  if (error != 0) return copy_failed(work, error);
+  count(found, kind, length_bytes_);
+  return Outcome::done;
+}
+
+// What look_up() has found: by plain loads and stores where both processes map it, otherwise by the
+// kernel. Returns as copy().
+int LocalRequester::transfer(const GrantView::Found& found, RemoteRight right) {
+  using Result = MappedAccess::Result;
+  const bool writes = right == RemoteRight::write;
+  std::byte* const at = length_bytes_ <= MappedAccess::most_bytes ? mapped_.find(found) : nullptr;
+  const Result result = !at      ? Result::unavailable
+                        : writes ? mapped_.write(found, at, local_)
+                                 : mapped_.read(found, at, local_);
+  if (result == Result::done) return 0;
+  if (result == Result::withdrawn) return EACCES;
+  if (result == Result::local_fault) return EFAULT;
   found_.assign(1, found);
   remote_.assign(1,
                  {reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)});
-  const bool writes = right == IBV_ACCESS_REMOTE_WRITE;
-  const int error =
-      copy(writes ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer);
-  if (error == EACCES) return request_access(work);
-  if (error != 0) return copy_failed(work, error);
-  count(found, writes, length_bytes_);
-  return Outcome::done;
+  return copy(writes ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer);
+}
+
+GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t right) const {
+  return connection_.grants().look_up({.stag = work.rkey,
+                                       .domain = connection_.peer().domain,
+                                       .offset = work.remote_address,
+                                       .length_bytes = length_bytes_,
+                                       .needed = right});
+}
+
+// A Write to memory that is mapped here needs no system call, so it shares none.
+bool LocalRequester::is_mapped(const WorkRequest& work) {
+  length_bytes_ = iwarp::total_bytes(work.slices);
+  const auto found = look_up(work, IBV_ACCESS_REMOTE_WRITE);
+  return found.known && found.fault == Fault::none && mapped_.find(found) != nullptr;
+}
+
+// Where both processes map the memory, the processor makes the atomic. Otherwise, and for all that
+// is to be refused, the peer's device makes it. An atomic write has its operand in memory that may
+// fault, and is left to the peer, too.
+LocalRequester::Outcome LocalRequester::execute_atomic(const WorkRequest& work) {
+  using Result = MappedAccess::Result;
+  if (work.operation == Operation::atomic_write) return request_access(work);
+  length_bytes_ = sizeof(std::uint64_t);
+  const auto found = look_up(work, IBV_ACCESS_REMOTE_ATOMIC);
+  const bool granted =
+      (connection_.peer().access.load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) != 0;
+  std::byte* const at =
+      granted && found.known && found.fault == Fault::none ? mapped_.find(found) : nullptr;
+  length_bytes_ = iwarp::total_bytes(work.slices);
+  if (!at || reinterpret_cast<std::uintptr_t>(at) % sizeof(std::uint64_t) != 0) {
+    return request_access(work);
+  }
+  std::uint64_t value = work.compare_or_add;
+  const Result result = work.operation == Operation::fetch_add
+                            ? mapped_.fetch_add(found, at, value)
+                            : mapped_.compare_swap(found, at, value, work.swap);
+  if (result != Result::done) return request_access(work);
+  count(found, RemoteRight::atomic, sizeof value);
+  if (guarded_store(local_.front().iov_base, &value, sizeof value)) {
+    return complete(work, Status::success);
+  }
+  return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
 }
 
 // The kernel does not report which side cannot be accessed. A peer that has ended is noticed by its

@@ -13,6 +13,7 @@
 
 #include "device/local/inbox.h"
 #include "device/local/local_connection.h"
+#include "device/local/mapped_access.h"
 #include "device/local/receive_wait.h"
 #include "device/queue_pair/queue_pair_parts.h"
 #include "device/queue_pair/waiting_work.h"
@@ -24,7 +25,10 @@ namespace weft::device {
 class LocalRequester {
  public:
   LocalRequester(QueuePairParts& parts, LocalConnection& connection)
-      : parts_(parts), connection_(connection), wait_(connection.peer()) {}
+      : parts_(parts),
+        connection_(connection),
+        mapped_(connection.peer(), connection.process(), connection.remote()),
+        wait_(connection.peer()) {}
 
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
   // with iwarp::Requester::acceptable(). `more`: another one of the same list follows, and
@@ -71,7 +75,11 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
-  void count(const GrantView::Found& found, bool writes, std::uint64_t bytes);
+  void count(const GrantView::Found& found, iwarp::RemoteRight right, std::uint64_t bytes);
+  [[nodiscard]] GrantView::Found look_up(const iwarp::WorkRequest& work, std::uint32_t right) const;
+  [[nodiscard]] bool is_mapped(const iwarp::WorkRequest& work);
+  [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
+  [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome request_access(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome wait_for_receive(const iwarp::WorkRequest& work);
   void receive_found();
@@ -96,6 +104,7 @@ class LocalRequester {
   std::uint64_t requests_ = 0;              // for an access, since the beginning
   std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
+  MappedAccess mapped_;
   ReceiveWait wait_;
   std::uint32_t silent_ = 0;             // unsignaled requests done since the last completion
   std::uint64_t length_bytes_ = 0;       // of the request that executes

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/after_fork.h"
+#include "device/limits.h"
 
 namespace weft::device {
 
@@ -48,6 +49,38 @@ bool PeerProcess::is_stopped(std::uint32_t thread) const {
   if (sys::read(file.get(), text.data(), text.size() - 1) <= 0) return false;
   const char* end = std::strrchr(text.data(), ')');
   return end && end[1] == ' ' && (end[2] == 'T' || end[2] == 't');
+}
+
+// The region is looked at again after its file was opened: the peer keeps the descriptor as long as
+// the region exists, so it named the right file.
+std::shared_ptr<FileMemory> PeerProcess::map(const GrantView::Found& found) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<FileMemory> known;
+  std::uint64_t bytes = found.region_bytes;
+  std::erase_if(mappings_, [&](const Mapping& mapping) {
+    const auto memory = mapping.memory.lock();
+    bytes += memory ? mapping.bytes : 0;
+    if (mapping.place == found.place && mapping.generation == found.generation) known = memory;
+    return !memory;
+  });
+  if (known) return known;
+  if (mappings_.size() >= limits::max_peer_mappings || bytes > limits::max_peer_mapped_bytes) {
+    return nullptr;
+  }
+  auto made = std::make_shared<FileMemory>();
+  if (!made->open(pid_, found.file, static_cast<std::size_t>(found.region_bytes))) return nullptr;
+  if (check_mark() != 0 || !grants_.still_there(found)) return nullptr;
+  mappings_.push_back({found.place, found.generation, found.region_bytes, made});
+  return made;
+}
+
+void PeerProcess::abandon() {
+  grants_.abandon();
+  walk_after_fork(mutex_, [this] {
+    for (const Mapping& mapping : mappings_) {
+      if (const auto memory = mapping.memory.lock()) memory->abandon();
+    }
+  });
 }
 
 std::shared_ptr<const PeerProcess> PeerProcesses::find(pid_t pid, ProcessMark::Name mark) {

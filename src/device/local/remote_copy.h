@@ -64,6 +64,10 @@ class RemoteCopy {
     return ours.empty() ? 0 : EFAULT;
   }
 
+  // Steps 2 and 5 alone, around an access by plain stores: see mapped_access.h.
+  void announce();
+  void end_announcement();
+
   // In the child after fork(), whose thread has another number.
   static void abandon_after_fork();
 
@@ -85,8 +89,6 @@ class RemoteCopy {
   };
 
   [[nodiscard]] bool prepare(const Pieces& ours, const Pieces& theirs);
-  void announce();
-  void end_announcement();
   [[nodiscard]] int copy(Direction direction);
   [[nodiscard]] int explain_fault(unsigned attempt);
 

@@ -22,6 +22,7 @@
 
 namespace weft::device {
 
+class FileMemory;
 class GrantTable;
 class MemoryWindow;
 class NullMemory;
@@ -76,6 +77,7 @@ struct Region {
   MemoryWindow* window = nullptr;
   std::atomic<int> windows{0};         // windows that are bound to this region
   NullMemory* null = nullptr;          // set for a null region
+  std::shared_ptr<FileMemory> file;    // set for memory of a file, which the device has mapped
   std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
   std::atomic<bool> leaving{false};    // set while it is deregistered or changed: no bind
   RegionCounters counters;

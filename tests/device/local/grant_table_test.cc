@@ -112,9 +112,9 @@ TEST_F(Grants, AreCountedByPeersAndKeptByTheirRegion) {
   fill(region, stag);
   table_.publish(region);
   const auto found = view_.look_up(access(stag));
-  view_.count(found, true, 100);
-  view_.count(found, true, 50);
-  view_.count(found, false, 7);
+  view_.count(found, iwarp::RemoteRight::write, 100);
+  view_.count(found, iwarp::RemoteRight::write, 50);
+  view_.count(found, iwarp::RemoteRight::read, 7);
   for (int i = 0; i < 2; ++i) {
     const MemoryRegionCounters counted = table_.counters(region);
     EXPECT_EQ(counted.peer_writes.operations, 2U);

@@ -1,0 +1,187 @@
+#include "device/local/checked_store.h"
+
+#if defined(__x86_64__) && defined(__LP64__) && __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+#define WEFT_CHECKED_STORE 1
+#endif
+
+namespace weft::device {
+
+#if defined(WEFT_CHECKED_STORE)
+
+static_assert(sizeof(StoreCheck) == 40 && offsetof(StoreCheck, stag) == 8 &&
+              offsetof(StoreCheck, stag_value) == 16 && offsetof(StoreCheck, generation) == 24 &&
+              offsetof(StoreCheck, generation_value) == 32 && offsetof(struct rseq, rseq_cs) == 8);
+
+extern "C" {
+int weft_checked_store(struct rseq* area, const StoreCheck* check, void* to, const void* from,
+                       std::size_t bytes);
+int weft_checked_fetch_add(struct rseq* area, const StoreCheck* check, void* at,
+                           std::uint64_t* operand_then_original);
+int weft_checked_compare_swap(struct rseq* area, const StoreCheck* check, void* at,
+                              std::uint64_t* expected_then_original, std::uint64_t desired);
+}
+
+// Each sequence begins behind the store that names it to the kernel, and ends with its last store
+// or with the atomic instruction, so an atomic that was executed is never repeated. The kernel
+// demands the four bytes before the place where an interrupted thread continues.
+asm(R"(
+    .macro WEFT_BEGIN name
+    .pushsection .data.rel.ro.weft_checked, "aw"
+    .p2align 5
+.Lweft_\name\()_sequence:
+    .long   0, 0
+    .quad   .Lweft_\name\()_first, .Lweft_\name\()_end - .Lweft_\name\()_first
+    .quad   .Lweft_checked_interrupted
+    .popsection
+    .p2align 4
+    .globl  weft_checked_\name
+    .hidden weft_checked_\name
+    .type   weft_checked_\name, @function
+weft_checked_\name:
+    .cfi_startproc
+    leaq    .Lweft_\name\()_sequence(%rip), %rax
+    movq    %rax, 8(%rdi)
+.Lweft_\name\()_first:
+    movq    (%rsi), %rax
+    cmpl    $0, (%rax)
+    je      .Lweft_checked_withdrawn
+    movq    8(%rsi), %rax
+    movl    16(%rsi), %r9d
+    cmpl    %r9d, (%rax)
+    jne     .Lweft_checked_withdrawn
+    movq    24(%rsi), %rax
+    movq    32(%rsi), %r9
+    cmpq    %r9, (%rax)
+    jne     .Lweft_checked_withdrawn
+    .endm
+
+    .macro WEFT_END name
+    .cfi_endproc
+    .size   weft_checked_\name, . - weft_checked_\name
+    .endm
+
+    .text
+    WEFT_BEGIN store
+    testq   %r8, %r8
+    jz      .Lweft_store_end
+.Lweft_store_head:
+    testb   $7, %dl
+    jz      .Lweft_store_words
+    movzbl  (%rcx), %eax
+    movb    %al, (%rdx)
+    incq    %rcx
+    incq    %rdx
+    decq    %r8
+    jnz     .Lweft_store_head
+    jmp     .Lweft_store_end
+.Lweft_store_words:
+    subq    $8, %r8
+    jb      .Lweft_store_tail
+    movq    (%rcx), %rax
+    movq    %rax, (%rdx)
+    addq    $8, %rcx
+    addq    $8, %rdx
+    jmp     .Lweft_store_words
+.Lweft_store_tail:
+    addq    $8, %r8
+    jz      .Lweft_store_end
+.Lweft_store_byte:
+    movzbl  (%rcx), %eax
+    movb    %al, (%rdx)
+    incq    %rcx
+    incq    %rdx
+    decq    %r8
+    jnz     .Lweft_store_byte
+.Lweft_store_end:
+    movq    $0, 8(%rdi)
+    xorl    %eax, %eax
+    ret
+    WEFT_END store
+
+    WEFT_BEGIN fetch_add
+    movq    (%rcx), %rax
+    lock xaddq %rax, (%rdx)
+.Lweft_fetch_add_end:
+    movq    $0, 8(%rdi)
+    movq    %rax, (%rcx)
+    xorl    %eax, %eax
+    ret
+    WEFT_END fetch_add
+
+    WEFT_BEGIN compare_swap
+    movq    (%rcx), %rax
+    lock cmpxchgq %r8, (%rdx)
+.Lweft_compare_swap_end:
+    movq    $0, 8(%rdi)
+    movq    %rax, (%rcx)
+    xorl    %eax, %eax
+    ret
+    WEFT_END compare_swap
+
+.Lweft_checked_withdrawn:
+    movq    $0, 8(%rdi)
+    movl    $1, %eax
+    ret
+    .byte   0x0f, 0xb9, 0x3d
+    .long   0x53053053
+.Lweft_checked_interrupted:
+    movq    $0, 8(%rdi)
+    movl    $2, %eax
+    ret
+)");
+
+namespace {
+
+struct rseq* area_of_thread() {
+  return reinterpret_cast<struct rseq*>(static_cast<char*>(__builtin_thread_pointer()) +
+                                        __rseq_offset);
+}
+
+}  // namespace
+
+// The kernel stores the processor's number there, which is negative where nothing is registered.
+bool can_store_checked() {
+  if (__rseq_size == 0) return false;
+  return static_cast<int>(const_cast<volatile std::uint32_t&>(area_of_thread()->cpu_id)) >= 0;
+}
+
+Stored checked_store(const StoreCheck& check, void* to, const void* from, std::size_t bytes) {
+  return static_cast<Stored>(weft_checked_store(area_of_thread(), &check, to, from, bytes));
+}
+
+Stored checked_fetch_add(const StoreCheck& check, void* at, std::uint64_t& operand_then_original) {
+  return static_cast<Stored>(
+      weft_checked_fetch_add(area_of_thread(), &check, at, &operand_then_original));
+}
+
+Stored checked_compare_swap(const StoreCheck& check, void* at,
+                            std::uint64_t& expected_then_original, std::uint64_t desired) {
+  return static_cast<Stored>(
+      weft_checked_compare_swap(area_of_thread(), &check, at, &expected_then_original, desired));
+}
+
+#else
+
+bool can_store_checked() {
+  return false;
+}
+
+Stored checked_store(const StoreCheck& /*check*/, void* /*to*/, const void* /*from*/,
+                     std::size_t /*bytes*/) {
+  return Stored::withdrawn;
+}
+
+Stored checked_fetch_add(const StoreCheck& /*check*/, void* /*at*/,
+                         std::uint64_t& /*operand_then_original*/) {
+  return Stored::withdrawn;
+}
+
+Stored checked_compare_swap(const StoreCheck& /*check*/, void* /*at*/,
+                            std::uint64_t& /*expected_then_original*/, std::uint64_t /*desired*/) {
+  return Stored::withdrawn;
+}
+
+#endif
+
+}  // namespace weft::device

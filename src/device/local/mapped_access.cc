@@ -1,0 +1,100 @@
+#include "device/local/mapped_access.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/guarded_memory.h"
+#include "device/local/checked_store.h"
+
+namespace weft::device {
+namespace {
+
+// Regions that a connection remembers. A new one takes the place of the oldest.
+constexpr std::size_t most_entries = 16;
+
+// A thread is interrupted once in a time slice. More often in a row happens under a debugger that
+// executes single steps, where no sequence ever ends.
+constexpr unsigned most_attempts = 100;
+
+}  // namespace
+
+std::byte* MappedAccess::find(const GrantView::Found& found) {
+  if (!found.file.valid()) return nullptr;
+  const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.place == found.place && entry.generation == found.generation;
+  });
+  const FileMemory* memory = known != entries_.end() ? known->memory.get() : map(found);
+  return memory ? memory->data() + found.into : nullptr;
+}
+
+// A mapping is kept by the connections that use it. Those of regions that the peer has deregistered
+// are given up here.
+const FileMemory* MappedAccess::map(const GrantView::Found& found) {
+  const GrantView& grants = process_.grants();
+  std::erase_if(entries_,
+                [&](const Entry& entry) { return !grants.has(entry.place, entry.generation); });
+  if (entries_.size() == most_entries) entries_.erase(entries_.begin());
+  entries_.push_back({found.place, found.generation, process_.map(found)});
+  return entries_.back().memory.get();
+}
+
+template <typename Store>
+MappedAccess::Result MappedAccess::run(const GrantView::Found& found, Store store) {
+  if (!can_store_checked()) return Result::unavailable;
+  const StoreCheck check = process_.grants().check_of(found, &peer_.open);
+  announcements_.announce();
+  Stored stored = Stored::interrupted;
+  for (unsigned i = 0; stored == Stored::interrupted && i < most_attempts; ++i) {
+    stored = store(check);
+  }
+  announcements_.end_announcement();
+  if (stored == Stored::done) return Result::done;
+  return stored == Stored::withdrawn ? Result::withdrawn : Result::unavailable;
+}
+
+// What the program's memory holds is copied to memory of the device first, since only there the
+// sequence cannot meet a fault.
+MappedAccess::Result MappedAccess::write(const GrantView::Found& found, std::byte* at,
+                                         std::span<const iovec> here) {
+  for (const iovec& piece : here) {
+    const auto* from = static_cast<const std::byte*>(piece.iov_base);
+    for (std::size_t done = 0; done < piece.iov_len;) {
+      const std::size_t part = std::min(piece.iov_len - done, staged_.size());
+      if (!guarded_load(staged_.data(), from + done, part)) return Result::local_fault;
+      const Result result = run(found, [&](const StoreCheck& check) {
+        return checked_store(check, at, staged_.data(), part);
+      });
+      if (result != Result::done) return result;
+      done += part;
+      at += part;
+    }
+  }
+  return Result::done;
+}
+
+// The look comes after the loads: what was loaded from memory that was granted then was granted
+// before, too.
+MappedAccess::Result MappedAccess::read(const GrantView::Found& found, const std::byte* at,
+                                        std::span<const iovec> here) {
+  for (const iovec& piece : here) {
+    if (!guarded_store(piece.iov_base, at, piece.iov_len)) return Result::local_fault;
+    at += piece.iov_len;
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool granted =
+      peer_.open.load(std::memory_order_seq_cst) != 0 && process_.grants().still_there(found);
+  return granted ? Result::done : Result::withdrawn;
+}
+
+MappedAccess::Result MappedAccess::fetch_add(const GrantView::Found& found, std::byte* at,
+                                             std::uint64_t& value) {
+  return run(found, [&](const StoreCheck& check) { return checked_fetch_add(check, at, value); });
+}
+
+MappedAccess::Result MappedAccess::compare_swap(const GrantView::Found& found, std::byte* at,
+                                                std::uint64_t& value, std::uint64_t swap) {
+  return run(found,
+             [&](const StoreCheck& check) { return checked_compare_swap(check, at, value, swap); });
+}
+
+}  // namespace weft::device

@@ -1,0 +1,72 @@
+// Accesses to memory of a peer that this process maps as well, by loads, stores and processor
+// atomics: no system call.
+//
+// The rules are those of remote_copy.h: an access is announced in the peer's inbox, it looks
+// whether the memory is still granted, and it can be revoked even if this process is stopped. The
+// look and the stores are one restartable sequence (checked_store.h). A Read changes nothing, so it
+// loads first and then looks once.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/local/grant_table.h"
+#include "device/local/inbox.h"
+#include "device/local/peer_process.h"
+#include "device/local/remote_copy.h"
+
+namespace weft::device {
+
+// Of one connection. Not thread safe.
+class MappedAccess {
+ public:
+  // `peer`: the inbox of the peer. `announcements`: the connection's.
+  MappedAccess(inbox::Inbox& peer, const PeerProcess& process, RemoteCopy& announcements)
+      : peer_(peer), process_(process), announcements_(announcements) {}
+
+  // Larger ones are copied by the kernel, which copies once instead of twice.
+  static constexpr std::uint64_t most_bytes = 16384;
+
+  // Where this process has mapped what look_up() has found; maps it where it has not yet. Null
+  // where it must be accessed in another way.
+  [[nodiscard]] std::byte* find(const GrantView::Found& found);
+
+  // withdrawn: the peer's device has to decide. local_fault: `here` cannot be accessed.
+  // unavailable: this thread cannot do it (part may have been copied).
+  enum class Result : std::uint8_t { done, withdrawn, local_fault, unavailable };
+  // `at`: from find(). `here` has at most the bytes that were looked up.
+  [[nodiscard]] Result write(const GrantView::Found& found, std::byte* at,
+                             std::span<const iovec> here);
+  [[nodiscard]] Result read(const GrantView::Found& found, const std::byte* at,
+                            std::span<const iovec> here);
+  // `value`: the operand to add, or what to compare with; then the word's value before.
+  [[nodiscard]] Result fetch_add(const GrantView::Found& found, std::byte* at,
+                                 std::uint64_t& value);
+  [[nodiscard]] Result compare_swap(const GrantView::Found& found, std::byte* at,
+                                    std::uint64_t& value, std::uint64_t swap);
+
+ private:
+  struct Entry {
+    std::size_t place = 0;
+    std::uint64_t generation = 0;
+    std::shared_ptr<const FileMemory> memory;  // null: it cannot be mapped
+  };
+  [[nodiscard]] const FileMemory* map(const GrantView::Found& found);
+  // Announces the access, and calls `store` until it is not interrupted.
+  template <typename Store>
+  [[nodiscard]] Result run(const GrantView::Found& found, Store store);
+
+  inbox::Inbox& peer_;
+  const PeerProcess& process_;
+  RemoteCopy& announcements_;
+  std::vector<Entry> entries_;
+  alignas(64) std::array<std::byte, 4096> staged_;  // a part of a Write, from memory of the program
+};
+
+}  // namespace weft::device
