@@ -1,6 +1,10 @@
 #include "weft/verbs/domain.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <limits>
@@ -38,6 +42,39 @@ MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
 
 ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
+
+detail::SharedBytes::SharedBytes(std::size_t bytes, Descriptor& file) {
+  file.reset(memfd_create("weft-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Without the seal a peer would not map it. By a bare system call: a library that replaces
+  // fcntl(2) does not know the descriptor.
+  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      syscall(SYS_fcntl, file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return;
+  }
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at != MAP_FAILED) bytes_ = {static_cast<std::byte*>(at), bytes};
+}
+
+detail::SharedBytes::~SharedBytes() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+// By the descriptor where the device takes it, otherwise as any other memory.
+MemoryRegion ProtectionDomain::allocate_shared_bytes(std::size_t count, std::size_t element_bytes,
+                                                     Access access) const {
+  if (count == 0 || count > std::numeric_limits<std::size_t>::max() / element_bytes) {
+    return allocate_bytes(count, element_bytes, access);  // throws
+  }
+  Descriptor file;
+  detail::SharedBytes memory(count * element_bytes, file);
+  const std::span<std::byte> bytes = memory.bytes();
+  if (bytes.empty()) return allocate_bytes(count, element_bytes, access);
+  ibv_mr* made = state_->context->table.reg_dmabuf_mr(raw_, 0, bytes.size(),
+                                                      reinterpret_cast<std::uint64_t>(bytes.data()),
+                                                      file.get(), static_cast<int>(access));
+  if (!made) made = reg(*state_, bytes, access);
+  return MemoryRegion(std::make_shared<detail::MemoryState>(state_, made, std::move(memory)));
+}
 
 // Checks that the size in bytes does not overflow.
 MemoryRegion ProtectionDomain::allocate_bytes(std::size_t count, std::size_t element_bytes,

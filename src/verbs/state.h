@@ -10,9 +10,12 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "provider/table.h"
 #include "weft/verbs/backend.hpp"
 
@@ -72,6 +75,22 @@ struct DomainState {
   ibv_pd* raw;
 };
 
+// Memory of a file that a region owns; see ProtectionDomain::allocate_shared().
+class SharedBytes {
+ public:
+  SharedBytes() = default;
+  // Zero-initialised. Empty where the kernel refuses; `file` is its descriptor otherwise.
+  SharedBytes(std::size_t bytes, Descriptor& file);
+  SharedBytes(SharedBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  SharedBytes& operator=(SharedBytes&& other) = delete;
+  ~SharedBytes();
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
 struct MemoryState {
   MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::vector<std::byte> memory)
       : domain(std::move(from)),
@@ -79,6 +98,12 @@ struct MemoryState {
         begin(static_cast<std::byte*>(made->addr)),
         address(reinterpret_cast<std::uint64_t>(made->addr)),
         own(std::move(memory)) {}
+  MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, SharedBytes memory)
+      : domain(std::move(from)),
+        raw(made),
+        begin(memory.bytes().data()),
+        address(reinterpret_cast<std::uint64_t>(begin)),
+        shared(std::move(memory)) {}
   // For memory that the processor cannot access (dma-buf).
   MemoryState(std::shared_ptr<DomainState> from, ibv_mr* made, std::uint64_t iova)
       : domain(std::move(from)), raw(made), begin(nullptr), address(iova) {}
@@ -91,6 +116,7 @@ struct MemoryState {
   std::byte* begin;
   std::uint64_t address;       // of the first byte, as work requests use it
   std::vector<std::byte> own;  // empty if the memory is the user's
+  SharedBytes shared;          // the same
 };
 
 struct MemoryWindowState {

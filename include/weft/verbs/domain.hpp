@@ -34,6 +34,15 @@ class ProtectionDomain {
   [[nodiscard]] TypedRegion<T> allocate(std::size_t count, Access access = Access::local) const {
     return TypedRegion<T>(allocate_bytes(count, sizeof(T), access));
   }
+  // The same in memory of a sealed file (memfd_create(2)), which the embedded devices of peers on
+  // this host map as well: they write, read and make atomics there by plain loads, stores and
+  // processor atomics, without a system call. Ordinary memory where there are no such files, or on
+  // the system's devices. After fork(2), parent and child share it.
+  template <typename T>
+  [[nodiscard]] TypedRegion<T> allocate_shared(std::size_t count,
+                                               Access access = Access::local) const {
+    return TypedRegion<T>(allocate_shared_bytes(count, sizeof(T), access));
+  }
   // Registers the user's memory, ibv_reg_mr(3). It must live until the region is destroyed. EINVAL
   // if it is empty.
   template <typename T>
@@ -43,7 +52,8 @@ class ProtectionDomain {
   }
   // Registers memory of another device by the descriptor of a dma-buf, ibv_reg_dmabuf_mr(3). The
   // descriptor may be closed afterwards. Requests and peers address the first byte as `iova`.
-  // Error(EOPNOTSUPP) if the device has no support; the embedded device has none.
+  // Error(EOPNOTSUPP) if the device has no support; the embedded device registers files of
+  // memfd_create(2) that have the seal F_SEAL_SHRINK (as allocate_shared() does), and nothing else.
   [[nodiscard]] WEFT_API MemoryRegion register_dmabuf(int fd, std::uint64_t offset_bytes,
                                                       std::size_t bytes, std::uint64_t iova,
                                                       Access access = Access::local) const;
@@ -79,6 +89,9 @@ class ProtectionDomain {
   WEFT_API explicit ProtectionDomain(std::shared_ptr<detail::DomainState> state);
   [[nodiscard]] WEFT_API MemoryRegion allocate_bytes(std::size_t count, std::size_t element_bytes,
                                                      Access access) const;
+  [[nodiscard]] WEFT_API MemoryRegion allocate_shared_bytes(std::size_t count,
+                                                            std::size_t element_bytes,
+                                                            Access access) const;
   [[nodiscard]] WEFT_API MemoryRegion register_bytes(std::span<std::byte> memory,
                                                      Access access) const;
 

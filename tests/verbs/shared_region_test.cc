@@ -1,0 +1,104 @@
+// Regions in memory that the devices of both processes can map.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "verbs/pair.h"
+
+namespace weft::verbs::testing {
+namespace {
+
+TEST(SharedRegion, IsWrittenReadAndAddedTo) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  const auto shared = b.domain.allocate_shared<std::uint64_t>(5000, Access::all);
+  EXPECT_TRUE(std::ranges::all_of(shared.elements(), [](std::uint64_t word) { return word == 0; }));
+  std::ranges::fill(a.region.elements(), std::uint8_t{1});
+  const RemoteSlice there = shared.remote();
+  ASSERT_EQ(a.queue_pair.post_write(a.region.slice(0, 64), there.slice(8, 64), 1), 0);
+  ASSERT_EQ(a.queue_pair.post_fetch_and_add(a.region.slice(64, 8), there.slice(8, 8), 1, 2), 0);
+  ASSERT_EQ(a.queue_pair.post_compare_and_swap(a.region.slice(72, 8), there.slice(16, 8),
+                                               0x0101010101010101, 7, 3),
+            0);
+  ASSERT_EQ(a.queue_pair.post_read(a.region.slice(80, 32), there.slice(0, 32), 4), 0);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(a.await().ok());
+  const std::array<std::uint64_t, 4> expected{0, 0x0101010101010102, 7, 0x0101010101010101};
+  EXPECT_TRUE(std::ranges::equal(shared.elements().first(4), expected));
+  const auto bytes = std::as_bytes(std::span(expected));
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(a.region.elements().subspan(80, 32)), bytes));
+  const MemoryRegionCounters counted = shared.counters();
+  EXPECT_EQ(counted.peer_writes.bytes, 64U);
+  EXPECT_EQ(counted.peer_reads.bytes, 32U);
+  EXPECT_EQ(counted.peer_atomics.operations, 2U);
+}
+
+// A list is carried out in its order, also where one Write goes to ordinary memory.
+TEST(SharedRegion, AListOfWritesKeepsItsOrder) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  const auto shared = b.domain.allocate_shared<std::uint8_t>(4096, Access::all);
+  constexpr unsigned count = 48;
+  std::array<ibv_sge, count> pieces{};
+  std::array<ibv_send_wr, count> list{};
+  for (unsigned i = 0; i < count; ++i) {
+    a.region[i] = static_cast<std::uint8_t>(i + 1);
+    const RemoteSlice there = i % 3 == 0 ? b.region.remote() : shared.remote();
+    pieces[i] = {reinterpret_cast<std::uint64_t>(&a.region[i]), 1, a.region.lkey()};
+    list[i].wr_id = i;
+    list[i].sg_list = &pieces[i];
+    list[i].num_sge = 1;
+    list[i].opcode = IBV_WR_RDMA_WRITE;
+    list[i].send_flags = IBV_SEND_SIGNALED;
+    list[i].wr.rdma.remote_addr = there.address();
+    list[i].wr.rdma.rkey = there.rkey();
+    list[i].next = i + 1 < count ? &list[i + 1] : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(a.queue_pair.raw(), list.data(), &bad), 0);
+  for (unsigned i = 0; i < count; ++i) {
+    const Completion done = a.await();
+    ASSERT_TRUE(done.ok());
+    ASSERT_EQ(done.id(), i);
+  }
+  EXPECT_EQ(shared[0], count);
+  EXPECT_EQ(b.region[0], count - 2);
+}
+
+enum class Wrong { right, bounds, domain, deregistered };
+
+class RefusedAccess : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(RefusedAccess, IsARemoteAccessError) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  const auto foreign = b.context.create_domain();
+  const Wrong wrong = GetParam();
+  const Access access = wrong == Wrong::right ? Access::remote_read : Access::all;
+  std::optional shared =
+      (wrong == Wrong::domain ? foreign : b.domain).allocate_shared<std::uint8_t>(4096, access);
+  const RemoteSlice there = shared->remote();
+  // Mapped by an access that is allowed.
+  if (wrong == Wrong::right || wrong == Wrong::deregistered) {
+    ASSERT_EQ(a.queue_pair.post_read(a.region.slice(0, 8), there.slice(0, 8), 1), 0);
+    ASSERT_TRUE(a.await().ok());
+  }
+  if (wrong == Wrong::deregistered) shared.reset();
+  const RemoteSlice target = wrong == Wrong::bounds
+                                 ? RemoteSlice(there.address() + 4090, 8, there.rkey())
+                                 : there.slice(0, 8);
+  ASSERT_EQ(a.queue_pair.post_write(a.region.slice(0, 8), target, 2), 0);
+  EXPECT_EQ(a.await().status(), IBV_WC_REM_ACCESS_ERR);
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedRegion, RefusedAccess,
+                         ::testing::Values(Wrong::right, Wrong::bounds, Wrong::domain,
+                                           Wrong::deregistered));
+
+}  // namespace
+}  // namespace weft::verbs::testing
