@@ -178,10 +178,6 @@ class OverTcp(SameHost, unittest.TestCase):
     MODE = "off"
 
 
-class SharedMemoryOverTcp(OverTcp):
-    VARIABLES = {"WEFT_TEST_MEMORY": "file"}
-
-
 class Carriers(unittest.TestCase):
     """Which way a connection takes, and what is reported of it."""
 
