@@ -55,7 +55,9 @@ bool GrantTable::open() {
   if (!counts_.valid()) counts_ = SharedMemory::create("weft-counts", grants::count_bytes);
   if (!counts_.valid()) return false;
   if (!memory_.valid()) memory_ = SharedMemory::create("weft-grants", grants::bytes);
-  return memory_.valid();
+  if (!memory_.valid()) return false;
+  if (!read_only_.valid()) read_only_ = memory_.read_only_file();
+  return read_only_.valid();
 }
 
 GrantCount& GrantTable::count_at(std::size_t index) const {

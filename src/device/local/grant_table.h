@@ -61,7 +61,7 @@ class GrantTable {
  public:
   // False where there is no shared memory: then connections of this context stay on TCP.
   [[nodiscard]] bool open();
-  [[nodiscard]] bool is_open() const { return memory_.valid(); }
+  [[nodiscard]] bool is_open() const { return memory_.valid() && read_only_.valid(); }
   // Regions that cannot be accessed directly are left out.
   void publish(const Region& region);
   // After this no access begins that finds the region. The caller waits for those under way. May be
@@ -69,7 +69,8 @@ class GrantTable {
   void withdraw(Region& region) const;
   // The counters of a region with what peers have counted so far.
   [[nodiscard]] MemoryRegionCounters counters(const Region& region) const;
-  [[nodiscard]] sys::Descriptor read_only_file() const { return memory_.read_only_file(); }
+  // A descriptor of the table that cannot be mapped for writing. Owned by this object.
+  [[nodiscard]] int read_only_file() const { return read_only_.get(); }
   // Of the counts, which peers may write. Owned by this object.
   [[nodiscard]] int count_file() const { return counts_.file(); }
   // By which peers recognise this process, and this table among those of other contexts.
@@ -77,6 +78,7 @@ class GrantTable {
   void abandon() {
     memory_.abandon();
     counts_.abandon();
+    read_only_.reset();
   }
 
  private:
@@ -85,6 +87,7 @@ class GrantTable {
 
   SharedMemory memory_;
   SharedMemory counts_;
+  sys::Descriptor read_only_;
   ProcessMark mark_;
 };
 

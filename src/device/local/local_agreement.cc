@@ -60,14 +60,13 @@ LocalAgreement::State LocalAgreement::advance() {
 
 bool LocalAgreement::send_offer() {
   const Offer offer{.receives = receives_, .mark = grants_.mark().name()};
-  const sys::Descriptor grants = grants_.read_only_file();
-  const std::array<int, most_files> all{own_.file(), grants.get(), grants_.count_file(),
+  const std::array<int, most_files> all{own_.file(), grants_.read_only_file(), grants_.count_file(),
                                         shared_.memory.get(), shared_.bell.get()};
   // Files of the programs are shared by both or not at all, and the passive side cannot know yet.
   const bool shares = shared_.memory.valid() && (!active_ || peer_.shared.memory.valid());
   const std::size_t count = !shares ? memory_at : shared_.bell.valid() ? most_files : bell_at;
   const auto files = std::span(all).first(count);
-  if (grants.valid() && channel_.send(std::as_bytes(std::span(&offer, 1)), files)) return true;
+  if (channel_.send(std::as_bytes(std::span(&offer, 1)), files)) return true;
   refusal_ = "memory cannot be shared";
   return false;
 }

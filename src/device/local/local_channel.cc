@@ -192,7 +192,7 @@ bool LocalListeners::add(int tcp_listener) {
   const auto* generic = reinterpret_cast<const sockaddr*>(&name.address);
   if (!socket.valid() || sys::bind(socket.get(), generic, name.bytes) < 0) return false;
   if (sys::listen(socket.get(), SOMAXCONN) < 0) return false;
-  entries_.push_back({.name = text, .socket = std::move(socket)});
+  entries_.push_back({.name = text, .port = port_of(address), .socket = std::move(socket)});
   return true;
 }
 
@@ -206,12 +206,13 @@ void LocalListeners::remove(int tcp_listener) {
 
 // Drops the offers whose active side has closed. An offer without a name is asked again: its active
 // side is between connect() and send().
-void LocalListeners::accept_all() {
+void LocalListeners::accept_all(std::uint16_t port) {
   std::erase_if(offers_, [](const Offer& offer) { return has_closed(offer.channel); });
   for (Offer& offer : offers_) {
     if (offer.connection.empty()) take_name(offer);
   }
   for (Entry& entry : entries_) {
+    if (entry.port != port) continue;
     sockaddr_storage from{};
     while (true) {
       const int accepted = sys::accept(entry.socket.get(), &from);
@@ -240,7 +241,7 @@ LocalChannel LocalListeners::take(int tcp) {
   if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
   // This end is the passive one.
   const std::string name = connection_name(remote, local);
-  accept_all();
+  accept_all(port_of(local));
   const auto found = std::find_if(offers_.begin(), offers_.end(),
                                   [&](const Offer& offer) { return offer.connection == name; });
   if (found == offers_.end()) return {};

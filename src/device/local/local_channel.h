@@ -79,6 +79,7 @@ class LocalListeners {
  private:
   struct Entry {
     std::string name;
+    std::uint16_t port = 0;
     sys::Descriptor socket;
     int users = 1;
   };
@@ -86,7 +87,8 @@ class LocalListeners {
     std::string connection;  // empty: not received yet
     LocalChannel channel;
   };
-  void accept_all();
+  // Of the listeners on this port: active sides dial a name with the port of their connection.
+  void accept_all(std::uint16_t port);
   static void take_name(Offer& offer);
 
   std::mutex mutex_;

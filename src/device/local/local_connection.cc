@@ -42,7 +42,9 @@ std::uint32_t LocalConnection::receives_of(const QueuePairParts& parts) {
 SharedMemory LocalConnection::make_inbox(const QueuePairParts& parts, std::uint32_t receives) {
   SharedMemory made = SharedMemory::create("weft-inbox", inbox::bytes_for(receives));
   if (!made.valid()) return made;
-  auto* inbox = new (made.data()) inbox::Inbox;
+  // Not constructed: new memory is zero, which is the initial value of each field. The pages of the
+  // ring are then made when a message first uses them, and most connections use few.
+  inbox::Inbox* const inbox = inbox_in(made);
   inbox->domain = ProtectionDomain::of(parts.qp.pd)->number;
   inbox->queue_pair = parts.qp.qp_num;
   inbox->access = parts.attributes.qp_access_flags;

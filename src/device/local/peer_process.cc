@@ -92,12 +92,14 @@ std::shared_ptr<const PeerProcess> PeerProcesses::find(pid_t pid, ProcessMark::N
     if (process && process->pid() == pid && process->mark() == mark) found = process;
     return !process;
   });
+  if (found) last_ = found;
   return found;
 }
 
 void PeerProcesses::add(const std::shared_ptr<const PeerProcess>& process) {
   const std::lock_guard lock(mutex_);
   processes_.push_back(process);
+  last_ = process;
 }
 
 void PeerProcesses::abandon_after_fork() {

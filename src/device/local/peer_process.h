@@ -64,7 +64,8 @@ class PeerProcess {
 // Thread-safe.
 class PeerProcesses {
  public:
-  // Null if no connection has it.
+  // Null if it is not known. The process that was found or added last is kept while no connection
+  // has it: a client that connects for each request has none most of the time.
   [[nodiscard]] std::shared_ptr<const PeerProcess> find(pid_t pid, ProcessMark::Name mark);
   void add(const std::shared_ptr<const PeerProcess>& process);
   void abandon_after_fork();
@@ -72,6 +73,7 @@ class PeerProcesses {
  private:
   std::mutex mutex_;
   std::vector<std::weak_ptr<const PeerProcess>> processes_;
+  std::shared_ptr<const PeerProcess> last_;
 };
 
 }  // namespace weft::device

@@ -66,9 +66,7 @@ int StreamCarrier::start(QueuePairLock& lock) {
   if (paired_ && !parts_.is_unreliable() && parts_.qp.state == IBV_QPS_RTS) {
     connection_.announce_rnr_retries(parts_.attributes.rnr_retry);
   }
-  // A server of rdma_cm learns of a client that vanished by the event DISCONNECTED only. A paired
-  // queue pair has no such event: it stays as it is, as on InfiniBand.
-  if (!paired_) keep_alive_while_idle(socket_.fd());
+  watch_idle_peer();
   token_ = driver_.engine.watch(socket_.fd(), EPOLLIN, driver_.queue_pair.lock());
   if (token_ == 0) {
     lose_stream(ENOMEM);
@@ -255,6 +253,18 @@ void StreamCarrier::watch_peer() {
   driver_.engine.call_at(peer_look_ns_, driver_.queue_pair.lock());
 }
 
+// A server of rdma_cm learns of a client that vanished by the event DISCONNECTED only. A paired
+// queue pair has no such event: it stays as it is, as on InfiniBand. While requests are held, both
+// ends are on this host and may leave TCP at once.
+void StreamCarrier::watch_idle_peer() {
+  if (!paired_ && !held_) keep_alive_while_idle(socket_.fd());
+}
+
+void StreamCarrier::hold_requests(bool hold) {
+  const bool released = std::exchange(held_, hold) && !hold;
+  if (released) watch_idle_peer();
+}
+
 void StreamCarrier::look_for_peer() {
   // Likewise: not the time of this clock yet. never_ns is always later.
   if (sys::now_ns() < peer_look_ns_) return;
@@ -268,7 +278,7 @@ void StreamCarrier::look_for_peer() {
   if (waits != keeps_alive_) {
     keeps_alive_ = waits;
     keep_alive(socket_.fd(), waits, timeout_ns);
-    if (!waits && !paired_) keep_alive_while_idle(socket_.fd());
+    if (!waits) watch_idle_peer();
   }
   // A connection that rules of faults silence is as good as one to a host that has vanished.
   // Silence counts only while requests wait: an idle connection may be silent.

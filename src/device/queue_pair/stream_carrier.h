@@ -55,7 +55,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   // For LocalCarrier, which leaves the stream before the first request. While requests are held,
   // takes_requests() is false.
-  void hold_requests(bool hold) { held_ = hold; }
+  void hold_requests(bool hold);
   // The peer's first FPDU has arrived, or this end is the initiator.
   [[nodiscard]] bool confirmed() const { return confirmed_; }
   // Ends this carrier without a word to the peer; the connection goes on elsewhere.
@@ -115,6 +115,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void look_for_initiator();
   void watch_peer();
   void look_for_peer();
+  void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
   void carry_out_faults();

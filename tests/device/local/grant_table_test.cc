@@ -21,7 +21,7 @@ class Grants : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(table_.open());
     view_ = GrantView(
-        SharedMemory::open(table_.read_only_file(), grants::bytes, false),
+        SharedMemory::open(sys::Descriptor(dup(table_.read_only_file())), grants::bytes, false),
         SharedMemory::open(sys::Descriptor(dup(table_.count_file())), grants::count_bytes, true));
   }
 

@@ -386,7 +386,7 @@ TEST(PeerProcess, IsStoppedWhereItsThreadIs) {
   EXPECT_FALSE(peer.is_stopped(thread));
 }
 
-TEST(PeerProcesses, AreFoundWhileAConnectionHasThem) {
+TEST(PeerProcesses, KeepsTheLastOneWithoutAConnection) {
   ProcessMark mark;
   ASSERT_TRUE(mark.make());
   PeerProcesses processes;
@@ -397,7 +397,12 @@ TEST(PeerProcesses, AreFoundWhileAConnectionHasThem) {
   EXPECT_EQ(processes.find(getpid() + 1, mark.name()), nullptr);
   EXPECT_EQ(processes.find(getpid(), {mark.name().address, mark.name().number + 1}), nullptr);
   self.reset();
+  EXPECT_NE(processes.find(getpid(), mark.name()), nullptr);
+  ProcessMark other;
+  ASSERT_TRUE(other.make());
+  processes.add(PeerProcess::open(getpid(), other.name(), GrantView()));
   EXPECT_EQ(processes.find(getpid(), mark.name()), nullptr);
+  EXPECT_NE(processes.find(getpid(), other.name()), nullptr);
 }
 
 TEST(ProcessMark, IsSomewhereElseInEachProcess) {
