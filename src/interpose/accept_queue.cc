@@ -200,7 +200,8 @@ void AcceptQueue::add_client(Descriptor connection, Protocol protocol) {
   }
 }
 
-// With mutex_ held. The device reads the request and reports it: on_requests().
+// With mutex_ held. The device reads the request in this call if it is complete; else it reports it
+// later: on_requests().
 void AcceptQueue::give_to_device(Descriptor connection) {
   if (!requests_) {
     requests_.emplace(stream::Listener::for_connections(options_));
@@ -208,6 +209,7 @@ void AcceptQueue::give_to_device(Descriptor connection) {
     AcceptThread::instance().add_requests(requests_->fd(), cookie_);
   }
   requests_->adopt(connection.release());
+  take_requests();
 }
 
 void AcceptQueue::on_requests() {

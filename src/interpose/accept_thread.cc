@@ -24,6 +24,7 @@ constinit AcceptThread* accept_thread = nullptr;
 constinit std::atomic<pid_t> owner{0};
 // Between the handlers of fork(2); null if the process does not listen.
 constinit AcceptThread* forking = nullptr;
+constinit thread_local bool in_accept_thread = false;
 
 }  // namespace
 
@@ -102,7 +103,7 @@ void AcceptThread::remove_requests(int requests) {
 void AcceptThread::await_first_bytes(Descriptor connection,
                                      const std::shared_ptr<AcceptQueue>& queue) {
   arriving_.add(std::move(connection), queue);
-  wake_.signal();  // run() has to know its deadline
+  if (!in_accept_thread) wake_.signal();  // run() has to know its deadline
 }
 
 std::vector<std::shared_ptr<AcceptQueue>> AcceptThread::all() {
@@ -133,6 +134,7 @@ void AcceptThread::handle(const epoll_event& event) {
 
 // Sleeps without limit while no client is to be decided about, and no queue to be checked again.
 void AcceptThread::run() {
+  in_accept_thread = true;
   constexpr auto never = Clock::time_point::max();
   std::array<epoll_event, 16> room{};
   auto next_check = never;

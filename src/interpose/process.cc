@@ -137,8 +137,9 @@ ExitHold::~ExitHold() {
   count_->changed.notify_all();
 }
 
-// Closes it in this thread if no other can be started.
+// Closes it in this thread if that needs no wait, or if no other thread can be started.
 void close_in_background(std::shared_ptr<stream::Stream> stream, bool at_once) {
+  if (!at_once && stream->close_if_sent()) return;
   const auto close = [hold = std::make_shared<ExitHold>(), stream = std::move(stream), at_once] {
     try {
       close_now(*stream, at_once);

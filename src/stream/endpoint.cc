@@ -159,11 +159,40 @@ bool Endpoint::close(const Deadline& deadline) {
   // They see `closed_` and return: a copy that is under way without the lock must end before the
   // rings are freed.
   wait(lock, Deadline::never(), [this] { return !sending_ && !receiving_; });
-  if (channel_.is_open() && connector_.phase() == Phase::open && channel_.error() == 0) {
+  if (can_send_end()) {
     channel_.flow().finish();
     channel_.send_control();
     wait(lock, deadline, [this] { return channel_.flow().all_sent() || channel_.error() != 0; });
   }
+  close_connection();
+  return clean_;
+}
+
+// As close(), without the parts that may wait: then nothing but the end is sent.
+bool Endpoint::close_if_sent() {
+  const Lock lock(mutex_);
+  if (closed_ || sending_ || receiving_ || connector_.is_connecting()) return false;
+  if (can_send_end()) {
+    channel_.flow().finish();
+    channel_.send_control();
+    process();
+    if (!channel_.flow().all_sent() && channel_.error() == 0) {
+      leave();
+      return false;
+    }
+  }
+  closed_ = true;
+  notify();
+  close_connection();
+  return true;
+}
+
+bool Endpoint::can_send_end() const {
+  return channel_.is_open() && connector_.phase() == Phase::open && channel_.error() == 0;
+}
+
+// With the lock, and after the last completion that counts.
+void Endpoint::close_connection() {
   clean_ = !channel_.is_open() || (channel_.flow().all_sent() && channel_.flow().finished()) ||
            connector_.failure().error != 0;
   // After the completions above: a disconnection discards what is still in the queue.
@@ -172,7 +201,6 @@ bool Endpoint::close(const Deadline& deadline) {
   changed_.notify_all();
   // Afterwards the stream thread calls this object no more.
   registration_.leave();
-  return clean_;
 }
 
 // Disconnects without the end, which is a reset for the peer.

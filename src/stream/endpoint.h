@@ -77,6 +77,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   // --- The end
   void finish();
   bool close(const Deadline& deadline);
+  bool close_if_sent();
   void abort();
   [[nodiscard]] Statistics statistics();
 
@@ -113,6 +114,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] bool has_bytes_or_end() const;
   [[nodiscard]] Outcome refuse_send();
   void note_result_reported();
+  [[nodiscard]] bool can_send_end() const;
+  void close_connection();
   template <typename Can, typename Post>
   Outcome send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
                    const Post& post);

@@ -156,6 +156,10 @@ bool Stream::close(Deadline linger) {
   return endpoint_->close(linger);
 }
 
+bool Stream::close_if_sent() {
+  return endpoint_->close_if_sent();
+}
+
 void Stream::abort() {
   endpoint_->abort();
 }

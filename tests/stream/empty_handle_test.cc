@@ -27,7 +27,8 @@ TEST(EmptyHandle, Streams) {
       [&] {
         empty.connect({"127.0.0.1", 1}, Deadline::now());
       },
-      [&] { empty.finish(); }, [&] { (void)empty.close(Deadline::now()); }, [&] { empty.abort(); },
+      [&] { empty.finish(); }, [&] { (void)empty.close(Deadline::now()); },
+      [&] { (void)empty.close_if_sent(); }, [&] { empty.abort(); },
       [&] { (void)empty.statistics(); }, [&] { empty.attach(nullptr); },
       [&] { (void)empty.readiness(); }, [&] { (void)empty.map_buffer(bytes, -1); },
       [&] { empty.unmap_buffer(bytes); }, [&] { (void)empty.write_mapped(bytes, 0); },

@@ -123,6 +123,21 @@ TEST_P(End, ClosingDoesNotWaitForTheProgramAtTheOtherEnd) {
   EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
 }
 
+// How often it is called until the peer's device has everything depends on the peer.
+TEST_P(End, ClosingWithoutAWaitLosesNothing) {
+  for (const std::size_t size : {0U, 1U, 30'000U}) {
+    Sides sides(options());
+    const auto bytes = test::pattern(size);
+    ASSERT_TRUE(sides.active.send(bytes, test_timeout).ok());
+    while (!sides.active.close_if_sent()) std::this_thread::yield();
+    EXPECT_EQ(sides.active.state(), State::closed);
+    EXPECT_TRUE(sides.active.close(Deadline::now()));
+    EXPECT_EQ(receive_all(*sides.passive, size), bytes);
+    std::vector<std::byte> more(1);
+    EXPECT_TRUE(sides.passive->receive(more, test_timeout).end());
+  }
+}
+
 TEST_P(End, AllReceiversGetIt) {
   Sides sides(options());
   std::vector<std::future<Outcome>> receivers;

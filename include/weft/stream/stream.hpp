@@ -160,6 +160,9 @@ class Stream {
   // peer's device has everything that was sent; false if it has not at the deadline, or if the
   // connection is lost. May be called twice.
   WEFT_API bool close(Deadline linger);
+  // Closes the stream if that needs no wait: the peer's device has everything that was sent, and no
+  // call of another thread is under way. Otherwise returns false; close() is still to be called.
+  [[nodiscard]] WEFT_API bool close_if_sent();
   // Ends the stream at once: the peer receives what has arrived there, and then ECONNRESET.
   WEFT_API void abort();
 

@@ -3,6 +3,8 @@
 // program.
 #include "device/connect/inbound_handshake.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -27,7 +29,7 @@ void InboundHandshake::start(std::uint64_t timeout_ns) {
   Notice notice;
   {
     const std::lock_guard lock(mutex_);
-    if (phase_ != Phase::waiting) return;  // evicted already
+    if (phase_ != Phase::waiting) return;  // evicted or complete already
     const std::uint64_t now_ns = sys::now_ns();
     end_ns_ = now_ns + timeout_ns;
     device_.engine().call_at(std::min(end_ns_, now_ns + limits::first_byte_ns), shared_from_this());
@@ -35,6 +37,11 @@ void InboundHandshake::start(std::uint64_t timeout_ns) {
     if (token_ == 0) notice = give_up(device_.refusals().out_of_descriptors);
   }
   if (notice) notice();
+}
+
+void InboundHandshake::start_with_bytes(std::uint64_t timeout_ns) {
+  on_ready(EPOLLIN);
+  start(timeout_ns);  // no effect where the request was complete
 }
 
 // Closes without a reply; events that are under way find the phase and do nothing.

@@ -28,6 +28,8 @@ class InboundHandshake final : public Pollable,
                    Arrived requested, Arrived failed);
 
   void start(std::uint64_t timeout_ns);
+  // Reads what has arrived first, in this thread: `requested` or `failed` may be called at once.
+  void start_with_bytes(std::uint64_t timeout_ns);
   // Nothing has come from the peer yet. Without the lock.
   [[nodiscard]] bool silent() const { return silent_.load(std::memory_order_relaxed); }
   // Another connection needs the place: closes this one, unless the request turns out to be here.

@@ -179,7 +179,8 @@ int Listener::adopt(sys::Descriptor connection) {
     if (!has_room()) return ENOBUFS;
     inbound = begin_handshake(std::move(connection), peer);
   }
-  inbound->start(plan_.handshake_timeout_ns);
+  // The request has usually arrived, because the caller has looked at the first bytes.
+  inbound->start_with_bytes(plan_.handshake_timeout_ns);
   return 0;
 }
 
