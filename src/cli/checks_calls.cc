@@ -55,6 +55,13 @@ int try_preadv2() {
   });
 }
 
+int try_msync() {
+  static std::byte here{};
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(&here) & ~(page - 1);
+  return error_of(msync(reinterpret_cast<void*>(at), page, MS_ASYNC));
+}
+
 int try_mincore() {
   static std::byte here{};
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -103,6 +110,7 @@ int try_statx() {
 
 constexpr std::array calls{
     Call{"preadv2(RWF_NOWAIT)", try_preadv2, "events are withdrawn by poll and read"},
+    Call{"msync(MS_ASYNC)", try_msync, "registering memory takes longer for large regions"},
     Call{"mincore", try_mincore, "registering memory reads a byte of each page"},
     Call{"madvise(MADV_POPULATE_WRITE)", try_populate,
          "on-demand regions are checked with mincore, which does not see read-only pages"},

@@ -12,14 +12,20 @@
 namespace weft::interpose {
 namespace {
 
-// Above FD_SETSIZE, and below the soft limit of descriptors, which is often 1024: then half of it.
-constexpr rlim_t high_enough = 2048;
+// Above FD_SETSIZE.
+constexpr std::intptr_t high_enough = 2048;
 
+int duplicate_from(int fd, std::intptr_t from) {
+  return next::fcntl(fd, F_DUPFD_CLOEXEC, reinterpret_cast<void*>(from));
+}
+
+// Where the soft limit of descriptors leaves no room there, as the usual 1024 does: from half of
+// it.
 int duplicate_high(int fd) {
+  if (const int high = duplicate_from(fd, high_enough); high >= 0) return high;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
-  const auto from = static_cast<std::intptr_t>(std::min<rlim_t>(limit.rlim_cur / 2, high_enough));
-  return next::fcntl(fd, F_DUPFD_CLOEXEC, reinterpret_cast<void*>(from));
+  return duplicate_from(fd, std::min(static_cast<std::intptr_t>(limit.rlim_cur / 2), high_enough));
 }
 
 }  // namespace

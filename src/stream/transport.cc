@@ -49,8 +49,29 @@ std::uint32_t receives_of(const Options& options) {
   return options.receive_queue + control_receives;
 }
 
+std::string_view without_port(const std::string& address) {
+  return std::string_view(address).substr(0, address.rfind(':'));
+}
+
+// Only a peer with the address of this side can be a process of this host, and map our ring.
+bool may_share_memory(const verbs::Id& id) {
+  return id.context().backend() == verbs::Backend::embedded &&
+         without_port(id.local_address()) == without_port(id.peer_address());
+}
+
+// The bytes of such a peer need no receives once it has mapped the ring. Each one costs time when
+// it is created, published and flushed, so there are fewer unless the program has set a number.
+Options for_peer(const Options& options, const verbs::Id& id) {
+  constexpr std::uint32_t enough = 64;
+  Options changed = options;
+  if (changed.receive_queue == Options().receive_queue && may_share_memory(id)) {
+    changed.receive_queue = enough;
+  }
+  return changed;
+}
+
 // Throws Error(EINVAL) if the device has not enough work requests; the text names the maximum.
-const Options& need_room(const Options& options, const verbs::Context& context) {
+Options need_room(const Options& options, const verbs::Context& context) {
   const auto device = context.query();
   const auto max = static_cast<std::uint32_t>(device.max_qp_wr);
   if (sends_of(options) > max) {
@@ -73,16 +94,9 @@ std::uint32_t ring_bytes(std::uint32_t buffer_bytes, const Options& options,
   return std::max(buffer_bytes, options.growth_bytes.value_or(unasked));
 }
 
-std::string_view without_port(const std::string& address) {
-  return std::string_view(address).substr(0, address.rfind(':'));
-}
-
-// Only a peer with the address of this side can be a process of this host, and map our ring.
 RingMemory make_receive_memory(const verbs::Id& id, std::uint32_t ring, std::uint32_t rows,
                                Descriptor& file) {
-  const bool same_host = id.context().backend() == verbs::Backend::embedded &&
-                         without_port(id.local_address()) == without_port(id.peer_address());
-  if (same_host) return RingMemory::make_shared(shared_ring_bytes(ring, rows), file);
+  if (may_share_memory(id)) return RingMemory::make_shared(shared_ring_bytes(ring, rows), file);
   return RingMemory(to_size(region_bytes(ring, rows)));
 }
 
@@ -108,13 +122,13 @@ Transport::Sizes Transport::sizes_of(const Options& options, const verbs::Contex
 }
 
 Transport::Transport(const verbs::Id& id, const Options& options)
-    : options_(need_room(options, id.context())),
-      sizes_(sizes_of(options, id.context())),
+    : options_(need_room(for_peer(options, id), id.context())),
+      sizes_(sizes_of(options_, id.context())),
       variants_(variants_of(options, id.context())),
       domain_(id.context().create_domain()),
       channel_(id.context().create_channel()),
       queue_(id.context().create_completion_queue(
-          static_cast<int>(sends_of(options) + receives_of(options)), {.channel = &channel_})),
+          static_cast<int>(sends_of(options_) + receives_of(options_)), {.channel = &channel_})),
       local_memory_(sizes_.local),
       receive_memory_(
           make_receive_memory(id, sizes_.receive_ring, options.mapped_buffers, receive_file_)),
@@ -122,10 +136,10 @@ Transport::Transport(const verbs::Id& id, const Options& options)
       receive_ring_(domain_.register_memory(receive_memory_.bytes().first(to_size(region_bytes(
                                                 sizes_.receive_ring, options.mapped_buffers))),
                                             verbs::Access::remote_write)),
-      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options))) {
+      queue_pair_(id.create_queue_pair(domain_, queue_, queue_, capacity(options_))) {
   // All receives are posted before the peer can know the queue pair: rdma_connect(3) and
   // rdma_accept(3) come later.
-  std::vector<std::uint32_t> slots(receives_of(options));
+  std::vector<std::uint32_t> slots(receives_of(options_));
   std::iota(slots.begin(), slots.end(), 0U);
   if (const int failed = post_receives(slots)) {
     throw Error(failed, "cannot post the receives of a stream");

@@ -51,11 +51,11 @@ TEST_P(OptionalCall, IsNotNeeded) {
   }
 }
 
-// Memory that is not mapped is still refused without mincore(2).
-TEST(OptionalCalls, RegistrationChecksMemoryWithoutMincore) {
+// Memory that is not mapped is still refused without msync(2) and mincore(2).
+TEST(OptionalCalls, RegistrationChecksMemoryByReading) {
   bool possible = false;
   std::thread([&] {
-    possible = test::refuse({SYS_mincore}, ENOSYS);
+    possible = test::refuse({SYS_msync, SYS_mincore}, ENOSYS);
     if (!possible) return;
     Pair pair;
     EXPECT_EQ(pair.a.context.register_memory(*pair.a.domain, reinterpret_cast<void*>(0x1000), 4096,
@@ -68,8 +68,9 @@ TEST(OptionalCalls, RegistrationChecksMemoryWithoutMincore) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OptionalCall,
-    testing::Values(Call{"preadv2", {SYS_preadv2}}, Call{"mincore", {SYS_mincore}},
-                    Call{"madvise", {SYS_madvise}}, Call{"getrandom", {SYS_getrandom}},
+    testing::Values(Call{"preadv2", {SYS_preadv2}}, Call{"msync", {SYS_msync}},
+                    Call{"mincore", {SYS_msync, SYS_mincore}}, Call{"madvise", {SYS_madvise}},
+                    Call{"getrandom", {SYS_getrandom}},
                     Call{"process_vm", {SYS_process_vm_readv, SYS_process_vm_writev}},
                     Call{"tcp_info", {{SYS_getsockopt, 2, TCP_INFO}}},
                     Call{"sock_diag", {{SYS_socket, 2, NETLINK_SOCK_DIAG}}},

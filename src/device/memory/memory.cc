@@ -263,7 +263,7 @@ iwarp::Memory check_local(const Region* region, std::uint32_t domain,
 
 namespace {
 
-// For sandboxes that refuse mincore(2): reads a byte of each page between `from` and `to`, and none
+// For sandboxes that refuse both calls: reads a byte of each page between `from` and `to`, and none
 // outside, which would not be the program's to read.
 bool can_read_pages(std::uintptr_t from, std::uintptr_t to, std::uintptr_t page) {
   char byte = 0;
@@ -276,8 +276,9 @@ bool can_read_pages(std::uintptr_t from, std::uintptr_t to, std::uintptr_t page)
 
 }  // namespace
 
-// mincore(2) fails with ENOMEM for an unmapped page and touches none, so it is safe for any
-// address.
+// Both calls fail with ENOMEM for an unmapped page and touch none, so they are safe for any
+// address. msync(2) with MS_ASYNC does nothing else and looks at mappings; mincore(2) looks at each
+// page.
 int check_mapped(const void* address, std::size_t length_bytes) {
   if (length_bytes == 0) return 0;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -286,6 +287,8 @@ int check_mapped(const void* address, std::size_t length_bytes) {
   if (from + length_bytes < from) return EFAULT;
   std::uintptr_t at = from & ~(page - 1);
   const std::uintptr_t end = (from + length_bytes + page - 1) & ~(page - 1);
+  if (msync(reinterpret_cast<void*>(at), end - at, MS_ASYNC) == 0) return 0;
+  if (errno == ENOMEM) return EFAULT;
   std::array<unsigned char, 4096> resident;  // one byte per page; only the return value is used
   while (at < end) {
     const std::size_t step = std::min<std::size_t>(end - at, resident.size() * page);
