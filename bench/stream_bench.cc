@@ -1,6 +1,6 @@
 // Compares byte streams with TCP sockets between the same two processes, alternating: half round
-// trips, throughput, rate of small sends. The ratios count; absolute figures are for orientation
-// only.
+// trips, throughput, rate of small sends, connections a second. The ratios count; absolute figures
+// are for orientation only.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -84,7 +84,8 @@ class StreamChannel final : public Channel {
   stream::Stream stream_;
 };
 
-enum class What : std::uint8_t { round_trips, one_way };
+// `connections`: `count` further connections of the same kind, with one round trip each.
+enum class What : std::uint8_t { round_trips, one_way, connections };
 
 struct Work {
   What what = What::round_trips;
@@ -92,10 +93,23 @@ struct Work {
   std::uint32_t count = 0;
 };
 
-void serve(Channel& channel) {
+// Waits for the next connection, or makes one.
+using OpenChannel = std::function<std::unique_ptr<Channel>()>;
+
+void serve(const OpenChannel& accept) {
+  const auto first = accept();
+  Channel& channel = *first;
   Work work;
   channel.receive(std::as_writable_bytes(std::span(&work, 1)));
   std::vector<std::byte> data(work.bytes);
+  if (work.what == What::connections) {
+    for (std::uint32_t i = 0; i < work.count; ++i) {
+      const auto next = accept();
+      next->receive(data);
+      next->send(data);
+    }
+    return;
+  }
   for (std::uint32_t i = 0; i < work.count; ++i) {
     channel.receive(data);
     if (work.what == What::round_trips) channel.send(data);
@@ -104,11 +118,18 @@ void serve(Channel& channel) {
 }
 
 // Returns the seconds for all of the work.
-double drive(Channel& channel, const Work& work) {
+double drive(const OpenChannel& connect, const Work& work) {
+  const auto first = connect();
+  Channel& channel = *first;
   channel.send(std::as_bytes(std::span(&work, 1)));
   std::vector<std::byte> data(work.bytes);
   const auto start = Clock::now();
-  for (std::uint32_t i = 0; i < work.count; ++i) {
+  for (std::uint32_t i = 0; work.what == What::connections && i < work.count; ++i) {
+    const auto next = connect();
+    next->send(data);
+    next->receive(data);
+  }
+  for (std::uint32_t i = 0; work.what != What::connections && i < work.count; ++i) {
     channel.send(data);
     if (work.what == What::round_trips) channel.receive(data);
   }
@@ -146,10 +167,8 @@ stream::Options options_of(std::uint32_t ring_bytes) {
   fmt::print("{} {}\n", ntohs(address.sin_port), listener.port());
   std::fflush(stdout);
   while (true) {
-    TcpChannel tcp(accept(door, nullptr, nullptr));
-    serve(tcp);
-    StreamChannel other(listener.accept(Deadline::never()));
-    serve(other);
+    serve([&] { return std::make_unique<TcpChannel>(accept(door, nullptr, nullptr)); });
+    serve([&] { return std::make_unique<StreamChannel>(listener.accept(Deadline::never())); });
   }
 }
 
@@ -185,22 +204,27 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   [[nodiscard]] double by_tcp(const Work& work) const {
+    return drive([this] { return connect_by_tcp(); }, work);
+  }
+  [[nodiscard]] double by_stream(const Work& work) const {
+    return drive([this] { return connect_by_stream(); }, work);
+  }
+
+ private:
+  [[nodiscard]] std::unique_ptr<Channel> connect_by_tcp() const {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const sockaddr_in address = loopback(tcp_port_);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
       throw std::runtime_error("cannot connect by TCP");
     }
-    TcpChannel channel(fd);
-    return drive(channel, work);
+    return std::make_unique<TcpChannel>(fd);
   }
-  [[nodiscard]] double by_stream(const Work& work) const {
+  [[nodiscard]] std::unique_ptr<Channel> connect_by_stream() const {
     stream::Stream stream(options_of(ring_bytes_));
     stream.connect({"127.0.0.1", stream_port_}, std::chrono::seconds(30));
-    StreamChannel channel(std::move(stream));
-    return drive(channel, work);
+    return std::make_unique<StreamChannel>(std::move(stream));
   }
 
- private:
   std::uint32_t ring_bytes_;
   pid_t pid_ = 0;
   std::uint16_t tcp_port_ = 0;
@@ -244,7 +268,8 @@ void run(std::uint32_t ring_bytes, int rounds, double effort) {
   const std::uint32_t many = times(50'000);
   const std::uint32_t large = times(2'000);
   const auto megabytes = [](std::uint32_t count, double bytes) { return count * bytes / 1e6; };
-  const std::array<Row, 5> rows{{
+  const std::uint32_t connections = times(500);
+  const std::array<Row, 6> rows{{
       {"half round trip, 64 B", {What::round_trips, 64, small}, "us", 0},
       {"half round trip, 4 KiB", {What::round_trips, 4096, small}, "us", 0},
       {"throughput, 64 KiB sends", {What::one_way, 65536, large}, "MB/s", megabytes(large, 65536)},
@@ -253,6 +278,10 @@ void run(std::uint32_t ring_bytes, int rounds, double effort) {
        "MB/s",
        megabytes(large / 8, 1 << 20)},
       {"rate of 64 B sends", {What::one_way, 64, many}, "k/s", many / 1e3},
+      {"connections, 64 B each way",
+       {What::connections, 64, connections},
+       "1/s",
+       static_cast<double>(connections)},
   }};
   fmt::print("rings of {} KiB{:>25} {:>9} {:>6} {:>6}\n", ring_bytes / 1024, "TCP", "stream", "",
              "ratio");
