@@ -34,15 +34,15 @@ def image():
 
 
 class Guest:
-    """A booted guest with one RDMA device, `siw` or `rxe`. A context manager."""
+    """A booted guest with one RDMA device, siw0. A context manager."""
 
-    def __init__(self, stage, device):
-        self._stage, self._device = stage, device
+    def __init__(self, stage):
+        self._stage = stage
         self._owner = None
         self.place = None  # where programs of this machine reach the guest
 
     def __enter__(self):
-        for tool in ("qemu-system-x86_64", "ip", "unshare", "nsenter"):
+        for tool in ("qemu-system-x86_64", "ip", "unshare", "nsenter", "setpriv"):
             if shutil.which(tool) is None:
                 raise Skip(f"{tool} is not installed: ./dev test --kernel installs it")
         folder = image()
@@ -93,10 +93,13 @@ class Guest:
             raise Skip(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
     def _boot(self, folder):
-        line = f"console=ttyS0 panic=-1 quiet net.ifnames=0 weft.device={self._device}"
+        line = "console=ttyS0 panic=-1 quiet net.ifnames=0"
+        # A process that enters a user namespace loses its parent's death signal: it is set again,
+        # so that no guest outlives a test that is killed.
         self.console = self._stage.plain("guest", *self._inside(
-            "nice", "-n", "10", "qemu-system-x86_64", "-accel", "tcg,tb-size=256", "-cpu", "max",
-            "-M", "q35", "-m", "1024", "-display", "none", "-nodefaults", "-no-reboot",
+            "setpriv", "--pdeathsig", "KILL", "nice", "-n", "10", "qemu-system-x86_64",
+            "-accel", "tcg,tb-size=256", "-cpu", "max", "-M", "q35", "-m", "1024",
+            "-display", "none", "-nodefaults", "-no-reboot",
             "-serial", "stdio", "-monitor", "none", "-kernel", folder / "vmlinuz",
             "-initrd", folder / "initrd", "-append", line, "-device", "virtio-rng-pci",
             "-netdev", f"tap,id=n0,ifname={_TAP},script=no,downscript=no,vnet_hdr=off",
@@ -106,14 +109,21 @@ class Guest:
     def start(self, name, *words):
         """Starts a program in the guest. The Side ends with the program's exit status."""
         command = " ".join(map(str, words))
+        print_pid = "echo in the guest: process $BASHPID; exec "
         side = self._stage.plain(name, sys.executable, "-B", _HERE / "remote.py", GUEST[0],
-                                 command, place=self.place)
+                                 print_pid + command, place=self.place)
         self._stage.ran[-1] = f"{name}, in the guest: {command}"
         return side
 
+    def kill(self, side):
+        """Kills a program that `start` has started."""
+        self.run("kill -9", side.expect("^in the guest: process ([0-9]+)$")[1])
+
     def run(self, *words, status=0):
-        """Runs a short command in the guest to its end. Returns its output."""
-        side = self.start("command in the guest", *words)
+        """Runs a short shell command in the guest to its end. Returns its output."""
+        side = self._stage.plain("command in the guest", sys.executable, "-B",
+                                 _HERE / "remote.py", GUEST[0], " ".join(map(str, words)),
+                                 place=self.place)
         side.finish(status=status)
         output = side.output
         self._stage.forget(side)

@@ -20,7 +20,7 @@ _ROOT = _HERE.parents[1]
 _GUEST_PACKAGES = ("rdmacm-utils", "perftest", "ibverbs-utils", "ibverbs-providers", "iproute2",
                    "kmod", "socat", "bash", "coreutils", "grep", "mount", "procps")
 _MODULES = ("virtio_pci", "virtio_net", "virtio_rng", "crc32c_generic", "ib_uverbs", "rdma_ucm",
-            "rdma_rxe", "siw", "sch_netem")
+            "siw", "sch_netem")
 _SIW = "drivers/infiniband/sw/siw"
 
 

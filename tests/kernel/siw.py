@@ -25,7 +25,7 @@ class Pair:
         self._stage, self.to_siw = stage, to_siw
         self.version = 0  # the index in GUEST and HOST: 0 is IPv4, 1 is IPv6
         self.guest = None
-        self.options = _IWARP
+        self.environment = {}  # of Weft's side
 
     @property
     def address(self):
@@ -46,8 +46,8 @@ class Pair:
         return self.guest.start("client on siw", program, *words)
 
     def _weft(self, name, program, words):
-        return self._stage.start(name, program, *words, options=self.options,
-                                 place=self.guest.place)
+        return self._stage.start(name, program, *words, options=_IWARP,
+                                 place=self.guest.place, env=self.environment)
 
 
 def add(name, converse, *, timeout_s=300, directions=_DIRECTIONS):
@@ -56,7 +56,7 @@ def add(name, converse, *, timeout_s=300, directions=_DIRECTIONS):
 
         def run(stage, direction=direction):
             pair = Pair(stage, direction == "to_siw")
-            with Guest(stage, "siw") as pair.guest:
+            with Guest(stage) as pair.guest:
                 converse(stage, pair)
                 pair.guest.need_healthy()
 
@@ -85,9 +85,9 @@ def rping(pair, *options, count=20):
     rdmacm_utils.need_pings(server, "server ping data:", count)
 
 
-def add_rping(name, *options, version=0):
+def add_rping(name, *options, version=0, environment=None):
     def converse(stage, pair):
-        pair.version = version
+        pair.version, pair.environment = version, environment or {}
         for option in options or ((),):
             rping(pair, *option)
 
@@ -97,6 +97,33 @@ def add_rping(name, *options, version=0):
 add_rping("64")
 add_rping("sizes", *(("-S", size) for size in (24, 100, 1448, 4096, 20000, 65000)))
 add_rping("ipv6", version=1)
+add_rping("without_crc", environment={"WEFT_CRC": "0"})
+
+
+@both_ways("rping.lossy_link")
+def rping_lossy_link(stage, pair):
+    """Each hundredth packet of siw's, data or acknowledgement, is lost on average."""
+    pair.guest.run("tc qdisc add dev eth0 root netem loss 1%")
+    rping(pair, "-S", 20000, count=50)
+    statistics = pair.guest.run("tc -s qdisc show dev eth0")
+    need(re.search(r"dropped [1-9]", statistics), f"no packet was lost: {statistics}")
+
+
+@both_ways("rping.siw_killed")
+def siw_killed(stage, pair):
+    """The program on siw is killed while the pings run. The one on Weft ends by itself, and a new
+    pair connects."""
+    port, many = harness.free_port(), 1000000
+    both = ["-a", pair.address, "-p", port, "-C", many, "-v", "-V"]
+    server = pair.server(port, "rping", "-s", *both)
+    client = pair.client("rping", "-c", *both)
+    server.expect("^server ping data:")
+    client.expect("^ping data:")
+    victim, survivor = (server, client) if pair.to_siw else (client, server)
+    pair.guest.kill(victim)
+    victim.finish(_LIMIT_S, status=None)
+    survivor.finish(_LIMIT_S, status=None)
+    rping(pair)
 
 
 @both_ways("rdma_server.one_message")
@@ -143,11 +170,8 @@ def add_perftest(program, name, *options, sizes, **settings):
     add(f"{program}.{name}", converse, **settings)
 
 
-for _program in perftest.BANDWIDTH:
-    add_perftest(_program, "sizes", sizes=(1, 64, 4096, 65536, 1 << 20))
-    add_perftest(_program, "bidirectional", "-b", sizes=(65536,))
-    add_perftest(_program, "four_queue_pairs", "-q", 4, sizes=(65536,))
-for _program in perftest.LATENCY:
-    # The server of ib_write_lat sends first, as that of ucmatose does.
-    add_perftest(_program, "sizes", sizes=(1, 64, 4096, 65536), directions=(
-        ("to_siw",) if _program == "ib_write_lat" else _DIRECTIONS))
+_BANDWIDTH_SIZES = (1, 64, 4096, 65536, 1 << 20)
+add_perftest("ib_send_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("to_siw",))
+add_perftest("ib_write_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("to_siw",))
+add_perftest("ib_read_bw", "sizes", sizes=_BANDWIDTH_SIZES, directions=("from_siw",))
+add_perftest("ib_send_lat", "sizes", sizes=(1, 64, 4096, 65536), directions=("to_siw",))
