@@ -60,3 +60,4 @@ def needs_a_gid(stage):
     server.finish(status=1)
     client.finish(status=1)
     need("Failed to modify QP to RTR" in server.output, "the server does not say why")
+    need("weft: an address vector without a GID" in server.output, "the remedy is not named")

@@ -29,6 +29,19 @@ int refuse_without_connection() {
   return EINVAL;
 }
 
+// Names the remedy on stderr, once for each process: many programs print only that the step failed,
+// and some do not check it. Such an address works on an InfiniBand port, which has LIDs.
+int refuse_without_gid() {
+  static std::atomic_flag printed;
+  if (!printed.test_and_set()) {
+    std::fprintf(stderr,
+                 "weft: an address vector without a GID needs LIDs, which a device on Ethernet "
+                 "does not have; use the program's option for a GID index, such as -g 0 of "
+                 "ibv_rc_pingpong, or for rdma_cm\n");
+  }
+  return EINVAL;
+}
+
 // Kernels with RoCE look the route up in ibv_modify_qp(3), because they need the next hop's
 // address. A lack of sockets is no answer: the connection is attempted all the same.
 int check_route(const Pairing::Plan& plan) {
@@ -97,6 +110,7 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   if (!pairs) return 0;
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
+  if (!attributes.ah_attr.is_global) return refuse_without_gid();
   Pairing::Plan plan;
   const int failed = Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
   return failed != 0 ? failed : check_route(plan);
