@@ -142,6 +142,22 @@ TEST_F(Pairs, EveryRowOfTheGidTableConnects) {
   EXPECT_EQ(beyond.queue_pair->modify(attributes, rtr_mask), EINVAL);
 }
 
+// Programs for InfiniBand may know LIDs only, and some do not check what ibv_modify_qp(3) returns.
+TEST_F(Pairs, AnAddressWithoutAGidIsRefusedWithTheRemedy) {
+  RawEnd end(*left_);
+  ASSERT_EQ(end.to_init(), 0);
+  ibv_qp_attr attributes = RawEnd::rtr_attributes(end.gid(), end.number());
+  attributes.ah_attr.is_global = 0;
+  attributes.ah_attr.dlid = 1;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(end.queue_pair->modify(attributes, rtr_mask), EINVAL);
+  EXPECT_EQ(end.queue_pair->modify(attributes, rtr_mask), EINVAL);
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("without a GID"), std::string::npos) << line;
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << "once for each process: " << line;
+  EXPECT_EQ(end.state(), IBV_QPS_INIT);
+}
+
 // Programs without rdma_cm would learn it only from the first ibv_post_send(3).
 TEST(IwarpStates, AStepWithAnAddressIsRefusedBeforeThereIsAConnection) {
   Settings settings;
