@@ -26,19 +26,23 @@ def weft(*arguments, **more):
 
 class Run(unittest.TestCase):
     def test_exit_status_is_the_programs(self):
+        libraries.needs_plain_libraries()
         for status in (0, 1, 7, 255):
             self.assertEqual(weft("run", "--", "sh", "-c", f"exit {status}").returncode, status)
 
     def test_a_signal_ends_the_program_itself(self):
+        libraries.needs_plain_libraries()
         done = weft("run", "--", "sh", "-c", "kill -TERM $$")
         self.assertEqual(done.returncode, -signal.SIGTERM)
 
     def test_it_becomes_the_program(self):
+        libraries.needs_plain_libraries()
         with subprocess.Popen([libraries.WEFT, "run", "-q", "--", "sh", "-c", "echo $$"],
                               text=True, env=plain_environment(), stdout=subprocess.PIPE) as run:
             self.assertEqual(int(run.communicate()[0]), run.pid)
 
     def test_arguments_arrive_unchanged(self):
+        libraries.needs_plain_libraries()
         wanted = ["-q", "--", "", "a b", "--addr", "-h"]
         script = 'for word; do printf "[%s]" "$word"; done'
         for separator in (["--"], []):
@@ -46,6 +50,7 @@ class Run(unittest.TestCase):
             self.assertEqual(done.stdout, "".join(f"[{word}]" for word in wanted), done.stderr)
 
     def test_standard_error_is_not_needed(self):
+        libraries.needs_plain_libraries()
         for redirection in ("2>&-", "2>/dev/full"):
             done = subprocess.run(["sh", "-c", f'"$0" run -- sh -c "echo ran" {redirection}',
                                    libraries.WEFT], text=True, stdout=subprocess.PIPE,
@@ -135,6 +140,7 @@ class Run(unittest.TestCase):
             self.assertIn(f"libweft-node.so is not in {beside}", done.stderr)
 
     def test_options_become_variables(self):
+        libraries.needs_plain_libraries()
         done = weft("run", "--quiet", "--addr", "127.0.0.1", "--personality",
                     "iwarp", "--progress", "manual", "--no-ack",
                     "--no-crc", "--port-offset", "5", "--capture", "x.pcapng", "--", "env",
@@ -148,6 +154,7 @@ class Run(unittest.TestCase):
             self.assertIn(line, lines)
 
     def test_descriptors_up_to_the_hard_limit(self):
+        libraries.needs_plain_libraries()
         done = libraries.run("sh", "-c", f"ulimit -S -n 64; '{libraries.WEFT}' run -q -- sh -c "
                              "'ulimit -S -n; ulimit -H -n'", env=plain_environment())
         soft, hard = done.stdout.split()

@@ -173,6 +173,11 @@ TEST_F(Strangers, WhoAskForOthersAreCounted) {
 }
 
 TEST_F(Strangers, AreCountedWhereNoDescriptorIsLeft) {
+#ifdef __SANITIZE_ADDRESS__
+  // Its runtime tests whether memory can be read with a pipe, and calls objects invalid without
+  // one.
+  GTEST_SKIP() << "the sanitizers need descriptors themselves";
+#endif
   RawEnd target(*right_);
   sys::Descriptor client(sys::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int lowest_free = ::dup(client.get());

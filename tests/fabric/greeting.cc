@@ -16,6 +16,15 @@
 #include <string>
 #include <string_view>
 
+#ifdef __SANITIZE_ADDRESS__
+// LeakSanitizer of this GCC looks for the thread-local memory of libraries that libfabric loads at
+// a wrong place.
+extern "C" [[gnu::visibility("default")]] const char* __asan_default_options();
+extern "C" const char* __asan_default_options() {
+  return "intercept_tls_get_addr=0";
+}
+#endif
+
 namespace {
 
 constexpr std::string_view greeting = "hello stream!";

@@ -63,7 +63,7 @@ class Mapped : public testing::Test {
 
   [[nodiscard]] GrantView view() const {
     return {
-        SharedMemory::open(table_.read_only_file(), grants::bytes, false),
+        SharedMemory::open(sys::Descriptor(dup(table_.read_only_file())), grants::bytes, false),
         SharedMemory::open(sys::Descriptor(dup(table_.count_file())), grants::count_bytes, true)};
   }
 
