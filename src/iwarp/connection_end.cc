@@ -23,7 +23,7 @@ TerminateRaised Connection::answer_pending() {
   return refusal;
 }
 
-// Sends a Terminate and ends the stream. RFC 5040 §6.8: it is the last message that a stream sends.
+// Sends a Terminate and ends the stream. RFC 5040 §5.4: it is the last message that a stream sends.
 // Reads that arrived before the fault are answered first, so that the peer learns which of its
 // requests were carried out. If one of those is at fault itself, it is reported instead, since it
 // came earlier.
@@ -67,7 +67,7 @@ void Connection::report_executed(std::uint64_t messages) {
   control_.build(out_);
 }
 
-// RFC 5040 §6.8, §7.2: a Terminate ends the stream, and nothing is sent in return. `end_` is set
+// RFC 5040 §5.4, §7.2: a Terminate ends the stream, and nothing is sent in return. `end_` is set
 // before the requests complete, so that nothing is built meanwhile.
 void Connection::take_terminate(Bytes payload) {
   // A malformed Terminate ends the stream as well; then nothing is known of the cause.
@@ -119,7 +119,7 @@ void Connection::end(EndReason reason) {
   receiver_.flush();
   requester_.flush();
   // A completed request returns its memory to the application, so whatever is still to be sent from
-  // it is copied. To a peer that has ended the stream nothing is sent (RFC 5040 §6.8).
+  // it is copied. To a peer that has ended the stream nothing is sent (RFC 5040 §5.4).
   const bool peer_left = reason == EndReason::peer_closed || reason == EndReason::peer_terminated;
   peer_left ? out_.clear() : out_.detach();
   host_.on_end(reason);

@@ -63,7 +63,7 @@ TerminateRaised Connection::check(const Segment& segment) {
   }
 }
 
-// RFC 5041 §8 has the rules for queues, RFC 5040 §4.8 those for the messages on them. Messages of
+// RFC 5041 §7 has the rules for queues, RFC 5040 §4.8 those for the messages on them. Messages of
 // the other queues are single segments, numbered for each queue.
 TerminateRaised Connection::check_untagged(const Segment& segment) {
   const auto& header = segment.untagged_header;

@@ -147,7 +147,7 @@ bool Deframer::parse_header() {
   // Kept as it arrived: a Terminate must quote it (RFC 5040 §4.8).
   std::memcpy(segment_.raw_header.data(), raw.data(), header);
   if (segment_.tagged) {
-    // RFC 5041 §8: the only way to fail here is a foreign DDP version.
+    // RFC 5041 §7: the only way to fail here is a foreign DDP version.
     const auto parsed = wire::DdpTagged::parse(raw);
     if (!parsed) foreign_version_ = wire::terminate::tagged_version;
     if (parsed) segment_.tagged_header = *parsed;

@@ -1,5 +1,5 @@
 // Translates faults into the error codes of a Terminate, by the layer that finds the fault (RFC
-// 5040 §4.8, RFC 5041 §8).
+// 5040 §4.8, RFC 5041 §7).
 #pragma once
 
 #include "iwarp/segment.h"

@@ -21,7 +21,7 @@ std::uint32_t quoted_queue(const Terminate& message) {
 }
 
 // The status of the request at fault. Layers 0 and 1 with type 1 are RDMAP's and DDP's protection
-// errors (RFC 5040 §4.8, RFC 5041 §8). A message of queue 0 without a buffer found no receive,
+// errors (RFC 5040 §4.8, RFC 5041 §7). A message of queue 0 without a buffer found no receive,
 // which on InfiniBand ends as exhausted RNR retries; on queue 1 the peer's IRD was exceeded.
 Status status_of(const Terminate& message) {
   const auto& code = message.code;

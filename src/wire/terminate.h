@@ -38,7 +38,7 @@ inline constexpr TerminateCode rdma_unexpected_opcode{0, 2, 6};
 inline constexpr TerminateCode rdma_stream_catastrophic{0, 2, 7};
 inline constexpr TerminateCode rdma_global_catastrophic{0, 2, 8};
 inline constexpr TerminateCode rdma_unspecified{0, 2, 0xFF};
-// DDP, tagged buffer (RFC 5041 §8)
+// DDP, tagged buffer (RFC 5041 §7)
 inline constexpr TerminateCode tagged_invalid_stag{1, 1, 0};
 inline constexpr TerminateCode tagged_bounds{1, 1, 1};
 inline constexpr TerminateCode tagged_stag_not_of_stream{1, 1, 2};

@@ -14,7 +14,7 @@ struct Named {
   std::string_view text;
 };
 
-// RFC 5040 §4.8, RFC 5041 §8, RFC 5044 §8, RFC 6581 §7.
+// RFC 5040 §4.8, RFC 5041 §7, RFC 5044 §8, RFC 6581 §7.
 constexpr Named names[] = {
     {terminate::rdma_invalid_stag, "remote protection: invalid STag"},
     {terminate::rdma_bounds, "remote protection: base or bounds violation"},

@@ -28,7 +28,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 
 class RemoteAccess : public testing::TestWithParam<Case> {};
 
-// RFC 5040 §8.1, RFC 5041 §8.2.
+// RFC 5040 §4.8, RFC 5041 §7.2.
 TEST_P(RemoteAccess, IsRefusedOnTheVeryRequest) {
   const Case& test = GetParam();
   Pair pair;
@@ -99,7 +99,7 @@ TEST(Fault, SendTooLongForTheReceive) {
   EXPECT_TRUE(remote->holds(1, size - 1, 2 * size));
 }
 
-// RFC 5041 §8.2 code 2: iWARP has no "receiver not ready".
+// RFC 5041 §7.2 code 2: iWARP has no "receiver not ready".
 TEST(Fault, SendWithoutAReceive) {
   Pair pair;
   auto local = pair.a.buffer(size);

@@ -196,7 +196,7 @@ TEST(Hold, AMessageThatDoesNotFitItsReceiveFailsBothSides) {
   peer.expect_terminate(terminate(code::untagged_too_long, send(2, text("too long"))));
 }
 
-// RFC 5041 §8. The message at fault is the one that has waited longest, not the one that exceeds
+// RFC 5041 §7. The message at fault is the one that has waited longest, not the one that exceeds
 // the hold.
 TEST(Hold, WhenItIsFullTheOldestIsRefused) {
   ScriptedPeer peer(holding(300));

@@ -128,7 +128,7 @@ TEST(Order, ReadWithoutAnyOrdFailsInItsTurn) {
   }
 }
 
-// There is no buffer for more requests than IRD (RFC 5041 §8, queue 1). The earlier ones are
+// There is no buffer for more requests than IRD (RFC 5041 §7, queue 1). The earlier ones are
 // answered.
 TEST(Order, MoreReadsThanIrdEndTheStream) {
   auto options = roomy(false);

@@ -52,7 +52,7 @@ class Accesses : public testing::TestWithParam<std::tuple<Access, std::size_t>> 
   }
 };
 
-// RFC 5041 §8: found before the first byte is placed.
+// RFC 5041 §7: found before the first byte is placed.
 TEST_P(Accesses, OfAWriteEndTheStreamBeforeAnythingLands) {
   const auto& [access, size] = GetParam();
   ScriptedPeer peer(roomy(false));
@@ -166,7 +166,7 @@ TEST_P(Culprits, EndTheStream) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Versions, Culprits,  // RFC 5041 §8, RFC 5040 §4.8
+    Versions, Culprits,  // RFC 5041 §7, RFC 5040 §4.8
     testing::Values(
         Culprit{"ddp_tagged", with_byte(write(1, 2, Content(4)), 0, 0xC0), code::tagged_version},
         Culprit{"ddp_tagged_large", with_byte(write(1, 2, Content(50'000)), 0, 0xC3),
@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& given) { return std::string(given.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
-    Queues, Culprits,  // RFC 5041 §8: queue number, MSN range, message offset
+    Queues, Culprits,  // RFC 5041 §7: queue number, MSN range, message offset
     testing::Values(
         Culprit{"queue_4", control(RdmapOpcode::send, 4, 1, 4), code::untagged_invalid_queue},
         Culprit{"queue_max", control(RdmapOpcode::send, 0xFFFFFFFF, 1, 4),
@@ -274,7 +274,7 @@ TEST(Terminate, OfASendWhoseSecondSegmentIsTooLong) {
   EXPECT_EQ(memory.copy(6, 4), Content(4));
 }
 
-// RFC 5041 §8: segments of one message leave no gap and do not overlap.
+// RFC 5041 §7: segments of one message leave no gap and do not overlap.
 TEST(Terminate, OfASendWithAGapOrAnOverlap) {
   for (const std::uint32_t offset : {0U, 5U, 7U}) {
     ScriptedPeer peer(roomy(false));
@@ -370,7 +370,7 @@ TEST(Terminate, NamesTheFirstFault) {
   peer.expect_terminate(terminate(code::rdma_invalid_stag, first, true));
 }
 
-// RFC 5040 §6.8: a side that has sent its Terminate processes nothing more.
+// RFC 5040 §5.4: a side that has sent its Terminate processes nothing more.
 TEST(Terminate, IsTheEndInBothDirections) {
   ScriptedPeer peer(roomy(false));
   Region& memory = peer.host.add(10);

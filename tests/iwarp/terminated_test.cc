@@ -209,7 +209,7 @@ TEST_F(Terminated, MalformedTerminateEndsTheStream) {
   EXPECT_EQ(peer.connection.terminate().code, code::rdma_unspecified);
 }
 
-// RFC 5040 §6.8: nothing is sent in return, not even FPDUs that were built already.
+// RFC 5040 §5.4: nothing is sent in return, not even FPDUs that were built already.
 TEST_F(Terminated, NothingIsSentInReturn) {
   peer.send(empty_read(1));
   post(1, Operation::send);
