@@ -1,6 +1,7 @@
 #include "device/local/mapped_access.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "base/guarded_memory.h"
@@ -56,13 +57,14 @@ MappedAccess::Result MappedAccess::run(const GrantView::Found& found, Store stor
 // sequence cannot meet a fault.
 MappedAccess::Result MappedAccess::write(const GrantView::Found& found, std::byte* at,
                                          std::span<const iovec> here) {
+  alignas(64) std::array<std::byte, 4096> staged;  // a part of the Write; not initialized
   for (const iovec& piece : here) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
     for (std::size_t done = 0; done < piece.iov_len;) {
-      const std::size_t part = std::min(piece.iov_len - done, staged_.size());
-      if (!guarded_load(staged_.data(), from + done, part)) return Result::local_fault;
+      const std::size_t part = std::min(piece.iov_len - done, staged.size());
+      if (!guarded_load(staged.data(), from + done, part)) return Result::local_fault;
       const Result result = run(found, [&](const StoreCheck& check) {
-        return checked_store(check, at, staged_.data(), part);
+        return checked_store(check, at, staged.data(), part);
       });
       if (result != Result::done) return result;
       done += part;

@@ -9,7 +9,6 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -66,7 +65,6 @@ class MappedAccess {
   const PeerProcess& process_;
   RemoteCopy& announcements_;
   std::vector<Entry> entries_;
-  alignas(64) std::array<std::byte, 4096> staged_;  // a part of a Write, from memory of the program
 };
 
 }  // namespace weft::device
