@@ -168,9 +168,13 @@ void AcceptQueue::take_from_kernel() {
 
 void AcceptQueue::add_arriving(Descriptor connection) {
   const std::lock_guard lock(mutex_);
-  if (open_ && AcceptThread::instance().make_room()) {
+  if (open_) {
     AcceptThread::instance().await_first_bytes(std::move(connection), shared_from_this());
   }
+}
+
+bool AcceptQueue::make_room_for_arriving() {
+  return AcceptThread::instance().make_room();
 }
 
 void AcceptQueue::on_arrived(Descriptor connection, Protocol protocol) {

@@ -52,6 +52,9 @@ class AcceptQueue : public std::enable_shared_from_this<AcceptQueue> {
   // Takes over a client that accept(2) has found in the kernel's queue, and whose request is not
   // whole yet.
   void add_arriving(Descriptor connection);
+  // To be called before a client is taken that may have to be added. False: all of those that are
+  // waited for are too young to be closed, so the client has to stay in the kernel's queue.
+  [[nodiscard]] static bool make_room_for_arriving();
 
   // --- For AcceptThread
   // A client waits in the kernel's queue.

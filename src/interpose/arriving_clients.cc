@@ -19,7 +19,7 @@ constexpr rlim_t least_clients = 16;
 constexpr rlim_t most_clients = 256;
 // A real client sends its request as soon as it is connected, but its thread may have to wait for a
 // processor first. Younger clients make no room for others.
-constexpr std::chrono::milliseconds youngest_replaced{50};
+constexpr std::chrono::milliseconds youngest_replaced{100};
 
 // Streams send their request at once. A client that is silent for this time is taken for plain TCP.
 constexpr std::chrono::seconds short_silence{1};
@@ -45,11 +45,13 @@ bool ArrivingClients::make_room() {
   return true;
 }
 
-// With mutex_ held.
+// With mutex_ held. A client whose bytes have arrived without on_ready() having seen them is not
+// replaced: the request may be complete by now.
 ArrivingClients::Clients::iterator ArrivingClients::replaceable(Time before) {
   auto oldest = clients_.end();
   for (auto place = clients_.begin(); place != clients_.end(); ++place) {
     if (place->second.since > before) break;
+    if (look_at_first_bytes(place->second.connection.get()).count > place->second.bytes) continue;
     if (place->second.bytes == 0) return place;
     if (oldest == clients_.end()) oldest = place;
   }

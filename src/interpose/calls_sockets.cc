@@ -3,7 +3,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include <cerrno>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "interpose/accept_queue.h"
@@ -37,6 +40,8 @@ int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type,
   return visible;
 }
 
+constexpr std::chrono::milliseconds pause_without_room{1};
+
 bool is_readable(int fd) {
   pollfd entry{fd, POLLIN, 0};
   return next::poll(&entry, 1, 0) > 0;
@@ -44,11 +49,15 @@ bool is_readable(int fd) {
 
 // Takes clients from the kernel's queue until one is to be served. Returns nothing, with errno, if
 // the queue is empty or on an error. Clients whose request is not whole go to `queue`, and are
-// waited for here if there is none.
+// waited for here if there is none. ENOBUFS: `queue` has no room for such clients at the moment.
 std::optional<AcceptedClient> accept_from_kernel_queue(int kernel,
                                                        const InheritedOptions& inherited,
                                                        AcceptQueue* queue) {
   while (true) {
+    if (queue && !AcceptQueue::make_room_for_arriving()) {
+      errno = ENOBUFS;
+      return std::nullopt;
+    }
     Descriptor connection(next::accept4(kernel, nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection.valid()) return std::nullopt;
     connection = move_high(std::move(connection));
@@ -95,7 +104,13 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
         return give_descriptor(std::move(*client), listener.inherited_options(), type, address,
                                bytes);
       }
-      if (error != EAGAIN) return fail_with(error);
+      if (error == ENOBUFS && !listener.nonblocking()) {
+        // Many clients have come at once without a request. The kernel's queue stays readable, so
+        // there is nothing to wait for but time: some of them make room soon.
+        std::this_thread::sleep_for(pause_without_room);
+        continue;
+      }
+      if (error != EAGAIN && error != ENOBUFS) return fail_with(error);
     }
     if (listener.nonblocking()) return fail_with(EAGAIN);
     const int failed = listener.visible().await_readable();
