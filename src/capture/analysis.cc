@@ -33,6 +33,8 @@ struct Analysis::Work {
   void forget(Connection& connection);
 
   std::size_t connections_limit;
+  // The order of these members matters: each one holds references only to members above it, so the
+  // members that are destroyed first are those that use the others.
   ConnectionTable connections;
   TrafficFan traffic;
   OperationFan operations;
@@ -48,6 +50,7 @@ void Analysis::Work::forget_some() {
   std::vector<std::pair<std::uint64_t, ConnectionId>> order;  // the first ones are forgotten first
   order.reserve(connections.known());
   for (const Connection& one : connections) {
+    // Frames are numbered from 1, so 0 sorts the connections that are over before all others.
     order.emplace_back(is_over(one) ? 0 : one.last.frame, one.id);
   }
   // Forgets an eighth more than necessary, so that the whole table is sorted rarely.
@@ -65,6 +68,8 @@ void Analysis::Work::forget(Connection& connection) {
   } else {
     infiniband.forget(id);
   }
+  // Sinks read the entry in on_forget(), so its end is set before that, and the entry is removed
+  // last.
   if (connection.end == Connection::End::open) connection.end = Connection::End::forgotten;
   traffic.on_close(id);
   traffic.on_forget(id);
@@ -84,12 +89,16 @@ void Analysis::add_operations(OperationSink& sink) {
 
 void Analysis::add(const RawPacket& packet) {
   Totals& totals = work_->totals;
+  // Packets may be out of order in time. The first packet in the capture is the origin of all
+  // relative times, even if a later packet has an earlier time.
   if (totals.frames++ == 0) totals.first_ns = packet.time_ns;
   totals.last_ns = std::max(totals.last_ns, packet.time_ns);
   totals.wire_bytes += packet.wire_bytes;
   totals.captured_bytes += packet.bytes.size();
   if (packet.bytes.size() < packet.wire_bytes) ++totals.truncated_frames;
   work_->decoder.decode(packet, {.frame = totals.frames, .time_ns = packet.time_ns});
+  // Connections are forgotten between packets only: within decode() a reference to one may be in
+  // use.
   if (work_->connections.known() > work_->connections_limit) work_->forget_some();
 }
 

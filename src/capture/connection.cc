@@ -48,6 +48,7 @@ const char* to_string(Connection::End end) {
 
 // Datagrams and unreliable connections have no answers that could be missing.
 bool lacks_direction(const Connection& connection) {
+  // The first packets of a connection may not be answered yet when the capture ends.
   constexpr std::uint64_t few_packets = 3;
   if (connection.transport == Transport::ud || connection.transport == Transport::uc) return false;
   const auto [a, b] = connection.side_frames;
@@ -59,6 +60,8 @@ std::string endpoint_text(const Connection& connection, Side side) {
   const Endpoint& endpoint = connection.endpoint(side);
   const std::string address = to_string(endpoint.address);
   if (connection.transport != Transport::iwarp) {
+    // The BTH names the destination queue pair only, so the number of a side stays unknown until a
+    // packet to that side or another source gives it.
     return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
                           : fmt::format("{} QP ?", address);
   }

@@ -11,6 +11,9 @@ namespace {
 constexpr unsigned sub_bits = 5;
 constexpr std::uint64_t sub_buckets = 1ULL << sub_bits;
 
+// Returns the bucket of a value. Small values have a bucket each. Above them the quotient is
+// between sub_buckets and 2 * sub_buckets - 1, so a bucket is never wider than 1/32 of its values,
+// and the buckets of one shift directly follow those of the shift before.
 std::size_t bucket_of(std::uint64_t value) {
   if (value < 2 * sub_buckets) return static_cast<std::size_t>(value);
   const unsigned shift = static_cast<unsigned>(std::bit_width(value)) - sub_bits - 1;
@@ -28,6 +31,7 @@ std::uint64_t value_of(std::size_t bucket) {
 }  // namespace
 
 void Histogram::add(std::int64_t value) {
+  // A negative value counts as 0, because the buckets begin there.
   value = std::max<std::int64_t>(value, 0);
   min_ = count_ == 0 ? value : std::min(min_, value);
   max_ = count_ == 0 ? value : std::max(max_, value);
@@ -44,7 +48,8 @@ std::int64_t Histogram::mean() const {
 }
 
 // The result is limited to the smallest and largest value, because the middle of a bucket may lie
-// outside.
+// outside. The rank is that of the nearest-rank method: the smallest value that at least `percent`
+// of all values do not exceed.
 std::int64_t Histogram::percentile(double percent) const {
   if (count_ == 0) return 0;
   const auto rank = static_cast<std::uint64_t>(

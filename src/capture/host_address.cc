@@ -20,6 +20,7 @@ std::string ipv6_text(const std::byte* at) {
   std::array<std::uint16_t, words> word{};
   for (int i = 0; i < words; ++i) word[i] = load_be<std::uint16_t>(at + 2 * i);
   int best = -1;
+  // RFC 5952 §4.2.2 forbids "::" for one word, so only runs longer than this count.
   int best_length = 1;  // a single zero word is not shortened
   for (int i = 0; i < words; ++i) {
     int length = 0;
@@ -42,6 +43,8 @@ std::string ipv6_text(const std::byte* at) {
   return text;
 }
 
+// Returns whether a GID is an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2). RoCE v2 over IPv4 uses
+// such GIDs.
 bool maps_ipv4(const std::array<std::byte, 16>& bytes) {
   const auto zeros = std::all_of(bytes.begin(), bytes.begin() + 10,
                                  [](std::byte byte) { return byte == std::byte{0}; });

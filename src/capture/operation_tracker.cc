@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::uint32_t psn_bits = 24;
 
-// Returns whether `psn` is equal to `last` or after it, modulo 2^24.
+// Returns whether `psn` is equal to `last` or after it, modulo 2^24. Fewer than 2^23 PSNs may be
+// outstanding, so a larger distance means that `psn` lies before `last`.
 bool reaches(std::uint64_t psn, std::uint64_t last) {
   constexpr std::uint64_t half = 1U << (psn_bits - 1);
   return ((psn - last) & ((1U << psn_bits) - 1)) < half;
@@ -79,6 +80,8 @@ Operation OperationTracker::begin(const Origin& origin, Operation::Kind kind,
   return operation;
 }
 
+// Numbers an operation when it is reported, so the numbers follow the order of reports and not that
+// of the starts.
 void OperationTracker::report(Operation operation) {
   operation.number = ++numbered_;
   sink_.on_operation(operation);
@@ -145,6 +148,8 @@ void OperationTracker::on_write(const Origin& origin, const WritePart& part) {
   close(own, open, origin.position);
 }
 
+// An immediate message has a single part, so it is never open and goes directly to the operations
+// that wait for confirmation.
 void OperationTracker::on_immediate(const Origin& origin, const ImmediateMessage& message) {
   Operation operation = begin(origin, Operation::Kind::immediate, message.message);
   operation.send_kind = message.solicited ? SendKind::solicited : SendKind::plain;
@@ -287,6 +292,8 @@ void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) 
   if (!take_request(requester, part.request, operation)) return;
   const bool whole = operation.bytes >= operation.requested_bytes && operation.missing_bytes == 0;
   operation.outcome = whole ? Operation::Outcome::complete : Operation::Outcome::incomplete;
+  // The last part was captured, so the bytes that are still lacking were in responses that were
+  // not.
   if (operation.bytes < operation.requested_bytes) {
     operation.missing_bytes += operation.requested_bytes - operation.bytes;
     operation.bytes = operation.requested_bytes;
@@ -294,6 +301,8 @@ void OperationTracker::on_read_part(const Origin& origin, const ReadPart& part) 
   report(operation);
 }
 
+// An answer without a known request is dropped: without the request there is no operation to
+// report.
 void OperationTracker::on_atomic_answer(const Origin& origin, const AtomicAnswer& answer) {
   Operation operation;
   if (!take_request(peer(origin), answer.request, operation)) return;

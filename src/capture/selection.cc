@@ -26,6 +26,7 @@ bool Selection::takes(const Connection& candidate) const {
 
 bool Selection::shows(const Connection& candidate, const Analysis& analysis) const {
   const std::int64_t origin_ns = analysis.totals().first_ns;
+  // A connection is shown if any part of its life overlaps the time range.
   return takes(candidate) && (!from_ns || candidate.last.time_ns - origin_ns >= *from_ns) &&
          (!to_ns || candidate.first.time_ns - origin_ns <= *to_ns);
 }
@@ -40,6 +41,7 @@ bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
   if (key && !(rpc.call && names(*rpc.call, *key)) && !(rpc.reply && names(*rpc.reply, *key))) {
     return false;
   }
+  // The call may not have been captured, but one of the two messages always is there.
   const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
   if (!takes_time(first.first.time_ns, analysis)) return false;
   if (!connection && !queue_pair) return true;

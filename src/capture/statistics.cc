@@ -12,6 +12,7 @@ SideStatistics& Statistics::side(ConnectionId connection, Side side) {
   return connections_.get(connection).of(side);
 }
 
+// A connection without events has no entry, and reading does not make one.
 const ConnectionStatistics& Statistics::of(ConnectionId connection) const {
   static const ConnectionStatistics none;
   const ConnectionStatistics* known = connections_.find(connection);

@@ -15,6 +15,8 @@ struct IwarpTransport::Work {
             },
             &IwarpConnection::begins_with_request) {}
 
+  // The flows hold the connections, which refer to `shared` even in their destructors, so it is
+  // declared first and destroyed last.
   IwarpConnection::Shared shared;
   TcpFlows flows;
 };

@@ -9,6 +9,7 @@
 namespace weft::capture {
 namespace {
 
+// With fewer samples a single wrong pair or a long delay could decide the median.
 constexpr std::size_t few_samples = 8;
 // Two interfaces of one machine differ by less.
 constexpr std::int64_t smallest_offset_ns = 10'000;
@@ -31,6 +32,8 @@ CopyFilter::Key hosts_key(const HostAddress& source, const HostAddress& destinat
 
 }  // namespace
 
+// Enters a packet. A retransmission has the key of its original and a much later time, so neither
+// of them may be paired.
 void ClockTrack::note(Table& table, std::uint64_t key, const Stamp& stamp, bool forward) {
   const auto [at, made] = table.try_emplace(key, Seen{stamp.time_ns, forward, true});
   if (!made) at->second.unique = false;
@@ -55,6 +58,8 @@ void ClockTrack::on_segment(const TcpSegment& segment) {
             header.flags);
   whole.add(segment.wire_bytes);
   note(packets_, whole.value(), segment.stamp, forward);
+  // A receiver acknowledges the sequence number after the last byte, so the key of a request has
+  // that number.
   if (segment.wire_bytes > 0) {
     const auto end = header.sequence + static_cast<std::uint32_t>(segment.wire_bytes);
     CopyFilter::Key key = hosts;
@@ -100,6 +105,8 @@ std::optional<ClockTrack::Difference> ClockTrack::compare(const ClockTrack& othe
   });
   // Requests at one place, and their answers at the other one.
   if (ahead.size() + behind.size() < few_samples) {
+    // Too few packets are the same in both captures, so the two samples of different kinds are not
+    // mixed.
     ahead.clear();
     behind.clear();
     match(requests_, other.answers_, [&](const Seen& here, const Seen& there) {
@@ -122,6 +129,8 @@ std::optional<ClockTrack::Difference> ClockTrack::compare(const ClockTrack& othe
   }
   const std::int64_t first_ns = median(ahead);
   const std::int64_t second_ns = median(behind);
+  // The time that packets need is assumed to be equal in both directions, so it cancels out in the
+  // mean.
   const std::int64_t offset_ns = second_ns + (first_ns - second_ns) / 2;
   const std::int64_t travel_ns = std::abs(first_ns - second_ns) / 2;
   if (std::abs(offset_ns) <= std::max(travel_ns, smallest_offset_ns)) return {};

@@ -5,6 +5,7 @@
 
 namespace weft::capture {
 
+// The ranges are merged when they touch, so a whole datagram has exactly one.
 bool IpFragments::Partial::whole() const {
   return end_known && have.size() == 1 && have[0].begin == 0 && have[0].end >= end;
 }
@@ -21,6 +22,7 @@ const IpFragments::Datagram* IpFragments::add(const IpFragment& fragment) {
   place(*partial, fragment);
   if (!partial->whole()) return nullptr;
   complete_ = std::move(partial->datagram);
+  // A damaged fragment may lie behind the end that the last one announces.
   complete_.payload.resize(partial->end);
   partial_.erase(partial);
   return &complete_;
@@ -46,6 +48,8 @@ std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fr
   return std::prev(partial_.end());
 }
 
+// The list is sorted by the time of the first fragment, so the test stops at the first one that is
+// young enough.
 void IpFragments::expire(std::int64_t now_ns) {
   while (!partial_.empty() && now_ns - partial_.front().begun_ns > limits_.lifetime_ns) {
     partial_.pop_front();
@@ -60,6 +64,8 @@ void IpFragments::place(Partial& partial, const IpFragment& fragment) {
   auto& payload = partial.datagram.payload;
   if (payload.size() < end) payload.resize(end);
   if (begin < end) std::memcpy(&payload[begin], fragment.payload.data(), end - begin);
+  // Only the first fragment has the headers of the original packet that reassembly keeps (RFC 8200
+  // §4.5).
   if (begin == 0) {
     partial.datagram.headers.assign(fragment.headers.begin(), fragment.headers.end());
   }

@@ -10,7 +10,10 @@
 namespace weft::capture {
 namespace {
 
+// This is the default of tcpdump too. Packets that segmentation offload has merged (up to 64 KiB)
+// are captured whole.
 constexpr int snap_bytes = 256 * 1024;
+// On Linux the default of libpcap is 2 MiB, which fast RDMA traffic fills between two reads.
 constexpr int kernel_buffer_bytes = 64 * 1024 * 1024;
 constexpr int timeout_ms = 100;  // after this the kernel passes on a buffer that is not full
 constexpr std::int64_t second_ns = 1'000'000'000;
@@ -63,6 +66,8 @@ class Pcap {
   // Loads the functions one by one, so that a library that lacks one gives an error with its name.
   template <typename Function>
   Function load(const char* name) {
+    // Debian and its derivatives name the library libpcap.so.0.8, and other distributions
+    // libpcap.so.1.
     if (library_ == nullptr) library_ = dlopen("libpcap.so.0.8", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) library_ = dlopen("libpcap.so.1", RTLD_NOW | RTLD_LOCAL);
     void* found = library_ == nullptr ? nullptr : dlsym(library_, name);
@@ -80,6 +85,8 @@ class LiveSource final : public PacketSource {
     std::array<char, PCAP_ERRBUF_SIZE> error{};
     handle_.reset(pcap_.create(interface.c_str(), error.data()));
     if (!handle_) throw std::runtime_error(fmt::format("{}: {}", interface, error.data()));
+    // These options are refused after the activation, and a filter is refused before it, so the
+    // order of the calls is fixed.
     pcap_.set_snaplen(handle_.get(), snap_bytes);
     pcap_.set_promisc(handle_.get(), 1);
     pcap_.set_timeout(handle_.get(), timeout_ms);
@@ -100,6 +107,8 @@ class LiveSource final : public PacketSource {
     const int status = pcap_.next_ex(handle_.get(), &header, &data);
     if (status == PCAP_ERROR) problem_ = pcap_.geterr(handle_.get());
     if (status != 1) return false;
+    // With nanosecond precision libpcap stores nanoseconds in `tv_usec`
+    // (pcap_set_tstamp_precision(3PCAP)).
     packet.time_ns =
         header->ts.tv_sec * second_ns + header->ts.tv_usec * (nanoseconds_ ? 1 : microsecond_ns);
     packet.link_type = link_type_;
@@ -124,8 +133,10 @@ class LiveSource final : public PacketSource {
   // Activates the capture. A missing right is the most frequent error, so its text has advice.
   void activate() {
     const int status = pcap_.activate(handle_.get());
+    // The precision in use counts, not the one that was requested.
     nanoseconds_ = pcap_.get_tstamp_precision(handle_.get()) == PCAP_TSTAMP_PRECISION_NANO;
     link_type_ = static_cast<std::uint16_t>(pcap_.datalink(handle_.get()));
+    // A positive status is a warning (pcap_activate(3PCAP)); the capture is active then.
     if (status >= 0) return;
     const char* why = pcap_.geterr(handle_.get());
     if (!*why) why = pcap_.statustostr(status);
@@ -136,12 +147,14 @@ class LiveSource final : public PacketSource {
   }
 
   void set_filter(const std::string& filter) {
+    // The netmask matters only for tests of IPv4 broadcast addresses, so it may stay unknown.
     bpf_program program{};
     if (pcap_.compile(handle_.get(), &program, filter.c_str(), 1, PCAP_NETMASK_UNKNOWN) != 0) {
       throw std::runtime_error(
           fmt::format("the filter '{}': {}", filter, pcap_.geterr(handle_.get())));
     }
     const int status = pcap_.setfilter(handle_.get(), &program);
+    // The handle has its own copy of the program by now.
     pcap_.freecode(&program);
     if (status != 0) throw std::runtime_error(pcap_.geterr(handle_.get()));
   }

@@ -59,13 +59,15 @@ class MergedSource final : public PacketSource {
     Open first{file, open_capture(file.path, stop_)};
     if (first.next()) {
       waiting_.push_back({file, first.packet.time_ns});
+      // Only files that next() reads count, so that bytes_read() can reach this sum.
       bytes_in_all_ += first.source->bytes_in_all();
     } else {
       note_end(file.path, *first.source);
     }
   }
 
-  // Opens the files with a first packet that is due.
+  // Opens the files with a first packet that is due. A long series of rotated files therefore needs
+  // only a few descriptors and buffers at a time.
   void open_due() {
     while (next_waiting_ < waiting_.size() &&
            (open_.empty() || waiting_[next_waiting_].first_ns <= earliest_ns())) {
@@ -81,6 +83,8 @@ class MergedSource final : public PacketSource {
         ->packet.time_ns;
   }
 
+  // Reads the next packet of a source. At its end the source is removed, but its bytes stay in the
+  // count of those that were read.
   void advance(Open& open) {
     if (open.next()) return;
     note_end(open.file.path, *open.source);
@@ -132,12 +136,16 @@ std::vector<ClockDifference> measure_clocks(std::vector<CaptureFile>& files,
   std::vector<std::unique_ptr<ClockTrack>> tracks;
   for (CaptureFile& file : files) {
     tracks.push_back(std::make_unique<ClockTrack>());
+    // Standard input can be read only once. The empty track keeps the indexes equal to those of the
+    // files.
     if (file.path == "-") continue;
     const auto source = open_capture(file.path, stop);
     tracks.back()->read(*source, first_packets);
     for (std::size_t i = 0; i + 1 < tracks.size(); ++i) {
       const auto found = tracks[i]->compare(*tracks.back());
       if (!found) continue;
+      // The reference may have a correction itself, so adding it makes all corrections relative to
+      // the same clock.
       file.clock_ahead_ns = files[i].clock_ahead_ns + found->offset_ns;
       differences.push_back({file.path, files[i].path, found->offset_ns, found->samples});
       break;
