@@ -12,6 +12,8 @@
 namespace weft::capture {
 namespace {
 
+// The control byte of DDP has the bits T and L, four reserved bits, and the version (RFC 5041
+// §4.1). That of RDMAP has the version, two reserved bits, and the opcode (RFC 5040 §4.1).
 constexpr std::byte ddp_reserved_mask{0x3C};
 constexpr std::uint8_t rdmap_fixed_mask = 0xF0;
 constexpr std::uint8_t rdmap_fixed = wire::rdmap_version << 6;
@@ -27,6 +29,7 @@ constexpr unsigned queue_bits = 24;
 constexpr unsigned fixed_length_bits = 12;
 constexpr unsigned segment_end_bits = 10;
 constexpr std::size_t sufficient_pointers = 2;
+// A random MSN of 32 bits is within these 12 bits with a chance of 2^-20, hence next_msn_bits.
 constexpr std::uint32_t msn_slack = 4096;
 
 // The decoded header of an FPDU candidate.
@@ -41,7 +44,8 @@ struct Header {
   wire::RdmapOpcode opcode = wire::RdmapOpcode::write;
 };
 
-// Tests the fixed bits only. It rejects most candidates, so it must be fast.
+// Tests the fixed bits only. It rejects most candidates, so it must be fast. The control bytes
+// follow the length field, which has two bytes.
 bool quick_look(const std::byte* at) {
   constexpr std::byte ddp_fixed{wire::ddp_version};
   return (at[2] & (ddp_reserved_mask | std::byte{3})) == ddp_fixed &&
@@ -108,6 +112,7 @@ std::optional<unsigned> tagged_bits(Bytes ulpdu, std::size_t ulpdu_bytes, Header
   header.stag = view->stag();
   header.offset = view->tagged_offset();
   header.end_offset = header.offset + (ulpdu_bytes - wire::DdpTagged::header_bytes);
+  // Unused entries of `stags` are 0, so a header with STag 0 is no evidence.
   const bool known_stag =
       header.stag != 0 && std::ranges::find(expected.stags, header.stag) != expected.stags.end();
   return control_bits + (known_stag ? same_stag_bits : 0);
@@ -185,6 +190,7 @@ Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_b
       confirmed = walked;
     }
     bytes = bytes.subspan(header.size_bytes);
+    // Senders usually end an FPDU where a TCP segment ends.
     if (ends_segment && bytes.empty()) bits += segment_end_bits;
     if (suffices()) return Verdict::yes;
     before = header;
@@ -242,6 +248,8 @@ std::optional<FpduStart> FpduSearch::find(Bytes window, const FpduExpectation& e
   for (; at + fpdu_header_bytes <= window.size(); at += expected.alignment) {
     if (!quick_look(&window[at])) continue;
     bool crc_good = false;
+    // The beginning of the window has a threshold of its own, because it is a likelier place than
+    // the others.
     const unsigned threshold = at == 0 ? expected.first_threshold_bits : expected.threshold_bits;
     const Verdict verdict = judge(window.subspan(at), expected, threshold, ends_segment, crc_good);
     if (verdict == Verdict::yes) return FpduStart{at, crc_good};
@@ -262,6 +270,7 @@ std::optional<MarkedStart> find_marked_fpdu(Bytes window, const FpduExpectation&
     for (std::size_t at = first; at + fpdu_header_bytes <= window.size(); at += interval) {
       if (!wire::Marker::may_be_at(window.subspan(at))) break;
       const std::size_t back = wire::Marker::parse(window.subspan(at))->fpdu_pointer;
+      // The FPDU of this marker begins before the window, so its header is not there.
       if (back > at) continue;
       const std::uint64_t phase = (interval - back % interval) % interval;
       bool crc_good = false;

@@ -20,6 +20,7 @@ IwarpConnection::IwarpConnection(Shared& shared, const TcpEndpoints& endpoints)
       a_(*this, Side::a, shared.search_budget),
       b_(*this, Side::b, shared.search_budget) {}
 
+// The entry in `established` points to this object, so it must not outlive it.
 IwarpConnection::~IwarpConnection() {
   if (connection_) shared_.established.erase(connection_->id);
 }
@@ -114,6 +115,7 @@ void IwarpConnection::on_frame(Side side, const wire::MpaFrameView& view, std::s
   offer.markers = frame.markers;
   offer.crc = frame.crc;
   offer.revision = frame.revision;
+  // The depths are the first bytes of the private data, and the snap length may have cut them.
   const std::size_t there = frame.private_data_bytes - cut_bytes;
   if (const auto enhanced = view.enhanced(); enhanced && there >= wire::MpaEnhanced::header_bytes) {
     offer.has_depths = true;
@@ -137,6 +139,7 @@ void IwarpConnection::settle_framing() {
   if (offer_b.seen) a_.reader.set_markers(offer_b.markers ? Markers::on : Markers::off);
   connection_->crc = offer_a.crc || offer_b.crc;
   settle_depths();
+  // Until both offers are known, the other side may still request CRCs.
   if (!connection_->crc && !(offer_a.seen && offer_b.seen)) return;
   const auto crc = connection_->crc ? MpaReader::Crc::on : MpaReader::Crc::off;
   a_.reader.set_crc(crc);
@@ -165,6 +168,7 @@ void IwarpConnection::on_found(Side side, bool crc_good) {
   else
     decoder_->begin_in_mid_stream(side);
   if (!crc_good) return;
+  // CRCs are used in both directions or in none, so one correct CRC decides for both readers.
   connection_->crc = true;
   a_.reader.set_crc(MpaReader::Crc::on);
   b_.reader.set_crc(MpaReader::Crc::on);
@@ -180,6 +184,8 @@ void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
   if (!connection_ || over_ || !finished_a_ || !finished_b_) return;
   over_ = true;
   if (connection_->end == Connection::End::open) connection_->end = Connection::End::closed;
+  // After a Terminate the sides close the TCP connection too, so the Terminate is the better
+  // reason.
   if (decoder_->terminated()) connection_->end = Connection::End::terminated;
   shared_.sink.on_end(origin(side, stamp), false);
 }
@@ -195,6 +201,7 @@ void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
 
 // Handles the end of the trace. It decides between unanswered, half-open and open.
 void IwarpConnection::on_end(const Stamp& stamp) {
+  // Neither reader has any bytes left once the connection has been given up.
   if (indifferent_) return;
   a_.reader.finish(stamp);
   b_.reader.finish(stamp);

@@ -66,6 +66,8 @@ void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes
   }
 }
 
+// Handles bytes that are missing. A search first tries what is in its window, and may change the
+// mode, so the mode is tested again after it.
 void MpaReader::on_hole(const Stamp& stamp, const Hole& hole) {
   if (mode_ == Mode::searching) try_search(Occasion::hole);
   if (mode_ == Mode::not_mpa) return;
@@ -129,6 +131,7 @@ void MpaReader::release() {
 void MpaReader::read_handshake(const Stamp& stamp, std::uint64_t position, Bytes bytes) {
   if (buffer_.empty()) buffer_position_ = position;
   const std::size_t had = buffer_.size();
+  // The buffer never holds more than the longest frame, whatever the stream contains.
   const std::size_t room = wire::MpaFrame::header_bytes + wire::MpaFrame::max_private_data_bytes;
   const Bytes part = bytes.first(std::min(bytes.size(), room - had));
   buffer_.insert(buffer_.end(), part.begin(), part.end());
@@ -164,6 +167,8 @@ std::size_t MpaReader::complete_cut_frame(const Stamp& stamp, const Hole& hole) 
   mode_ = Mode::fpdus;
   has_base_ = true;
   base_ = buffer_position_ + size;
+  // Zeros take the place of the private data that was cut; `cut_bytes` lets the event leave them
+  // out.
   buffer_.resize(size);
   events_.on_frame(stamp, *wire::MpaFrameView::check(buffer_), cut_bytes);
   buffer_.clear();
@@ -220,6 +225,8 @@ std::size_t MpaReader::collect(const Stamp& stamp, std::uint64_t position, Bytes
     const Bytes piece = bytes.subspan(taken, part);
     buffer_.insert(buffer_.end(), piece.begin(), piece.end());
     taken += part;
+    // With the length field complete, wanted_bytes() grows to the end of the FPDU, and the loop
+    // goes on.
     if (buffer_.size() == wanted && wanted_bytes() == wanted) {
       complete();
       break;

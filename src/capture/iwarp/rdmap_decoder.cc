@@ -157,6 +157,8 @@ void RdmapDecoder::tagged(Segment segment, const wire::TaggedView& view) {
   Half& own = segment.own;
   if (own.stags[own.next_stag] != view.stag()) {
     own.next_stag = (own.next_stag + 1) % own.stags.size();
+    // The array is a ring of the latest STags. Segments of one message repeat theirs, so only a
+    // change takes an entry.
     own.stags[own.next_stag] = view.stag();
   }
   if (segment.opcode == RdmapOpcode::write) return write(segment, view);
@@ -195,11 +197,12 @@ void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
 void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
   Half& own = segment.own;
   // After a loss this may be another message. It continues the Write if the lost bytes explain the
-  // distance.
+  // distance. A smaller offset wraps to a large distance, so it begins another message.
   const std::uint64_t ahead = view.tagged_offset() - own.write_offset;
   const bool continues =
       own.write_open && (own.lost_since_write == 0 ||
                          (view.stag() == own.write_stag && ahead <= own.lost_since_write));
+  // Tagged messages have no MSN on the wire, so the decoder numbers them itself.
   if (!continues) ++own.write_message;
   bool first = !continues;
   for_each_part(segment.payload, segment.missing, segment.header_bytes,
@@ -257,6 +260,7 @@ void RdmapDecoder::send(const Segment& segment, const wire::UntaggedView& view) 
                 });
 }
 
+// Immediate Data uses the queue and the MSNs of Sends, so their order is checked together.
 void RdmapDecoder::immediate(const Segment& segment, const wire::UntaggedView& view) {
   check_send_order(segment, view);
   if (!segment.whole()) return;
@@ -358,6 +362,7 @@ void RdmapDecoder::atomic_answer(const Segment& segment) {
       report(segment, Violation::Kind::bad_header, segment.payload.size());
     else
       report_cut(segment);
+    // The answer belongs to an unknown request, so it counts as lost for the matcher.
     return segment.peer.requests.on_answers_lost(segment.payload.size());
   }
   const auto match = segment.peer.requests.match(

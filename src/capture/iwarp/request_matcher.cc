@@ -34,6 +34,7 @@ bool RequestMatcher::requests_may_be_missing() const {
 bool RequestMatcher::on_request(const Request& request) {
   // RFC 5041 §5.3: the first MSN is 1.
   std::uint32_t skipped = request.msn - last_msn_ - 1;
+  // The quotient is the largest number of requests that the lost bytes can have contained.
   const bool explained = skipped <= lost_requests_bytes_ / request_fpdu_bytes;
   // The skipped requests were sent before the capture.
   if (mid_stream_ && last_msn_ == 0 && !explained) skipped = 0;
@@ -55,6 +56,8 @@ bool RequestMatcher::on_request(const Request& request) {
   return in_order;
 }
 
+// Adds a request. While the matching is uncertain, requests may stay in the list though they are
+// answered. The negotiated depth then bounds the list, because no more requests can be open.
 void RequestMatcher::remember(const Request& request) {
   const std::size_t most = uncertain_ && depth_ > 0 ? depth_ : max_requests;
   while (requests_.size() >= most) requests_.pop_front();
@@ -83,6 +86,7 @@ bool RequestMatcher::fits(const Request& request, const Answer& answer) {
   if (request.atomic) return request.atomic_id == answer.atomic_id;
   // RFC 5040 §5.2.1: the sink of an empty Read has no meaning.
   if (request.length_bytes == 0) return answer.bytes == 0;
+  // An offset before the sink wraps to a large number and is rejected by the tests below.
   const std::uint64_t within = answer.sink_offset - request.sink_offset;
   if (answer.sink_stag != request.sink_stag || within < request.answered_bytes) return false;
   if (within > request.length_bytes) return false;
@@ -113,6 +117,7 @@ RequestMatcher::Request* RequestMatcher::in_order(const Answer& answer, bool& un
     unexpected = !requests_may_be_missing() && !mid_stream_;
     return nullptr;
   }
+  // Nothing is known of an unseen request, so any response may belong to it.
   Request& oldest = requests_.front();
   const bool next = !oldest.seen || oldest.atomic || oldest.length_bytes == 0 ||
                     answer.sink_offset - oldest.sink_offset == oldest.answered_bytes;

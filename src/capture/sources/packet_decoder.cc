@@ -10,6 +10,7 @@ namespace weft::capture {
 namespace {
 
 constexpr std::uint16_t ethertype_roce_v1 = 0x8915;
+// RFC 3168 §5: ECN is in the two low bits of the traffic class.
 constexpr unsigned ecn_mask = 3;
 
 namespace extension {
@@ -22,6 +23,8 @@ constexpr std::uint8_t mobility = 135;
 constexpr std::size_t min_bytes = 8;
 }  // namespace extension
 
+// Returns whether a header can be skipped. ESP is missing on purpose: what follows it is encrypted.
+// A fragment header is handled apart, because it ends the chain.
 bool is_extension(std::uint8_t protocol) {
   return protocol == extension::hop_by_hop || protocol == extension::routing ||
          protocol == extension::authentication || protocol == extension::destination ||
@@ -135,6 +138,8 @@ void PacketDecoder::Work::erf(const RawPacket& packet) {
   }
 }
 
+// Selects the decoder by Ethertype. Types that are really lengths are LLC frames, which are counted
+// by their first byte, the destination service access point.
 void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
   if (type == wire::EtherType::ipv4) return ipv4(layer);
   if (type == wire::EtherType::ipv6) return ipv6(layer);
@@ -151,6 +156,8 @@ void PacketDecoder::Work::network(wire::EtherType type, Layer layer) {
 void PacketDecoder::Work::ipv4(Layer layer) {
   const auto header = wire::Ipv4Header::parse(layer.bytes);
   if (!header) return problem(header.error());
+  // Short Ethernet frames are padded to 60 bytes, so the IP length and not the frame ends the
+  // packet.
   if (header->total_bytes != 0) layer.shorten(header->total_bytes);
   IpPacket ip{.source = HostAddress::ipv4(header->source.data()),
               .destination = HostAddress::ipv4(header->destination.data()),
@@ -266,6 +273,7 @@ void PacketDecoder::Work::transport(const IpPacket& ip, const Layer& layer) {
 // field; a retransmission differs in the ID of IPv4, or in the timestamps that the checksum covers.
 bool PacketDecoder::Work::is_copy(const IpPacket& ip, const wire::TcpHeader& header,
                                   const Layer& payload) {
+  // Segments without payload may be equal on purpose: duplicate acknowledgements (RFC 5681 §2).
   if (payload.wire_bytes == 0) return false;
   CopyFilter::Key key;
   key.add(ip.source.hash()).add(ip.destination.hash());
@@ -299,6 +307,7 @@ void PacketDecoder::Work::udp(const IpPacket& ip, const Layer& layer) {
   const auto header = wire::UdpHeader::parse(layer.bytes);
   if (!header) return problem(header.error());
   Layer payload = layer;
+  // A length of 0 comes from segmentation offload or a jumbogram (RFC 2675 §4).
   if (header->length_bytes != 0) {
     payload.shorten(std::min<std::size_t>(header->length_bytes, layer.wire_bytes));
   }

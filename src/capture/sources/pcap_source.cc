@@ -19,6 +19,7 @@ class PcapSource final : public PacketSource {
       : window_(std::move(window)), header_(header) {}
 
   // Returns a packet only when all its bytes are available, so that a growing file can be followed.
+  // Damage is final: the boundary of the next packet is unknown then, so later calls read nothing.
   bool next(RawPacket& packet) override {
     if (!problem_.empty()) return false;
     const auto record =

@@ -40,6 +40,7 @@ class PcapngSource final : public PacketSource {
     while (problem_.empty()) {
       const Bytes head = window_.peek(block_head_bytes);
       if (head.size() < block_head_bytes) return false;
+      // A section header has its own byte order, which is needed to read even its length.
       if (const auto order = wire::pcapng_section_order(head)) order_ = *order;
       const auto length = wire::pcapng_block_bytes(head, order_);
       if (!length) return damaged("a block of an impossible length");
@@ -96,6 +97,7 @@ class PcapngSource final : public PacketSource {
   bool take(const wire::PcapngBlock& block, RawPacket& packet) {
     switch (block.type) {
       case wire::PcapngType::section:
+        // The numbers of interfaces are local to a section.
         interfaces_.clear();
         if (!wire::PcapngSection::parse(block)) damaged("a section of an unknown version");
         return false;
@@ -138,6 +140,7 @@ class PcapngSource final : public PacketSource {
   // Simple packets have no time; that of the packet before is the best estimate.
   bool take_simple(const wire::PcapngBlock& block, RawPacket& packet) {
     if (interfaces_.empty()) return damaged("a packet of an interface that was not described");
+    // A simple packet block has no interface number; the format assigns it to the first interface.
     const auto& interface = interfaces_.front().description;
     const auto parsed = wire::PcapngSimplePacket::parse(block, interface.snap_bytes);
     if (!parsed) return damaged("a packet that is too short");

@@ -38,6 +38,7 @@ constexpr Name ethernet_names[] = {
     {0x894F, "NSH"},
     {0x9000, "loopback test"},
 };
+// Service access points of IEEE 802.2.
 constexpr Name llc_names[] = {{0x42, "STP"}, {0xAA, "SNAP"}, {0xFE, "IS-IS"}, {0xE0, "IPX"}};
 constexpr Name ip_names[] = {
     {0, "IPv6 options"},    {1, "ICMP"},   {2, "IGMP"},     {4, "IPv4 in IP"}, {41, "IPv6 in IP"},
@@ -46,6 +47,7 @@ constexpr Name ip_names[] = {
     {103, "PIM"},           {112, "VRRP"}, {115, "L2TPv3"}, {132, "SCTP"},     {136, "UDP-Lite"},
     {137, "MPLS in IP"},
 };
+// The port is only a hint at the protocol: QUIC, for example, may use any port.
 constexpr Name udp_names[] = {
     {53, "DNS"},
     {67, "DHCP"},
@@ -139,6 +141,7 @@ void ProtocolCounts::add(Layer layer, std::uint16_t number) {
   const auto known = counts_.find(key);
   if (known != counts_.end()) {
     ++known->second;
+    // The limit bounds the memory: a hostile capture can contain every number of each layer.
   } else if (counts_.size() < max_protocols) {
     counts_.emplace(key, 1);
   } else {
@@ -146,7 +149,8 @@ void ProtocolCounts::add(Layer layer, std::uint16_t number) {
   }
 }
 
-// Several numbers may have one name.
+// Several numbers may have one name. The map sorts the names, and the stable sort keeps that order
+// among equal counts, so equal captures give equal reports.
 std::vector<PacketDecoder::Named> ProtocolCounts::named() const {
   std::map<std::string, std::uint64_t> sums;
   for (const auto& [key, count] : counts_) sums[name_of(key.first, key.second)] += count;

@@ -7,6 +7,7 @@ namespace {
 // Real networks nest three or four; more is an attack on the decoder.
 constexpr unsigned max_depth = 8;
 
+// IANA protocol numbers: RFC 2003, 2473, 2784 (GRE), 3378 (EtherIP), 4023 (MPLS).
 namespace ip_number {
 constexpr std::uint8_t ipv4 = 4;
 constexpr std::uint8_t ipv6 = 41;
@@ -69,6 +70,7 @@ bool PacketDecoder::Work::ip_tunnel(const IpPacket& ip, const Layer& layer) {
       return true;
     case ip_number::gre: {
       const auto header = wire::parse_gre(layer.bytes);
+      // GRE of an unknown form, such as version 1 of PPTP, is another protocol and not damage.
       if (!header && header.error() != wire::WireError::truncated) return false;
       inside(header, layer);
       return true;

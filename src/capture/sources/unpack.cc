@@ -14,6 +14,7 @@ namespace {
 class Gzip final : public Unpacker {
  public:
   explicit Gzip(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
+    // zlib.h: 16 more than the window bits selects the gzip format instead of that of zlib.
     constexpr int gzip_wrapper = 16;
     if (inflateInit2(&state_, MAX_WBITS + gzip_wrapper) != Z_OK) throw std::bad_alloc();
   }
@@ -33,6 +34,7 @@ class Gzip final : public Unpacker {
       take(input().size() - state_.avail_in);
       if (status == Z_STREAM_END) {
         inflateReset(&state_);  // another gzip member may follow
+        // Z_BUF_ERROR is not fatal: it only shows that more input is needed.
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
         fail(std::string("the gzip data is damaged: ") +
              (state_.msg ? state_.msg : "no reason given"));
@@ -61,6 +63,7 @@ class Zstd final : public Unpacker {
     while (!failed() && (more_inside_ || refill())) {
       ZSTD_inBuffer in{input().data(), input().size(), 0};
       ZSTD_outBuffer unpacked{out.data(), out.size(), 0};
+      // After the end of a frame the next call begins another one, so no reset is necessary.
       const std::size_t status = ZSTD_decompressStream(state_, &unpacked, &in);
       take(in.pos);
       if (ZSTD_isError(status)) {

@@ -19,6 +19,7 @@ constexpr std::size_t max_step_bytes = 1U << 30;  // bzip2 counts in 32 bits
 class Xz final : public Unpacker {
  public:
   explicit Xz(std::unique_ptr<ByteStream> packed) : Unpacker(std::move(packed)) {
+    // With this flag the decoder continues with the next stream by itself.
     if (lzma_stream_decoder(&state_, max_xz_memory_bytes, LZMA_CONCATENATED) != LZMA_OK) {
       throw std::bad_alloc();
     }
@@ -37,6 +38,7 @@ class Xz final : public Unpacker {
       take(input().size() - state_.avail_in);
       more_inside_ = state_.avail_out == 0;
       if (status == LZMA_MEMLIMIT_ERROR) fail("the xz data needs too much memory");
+      // LZMA_BUF_ERROR is not fatal: it only shows that no progress was possible.
       if (status != LZMA_OK && status != LZMA_STREAM_END && status != LZMA_BUF_ERROR) {
         fail("the xz data is damaged");
       }
@@ -77,6 +79,7 @@ class Bzip2 final : public Unpacker {
 
  private:
   void begin() {
+    // The last argument selects the faster algorithm, which needs about 4 MB.
     if (BZ2_bzDecompressInit(&state_, 0, 0) != BZ_OK) throw std::bad_alloc();
   }
   // Another stream may follow: parallel compressors write many.
@@ -106,6 +109,7 @@ class Lz4 final : public Unpacker {
   std::size_t read(MutableBytes out) override {
     while (!failed() && (more_inside_ || refill())) {
       std::size_t taken = input().size();
+      // Both sizes are limits before the call, and what was used after it.
       std::size_t made = out.size();
       const std::size_t status =
           LZ4F_decompress(state_, out.data(), &made, input().data(), &taken, nullptr);
