@@ -57,6 +57,9 @@ std::string story_of(const Operation& operation, const ConnectionTable& connecti
 
 }  // namespace
 
+// Returns whether an exchange is among the slowest so far. This is tested before its story is
+// written, because most exchanges are not. The map is sorted by latency, so its first entry is the
+// fastest of those that are kept.
 bool ExchangeTimes::is_slow(std::int64_t latency_ns) const {
   if (slowest_limit_ == 0) return false;
   return slowest_.size() < slowest_limit_ || latency_ns > slowest_.begin()->first;
@@ -71,6 +74,7 @@ void ExchangeTimes::keep(SlowExchange exchange) {
 void ExchangeTimes::add(const Rpc& rpc) {
   if (!rpc.call || !rpc.reply) return;
   std::string name = describe(rpc);
+  // The names come from the wire, so their number is limited; further ones share one entry.
   const bool room = procedures_.size() < max_procedures || procedures_.contains(name);
   ProcedureTimes& times = procedures_[room ? name : "other procedures"];
   if (times.name.empty()) times.name = room ? name : "other procedures";

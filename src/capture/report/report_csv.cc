@@ -56,6 +56,7 @@ class CsvReport final : public Report {
     if (operation.is_request() || operation.kind == Operation::Kind::write) {
       print(",{:#x},{:#x}\r\n", operation.key, operation.address);
     } else {
+      // Empty fields keep the columns in their places. RFC 4180 §2 ends each record with CRLF.
       print(",,\r\n");
     }
     flush_if_full();

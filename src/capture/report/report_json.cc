@@ -32,6 +32,7 @@ const char* name_of(Side side) {
   return side == Side::a ? "a" : "b";
 }
 
+// In the order of Violation::Kind, which is the index.
 constexpr const char* violation_names[violation_kinds] = {"bad_checksum",
                                                           "bad_marker",
                                                           "bad_version",

@@ -12,6 +12,7 @@ const char* arrow_of(Side side) {
   return side == Side::a ? "→" : "←";
 }
 
+// In the order of Violation::Kind, which is the index.
 constexpr const char* violation_words[violation_kinds] = {
     "wrong checksum",           "marker that points elsewhere",   "wrong version",
     "impossible header",        "message number out of order",    "message offset out of order",
@@ -173,6 +174,7 @@ void TextReport::quality(const Results& results) {
 // Prints counts over all frames. Zero counts are left out, except those of the main line.
 void TextReport::packets(const Analysis& analysis) {
   const auto& counts = analysis.packet_counts();
+  // The table no longer has the connections that were forgotten, so their frames are added.
   std::uint64_t of_rdma = analysis.connections().forgotten_frames();
   for (const Connection& one : analysis.connections()) of_rdma += one.frames;
   print("{} of {}", count_text(of_rdma, "frame"),

@@ -82,6 +82,7 @@ void add_nfs(JsonLine& line, const NfsExchange& nfs) {
 void write_json(fmt::memory_buffer& out, const Rpc& rpc, std::uint64_t number) {
   JsonLine line(out);
   line.text("type", "rpc").number("rpc", number);
+  // Reports number connections from 1, and so do the other lists.
   line.number("connection", std::uint64_t{rpc.connection} + 1);
   line.text("caller", rpc.caller == Side::a ? "a" : "b").hex("xid", rpc.xid);
   if (rpc.has_header) {

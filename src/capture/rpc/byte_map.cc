@@ -58,6 +58,7 @@ void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std
   }
   placed.repeated += bytes.size() - placed.conflicting;
   note(offset + first, last - first + 1, Flaw::conflict);
+  // The later bytes replace the earlier ones; the conflict marks both as doubtful.
   std::ranges::copy(bytes, there.begin());
 }
 
@@ -86,6 +87,7 @@ void ByteMap::note(std::uint64_t offset, std::uint64_t size, Flaw flaw) {
     notes_.push_back({offset, offset + size, flaw});
     return;
   }
+  // The range may then cover sound bytes too: doubt is safer than false certainty.
   FlawedRange& rest = notes_.back();
   rest.begin = std::min(rest.begin, offset);
   rest.end = std::max(rest.end, offset + size);

@@ -43,6 +43,7 @@ Spliced splice(const Assembled& base, const std::vector<ReadChunk>& chunks) {
     if (chunk.position < at || chunk.position - at > base.size() - taken) {
       out.fault = chunk.position < at ? SpliceFault::position_inside_chunk
                                       : SpliceFault::position_beyond_end;
+      // The positions of later chunks depend on this one, so those chunks are left out.
       out.position = chunk.position;
       break;
     }

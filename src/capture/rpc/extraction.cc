@@ -24,6 +24,7 @@ class File {
  public:
   File(const std::string& path, int flags) : path_(path) {
     constexpr mode_t mode = 0644;
+    // O_NOFOLLOW: a symbolic link with the name of an extracted file must not redirect the write.
     descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode);
     if (descriptor_ < 0) fail(path);
   }
@@ -57,6 +58,7 @@ class File {
   // none.
   [[nodiscard]] std::optional<Stretch> next_data(std::uint64_t offset) const {
     const off_t begin = ::lseek(descriptor_, static_cast<off_t>(offset), SEEK_DATA);
+    // lseek(2): ENXIO from SEEK_DATA means that there is no data from the offset to the end.
     if (begin < 0 && errno == ENXIO) return {};
     const off_t end = begin < 0 ? begin : ::lseek(descriptor_, begin, SEEK_HOLE);
     if (end < 0) fail(path_);
@@ -82,6 +84,7 @@ bool is_kept(char character, bool first) {
 std::string safe_file_name(std::string_view name) {
   std::string safe;
   for (const char character : name) {
+    // An encoded character takes three bytes, so the name ends while one still fits.
     if (safe.size() + 3 > max_name_bytes) break;
     if (is_kept(character, safe.empty()))
       safe += character;
@@ -133,6 +136,7 @@ void ExtractionDirectory::copy(const std::string& from, const std::string& to) {
       at += bytes.size();
     }
   }
+  // A hole at the end of the source was not copied, so the copy is still too short.
   std::filesystem::resize_file(absolute(to), std::filesystem::file_size(absolute(from)));
 }
 

@@ -31,6 +31,7 @@ MessageExtraction::Open& MessageExtraction::open(const Key& key, const Stamp& st
     known->second.last = stamp;
     return known->second;
   }
+  // The key is copied, because end() erases the entry that holds it.
   if (open_.size() == max_open) end(Key(by_age_.begin()->second));
   Open& made = open_.try_emplace(key, budget_, ++begun_).first->second;
   by_age_.emplace(made.number, key);
@@ -117,6 +118,7 @@ void MessageExtraction::on_read_part(const Origin& origin, const ReadPart& part)
   if (!part.known || known == open_.end()) return;
   Open& message = known->second;
   message.last = origin.stamp;
+  // A part before the start of the Read wraps to a large offset, which the next test rejects.
   const std::uint64_t offset = part.address - message.address;
   if (offset <= message.size && part.bytes.size() + part.missing_bytes <= message.size - offset) {
     place(message, offset, part.bytes, part.missing_bytes);

@@ -10,7 +10,9 @@ namespace {
 
 using wire::XdrReader;
 
+// NFS3_FHSIZE (RFC 1813 §2.4).
 constexpr std::size_t max_handle_bytes = 64;
+// fattr3 has five words and eight fields of eight bytes; the size is the first of those.
 constexpr std::size_t attributes_bytes = 84;
 constexpr std::size_t size_in_attributes = 20;
 constexpr std::size_t verifier_bytes = 8;
@@ -89,6 +91,7 @@ void skip_attributes_after(XdrReader& in) {
 
 // Skips wcc_data: attributes before and after the operation.
 void skip_before_and_after(XdrReader& in) {
+  // wcc_attr: the size and two times, of eight bytes each.
   if (in.boolean()) in.fixed(24);
   skip_attributes_after(in);
 }
@@ -111,6 +114,7 @@ void decode_create(XdrReader& in, NfsOperation& operation) {
 // mknoddata3: only devices, sockets and FIFOs have attributes, and only devices have numbers.
 void decode_mknod(XdrReader& in) {
   const std::uint32_t type = in.u32();
+  // ftype3: 3 and 4 are block and character devices, 6 and 7 are sockets and FIFOs.
   const bool device = type == 3 || type == 4;
   if (device || type == 6 || type == 7) new_attributes(in);
   if (device) in.u64();
@@ -246,10 +250,12 @@ void decode_success(MessageReader& message, NfsOperation& operation) {
       return decode_entries(message, operation, true);
     case fsstat:
       skip_attributes_after(in);
+      // Six sizes and counts of eight bytes, and `invarsec`.
       in.fixed(52);
       return;
     case fsinfo:
       skip_attributes_after(in);
+      // Seven transfer sizes, `maxfilesize`, `time_delta`, and `properties`.
       in.fixed(48);
       return;
     case pathconf:

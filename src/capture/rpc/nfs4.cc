@@ -9,6 +9,7 @@ namespace {
 
 using wire::XdrReader;
 
+// NFS4_FHSIZE. The limit of operations bounds the memory that a hostile count could take.
 constexpr std::size_t max_handle_bytes = 128;
 constexpr std::uint32_t max_operations = 1024;
 
@@ -69,6 +70,7 @@ void decode_open_how(XdrReader& in, NfsOperation& operation) {
 
 void decode_open(MessageReader& message, NfsOperation& operation) {
   XdrReader& in = message.xdr();
+  // Sequence ID, share access, share deny, and the owner: a client ID and opaque data.
   skip_items(in, "4448o");
   decode_open_how(in, operation);
   switch (in.u32()) {  // open_claim_type4: RFC 8881 §18.16.1
@@ -216,6 +218,8 @@ void follow_handles(std::vector<NfsOperation>& operations) {
       current = saved;
     } else if (operation.number == nfs4::secinfo || operation.number == nfs4::secinfo_no_name) {
       current.clear();
+      // The current handle is the target directory (RFC 8881 §18.9, §18.26). The saved one is the
+      // file to link, or the source directory of a RENAME.
     } else if (operation.number == nfs4::rename || operation.number == nfs4::link) {
       operation.target_directory = current;
     } else if (moves(operation.number) && !by_handle) {

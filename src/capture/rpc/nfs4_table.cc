@@ -21,7 +21,9 @@ namespace {
 #define WEFT_WRITE_RESPONSE "[S]84V"
 #define WEFT_SERVER "{1:o|2:o|3:oo}"
 
-// Operations: RFC 7530 §16, RFC 8881 §18, RFC 7862 §15, RFC 8276 §8.4.
+// Operations: RFC 7530 §16, RFC 8881 §18, RFC 7862 §15, RFC 8276 §8.4. A format is empty if the
+// operation has no such content, or if decode_arguments() or decode_result() in nfs4.cc reads all
+// of it.
 constexpr std::array operations{
     Nfs4Operation{3, "ACCESS", "4", "44"},
     Nfs4Operation{4, "CLOSE", "4S", "S"},
@@ -134,6 +136,8 @@ const Nfs4Operation* find_nfs4_operation(std::uint32_t number, bool callback) {
   return callback ? in(callbacks) : in(operations);
 }
 
+// Returns the format of a result that follows a failure. SETATTR has its bitmap with every status.
+// The others have one case with content, such as the conflicting lock of LOCK and LOCKT.
 std::string_view nfs4_failure_format(std::uint32_t number, std::uint32_t status) {
   constexpr std::uint32_t lock = 12;
   constexpr std::uint32_t lockt = 13;

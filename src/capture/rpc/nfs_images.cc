@@ -93,6 +93,7 @@ void NfsImages::follow_names(ConnectionId connection, const NfsOperation& operat
 
 // The file keeps its images, and gets the new name as well.
 void NfsImages::rename(ConnectionId connection, const NfsOperation& operation) {
+  // In version 4 the saved handle is the directory of the old name.
   const FileHandle& from = operation.saved.empty() ? operation.handle : operation.saved;
   const auto entry = entries_.find({{connection, from}, operation.entry});
   if (entry == entries_.end()) return;
@@ -204,6 +205,7 @@ void NfsImages::place(const FileKey& key, Direction direction, const NfsOperatio
                       std::uint64_t frame) {
   const Assembled& bulk = operation.bulk;
   const std::uint64_t end = operation.offset + bulk.size();
+  // The offset comes from the wire, so the sum may wrap.
   if (end < operation.offset || end > max_file_bytes) return;
   File& file = file_of(key);
   Image& one = image(file, direction);

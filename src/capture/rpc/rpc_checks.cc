@@ -186,6 +186,8 @@ void check_reply_chunks(FindingReport& report, const Rpc& rpc, SegmentTable& mem
   }
 }
 
+// Compares the requests for each read chunk with its length. A chunk without any request is no
+// finding: the capture may simply not contain the Reads.
 void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& memory,
                         CallNumber call, CaptureLacks lacks) {
   for (const auto& read : rpc.call->lists.reads) {
@@ -200,6 +202,7 @@ void check_read_traffic(FindingReport& report, const Rpc& rpc, SegmentTable& mem
                              "one another",
                              segment->handle()));
     }
+    // A capture with gaps may lack some of the requests, but it cannot contain too many.
     const bool too_few = traffic.read_bytes < segment->length();
     if (traffic.read_bytes != 0 && traffic.read_bytes != segment->length() &&
         !(too_few && lacks.anything)) {

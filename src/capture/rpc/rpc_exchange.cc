@@ -64,6 +64,7 @@ void read_credential(Rpc& rpc, const wire::RpcAuth& auth, Gss& gss) {
 std::size_t decode_call_header(Rpc& rpc, Gss& gss) {
   const Assembled& message = rpc.call->message;
   const auto call = wire::RpcCall::parse(message.bytes());
+  // Missing bytes are zeros in the message, so a header with gaps could be parsed, but not trusted.
   if (!call || !message.whole(0, call->size())) return 0;
   rpc.has_header = true;
   rpc.program = call->program;

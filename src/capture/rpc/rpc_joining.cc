@@ -27,6 +27,7 @@ class Hash {
   [[nodiscard]] std::uint64_t value() const { return value_; }
 
  private:
+  // The two constants are the prime and the offset basis that FNV defines for 64 bits.
   void add_byte(std::uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001B3U; }
   std::uint64_t value_ = 0xCBF29CE484222325U;
 };
@@ -35,6 +36,7 @@ class Hash {
 std::uint64_t hash_of(const Assembled& body, const ChunkLists& lists) {
   Hash hash;
   hash.add(body.bytes());
+  // Handles and offsets are left out, because the caller may have registered its memory again.
   for (const auto& segment : lists.reads) {
     hash.add(segment.position);
     hash.add(segment.target.length);
@@ -110,6 +112,8 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
 
   SegmentTable& memory = memory_.memory_of(origin.connection, origin.side);
   check_header(report_, call.rpc, *call.rpc.call, true, call.inline_bytes);
+  // This searches the memory of other open calls, so it precedes process_call(), which adds the
+  // segments of this one.
   check_call_chunks(report_, call.rpc, memory);
   check_credits(call.rpc, caller);
   if (!state.lacks.anything) caller.waits.sent(call.rpc.call->first, none_left(caller));
@@ -269,6 +273,7 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
     caller.answered_order.push_back(rpc.xid);
     ++answered_;
   }
+  // This destroys `call`, and `rpc` with it, so neither is used afterwards.
   close(caller, rpc.xid);
   bound(state, caller);
   bound_all();
@@ -285,6 +290,8 @@ void RpcTracker::Work::charge(Call& call, const ChunkLists& lists) {
   charged_bytes_ += bytes;
 }
 
+// Removes a call that must be open. Its entry in `order` stays; give_up_oldest() and bound()
+// recognise it by the number of the call.
 void RpcTracker::Work::close(Caller& caller, std::uint32_t xid) {
   const auto found = caller.open.find(xid);
   charged_bytes_ -= found->second.charged_bytes;
@@ -298,6 +305,8 @@ void RpcTracker::Work::bound_all() {
   while (open_calls_ > limits_.open_calls_in_all || charged_bytes_ > limits_.call_bytes) {
     for (auto& [connection, state] : connections_) {
       for (Caller& caller : state.callers) {
+        // A caller with a single call gives it up as well, so each turn of the outer loop makes
+        // progress.
         for (std::size_t left = caller.open.size() / 2; caller.open.size() > left;) {
           give_up_oldest(state, caller);
         }

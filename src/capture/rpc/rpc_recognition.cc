@@ -11,6 +11,7 @@ namespace weft::capture {
 namespace {
 
 constexpr std::uint32_t most_credits = 1U << 16;
+// Five words: XID, direction, reply status, reject status, and its reason (RFC 5531 §9).
 constexpr std::uint64_t shortest_rpc_bytes = 20;  // the shortest reply, a denied one
 
 bool sensible(const wire::RdmaSegment& segment) {
@@ -30,7 +31,8 @@ bool sensible(const ChunkLists& lists) {
   return std::ranges::all_of(lists.writes, good) && (!lists.reply || good(*lists.reply));
 }
 
-// The body must be an RPC message with the same XID and a valid header.
+// The body must be an RPC message with the same XID and a valid header. A reply has no read chunks,
+// because only calls offer memory to be read.
 bool proves_inline(const wire::RpcRdmaView& view, const ChunkLists& lists) {
   const auto start = wire::RpcStart::parse(view.body());
   if (!start || start->xid != view.xid() || lists.has_position_zero()) return false;
@@ -56,6 +58,8 @@ bool proves_long(const wire::RpcRdmaView& view, const ChunkLists& lists) {
 // The version is the second word of the header, and the procedure the fourth (RFC 8166 §4.1).
 bool may_be_rpc_rdma(Bytes first_bytes) {
   const auto word = [&](std::size_t at) { return wire::XdrReader(first_bytes.subspan(at)).u32(); };
+  // The first part of a message may be shorter than its header. Words that are not there rule
+  // nothing out.
   if (first_bytes.size() >= 8 && word(4) != wire::rpc_rdma_version) return false;
   return first_bytes.size() < 16 ||
          word(12) <= static_cast<std::uint32_t>(wire::RpcRdmaProcedure::error);

@@ -16,6 +16,7 @@ using wire::RpcRdmaProcedure;
 // Limit for incomplete Sends: enough for a thousand connections.
 constexpr std::uint64_t open_send_bytes = 64U << 20;
 
+// An RPC message begins with its XID and its direction (RFC 5531 §9).
 constexpr std::uint64_t rpc_start_bytes = 8;
 
 // Returns whether the snap length cut a part of the bytes off. A header that lacks these bytes is
@@ -169,7 +170,8 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
   traffic.note(origin.stamp);
 }
 
-// Places the bytes of a Read response in the responder's memory.
+// Places the bytes of a Read response in the responder's memory. The sender of a Read response owns
+// the memory that is read.
 void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised || !part.known) return;
@@ -224,6 +226,7 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
   for (Caller& caller : state.callers) {
     while (!caller.order.empty()) give_up_oldest(state, caller);
   }
+  // The waits are in the callers, so they are reported before the callers are cleared.
   for (const Side side : {Side::a, Side::b}) report_waits(connection, side, state.caller(side));
   for (Caller& caller : state.callers) {
     answered_ -= caller.answered.size();
@@ -240,6 +243,7 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
                                   const SendAssembly::Message& message) {
   const auto view = wire::RpcRdmaView::check(message.bytes);
   if (!state.recognised) {
+    // One message decides for the rest of the connection, so a message with gaps proves nothing.
     if (!view || !message.whole || !proves_rpc_rdma(*view)) return;
     state.recognised = true;
   }

@@ -8,6 +8,7 @@ namespace weft::capture {
 namespace {
 
 constexpr std::uint32_t psn_mask = 0xFFFFFF;
+// InfiniBand has path MTUs of 256 to 4096 bytes.
 constexpr std::uint64_t smallest_mtu_bytes = 256;
 
 }  // namespace

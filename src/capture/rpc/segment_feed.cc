@@ -34,6 +34,7 @@ std::optional<std::uint64_t> offset_in(SubSegment& sub, const IbFragment& fragme
     if (size == 0 || size > mtu || (sub.mtu_bytes() != 0 && sub.mtu_bytes() != mtu)) return {};
     return offset;
   }
+  // First and middle packets have a full MTU of payload, so the first one that is seen reveals it.
   const std::uint64_t mtu = sub.mtu_bytes() == 0 ? size : sub.mtu_bytes();
   if (size != mtu || size == 0 || (distance == 0) != (fragment.place == Place::first)) return {};
   if (distance >= (sub.length() + mtu - 1) / mtu || (distance + 1) * mtu >= sub.length()) return {};
@@ -65,7 +66,9 @@ SegmentTable::Outcome SegmentTable::open_sub_segment(const IbFragment& fragment)
   Segment* segment = find(fragment.reth->key, fragment.reth->address);
   if (segment == nullptr) return {};
   SubSegment& sub = sub_segment_of(*segment, fragment);
+  // A Read request has no payload; its responses are placed by their PSNs later.
   if (fragment.read) return {Verdict::placed, segment, {}};
+  // The offset itself is not needed: a packet with a RETH begins the sub-segment.
   if (!offset_in(sub, fragment)) return {Verdict::wrong_length, segment, {}};
   return {Verdict::placed, segment, segment->place(sub.address(), fragment.bytes)};
 }

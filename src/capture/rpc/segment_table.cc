@@ -6,6 +6,8 @@
 namespace weft::capture {
 namespace {
 
+// Returns whether two segments share an address. The differences are unsigned, so the one that
+// would be negative is very large, and the comparison with it fails.
 bool overlap(const wire::RdmaSegment& a, const wire::RdmaSegment& b) {
   return a.offset - b.offset < b.length || b.offset - a.offset < a.length;
 }
@@ -48,6 +50,7 @@ SegmentTable::Added SegmentTable::add(const SegmentDescription& description) {
   return added;
 }
 
+// The latest segment with a handle is the last one in its list, because add() appends.
 Segment* SegmentTable::find(std::uint32_t handle) {
   const auto found = by_handle_.find(handle);
   return found == by_handle_.end() ? nullptr : &*found->second.back();
@@ -97,6 +100,7 @@ void SegmentTable::remove_call(CallNumber call) {
   }
 }
 
+// The requests and the index point into `segments_`, so the segments are removed last.
 void SegmentTable::reset() {
   requests_.clear();
   by_handle_.clear();

@@ -79,6 +79,7 @@ void skip_item(wire::XdrReader& in, char type) {
       skip_items(in, "bo");
       break;
     case 'c':
+      // change_info4: a boolean and two change attributes of eight bytes.
       in.fixed(20);
       break;
     default:
