@@ -46,6 +46,8 @@ void QualityMeter::on_late(const Origin& /*origin*/, std::int64_t delay_ns) {
   ++(delay_ns <= longest_detour_ns ? sums_.late_packets : sums_.resent_packets);
 }
 
+// Adds a connection before it leaves the table. quality() adds those that are still there, so each
+// connection counts once.
 void QualityMeter::on_forget(ConnectionId connection) {
   add_connection(sums_, analysis_.connections()[connection]);
 }

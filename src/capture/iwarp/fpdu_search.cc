@@ -181,6 +181,7 @@ Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_b
     const auto more = header_bits(bytes, expected, header);
     if (!more) return Verdict::no;
     confirmed = walked;
+    // A header at this place confirms the lengths that led to it.
     bits += *more + (before ? sequel_bits(*before, header) : 0);
     if (bytes.size() < header.size_bytes) break;
     walked += header.size_bytes;

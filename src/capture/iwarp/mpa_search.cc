@@ -137,6 +137,8 @@ std::optional<FpduStart> MpaReader::find_by_marker() const {
 // Continues with reading FPDUs at the position found, with the bytes in the window. Each part keeps
 // the stamp of its frame.
 void MpaReader::found(const FpduStart& start) {
+  // The calls of on_bytes() below may begin a new search and fill the buffer again, so the window
+  // and its marks are moved out first.
   const std::vector<std::byte> window = std::move(buffer_);
   const std::vector<Mark> marks = std::move(marks_);
   const std::uint64_t window_position = buffer_position_;

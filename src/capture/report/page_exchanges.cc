@@ -186,6 +186,8 @@ void PageExchanges::collect_neighbours(Pending& pending) const {
     return operation.connection == pending.exchange.connection;
   });
   std::ranges::stable_sort(all, by_first_frame);
+  // The chosen operation may have left the recent ones already, so the first one not before it
+  // counts.
   const auto own = std::ranges::find_if(all, [&](const PageOperation& operation) {
     return operation.start.frame >= pending.first_frame;
   });

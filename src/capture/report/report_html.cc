@@ -163,6 +163,7 @@ void HtmlReport::keep_largest_forgotten() {
   std::vector<std::pair<std::uint64_t, ConnectionId>> order;
   for (const auto& [id, kept] : forgotten_) order.emplace_back(kept.bytes, id);
   const auto end = order.end() - static_cast<std::ptrdiff_t>(max_rows);
+  // This puts the smallest ones before `end`, and those are removed.
   std::nth_element(order.begin(), end, order.end());
   for (auto one = order.begin(); one != end; ++one) forgotten_.erase(one->second);
 }
@@ -210,6 +211,7 @@ std::vector<ConnectionId> HtmlReport::choose_rows(const Results& results,
   }
   std::vector<ConnectionId> rows;
   for (const auto& [bytes, id] : sized) rows.push_back(id);
+  // The size decides only which rows stay; the page shows them in the order of their numbers.
   std::ranges::sort(rows);
   return rows;
 }

@@ -87,7 +87,7 @@ void ByteMap::note(std::uint64_t offset, std::uint64_t size, Flaw flaw) {
     notes_.push_back({offset, offset + size, flaw});
     return;
   }
-  // The range may then cover sound bytes too: doubt is safer than false certainty.
+  // The range may then cover sound bytes too, but no flaw gets lost.
   FlawedRange& rest = notes_.back();
   rest.begin = std::min(rest.begin, offset);
   rest.end = std::max(rest.end, offset + size);

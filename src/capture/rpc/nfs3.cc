@@ -250,12 +250,12 @@ void decode_success(MessageReader& message, NfsOperation& operation) {
       return decode_entries(message, operation, true);
     case fsstat:
       skip_attributes_after(in);
-      // Six sizes and counts of eight bytes, and `invarsec`.
+      // Six sizes and counts of eight bytes, and the seconds for which they are valid.
       in.fixed(52);
       return;
     case fsinfo:
       skip_attributes_after(in);
-      // Seven transfer sizes, `maxfilesize`, `time_delta`, and `properties`.
+      // Seven transfer sizes, the largest file size, the resolution of times, and the properties.
       in.fixed(48);
       return;
     case pathconf:

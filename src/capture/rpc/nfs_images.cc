@@ -190,6 +190,7 @@ void NfsImages::begin_empty(const FileKey& key, std::uint64_t frame) {
 
 // Returns whether `bytes` differ from bytes that the image has already.
 bool NfsImages::changes(const Image& image, std::uint64_t offset, Bytes bytes) const {
+  // The image is read back from its file, so its bytes need no memory in between.
   std::vector<std::byte> there;
   for (const auto& [begin, end] : image.have.within(offset, offset + bytes.size())) {
     there.resize(to_size(end - begin));
@@ -286,6 +287,7 @@ void NfsImages::close(const FileKey& key, File& file) {
 }
 
 void NfsImages::forget(ConnectionId connection) {
+  // An empty handle sorts before all others, so these two keys enclose those of the connection.
   const FileKey begin{connection, {}};
   const FileKey end{connection + 1, {}};
   const auto files_end = files_.lower_bound(end);

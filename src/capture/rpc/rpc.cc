@@ -25,6 +25,7 @@ std::string describe_nfs(const Rpc& rpc) {
   std::string text = nfs.callback       ? "NFS callback"
                      : nfs.version == 4 ? fmt::format("NFSv4.{}", nfs.minor)
                                         : fmt::format("NFSv{}", nfs.version);
+  // Without operations it is either the NULL procedure, or a COMPOUND that was not decoded.
   if (nfs.operations.empty()) text += rpc.procedure == 0 ? " NULL" : " COMPOUND";
   for (const NfsOperation& operation : nfs.operations) {
     text += ' ';
