@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint32_t psn_bits = 24;
 
-// Returns whether `psn` is equal to `last` or after it, modulo 2^24. Fewer than 2^23 PSNs may be
-// outstanding, so a larger distance means that `psn` lies before `last`.
+// Returns whether `psn` is equal to `last` or after it, modulo 2^24. At most half of all PSNs may
+// be outstanding, so a larger distance means that `psn` lies before `last`.
 bool reaches(std::uint64_t psn, std::uint64_t last) {
   constexpr std::uint64_t half = 1U << (psn_bits - 1);
   return ((psn - last) & ((1U << psn_bits) - 1)) < half;

@@ -180,8 +180,8 @@ Verdict judge(Bytes bytes, const FpduExpectation& expected, unsigned threshold_b
     Header header;
     const auto more = header_bits(bytes, expected, header);
     if (!more) return Verdict::no;
-    confirmed = walked;
     // A header at this place confirms the lengths that led to it.
+    confirmed = walked;
     bits += *more + (before ? sequel_bits(*before, header) : 0);
     if (bytes.size() < header.size_bytes) break;
     walked += header.size_bytes;
