@@ -48,6 +48,8 @@ int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& r
     dialer_ = dialer = make_dialer(std::move(parameters), reserved);
     state_.stage = Stage::connecting;
   }
+  // A rule of faults takes the place of the attempt. The dialer exists already, because a rule may
+  // also only delay its start.
   if (const auto fault = state_.fault_at(faults::Point::connect, state_.tcp_destination()))
       [[unlikely]] {
     connect_with_fault(*fault, dialer);
@@ -57,6 +59,7 @@ int ActiveSide::connect(ConnectParameters parameters, device::sys::Descriptor& r
   sockaddr_storage local{};
   const bool known = dialer->local_address(local);
   const std::lock_guard lock(state_.mutex);
+  // The stage is checked again, because on_dialed() may have run since the lock was released.
   if (known && state_.stage == Stage::connecting) note_source(local);
   return 0;
 }
@@ -86,6 +89,8 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parame
   plan.connect_timeout_ns = state_.registry->options().connect_timeout_ns;
   plan.refused_ns = device::limits::refused_ns;
   plan.handshake_timeout_ns = state_.registry->options().handshake_timeout_ns;
+  // The callback holds the id weakly, so that a pending attempt does not keep it alive. `this`
+  // belongs to the id, and is valid while the pointer can be locked.
   // Not make_shared: the engine keeps weak pointers to it for long, which would keep its memory.
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<device::Dialer>(new device::Dialer(
@@ -114,6 +119,8 @@ void ActiveSide::on_dialed(device::Dialer::Outcome outcome) {
                  {.initiator = true, .private_data = outcome.private_data});
 }
 
+// REJECTED stands for a rejection by the peer's program as well as for a refusal by TCP. Only the
+// former has private data.
 void ActiveSide::on_dial_failed(std::unique_lock<std::mutex>& lock,
                                 const device::Dialer::Outcome& outcome) {
   if (speaks_no_mpa(outcome.handshake)) {
@@ -141,6 +148,8 @@ void ActiveSide::end(std::unique_lock<std::mutex>& lock, rdma_cm_event_type type
 // Without the lock. The events come from the engine, as those of a dialer do.
 void ActiveSide::connect_with_fault(const faults::Action& fault,
                                     const std::shared_ptr<device::Dialer>& dialer) {
+  // A delay starts the dialer later. Silence ends as an unanswered handshake does, after its
+  // timeout. All other failures are reported without a pause.
   const bool late = fault.failure() == faults::Failure::delay;
   const bool silent = fault.failure() == faults::Failure::silence;
   const std::uint64_t pause_ns = late     ? static_cast<std::uint64_t>(fault.argument)
@@ -161,6 +170,7 @@ void ActiveSide::connect_with_fault(const faults::Action& fault,
   if (state_.stage == Stage::connecting) delayed_ = std::move(call);
 }
 
+// The dialer was made but not started, so it is dropped without being cancelled.
 void ActiveSide::on_fault(rdma_cm_event_type type, int status) {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::connecting) return;
@@ -173,6 +183,7 @@ void ActiveSide::on_fault(rdma_cm_event_type type, int status) {
 int ActiveSide::establish() {
   std::unique_lock lock(state_.mutex);
   if (state_.stage != Stage::responded || state_.handle.id.qp) return EINVAL;
+  // Without a queue pair the connection cannot be used, so its stream is closed.
   if (!stream_.queue_pair()) {
     state_.stage = Stage::ended;
     response_.close();

@@ -19,6 +19,7 @@ struct Search {
   std::string service;
   rdma_addrinfo hints{};  // only the numbers of the program's hints
 
+  // An errno value, not a value of EAI_*: find() sets errno for those, too.
   [[nodiscard]] int run(AddressInfo::Owned& found) const {
     rdma_addrinfo* result = nullptr;
     if (AddressInfo::find(node.empty() ? nullptr : node.c_str(),
@@ -38,12 +39,16 @@ int start_address_search(const std::shared_ptr<Identifier>& owner, const char* n
   Search search{.node = node ? node : "", .service = service ? service : ""};
   if (hints) {
     if ((hints->ai_flags & newer::rai_sa) != 0) return EOPNOTSUPP;
+    // The pointers of the hints are left out: the program may free what they refer to when this
+    // call returns, and the thread still runs then.
     search.hints.ai_flags = hints->ai_flags & ~newer::rai_dns;
     search.hints.ai_family = hints->ai_family;
     search.hints.ai_qp_type = hints->ai_qp_type;
     search.hints.ai_port_space = hints->ai_port_space;
   }
   if (const int failed = owner->begin_addrinfo()) return failed;
+  // Detached, because the end of the thread is an event of the id, and nothing waits for the thread
+  // itself.
   std::thread([owner, search = std::move(search)] {
     AddressInfo::Owned found;
     const int failed = search.run(found);

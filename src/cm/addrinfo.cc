@@ -12,6 +12,8 @@
 namespace weft::cm {
 namespace {
 
+// All types with connections use the addresses of TCP. The value 0 means that the hint does not
+// decide.
 int socket_type(int qp_type) {
   switch (qp_type) {
     case IBV_QPT_RC:
@@ -26,6 +28,7 @@ int socket_type(int qp_type) {
   }
 }
 
+// RDMA_PS_IB is used with connections and with datagrams, so the type of the queue pair decides.
 int protocol(int port_space, int type) {
   switch (port_space) {
     case RDMA_PS_TCP:
@@ -65,6 +68,7 @@ bool copy_address(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_
 
 // Uses the first result of the resolver. RAI_PASSIVE makes it the source, otherwise it is the
 // destination: rdma_getaddrinfo(3).
+// A canonical name is for information only: where its copy fails, the result lacks the name.
 bool from_system(const addrinfo& system, const rdma_addrinfo& hints, rdma_addrinfo& info) {
   const bool datagram = system.ai_socktype == SOCK_DGRAM;
   info.ai_family = system.ai_family;
@@ -151,6 +155,8 @@ bool copy_parts(const rdma_addrinfo& from, rdma_addrinfo& to) {
 
 }  // namespace
 
+// Zeros from calloc(3) make an incomplete copy one that can be freed, which the owner does at each
+// early return.
 rdma_addrinfo* AddressInfo::copy(const rdma_addrinfo& from) {
   Owned made(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
   if (!made) return nullptr;
@@ -177,6 +183,7 @@ int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo
   const rdma_addrinfo& wanted = hints ? *hints : none;
   auto* info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   if (!info) return answer(ENOMEM);
+  // Where the search gives no source, that of the hints is returned: rdma_getaddrinfo(3).
   int failed = node || service ? resolve(node, service, wanted, *info) : take_hints(wanted, *info);
   if (failed == 0 && info->ai_src_len == 0 &&
       !copy_address(wanted.ai_src_addr, wanted.ai_src_len, info->ai_src_addr, info->ai_src_len)) {
@@ -187,6 +194,7 @@ int AddressInfo::find(const char* node, const char* service, const rdma_addrinfo
     return 0;
   }
   set_errno(failed);
+  // The destruction calls free(3), which may change errno in older versions of the C library.
   const int kept = errno;
   cm::freeaddrinfo(info);
   errno = kept;

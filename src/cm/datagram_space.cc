@@ -13,10 +13,12 @@ namespace {
 // rdma_cma.h: the key that rdma_cm gives to every queue pair of this port space.
 constexpr std::uint32_t queue_key = RDMA_UDP_QKEY;
 
+// For rejections, which are sent in any case, with as much of the data as a packet holds.
 Bytes limited(Bytes data) {
   return data.first(std::min(data.size(), wire::ServiceQuery::max_private_data_bytes));
 }
 
+// For connect() and accept(), which refuse data that a packet does not hold.
 bool fits(Bytes data) {
   return data.size() <= wire::ServiceQuery::max_private_data_bytes;
 }
@@ -64,6 +66,7 @@ int DatagramSpace::accept(ConnectParameters parameters) {
   const ServicePort::Answer answer{.queue_pair = own ? own->qp_num : parameters.qp_num,
                                    .queue_key = queue_key,
                                    .private_data = std::move(parameters.private_data)};
+  // The id has no queue pair, and the program has named none of its own.
   if (answer.queue_pair == 0) return EINVAL;
   std::shared_ptr<ServicePort> port;
   {
@@ -116,6 +119,7 @@ int DatagramSpace::connect(ConnectParameters parameters) {
   return 0;
 }
 
+// Called when a reply arrives, or when the time for one is over.
 // As with InfiniBand, everything but a queue pair is UNREACHABLE; the status has the reason.
 void DatagramSpace::on_answer(const std::optional<ServicePort::Answer>& answer) {
   const std::lock_guard lock(state_.mutex);

@@ -7,6 +7,8 @@
 
 namespace weft::cm {
 
+// The unary plus turns the limit into an int, the type of the sum, because std::min() takes two
+// values of one type.
 std::uint16_t to_wire(std::uint16_t depth, bool acknowledge) {
   return static_cast<std::uint16_t>(
       std::min(depth + (acknowledge ? 1 : 0), +device::limits::max_wire_read_depth));
@@ -34,6 +36,8 @@ device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiat
   // A peer that is not Weft may allow no extra read. Then the device shares the application's.
   const int spare = parameters.acknowledge ? 1 : 0;
   const int share = std::min<int>(requested_ord, wire_ord - spare);
+  // A program that asks for reads gets one where the peer allows any, even if the device needs it
+  // at the same time.
   const int least = requested_ord > 0 && wire_ord > 0 ? 1 : 0;
   parameters.ord = static_cast<std::uint16_t>(std::max(share, least));
   return parameters;

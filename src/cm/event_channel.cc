@@ -8,8 +8,12 @@
 
 namespace weft::cm {
 
+// The members `conn` and `ud` of an event form a union, and both begin with the private data and
+// its length (rdma_cma.h). So this function serves datagrams, too. The array is zeroed from the
+// start, so the padding up to `least` needs no work.
 void Event::set_private_data(Bytes bytes, std::size_t least) {
   if (bytes.empty() && least == 0) return;
+  // The length has eight bits.
   const std::size_t given = std::min<std::size_t>(bytes.size(), UINT8_MAX);
   const std::size_t size = std::max(given, least);
   std::ranges::copy(bytes.first(given), private_data.begin());
@@ -25,10 +29,13 @@ std::shared_ptr<Channel> Channel::create() {
 }
 
 void Channel::begin_reading() {
+  // The thread is stored before it is counted, because is_being_read() looks at the count first.
   last_reader_ = device::sys::thread_id();
   ++readers_;
 }
 
+// A thread that was cancelled stays in the count, so the count alone does not show that a thread
+// waits.
 bool Channel::is_being_read() const {
   return readers_ > 0 && device::sys::is_alive(last_reader_);
 }

@@ -28,6 +28,8 @@ std::unique_ptr<IdState> IdState::make_request(const sockaddr_storage& source,
                                         listener.context);
   made->set_source(without_mapping(source));
   made->set_destination(without_mapping(destination));
+  // A connection has one local address, so `verbs` is set even where the listener is bound to a
+  // wildcard.
   made->use_device();
   set_path(*made);
   made->stage = Stage::requested;
@@ -52,6 +54,8 @@ void IdState::push(std::unique_ptr<Event> event) {
   if (stage != Stage::destroyed && channel) channel->push(std::move(event));
 }
 
+// rdma_get_cm_event(3): `id` is the new id, and `listen_id` the one that listens. The event still
+// belongs to the listener, as set by make_event().
 void IdState::push_request(std::unique_ptr<Event> event,
                            const std::shared_ptr<Identifier>& request) {
   event->event.id = request->handle();
@@ -79,6 +83,7 @@ int IdState::use_device() {
   rdma_cm_id& id = handle.id;
   id.verbs = context->verbs();
   id.port_num = 1;
+  // A domain that is set already stays: rdma_create_qp(3) stores the one that it uses.
   if (!id.pd) id.pd = domain;
   id.route.addr.addr.ibaddr.pkey = htons(0xFFFF);
   return 0;

@@ -26,6 +26,7 @@ bool Identifier::synchronous() {
 // rdma_migrate_id(3): events that are not fetched yet move to the new channel, in order.
 void Identifier::migrate(const std::shared_ptr<Channel>& channel, bool synchronous) {
   const std::lock_guard lock(state_->mutex);
+  // New events are pushed with this lock held, so none can come to the old channel any more.
   for (auto& event : state_->channel->withdraw(this)) channel->push(std::move(event));
   state_->channel = channel;
   state_->synchronous = synchronous;
@@ -39,6 +40,7 @@ void Identifier::deliver(const std::shared_ptr<Channel>& channel, bool synchrono
     state_->synchronous = synchronous;
     state_->handle.id.channel = channel->handle();
   }
+  // Without the lock, as PortSpace demands. The request leaves its place in the backlog here.
   space_->request_fetched();
 }
 
@@ -54,6 +56,7 @@ void Identifier::shut() {
   }
   space_->shut(last);
   if (!channel) return;
+  // Callbacks push nothing in this stage, so that these are the last events.
   for (const auto& event : channel->withdraw(this)) {
     if (event->request) event->request->shut();
   }

@@ -14,6 +14,8 @@
 namespace weft::cm {
 namespace {
 
+// rdma_set_option(3) passes a value without its type, so only the size can be checked. The value is
+// copied because its address may not be aligned.
 template <typename T>
 bool take_value(const void* value, std::size_t bytes, T& out) {
   if (!value || bytes != sizeof out) return false;
@@ -47,6 +49,7 @@ int Identifier::resolve_address(const sockaddr_storage& source,
   if (state_->stage != Stage::idle && state_->stage != Stage::bound) return EINVAL;
   if (!state_->registry->context()) return ENODEV;
   if (source.ss_family != AF_UNSPEC && source.ss_family != destination.ss_family) return EINVAL;
+  // A source with a port is bound as rdma_bind_addr(3) does it, which reserves the port.
   const bool names_port = source.ss_family != AF_UNSPEC && device::port_of(source) != 0;
   if (state_->stage == Stage::idle && names_port) {
     if (const int failed = bind_locked(source)) return failed;
@@ -120,6 +123,7 @@ int Identifier::listen(int backlog) {
   const std::lock_guard lock(state_->mutex);
   if (state_->stage == Stage::idle) {
     sockaddr_storage any{};
+    // Only IPv4, as with the kernel's rdma_cm.
     any.ss_family = AF_INET;
     if (const int failed = bind_locked(any)) return failed;
   }
@@ -141,6 +145,8 @@ int Identifier::begin_addrinfo() {
   return 0;
 }
 
+// The type that make_event() gets is a placeholder: those of newer versions are not part of the
+// enumeration. If the id is destroyed meanwhile, the event is dropped.
 void Identifier::end_addrinfo(AddressInfo::Owned found, int failed) {
   const std::lock_guard lock(state_->mutex);
   resolving_addrinfo_ = false;
@@ -151,6 +157,7 @@ void Identifier::end_addrinfo(AddressInfo::Owned found, int failed) {
   state_->push(std::move(event));
 }
 
+// The program frees the result, so it gets a copy and can ask again.
 int Identifier::query_addrinfo(rdma_addrinfo** result) {
   const std::lock_guard lock(state_->mutex);
   if (!addrinfo_) return EINVAL;
@@ -158,6 +165,7 @@ int Identifier::query_addrinfo(rdma_addrinfo** result) {
   return *result ? 0 : ENOMEM;
 }
 
+// The type given to make_event() is a placeholder here, too.
 int Identifier::write_event(int status, std::uint64_t argument) {
   const std::lock_guard lock(state_->mutex);
   auto event = state_->make_event(RDMA_CM_EVENT_ADDR_RESOLVED, status);
