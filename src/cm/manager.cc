@@ -19,7 +19,9 @@ namespace {
 // not be asleep.
 void prepare_to_wait(device::Engine& engine, int fd) {
   if (engine.mode() != device::ProgressMode::manual) return engine.expect_sleep();
+  // The program waits by itself and expects EAGAIN where there is no event.
   if (device::sys::nonblocking(fd)) return;
+  // How long arriving data may wait while this thread looks only at its own descriptor.
   constexpr int tick_ms = 1;
   while (device::sys::poll_readable(fd, 0) == 0) {
     engine.poll();
@@ -73,6 +75,7 @@ void Manager::destroy_event_channel(rdma_event_channel* channel) {
   registry_->remove(Channel::of(channel));
 }
 
+// A thread may be cancelled in await_cm_event(), so nothing in this frame has a destructor.
 int Manager::get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (!channel || !event) return answer(EINVAL);
   Channel& read = *Channel::of(channel);
@@ -102,6 +105,7 @@ bool Manager::take_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     const bool synchronous = taken->owner->synchronous();
     const auto own = synchronous ? Channel::create() : channel;
     registry_->add(taken->request);
+    // Where no descriptor is left for a channel of its own, the id uses that of the listener.
     taken->request->deliver(own ? own : channel, synchronous);
     taken->request.reset();
   }
@@ -122,6 +126,7 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
   if (ps == RDMA_PS_IPOIB) return answer(EOPNOTSUPP);
   const bool datagram = ps == RDMA_PS_UDP;
   if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && !datagram) return answer(EINVAL);
+  // Registry::context() sets ENODEV only where the device has left errno at 0.
   errno = 0;
   device::Context* const opened = registry_->context();
   if (!opened) return -1;
@@ -130,6 +135,8 @@ int Manager::create_id(rdma_event_channel* channel, rdma_cm_id** id, void* conte
   const ibv_qp_type type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
   const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
   if (!where) return -1;
+  // The channel of a synchronous id is not registered: the program does not destroy it, and it ends
+  // with the id.
   auto state = std::make_unique<IdState>(registry_, where, channel == nullptr, ps, type, context);
   auto space = make_port_space(*state);
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
@@ -144,6 +151,7 @@ int Manager::destroy_id(rdma_cm_id* id) {
   if (!id) return answer(EINVAL);
   Identifier& identifier = *Identifier::of(id);
   if (identifier.abandoned()) return 0;  // its locks may be in any state, so it is leaked
+  // First, because afterwards no other thread can fetch an event of this id, so that the wait ends.
   identifier.shut();
   if (id->event) ack_cm_event(id->event);
   id->event = nullptr;
@@ -156,6 +164,7 @@ int Manager::destroy_id(rdma_cm_id* id) {
 int Manager::migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   Identifier& identifier = *Identifier::of(id);
   const bool was_synchronous = identifier.synchronous();
+  // As in librdmacm: the id has a channel of its own already.
   if (was_synchronous && !channel) return answer(EINVAL);
   const auto where = channel ? Channel::of(channel)->shared_from_this() : Channel::create();
   if (!where) return -1;
@@ -195,6 +204,7 @@ ibv_context** Manager::get_devices(int* count) {
   return list;
 }
 
+// The context stays open, since the ids use it.
 void Manager::free_devices(ibv_context** list) {
   std::free(list);
 }

@@ -18,8 +18,12 @@ namespace {
 // Peers that are not Weft may refuse more private data: the kernel's siw closes the connection when
 // it gets more than 256 bytes, four of which are RFC 6581's enhanced data.
 constexpr std::size_t max_private_data_bytes = 252;
+// librdmacm's value for rdma_create_ep(3). Addresses and routes are found at once, so that no
+// timeout has an effect here.
 constexpr int endpoint_timeout_ms = 2000;
 
+// Appends to `out`, which may hold the private data of rdma_create_ep(3). The limit is that of the
+// two together.
 int take_private_data(const void* data, std::size_t bytes, std::vector<std::byte>& out) {
   if (!data || bytes == 0) return 0;
   const auto* at = static_cast<const std::byte*>(data);
@@ -63,6 +67,8 @@ int Manager::complete(rdma_cm_id* id) {
   if (get_cm_event(id->channel, &id->event) != 0) return -1;
   const int status = id->event->status;
   if (status == 0) return 0;
+  // As in librdmacm. The status of other events is a negative errno value, or a positive status of
+  // the UDP port space.
   if (newer::type_of(*id->event) == RDMA_CM_EVENT_REJECTED) return answer(ECONNREFUSED);
   return answer(std::abs(status));
 }
@@ -95,6 +101,8 @@ int Manager::connect(rdma_cm_id* id, rdma_conn_param* parameters) {
                            .private_data = identifier.endpoint_private_data};
   if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
   if (const int failed = identifier.connect(std::move(wanted))) return answer(failed);
+  // Sent with the first attempt that starts. A call that is refused keeps the data for the next
+  // one.
   identifier.endpoint_private_data.clear();
   return complete(id);
 }
@@ -117,6 +125,7 @@ int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   ConnectParameters wanted = identifier.requested_parameters();
   if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
   if (const int failed = identifier.accept(std::move(wanted))) return answer(failed);
+  // An accepted request for datagrams causes no event on this side.
   return identifier.is_datagram() ? 0 : complete(id);
 }
 
@@ -149,6 +158,7 @@ int Manager::join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
 
 int Manager::join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
   constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  // Bits that this version does not know may stand for fields behind the end of the structure.
   if (!attributes || attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
   sockaddr_storage address{};
   const bool valid = (attributes->comp_mask & needed) == needed &&
@@ -184,6 +194,7 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
     if (create_qp(event->id, listener->pd, &attributes) != 0) failed = errno;
   }
   if (failed != 0) {
+    // Kept where the next call finds it and acknowledges it.
     listener->event = event;
     return answer(failed);
   }
@@ -206,6 +217,7 @@ int Manager::create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* domain,
   const int failed = passive ? passive_endpoint(made, *info, domain, attributes)
                              : active_endpoint(made, *info, domain, attributes);
   if (failed != 0) {
+    // The destruction may change errno.
     const int reason = errno;
     destroy_ep(made);
     return answer(reason);

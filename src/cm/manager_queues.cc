@@ -22,6 +22,8 @@ using device::ProtectionDomain;
 using device::SharedReceiveQueue;
 namespace limits = device::limits;
 
+// Waits until the fetched events of the queue are acknowledged, as ibv_destroy_cq(3) does. The
+// channel is destroyed after the queue that refers to it.
 void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
   if (cq && CompletionQueue::of(cq)->in_use()) return;  // another queue pair uses it, too
   if (cq) {
@@ -40,6 +42,7 @@ void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
 // Creates a completion queue with a channel of its own, armed for the first completion:
 // rdma_create_qp(3), for programs that pass none.
 int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
+  // A queue pair that posts nothing in this direction still needs a queue of one entry.
   const auto size =
       static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
   Context& context = *Context::of(id.verbs);
@@ -47,8 +50,10 @@ int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_cha
   if (failed != 0) return failed;
   auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
   if (made_channel->verbs()->fd < 0) return EMFILE;
+  // As in librdmacm, the id is the context that completion events return.
   auto made = std::make_unique<CompletionQueue>(context, size, &id, made_channel.get());
   made->request_notification(false);
+  // For the queue and the channel. The context is not deleted while objects refer to it.
   context.objects += 2;
   channel = made_channel.release()->verbs();
   cq = made.release()->verbs();
@@ -123,6 +128,7 @@ int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes)
   const int failed = context.device().fault_of(faults::Point::create_shared_receive_queue);
   if (failed != 0) return failed;
   auto made = std::make_unique<SharedReceiveQueue>(context, domain, attributes);
+  // The domain cannot be deallocated while the queue uses it: ibv_dealloc_pd(3).
   ++ProtectionDomain::of(domain)->users;
   ++context.objects;
   id.srq = made.release()->verbs();
@@ -170,6 +176,8 @@ int Manager::create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* extended) {
   return 0;
 }
 
+// In the child after fork(2) the objects are the parent's, and only the pointer is cleared. The
+// queue pair goes first, because it uses the completion queues.
 void Manager::destroy_qp(rdma_cm_id* id) {
   if (!id->qp) return;
   if (!Identifier::of(id)->abandoned()) device::QueuePair::of(id->qp)->destroy();
@@ -184,6 +192,7 @@ int Manager::create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_attr* attri
   return answer(create_shared(*id, used, *attributes));
 }
 
+// Queues for XRC or with tag matching do not exist on this device.
 int Manager::create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return answer(EINVAL);
   if (attributes->srq_type != IBV_SRQT_BASIC) return answer(EOPNOTSUPP);

@@ -24,6 +24,7 @@ class PassiveSide::FirstFpduTimer final : public device::Pollable {
   PassiveSide& side_;  // only while the owner lives
 };
 
+// Without the lock: the id of the request is new, and is not known to any other thread yet.
 void PassiveSide::take_request(const std::shared_ptr<device::InboundHandshake>& inbound,
                                const std::shared_ptr<device::Listener>& listener) {
   inbound_ = inbound;
@@ -65,6 +66,8 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
     if (state_.stage != Stage::requested) return EINVAL;
     std::shared_ptr<device::QueuePair> queue_pair;
     if (const int failed = stream_.find_queue_pair(parameters.qp_num, queue_pair)) return failed;
+    // A queue pair in RESET takes no receives, and one in ERR flushes them, so the reply would
+    // invite data that cannot be received.
     const ibv_qp_state state = queue_pair->verbs()->state;
     if (state == IBV_QPS_ERR || state == IBV_QPS_RESET) return EINVAL;
     stream_.use(queue_pair);
@@ -82,6 +85,7 @@ int PassiveSide::accept(const ConnectParameters& parameters) {
                       });
   if (failed == 0) return 0;
   const std::lock_guard lock(state_.mutex);
+  // The stage may have changed without the lock, for example because the id is being destroyed.
   if (state_.stage == Stage::accepting) state_.stage = Stage::ended;
   inbound_.reset();
   return failed;
@@ -137,6 +141,7 @@ void PassiveSide::shut(Stage last) {
   }
   // Reject the pending request, so that the peer does not wait for its timeout.
   if (inbound && last == Stage::requested) inbound->reject({});
+  // The reply is on its way already, so a rejection cannot follow it.
   if (inbound && last == Stage::accepting) inbound->cancel();
 }
 

@@ -15,6 +15,7 @@ namespace weft::cm {
 Registry::Registry(std::function<device::Context*()> open, const Options& options)
     : open_(std::move(open)), options_(options) {}
 
+// The ids are shut without the lock, because callbacks that run meanwhile may call context().
 void Registry::close() {
   decltype(channels_) channels;
   decltype(identifiers_) identifiers;
@@ -26,6 +27,7 @@ void Registry::close() {
   for (const auto& [raw, identifier] : identifiers) identifier->shut();
 }
 
+// A failure is not remembered, so that the next call tries again.
 device::Context* Registry::context() {
   const std::lock_guard lock(mutex_);
   if (!context_) context_ = open_();
@@ -112,6 +114,7 @@ void Registry::remove(Identifier* identifier) {
   identifiers_.erase(found);
 }
 
+// If another thread held the lock at the fork, the lists may be incomplete and are not read.
 void Registry::abandon_after_fork() {
   walk_after_fork(mutex_, [this] {
     for (const auto& [raw, identifier] : identifiers_) identifier->abandon_after_fork();

@@ -16,6 +16,7 @@ int StreamAttachment::find_queue_pair(std::uint32_t number,
   found = own ? device::QueuePair::of(own)->shared_from_this()
               : state_.registry->context()->find_queue_pair(number);
   if (!found) return EINVAL;
+  // RDMA_OPTION_ID_ACK_TIMEOUT: ibv_query_qp(3) reports it.
   found->set_timeout(state_.ack_timeout);
   return 0;
 }

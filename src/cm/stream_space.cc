@@ -56,6 +56,7 @@ std::shared_ptr<device::Listener> StreamSpace::make_listener(std::size_t backlog
   plan.requested = [weak = state_.owner(), this](const auto& inbound) {
     if (const auto owner = weak.lock()) on_request(inbound);
   };
+  // This function holds the registry itself: it counts also where the id is destroyed already.
   plan.dropped = [registry = state_.registry] { ++registry->counters().requests_dropped; };
   return std::make_shared<device::Listener>(state_.registry->context()->device(), std::move(plan));
 }
@@ -96,6 +97,8 @@ void StreamSpace::report(const std::shared_ptr<device::InboundHandshake>& inboun
   device::sys::peer_address(inbound->fd(), &peer);
   auto state = state_.make_request(local, peer);
   auto space = std::make_unique<StreamSpace>(*state);
+  // The listener learns by it when the program has fetched the event, which frees a place in the
+  // backlog.
   space->passive_.take_request(inbound, listener_);
   const auto made = std::make_shared<Identifier>(std::move(state), std::move(space));
 
@@ -126,7 +129,9 @@ int StreamSpace::disconnect() {
       return 0;
     }
     if (state_.stage != Stage::connected && state_.stage != Stage::accepting) return EINVAL;
+    // The queue pair has no stream before the reply is sent.
     if (passive_.replying()) return EINVAL;
+    // From `accepting`, too: the end of the stream is then reported as DISCONNECTED.
     state_.stage = Stage::connected;
     queue_pair = stream_.queue_pair();
   }
@@ -153,6 +158,7 @@ void StreamSpace::shut(Stage last) {
     listener = std::move(listener_);
     queue_pair = stream_.queue_pair();
   }
+  // New requests are stopped first, so that none comes in while those that wait are ended.
   if (listener) listener->stop();
   failing_.close();
   active_.shut();
