@@ -13,6 +13,7 @@
 namespace weft::cm {
 namespace {
 
+// Packets to a group stay in the local network.
 constexpr std::uint8_t group_hop_limit = 1;
 
 }  // namespace
@@ -25,6 +26,7 @@ int MulticastGroups::join(const sockaddr_storage& address, bool send_only, void*
   if (!state_.is_datagram() || !has_device || !device::is_multicast(gid)) return EINVAL;
   int failed = 0;
   ibv_qp* const own = state_.handle.id.qp;
+  // A member that only sends receives nothing, so its queue pair is not attached.
   const bool attach = own != nullptr && !send_only;
   if (attach) {
     auto& datagrams = state_.registry->context()->device().datagrams();
@@ -55,6 +57,7 @@ int MulticastGroups::leave(const sockaddr_storage& address) {
   });
   if (found == groups_.end()) return EADDRNOTAVAIL;
   const Group group = *found;
+  // Before the queue pair is detached: the id is no member any more, even where that fails.
   groups_.erase(found);
   ibv_qp* const own = state_.handle.id.qp;
   if (!group.attached || !own) return 0;

@@ -35,6 +35,7 @@ sockaddr_storage without_mapping(const sockaddr_storage& address) {
   auto& ipv4 = reinterpret_cast<sockaddr_in&>(result);
   ipv4.sin_family = AF_INET;
   ipv4.sin_port = ipv6.sin6_port;
+  // RFC 4291 §2.5.5.2: the last four bytes are the IPv4 address.
   std::memcpy(&ipv4.sin_addr, ipv6.sin6_addr.s6_addr + 12, sizeof ipv4.sin_addr);
   return result;
 }

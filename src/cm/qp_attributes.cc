@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint8_t exactly = 2;  // a selector of path records: neither "more" nor "less than"
 constexpr std::uint8_t hop_limit = 64;
+// Both counters of retries have three bits, and 7 for "receiver not ready" means no limit.
 constexpr std::uint8_t most_retries = 7;
 // 4.096 µs · 2^18, about a second: the value of the kernel's connection manager for RoCE.
 constexpr std::uint8_t second_timeout = 18;
@@ -47,6 +48,7 @@ void set_datagram_attributes(ibv_qp_attr& attributes, int& mask) {
 }
 
 // The destination is not the number of a queue pair: it makes ours wait for the stream of this id.
+// The timer for "receiver not ready" stays 0, which InfiniBand encodes as 655.36 ms, the longest.
 void set_receive_attributes(IdState& state, ibv_qp_attr& attributes, int& mask) {
   set_address_vector(state, attributes.ah_attr, state.addresses().addr.ibaddr.dgid);
   attributes.path_mtu = path_mtu(state);
@@ -101,10 +103,12 @@ void set_path(IdState& state) {
 
 // An iWARP queue pair takes everything but its access flags from its stream.
 int qp_attributes(IdState& state, ibv_qp_attr& attributes, int& mask) {
+  // The other states need no attributes but the state itself: ibv_modify_qp(3).
   const ibv_qp_state next = attributes.qp_state;
   if (next != IBV_QPS_INIT && next != IBV_QPS_RTR && next != IBV_QPS_RTS) return EINVAL;
   device::Context* const context = state.registry->context();
   if (!context) return ENODEV;
+  // Everything that the mask leaves out, or that is not known of the peer, is 0.
   attributes = {};
   attributes.qp_state = next;
   mask = IBV_QP_STATE;

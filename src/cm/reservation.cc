@@ -20,6 +20,7 @@ const sockaddr* generic(const sockaddr_storage& address) {
 int open_stream(int family, sys::Descriptor& socket) {
   socket.reset(sys::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   if (socket.valid()) return 0;
+  // An invalid descriptor holds the negative errno value that sys::socket() has returned.
   const int failed = socket.release();
   return -failed;
 }
@@ -43,6 +44,7 @@ int reserve(sockaddr_storage& address, const SocketOptions& options, sys::Descri
     sys::set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 0);
   }
   if (bound < 0) return -bound;
+  // Where the caller has asked for any port, the kernel has chosen one.
   sys::local_address(made.get(), &address);
   socket = std::move(made);
   return 0;

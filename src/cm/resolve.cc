@@ -70,6 +70,7 @@ int check_local(IdState& state, const sockaddr_storage& address) {
 int resolve(IdState& state, sockaddr_storage source, sockaddr_storage destination) {
   replace_any(destination);
   std::uint16_t port = 0;
+  // The socket is bound already, so neither the address nor the port can change.
   if (state.stage == Stage::bound) {
     source = state.tcp_source();
     port = device::port_of(source);

@@ -40,6 +40,7 @@ int ServicePort::open(device::Device& device, const Plan& plan,
       .address = plan.address,
       .shared = plan.reuse_address,
       .both_families = !plan.ipv6_only,
+      // Weak, since the port owns the socket, which owns this function.
       .arrived = [weak = std::weak_ptr(opened)](const DatagramRoute& route, Bytes packet) {
         if (const auto self = weak.lock()) self->arrived(route, packet);
       }};
@@ -84,6 +85,7 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   const Request request{
       route, query.identification, {query.private_data.begin(), query.private_data.end()}};
   std::unique_lock lock(mutex_);
+  // The peer takes this answer as final only after a while: see on_reply().
   if (!requested_) {
     return send_back(route, bytes_of({.kind = ServiceQuery::Kind::reply,
                                       .status = Status::unsupported,
@@ -97,12 +99,14 @@ void ServicePort::on_request(const DatagramRoute& route, const ServiceQuery& que
   }
   if (waiting_ >= max_waiting_) return;
   ++waiting_;
+  // No packet yet, so that repetitions are recognized and not reported again.
   replies_[key_of(request)] = {};
   const Requested requested = requested_;
   lock.unlock();
   requested(request);
 }
 
+// A request that was answered already, or whose answer is forgotten, is left alone.
 void ServicePort::reply(const Request& request, const Answer& answer) {
   const std::lock_guard lock(mutex_);
   const auto waiting = replies_.find(key_of(request));
@@ -135,6 +139,8 @@ void ServicePort::send_back(const DatagramRoute& route, Bytes packet) {
 
 void ServicePort::ask(const DatagramRoute& route, unsigned interface_index, Bytes private_data,
                       std::uint64_t timeout_ns, Answered answered) {
+  // Random, so that a late reply to an earlier question on this port, or a forged one, does not
+  // match.
   const auto identification = random_word();
   const std::uint64_t now_ns = device::sys::now_ns();
   {
