@@ -5,6 +5,8 @@
 namespace weft::provider {
 
 const Table& embedded() {
+  // Made at the first use, so that the table is complete even for a call from a constructor of
+  // another library.
   static const Table table = [] {
     Table made{};
     parts::devices(made);

@@ -14,6 +14,7 @@ using device::Context;
 using device::ProtectionDomain;
 using device::QueuePair;
 
+// AddressHandle::create() sets errno where it returns null.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   if (!Process::owns(pd->context)) return fail_null(ENODEV);
   if (const int failed =
@@ -39,6 +40,7 @@ ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uin
   return create_ah(pd, &attributes);
 }
 
+// A handle from before fork(2) is not deleted, because its device is not usable in the child.
 int destroy_ah(ibv_ah* ah) {
   if (!Process::owns(ah->context)) return 0;
   delete AddressHandle::of(ah);
@@ -60,6 +62,7 @@ int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t /*lid*/) {
   return datagrams.detach(*QueuePair::of(qp), *gid);
 }
 
+// The device sends by sockets, so the kernel finds the MAC address and the VLAN of a destination.
 int resolve_eth_l2_from_gid(ibv_context* /*context*/, ibv_ah_attr* /*attributes*/,
                             std::uint8_t* /*mac*/, std::uint16_t* /*vlan*/) {
   return EOPNOTSUPP;

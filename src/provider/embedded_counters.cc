@@ -10,6 +10,8 @@
 namespace weft::provider {
 namespace {
 
+// In a child of fork(2) the counters of inherited objects are the parent's, so they cannot be read
+// there.
 int read_qp_counters(ibv_qp* qp, QueuePairCounters* counters) {
   if (!Process::owns(qp->context)) return ENODEV;
   *counters = device::QueuePair::of(qp)->counters();

@@ -23,10 +23,12 @@ using device::Device;
 // The size of ibv_port_attr in old programs, which call ibv_query_port() as a function.
 constexpr std::size_t compatible_port_bytes = offsetof(ibv_port_attr, port_cap_flags2);
 
+// The values that libibverbs has for the files of sysfs. They differ from those of ibv_gid_type.
 constexpr int gid_type_roce_v1 = 0;
 constexpr int gid_type_roce_v2 = 1;
 
 // The list always has the one device, unless it cannot be made.
+// The array is new in each call, since each one is freed by ibv_free_device_list(3).
 ibv_device** get_device_list(int* count) {
   if (count) *count = 0;
   Device* device = Process::current().device();
@@ -84,6 +86,7 @@ int read_sysfs_file(const char* directory, const char* file, char* text, std::si
     if (!opened) return -1;
     content.resize(bytes);
     content.resize(std::fread(content.data(), 1, bytes, opened.get()));
+    // As libibverbs does it: the text is returned without its line end.
     if (content.ends_with('\n')) content.pop_back();
   } else {
     Device* device = Process::current().device();
@@ -97,6 +100,7 @@ int read_sysfs_file(const char* directory, const char* file, char* text, std::si
   }
   content.resize(std::min(content.size(), bytes));
   std::copy(content.begin(), content.end(), text);
+  // A text that fills the buffer has no terminating zero, and the program uses its length.
   if (content.size() < bytes) text[content.size()] = '\0';
   return static_cast<int>(content.size());
 }
@@ -162,6 +166,7 @@ int query_pkey(ibv_context* /*context*/, std::uint8_t port, int index, std::uint
   return -1;
 }
 
+// The query fails behind the last key, which ends the search.
 int get_pkey_index(ibv_context* context, std::uint8_t port, std::uint16_t pkey_be) {
   std::uint16_t known = 0;
   for (int index = 0; query_pkey(context, port, index, &known) == 0; ++index) {

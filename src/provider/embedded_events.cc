@@ -31,6 +31,8 @@ int take_async_event(ibv_context* context, ibv_async_event* event) {
   return Context::of(context)->take_event(*event) ? 0 : EAGAIN;
 }
 
+// Neither this function nor get_async_event() is guarded as a whole, because a cancelled thread
+// unwinds through it: only the part that may throw is.
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   while (true) {
     if (const int failed = device::sys::await_token(channel->fd)) {
@@ -85,6 +87,7 @@ void ack_async_event(ibv_async_event* event) {
 }
 
 int wait(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  // An absolute time, so that a wait that begins again does not become longer.
   std::optional<std::uint64_t> until_ns;
   if (timeout) {
     constexpr std::uint64_t ns_per_s = 1'000'000'000;

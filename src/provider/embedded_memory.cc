@@ -51,6 +51,7 @@ ibv_mr* reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t
   return reg_mr_iova2(pd, address, length, iova, static_cast<unsigned>(access));
 }
 
+// ibv_reg_mr(3): peers address the memory by the program's own addresses.
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return reg_mr_iova(pd, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
@@ -90,6 +91,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
                                                   .access = static_cast<unsigned>(access)});
   if (failed == 0) return 0;
   errno = failed;
+  // ibv_rereg_mr(3): after this value the program should not use the region any more.
   return IBV_REREG_MR_ERR_CMD;
 }
 
@@ -100,6 +102,7 @@ int dereg_mr(ibv_mr* mr) {
   if (!Process::owns(mr->context)) return 0;
   Context* context = Context::of(mr->context);
   const int failed = context->deregister_memory(mr);
+  // A region that is still in use stays one of the objects that keep the context.
   if (failed == 0) --context->objects;
   return failed;
 }

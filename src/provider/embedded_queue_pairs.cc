@@ -31,6 +31,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   return QueuePair::of(qp)->modify(*attributes, mask);
 }
 
+// ibv_query_qp(3): the mask is a hint for the least that is returned, so it is ignored.
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_attr* initial) {
   QueuePair::of(qp)->query(*attributes, *initial);
   return 0;
@@ -41,6 +42,7 @@ int query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*opcode*/, std::uint32
   return 0;
 }
 
+// In a child of fork(2) this must not end the connection, which is the parent's.
 int destroy_qp(ibv_qp* qp) {
   if (!Process::owns(qp->context)) return 0;
   QueuePair::of(qp)->destroy();
@@ -62,6 +64,7 @@ int share_memory(ibv_qp* qp, int file, int bell) {
   if (bell >= 0) device::sys::close(bell);
   return ENODEV;
 }
+// The queue pair returns a descriptor, or a negative errno value.
 int take_shared_memory(ibv_qp* qp, int* bell) {
   *bell = -1;
   const int file =

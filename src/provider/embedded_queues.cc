@@ -31,6 +31,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
 // EBUSY while completion queues use the channel.
 int destroy_comp_channel(ibv_comp_channel* channel) {
   if (!Process::owns(channel->context)) return 0;
+  // The count is a plain int of the public structure, and queues of several threads change it.
   if (std::atomic_ref(channel->refcnt) > 0) return EBUSY;
   --Context::of(channel->context)->objects;
   delete CompletionChannel::of(channel);
@@ -89,6 +90,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   attributes->attr.max_sge = std::max(wanted.max_sge, 1U);
   Context* context = Context::of(pd->context);
   auto made = std::make_unique<SharedReceiveQueue>(*context, pd, *attributes);
+  // The domain cannot be deallocated while the queue uses it: ibv_dealloc_pd(3).
   ++ProtectionDomain::of(pd)->users;
   ++context->objects;
   return made.release()->verbs();
@@ -109,6 +111,7 @@ int destroy_srq(ibv_srq* srq) {
   // Queue pairs still take their receives from it (ibv_destroy_srq(3)).
   if (queue->in_use()) return EBUSY;
   Context* context = Context::of(srq->context);
+  // As in destroy_cq(): an event that was taken still points to the queue.
   context->settle_events(srq);
   --ProtectionDomain::of(srq->pd)->users;
   delete queue;
