@@ -32,6 +32,7 @@ bool read_address(std::string_view value, Settings& settings) {
   return true;
 }
 
+// Characters behind the number, and numbers of more than 16 bits, are errors.
 bool read_port_offset(std::string_view value, Settings& settings) {
   std::uint16_t offset = 0;
   const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), offset);
@@ -85,6 +86,7 @@ bool read_faults(std::string_view value, Settings& settings) {
   return true;
 }
 
+// Called only for a value that read_faults() has refused, so there is an error to return.
 std::string explain_faults(std::string_view value) {
   return faults::parse(value).error();
 }
@@ -239,11 +241,14 @@ std::string read_environment(Settings& settings) {
     const char* value = std::getenv(std::string(variable.name).c_str());
     // An empty value counts as unset, so that a script can switch a variable off.
     if (!value || *value == '\0') continue;
+    // Stops at the first wrong value: no device is made with a setting other than the one that was
+    // meant.
     if (!variable.read(value, settings)) return complaint(variable, value);
   }
   return {};
 }
 
+// Not a member of Settings, because it concerns what the process prints and not the device.
 bool environment_is_quiet() {
   const char* value = std::getenv("WEFT_QUIET");
   return value && std::string_view(value) == "1";

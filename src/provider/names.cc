@@ -43,6 +43,7 @@ constexpr std::array event_types{"CQ error",
                                  "GID table change",
                                  "WQ fatal"};
 
+// Spelled as ibv_wc_status_str(3) of rdma-core has them, including the capitals.
 constexpr std::array statuses{"success",
                               "local length error",
                               "local QP operation error",

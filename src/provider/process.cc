@@ -20,6 +20,7 @@ namespace {
 constinit std::mutex building;
 constinit std::atomic<Process*> the_process{nullptr};
 
+// One write for the whole line, past the buffers of the program's own streams.
 void print_notice(const std::string& sentence) {
   const std::string line = "weft: " + sentence + "\n";
   device::sys::write(STDERR_FILENO, line.data(), line.size());
@@ -91,6 +92,7 @@ void Process::after_fork_in_child() {
 device::Device* Process::device() {
   const std::lock_guard lock(mutex_);
   if (!device_) build();
+  // After build(), which leaves errno at any value.
   if (!device_) errno = ENODEV;
   return device_.get();
 }
@@ -136,6 +138,8 @@ void Process::keep_statistics() {
   statistics_->listen_for_signal();
   static constinit bool registered = false;  // also in the child of a fork
   if (std::exchange(registered, true)) return;
+  // Looks the object up at the exit, because a child of fork(2) inherits the function and has a
+  // process object of its own, or none.
   std::atexit([] {
     const Process* process = the_process;
     if (process && process->statistics_) process->statistics_->write("exit");
@@ -150,6 +154,7 @@ void Process::complain(const std::string& sentence) {
 }
 
 device::Context* Process::shared_context() {
+  // Before the lock, because device() takes it as well.
   device::Device* made = device();
   if (!made) return nullptr;
   const std::lock_guard lock(mutex_);
@@ -160,6 +165,7 @@ device::Context* Process::shared_context() {
 // Without a lock: called at the start of most functions of the table.
 bool Process::owns(ibv_context* context) {
   const Process* process = the_process;
+  // The device is set once, before any context of it exists.
   return process && &device::Context::of(context)->device() == process->device_.get();
 }
 

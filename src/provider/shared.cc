@@ -21,6 +21,8 @@ const Table* drop_in_table() {
 
 }  // namespace
 
+// A program that also calls the drop-in's functions must have one device for both, so the drop-in's
+// table is preferred. The choice is made once and stays.
 const Table& shared_embedded() {
   static const Table& table = [&]() -> const Table& {
     const Table* const drop_in = drop_in_table();

@@ -42,6 +42,8 @@ Result<std::shared_ptr<Statistics>, std::string> Statistics::open(device::Device
   const std::string& path = device.settings().stats_path;
   Descriptor file = open_locked(path);
   if (!file.valid() && errno == EWOULDBLOCK) {
+    // Another process that runs at the same time writes the file itself, so this one takes a name
+    // of its own.
     file = open_locked(path + "." + std::to_string(getpid()));
   }
   if (!file.valid()) {
@@ -58,9 +60,11 @@ void Statistics::listen_for_signal() {
   if ((old.sa_flags & SA_SIGINFO) != 0 || old.sa_handler != SIG_DFL) return;
   const int wake = wake_.emplace().get();
   if (!wake_->valid() || device_.engine().watch(wake, EPOLLIN, shared_from_this()) == 0) return;
+  // Before the handler is installed, since it may run at once.
   signal_wake = wake;
   struct sigaction ours {};
   ours.sa_handler = on_signal;
+  // The program does not expect this signal, so that its system calls should not fail with EINTR.
   ours.sa_flags = SA_RESTART;
   sigaction(SIGUSR2, &ours, nullptr);
 }
@@ -88,6 +92,7 @@ void Statistics::write(const char* occasion) noexcept try {
   // The program is ending: there is no caller to report this to.
 }
 
+// The handler is inherited. It finds no descriptor before the one that it writes to is closed.
 void Statistics::abandon_after_fork() {
   signal_wake = -1;
   file_.reset();

@@ -66,6 +66,8 @@ Texts links_of(const device::Device& device) {
   return links;
 }
 
+// Names that exist already are Weft's and stay. The classes of the machine's own RDMA devices are
+// left out, so that programs find only weft0.
 void link_what_is_left(const files::path& from, const files::path& to) {
   for (const auto& entry : files::directory_iterator(from)) {
     const std::string name = entry.path().filename();
@@ -104,6 +106,7 @@ std::string name_of(const Texts& texts, const Texts& links) {
   return fmt::format("weft-sysfs-{}-{:016x}", geteuid(), std::hash<std::string>()(all));
 }
 
+// The runtime folder of the user is preferred, because others cannot write to it.
 files::path place() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime && is_ours(runtime)) return runtime;
@@ -117,6 +120,7 @@ std::string make_tree(device::Device& device) {
   const files::path final_path = place() / name_of(texts, links);
   if (is_ours(final_path)) return final_path;
   std::string made = (place() / "weft-sysfs-XXXXXX").string();
+  // The template has six X, which mkdtemp(3) replaces; it makes the folder with mode 0700.
   if (!mkdtemp(made.data())) return system_root;
   write_tree(made, texts, links);
   // Another process may have been faster; if something else is there, this one is kept.
@@ -129,6 +133,7 @@ std::string make_tree(device::Device& device) {
 std::string find_or_make() {
   try {
     device::Settings settings;
+    // The same error is reported when the program opens the device.
     if (!read_environment(settings).empty()) return system_root;
     // The device is made for its attributes only: it must not open the files of the program's own
     // device.

@@ -21,6 +21,7 @@ R missing(Arguments... /*arguments*/) {
   if constexpr (std::is_pointer_v<R>) {
     return nullptr;
   } else if constexpr (std::is_enum_v<R>) {
+    // Only ibv_is_fork_initialized(3), where 0 is IBV_FORK_DISABLED.
     return R{};
   } else if constexpr (!std::is_void_v<R>) {
     return static_cast<R>(error);
@@ -49,6 +50,7 @@ void take_verbs(void* library, Table& table) {
   function("ibv_query_device", table.query_device);
   function("ibv_query_port", table.query_port);
   function("ibv_query_gid", table.query_gid);
+  // The inline functions of verbs.h call these two, and pass the size of their own structure.
   function("_ibv_query_gid_ex", table.query_gid_ex);
   function("_ibv_query_gid_table", table.query_gid_table);
   function("ibv_query_gid_type", table.query_gid_type);
@@ -151,7 +153,8 @@ void take_cm(void* library, Table& table) {
   function("rdma_get_remote_ece", table.get_remote_ece);
 }
 
-// Table::adopt: a hardware adapter cannot take over a TCP connection.
+// Table::share_memory and Table::take_shared_memory: the peers of a hardware adapter share no
+// memory. The call owns both descriptors in any case, so it closes them.
 int keep_memory(ibv_qp* /*qp*/, int file, int bell) {
   close(file);
   if (bell >= 0) close(bell);
@@ -163,6 +166,7 @@ int no_memory(ibv_qp* /*qp*/, int* bell) {
   return -1;
 }
 
+// Table::adopt: a hardware adapter cannot take over a TCP connection.
 int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
   close(connection);
   errno = EOPNOTSUPP;
@@ -189,6 +193,7 @@ void* load(const char* name, std::string& reason) {
       std::string(name) + " is Weft's drop-in (" + place_of(mark) +
       "), not the system's library; run the program without `weft run` and without its folder in "
       "LD_LIBRARY_PATH";
+  // The mark is found before any function is taken, so that no pointer into the library is left.
   dlclose(library);
   return nullptr;
 }
@@ -224,6 +229,7 @@ const System& system_provider() {
     leave_out(table.read_qp_counters);
     leave_out(table.read_cq_counters);
     leave_out(table.read_mr_counters);
+    // Hardware needs no thread of the program to make progress.
     table.wait = ppoll;
     table.adopt = refuse_connection;
     table.share_memory = keep_memory;
@@ -239,6 +245,7 @@ std::string active_device(const Table& table) {
   ibv_device** devices = table.get_device_list(&count);
   std::string found;
   for (int i = 0; devices && i < count && found.empty(); ++i) {
+    // The state of a port can be queried only with an open device.
     ibv_context* context = table.open_device(devices[i]);
     if (!context) continue;
     if (has_active_port(table, context)) found = table.get_device_name(devices[i]);
