@@ -8,6 +8,8 @@
 
 namespace weft::fabric {
 
+// The passive side has the addresses of its connection already. On the active side a wildcard binds
+// to nothing, so that the source is chosen when the endpoint connects.
 Endpoint::Endpoint(Domain& domain, const fi_info& info, std::optional<stream::Request> request,
                    void* context)
     : fid_ep(handle_of_endpoint(context)),
@@ -39,6 +41,7 @@ int Endpoint::bind(EventQueue& queue) {
   return 0;
 }
 
+// A copy is changed first, so that a call that fails leaves the options as they were.
 int Endpoint::set_option(int level, int name, const void* value, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   stream::Options changed = options_;
@@ -93,6 +96,8 @@ void Endpoint::start(stream::Stream stream) {
 int Endpoint::connect(const void* address, std::span<const std::byte> data) {
   const std::lock_guard lock(mutex_);
   if (passive_) return -FI_EOPBADSTATE;
+  // fi_connect(3) passes no size of the address, so the family decides. Without an address the
+  // destination is that of the fi_info.
   auto peer = read_address(address);
   if (!address) peer = read_address(info_->dest_addr, info_->dest_addrlen);
   if (!peer) return -FI_EINVAL;
@@ -132,6 +137,8 @@ int Endpoint::shut_down() {
   return 0;
 }
 
+// The stream knows the port that the kernel has chosen. Without a stream the
+// address is that of set_address() or of the fi_info.
 std::optional<SocketAddress> Endpoint::address() {
   const std::lock_guard lock(mutex_);
   if (stream_) {
@@ -144,6 +151,7 @@ std::optional<SocketAddress> Endpoint::address() {
   return passive_ ? read_address(info_->src_addr, info_->src_addrlen) : local_;
 }
 
+// Without the lock, since live_ is set once. A stream that has failed still knows its peer.
 std::optional<SocketAddress> Endpoint::peer_address() {
   const stream::Stream* const stream = this->stream();
   if (!stream) return std::nullopt;
@@ -190,6 +198,8 @@ std::optional<Notice> Endpoint::notice_of(stream::Event event) {
   notice.is_error = true;
   notice.error = event.error_number;
   try {
+    // The stream reports its failure again as an exception, which has the private data of a
+    // refusal.
     (void)stream->await_connected(Deadline::now());
   } catch (const stream::Refused& refused) {
     notice.data = refused.private_data();

@@ -56,6 +56,7 @@ int accept(fid_ep* endpoint, const void* data, std::size_t bytes) {
   return of(endpoint).accept(connection_data(data, bytes));
 }
 
+// fi_cm(3) defines no flags.
 int shut_down(fid_ep* endpoint, std::uint64_t flags) {
   return flags == 0 ? of(endpoint).shut_down() : -FI_EINVAL;
 }
@@ -66,6 +67,7 @@ constinit fi_ops fid_ops = endpoint_fid_ops<Endpoint>(guarded<control>);
 
 constinit fi_ops_ep endpoint_ops = option_ops(guarded<get_option>, guarded<set_option>);
 
+// An active endpoint does not listen, and rejects nothing: both members stay unsupported.
 constinit fi_ops_cm cm_ops = [] {
   fi_ops_cm ops = name_ops<Endpoint>();
   ops.getpeer = guarded<get_peer>;
@@ -137,6 +139,7 @@ fi_ops_collective no_collective_ops = {
 
 }  // namespace
 
+// All endpoints share the tables, which never change.
 fid_ep handle_of_endpoint(void* context) {
   return {.fid = {FI_CLASS_EP, context, &fid_ops},
           .ops = &endpoint_ops,

@@ -12,10 +12,13 @@
 namespace weft::fabric {
 namespace {
 
+// Takes no lock, so that a transfer does not wait for other calls on the endpoint.
 stream::Stream* stream_of(fid_ep* endpoint) {
   return static_cast<Endpoint&>(*endpoint).stream();
 }
 
+// The buffers of one call in the form of the stream layer. There are at most as many as the
+// iov_limit that fi_getinfo(3) returns.
 template <typename Byte>
 struct Pieces {
   std::array<std::span<Byte>, max_pieces> spans{};
@@ -37,6 +40,7 @@ struct Pieces {
 
 // --- Sending -------------------------------------------------------------------------------------
 
+// A null pointer is valid for a transfer of no bytes.
 ssize_t send(fid_ep* endpoint, const void* buffer, std::size_t bytes, void* /*description*/,
              fi_addr_t /*to*/, void* /*context*/) {
   stream::Stream* const stream = stream_of(endpoint);

@@ -19,6 +19,7 @@ constexpr std::uint64_t known_read_flags = FI_PEEK;
 // Copies an event to the program. A peeked FI_CONNREQ keeps its fi_info, which the program must not
 // free then.
 ssize_t give(Notice& notice, std::span<std::byte> into, bool peek) {
+  // The format of a written event is the program's, so it is returned whole or not at all.
   if (notice.is_written) {
     if (into.size() < notice.data.size()) return -FI_ETOOSMALL;
     std::ranges::copy(notice.data, into.begin());
@@ -84,6 +85,7 @@ ssize_t EventQueue::await(std::uint32_t* event, std::span<std::byte> into, bool 
     pollfd entry{fd(), POLLIN, 0};
     const int ready = stream::detail::wait({&entry, 1}, deadline.poll_timeout_ms());
     if (ready < 0) return -errno;  // also EINTR: fi_eq(3)
+    // The wait counts milliseconds and may end a little early, so the time is checked as well.
     if (ready == 0 && deadline.passed()) return -FI_EAGAIN;
   }
 }
@@ -99,6 +101,7 @@ ssize_t EventQueue::read_error(fi_eq_err_entry& into, bool peek) {
   into.context = notice->handle->context;
   into.err = notice->error;
   into.prov_errno = notice->error;
+  // A copy, because the program may read the data after the notice is dropped.
   error_data_ = notice->data;
   // fi_eq(3): without a buffer of its own, the program reads the provider's.
   if (room == 0 || !buffer) {
@@ -126,6 +129,7 @@ ssize_t EventQueue::write(std::uint32_t event, std::span<const std::byte> from) 
   return static_cast<ssize_t>(from.size());
 }
 
+// A number is not used again, so that an old event never finds a newer source.
 std::uint64_t EventQueue::add(EventSource& source) {
   const std::lock_guard lock(mutex_);
   sources_.emplace(++last_cookie_, &source);
@@ -160,6 +164,7 @@ ssize_t read(fid_eq* queue, std::uint32_t* event, void* buffer, std::size_t leng
 
 ssize_t read_synchronously(fid_eq* queue, std::uint32_t* event, void* buffer, std::size_t length,
                            int timeout, std::uint64_t flags) {
+  // The program has asked for a queue that cannot be waited on.
   if (of(queue).wait_object() == FI_WAIT_NONE) return -FI_ENOSYS;
   if (!event || !buffer || (flags & ~known_read_flags) != 0) return -FI_EINVAL;
   return of(queue).await(event, bytes_at(buffer, length), (flags & FI_PEEK) != 0, timeout);
@@ -176,6 +181,7 @@ ssize_t write(fid_eq* queue, std::uint32_t event, const void* buffer, std::size_
   return of(queue).write(event, {static_cast<const std::byte*>(buffer), length});
 }
 
+// read_error() returns the same error number as prov_errno, so libfabric's text describes it.
 const char* describe(fid_eq* /*queue*/, int error, const void* /*data*/, char* text,
                      std::size_t room) {
   const char* const known = fi_strerror(error);
@@ -228,6 +234,8 @@ fi_ops_eq queue_ops = {
 
 }  // namespace
 
+// The descriptor is readable for events of the streams that are not translated yet, and for notices
+// that wait. FI_WAIT_UNSPEC leaves the choice to the provider.
 EventQueue::EventQueue(Fabric& fabric, const fi_eq_attr& wanted, void* context)
     : fid_eq{{FI_CLASS_EQ, context, &queue_fid_ops}, &queue_ops},
       fabric_(fabric.users()),

@@ -36,6 +36,7 @@ PassiveEndpoint::~PassiveEndpoint() {
   fabric_.requests().drop_of(this);
 }
 
+// The queue counts this endpoint as a user, so that it cannot be closed before.
 int PassiveEndpoint::bind(EventQueue& queue) {
   const std::lock_guard lock(mutex_);
   if (listening_) return -FI_EOPBADSTATE;
@@ -73,6 +74,7 @@ int PassiveEndpoint::listen() {
   const std::lock_guard lock(mutex_);
   if (!queue_) return -FI_ENOEQ;
   if (listening_) return -FI_EOPBADSTATE;
+  // Without an address it listens on a port that the kernel chooses.
   if (!listener_) listener_.emplace(stream::Address{}, options_);
   listener_->listen(backlog_);
   listening_ = true;
@@ -89,6 +91,8 @@ int PassiveEndpoint::reject(fid_t request, std::span<const std::byte> data) {
 
 // fi_eq(3): the fi_info of FI_CONNREQ describes the endpoint to open, with the addresses of this
 // connection and a handle for fi_endpoint or fi_reject.
+// Takes no lock, because the queue's is held and bind() takes the two in the other order. The
+// request is stored last, when nothing that may throw is left.
 std::optional<Notice> PassiveEndpoint::notice_of(stream::Event event) {
   if (event.type != stream::EventType::connect_request || !event.request) return std::nullopt;
   Notice notice;
@@ -121,6 +125,7 @@ int reject(fid_pep* endpoint, fid_t request, const void* data, std::size_t bytes
   return static_cast<PassiveEndpoint&>(*endpoint).reject(request, connection_data(data, bytes));
 }
 
+// FI_OPT_CM_DATA_SIZE is the only option of a passive endpoint. It can be read but not set.
 int get_option(fid_t /*handle*/, int level, int name, void* value, std::size_t* bytes) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE) return -FI_ENOPROTOOPT;
   return give_connection_data_size(value, bytes);

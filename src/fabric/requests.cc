@@ -22,6 +22,7 @@ fi_ops request_ops = {
 
 }  // namespace
 
+// The address of the handle is the key. It is unique while the entry owns it.
 fid_t Requests::add(const void* listener, stream::Request request) {
   auto handle = std::make_unique<fid>(fid{FI_CLASS_CONNREQ, nullptr, &request_ops});
   const fid_t key = handle.get();
@@ -39,6 +40,7 @@ std::optional<stream::Request> Requests::take(fid_t handle) {
   return request;
 }
 
+// A request that is destroyed rejects itself.
 void Requests::drop_of(const void* listener) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_,
