@@ -66,6 +66,7 @@ std::optional<SocketAddress> read_address(const void* address) {
   return read_address(address, sizeof(sockaddr_storage));
 }
 
+// The address is of IPv4 or IPv6, because read_address() refuses all other families.
 stream::Address to_text(const SocketAddress& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address.storage.ss_family == AF_INET) {
@@ -79,6 +80,7 @@ stream::Address to_text(const SocketAddress& address) {
 }
 
 std::optional<SocketAddress> from_text(const std::string& text) {
+  // The last colon is the one before the port. Those of an IPv6 address are in brackets.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
   std::uint16_t port = 0;
@@ -104,6 +106,7 @@ bool is_wildcard(const SocketAddress& address) {
   return text.port == 0 && (text.host == "0.0.0.0" || text.host == "::");
 }
 
+// All other members are zero, which is the wildcard of both families.
 SocketAddress wildcard(int family) {
   if (family != AF_INET6) {
     sockaddr_in in{};

@@ -49,6 +49,7 @@ fi_ops_domain domain_ops = {
     .endpoint2 = unsupported<decltype(fi_ops_domain::endpoint2)>,
 };
 
+// A transfer is complete when its call returns, so programs have no memory to register.
 fi_ops_mr memory_ops = {
     .size = sizeof(fi_ops_mr),
     .reg = unsupported<decltype(fi_ops_mr::reg)>,
@@ -56,6 +57,7 @@ fi_ops_mr memory_ops = {
     .regattr = unsupported<decltype(fi_ops_mr::regattr)>,
 };
 
+// The attributes are not read: each fi_info of this provider stands for the same domain.
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
   if (!info || !domain) return -FI_EINVAL;
   *domain = new Domain(static_cast<Fabric&>(*fabric), context);
@@ -64,6 +66,7 @@ int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* co
 
 // --- Fabrics -------------------------------------------------------------------------------------
 
+// Its users are domains, event queues and passive endpoints.
 int close_fabric(fid* handle) {
   auto& fabric = object_of<Fabric>(handle);
   if (fabric.users().any()) return -FI_EBUSY;
@@ -128,6 +131,8 @@ int open_fabric(fi_fabric_attr* attributes, fid_fabric** fabric, void* context) 
 
 // --- The entry point of the provider -------------------------------------------------------------
 
+// libfabric calls this function after it has loaded the library, and keeps the pointer. It uses the
+// member `context` for itself.
 extern "C" FI_EXT_INI {
   using namespace weft::fabric;
   static fi_provider provider = {

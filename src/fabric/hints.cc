@@ -10,10 +10,12 @@
 namespace weft::fabric {
 namespace {
 
+// Both are sets of bits: nothing may be wanted that is not offered.
 bool within(std::uint64_t wanted, std::uint64_t offered) {
   return (wanted & ~offered) == 0;
 }
 
+// Null stands for any name.
 bool is_name(const char* wanted, const char* ours) {
   return !wanted || std::string_view(wanted) == ours;
 }

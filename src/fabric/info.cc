@@ -35,6 +35,7 @@ Addresses resolve(const char* node, const char* service, std::uint64_t flags, in
   if ((flags & FI_SOURCE) != 0) wanted.ai_flags |= AI_PASSIVE;
   if ((flags & FI_NUMERICHOST) != 0) wanted.ai_flags |= AI_NUMERICHOST;
   addrinfo* list = nullptr;
+  // No address leads to -FI_ENODATA, so that libfabric goes on to other providers.
   if (getaddrinfo(node, service, &wanted, &list) != 0) return {};
   Addresses found;
   for (const addrinfo* at = list; at; at = at->ai_next) {
@@ -111,6 +112,7 @@ void describe_domain(fi_info& info, const fi_info* hints) {
   info.fabric_attr->name = set_text(provider_name);  // libfabric sets prov_name
 }
 
+// fi_dupinfo(nullptr) returns an empty description with all its attributes, as fi_allocinfo does.
 Info describe(const fi_info* hints) {
   Info info(fi_dupinfo(nullptr));
   if (!info) throw std::bad_alloc();
@@ -175,6 +177,8 @@ Info copy_of(const fi_info& info) {
 stream::Options options_of(const fi_info& info) {
   stream::Options options;
   const auto size = [](std::size_t wanted, std::uint32_t otherwise) {
+    // Larger numbers are cut to the largest one of 32 bits, which is out of range, too. Without
+    // that their upper bits would be lost before stream::check() sees them.
     const std::size_t most = std::numeric_limits<std::uint32_t>::max();
     return wanted == 0 ? otherwise : static_cast<std::uint32_t>(std::min(wanted, most));
   };
@@ -194,6 +198,7 @@ int get_info(std::uint32_t /*version*/, const char* node, const char* service, s
   if (hints && !can_serve(*hints)) return -FI_ENODATA;
   std::vector<Info> list = offers(node, service, flags, hints);
   if (list.empty()) return -FI_ENODATA;
+  // From the end, because an entry takes its successor before its own pointer is released.
   for (std::size_t i = list.size() - 1; i > 0; --i) list[i - 1]->next = list[i].release();
   *info = list.front().release();
   return 0;

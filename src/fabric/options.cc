@@ -23,6 +23,7 @@ constexpr Option known_options[] = {
     {FI_OPT_RX_SIZE, &stream::Options::receive_queue, sizeof(std::uint16_t)},
 };
 
+// Null for an unknown level or name.
 const Option* find(int level, int name) {
   if (level != FI_OPT_ENDPOINT) return nullptr;
   const auto* found = std::ranges::find(known_options, name, &Option::name);
@@ -69,6 +70,7 @@ int get_option(const stream::Options& options, int level, int name, void* value,
   }
   const Option* option = find(level, name);
   if (!option) return -FI_ENOPROTOOPT;
+  // A queue size is at most stream::max_queue, which fits in 16 bits.
   const std::uint32_t known = options.*option->member;
   if (option->bytes == sizeof known) return give(known, value, bytes);
   return give(static_cast<std::uint16_t>(known), value, bytes);

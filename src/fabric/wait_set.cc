@@ -12,6 +12,7 @@ WaitSet::WaitSet() {
   if (!epoll_.valid()) throw Error(errno, "cannot create a descriptor to wait on");
 }
 
+// The data of the entry are never read: only the readiness of the set itself is used.
 void WaitSet::add(int fd) {
   const int failed = epoll_.add(fd, EPOLLIN, 0);
   if (failed != 0) throw Error(-failed, "cannot add a descriptor to wait on");
