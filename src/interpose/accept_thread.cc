@@ -28,6 +28,8 @@ constinit thread_local bool in_accept_thread = false;
 
 }  // namespace
 
+// A child of fork(2) has none of its parent's threads, so it makes an object of its own when it
+// first listens.
 AcceptThread& AcceptThread::instance() {
   const std::lock_guard lock(making);
   if (!accept_thread || owner != getpid()) {
@@ -43,6 +45,8 @@ std::vector<std::shared_ptr<AcceptQueue>> all_accept_queues() {
   return AcceptThread::instance().all();
 }
 
+// The locks are held across fork(2), so that the child's copies are in a consistent state. Both
+// processes release them afterwards.
 void accept_thread_before_fork() {
   making.lock();
   forking = owner == getpid() ? accept_thread : nullptr;

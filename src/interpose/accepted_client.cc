@@ -25,6 +25,7 @@ constexpr std::chrono::milliseconds rest_of_request{100};
 // The device has the whole request already.
 constexpr std::chrono::milliseconds device_takes_request{5000};
 
+// The text has numbers only, so that no name server can delay the thread that accepts.
 std::string text_of_peer(int fd) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof name;
@@ -61,6 +62,7 @@ Protocol await_first_bytes(int fd) {
     if (found.protocol != Protocol::unknown) return found.protocol;
     if (silent && found.count > 0) {
       silent = false;
+      // The shorter limit begins with the first byte, and never extends the limit for silence.
       until = std::min(until, Clock::now() + rest_of_request);
     }
     if (!wait_for_more(fd, static_cast<int>(found.count), until)) {

@@ -21,6 +21,7 @@ std::string text_of(int family, const void* address) {
   return inet_ntop(family, address, text.data(), text.size());
 }
 
+// Linux takes a connect(2) to the unspecified address as one to the loopback address.
 stream::Address from_ipv4(const sockaddr_in& address, bool connecting) {
   std::string host = text_of(AF_INET, &address.sin_addr);
   if (connecting && address.sin_addr.s_addr == htonl(INADDR_ANY)) host = "127.0.0.1";
@@ -29,18 +30,21 @@ stream::Address from_ipv4(const sockaddr_in& address, bool connecting) {
 
 stream::Address from_ipv6(const sockaddr_in6& address, bool connecting) {
   const std::uint16_t port = ntohs(address.sin6_port);
+  // An IPv4-mapped address means IPv4 (RFC 4291 §2.5.5.2), so the stream gets its IPv4 form.
   if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
     return {text_of(AF_INET, &address.sin6_addr.s6_addr[12]), port};
   }
   if (connecting && IN6_IS_ADDR_UNSPECIFIED(&address.sin6_addr)) return {"::1", port};
   std::string host = text_of(AF_INET6, &address.sin6_addr);
   std::array<char, IF_NAMESIZE> name{};
+  // A link-local address is complete only with its interface (RFC 4007 §11).
   if (address.sin6_scope_id != 0 && if_indextoname(address.sin6_scope_id, name.data())) {
     host += std::string("%") + name.data();
   }
   return {host, port};
 }
 
+// A socket of AF_INET6 shows IPv4 addresses in their mapped form, as the kernel does (ipv6(7)).
 sockaddr_storage ipv4(const in_addr& host, std::uint16_t port, int family) {
   sockaddr_storage made = empty_address(family);
   if (family == AF_INET) {
@@ -88,6 +92,7 @@ sockaddr_storage empty_address(int family) {
 }
 
 sockaddr_storage parse_address(const std::string& text, int family) {
+  // The last colon stands before the port; those of an IPv6 address are inside brackets.
   const auto colon = text.rfind(':');
   if (colon == std::string::npos) return empty_address(family);
   const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
@@ -136,6 +141,7 @@ socklen_t size_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
+// As getsockname(2) requires: a short buffer cuts the address, and the full size is returned.
 void copy_out(const sockaddr_storage& from, sockaddr* address, socklen_t* bytes) {
   if (!address || !bytes) return;
   std::memcpy(address, &from, std::min(size_of(from), *bytes));

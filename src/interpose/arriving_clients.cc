@@ -50,6 +50,8 @@ bool ArrivingClients::make_room() {
 ArrivingClients::Clients::iterator ArrivingClients::replaceable(Time before) {
   auto oldest = clients_.end();
   for (auto place = clients_.begin(); place != clients_.end(); ++place) {
+    // The map has the oldest clients first, so all that follow are too young as well. A silent
+    // client is replaced before one that has sent a part of its request.
     if (place->second.since > before) break;
     if (look_at_first_bytes(place->second.connection.get()).count > place->second.bytes) continue;
     if (place->second.bytes == 0) return place;
@@ -87,6 +89,8 @@ void ArrivingClients::remove_all_of(const AcceptQueue& queue) {
   const std::lock_guard lock(mutex_);
   for (auto place = clients_.begin(); place != clients_.end();) {
     const auto next = std::next(place);
+    // The comparison uses the address, because the weak pointer is empty while the queue is
+    // destroyed.
     if (place->second.key == &queue) shut(take_out(place).connection);
     place = next;
   }
@@ -98,6 +102,8 @@ void ArrivingClients::on_ready(std::uint64_t token, std::uint32_t events) {
   {
     const std::lock_guard lock(mutex_);
     const auto place = clients_.find(token);
+    // The event may be older than the removal of its client. Tokens are not used again, so that
+    // such an event finds no other client.
     if (place == clients_.end()) return;
     Client& client = place->second;
     const FirstBytes found = look_at_first_bytes(client.connection.get());
@@ -115,6 +121,7 @@ void ArrivingClients::on_ready(std::uint64_t token, std::uint32_t events) {
 }
 
 void ArrivingClients::check_deadlines(Time now) {
+  // The queues are called after the lock is released, as in on_ready().
   std::vector<Client> late;
   {
     const std::lock_guard lock(mutex_);

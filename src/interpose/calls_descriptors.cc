@@ -41,6 +41,8 @@ int register_copy(int from, int copy) {
   return copy;
 }
 
+// The kernel's call comes first: what fails there must not change the socket. The visible socket is
+// a real file, so its flags are the kernel's to keep.
 int fcntl_any(int fd, int command, void* argument) {
   const auto socket = find(fd);
   const int done = next::fcntl(fd, command, argument);
@@ -106,11 +108,13 @@ namespace weft::interpose {
 
 bool relay_passed_descriptors(const msghdr& message) {
   auto& all = const_cast<msghdr&>(message);
+  // CMSG_NXTHDR(3) needs a header that is not const, but nothing is written to it here.
   for (cmsghdr* part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
+      // The data of a control message need not be aligned for an int (cmsg(3)).
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
       if (relay_for_kernel(fd)) continue;
       print_notice("a socket can be passed to another process only while it is connected");
@@ -123,12 +127,15 @@ bool relay_passed_descriptors(const msghdr& message) {
 
 }  // namespace weft::interpose
 
+// The entry is removed before the kernel closes the number: afterwards another thread may get the
+// same number for a new file.
 WEFT_INTERPOSED int close(int fd) {
   forget(fd);
   return next::close(fd);
 }
 
 WEFT_INTERPOSED int close_range(unsigned first, unsigned last, int flags) {
+  // With CLOSE_RANGE_CLOEXEC the descriptors stay open until execve(2) (close_range(2)).
   if (!(flags & CLOSE_RANGE_CLOEXEC)) forget_range(first, last);
   return next::close_range(first, last, flags);
 }
@@ -143,6 +150,7 @@ WEFT_INTERPOSED int dup(int fd) {
 }
 
 WEFT_INTERPOSED int dup2(int fd, int to) {
+  // dup2(2) with two equal numbers closes nothing and makes no copy.
   const int copy = next::dup2(fd, to);
   return fd == to ? copy : register_copy(fd, copy);
 }

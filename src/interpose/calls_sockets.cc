@@ -33,6 +33,8 @@ int give_descriptor(AcceptedClient client, InheritedOptions inherited, int type,
   }
   const int plain = std::get<Descriptor>(client).get();
   set_blocking(plain, (type & SOCK_NONBLOCK) == 0);
+  // The accepted descriptor was moved to a high number; the copy has the lowest free number, as
+  // accept(2) promises.
   visible = next::fcntl(plain, type & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, nullptr);
   if (visible < 0) return visible;
   forget(visible);
@@ -97,6 +99,7 @@ int accept_from(Socket& listener, sockaddr* address, socklen_t* bytes, int type)
     if (queue->uses_kernel_queue() && is_readable(listener.kernel_fd())) {
       auto client =
           accept_from_kernel_queue(listener.kernel_fd(), listener.inherited_options(), queue.get());
+      // recheck() may change errno, which accept_from_kernel_queue() has set.
       const int error = errno;
       queue->recheck(false);
       if (client) {
@@ -126,6 +129,8 @@ int accept_from_kernel(int listener, sockaddr* address, socklen_t* bytes, int ty
   return client ? give_descriptor(std::move(*client), inherited, type, address, bytes) : -1;
 }
 
+// A listener that is not in the table may be inherited or be of another protocol, such as a UNIX
+// socket; SO_PROTOCOL distinguishes them.
 bool is_tcp(int fd) {
   int protocol = 0;
   socklen_t size = sizeof protocol;

@@ -52,6 +52,7 @@ int no_stream_error(const Socket& socket, int otherwise) {
   return socket.phase() == Socket::Phase::abandoned ? EOPNOTSUPP : otherwise;
 }
 
+// send(2): the error EPIPE comes with SIGPIPE unless the call has MSG_NOSIGNAL.
 ssize_t broken_pipe(int flags) {
   if (!(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
   return fail_with(EPIPE);
@@ -79,6 +80,8 @@ ssize_t discard(Socket& socket, std::size_t bytes, int flags) {
 ssize_t receive_all(Socket& socket, stream::Stream& stream, Into into, int flags) {
   const stream::ReceiveFlags how{.peek = (flags & MSG_PEEK) != 0};
   const bool all = (flags & MSG_WAITALL) != 0;
+  // A peek takes no bytes, so a loop over it would return the first ones again: the stream itself
+  // waits until all of them are there.
   if (all && how.peek && waits(socket, flags)) {
     const auto outcome = stream.receive(into, Deadline::never(), {.peek = true, .wait_all = true});
     return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : receive_failure(socket, outcome);

@@ -12,6 +12,8 @@
 namespace weft::interpose {
 namespace {
 
+// RFC 5044 §7.1: the request frame begins with this key, then come flags, the revision and the
+// length of the private data, which is at most 512.
 constexpr std::string_view request_key = "MPA ID Req Frame";
 static_assert(request_key.size() == request_key_bytes);
 constexpr std::size_t header_bytes = 20;  // with the length of the private data at its end
@@ -27,6 +29,7 @@ std::size_t request_bytes(std::string_view header) {
 
 }  // namespace
 
+// MSG_PEEK leaves the bytes in the socket for the device or the program, which reads them later.
 FirstBytes look_at_first_bytes(int fd) {
   std::array<char, header_bytes + max_private_data_bytes> bytes;
   ssize_t got = 0;
@@ -36,6 +39,7 @@ FirstBytes look_at_first_bytes(int fd) {
   if (got < 0) return {errno == EAGAIN ? Protocol::unknown : Protocol::disconnected, 0};
   if (got == 0) return {Protocol::plain, 0};
   const std::string_view start(bytes.data(), static_cast<std::size_t>(got));
+  // Less than the whole key is compared as well: the first wrong byte already shows plain TCP.
   if (!request_key.starts_with(start.substr(0, request_key.size()))) {
     return {Protocol::plain, start.size()};
   }
@@ -43,6 +47,8 @@ FirstBytes look_at_first_bytes(int fd) {
   return {whole ? Protocol::stream : Protocol::unknown, start.size()};
 }
 
+// A client that has sent the whole key speaks MPA: without the rest of its request it can neither
+// become a stream nor be served as plain TCP.
 Protocol without_more_bytes(const FirstBytes& found) {
   if (found.protocol != Protocol::unknown) return found.protocol;
   return found.count < request_key_bytes ? Protocol::plain : Protocol::disconnected;

@@ -34,6 +34,7 @@ void forget_idle_threads() {
 
 void IdleThreads::start(Work work) {
   const std::lock_guard lock(mutex_);
+  // Each work that waits needs an idle thread of its own, because work may block without limit.
   waiting_.push_back(work);
   if (waiting_.size() <= idle_) {
     changed_.notify_one();
@@ -67,6 +68,8 @@ void IdleThreads::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return !waiting_.empty(); });
+    // idle_ counts the threads that can take work: create() has counted a new thread already, so
+    // each thread subtracts itself here, with the lock held.
     const Work work = waiting_.front();
     waiting_.pop_front();
     --idle_;

@@ -42,6 +42,8 @@ void InheritedOptions::set(SocketOption option) {
   values.push_back(std::move(option));
 }
 
+// The kernel socket is asked for what the program has set, because a process that has inherited the
+// socket has no record of the calls.
 InheritedOptions inherited_options_of(int kernel) {
   static constexpr std::array<std::pair<int, int>, 7> inherited = {
       std::pair(SOL_SOCKET, SO_KEEPALIVE),   std::pair(IPPROTO_TCP, TCP_KEEPIDLE),
@@ -52,6 +54,7 @@ InheritedOptions inherited_options_of(int kernel) {
   socklen_t bytes = sizeof found.family;
   next::getsockopt(kernel, SOL_SOCKET, SO_DOMAIN, &found.family, &bytes);
   for (const auto& [level, name] : inherited) {
+    // A timeval is the largest of these values; getsockopt(2) returns the real size.
     std::vector<std::byte> value(sizeof(timeval));
     bytes = static_cast<socklen_t>(value.size());
     if (next::getsockopt(kernel, level, name, value.data(), &bytes) != 0) continue;
@@ -87,6 +90,7 @@ stream::Options stream_options(const InheritedOptions& inherited) {
   return options;
 }
 
+// close(2) with SO_LINGER on and a time of 0 resets a TCP connection instead of ending it.
 bool resets_at_close(const InheritedOptions& inherited) {
   const SocketOption* known = inherited.find(SOL_SOCKET, SO_LINGER);
   linger lingering{};
@@ -95,6 +99,8 @@ bool resets_at_close(const InheritedOptions& inherited) {
   return lingering.l_onoff != 0 && lingering.l_linger == 0;
 }
 
+// A time of zero means no timeout (socket(7), SO_RCVTIMEO). Fractions are rounded up, so that a
+// short timeout does not become none. The upper limit keeps the result within an int.
 int timeout_ms_of(const SocketOption& option) {
   timeval time{};
   if (option.value.size() < sizeof time) return -1;

@@ -9,6 +9,8 @@ int KernelSocket::open() {
   if (socket_.valid()) return socket_.get();
   Descriptor made(next::socket(family_, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!made.valid()) return -1;
+  // A kernel socket has taken these options before, this one's predecessor or the listener, so
+  // errors are not expected and are ignored.
   for (const SocketOption& option : options_.values) {
     next::setsockopt(made.get(), option.level, option.name, option.value.data(),
                      static_cast<socklen_t>(option.value.size()));

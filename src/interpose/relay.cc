@@ -44,6 +44,7 @@ class StreamTarget final : public Target {
   std::shared_ptr<stream::Stream> stream_;
 };
 
+// MSG_NOSIGNAL: the program does not know of these sockets, and must not get a SIGPIPE for them.
 bool send_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = next::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -76,6 +77,8 @@ struct Relay {
     while (true) {
       const ssize_t got = target->receive(piece);
       if (got <= 0) {
+        // The end of the peer's bytes closes one direction only, because the program may still
+        // send. After the loss of the connection both directions are useless.
         next::shutdown(pipe.get(), got == 0 ? SHUT_WR : SHUT_RDWR);
         return;
       }
@@ -108,6 +111,8 @@ struct Relay {
   ExitHold hold;  // the process may end when the relay is destroyed
 };
 
+// Each direction has a thread, because all calls block. The threads share the relay: the one that
+// ends last destroys it, with its pipe and its target.
 template <typename Direction>
 void start(const std::shared_ptr<Relay>& relay, Direction direction) {
   start_thread([relay, direction] {

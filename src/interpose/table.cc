@@ -60,6 +60,8 @@ std::shared_ptr<Socket> find_stream(int fd) {
   return socket && socket->phase() != Socket::Phase::relayed ? socket : nullptr;
 }
 
+// The number may still stand for a socket that the kernel has closed already, as the target of
+// dup2(2) does, so the old entry is removed first.
 void put(int fd, std::shared_ptr<Socket> socket) {
   forget(fd);
   socket->add_descriptor();
@@ -77,6 +79,7 @@ void forget(int fd) {
     const auto found = table().sockets.find(fd);
     if (found == table().sockets.end()) return;
     socket = std::move(found->second);
+    // remove_descriptor() and the socket's destructor run after the lock of the table is released.
     table().sockets.erase(found);
     set_flag(fd, false);
   }
@@ -84,6 +87,7 @@ void forget(int fd) {
 }
 
 void forget_range(unsigned first, unsigned last) {
+  // The numbers are collected first, because forget() takes the lock itself and changes the map.
   std::vector<int> ours;
   {
     const std::lock_guard lock(table().mutex);
@@ -99,6 +103,8 @@ bool owns_table() {
   return owner == this_process();
 }
 
+// This function and the next two take no lock: their callers hold it, by lock_table(). A socket
+// with several descriptors is returned once.
 std::vector<std::shared_ptr<Socket>> all_sockets() {
   std::vector<std::shared_ptr<Socket>> all;
   for (const auto& [fd, socket] : table().sockets) {
@@ -132,6 +138,8 @@ void lock_table() {
 }
 
 void unlock_table() {
+  // In the child of fork(2) this makes the copied table the child's own; in the parent it changes
+  // nothing.
   if (owner != 0) owner = this_process();
   table().mutex.unlock();
 }
