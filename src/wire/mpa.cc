@@ -40,6 +40,7 @@ constexpr std::string_view request_key = "MPA ID Req Frame";
 constexpr std::string_view reply_key = "MPA ID Rep Frame";
 static_assert(request_key.size() == key_bytes && reply_key.size() == key_bytes);
 
+// RFC 5044 §7.1 has M, C and R; RFC 6581 adds S, for enhanced connection setup.
 constexpr std::byte markers_bit{0x80};
 constexpr std::byte crc_bit{0x40};
 constexpr std::byte reject_bit{0x20};
@@ -140,6 +141,7 @@ std::optional<MpaEnhanced> MpaFrameView::enhanced() const {
   return *MpaEnhanced::parse(private_data_);
 }
 
+// The words of the enhanced setup are a part of the private data on the wire, but not for the user.
 Bytes MpaFrameView::user_data() const {
   return private_data_.subspan(frame_.enhanced ? MpaEnhanced::header_bytes : 0);
 }
@@ -178,6 +180,7 @@ void Marker::emit(MutableBytes out) const {
                                     static_cast<std::uint16_t>(fpdu_pointer & pointer_mask));
 }
 
+// The reserved half is the only fixed part of a marker, so a match is a hint and no proof.
 bool Marker::may_be_at(Bytes bytes) {
   return bytes.size() >= marker_bytes && field::marker::reserved.load(bytes.data()) == 0;
 }

@@ -58,10 +58,13 @@ constexpr std::size_t header_bytes = value_bytes.end();
 
 namespace {
 
+// In a section of the other byte order this number reads reversed.
 constexpr std::uint32_t byte_order_magic = 0x1A2B3C4D;
 constexpr std::uint32_t direction_mask = 3;  // of epb_flags
 constexpr std::uint16_t version_major = 1;
 constexpr std::uint16_t version_minor = 0;
+// A length of -1 means that the section may be read only block by block; a writer that does not
+// know its end uses it.
 constexpr std::uint64_t section_length_unknown = ~std::uint64_t{0};
 
 namespace option {

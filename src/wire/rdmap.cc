@@ -30,6 +30,7 @@ static_assert(tag.end() == ImmediateData::header_bytes);
 
 namespace {
 
+// The mask is applied in both directions, so that the reserved bits are sent as zero.
 constexpr std::uint32_t atomic_opcode_mask = 0x0F;
 
 }  // namespace

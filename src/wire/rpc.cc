@@ -7,7 +7,9 @@
 namespace weft::wire {
 namespace {
 
+// RFC 5531, appendix A: authsys_parms limits the name of the machine.
 constexpr std::size_t max_machine_name_bytes = 255;
+// RPCSEC_GSS_VERS_1 of RFC 2203 §5.
 constexpr std::uint32_t gss_version = 1;
 
 // The discriminators of RFC 5531 §9.
@@ -27,6 +29,7 @@ void write_auth(XdrWriter& out, const RpcAuth& auth) {
   out.opaque(auth.body);
 }
 
+// The flavor and the length of the body take a unit each; the body is padded to whole units.
 std::size_t size_of(const RpcAuth& auth) {
   return to_size(2 * xdr_unit_bytes + xdr_padded(auth.body.size()));
 }
@@ -47,6 +50,8 @@ RpcStatus read_accepted(XdrReader& in) {
   return static_cast<RpcStatus>(status);
 }
 
+// The two causes of a denial share RpcStatus with the accepted states, so that callers have one
+// list.
 RpcStatus read_denied(XdrReader& in) {
   const std::uint32_t status = in.u32();
   if (status > denied_auth) in.fail(WireError::bad_value);
@@ -119,6 +124,7 @@ Result<RpcReply, WireError> RpcReply::parse(Bytes bytes) {
     reply.verifier = read_auth(in);
     reply.status = read_accepted(in);
   } else {
+    // A denied reply has no verifier (RFC 5531 §9).
     reply.status = read_denied(in);
   }
   if (has_range(reply.status)) {
@@ -141,6 +147,7 @@ std::size_t RpcReply::size() const {
 
 void RpcReply::emit(MutableBytes buffer) const {
   XdrWriter out(buffer);
+  // The statuses of denied replies are the last ones of RpcStatus.
   const bool denied = status >= RpcStatus::rpc_mismatch;
   out.u32(xid);
   out.u32(static_cast<std::uint32_t>(RpcKind::reply));
@@ -185,6 +192,7 @@ Result<AuthSys, WireError> AuthSys::parse(Bytes body) {
 Result<GssCredential, WireError> GssCredential::parse(Bytes body) {
   XdrReader in(body);
   GssCredential credential;
+  // The version selects the layout of what follows, which is known for version 1 only.
   if (in.u32() != gss_version) in.fail(WireError::bad_version);
   credential.procedure = static_cast<GssProcedure>(in.u32());
   credential.sequence = in.u32();

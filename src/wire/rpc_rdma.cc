@@ -48,6 +48,8 @@ void ReadSegment::emit(MutableBytes out) const {
   target.emit(out.subspan(at::target.at));
 }
 
+// The names of RFC 8166. It keeps the numbers of RDMA_MSGP and RDMA_DONE from RFC 5666, but no
+// longer lets implementations use them.
 const char* describe(RpcRdmaProcedure procedure) {
   switch (procedure) {
     case RpcRdmaProcedure::msg:
@@ -72,6 +74,7 @@ constexpr std::size_t fixed_bytes = 4 * xdr_unit_bytes;  // xid, version, credit
 constexpr std::size_t msgp_bytes = 2 * xdr_unit_bytes;   // align, threshold
 constexpr std::size_t list_end_bytes = xdr_unit_bytes;
 constexpr std::size_t error_bytes = xdr_unit_bytes;
+// Of the two errors only ERR_VERS carries numbers: the lowest and the highest supported version.
 constexpr std::size_t version_error_bytes = error_bytes + 2 * xdr_unit_bytes;  // and the range
 
 bool has_lists(RpcRdmaProcedure procedure) {
@@ -162,6 +165,7 @@ struct RpcRdmaParser {
 
   void read_list() {
     const std::size_t begin = in.position();
+    // A reader that has failed returns 0, so that the loop ends for any input.
     while (in.boolean()) in.fixed(ReadSegment::header_bytes);
     if (in.ok()) view.reads_ = ReadListView(since(begin, list_end_bytes));
   }
@@ -199,6 +203,7 @@ struct RpcRdmaParser {
     }
   }
 
+  // Errors stay in the reader, and check() looks at them once, at the end.
   void header() {
     view.xid_ = in.u32();
     if (in.u32() != rpc_rdma_version) in.fail(WireError::bad_version);

@@ -26,6 +26,7 @@ void UdpHeader::emit(MutableBytes out) const {
 }
 
 void store_udp_checksum(MutableBytes header, std::uint16_t checksum) {
+  // RFC 768: a checksum that is computed as zero is sent as all ones, because zero means none.
   at::checksum.store(header.data(), checksum == 0 ? 0xFFFF : checksum);
 }
 
