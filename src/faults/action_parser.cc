@@ -28,6 +28,7 @@ std::string listed_actions(const PointName& point) {
   return list;
 }
 
+// rdma_cm has errors as negative numbers in the status of its events.
 bool read_error(std::string_view text, std::int64_t& status) {
   const auto error = find_value(ActionKind::call_error, text);
   if (!error) return false;
@@ -35,12 +36,14 @@ bool read_error(std::string_view text, std::int64_t& status) {
   return true;
 }
 
+// Reasons of rejects are positive and errors negative, so that one number holds either.
 bool read_reason(std::string_view text, std::int64_t& status) {
   for (const ValueName& reason : reason_names()) {
     if (!same_letters(reason.name, text)) continue;
     status = reason.value;
     return true;
   }
+  // The field of a REJ message of InfiniBand has 16 bits.
   constexpr std::uint64_t last_reason = 0xFFFF;
   std::uint64_t number = 0;
   if (read_count(text, 1, number) && number <= last_reason) {
@@ -63,10 +66,12 @@ bool read_terminate(std::string_view text, std::int64_t& value) {
   value = 0;
   for (const std::uint64_t most : {15, 15, 255}) {
     const std::size_t slash = text.find('/');
+    // Each part but the last must end at a slash, and the last must have none behind it.
     const bool last = most == 255;
     std::uint64_t part = 0;
     if (last != (slash == std::string_view::npos)) return false;
     if (!read_count(text.substr(0, slash), 0, part) || part > most) return false;
+    // Each part takes a whole byte here, unlike on the wire, so that all three are read back alike.
     value = value << 8 | static_cast<std::int64_t>(part);
     if (!last) text.remove_prefix(slash + 1);
   }
@@ -92,12 +97,14 @@ std::optional<Mistake> read_argument(const Word& word, const FailureName& failur
                                      std::int64_t& value) {
   value = failure.standard;
   const std::size_t colon = word.text.find(':');
+  // Without a colon this is the end of the word, where the argument is missing.
   const std::size_t begin = std::min(colon, word.text.size() - 1) + 1;
   const auto form = std::ranges::find(forms, failure.argument, &ArgumentForm::argument);
   if (form == forms.end()) {
     if (colon == std::string_view::npos) return std::nullopt;
     return Mistake{std::string(failure.name) + " has no argument here", word.offset + colon};
   }
+  // The brackets that the user reads also decide here, so that both agree.
   const bool optional = form_of(failure).find('[') != std::string::npos;
   if (colon == std::string_view::npos && optional) return std::nullopt;
   if (colon != std::string_view::npos && form->read(word.text.substr(begin), value)) {
@@ -109,6 +116,8 @@ std::optional<Mistake> read_argument(const Word& word, const FailureName& failur
 }  // namespace
 
 std::optional<Mistake> read_action(const Word& word, const PointName& point, Action& action) {
+  // The errors and statuses of the point come first; they have no arguments. Only then the word is
+  // taken for the name of a failure, which ends at a colon.
   if (const auto value = find_value(point.kind, word.text)) {
     action = {.kind = point.kind, .value = *value};
     return std::nullopt;

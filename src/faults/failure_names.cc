@@ -90,6 +90,8 @@ std::span<const ValueName> reason_names() {
   return reasons;
 }
 
+// One name may stand in several rows, with another argument and effect at each point, so both the
+// name and the point have to fit.
 const FailureName* find_failure(std::string_view name, Point point) {
   const auto found = std::ranges::find_if(failures, [&](const FailureName& failure) {
     return same_letters(failure.name, name) &&
@@ -98,6 +100,7 @@ const FailureName* find_failure(std::string_view name, Point point) {
   return found == failures.end() ? nullptr : &*found;
 }
 
+// Arguments with a standard value are in brackets; read_action() relies on that.
 std::string form_of(const FailureName& failure) {
   std::string form(failure.name);
   switch (failure.argument) {

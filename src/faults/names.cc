@@ -113,6 +113,7 @@ constexpr std::array events{
     ValueName{"CLIENT_REREGISTER", 17}, ValueName{"GID_CHANGE", 18},
 };
 
+// Rules may name a status or an event as the header does, with the prefix, or without it.
 std::string_view prefix_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::request_status:
@@ -128,6 +129,8 @@ std::string_view prefix_of(ActionKind kind) {
 
 }  // namespace
 
+// toupper(3) is defined for EOF and the values of unsigned char only, hence the type of the
+// parameters.
 bool same_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });

@@ -22,6 +22,7 @@ bool read_with_unit(std::string_view text, std::span<const Unit> units, std::uin
   const auto count = static_cast<std::size_t>(digits - text.begin());
   const auto unit = std::ranges::find(units, text.substr(count), &Unit::name);
   if (unit == units.end() || !read_count(text.substr(0, count), 0, value)) return false;
+  // The product must not wrap around to a small value.
   if (value > std::numeric_limits<std::uint64_t>::max() / unit->factor) return false;
   value *= unit->factor;
   return true;
@@ -35,6 +36,8 @@ constexpr std::array amounts{Unit{"B", 1}, Unit{"KiB", std::uint64_t{1} << 10},
 
 }  // namespace
 
+// from_chars() stops at the first other character and takes no sign for unsigned types, so the
+// comparison of the end refuses all but digits.
 bool read_count(std::string_view text, std::uint64_t least, std::uint64_t& value) {
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   return failed == std::errc() && end == text.data() + text.size() && value >= least;

@@ -30,6 +30,7 @@ Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string
   for (Rule& rule : rules.list) {
     const std::uint64_t own = next(generator);  // taken by each rule, used in this process or not
     if (!rule.process.empty() && rule.process != process) continue;
+    // Only rules of this process are noted, so that a point without rules costs no lock.
     named_[static_cast<std::size_t>(rule.point)] = true;
     if (rule.point == Point::request) {
       for (const Point each : {Point::send, Point::write, Point::read, Point::atomic}) {
@@ -71,8 +72,11 @@ bool Plan::counts_for(State& state, Point point, const Occurrence& occurrence) c
 bool Plan::chosen(State& state) {
   const Rule& rule = state.rule;
   constexpr double range = 18446744073709551616.0;  // 2^64
+  // The number is drawn before the other conditions are looked at, so that they do not change the
+  // sequence of the draws.
   const bool drawn = rule.probability >= 1 ||
                      static_cast<double>(next(state.generator)) < rule.probability * range;
+  // Faults that are still to come count as well; otherwise many connections could exceed the limit.
   if (rule.times > 0 && state.faults + state.scheduled >= rule.times) return false;
   if (rule.nth > 0 && state.occurrences != rule.nth) return false;
   if (rule.every > 0 && state.occurrences % rule.every != 0) return false;
@@ -110,6 +114,7 @@ std::vector<Plan::Scheduled> Plan::schedule(const Occurrence& connection) {
 void Plan::happened(const Scheduled& scheduled, std::uint32_t queue_pair) {
   const std::lock_guard lock(mutex_);
   State& state = rules_[scheduled.rule];
+  // From here on the fault counts as one that has happened, in note().
   --state.scheduled;
   note(state, {.queue_pair = queue_pair});
 }

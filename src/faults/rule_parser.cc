@@ -44,6 +44,7 @@ std::string listed_points() {
   return list;
 }
 
+// The unit decides between a time and an amount: no unit belongs to both.
 bool read_after(std::string_view text, Rule& rule) {
   std::uint64_t value = 0;
   if (read_duration(text, value)) {
@@ -60,6 +61,7 @@ bool read_probability(std::string_view text, Rule& rule) {
   double value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failed != std::errc() || end != text.data() + text.size()) return false;
+  // In this form NaN is refused as well, since every comparison with it is false.
   if (!(value > 0 && value <= 1)) return false;
   rule.probability = value;
   return true;
@@ -74,6 +76,7 @@ bool read_queue_pair(std::string_view text, Rule& rule) {
   } else if (!read_count(text, 0, number)) {
     return false;
   }
+  // Queue pair numbers have 24 bits.
   if (number > 0xFFFFFF) return false;
   rule.queue_pair = static_cast<std::uint32_t>(number);
   return true;
@@ -84,6 +87,7 @@ bool read_peer(std::string_view given, Rule& rule) {
   PeerAddress address{};
   std::array<std::uint8_t, 4> ipv4{};
   if (inet_pton(AF_INET, text.c_str(), ipv4.data()) == 1) {
+    // IPv4 addresses are compared in their mapped form, which is also that of the peer's GID.
     address[10] = address[11] = 0xFF;
     std::ranges::copy(ipv4, address.begin() + 12);
   } else if (inet_pton(AF_INET6, text.c_str(), address.data()) != 1) {
@@ -178,6 +182,7 @@ std::optional<Mistake> read_condition(const Word& word, Rule& rule) {
     return Mistake{std::string(name) + "= must be " + std::string(found->allowed),
                    word.offset + equals + 1};
   }
+  // The condition itself is allowed everywhere, but its amount form needs bytes to count.
   if (rule.after_bytes > 0 && !is_in(Scope::requests, rule.point)) {
     return Mistake{"only requests and connections carry bytes; give a duration, such as after=2s",
                    word.offset};
@@ -268,6 +273,7 @@ std::string add_rules(std::string_view text, bool included, Rules& rules) {
   while (!text.empty()) {
     const std::size_t line_end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, line_end);
+    // The comment is removed before the line is divided, so that it may contain semicolons.
     line = line.substr(0, line.find('#'));
     text.remove_prefix(std::min(line_end + 1, text.size()));
     while (!line.empty()) {
