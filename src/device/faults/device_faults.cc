@@ -31,6 +31,7 @@ DeviceFaults::DeviceFaults(Device& device, faults::Rules rules, std::uint64_t se
 
 void DeviceFaults::context_opened() {
   const std::lock_guard lock(mutex_);
+  // Times of events count from the first context that a program opens.
   if (started_ns_ != 0) return;
   started_ns_ = sys::now_ns();
   for (const auto& event : events_) {
@@ -38,6 +39,8 @@ void DeviceFaults::context_opened() {
   }
 }
 
+// names() comes first, here and below: without a rule at this point the clock is not read, and no
+// lock is taken.
 int DeviceFaults::call(faults::Point point) {
   if (!plan_.names(point)) return 0;
   const auto action = plan_.at(point, {.now_ns = sys::now_ns()});
@@ -65,6 +68,7 @@ std::unique_ptr<StreamFaults> DeviceFaults::stream(std::uint32_t queue_pair, con
       plan_.schedule({.now_ns = now_ns, .queue_pair = queue_pair, .peer = peer_at(peer)});
   auto made = std::make_unique<StreamFaults>(plan_, queue_pair, std::move(scheduled), now_ns);
   const std::lock_guard lock(mutex_);
+  // These actions belong to a connection that did not exist yet when their rules applied.
   const auto pending = pending_.find(queue_pair);
   if (pending == pending_.end()) return made;
   for (const auto& action : pending->second) made->add(action);
@@ -77,6 +81,7 @@ void DeviceFaults::add_pending(std::uint32_t queue_pair, const faults::Action& a
   pending_[queue_pair].push_back(action);
 }
 
+// The descriptor stays open as long as this object: closing it would end the peer's wait.
 void DeviceFaults::keep_silent(sys::Descriptor connection) {
   const std::lock_guard lock(mutex_);
   silent_.push_back(std::move(connection));
@@ -96,12 +101,15 @@ void DeviceFaults::on_deadline() {
   {
     const std::lock_guard lock(mutex_);
     const std::uint64_t open_ns = sys::now_ns() - started_ns_;
+    // One call may find several events due, and another none, because each event has a call of its
+    // own.
     const auto later = std::ranges::stable_partition(
         events_, [open_ns](const auto& event) { return event.after_ns <= open_ns; });
     due.assign(events_.begin(), later.begin());
     events_.erase(events_.begin(), later.begin());
   }
   std::ranges::stable_sort(due, {}, &faults::Plan::Event::after_ns);
+  // The events are raised without the lock of this object: Device::raise() takes the device's lock.
   for (const auto& each : due) {
     plan_.happened(each);
     if (each.type == IBV_EVENT_PORT_ERR) port_down_ = true;

@@ -8,6 +8,7 @@ namespace {
 // No region and no window has this key: theirs are at least 256.
 constexpr std::uint32_t invalid_key = 0;
 
+// The statuses that a device reports because of the responder's answer.
 bool peer_reports(ibv_wc_status status) {
   return status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
          status == IBV_WC_REM_OP_ERR || status == IBV_WC_REM_ABORT_ERR;
@@ -54,6 +55,9 @@ std::uint64_t length_of(const ibv_sge* list, int count) {
   return bytes;
 }
 
+// The request is spoiled so that it fails in the device's normal way. A status that the peer
+// reports comes from a wrong remote key, so that the peer really refuses the request. All others,
+// and all Sends, which have no remote key, fail by their local keys.
 FailingSend::FailingSend(const ibv_send_wr& request, ibv_wc_status status) : request_(request) {
   request_.next = nullptr;
   const bool is_send = point_of(request.opcode) == faults::Point::send;
@@ -61,6 +65,7 @@ FailingSend::FailingSend(const ibv_send_wr& request, ibv_wc_status status) : req
   if (peer_reports(status) && !is_send && !empty) {
     const bool is_atomic = request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
                            request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    // The key's place in the union wr depends on the opcode.
     (is_atomic ? request_.wr.atomic.rkey : request_.wr.rdma.rkey) = invalid_key;
     return;
   }

@@ -11,6 +11,7 @@ void StreamFaults::on_time(std::uint64_t now_ns) {
   if (state_ == State::silent && now_ns >= until_ns_) state_ = State::open;
   for (const auto& action : std::exchange(at_once_, {})) apply(action, now_ns);
   std::erase_if(scheduled_, [&](const auto& each) {
+    // A rule may have both conditions, and then both must be met.
     if (bytes_ < each.after_bytes || now_ns - began_ns_ < each.after_ns) return false;
     plan_.happened(each, queue_pair_);
     apply(each.action, now_ns);
@@ -19,6 +20,7 @@ void StreamFaults::on_time(std::uint64_t now_ns) {
 }
 
 void StreamFaults::apply(const faults::Action& action, std::uint64_t now_ns) {
+  // These two states are final: the connection has ended.
   if (state_ == State::closed || state_ == State::reset) return;
   switch (action.failure()) {
     case Failure::fin:
@@ -29,6 +31,7 @@ void StreamFaults::apply(const faults::Action& action, std::uint64_t now_ns) {
       return;
     case Failure::silence:
     case Failure::stall: {
+      // A second silence may extend the first one, but never shortens it.
       if (state_ != State::silent) since_ns_ = now_ns;
       const bool ends = action.failure() == Failure::stall;
       const auto until_ns = ends ? now_ns + static_cast<std::uint64_t>(action.argument) : never_ns;
@@ -51,6 +54,8 @@ std::optional<std::int64_t> StreamFaults::take_terminate() {
   return std::exchange(terminate_, std::nullopt);
 }
 
+// Faults that still wait for bytes need no alarm: they are looked at when bytes move. A time that
+// was returned already is not returned again.
 std::optional<std::uint64_t> StreamFaults::new_alarm_ns() {
   std::uint64_t next_ns = state_ == State::silent ? until_ns_ : never_ns;
   for (const auto& each : scheduled_) {
@@ -60,6 +65,7 @@ std::optional<std::uint64_t> StreamFaults::new_alarm_ns() {
   return next_ns;
 }
 
+// Cuts the pieces before the byte at which the next fault acts, so that it acts exactly there.
 std::span<const iovec> StreamFaults::shape(std::span<const iovec> pieces, bool sending) {
   std::uint64_t room = UINT64_MAX;
   for (const auto& each : scheduled_) {
@@ -90,6 +96,8 @@ void StreamFaults::flip_last_bit() {
 
 void StreamFaults::moved(std::size_t bytes) {
   bytes_ += bytes;
+  // TCP may have taken fewer bytes than were offered. Then the wrong bit was not sent, and a later
+  // call of shape() flips one again.
   if (flipped_at_ != 0 && bytes >= flipped_at_) flips_ = false;
   flipped_at_ = 0;
 }

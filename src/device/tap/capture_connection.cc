@@ -11,6 +11,7 @@ namespace {
 
 namespace flag = wire::tcp_flag;
 
+// With its headers a segment stays below 65535 bytes, the most that the length of IPv4 can hold.
 constexpr std::size_t segment_bytes = 65'000;
 constexpr std::uint16_t window = 65'535;
 // 1 GiB, TCP's maximum, so that readers do not report the flow as window-limited.
@@ -22,6 +23,7 @@ constexpr std::uint32_t acknowledge_bytes = 1 << 20;
 // The initial sequence number, different for each connection: readers use it to separate
 // connections that reuse ports.
 std::uint32_t initial_sequence(const CaptureEndpoint& endpoint, std::uint32_t connection) {
+  // Any mix would do. These are the golden ratio's fraction and the prime of FNV-1a.
   std::uint32_t hash = connection * 0x9E3779B9u ^ endpoint.port;
   for (const std::byte byte : endpoint.address) {
     hash = (hash ^ std::to_integer<std::uint32_t>(byte)) * 0x01000193u;
@@ -70,6 +72,8 @@ CaptureConnection::CaptureConnection(CaptureWriter& writer, const CaptureEndpoin
             Half{second, wire::PcapngDirection::inbound, initial_sequence(second, number)}};
       }()) {}
 
+// After fork(2) the mutex may be held by a thread that the child does not have. The child's writer
+// is not writable, so the child never takes it.
 CaptureConnection::Lock CaptureConnection::lock() {
   return writer_.writable() ? Lock(mutex_) : Lock();
 }
@@ -97,6 +101,7 @@ void CaptureConnection::sent(End end, std::span<const iovec> pieces, std::size_t
 
 void CaptureConnection::received(End end, std::span<const iovec> pieces, std::size_t bytes) {
   const Lock locked = lock();
+  // If the other end is tapped as well, it has written these bytes when it sent them.
   if (!both_tapped_) data(peer(end), half(end), pieces, bytes);
 }
 
@@ -128,6 +133,7 @@ void CaptureConnection::data(Half& from, Half& to, std::span<const iovec> pieces
   const std::size_t segments = (bytes + segment_bytes - 1) / segment_bytes;
   if (segments == 0 || over_ || from.finished) return;
   if (!writer_.writable()) return writer_.count_lost(segments);
+  // One packet more than the segments: the acknowledgement that may follow.
   batch_.restart(segments + 1);
   Cursor cursor(pieces);
   wire::TcpHeader tcp;
@@ -168,6 +174,7 @@ void CaptureConnection::end_packet(Half& from, Half& to, wire::TcpHeader tcp) {
     tcp.acknowledgement = to.sequence;
     to.acknowledged = to.sequence;
   }
+  // SYN and FIN take one sequence number each (RFC 9293 §3.4).
   if (tcp.has(flag::syn) || tcp.has(flag::fin)) ++from.sequence;
   batch_.finish({from.endpoint, to.endpoint, from.direction, from.ip_id++}, tcp);
 }
@@ -215,6 +222,8 @@ CaptureConnections::Found CaptureConnections::add(CaptureWriter& writer,
       return {std::move(connection), End::second};
     }
   }
+  // The table is swept only when it has doubled, so that the cost of each new connection is
+  // constant on average.
   if (alone_.size() >= swept_at_) {
     std::erase_if(alone_, [](const auto& entry) { return entry.second.expired(); });
     swept_at_ = 2 * alone_.size() + 64;

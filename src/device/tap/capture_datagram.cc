@@ -14,6 +14,7 @@
 namespace weft::device {
 namespace {
 
+// IPv6 has the longer header, so the room fits both versions.
 constexpr std::size_t max_head_bytes =
     wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes +
     wire::Ipv6Header::header_bytes + wire::UdpHeader::header_bytes;
@@ -58,6 +59,7 @@ void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t 
   CaptureWriter& writer = file_->writer();
   if (!writer.writable()) return writer.count_lost(1);
   DatagramRoute shown = route;
+  // Readers recognize RoCE v2 by its port, 4791, whichever port the device uses.
   set_port(shown.destination, wire::roce_v2_port);
   std::array<std::byte, wire::IbPacketView::icrc_bytes> icrc_bytes;
   wire::store_icrc(icrc_bytes.data(), icrc);
@@ -84,6 +86,7 @@ void DatagramTap::write(const DatagramRoute& route, Bytes packet, std::uint32_t 
   block.emit_head(head);
   std::array<std::byte, wire::PcapngPacket::max_tail_bytes> tail;
   block.emit_tail(tail);
+  // iovec has no const form; the packet is only read.
   std::array<iovec, 4> vectors{{{head.data(), head.size()},
                                 {const_cast<std::byte*>(packet.data()), packet.size()},
                                 {icrc_bytes.data(), icrc_bytes.size()},

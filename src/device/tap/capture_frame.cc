@@ -10,6 +10,7 @@ namespace weft::device {
 
 namespace {
 
+// RFC 4291 §2.5.5.2: IPv4-mapped addresses have 80 zeros and 16 ones before the IPv4 address.
 constexpr std::size_t mapped_prefix_bytes = 12;
 constexpr wire::Ipv6Address mapped_prefix{
     std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},    std::byte{0},
@@ -93,6 +94,8 @@ wire::Ipv4Address CaptureEndpoint::ipv4() const {
   return {address[12], address[13], address[14], address[15]};
 }
 
+// The bit of value 2 in the first byte marks a locally administered address (IEEE 802), so that no
+// manufacturer's address is imitated. The rest distinguishes the hosts of one capture.
 wire::MacAddress CaptureEndpoint::mac() const {
   return {std::byte{2}, std::byte{0}, address[12], address[13], address[14], address[15]};
 }
@@ -123,6 +126,7 @@ void CaptureBatch::payload(Bytes piece) {
 void CaptureBatch::finish(const CaptureRoute& route, wire::TcpHeader tcp) {
   tcp.source_port = route.source.port;
   tcp.destination_port = route.destination.port;
+  // The field counts as zero while its own value is computed (RFC 9293 §3.1).
   tcp.checksum = 0;
   const std::size_t ip_at = wire::PcapngPacket::head_bytes + wire::EthernetHeader::header_bytes;
   const std::size_t tcp_at = ip_at + ip_header_bytes(route);

@@ -42,6 +42,8 @@ bool is_answer(Bytes fpdu) {
 
 }  // namespace
 
+// A connection within the device has one address at both ends; the other port makes it look like a
+// connection of TCP.
 LoopTap::LoopTap(std::shared_ptr<CaptureFile> file, const sockaddr_storage& local,
                  const Terms& terms)
     : tap_(std::move(file), local, with_port(local, terms.answering_port), true) {

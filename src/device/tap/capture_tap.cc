@@ -22,6 +22,7 @@ void write_preamble(CaptureWriter& writer) {
   section.emit(bytes);
   interface.emit(MutableBytes(bytes).subspan(section.size()));
   iovec vector{bytes.data(), section.size() + interface.size()};
+  // The blocks count as no packet: if this write fails, no packet is lost by it.
   writer.write({&vector, 1}, 0);
 }
 
@@ -73,6 +74,8 @@ ConnectionTap::ConnectionTap(std::shared_ptr<CaptureFile> file, const sockaddr_s
                              const sockaddr_storage& remote, bool active)
     : state_(std::make_unique<State>(std::move(file), local, remote, active)) {}
 
+// Both ends are closed, so that a capture never holds a connection without its end. A half that was
+// closed before is not written again.
 ConnectionTap::~ConnectionTap() {
   closed();
   peer_closed();

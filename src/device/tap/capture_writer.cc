@@ -32,6 +32,8 @@ struct Failure {
   int error = 0;
 };
 
+// All calls on the file are direct system calls, so that a library that replaces the functions of
+// the C library does not see them.
 void raw_close(int descriptor) {
   ::syscall(SYS_close, descriptor);
 }
@@ -65,6 +67,8 @@ Result<Opened, Failure> open_locked(const std::string& path) {
   const long descriptor = ::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0644);
   if (descriptor < 0) return Failure{Cause::error, errno};
   Opened file{static_cast<int>(descriptor)};
+  // From here on writes block: a slow reader of a FIFO delays the program instead of losing
+  // packets.
   ::syscall(SYS_fcntl, file.descriptor, F_SETFL, 0L);
   const auto type = file_type(file.descriptor);
   file.regular = type == S_IFREG;
@@ -86,6 +90,8 @@ std::string explain(const std::string& path, Failure failure) {
                      next_step);
 }
 
+// A write beyond RLIMIT_FSIZE raises SIGXFSZ (setrlimit(2)). If the limit cannot be read, there may
+// be one.
 bool file_size_is_limited() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
@@ -158,6 +164,8 @@ Result<std::unique_ptr<CaptureWriter>, std::string> CaptureWriter::open(const st
   std::string used = path;
   auto file = open_locked(used);
   if (!file && file.error().cause == Cause::busy) {
+    // Another process may write this file (see lock_and_empty()), so this one has a file of its
+    // own.
     used = fmt::format("{}.{}", path, ::syscall(SYS_getpid));
     file = open_locked(used);
   }
