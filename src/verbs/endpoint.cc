@@ -29,6 +29,8 @@ std::optional<std::uint32_t> take(std::string_view& text, int base) {
   if (end == std::string_view::npos) return std::nullopt;
   std::uint32_t value = 0;
   const auto [stop, failed] = std::from_chars(text.data(), text.data() + end, value, base);
+  // from_chars() stops at the first other character, so the end shows whether all of the field was
+  // read.
   if (failed != std::errc() || stop != text.data() + end || end == 0) return std::nullopt;
   text.remove_prefix(end + 1);
   return value;

@@ -46,6 +46,7 @@ std::uint64_t Gid::interface_id() const {
   return number(bytes_.data() + 8);
 }
 
+// RFC 4291 §2.5.5.2: 80 bits of zero and 16 of one are before the IPv4 address.
 bool Gid::is_ipv4_mapped() const {
   return subnet_prefix() == 0 && interface_id() >> 32 == 0xFFFF;
 }
@@ -55,6 +56,7 @@ bool Gid::is_zero() const {
 }
 
 std::string Gid::to_string() const {
+  // inet_ntop(3) cannot fail here: the family is known and the buffer has the size for it.
   char text[INET6_ADDRSTRLEN];
   return inet_ntop(AF_INET6, bytes_.data(), text, sizeof text);
 }

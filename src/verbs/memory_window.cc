@@ -36,6 +36,7 @@ MemoryWindow::MemoryWindow(std::shared_ptr<detail::MemoryWindowState> state)
 
 // ibv_bind_mw(3) chooses the rkey of a type 1 window, and writes it to the window.
 int MemoryWindow::post_bind_of_type_1(ibv_qp* queue_pair, const ibv_mw_bind& binding) {
+  // The C function takes a pointer that is not const.
   ibv_mw_bind copy = binding;
   const int failed = ibv_bind_mw(queue_pair, raw_, &copy);
   if (failed) return failed;

@@ -24,6 +24,7 @@ QueuePair::QueuePair(std::shared_ptr<detail::QueuePairState> state)
 // Queries the state first, so that the error message can explain the transition that failed.
 void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
   const ibv_qp_state before = state();
+  // The C function takes a pointer that is not const.
   ibv_qp_attr copy = attributes;
   const int failed = table_of(*state_).modify_qp(raw(), &copy, mask);
   if (!failed) return;

@@ -78,6 +78,8 @@ std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to
 }
 
 std::string explain_route(int error, const ibv_ah_attr& to) {
+  // The kernel resolves the peer's address in the modification that sets IBV_QP_AV; these are the
+  // errors of that.
   const bool unreachable = error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH;
   if (!unreachable || !to.is_global) return {};
   return fmt::format(

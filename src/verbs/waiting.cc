@@ -15,6 +15,7 @@
 namespace weft::verbs::detail {
 namespace {
 
+// The order is that of enum ibv_qp_state.
 constexpr std::array<std::string_view, 7> states{"RESET", "INIT", "RTR", "RTS",
                                                  "SQD",   "SQE",  "ERR"};
 
