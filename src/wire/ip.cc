@@ -70,6 +70,8 @@ void InternetChecksum::update(Bytes bytes) {
 }
 
 std::uint16_t InternetChecksum::value() const {
+  // The sum has the byte order of this machine. Its bytes in memory are right on any machine (RFC
+  // 1071 §2 (B)), and are then read in network order.
   const std::uint16_t native = fold(sum_);
   std::array<std::byte, 2> wire;
   std::memcpy(wire.data(), &native, wire.size());

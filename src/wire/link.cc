@@ -50,6 +50,7 @@ namespace {
 
 constexpr std::uint16_t vlan_tag = 0x8100;     // IEEE 802.1Q
 constexpr std::uint16_t service_tag = 0x88A8;  // IEEE 802.1ad
+// Switches used this type for service tags before IEEE 802.1ad.
 constexpr std::uint16_t old_service_tag = 0x9100;
 
 constexpr std::size_t loopback_bytes = 4;

@@ -75,6 +75,7 @@ bool parse_options(Bytes options, TcpHeader& header) {
   return true;
 }
 
+// The two options that are kept, as emit() writes them; all others count as other_options_bytes.
 std::size_t known_options_bytes(const TcpHeader& header) {
   return (header.mss_bytes ? padded_option_bytes : 0) +
          (header.window_scale ? padded_option_bytes : 0);
@@ -138,6 +139,7 @@ void TcpHeader::emit(MutableBytes out) const {
   std::fill_n(to + min_header_bytes + options.position(), other_options_bytes, option_nop);
 }
 
+// Unlike in UDP, a checksum of zero has no other meaning, and is stored as it is.
 void store_tcp_checksum(MutableBytes header, std::uint16_t checksum) {
   at::checksum.store(header.data(), checksum);
 }
