@@ -92,7 +92,7 @@ sockaddr_storage empty_address(int family) {
 }
 
 sockaddr_storage parse_address(const std::string& text, int family) {
-  // The last colon stands before the port; those of an IPv6 address are inside brackets.
+  // The last colon is that of the port; those of an IPv6 address are inside brackets.
   const auto colon = text.rfind(':');
   if (colon == std::string::npos) return empty_address(family);
   const auto port = static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1));
