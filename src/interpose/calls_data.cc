@@ -73,7 +73,9 @@ WEFT_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flag
     const ssize_t got = recvmsg(fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
     if (got < 0) return done > 0 ? static_cast<int>(done) : -1;
     messages[done++].msg_len = static_cast<unsigned>(got);
+    // At the end of the stream each further message would be empty as well.
     if (got == 0) break;
+    // recvmmsg(2): MSG_WAITFORONE waits for the first message alone.
     if (flags & MSG_WAITFORONE) flags |= MSG_DONTWAIT;
   }
   return static_cast<int>(done);
@@ -194,6 +196,7 @@ WEFT_INTERPOSED ssize_t sendfile64(int to, int from, off64_t* at, size_t bytes) 
 }
 WEFT_INTERPOSED ssize_t sendfile(int to, int from, off_t* at, size_t bytes) {
   if (!at) return sendfile64(to, from, nullptr, bytes);
+  // off_t may have 32 bits, so the place is copied in both directions.
   off64_t place = *at;
   const ssize_t done = sendfile64(to, from, &place, bytes);
   *at = static_cast<off_t>(place);
@@ -214,6 +217,7 @@ WEFT_INTERPOSED ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_a
 
 // --- Other names: programs built with _FORTIFY_SOURCE call these, and libc has aliases -----------
 
+// The check is that of the C library: a call that would write beyond the buffer ends the program.
 WEFT_INTERPOSED ssize_t __read_chk(int fd, void* into, size_t bytes, size_t room) {
   if (bytes > room) std::abort();
   return read(fd, into, bytes);

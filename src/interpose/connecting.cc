@@ -16,6 +16,7 @@
 namespace weft::interpose {
 namespace {
 
+// Limits the attempt by plain TCP, which follows an attempt by a stream that has failed.
 constexpr int tcp_connect_ms = 5000;
 
 std::string text_of(const stream::Address& address) {
@@ -34,6 +35,7 @@ int bind_kernel(int fd, const KernelName& name) {
   next::getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, &bytes);
   if (bind() == 0) return 0;
   if (errno != EADDRINUSE || reuse != 0) return -1;
+  // The option is removed after the attempt, whatever its result is: the program has not set it.
   for (const int value : {1, 0}) {
     next::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, sizeof value);
     if (value == 1) reuse = bind();
@@ -86,6 +88,8 @@ void Socket::bind(const sockaddr* address, socklen_t bytes) {
 void Socket::listen(int backlog) {
   const int fd = kernel_fd();
   const std::lock_guard lock(mutex_);
+  // listen(2) on a socket without an address binds it to any free port; a second call changes the
+  // backlog only.
   const bool may = phase_ == Phase::fresh || phase_ == Phase::bound || phase_ == Phase::listening;
   if (!may) throw Error(EINVAL, "cannot listen");
   // Accepted connections inherit SO_REUSEADDR from here. Without it their TIME_WAIT would keep the
@@ -189,6 +193,7 @@ void Socket::resolve_failed_connect() {
   }
   stream.reset();  // it has a copy of the bell, which would keep the visible socket from failing
   if (!may_be_tcp(error)) return fail_connect(error);
+  // The attempt shows whether anything listens there. Only in that case does the user get advice.
   Descriptor plain = connect_tcp(peer);
   if (!plain.valid()) return fail_connect(error);
   if (tcp_fallback_allowed() && fall_back_to_tcp(peer, std::move(plain))) return;

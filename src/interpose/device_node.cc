@@ -65,6 +65,7 @@ class Seen {
     const std::string_view root = tree();
     errno = saved;
     const std::string_view rest = wanted.substr(std::string_view("/sys").size());
+    // A path that is too long keeps its own form, and the kernel answers for it.
     if (root.size() + rest.size() >= sizeof text_) return;
     root.copy(text_, root.size());
     rest.copy(text_ + root.size(), rest.size());
@@ -92,6 +93,7 @@ class Next {
     auto* found = found_.load(std::memory_order_relaxed);
     if (!found) {
       found = reinterpret_cast<Signature*>(dlsym(RTLD_NEXT, name_));
+      // Several threads may look up the name at once; all of them store the same address.
       found_.store(found, std::memory_order_relaxed);
     }
     using Result = decltype(found(arguments...));

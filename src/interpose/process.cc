@@ -60,6 +60,7 @@ void close_all() {
   const auto left = all_sockets();
   const auto relayed = relayed_descriptors();
   unlock_table();
+  // stdio may hold bytes for a relayed connection. They have to be written before it is closed.
   if (!relayed.empty()) std::fflush(nullptr);
   for (const int fd : relayed) next::close(fd);
   for (const auto& socket : left) {

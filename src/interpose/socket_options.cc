@@ -70,6 +70,7 @@ int Socket::set_option(int level, int name, const void* value, socklen_t bytes) 
     stream = stream_;
     options = stream_options(kernel_.options());
   }
+  // The stream is called without mutex_. Of its options only those of keepalive are changed later.
   if (stream && is_keepalive(level, name)) {
     auto changed = stream->options();
     changed.keepalive = options.keepalive;

@@ -131,6 +131,8 @@ void VisibleSocket::set_writable(bool writable) {
   } while (is_writable(visible_copy_.get()));
 }
 
+// The visible end is readable from then on, without a byte and with POLLRDHUP, as a TCP socket
+// whose peer has sent its FIN.
 void VisibleSocket::show_end() {
   if (ended_ || broken_) return;
   ended_ = true;
@@ -156,6 +158,8 @@ void VisibleSocket::show_failure() {
   if (next::poll(&entry, 1, 0) == 0) next::shutdown(visible_copy_.get(), SHUT_RDWR);
 }
 
+// The thread blocks in recv(2) and not in poll(2), because recv(2) obeys SO_RCVTIMEO. MSG_PEEK
+// leaves the byte there, because unread_ counts it.
 int VisibleSocket::await_readable() const {
   char ignored;
   return next::recv(visible_copy_.get(), &ignored, 1, MSG_PEEK) < 0 ? errno : 0;
