@@ -54,6 +54,7 @@ Masked<Ipv4Header::min_header_bytes> masked_ipv4(Bytes header) {
   return masked;
 }
 
+// The version of IP is in the first four bits of either header.
 bool is_ipv4(Bytes network) {
   return !network.empty() && std::to_integer<unsigned>(network[0]) >> 4 == 4;
 }
@@ -68,6 +69,7 @@ void Icrc::add_bth(Bytes bth) {
   Masked<Bth::header_bytes> masked(bth);
   masked.mask_bits(field::bth::congestion_and_qp.at, ones);  // FECN, BECN and six reserved bits
   crc_.update(masked.bytes());
+  // Whatever follows the BTH in the same piece is covered unchanged.
   if (bth.size() > Bth::header_bytes) crc_.update(bth.subspan(Bth::header_bytes));
 }
 

@@ -32,6 +32,7 @@ std::optional<MarkedPiece> MarkedPieces::next() {
 std::size_t marked_bytes(std::uint64_t position, std::size_t plain_bytes) {
   if (plain_bytes == 0) return 0;
   constexpr std::size_t plain_interval_bytes = marker_interval_bytes - marker_bytes;
+  // After the first marker, each further one comes after as many plain bytes as fit between two.
   const std::size_t before_first = bytes_to_marker(position);
   if (plain_bytes <= before_first) return plain_bytes;
   const std::size_t behind_first = plain_bytes - before_first;

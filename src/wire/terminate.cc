@@ -70,6 +70,7 @@ Control parse_control(Bytes bytes) {
 Result<Bytes, WireError> parse_ddp_header(Bytes bytes, Terminate& terminate) {
   if (bytes.size() < segment_length_bytes) return WireError::truncated;
   const auto header = bytes.subspan(segment_length_bytes);
+  // A length without the header is accepted: the terminate then counts as one without a DDP header.
   if (header.empty()) return header;
   const std::size_t header_bytes =
       ddp_is_tagged(header[0]) ? DdpTagged::header_bytes : DdpUntagged::header_bytes;

@@ -47,6 +47,7 @@ constexpr Named names[] = {
     {terminate::mpa_no_matching_rtr, "no matching ready-to-receive message"},
 };
 
+// RFC 5040 §4.8 numbers the layers: 0 is RDMA, 1 is DDP, 2 is the protocol below it.
 std::string_view layer_name(std::uint8_t layer) {
   constexpr std::string_view layers[] = {"RDMAP", "DDP", "MPA"};
   return layer < std::size(layers) ? layers[layer] : "unknown layer";

@@ -71,6 +71,7 @@ Result<TunnelHeader, WireError> parse_gre(Bytes bytes) {
   if ((flags & gre::has_key) != 0) in.skip(word_bytes);
   if (sequenced) in.skip(word_bytes);
   if (protocol == gre::erspan_3) return parse_erspan_3(in);
+  // Types I and II have the same protocol number. Only type II has a sequence number and a header.
   if (protocol == gre::erspan && sequenced) {
     constexpr unsigned version = 1;
     const Bytes header = in.bytes(erspan_2_bytes);
@@ -173,6 +174,8 @@ Result<TunnelHeader, WireError> parse_pppoe(Bytes bytes) {
                       protocol == ipv4 ? EtherType::ipv4 : EtherType::ipv6, in.position()};
 }
 
+// TaZmen Sniffer Protocol, which has no RFC: a fixed header, then tags up to the one that ends
+// them.
 Result<TunnelHeader, WireError> parse_tzsp(Bytes bytes) {
   constexpr std::uint8_t version = 1;
   constexpr std::uint8_t received = 0;
