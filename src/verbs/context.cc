@@ -181,6 +181,8 @@ ExtendedCompletionQueue Context::create_extended_completion_queue(
   auto channel = options.channel ? options.channel->state_.get() : nullptr;
   auto state = std::make_shared<detail::CompletionQueueState>(state_, std::move(channel),
                                                               options.user_context);
+  // The functions that every completion has read these fields, so the program need not ask for
+  // them.
   constexpr std::uint64_t always =
       IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP;
   ibv_cq_init_attr_ex attributes{};
