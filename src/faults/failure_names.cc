@@ -100,7 +100,7 @@ const FailureName* find_failure(std::string_view name, Point point) {
   return found == failures.end() ? nullptr : &*found;
 }
 
-// Arguments with a standard value are in brackets; read_action() relies on that.
+// Arguments with a standard value are in brackets; read_argument() relies on that.
 std::string form_of(const FailureName& failure) {
   std::string form(failure.name);
   switch (failure.argument) {

@@ -56,8 +56,9 @@ std::uint64_t length_of(const ibv_sge* list, int count) {
 }
 
 // The request is spoiled so that it fails in the device's normal way. A status that the peer
-// reports comes from a wrong remote key, so that the peer really refuses the request. All others,
-// and all Sends, which have no remote key, fail by their local keys.
+// reports comes from a wrong remote key, so that the peer really refuses the request. All others
+// fail by their local keys, and so do Sends, which have no remote key, and requests of no bytes,
+// whose remote key is not checked.
 FailingSend::FailingSend(const ibv_send_wr& request, ibv_wc_status status) : request_(request) {
   request_.next = nullptr;
   const bool is_send = point_of(request.opcode) == faults::Point::send;
