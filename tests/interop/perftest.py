@@ -64,6 +64,10 @@ def need_results(side, sizes):
     found = results(side)
     missing = [size for size in sizes if size not in found]
     need(not missing, f"{side.name} shows no result for {missing} bytes")
+    # perftest multiplies by the frequency of its clock, and takes 0 where other programs have
+    # disturbed its measurement of that: then it says so, and all speeds are 0.
+    if any("Correlation coefficient" in line for line in side.lines):
+        return
     for size in sizes:
         # Of the speeds of small messages, only their number a second does not round to 0.
         need(max(found[size][1:]) > 0, f"{side.name} shows no speed for {size} bytes")
