@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
+
+#include "base/full_barrier.h"
 
 namespace weft::connection::detail {
 namespace {
@@ -17,7 +18,7 @@ __attribute__((no_sanitize("thread"), noinline)) RecordBytes copy_record(const s
   for (std::size_t i = 0; i < record.size(); ++i) {
     record[i] = *static_cast<const volatile std::byte*>(at + i);
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
+  full_barrier();
   return record;
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
+#include "base/full_barrier.h"
 #include "base/guarded_memory.h"
 #include "device/local/checked_store.h"
 
@@ -82,7 +82,7 @@ MappedAccess::Result MappedAccess::read(const GrantView::Found& found, const std
     if (!guarded_store(piece.iov_base, at, piece.iov_len)) return Result::local_fault;
     at += piece.iov_len;
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  full_barrier();
   const bool granted =
       peer_.open.load(std::memory_order_seq_cst) != 0 && process_.grants().still_there(found);
   return granted ? Result::done : Result::withdrawn;
