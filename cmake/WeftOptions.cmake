@@ -64,7 +64,8 @@ if(WEFT_SANITIZE)
   target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer
                                                 -fno-sanitize-recover=all)
   if(WEFT_SANITIZE MATCHES thread)
-    # ThreadSanitizer knows no fences, and GCC warns of each. Asio's are not needed: it locks as well.
+    # ThreadSanitizer knows no fences, and GCC warns of each. Asio does not depend on its own: it
+    # locks as well.
     target_compile_definitions(weft_options INTERFACE ASIO_DISABLE_FENCED_BLOCK)
   endif()
   target_link_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE})
