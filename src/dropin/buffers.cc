@@ -53,6 +53,7 @@ static_assert(sizeof(void*) != 8 || sizeof(RegionAttributes) == 72);
 
 namespace {
 
+// A registration that fails returns null and leaves the reason in errno, as ibv_reg_mr(3) does.
 ibv_mr* refuse(int error) {
   errno = error;
   return nullptr;
@@ -62,13 +63,17 @@ ibv_mr* refuse(int error) {
 bool is_within(const Buffer& buffer, const ibv_pd* pd, const RegionAttributes& wanted) {
   const auto begin = reinterpret_cast<std::uintptr_t>(buffer.address);
   const auto at = reinterpret_cast<std::uintptr_t>(wanted.address);
+  // The differences cannot wrap, while the sum of an address and a length from the program could.
   return buffer.pd == pd && at >= begin && at - begin <= buffer.bytes &&
          wanted.length <= buffer.bytes - (at - begin);
 }
 
 ibv_mr* register_region(ibv_pd* pd, const RegionAttributes& wanted) {
   const std::uint64_t mask = wanted.comp_mask;
+  // An unknown bit may change the meaning of the others, so it is refused instead of ignored.
   if (mask & ~known) return refuse(EOPNOTSUPP);
+  // A DMA-buf has no address in this process: it is named by an offset in its file and an IOVA. A
+  // combination that is never valid fails with EINVAL, before the refusal of DMA-bufs themselves.
   if (mask & has_fd) {
     const bool complete = (mask & has_fd_offset) && (mask & has_iova);
     if ((mask & (has_address | has_buffer)) || !complete) return refuse(EINVAL);
@@ -76,6 +81,7 @@ ibv_mr* register_region(ibv_pd* pd, const RegionAttributes& wanted) {
   }
   if (!(mask & has_address) || (mask & has_fd_offset)) return refuse(EINVAL);
   if ((mask & has_buffer) && !is_within(*wanted.buffer, pd, wanted)) return refuse(EINVAL);
+  // Without an IOVA of its own, a region has the addresses of the process, as with ibv_reg_mr().
   const auto iova =
       mask & has_iova ? wanted.iova : reinterpret_cast<std::uintptr_t>(wanted.address);
   return table().reg_mr_iova2(pd, wanted.address, wanted.length, iova,
@@ -99,6 +105,7 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, RegionAttributes* wanted) {
 // Ordinary memory, at the start of a page.
 void* alloc_buf(ibv_pd* pd, std::size_t bytes, Buffer** buffer) {
   std::unique_ptr<Buffer> made(new (std::nothrow) Buffer{pd, nullptr, bytes});
+  // posix_memalign(3) returns its error and does not set errno.
   const int error =
       made ? posix_memalign(&made->address, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), bytes)
            : ENOMEM;
@@ -106,15 +113,18 @@ void* alloc_buf(ibv_pd* pd, std::size_t bytes, Buffer** buffer) {
     errno = error;
     return nullptr;
   }
+  // From here on the program owns both the object and the memory, until free_buf().
   *buffer = made.release();
   return (*buffer)->address;
 }
 
+// The program deregisters the regions in the buffer first, as with any other memory that it frees.
 void free_buf(Buffer* buffer) {
   std::free(buffer->address);  // NOLINT(cppcoreguidelines-no-malloc)
   delete buffer;
 }
 
+// The same as reg_mr_ex() with an address in a buffer, so that both make the same checks.
 ibv_mr* reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address, std::size_t length, int access) {
   RegionAttributes wanted{};
   wanted.length = length;

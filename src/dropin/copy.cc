@@ -10,6 +10,7 @@
 
 #include "dropin/export.h"
 
+// Both forms have each field in the same byte order, so no function of this file swaps bytes.
 WEFT_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* to, ib_uverbs_ah_attr* from) {
   *to = {};
   std::copy_n(from->grh.dgid, sizeof to->grh.dgid.raw, to->grh.dgid.raw);
@@ -28,6 +29,7 @@ WEFT_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* to, ib_uverbs_ah_attr* 
 WEFT_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* from) {
   // Does not set `rate_limit`, which is younger than this function: callers may have no room for
   // it.
+  // The enumerations have the same numbers in both forms.
   to->qp_state = static_cast<ibv_qp_state>(from->qp_state);
   to->cur_qp_state = static_cast<ibv_qp_state>(from->cur_qp_state);
   to->path_mtu = static_cast<ibv_mtu>(from->path_mtu);
@@ -59,6 +61,8 @@ WEFT_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* 
   to->alt_timeout = from->alt_timeout;
 }
 
+// The kernel's form has 32 unsigned bits for some fields that are narrower or signed in that of
+// verbs. Valid values fit into both.
 WEFT_EXPORT void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* to, ib_user_path_rec* from) {
   std::copy_n(from->dgid, sizeof to->dgid.raw, to->dgid.raw);
   std::copy_n(from->sgid, sizeof to->sgid.raw, to->sgid.raw);

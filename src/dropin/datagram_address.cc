@@ -10,12 +10,16 @@
 namespace weft::dropin {
 namespace {
 
+// A receiver drops a datagram with another version, so that the format can change later.
 constexpr std::uint8_t version = 1;
+// Not AF_INET and AF_INET6, whose numbers differ between systems: these are sent to the peer.
 constexpr std::uint8_t ipv4 = 4;
 constexpr std::uint8_t ipv6 = 6;
 
 }  // namespace
 
+// Callers pass addresses of these two families only. The bytes are copied, because reading a
+// sockaddr_storage through another type breaks the aliasing rules.
 DatagramAddress DatagramAddress::of(const sockaddr_storage& address) {
   DatagramAddress made;
   if (address.ss_family == AF_INET6) {
@@ -34,6 +38,8 @@ DatagramAddress DatagramAddress::of(const sockaddr_storage& address) {
   return made;
 }
 
+// The bytes come from the network, and nothing about them is assumed. The message follows the
+// address, so that `from` may be longer.
 std::optional<DatagramAddress> DatagramAddress::read(std::span<const std::byte> from) {
   if (from.size() < wire_bytes || from[0] != std::byte{version}) return std::nullopt;
   DatagramAddress made;
@@ -44,6 +50,7 @@ std::optional<DatagramAddress> DatagramAddress::read(std::span<const std::byte> 
   return made;
 }
 
+// The length is the same for both families, so that the message begins at a fixed place.
 void DatagramAddress::write(std::span<std::byte> to) const {
   to[0] = std::byte{version};
   to[1] = std::byte{family};
@@ -51,6 +58,8 @@ void DatagramAddress::write(std::span<std::byte> to) const {
   std::memcpy(to.data() + 4, host.data(), host.size());
 }
 
+// The scope and the flow label of an IPv6 address are zero: they are not sent, since a scope has a
+// meaning on one host only.
 sockaddr_storage DatagramAddress::to_sockaddr() const {
   sockaddr_storage made{};
   if (family == ipv6) {

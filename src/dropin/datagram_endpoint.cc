@@ -32,12 +32,16 @@ DatagramEndpoint::DatagramEndpoint(const stream::Options& options)
   const auto sends = places(options.send_buffer_bytes, send_place_bytes_, options.send_queue);
   const auto receives =
       places(options.receive_buffer_bytes, receive_place_bytes_, options.receive_queue);
+  // One queue takes the completions of both directions. It has room for all requests that can be
+  // outstanding, so that it cannot overrun.
   queue_.emplace(
       context_.create_completion_queue(static_cast<int>(sends + receives), {.channel = &channel_}));
   auto builder = domain_.queue_pair(*queue_, *queue_, IBV_QPT_UD);
   builder.max_send_requests(sends).max_receive_requests(receives);
   send_memory_.emplace(domain_.allocate<std::byte>(sends * send_place_bytes_));
   receive_memory_.emplace(domain_.allocate<std::byte>(receives * receive_place_bytes_));
+  // librdmacm gives this Q_Key to the queue pairs of the UDP port space. A receiver drops a
+  // datagram that has another one.
   queue_pair_.emplace(builder.build().activate(RDMA_UDP_QKEY));
   in_use_.resize(sends);
   for (std::uint32_t place = 0; place < sends; ++place) free_places_.push_back(place);
@@ -55,10 +59,13 @@ std::shared_ptr<const verbs::AddressHandle> DatagramEndpoint::handle_of(const ib
                                        .service_level = route.sl,
                                        .port = route.port_num}));
   } catch (const Error&) {
+    // ENETUNREACH is what the socket calls return for a peer without a route.
     throw Error(ENETUNREACH, "the device has no GID of the peer's address family");
   }
 }
 
+// The place that was freed last is used first, because its memory is the most likely to be in the
+// cache. The bytes in front stay free for the address, which post_send() writes.
 FilledPlace DatagramEndpoint::fill(stream::detail::Gather from) {
   const FilledPlace filled{free_places_.back(), from.size_bytes()};
   free_places_.pop_back();
@@ -70,10 +77,12 @@ FilledPlace DatagramEndpoint::fill(stream::detail::Gather from) {
 void DatagramEndpoint::post_send(const DatagramRoute& route, const FilledPlace& filled) {
   const std::size_t at = filled.place * send_place_bytes_;
   route.source.write(send_memory_->elements().subspan(at, DatagramAddress::wire_bytes));
+  // The handle has to exist until the completion, and the peer may be forgotten before that.
   in_use_[filled.place] = route.address_handle;
   const auto slice = send_memory_->slice(at, DatagramAddress::wire_bytes + filled.bytes);
   if (queue_pair_->post_send_to({*route.address_handle, route.queue_pair, route.key}, slice,
                                 filled.place | is_send_) != 0) {
+    // A request that could not be posted has no completion, which would free the place.
     finish_send(filled.place);
   }
 }
@@ -84,11 +93,14 @@ void DatagramEndpoint::post_receive(std::uint32_t place) {
       receive_memory_->slice(place * receive_place_bytes_, receive_place_bytes_), place);
 }
 
+// The message begins behind the 40 bytes of the GRH, whether or not the datagram had one
+// (ibv_post_recv(3)).
 std::span<const std::byte> DatagramEndpoint::received(std::uint32_t place) const {
   return receive_memory_->elements().subspan(place * receive_place_bytes_ + verbs::grh_bytes,
                                              receive_place_bytes_ - verbs::grh_bytes);
 }
 
+// All events are taken: the descriptor stays readable while one is left.
 bool DatagramEndpoint::take_events() {
   bool any = false;
   while (channel_.wait(Deadline::now())) any = true;

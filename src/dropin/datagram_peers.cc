@@ -8,10 +8,12 @@
 namespace weft::dropin {
 namespace {
 
+// The limit of each of the two steps, resolving the address and resolving the route.
 constexpr std::chrono::seconds resolve_timeout{5};
 // A peer from which nothing arrived for this time is resolved again before the next send: a program
 // that was restarted has another queue pair at the same port.
 constexpr std::chrono::seconds max_silence{1};
+// Limits the memory of a socket that sends to ever more addresses. Receiving adds no peers.
 constexpr std::size_t max_peers = 1024;
 
 }  // namespace
@@ -19,7 +21,9 @@ constexpr std::size_t max_peers = 1024;
 void DatagramSocket::connect(const DatagramAddress& peer) {
   const Lock lock(mutex_);
   connected_ = peer;
+  // An error of an earlier peer is not one of the new peer.
   error_ = 0;
+  // The resolution begins now, so that the first datagram has less to wait for.
   (void)need_peer(peer);
 }
 
@@ -33,6 +37,7 @@ DatagramSocket::Peer& DatagramSocket::need_peer(const DatagramAddress& address) 
   try {
     resolve(peer);
   } catch (...) {
+    // A new entry without a resolution would never get a route, and would keep its datagrams.
     peers_.erase(peer);
     throw;
   }
@@ -44,10 +49,13 @@ void DatagramSocket::make_room_for_peers() {
   if (peers_.size() < max_peers) return;
   auto oldest = peers_.end();
   for (auto peer = peers_.begin(); peer != peers_.end(); ++peer) {
+    // A resolution under way has datagrams that wait for it, and the connected peer is needed
+    // again.
     if (peer->second.resolving || peer->first == connected_) continue;
     if (oldest == peers_.end() || peer->second.last_received < oldest->second.last_received)
       oldest = peer;
   }
+  // If all peers are needed, the limit is exceeded: sending must not fail because of it.
   if (oldest != peers_.end()) peers_.erase(oldest);
 }
 
@@ -75,6 +83,7 @@ void DatagramSocket::take_events() {
       continue;
     }
     const bool over = !peer->second.resolving || event->type() == RDMA_CM_EVENT_ESTABLISHED;
+    // Read before the event is released.
     const int status = event->status();
     const bool is_step = event->type() == RDMA_CM_EVENT_ADDR_RESOLVED ||
                          event->type() == RDMA_CM_EVENT_ROUTE_RESOLVED;
@@ -82,6 +91,7 @@ void DatagramSocket::take_events() {
     if (over) {
       peer->second.resolving.reset();
     } else if (!is_step) {
+      // A local error is a negative errno value; a rejection by the peer has another number here.
       fail_peer(peer, status < 0 ? -status : ECONNREFUSED);
     }
   }
@@ -103,6 +113,8 @@ void DatagramSocket::handle(const verbs::ConnectionEvent& event, Peers::iterator
   }
 }
 
+// In the UDP port space an accept only sends the number of a queue pair: there is no connection, so
+// the id of the request is destroyed afterwards.
 void DatagramSocket::accept_request(verbs::ConnectionEvent& event) {
   rdma_conn_param parameters{};
   parameters.qp_num = endpoint_.number();
@@ -115,12 +127,15 @@ void DatagramSocket::accept_request(verbs::ConnectionEvent& event) {
 void DatagramSocket::set_route(Peers::iterator peer, const rdma_ud_param& parameters) {
   Peer& entry = peer->second;
   DatagramAddress source = local_;
+  // A peer cannot reply to the wildcard address. It gets the one that this host uses towards it,
+  // with the port of this socket.
   if (local_.is_any_host()) {
     source = DatagramAddress::of(local_of(*entry.resolving));
     source.port = local_.port;
   }
   entry.route = {endpoint_.handle_of(parameters.ah_attr), parameters.qp_num, parameters.qkey,
                  source};
+  // A route that is new counts as a sign of life, or the next send would resolve it again.
   entry.last_received = Clock::now();
   for (const auto& filled : std::exchange(entry.waiting, {})) {
     endpoint_.post_send(entry.route, filled);

@@ -11,6 +11,8 @@ namespace {
 
 using stream::detail::StreamThread;
 
+// The backlog of the listener. Many peers may resolve this socket at once, such as the clients of a
+// server that has just been restarted.
 constexpr int max_pending_requests = 1024;
 }  // namespace
 
@@ -26,6 +28,7 @@ DatagramSocket::DatagramSocket(const stream::Address& local, const stream::Optio
   listener_.emplace(events_, RDMA_PS_UDP);
   listener_->bind(local);
   listener_->listen(max_pending_requests);
+  // Port 0 has become a free port, and peers have to get the real one.
   local_ = DatagramAddress::of(local_of(*listener_));
 }
 
@@ -43,12 +46,15 @@ DatagramSocket::~DatagramSocket() {
   close();
 }
 
+// Both rclose() and the destructor come here; the second call does nothing.
 void DatagramSocket::close() {
   const Lock lock(mutex_);
   if (closed_) return;
   closed_ = true;
+  // The stream thread must not poll descriptors that are closed and perhaps used again.
   if (token_) StreamThread::instance().remove(*token_, std::array{events_.fd(), endpoint_.fd()});
   peers_.clear();
+  // The port is free from here on, although a call that blocks may still hold this object.
   listener_.reset();
   changed_.notify_all();
   notify();
@@ -71,6 +77,7 @@ stream::Stream::Readiness DatagramSocket::readiness_now() const {
   stream::Stream::Readiness ready;
   ready.readable = closed_ || error_ != 0 || !arrived_.empty();
   ready.writable = closed_ || error_ != 0 || endpoint_.can_send();
+  // There is no phase of connecting, in which a stream reports nothing.
   ready.settled = true;
   ready.over = closed_;
   return ready;
@@ -84,6 +91,8 @@ stream::Stream::Readiness DatagramSocket::watch(stream::Stream::Watcher* watcher
   return readiness_now();
 }
 
+// Watchers are called with mutex_ held. So no call of this watcher is in progress when this
+// returns, and the watcher can be destroyed.
 void DatagramSocket::unwatch(stream::Stream::Watcher* watcher) {
   const Lock lock(mutex_);
   std::erase(watchers_, watcher);
@@ -123,6 +132,7 @@ void DatagramSocket::notify() {
   const auto ready = readiness_now();
   if (ready == reported_) return;
   reported_ = ready;
+  // A watcher must not call this object, because the lock is held.
   for (stream::Stream::Watcher* watcher : watchers_) watcher->changed(ready);
 }
 

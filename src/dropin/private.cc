@@ -8,6 +8,7 @@
 
 using weft::dropin::table;
 
+// Upstream's libibverbs has no such symbol.
 WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
   return &table();
 }
@@ -18,6 +19,8 @@ int weft_ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, 
   return table().query_gid_type(context, port, index, type);
 }
 
+// -1 is the result for a file that cannot be read. A driver never gets this device, so that it has
+// nothing to read here.
 WEFT_PRIVATE_EXPORT(ibv_read_ibdev_sysfs_file)
 int weft_ibv_read_ibdev_sysfs_file(char* /*text*/, std::size_t /*bytes*/, void* /*sysfs_device*/,
                                    const char* /*format*/, ...) {
@@ -25,6 +28,8 @@ int weft_ibv_read_ibdev_sysfs_file(char* /*text*/, std::size_t /*bytes*/, void* 
 }
 
 // A flag that drivers read.
+// The first declaration begins with a linkage specification, so that it defines nothing. The second
+// one defines the variable.
 WEFT_PRIVATE_EXPORT(verbs_allow_disassociate_destroy)
 bool weft_verbs_allow_disassociate_destroy;
 bool weft_verbs_allow_disassociate_destroy = false;

@@ -13,6 +13,8 @@ struct Rate {
   int mbps;
 };
 
+// Where a rate has both numbers, the multiple is that of the nominal rate and `mbps` is exact: 50
+// Gbit/s has 20 and 53125.
 constexpr std::array rates{
     Rate{IBV_RATE_2_5_GBPS, 1, 2500},      Rate{IBV_RATE_5_GBPS, 2, 5000},
     Rate{IBV_RATE_10_GBPS, 4, 10000},      Rate{IBV_RATE_20_GBPS, 8, 20000},
@@ -36,8 +38,11 @@ WEFT_EXPORT int ibv_rate_to_mult(ibv_rate rate) {
   return -1;
 }
 
+// IBV_RATE_MAX is 0, which means no limit in an address handle: the safe result for an unknown
+// rate.
 WEFT_EXPORT ibv_rate mult_to_ibv_rate(int multiple) {
   for (const Rate& entry : rates) {
+    // -1 marks several rates and is not a multiple to look for.
     if (entry.multiple == multiple && multiple > 0) return entry.rate;
   }
   return IBV_RATE_MAX;

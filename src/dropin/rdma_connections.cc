@@ -6,6 +6,9 @@
 
 using weft::dropin::table;
 
+// The functions of librdmacm return -1 and set errno, while many of libibverbs return the errno
+// value itself. The table has each function in its own convention, so that nothing is converted
+// here.
 WEFT_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
   return table().id_create_qp(id, pd, attributes);
 }
@@ -38,6 +41,8 @@ WEFT_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   return table().connect(id, parameters);
 }
 
+// Only for an active side that made its queue pair without the id: it completes the connection
+// after RDMA_CM_EVENT_CONNECT_RESPONSE (rdma_establish(3)).
 WEFT_EXPORT int rdma_establish(rdma_cm_id* id) {
   return table().establish(id);
 }
@@ -46,6 +51,7 @@ WEFT_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
   return table().listen(id, backlog);
 }
 
+// Only for a listener without an event channel, whose calls block (rdma_get_request(3)).
 WEFT_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   return table().get_request(listener, id);
 }
@@ -62,6 +68,8 @@ WEFT_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* private_data, uint8_
   return table().reject_ece(id, private_data, bytes);
 }
 
+// By this a program passes on events of its queue pair, such as IBV_EVENT_COMM_EST
+// (rdma_notify(3)).
 WEFT_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
   return table().notify(id, event);
 }
@@ -83,6 +91,8 @@ WEFT_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
   return table().leave_multicast(id, address);
 }
 
+// Enhanced connection establishment: options that two adapters of one vendor exchange while they
+// connect.
 WEFT_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   return table().set_local_ece(id, ece);
 }

@@ -7,6 +7,7 @@
 namespace weft::dropin {
 
 const provider::Table& table() {
+  // A local static: several threads may make the first call at the same time.
   static const provider::Table& libibverbs = *weft_provider_table();
   return libibverbs;
 }
@@ -27,6 +28,8 @@ WEFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   return table().get_cm_event(channel, event);
 }
 
+// Frees the event, with the private data that it points to (rdma_ack_cm_event(3)). Until then
+// rdma_destroy_id() waits.
 WEFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return table().ack_cm_event(event);
 }
@@ -35,6 +38,7 @@ WEFT_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
   return table().event_str(event);
 }
 
+// Without a channel the id is synchronous: its calls block until they are complete.
 WEFT_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                                rdma_port_space space) {
   return table().create_id(channel, id, context, space);
@@ -44,6 +48,8 @@ WEFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
   return table().destroy_id(id);
 }
 
+// On the active side this resolves the route as well. On the passive side the attributes are kept
+// for the ids that rdma_get_request() returns (rdma_create_ep(3)).
 WEFT_EXPORT int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd,
                                ibv_qp_init_attr* attributes) {
   return table().create_ep(id, info, pd, attributes);
@@ -106,6 +112,7 @@ WEFT_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, in
   return table().write_cm_event(id, static_cast<int>(event), status, argument);
 }
 
+// The contexts belong to librdmacm and stay open: rdma_free_devices() frees the array alone.
 WEFT_EXPORT ibv_context** rdma_get_devices(int* count) {
   return table().get_devices(count);
 }

@@ -56,6 +56,8 @@ WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event
   return table().get_async_event(context, event);
 }
 
+// The functions that destroy an object wait until its events are acknowledged
+// (ibv_get_async_event(3)).
 WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   table().ack_async_event(event);
 }
@@ -64,6 +66,8 @@ WEFT_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attribut
   return table().query_device(context, attributes);
 }
 
+// The inline function of verbs.h calls this symbol where a context has no function of its own for
+// it, and programs of old releases always do. Their structure ends before `port_cap_flags2`.
 WEFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port,
                                _compat_ibv_port_attr* attributes) {
   return table().query_port(context, port, attributes);
@@ -73,6 +77,7 @@ WEFT_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv
   return table().query_gid(context, port, index, gid);
 }
 
+// The inline functions of verbs.h pass the size of their ibv_gid_entry, so that it can grow.
 WEFT_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
                                   ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
   return table().query_gid_ex(context, port, index, entry, flags, entry_bytes);

@@ -4,11 +4,15 @@
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
 
+// verbs.h has macros of these names. By the access flags they choose between the function of the
+// name and ibv_reg_mr_iova2(), which takes optional flags. Programs import all three symbols.
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 using weft::dropin::table;
 
+// Functions that return a pointer set errno. Most of those that return an int return the errno
+// value itself (ibv_modify_qp(3), ibv_dereg_mr(3)).
 WEFT_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
   return table().alloc_pd(context);
 }
@@ -31,6 +35,7 @@ WEFT_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, u
   return table().reg_mr_iova2(pd, address, length, iova, access);
 }
 
+// The result is one of ibv_rereg_mr_err_code, which shows whether the old region still exists.
 WEFT_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
                              int access) {
   return table().rereg_mr(mr, flags, pd, address, length, access);
@@ -61,6 +66,8 @@ WEFT_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
   return table().destroy_cq(cq);
 }
 
+// Blocks. ibv_destroy_cq() waits until each event that was taken here is acknowledged, so a program
+// that forgets ibv_ack_cq_events() blocks there.
 WEFT_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   return table().get_cq_event(channel, cq, cq_context);
 }
@@ -69,6 +76,7 @@ WEFT_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned events) {
   table().ack_cq_events(cq, events);
 }
 
+// This function and ibv_create_qp() write the sizes that were granted back to the attributes.
 WEFT_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   return table().create_srq(pd, attributes);
 }
@@ -102,6 +110,7 @@ WEFT_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
   return table().query_qp(qp, attributes, mask, initial);
 }
 
+// The result is an answer and not an error: 0 promises no order.
 WEFT_EXPORT int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) {
   return table().query_qp_data_in_order(qp, opcode, flags);
 }
