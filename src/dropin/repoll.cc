@@ -36,10 +36,12 @@ class PolledSet {
   int change(int operation, int fd, const epoll_event* event) {
     const std::lock_guard lock(mutex_);
     const bool known = entries_.count(fd) != 0;
+    // Linux allows null for EPOLL_CTL_DEL since 2.6.9 (epoll_ctl(2)).
     if (operation != EPOLL_CTL_DEL && !event) return fail_with(EFAULT);
     switch (operation) {
       case EPOLL_CTL_ADD:
         if (known) return fail_with(EEXIST);
+        // An rsocket passes as well, since an eventfd holds its number.
         if (fcntl(fd, F_GETFD) < 0) return -1;  // EBADF
         entries_[fd] = *event;
         break;
@@ -73,14 +75,17 @@ class PolledSet {
   int wait(epoll_event* events, int room, const Deadline& deadline) {
     const EventFd changed;
     if (!changed.valid()) return -1;
+    // Registered before the first snapshot, so that no change after it is missed.
     const Waiting waiting(*this, changed);
     for (;;) {
+      // Before the snapshot: a change that follows it makes `changed` readable again.
       changed.drain();
       auto polled = snapshot();
       if (polled.empty()) return fail_with(EBADF);  // closed
       polled.push_back({changed.get(), POLLIN, 0});
       const int ready = rpoll(polled.data(), polled.size(), deadline.poll_timeout_ms());
       if (ready < 0) return -1;
+      // Without an event of an entry the set has changed, or an entry was closed: poll the new set.
       const int count = collect(polled, events, room);
       if (count > 0 || (ready == 0 && deadline.passed())) return count;
     }
@@ -106,6 +111,7 @@ class PolledSet {
     const EventFd& changed_;
   };
 
+  // With mutex_ held, so that no waiter is destroyed meanwhile.
   void wake_waiters() {
     for (const EventFd* waiter : waiters_) waiter->signal();
   }
@@ -133,6 +139,7 @@ class PolledSet {
     const std::lock_guard lock(mutex_);
     int count = 0;
     for (const pollfd& entry : polled) {
+      // The lock was free while rpoll() waited, so that the entry is looked up again.
       const auto found = entry.revents ? entries_.find(entry.fd) : entries_.end();
       if (found == entries_.end() || count == room) continue;  // or removed meanwhile
       if (entry.revents & POLLNVAL) {
@@ -154,6 +161,8 @@ class PolledSet {
   bool closed_ = false;
 };
 
+// By the number that repoll_create() has returned. The mutex of a set is taken while this one is
+// held, never the other way around.
 struct Sets {
   std::mutex mutex;
   std::unordered_map<int, std::shared_ptr<PolledSet>> all;
@@ -182,7 +191,9 @@ bool close_repoll(int descriptor) {
     set = std::move(found->second);
     sets().all.erase(found);
   }
+  // Threads that wait hold the set by pointers of their own, and get EBADF.
   set->close();
+  // Last: whichever thread gets the number next must not find the old set.
   ::close(descriptor);
   return true;
 }

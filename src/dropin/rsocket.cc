@@ -42,6 +42,8 @@ std::optional<stream::Keepalive> Rsocket::keepalive() const {
                            static_cast<std::uint32_t>(settings.keepalive_probes)};
 }
 
+// These return pointers of the caller's own, which it uses without the lock and also while another
+// thread calls rclose().
 std::shared_ptr<stream::Stream> Rsocket::get_stream() const {
   const std::lock_guard lock(mutex);
   return stream;
@@ -60,6 +62,7 @@ std::shared_ptr<DatagramSocket> Rsocket::get_datagrams() const {
 // --- Descriptors ---------------------------------------------------------------------------------
 
 int add_rsocket(std::shared_ptr<Rsocket> socket) {
+  // Always close-on-exec: the object does not survive execve(2), so its number must not either.
   const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (descriptor < 0) throw Error(errno, "no descriptor for an rsocket");
   const std::lock_guard lock(all().mutex);
@@ -82,6 +85,8 @@ std::shared_ptr<Rsocket> take_rsocket(int descriptor) {
   return socket;
 }
 
+// Apart from take_rsocket(), because the stream may block while it ends. Its number stays reserved
+// until then.
 void release_rsocket(int descriptor) {
   close(descriptor);
 }
@@ -95,6 +100,8 @@ stream::Address to_address(const sockaddr* address, socklen_t bytes) {
   }
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
+  // With numeric results there is no query of a name server, so this does not block. Only the
+  // length of the address can be wrong.
   if (getnameinfo(address, bytes, host.data(), host.size(), port.data(), port.size(),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     throw Error(EINVAL, "the address is too short");
@@ -113,6 +120,7 @@ stream::Address any_address(const Rsocket& socket) {
   return {socket.family == AF_INET6 ? "::" : "0.0.0.0", 0};
 }
 
+// A socket that was not bound gets a free port by its first use, as in udp(7).
 std::shared_ptr<DatagramSocket> need_datagrams(Rsocket& socket) {
   const std::lock_guard lock(socket.mutex);
   if (!socket.datagrams) {
@@ -128,6 +136,7 @@ void give_address(const sockaddr_storage& from, sockaddr* address, socklen_t* by
   *bytes = size;
 }
 
+// The results point into the id, and are valid as long as it is.
 const sockaddr_storage& local_of(const verbs::Id& id) {
   return id.raw()->route.addr.src_storage;
 }

@@ -24,6 +24,7 @@ std::span<std::byte> bytes_at(void* buffer, size_t bytes) {
 
 template <typename Byte>
 std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
+  // The limit and the error of readv(2).
   if (count > IOV_MAX) throw weft::Error(EINVAL, "too many pieces");
   std::vector<std::span<Byte>> spans;
   for (size_t i = 0; i < count; ++i) {
@@ -34,6 +35,7 @@ std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
 
 int errno_of(const stream::Outcome& outcome) {
   if (outcome.would_block()) return EAGAIN;
+  // ECANCELED means that another thread has closed the socket.
   return outcome.error_number == ECANCELED ? EBADF : outcome.error_number;
 }
 
@@ -62,6 +64,8 @@ ssize_t receive_datagram(Rsocket& socket, std::span<const std::span<std::byte>> 
 
 ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int flags,
                 Arrival* arrival = nullptr) {
+  // MSG_NOSIGNAL and MSG_CMSG_CLOEXEC change nothing: no call raises a signal or receives
+  // descriptors. MSG_TRUNC would discard bytes of a stream (tcp(7)), so it is for datagrams only.
   constexpr int known = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
   const bool is_datagram = socket.type == SOCK_DGRAM;
   if (flags & ~(known | (is_datagram ? MSG_TRUNC : 0))) return fail_with(EOPNOTSUPP);
@@ -99,6 +103,7 @@ ssize_t send(Rsocket& socket, std::span<const std::span<const std::byte>> from, 
         need_datagrams(socket)->send(stream::detail::Gather(from), address, socket.deadline(flags));
     return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
   }
+  // sendto(2) allows this error, and also to ignore the address of a connected stream.
   if (to.address || to.bytes) return fail_with(EISCONN);
   const auto outcome = need_stream(socket)->send(from, socket.deadline(flags));
   return outcome.ok() ? static_cast<ssize_t>(outcome.bytes) : fail_with(errno_of(outcome));
@@ -156,6 +161,7 @@ WEFT_EXPORT ssize_t rrecvmsg(int descriptor, msghdr* message, int flags) {
   if (arrival.has_from) {
     give_address(arrival.from, static_cast<sockaddr*>(message->msg_name), &name_bytes);
   }
+  // 0 for a stream, which returns no address here.
   message->msg_namelen = arrival.has_from && message->msg_name ? name_bytes : 0;
   message->msg_controllen = 0;
   message->msg_flags = arrival.is_cut ? MSG_TRUNC : 0;
@@ -180,6 +186,7 @@ WEFT_EXPORT ssize_t rsend(int descriptor, const void* buffer, size_t bytes, int 
 
 WEFT_EXPORT ssize_t rsendto(int descriptor, const void* buffer, size_t bytes, int flags,
                             const sockaddr* address, socklen_t address_bytes) {
+  // There is no iovec of const bytes. send_at() does not write to them.
   const iovec piece{const_cast<void*>(buffer), bytes};
   return send_at(descriptor, &piece, 1, flags, {address, address_bytes});
 }
@@ -210,6 +217,7 @@ WEFT_EXPORT off_t riomap(int descriptor, void* buffer, size_t bytes, int protect
   return with_rsocket(descriptor, [&](Rsocket& socket) -> off_t {
     if (flags != 0 || (protection & ~PROT_WRITE)) return fail_with(EINVAL);
     const auto stream = need_stream(socket);
+    // A negative offset leaves the choice to this function.
     if (protection == PROT_NONE) return offset < 0 ? 0 : offset;
     return static_cast<off_t>(stream->map_buffer(bytes_at(buffer, bytes), offset));
   });
@@ -222,6 +230,7 @@ WEFT_EXPORT int riounmap(int descriptor, void* buffer, size_t bytes) {
   });
 }
 
+// Upstream declares the result without a sign, so that an error is the largest value of its type.
 WEFT_EXPORT size_t riowrite(int descriptor, const void* buffer, size_t bytes, off_t offset,
                             int flags) {
   return with_rsocket(descriptor, [&](Rsocket& socket) -> size_t {

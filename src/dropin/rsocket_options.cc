@@ -15,6 +15,7 @@ namespace {
 using namespace weft::dropin;
 namespace stream = weft::stream;
 
+// The greeting of a stream has one byte for this number.
 constexpr int max_mapped_buffers = 255;
 constexpr int segment_bytes = 2048;  // librdmacm's value where it knows no path MTU
 
@@ -89,6 +90,7 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
     std::memcpy(&socket.settings.lingering, value, sizeof(linger));
     return 0;
   }
+  // All other options are an int. It is copied, because the program's memory may not be aligned.
   int wanted = 0;
   if (bytes < sizeof wanted) return fail_with(EINVAL);
   std::memcpy(&wanted, value, sizeof wanted);
@@ -102,12 +104,14 @@ int set_option(Rsocket& socket, int level, int name, const void* value, socklen_
   int* const plain = plain_setting(socket.settings, level, name);
   if (!plain) return fail_with(ENOTSUP);
   const bool keepalive = is_keepalive(level, name);
+  // Linux refuses such times and counts for TCP as well.
   if (keepalive && level == IPPROTO_TCP && wanted <= 0) return fail_with(EINVAL);
   *plain = wanted;
   if (keepalive) apply_keepalive(socket);
   return 0;
 }
 
+// A room that is too short is an error here, where getsockopt(2) would cut the value.
 int give(const void* found, socklen_t size, void* value, socklen_t* bytes) {
   if (*bytes < size) return fail_with(EINVAL);
   std::memcpy(value, found, size);
@@ -125,6 +129,7 @@ int pending_error(Rsocket& socket) {
 
 int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* bytes) {
   int found = 0;
+  // Before the lock, which pending_error() takes. The error is cleared with that, as in socket(7).
   if (level == SOL_SOCKET && name == SO_ERROR) {
     found = pending_error(socket);
     return give(&found, sizeof found, value, bytes);

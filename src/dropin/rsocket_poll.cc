@@ -27,6 +27,8 @@ class Waker final : public stream::Stream::Watcher {
   Waker() {
     if (!wake_.valid()) throw weft::Error(errno, "no descriptor to wait on");
   }
+  // No call of changed() is in progress once unwatch() has returned, so that the event descriptor,
+  // a member, can be closed after this.
   ~Waker() override {
     for (const auto& stream : streams_) stream->unwatch(this);
     for (const auto& socket : datagrams_) socket->unwatch(this);
@@ -76,9 +78,11 @@ class Polling {
  public:
   Polling(pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
     for (nfds_t i = 0; i < count; ++i) {
+      // The pointers keep the objects for the whole call, also if another thread closes one.
       sockets_.push_back(entries[i].fd < 0 ? nullptr : find_rsocket(entries[i].fd));
       any_ = any_ || sockets_.back();
     }
+    // One more for the waker.
     native_.resize(count + 1);
   }
   [[nodiscard]] bool has_rsockets() const { return any_; }
@@ -94,6 +98,7 @@ class Polling {
       if ((ready = check(0)) != 0 || deadline.passed()) return ready;
     }
     Waker waker;
+    // What changed before its watch existed wakes nothing, so everything is checked again below.
     for (const auto& socket : sockets_) {
       if (!socket) continue;
       if (auto stream = socket->get_stream()) waker.add(std::move(stream));
@@ -103,6 +108,7 @@ class Polling {
     ready = check(0);
     while (ready == 0 && !deadline.passed()) {
       ready = check(deadline.poll_timeout_ms());
+      // Before the check: a change that follows it makes the descriptor readable again.
       waker.reset();
       if (ready == 0) ready = check(0);
     }
@@ -115,6 +121,8 @@ class Polling {
   int check(int timeout_ms) {
     int found = 0;
     for (nfds_t i = 0; i < count_; ++i) {
+      // poll(2) ignores entries with a negative descriptor: those of rsockets, and that of the
+      // waker before it exists.
       native_[i] = {sockets_[i] ? -1 : entries_[i].fd, entries_[i].events, 0};
       found += check_one(i);
     }
@@ -122,6 +130,7 @@ class Polling {
     if (stream::detail::wait(native_, found > 0 ? 0 : timeout_ms) < 0) return -1;
     found = 0;
     for (nfds_t i = 0; i < count_; ++i) {
+      // check_one() has replaced the descriptor of a listener, which is a native one from then on.
       const bool is_stream = sockets_[i] && native_[i].fd < 0;
       if (!is_stream) entries_[i].revents = native_[i].revents;
       found += entries_[i].revents != 0;
@@ -140,6 +149,7 @@ class Polling {
       entries_[i].revents =
           static_cast<short>(events_of(*datagrams) & (entries_[i].events | always));
     } else if (socket->type == SOCK_DGRAM) {
+      // It is not bound yet: it can send, and is bound by that.
       entries_[i].revents = static_cast<short>(POLLOUT & entries_[i].events);
     } else if (const auto stream = socket->get_stream()) {
       entries_[i].revents =
@@ -148,6 +158,7 @@ class Polling {
       const int wanted = entries_[i].events & (POLLIN | POLLRDNORM);
       native_[i] = {socket->get_listener()->fd(), static_cast<short>(wanted), 0};
     } else {
+      // What Linux returns for a TCP socket that is neither connected nor listening.
       entries_[i].revents = static_cast<short>((POLLOUT & entries_[i].events) | POLLHUP);
     }
     return entries_[i].revents != 0;
@@ -207,7 +218,10 @@ WEFT_EXPORT int rpoll(pollfd* entries, nfds_t count, int timeout_ms) {
 WEFT_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
                         timeval* timeout) {
   return guarded([&] {
+    // Beyond FD_SETSIZE the sets have no bits that could be read.
     if (count < 0 || count > FD_SETSIZE) return fail_with(EINVAL);
+    // The time is rounded up, so that the call does not end before it. It is not written back,
+    // which POSIX permits.
     int timeout_ms = -1;
     if (timeout) {
       const auto left =
@@ -218,8 +232,10 @@ WEFT_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_set* e
     auto entries = entries_of(count, readable, writable, exceptional);
     if (rpoll(entries.data(), entries.size(), timeout_ms) < 0) return -1;
     for (const pollfd& entry : entries) {
+      // A closed descriptor is an error of select(2), and only an event of poll(2).
       if (entry.revents & POLLNVAL) return fail_with(EBADF);
     }
+    // The events of each set are those that select(2) lists for Linux.
     return keep(entries, readable, POLLIN, POLLIN | POLLHUP | POLLERR) +
            keep(entries, writable, POLLOUT, POLLOUT | POLLERR) +
            keep(entries, exceptional, POLLPRI, POLLPRI);

@@ -37,6 +37,7 @@ int listen_at(Rsocket& socket, int backlog) {
   if (socket.type == SOCK_DGRAM) return fail_with(EOPNOTSUPP);
   if (socket.stream) return fail_with(EINVAL);
   if (socket.listening) return 0;
+  // Without an address, listen(2) takes a free port of all addresses as well.
   if (!socket.listener) {
     socket.listener = std::make_shared<stream::Listener>(any_address(socket), socket.options);
   }
@@ -50,6 +51,7 @@ int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
   if (!socket.listening) return fail_with(EINVAL);
   const auto listener = socket.get_listener();
   while (true) {
+    // Waits without the lock, so that other threads can use the socket meanwhile.
     auto request = listener->next(socket.deadline(0));
     if (!request) return fail_with(EAGAIN);
     // As Linux does: accepted sockets inherit options such as sizes, but not O_NONBLOCK.
@@ -64,6 +66,7 @@ int accept_from(Rsocket& socket, sockaddr* address, socklen_t* bytes) {
       made->stream =
           std::make_shared<stream::Stream>(std::move(*request).accept({}, made->options));
     } catch (const Error& error) {
+      // These are of this side, and the next client would cause them too.
       if (error.error_number() == EINVAL || error.error_number() == ENOMEM) throw;
       continue;  // the client has disconnected: take the next one
     }
@@ -102,11 +105,13 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
         socket.listener.reset();  // the stream binds to its address
         made->bind(address);
       }
+      // Stored before it connects, so that a call in another thread finds it: connect_again().
       socket.stream = std::move(made);
     }
   }
   if (stream) return connect_again(stream, socket.nonblocking);
   stream = socket.get_stream();
+  // Without the lock, which other calls on the socket need.
   stream->start_connecting(peer);
   if (socket.nonblocking) return fail_with(EINPROGRESS);
   (void)stream->await_connected(Deadline::never());
@@ -140,6 +145,7 @@ void end_stream(Rsocket& socket, stream::Stream& stream) {
 
 }  // namespace
 
+// SOCK_CLOEXEC changes nothing: the descriptor is close-on-exec from the start.
 WEFT_EXPORT int rsocket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (domain != AF_INET && domain != AF_INET6) return fail_with(EAFNOSUPPORT);
@@ -180,6 +186,8 @@ WEFT_EXPORT int rshutdown(int descriptor, int how) {
 
 WEFT_EXPORT int rclose(int descriptor) {
   return guarded([&] {
+    // Calls that begin from here on fail with EBADF, but the number is not free yet: another thread
+    // must not get it while the stream still ends.
     const auto socket = take_rsocket(descriptor);
     if (!socket) return close_repoll(descriptor) ? 0 : fail_with(EBADF);
     forget_descriptor(descriptor);
@@ -194,6 +202,7 @@ WEFT_EXPORT int rgetsockname(int descriptor, sockaddr* address, socklen_t* bytes
   return with_rsocket(descriptor, [&](Rsocket& socket) {
     if (!address || !bytes) return fail_with(EFAULT);
     sockaddr_storage none{};
+    // An unbound socket has the wildcard address and port 0, as in getsockname(2) of TCP.
     none.ss_family = static_cast<sa_family_t>(socket.family);
     if (const auto datagrams = socket.get_datagrams()) none = datagrams->local().to_sockaddr();
     const auto listener = socket.get_listener();
@@ -225,9 +234,11 @@ WEFT_EXPORT int rgetpeername(int descriptor, sockaddr* address, socklen_t* bytes
 WEFT_EXPORT int rfcntl(int descriptor, int command, ...) {
   va_list arguments;
   va_start(arguments, command);
+  // An argument that was not passed must not be read.
   const int flags = command == F_SETFL || command == F_SETFD ? va_arg(arguments, int) : 0;
   va_end(arguments);
   return with_rsocket(descriptor, [&](Rsocket& socket) {
+    // The flags are those of the rsocket: the eventfd behind the number never blocks.
     switch (command) {
       case F_GETFL:
         return O_RDWR | (socket.nonblocking ? O_NONBLOCK : 0);

@@ -26,6 +26,7 @@
 
 namespace {
 
+// Longer than an FPDU can be (64 KiB), so that a transfer consists of several.
 constexpr std::size_t buffer_bytes = 256 * 1024;
 constexpr std::size_t hello_bytes = 64;
 
@@ -40,6 +41,7 @@ struct Failed {
   std::string reason;
 };
 
+// To be called right after a call that has set errno.
 void need(bool right, const char* what) {
   if (!right) throw Failed{std::string(what) + ": " + std::strerror(errno)};
 }
@@ -66,6 +68,8 @@ class Connection {
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+  // First the peer's accesses end, then the regions, and at last the endpoint with the protection
+  // domain that they are in.
   ~Connection() {
     rdma_disconnect(id_);
     if (shared_mr_) ibv_dereg_mr(shared_mr_);
@@ -78,6 +82,7 @@ class Connection {
             htobe32(buffer_bytes)};
   }
 
+  // The first one is posted before the connection exists: a peer may send at once.
   void post_receive() {
     need(rdma_post_recv(id_, nullptr, shared_.data(), hello_bytes, shared_mr_) == 0,
          "cannot post a receive");
@@ -147,6 +152,7 @@ rdma_cm_id* endpoint(const char* host, const char* port, bool passive) {
   ibv_qp_init_attr attributes = queues();
   rdma_cm_id* id = nullptr;
   const int failed = rdma_create_ep(&id, info, nullptr, &attributes);
+  // rdma_freeaddrinfo() may change errno, which need() reports.
   const int reason = errno;
   rdma_freeaddrinfo(info);
   errno = reason;
@@ -162,10 +168,12 @@ void answer(rdma_cm_id* id) {
   parameters.private_data = &offer;
   parameters.private_data_len = sizeof offer;
   parameters.responder_resources = parameters.initiator_depth = 4;
+  // 7 is no limit.
   parameters.rnr_retry_count = 7;
   need(rdma_accept(id, &parameters) == 0, "cannot accept");
   while (const std::uint32_t bytes = connection.await_message()) {
     std::memcpy(connection.own().data(), connection.shared().data(), bytes);
+    // Before the reply, after which the peer may send again.
     connection.post_receive();
     connection.send(bytes);
   }
@@ -176,6 +184,7 @@ int serve(const char* address, const char* port) {
       endpoint(std::string_view(address) == "any" ? nullptr : address, port, true);
   need(rdma_listen(listener, 4) == 0, "cannot listen");
   std::printf("listening %u\n", ntohs(rdma_get_src_port(listener)));
+  // Standard output is a pipe, and the caller waits for this line.
   std::fflush(stdout);
   while (true) {
     rdma_cm_id* id = nullptr;
@@ -208,6 +217,8 @@ Offer connect(rdma_cm_id* id) {
   parameters.retry_count = parameters.rnr_retry_count = 7;
   need(rdma_connect(id, &parameters) == 0, "refused");
   Offer offer{};
+  // The length may be more than was sent (rdma_get_cm_event(3)), so that only less is wrong. A
+  // synchronous id keeps its last event.
   if (id->event->param.conn.private_data_len < sizeof offer) {
     throw Failed{"the listener there is not `weft doctor --serve`"};
   }
@@ -215,6 +226,8 @@ Offer connect(rdma_cm_id* id) {
   return offer;
 }
 
+// A linear congruential generator: bytes that arrive at the wrong place differ. Its upper bits are
+// used, because the lower ones repeat early.
 void fill(std::vector<char>& bytes) {
   std::uint32_t value = 0x2545F491;
   for (char& byte : bytes) byte = static_cast<char>((value = value * 1664525 + 1013904223) >> 24);
@@ -238,6 +251,7 @@ int ask(const char* host, const char* port) {
   });
   step("write", [&] { connection.write(offer); });
   step("read", [&] {
+    // So that the comparison does not find the bytes that were written.
     std::memset(connection.own().data(), 0, connection.own().size());
     connection.read(offer);
     if (connection.own() != pattern) throw Failed{"what was read differs from what was written"};
