@@ -36,6 +36,7 @@ constexpr int exit_unusable = 2;
 
 // --- Options -------------------------------------------------------------------------------------
 
+// A mistake on the command line: it is reported with the name of the command in front.
 class WrongOption : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -49,6 +50,7 @@ std::optional<std::uint32_t> parse_number(const char* option, std::string_view t
   std::uint32_t value = 0;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), value, hexadecimal ? 16 : 10);
+  // A number must be the whole text, so that 12x is a mistake. from_chars() takes no sign here.
   if (error != std::errc{} || end != digits.data() + digits.size()) {
     throw WrongOption(fmt::format("{}: '{}' is not a number such as 123 or 0x7b", option, text));
   }
@@ -59,6 +61,8 @@ std::optional<std::int64_t> parse_seconds(const char* option, std::string_view t
   if (text.empty()) return std::nullopt;
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  // The limit keeps the nanoseconds within 64 bits. It is a negated comparison, which refuses NaN
+  // too.
   if (error != std::errc{} || end != text.data() + text.size() || !(std::abs(seconds) < 9e9)) {
     throw WrongOption(fmt::format("{}: '{}' is not a number of seconds", option, text));
   }
@@ -77,6 +81,7 @@ std::optional<capture::Operation::Kind> parse_kind(const std::string& text) {
       text));
 }
 
+// The options are checked before a file is opened, so that a mistake is reported at once.
 capture::Selection selection_of(const DissectOptions& options) {
   capture::Selection selection;
   selection.connection = parse_number("--connection", options.connection);
@@ -112,10 +117,13 @@ void check_combination(const DissectOptions& options) {
   if (!options.files.empty() && !options.live.empty()) {
     throw WrongOption("--live and files exclude each other");
   }
+  // An interface is one trace already.
   if (options.separate && !options.live.empty()) {
     throw WrongOption("--live and --separate exclude each other");
   }
+  // Both would go to standard output.
   if (options.json && options.csv) throw WrongOption("--json and --csv exclude each other");
+  // The kernel filters what it captures; files are filtered by the other options.
   if (!options.bpf.empty() && options.live.empty()) throw WrongOption("--bpf needs --live");
   if (!options.extract.empty() && options.separate) {
     throw WrongOption("--extract and --separate exclude each other: a directory has one trace");
@@ -123,13 +131,17 @@ void check_combination(const DissectOptions& options) {
   if (!options.html.empty() && options.separate) {
     throw WrongOption("--html and --separate exclude each other: a page has one trace");
   }
+  // Offsets bring several files to one time, and these read a single file at a time.
   if (!options.clock_offsets.empty() && (options.separate || options.follow)) {
     throw WrongOption("--clock-offset excludes --separate and --follow");
   }
+  // The ends of several growing files cannot be put in order: a later packet may still follow in
+  // any of them.
   if (options.follow && options.files.size() != 1)
     throw WrongOption("--follow needs exactly one file");
   const int lists =
       int{options.operations} + int{options.connections} + int{options.rpc} + int{options.findings};
+  // Tables of different columns do not fit into one CSV output.
   if (options.csv && lists > 1) {
     throw WrongOption("--csv prints one table: --operations, --connections, --rpc or --findings");
   }
@@ -140,6 +152,7 @@ void check_combination(const DissectOptions& options) {
 // The first Ctrl-C ends reading, and the summary is printed. The second one ends the program.
 std::atomic<bool> stop_requested{false};
 
+// Runs as a signal handler: it does only what is async-signal-safe.
 void request_stop(int signal) {
   stop_requested = true;
   std::signal(signal, SIG_DFL);
@@ -172,6 +185,7 @@ class OutputClosed : public std::runtime_error {
 };
 
 [[noreturn]] void fail_output() {
+  // SIGPIPE is ignored, so that a closed pipe is an error of the write.
   if (errno == EPIPE) throw OutputClosed();
   throw std::system_error(errno, std::system_category(), "cannot write standard output");
 }
@@ -192,6 +206,7 @@ std::vector<capture::CaptureFile> corrected_files(const DissectOptions& options,
     return files;
   }
   for (const std::string_view offset : options.clock_offsets) {
+    // The last one, because the name of a file may have others.
     const std::size_t equals = offset.rfind('=');
     const auto file =
         std::ranges::find(files, offset.substr(0, equals), &capture::CaptureFile::path);
@@ -208,6 +223,7 @@ std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
                                             const std::vector<std::string>& files,
                                             std::vector<capture::ClockDifference>& clocks) {
   if (!options.live.empty()) return capture::capture_live(options.live, options.bpf);
+  // One file needs no merge, and is the only kind that can be followed.
   if (files.size() == 1 && options.clock_offsets.empty()) {
     return capture::open_capture(files[0], &stop_requested);
   }
@@ -235,10 +251,12 @@ bool read_all(capture::PacketSource& source, bool endless, capture::Analysis& an
     }
     if (stop_requested) break;  // the source may have stopped in the middle
     if (!endless || !source.problem().empty()) return true;
+    // All that is known is shown before the wait, because the next packet may take long.
     report.flush();
     if (std::fflush(stdout) != 0) fail_output();
     wait_for(source);
   }
+  // Ctrl-C is the usual end of an endless source, and ends another one too early.
   return endless;
 }
 
@@ -248,6 +266,7 @@ capture::ReportOptions report_options(const DissectOptions& options, const std::
   wanted.connections = options.connections;
   wanted.rpcs = options.rpc;
   wanted.findings = options.findings;
+  // The summary is what remains if no list is selected.
   wanted.summary = !options.operations && !options.connections && !options.rpc && !options.findings;
   wanted.slowest = options.slowest;
   wanted.colours = is_coloured(STDOUT_FILENO);
@@ -279,6 +298,8 @@ class OutputFile {
   void write(std::string_view text) {
     if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) fail();
   }
+  // The destructor is too late for this: fclose(3) writes the rest, and a full disk is reported by
+  // it.
   void close() {
     if (std::fclose(std::exchange(file_, nullptr)) != 0) fail();
   }
@@ -292,6 +313,7 @@ class OutputFile {
 
 std::string stopped_text(const std::string& name, const capture::PacketSource& source) {
   const std::uint64_t all = source.bytes_in_all();
+  // The size of a pipe is unknown.
   if (all == 0) return fmt::format("{}: stopped before the end", name);
   return fmt::format("{}: stopped before the end; {} % of it was read", name,
                      source.bytes_read() * 100 / all);
@@ -307,6 +329,7 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   const capture::ReportOptions wanted = report_options(options, name);
   const auto report = make_report(options, wanted);
   capture::Analysis analysis;
+  // The output is made before the first packet is read: its sinks must see all packets.
   DissectOutput output(analysis, selection, wanted, *report, parse_severity(options.severity));
 
   output.set_clocks(std::move(clocks));
@@ -320,6 +343,7 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   report->begin();
   const bool endless = options.follow || !options.live.empty();
   const bool whole = read_all(*source, endless, analysis, *report);
+  // This is done after Ctrl-C as well: what was read so far is analyzed to its end.
   analysis.finish();
   output.finish(!whole);
   if (html) html->close();
@@ -367,6 +391,8 @@ int dissect_all(const DissectOptions& options) {
   const StopOnSignal stop_on_signal;
   std::signal(SIGPIPE, SIG_IGN);
   if (!options.separate) return dissect_one(options, selection, options.files);
+  // One file that cannot be read does not keep the others from being analyzed; the highest status
+  // is returned.
   int worst = exit_ok;
   for (const std::string& file : options.files) {
     if (stop_requested) break;
@@ -381,6 +407,7 @@ int dissect_all(const DissectOptions& options) {
 
 int weft_dissect(const char* version, const weft::cli::DissectOptions& options) {
   using namespace weft::cli;
+  // DissectOptions has no stable layout. Nothing in it may be read before this.
   if (version != std::string_view(WEFT_VERSION)) {
     print_error(
         fmt::format("libweft-dissect.so is of release {} and weft of release {}; build or "

@@ -57,6 +57,7 @@ void DissectOutput::draw_html(const capture::ReportOptions& options, capture::Re
 void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
   statistics_.on_operation(operation);
+  // On a connection with RPCs the exchange is the RPC, which on_rpc() adds.
   if (!rpcs_.recognised(operation.connection)) times_.add(operation);
   if (wanted_.operations) report_.operation(operation, analysis_);
   if (html_) html_->operation(operation, analysis_);
@@ -74,10 +75,12 @@ void DissectOutput::on_rpc(const capture::Rpc& rpc) {
 
 void DissectOutput::on_finding(const capture::Finding& finding) {
   if (!selection_.takes(finding, analysis_)) return;
+  // A finding that the capture is not complete enough to support is left out.
   if (!is_supported(finding, analysis_.connections()[finding.connection])) return;
   const capture::Severity severity = severity_of(finding);
   if (severity_ && severity < *severity_) return;
   ++findings_;
+  // A severity that was asked for is what counts as a failure, notes included.
   if (severity_ || severity > capture::Severity::note) ++failures_;
   if (wanted_.findings) report_.finding(finding, analysis_);
   if (html_) html_->finding(finding, analysis_);
@@ -102,6 +105,7 @@ void DissectOutput::finish(bool stopped) {
   if (extraction_) {
     extraction_->messages.finish();
     extraction_->images.finish();
+    // This is the last one, because it writes the rest of the index, to which the others still add.
     extraction_->directory.finish();
   }
   report_.finish(results(), selection_);

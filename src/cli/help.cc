@@ -9,6 +9,7 @@
 
 namespace weft::cli {
 
+// The text is made from the table by which the values are checked, so that the two cannot differ.
 std::string environment_help() {
   constexpr std::size_t indent = 6;
   constexpr std::size_t columns = 80;
@@ -38,6 +39,7 @@ std::string entry(std::string_view name, std::string_view meaning) {
   return fmt::format("  {}\n", bold(name, STDOUT_FILENO)) + wrapped(meaning, indent, columns);
 }
 
+// All names in the help on faults come from the tables of the parser.
 std::string failure_help() {
   std::string text = heading("Actions of connections");
   for (const faults::FailureName& failure : faults::failure_names()) {

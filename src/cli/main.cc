@@ -16,6 +16,7 @@
 namespace weft::cli {
 namespace {
 
+// The exit status of wrong options, in all commands.
 constexpr int misused = 2;
 
 // `weft help` and `weft help TOPIC`.
@@ -28,6 +29,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       "run",
       "Run an unmodified program on the embedded device: weft run [OPTIONS] -- PROGRAM ARGS");
   run->footer("`weft help environment` lists the variables behind these options, and more.");
+  // Parsing ends at the first word that is no option: the rest belongs to the program.
   run->prefix_command();
   run->add_option("--addr", options.address, "The device's only address (WEFT_ADDR)")
       ->type_name("ADDRESS");
@@ -58,6 +60,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_flag("--no-ack", options.no_acknowledge,
                 "Complete sends and writes when TCP has taken them (WEFT_ACK=0)");
   run->add_flag("--no-crc", options.no_crc, "Do not ask for CRCs (WEFT_CRC=0)");
+  // A flag with a value that may be left out: an option would take the program's name as its value.
   run->add_flag("--sockets", options.sockets,
                 "Put the program's TCP connections on RDMA streams; =fallback also connects to "
                 "peers that speak plain TCP (WEFT_SOCKETS)")
@@ -76,8 +79,10 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
                           ->add_option("--peer", options.peer,
                                        "Also test against `weft doctor --serve` on this host")
                           ->type_name("HOST");
+  // One process is only one of the two sides.
   doctor->add_flag("--serve", options.serve, "Be the other side of --peer, until interrupted")
       ->excludes(peer);
+  // Port 0 is refused: it would be a free port, which the other side does not know.
   doctor->add_option("--port", options.port, "The port of --peer and --serve")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 65535))
@@ -172,6 +177,7 @@ CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   return help;
 }
 
+// Prints one sentence and the next step, but not the whole help, which would hide the sentence.
 int misuse(const std::string& sentence) {
   print_error(sentence);
   write_error("      `weft --help` lists commands and options.\n");
@@ -201,10 +207,13 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
 int start_program(const CLI::App& command, RunOptions& options, int ours, int count,
                   char** arguments) {
   options.command = command.remaining();
+  // CLI11 leaves unknown options to the program as well. Without this check, a misspelt option
+  // would be taken for its name.
   if (!options.command.empty() && options.command.front().starts_with("-")) {
     return misuse(fmt::format("run: no option '{}'; put a program of that name after --",
                               options.command.front()));
   }
+  // If there are words of the program already, the "--" behind them is one of its arguments.
   const int rest = options.command.empty() ? ours + 1 : ours;
   for (int i = rest; i < count; ++i) options.command.emplace_back(arguments[i]);
   if (options.command.empty()) return misuse("run: which program?");
@@ -215,6 +224,7 @@ int parse_and_do(int count, char** arguments) {
   CLI::App app("Weft: RDMA on any Linux machine.", "weft");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
   app.footer("`weft help environment` lists the variables that change how the device behaves.");
+  // None is allowed, so that the overview can be shown instead of an error of the parser.
   app.require_subcommand(0, 1);
   RunOptions run_options;
   DoctorOptions doctor_options;
@@ -225,6 +235,8 @@ int parse_and_do(int count, char** arguments) {
   CLI::App* dissect_command = add_dissect(app, dissect_options);
   CLI::App* help_command = add_help(app, help_options);
   const std::string overview = app.help();
+  // CLI11 gets nothing behind "--", so that it does not take an argument of the program for its
+  // own.
   const int ours =
       static_cast<int>(std::find(arguments, arguments + count, std::string_view("--")) - arguments);
   try {
@@ -249,6 +261,7 @@ int parse_and_do(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   try {
+    // This precedes the first file that is opened, which would get one of the numbers.
     weft::cli::occupy_standard_descriptors();
     return weft::cli::finish_output(weft::cli::parse_and_do(count, arguments));
   } catch (const std::exception& error) {

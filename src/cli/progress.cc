@@ -19,6 +19,7 @@ constexpr std::size_t columns = 40;
 
 Progress::Progress(bool wanted) : wanted_(wanted && isatty(STDERR_FILENO) != 0) {}
 
+// Erases the line, which is no part of the output.
 Progress::~Progress() {
   if (shown_) fmt::print(stderr, "\r\033[K");
 }
@@ -31,6 +32,7 @@ void Progress::show(std::uint64_t done, std::uint64_t all) {
   constexpr double mega = 1e6;
   const double seconds = std::chrono::duration<double>(now - begun_).count();
   std::string bar;
+  // A file that grows meanwhile has more bytes than its size at first, so both numbers are limited.
   if (all > 0) {
     const auto full =
         static_cast<std::size_t>(std::min<std::uint64_t>(columns, done * columns / all));
