@@ -31,6 +31,7 @@ namespace {
 struct Call {
   const char* name;
   int (*attempt)();  // 0, or an errno value
+  // What the device does, or lacks, where the call is refused; the end of a sentence.
   const char* without;
 };
 
@@ -38,7 +39,8 @@ int error_of(long result) {
   return result < 0 ? errno : 0;
 }
 
-// The result of a call on a descriptor that is closed then.
+// The result of a call on a descriptor that is closed then. errno is read before close(2), which
+// may change it.
 template <typename Use>
 int with(int fd, const Use& use) {
   if (fd < 0) return errno;
@@ -51,10 +53,12 @@ int try_preadv2() {
   return with(eventfd(1, 0), [](int fd) {
     std::uint64_t token = 0;
     const iovec piece{&token, sizeof token};
+    // An offset of -1 is the current position (preadv2(2)); an eventfd has no other one.
     return syscall(SYS_preadv2, fd, &piece, 1UL, -1L, -1L, RWF_NOWAIT);
   });
 }
 
+// These three try a page of the program's own data, which is mapped and writable for certain.
 int try_msync() {
   static std::byte here{};
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -82,6 +86,8 @@ int try_getrandom() {
   return error_of(syscall(SYS_getrandom, &word, sizeof word, 0));
 }
 
+// Its own memory, which needs no permission: a refusal is that of a filter, or of a kernel that was
+// built without the call. check_sandbox() reads another process.
 int try_own_memory() {
   int from = 1;
   int to = 0;
@@ -92,6 +98,7 @@ int try_own_memory() {
 
 int try_socket_owners() {
   return with(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
+              // A sandbox refuses the socket already, so that no query is sent.
               [](int) { return 0L; });
 }
 
@@ -103,6 +110,7 @@ int try_tcp_info() {
   });
 }
 
+// An empty path and AT_EMPTY_PATH name the descriptor itself.
 int try_statx() {
   struct statx status {};
   return error_of(syscall(SYS_statx, STDIN_FILENO, "", AT_EMPTY_PATH, STATX_TYPE, &status));
@@ -126,6 +134,7 @@ constexpr std::array calls{
 }  // namespace
 
 void check_calls(Findings& findings) {
+  // A refused call is a note and no problem, since the device has another way for each of them.
   std::string good;
   for (const Call& call : calls) {
     const int failed = call.attempt();

@@ -32,11 +32,14 @@ std::string first_line(const char* path) {
 
 // Reads the memory of another process of this user. Returns 0 or the errno value.
 int try_reading_a_process() {
+  // The child has a copy of it at the same address.
   static int word = 0x57454654;
   int pipes[2];
   if (pipe(pipes) != 0) return errno;
   const pid_t child = fork();
   if (child < 0) return errno;
+  // The child only waits for the end of the pipe, which also comes if this process is killed. It
+  // ends by _exit(2), so that it does not flush output of this process a second time.
   if (child == 0) {
     char ignored = 0;
     close(pipes[1]);
@@ -47,7 +50,9 @@ int try_reading_a_process() {
   int copy = 0;
   const iovec local{&copy, sizeof copy};
   const iovec remote{&word, sizeof word};
+  // Yama (ptrace_scope) and seccomp may refuse it.
   const ssize_t got = syscall(SYS_process_vm_readv, child, &local, 1UL, &remote, 1UL, 0UL);
+  // errno is kept, because close(2) and waitpid(2) may change it.
   const int failed = got == sizeof copy && copy == word ? 0 : errno;
   close(pipes[1]);
   waitpid(child, nullptr, 0);
@@ -56,6 +61,7 @@ int try_reading_a_process() {
 
 // Returns 0 or the errno value.
 int try_io_uring() {
+  // The smallest ring, which is closed at once.
   io_uring_params parameters{};
   const long fd = syscall(SYS_io_uring_setup, 1, &parameters);
   if (fd < 0) return errno;
@@ -66,6 +72,8 @@ int try_io_uring() {
 // Local ports of all TCP sockets in this network namespace, including those in TIME_WAIT.
 std::set<unsigned> ports_in_use() {
   std::set<unsigned> used;
+  // The first line of each file is its heading. The second word of a line is the local address, in
+  // hexadecimal digits behind which the port follows.
   for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(path);
     std::string line;
@@ -82,6 +90,7 @@ std::set<unsigned> ports_in_use() {
   return used;
 }
 
+// A line of the file is "Name:" and the value behind a tab.
 std::string status_field(const std::string& name) {
   std::ifstream file("/proc/self/status");
   std::string line;
@@ -139,6 +148,7 @@ void check_ports(Findings& findings) {
   unsigned low = 0;
   unsigned high = 0;
   std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
+  // Without the file, as in some sandboxes, there is nothing to compare.
   if (!(range >> low >> high)) return;
   if (low >= first_port + ports || high < first_port) return;
   findings.push_back(

@@ -23,6 +23,7 @@ namespace {
 
 namespace files = std::filesystem;
 
+// A folder that does not exist is empty. Sorted, because the order of a directory is arbitrary.
 std::vector<std::string> names_in(const char* folder) {
   std::vector<std::string> names;
   std::error_code failed;
@@ -41,6 +42,7 @@ std::string driver_of(const std::string& adapter) {
   return failed ? "software" : link.filename().string();
 }
 
+// Only asks for the permission: opening the file would call the driver of the adapter.
 bool can_open_adapters() {
   for (const std::string& name : names_in("/dev/infiniband")) {
     if (name.starts_with("uverbs") && access(("/dev/infiniband/" + name).c_str(), R_OK | W_OK) == 0)
@@ -56,6 +58,7 @@ std::string file_of_library(const char* name) {
   if (!handle) return {};
   const link_map* map = nullptr;
   std::string path;
+  // Copied before dlclose(3), which may free the text.
   if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0) path = map->l_name;
   dlclose(handle);
   std::error_code failed;
@@ -67,6 +70,7 @@ std::string file_of_library(const char* name) {
 std::string rdma_core_version(const std::string& file) {
   const std::size_t last = file.rfind('.');
   const std::size_t before = file.rfind('.', last - 1);
+  // A name without two dots has no version.
   if (last == std::string::npos || before == std::string::npos) return {};
   return file.substr(before + 1);
 }
@@ -81,11 +85,13 @@ struct Addresses {
 };
 
 // The addresses of interfaces that are up.
+// An error is an empty list: the checks then report that there is no address.
 Addresses addresses() {
   Addresses found;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return found;
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    // An interface without an address, such as some tunnels, has a null pointer (getifaddrs(3)).
     if (!entry->ifa_addr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
@@ -168,6 +174,7 @@ void check_limits(Findings& findings) {
   getrlimit(RLIMIT_NOFILE, &files_limit);
   // Enough for a program with some thousand connections, and its own files.
   constexpr rlim_t comfortable = 4096;
+  // The hard limit counts, because `weft run` raises the soft one to it.
   const bool tight = files_limit.rlim_max < comfortable;
   findings.push_back(
       {"descriptors", tight ? Health::note : Health::good,
@@ -188,6 +195,7 @@ void check_limits(Findings& findings) {
 }
 
 void check_environment(Findings& findings) {
+  // An empty variable is like one that is not set, as the device has it.
   for (const provider::Variable& variable : provider::variables()) {
     const char* value = std::getenv(std::string(variable.name).c_str());
     if (!value || !*value) continue;

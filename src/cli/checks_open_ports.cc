@@ -33,6 +33,7 @@ struct OpenPort {
 
 // As the kernel prints addresses in /proc/net: words of 32 bits as this host's numbers.
 std::string address_of(std::string_view hex) {
+  // The words keep the byte order of memory, so that inet_ntop(3) can take them as they are.
   std::array<std::uint32_t, 4> words{};
   const std::size_t count = hex.size() / 8;
   for (std::size_t i = 0; i < count && i < words.size(); ++i) {
@@ -55,6 +56,8 @@ void read_open_ports(const std::string& protocol, std::vector<OpenPort>& found) 
     std::vector<std::string> word(10);
     for (std::string& next : word) words >> next;
     const std::size_t colon = word[1].rfind(':');
+    // The kernel's numbers of states: 0A is TCP_LISTEN, and 07 is TCP_CLOSE, which an unconnected
+    // UDP socket has.
     if (!words || colon == std::string::npos || word[3] != (tcp ? "0A" : "07")) continue;
     unsigned port = 0;
     std::from_chars(&word[1][colon + 1], word[1].data() + word[1].size(), port, 16);
@@ -77,6 +80,8 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
+// A process is recognised by the files that it has mapped: the libraries of Weft, or the drop-in
+// libraries in their folder. An empty folder would match every library.
 bool runs_on_weft(const std::filesystem::path& process, const std::string& folder) {
   std::ifstream maps(process / "maps");
   std::string line;
@@ -92,6 +97,7 @@ std::map<std::string, std::string> sockets_of_programs(const std::string& folder
   std::map<std::string, std::string> owners;
   for (const std::string& pid : names_in("/proc")) {
     const std::filesystem::path process = "/proc/" + pid;
+    // /proc also has files and folders that are no processes.
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     if (!runs_on_weft(process, folder)) continue;
     std::string name;
@@ -101,6 +107,8 @@ std::map<std::string, std::string> sockets_of_programs(const std::string& folder
       std::error_code failed;
       const std::string target = std::filesystem::read_symlink(process / "fd" / fd, failed);
       if (!target.starts_with("socket:[")) continue;
+      // The inode is between "socket:[" and "]". Where processes share a socket, the last one is
+      // shown.
       owners[target.substr(8, target.size() - 9)] = fmt::format("{}, process {}", name, pid);
     }
   }
@@ -123,6 +131,8 @@ void check_open_ports(const std::string& folder, Findings& findings) {
   for (const OpenPort& port : open) {
     const auto owner = owners.find(port.inode);
     const bool in_range = port.port >= first_port && port.port <= last_port;
+    // A port of another user's process has no owner here, and is shown if the device may have
+    // opened it.
     if (owner == owners.end() && !in_range) continue;
     any = true;
     const bool ipv6 = port.address.find(':') != std::string::npos;

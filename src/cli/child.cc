@@ -15,6 +15,7 @@
 namespace weft::cli {
 namespace {
 
+// A shell has the same exit status for a command that it cannot find.
 constexpr int cannot_start = 127;
 
 // In the child of fork(2): only async-signal-safe calls would be allowed if there were other
@@ -41,6 +42,8 @@ int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
 
 Child::Child(const std::vector<std::string>& command) {
   std::array<int, 2> ends{};
+  // The program must not inherit the descriptors of the pipe: while it has them, closing its
+  // outputs does not end the pipe. dup2(2) makes the two copies that it needs without the flag.
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot open a pipe");
   }
@@ -54,6 +57,7 @@ Child::Child(const std::vector<std::string>& command) {
 Child::~Child() {
   if (output_ >= 0) close(output_);
   if (pid_ <= 0) return;
+  // SIGKILL cannot be caught, so that the wait is short. Without the wait, a zombie would remain.
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
@@ -68,6 +72,7 @@ std::optional<std::string> Child::line(std::chrono::steady_clock::time_point dea
     }
     pollfd entry{output_, POLLIN, 0};
     const int ready = poll(&entry, 1, milliseconds_until(deadline));
+    // The deadline is a time and not a duration, so that a signal does not prolong it.
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) {
       late_ = true;
@@ -75,6 +80,7 @@ std::optional<std::string> Child::line(std::chrono::steady_clock::time_point dea
     }
     std::array<char, 4096> some{};
     const ssize_t got = read(output_, some.data(), some.size());
+    // A last line without a line end is not returned.
     if (got <= 0) return std::nullopt;
     read_.append(some.data(), static_cast<std::size_t>(got));
   }

@@ -16,6 +16,7 @@
 namespace weft::cli {
 namespace {
 
+// The width of the text, also on wider terminals.
 constexpr std::size_t columns = 100;
 
 const char* word(Health health) {
@@ -30,6 +31,7 @@ const char* word(Health health) {
   return "";
 }
 
+// Notes do not count: Weft works with them.
 bool healthy(const Findings& findings) {
   return std::none_of(findings.begin(), findings.end(),
                       [](const Finding& finding) { return finding.health == Health::problem; });
@@ -41,6 +43,8 @@ void print_text(const Findings& findings) {
     std::string text =
         wrapped(fmt::format("{}: {}", finding.subject, finding.sentence), indent, columns);
     const std::string tag = fmt::format("{:<{}}", fmt::format("{}", word(finding.health)), indent);
+    // The tag replaces the indentation of the first line, after the text was broken: the bytes of
+    // its colours have no width.
     text.replace(0, indent, finding.health == Health::problem ? bold(tag, STDOUT_FILENO) : tag);
     fmt::print("{}", text);
     if (!finding.fix.empty()) fmt::print("{}", wrapped("-> " + finding.fix, indent, columns));
@@ -84,6 +88,7 @@ int doctor(const DoctorOptions& options) {
   }
   Findings findings;
   if (!options.serve) check_machine(folder.string(), findings);
+  // Lines of the device on standard error would be taken for output of the self-test.
   setenv("WEFT_QUIET", "1", 1);
   // The self-test shows how its connection moves data.
   if (!options.serve) setenv("WEFT_VERBOSE", "1", 1);

@@ -10,7 +10,10 @@ namespace files = std::filesystem;
 
 files::path library_folder(const char* library) {
   std::error_code failed;
+  // The file itself, also where the program was started by a symbolic link or found on the PATH.
   const files::path self = files::read_symlink("/proc/self/exe", failed);
+  // The first folder is that of the build tree, the second that of an installation, such as
+  // lib/x86_64-linux-gnu.
   for (const char* folder : {"../lib/weft", "../" WEFT_LIBDIR "/weft"}) {
     files::path candidate = (self.parent_path() / folder).lexically_normal();
     if (has_library(candidate, library)) return candidate;
@@ -25,6 +28,7 @@ namespace {
 void add_entry(const char* variable, const std::string& entry, bool first) {
   const char* before = std::getenv(variable);
   std::string list = entry;
+  // An empty list is left out: an empty entry of LD_LIBRARY_PATH is the current directory.
   if (before && *before) list = first ? entry + ":" + before : before + (":" + entry);
   setenv(variable, list.c_str(), 1);
 }

@@ -23,6 +23,7 @@ bool is_file(const std::string& path) {
 }
 
 std::vector<std::string> candidates(const std::string& name) {
+  // As in execvp(3): a name with a slash is not searched for.
   if (name.find('/') != std::string::npos) return {name};
   const char* variable = std::getenv("PATH");
   const std::string path = variable ? variable : "/usr/local/bin:/usr/bin:/bin";
@@ -30,6 +31,7 @@ std::vector<std::string> candidates(const std::string& name) {
   for (std::size_t from = 0; from <= path.size();) {
     const std::size_t to = std::min(path.find(':', from), path.size());
     const std::string folder = path.substr(from, to - from);
+    // An empty entry is the current directory.
     found.push_back((folder.empty() ? "." : folder) + "/" + name);
     from = to + 1;
   }
@@ -42,6 +44,7 @@ bool gains_privileges(const std::string& path) {
   if (stat(path.c_str(), &info) != 0) return false;
   if ((info.st_mode & S_ISUID) != 0 && info.st_uid != geteuid()) return true;
   if ((info.st_mode & S_ISGID) != 0 && info.st_gid != getegid()) return true;
+  // File capabilities change nothing for root. The size 0 only asks whether the attribute exists.
   return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
@@ -57,9 +60,11 @@ Kind kind_of(const std::string& path) {
   ElfW(Ehdr) header{};
   if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return Kind::no_elf;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Kind::no_elf;
+  // Before the other members, which are at other places in a header of the other class.
   if (header.e_ident[EI_CLASS] != own_class) return Kind::foreign_word_size;
   for (int i = 0; i < header.e_phnum; ++i) {
     ElfW(Phdr) segment{};
+    // The size of an entry is that of the file, which may be larger than the structure (gABI).
     file.seekg(static_cast<std::streamoff>(header.e_phoff) + i * header.e_phentsize);
     if (!file.read(reinterpret_cast<char*>(&segment), sizeof segment)) return Kind::no_elf;
     if (segment.p_type == PT_INTERP) return Kind::dynamic;
@@ -74,6 +79,7 @@ std::string warning_for(const std::string& path) {
         "will not see weft0; run a copy without those privileges",
         path);
   }
+  // A script has no ELF header: its interpreter loads the libraries, which is not checked.
   switch (kind_of(path)) {
     case Kind::static_linked:
       return fmt::format(

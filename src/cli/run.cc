@@ -24,6 +24,7 @@ namespace files = std::filesystem;
 constexpr int misused = 2;
 constexpr int cannot_execute = 126;
 
+// An option replaces the variable of the environment.
 void set(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 1);
 }
@@ -33,6 +34,7 @@ void set(const char* name, const std::string& value) {
 std::string fault_rules(const std::vector<std::string>& given) {
   std::string rules;
   for (const std::string& each : given) {
+    // A line end separates rules, and also ends a comment of the rules before.
     if (!rules.empty()) rules += '\n';
     rules += each.starts_with('@') ? "@" + files::absolute(each.substr(1)).string() : each;
   }
@@ -48,6 +50,7 @@ void set_variables(const RunOptions& options) {
   if (options.verbose) set("WEFT_VERBOSE", "1");
   if (options.no_acknowledge) set("WEFT_ACK", "0");
   if (options.no_crc) set("WEFT_CRC", "0");
+  // Without a value, the preloaded library alone is enough.
   if (options.sockets == "fallback") set("WEFT_SOCKETS", "fallback");
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
@@ -56,6 +59,7 @@ void set_variables(const RunOptions& options) {
 }
 
 // Prints an error and returns false if a variable has a value that the device would refuse.
+// The check precedes the program, which may open the device late or hide its error.
 bool check_variables() {
   for (const provider::Variable& variable : provider::variables()) {
     const char* value = std::getenv(std::string(variable.name).c_str());
@@ -74,6 +78,7 @@ void warn_of_unknown_variables() {
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text = *entry;
     const std::string_view name = text.substr(0, text.find('='));
+    // Variables of the tests are not documented.
     if (!name.starts_with("WEFT_") || name.starts_with("WEFT_TEST") || name == "WEFT_SEED")
       continue;
     if (std::none_of(known.begin(), known.end(), [&](const auto& v) { return v.name == name; })) {
@@ -87,6 +92,8 @@ void warn_of_unknown_variables() {
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  // To raise the soft limit up to the hard one needs no privilege (getrlimit(2)). If it fails, the
+  // program runs with the old one.
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -124,6 +131,7 @@ int execute(const std::string& path, const std::vector<std::string>& command) {
 
 int run(const RunOptions& options) {
   const bool sockets = !options.sockets.empty();
+  // CLI11 gives a flag without a value the text "true".
   if (sockets && options.sockets != "true" && options.sockets != "fallback") {
     print_error(
         fmt::format("--sockets={}: must be --sockets or --sockets=fallback", options.sockets));
@@ -140,6 +148,8 @@ int run(const RunOptions& options) {
         "../" WEFT_LIBDIR "/weft; build or install it again");
     return cannot_execute;
   }
+  // The loader only warns about a missing library of LD_PRELOAD. The program would then run on
+  // plain TCP.
   if (sockets && !has_library(folder, "libweft-sockets.so")) {
     print_error(fmt::format(
         "libweft-sockets.so, which --sockets needs, is not in {}; build or install it again, or "
@@ -147,6 +157,7 @@ int run(const RunOptions& options) {
         folder.string()));
     return cannot_execute;
   }
+  // This precedes the line about the device, which must not come before such an error.
   const Program program = find_program(options.command.front());
   if (program.path.empty()) {
     print_error(program.problem);
@@ -157,6 +168,7 @@ int run(const RunOptions& options) {
     announce(options.command.front(), sockets);
   set("WEFT_QUIET", "1");  // announced once for all processes of the program
   prepend_library_path(folder);
+  // Most programs need only the libraries, so that this is no reason to stop.
   if (has_library(folder, "libweft-node.so")) {
     append_preload(folder, "libweft-node.so");
   } else {

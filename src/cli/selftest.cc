@@ -34,6 +34,7 @@ Step step_of(const std::string& line) {
   std::istringstream words(line);
   Step step;
   std::string outcome;
+  // If a word is missing, `outcome` stays empty, and the whole line is the reason.
   words >> step.name >> outcome;
   std::getline(words >> std::ws, step.rest);
   step.right = outcome == "ok";
@@ -66,6 +67,7 @@ Outcome follow(Child& child) {
   Outcome outcome;
   std::string& done = outcome.done;
   const auto deadline = Clock::now() + timeout;
+  // The client then only disconnects. What it prints after that does not matter.
   const char* const last = "read";
   while (const auto line = child.line(deadline)) {
     if (const auto carrier = carrier_in(*line)) {
@@ -89,6 +91,7 @@ Outcome follow(Child& child) {
 // it failed.
 std::string ask(const std::filesystem::path& folder, const std::string& host,
                 const std::string& port, const std::string& fix, Findings& findings) {
+  // The child ends with this function, also if its client still waits.
   Child client({folder / "selftest", "ask", host, port});
   const auto [done, wrong, carrier] = follow(client);
   const std::string where = fmt::format("{} port {}", host, port);
@@ -111,6 +114,7 @@ std::string first_line(const char* path) {
 
 // What to do about connections that stay on TCP because the kernel keeps processes apart.
 std::string remedy(const std::string& carrier) {
+  // These words are a part of the sentence that the device prints.
   if (carrier.find("read each other's memory") == std::string::npos) return "";
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!scope.empty() && scope != "0") return "sysctl kernel.yama.ptrace_scope=0";
@@ -135,6 +139,7 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
   const auto deadline = Clock::now() + timeout;
   std::string device;
   std::vector<std::string> gids;
+  // The last line before the name of the device is the reason of a failure.
   std::string wrong = "it printed nothing";
   while (const auto line = program.line(deadline)) {
     if (line->starts_with("device ")) {
@@ -158,6 +163,8 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
 }
 
 void try_device(const std::filesystem::path& folder, Findings& findings) {
+  // A free port, which the first line names. So several runs of this command do not disturb each
+  // other.
   Child server({folder / "selftest", "serve", "127.0.0.1", "0"});
   const auto first = server.line(Clock::now() + timeout);
   constexpr std::string_view expected = "listening ";
@@ -187,6 +194,7 @@ void try_peer(const std::filesystem::path& folder, const std::string& host, std:
 int serve_peers(const std::filesystem::path& folder, std::uint16_t port) {
   const std::string program = folder / "selftest";
   const std::string number = fmt::format("{}", port);
+  // Replaces this process, so that Ctrl-C and signals of a service manager reach the server itself.
   execl(program.c_str(), "selftest", "serve", "any", number.c_str(), nullptr);
   print_error(fmt::format("cannot start {}: {}", program, std::strerror(errno)));
   return 1;

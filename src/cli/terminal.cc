@@ -21,6 +21,7 @@ bool reader_has_closed() {
 
 }  // namespace
 
+// An empty NO_COLOR has no effect, as its convention has it (no-color.org).
 bool is_coloured(int descriptor) {
   const char* no_color = std::getenv("NO_COLOR");
   return isatty(descriptor) && !(no_color && *no_color);
@@ -38,6 +39,7 @@ void occupy_standard_descriptors() {
 }
 
 void write_error(std::string_view text) {
+  // By write(2) and not by stdio: nothing may stay in a buffer when the process is replaced.
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -57,6 +59,7 @@ void print_error(std::string_view sentence) {
 }
 
 int finish_output(int status) {
+  // An earlier write may have failed, which a later fflush() does not report again.
   const bool lost = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !lost) return status;
   if (reader_has_closed()) return status;
