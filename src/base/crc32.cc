@@ -19,6 +19,8 @@ void Crc32::update(Bytes bytes) {
 }
 #else
 void Crc32::update(Bytes bytes) {
+  // The polynomial 0x04C11DB7 of IEEE 802.3 with its bits in reverse order. Between calls `value_`
+  // is the inverted state, as ISA-L has it.
   static constexpr CrcTable table(0xEDB88320);
   value_ = ~table.update(~value_, bytes);
 }

@@ -19,6 +19,7 @@ void Crc32c::update(Bytes bytes) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
     auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(piece.data()));
+    // Unlike crc32_gzip_refl(), this function does not invert: value() does.
     state_ = crc32_iscsi(data, static_cast<int>(piece.size()), state_);
     bytes = bytes.subspan(piece.size());
   }
@@ -26,6 +27,7 @@ void Crc32c::update(Bytes bytes) {
 }
 #else
 void Crc32c::update(Bytes bytes) {
+  // The polynomial 0x1EDC6F41 (Castagnoli) with its bits in reverse order.
   static constexpr CrcTable table(0x82F63B78);
   state_ = table.update(state_, bytes);
 }

@@ -8,6 +8,7 @@
 
 namespace weft {
 
+// A failure leaves -1: valid(). Not blocking, because drain() is also called without a signal.
 EventFd::EventFd()
     : fd_(static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 

@@ -13,6 +13,7 @@ namespace weft {
 namespace {
 
 constexpr std::array<int, 2> fault_signals{SIGSEGV, SIGBUS};
+// 10 ms: each check of a thread costs it three system calls.
 constexpr std::uint64_t recheck_ns = 10'000'000;
 
 constinit std::atomic<std::uint64_t> rechecked_ns{0};
@@ -41,6 +42,8 @@ void continue_at(ucontext_t& context, const char* instruction) {
 #endif
 }
 
+// The instruction decides, and not the address that it has accessed: a fault of any other code at
+// the same memory is passed on.
 bool is_guarded(std::uintptr_t instruction) {
   return instruction >= reinterpret_cast<std::uintptr_t>(weft_guarded_begin) &&
          instruction < reinterpret_cast<std::uintptr_t>(weft_guarded_fault);
@@ -50,11 +53,15 @@ bool is_guarded(std::uintptr_t instruction) {
 // instruction is executed again; a signal that a process has sent must be raised again.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction found = found_for(signal);
+  // The kernel would have reset the action before it called the handler.
   if ((found.sa_flags & SA_RESETHAND) != 0) found_for(signal) = {};
   if ((found.sa_flags & SA_SIGINFO) != 0) return found.sa_sigaction(signal, info, context);
   const bool sent = info->si_code <= 0;
+  // Linux ends a process that ignores a real fault, so that only a signal from a process is
+  // dropped.
   if (found.sa_handler == SIG_IGN && sent) return;
   if (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN) return found.sa_handler(signal);
+  // Our handler is not installed again: the process is about to end.
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(signal, &standard, nullptr);
@@ -101,12 +108,14 @@ void catch_faults() {
 #if defined(WEFT_GUARDED_CODE)
     for (const int signal : fault_signals) install(signal);
 #endif
+    // This comes last: a thread that sees this generation must find the handlers installed.
     fault_generation = 1;
   });
 }
 
 void recheck_faults(std::uint64_t now_ns) {
   const std::uint64_t last_ns = rechecked_ns.load(std::memory_order_relaxed);
+  // Two threads may come past this at once. One generation more does no harm.
   if (now_ns - last_ns < recheck_ns) return;
   rechecked_ns.store(now_ns, std::memory_order_relaxed);
   if (fault_generation.load(std::memory_order_relaxed) != 0) fault_generation.fetch_add(1);
@@ -121,6 +130,7 @@ sigset_t signals_but_faults() {
 
 FaultState ask_fault_state() {
 #if defined(WEFT_GUARDED_CODE)
+  // Handlers are those of the process, but the mask is that of the calling thread.
   sigset_t blocked;
   if (pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0) return FaultState::uncaught;
   for (const int signal : fault_signals) {

@@ -9,10 +9,17 @@
 
 // 1 where the processor has AVX, whose registers hold 32 bytes.
 extern "C" {
+// Hidden, so that the assembly reaches it without the global offset table. It is 0 before its
+// initialization: copies then use the registers of 16 bytes, which each x86-64 processor has.
 __attribute__((visibility("hidden"))) extern int weft_guarded_wide;
 int weft_guarded_wide = __builtin_cpu_supports("avx") ? 1 : 0;
 }
 
+// The System V calling convention: the arguments are in rdi, rsi and rdx, the result is in eax.
+// Only registers that the caller saves are used, so that weft_guarded_fault need not restore any.
+// It clears the upper halves of the vector registers, because the copy may have been in the wide
+// loop. cmpxchg stores in each case, also the old value, and so notices memory that cannot be
+// written to.
 asm(R"(
     .text
     .p2align 6
@@ -227,6 +234,9 @@ weft_guarded_fault:
 
 #elif defined(__aarch64__)
 
+// The arguments are in x0, x1 and x2, and x4 and x5 are the ends of the source and the destination.
+// The atomic operations use pairs of exclusive accesses, which all processors of ARMv8 have, unlike
+// the instructions of ARMv8.1. A comparison that fails stores the old value, as on x86-64.
 asm(R"(
     .text
     .p2align 6

@@ -38,9 +38,11 @@ struct ThreadState {
   std::uint32_t uncaught = 0;
 };
 
+// constinit: an access needs no check whether the variable is initialized.
 constinit thread_local ThreadState state;
 
 [[nodiscard]] bool check_state(std::uint32_t generation) {
+  // The kernel is asked once in each generation.
   if (state.uncaught == generation) return false;
   const bool caught = ask_fault_state() == FaultState::caught;
   (caught ? state.caught : state.uncaught) = generation;
@@ -49,6 +51,8 @@ constinit thread_local ThreadState state;
 
 // Whether this thread knows that its faults are caught.
 [[nodiscard]] inline bool is_caught() {
+  // Before a handler is installed, both are 0. Relaxed: a thread that sees a new generation late
+  // only checks later.
   return state.caught == fault_generation.load(std::memory_order_relaxed);
 }
 
@@ -88,8 +92,10 @@ bool plain_copy(void* to, const void* from, std::size_t bytes) {
 bool kernel_copy(long call, void* guarded, void* own, std::size_t bytes) {
   const iovec here{guarded, bytes};
   const iovec there{own, bytes};
+  // A process needs no permission for its own memory.
   const long done = ::syscall(call, ::getpid(), &here, 1UL, &there, 1UL, 0UL);
   if (done == static_cast<long>(bytes)) return true;
+  // A part was copied, or nothing: the rest cannot be accessed.
   if (done >= 0 || errno == EFAULT) return false;
   return call == SYS_process_vm_readv ? plain_copy(guarded, own, bytes)
                                       : plain_copy(own, guarded, bytes);
@@ -157,6 +163,7 @@ bool guarded_store(void* to, const void* from, std::size_t bytes) {
 }
 
 bool guarded_atomic(void* at, const GuardedAtomic& atomic, std::uint64_t& original) {
+  // Without the handler, a word that is unmapped between the check and the access is not protected.
   if (!is_caught_after_all() && !is_writable(at)) return false;
   return plain_atomic(at, atomic, original);
 }

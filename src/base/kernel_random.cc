@@ -22,6 +22,7 @@ namespace {
 std::size_t from_getrandom(MutableBytes out) {
   std::size_t done = 0;
   while (done < out.size()) {
+    // Without flags the call blocks until the kernel's generator is initialized, once after boot.
     const long got = ::syscall(SYS_getrandom, out.data() + done, out.size() - done, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
@@ -56,6 +57,7 @@ void quarter_round(State& x, std::size_t a, std::size_t b, std::size_t c, std::s
 // The block function of ChaCha20 (RFC 8439 §2.3).
 State chacha20(const State& input) {
   State x = input;
+  // These are ten pairs of a column round and a diagonal round.
   for (int round = 0; round < 10; ++round) {
     for (std::size_t i = 0; i < 4; ++i) quarter_round(x, i, i + 4, i + 8, i + 12);
     for (std::size_t i = 0; i < 4; ++i) {
@@ -71,6 +73,8 @@ State chacha20(const State& input) {
 // keeps AT_RANDOM.
 void from_auxiliary_vector(MutableBytes out) {
   static std::atomic<std::uint32_t> uses{0};
+  // The constants, eight words of key, the counter, and three words of nonce. AT_RANDOM fills the
+  // first half of the key.
   State input{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
   const unsigned long at = ::getauxval(AT_RANDOM);
   constexpr std::size_t key_bytes = 16;
@@ -83,6 +87,7 @@ void from_auxiliary_vector(MutableBytes out) {
   input[14] = uses.fetch_add(1);
   while (!out.empty()) {
     const State block = chacha20(input);
+    // The counter: each block is different.
     ++input[12];
     const auto bytes = std::as_bytes(std::span(block));
     const std::size_t count = std::min(out.size(), bytes.size());

@@ -9,6 +9,7 @@ namespace {
 
 const bool has_avx = __builtin_cpu_supports("avx");
 
+// The only function here with an AVX instruction: the library also runs on processors without AVX.
 __attribute__((target("avx"))) void clear_upper_halves() {
   __builtin_ia32_vzeroupper();
 }

@@ -16,6 +16,7 @@ constexpr std::chrono::microseconds longest_grace{1000};
 bool WaitLeader::enter() {
   const std::lock_guard lock(mutex_);
   if (++waiters_ > 1 || stopped_) return false;
+  // By this stand_aside() notices a leader that has left and come back meanwhile.
   ++terms_;
   has_leader_ = true;
   return true;
@@ -33,6 +34,7 @@ void WaitLeader::leave(bool led) {
     if (!thread_aside_ || (!awaits_leave_ && waiters_ == 0)) return;
     thread_needed_ = waiters_ > 0;
   }
+  // The lock is free before this, so that the thread does not wake up only to wait for it.
   changed_.notify_one();
 }
 
@@ -55,6 +57,7 @@ void WaitLeader::stand_aside() {
       awaits_leave_ = false;
     }
   }
+  // The thread handles all events from here on, and needs no second request.
   thread_needed_ = false;
   thread_aside_ = false;
 }
