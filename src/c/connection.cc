@@ -37,6 +37,7 @@ weft::connection::Options options_of(const weft_connection_options* from) {
 }
 
 Access access_of(int access) {
+  // A bit of a later release would be a right that the program believes to have granted.
   if ((access & ~(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)) != 0) {
     throw Error(EINVAL,
                 "a buffer's access has bits other than WEFT_REMOTE_READ and "
@@ -52,6 +53,7 @@ SendFlags flags_of(int flags) {
   if ((flags & ~(WEFT_UNSIGNALED | WEFT_SOLICITED | WEFT_FENCE | WEFT_COPIED)) != 0) {
     throw Error(EINVAL, "the flags of a request have a bit that has no meaning");
   }
+  // In C no flag is the usual request, which is signaled, so that the flag means the opposite.
   auto result = (flags & WEFT_UNSIGNALED) != 0 ? SendFlags::none : SendFlags::signaled;
   if ((flags & WEFT_SOLICITED) != 0) result = result | SendFlags::solicited;
   if ((flags & WEFT_FENCE) != 0) result = result | SendFlags::fence;
@@ -79,6 +81,7 @@ int posted(int error_number) {
 
 }  // namespace
 
+// One object for all phases: a C program keeps one pointer from the first call to the last.
 struct weft_connection {
   // Empty after a failure to establish, and after a rejection.
   std::variant<std::monostate, Prepared, Request, Connection> state;
@@ -113,6 +116,8 @@ const char* weft_status_text(int32_t status) {
 int weft_connection_prepare(weft_connection** connection, const char* host, uint16_t port,
                             const weft_connection_options* options, int timeout_ms) {
   return guarded([&] {
+    // The program's pointer is set on success only: an exception comes before the assignment. The
+    // same is true of all functions that make an object.
     *connection = new weft_connection{
         Prepared(address_of(host, port), options_of(options), deadline_of(timeout_ms))};
     return 0;
@@ -143,6 +148,8 @@ int weft_connection_establish(weft_connection* connection, const void* private_d
   return guarded([&] {
     const Greeting greeting{.private_data = bytes_of(private_data, private_data_bytes)};
     const auto deadline = deadline_of(timeout_ms);
+    // Both steps use up their object, also where they throw. The state is then empty already, and
+    // the connection can only be freed.
     auto before = std::exchange(connection->state, std::monostate());
     if (auto* prepared = std::get_if<Prepared>(&before)) {
       connection->state = std::move(*prepared).connect(greeting, deadline);
@@ -173,6 +180,7 @@ int weft_connection_reject(weft_connection* connection, const void* private_data
 }
 
 const void* weft_connection_peer_private_data(weft_connection* connection, size_t* count) {
+  // The bytes belong to the object in the state, which weft_connection_establish() replaces.
   std::span<const std::byte> bytes;
   if (auto* request = std::get_if<Request>(&connection->state)) bytes = request->private_data();
   if (auto* established = std::get_if<Connection>(&connection->state)) {
@@ -215,6 +223,7 @@ int weft_buffer_allocate(weft_connection* connection, size_t bytes, int access,
 int weft_buffer_register(weft_connection* connection, void* memory, size_t bytes, int access,
                          weft_buffer** buffer) {
   return guarded([&] {
+    // The memory stays the program's, which frees it after the buffer.
     const std::span<std::byte> span(static_cast<std::byte*>(memory), bytes);
     *buffer = new weft_buffer{connection->endpoint().register_buffer(span, access_of(access))};
     return 0;
@@ -240,6 +249,7 @@ void weft_buffer_free(weft_buffer* buffer) {
 
 // --- Requests
 
+// In all of these, slice() throws std::out_of_range for a part that is not within the buffer.
 int weft_post_receive(weft_connection* connection, weft_buffer* buffer, size_t offset, size_t bytes,
                       uint64_t id) {
   return guarded([&] {
@@ -287,6 +297,7 @@ Queue queue_of(weft_queue queue) {
 int weft_connection_await(weft_connection* connection, weft_queue queue, weft_outcome* outcomes,
                           size_t count, int timeout_ms) {
   return guarded([&] {
+    // The outcomes are copied, because the C++ ones are not the program's.
     const auto found =
         connection->established().await(queue_of(queue), count, deadline_of(timeout_ms));
     std::ranges::transform(found, outcomes, [](const weft::connection::Outcome& outcome) {
@@ -321,6 +332,8 @@ int weft_connection_await_advertisement(weft_connection* connection, weft_remote
       *remote = {got->buffer.address(), got->buffer.size_bytes(), got->buffer.rkey(), got->tag};
       return 0;
     }
+    // The end is checked after the wait, so that what the peer advertised before it is returned
+    // first.
     if (established.await_disconnect(Deadline::now())) {
       return fail(ENOTCONN, "the connection has ended");
     }

@@ -15,10 +15,12 @@ using weft::message::Sending;
 
 weft_link::weft_link(const weft_link_handlers* from, void* user) : user_(user) {
   // Callbacks that the program's release does not know stay null.
+  // Callbacks of a later release than this library are cut off, and never called.
   if (from != nullptr) std::memcpy(&callbacks_, from, std::min(from->size, sizeof callbacks_));
 }
 
 void weft_link::begin(const std::function<Connection(Handlers)>& make) {
+  // If `make` throws, nothing holds the link, and it is freed.
   connection = make(handlers());
   held = shared_from_this();
 }
@@ -29,6 +31,8 @@ std::uint64_t weft_link::remember(Sending sending, bool confirm) {
 }
 
 void weft_link::end() {
+  // This comes first, because the end of the connection may call handlers. They hold the link,
+  // which holds the connection: this cycle ends when they are removed.
   callbacks_ = {};
   if (connection) {
     connection.set_handlers({});
@@ -42,6 +46,8 @@ void weft_link::settled(const Sending& sending, Callback callback, bool last) {
   if (found == pending_.end()) return;
   const weft_sent sent{found->number, sending.type(), sending.tag(), sending.size_bytes(),
                        sending.error_number()};
+  // The message is forgotten before the callback, which may send another one or free the link. With
+  // WEFT_CONFIRM it is kept after `sent`, since `delivered` or `failed` follows.
   if (last || !found->confirm) pending_.erase(found);
   if (callback != nullptr) callback(this, &sent, user_);
 }
@@ -88,6 +94,7 @@ Handlers weft_link::handlers() {
   return handlers;
 }
 
+// The callback `ended` gets the value by a cast.
 static_assert(static_cast<int>(Ending::By::us) == WEFT_ENDED_BY_US);
 static_assert(static_cast<int>(Ending::By::peer) == WEFT_ENDED_BY_PEER);
 static_assert(static_cast<int>(Ending::By::cut) == WEFT_ENDED_CUT);
@@ -166,9 +173,12 @@ int weft_link_finish(weft_link* link) {
 
 void weft_link_free(weft_link* link) {
   if (link == nullptr) return;
+  // There is no result by which a failure could be reported, and the link is freed in any case.
   static_cast<void>(guarded([&] {
     link->end();
     return 0;
   }));
+  // If this is the last reference, the link is destroyed at the end of this function, and not while
+  // its own member is assigned.
   const auto last = std::exchange(link->held, nullptr);
 }

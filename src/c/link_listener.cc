@@ -27,6 +27,7 @@ int weft_link_connect(weft_loop* loop, weft_link** link, const char* host, uint1
     made->begin([&](Handlers calls) {
       return loop->loop.connect(address_of(host, port), std::move(calls), link_options_of(options));
     });
+    // The pointer is valid without `made`: the link holds itself for the program (weft_link::held).
     *link = made.get();
     return 0;
   });
@@ -40,6 +41,7 @@ int weft_link_listen(weft_loop* loop, weft_link_listener** listener, const char*
     *listener = new weft_link_listener{loop->loop.listen(
         address_of(host, port),
         [on_request, user](Request request) {
+          // The program owns the request, and frees it by accepting or rejecting it.
           on_request(new weft_link_request{std::move(request)}, user);
         },
         backlog)};
@@ -58,6 +60,7 @@ void weft_link_listener_free(weft_link_listener* listener) {
 int weft_link_accept(weft_link_request* request, weft_link** link,
                      const weft_link_handlers* handlers, void* user,
                      const weft_link_options* options) {
+  // The request is freed in any case, also if it cannot be accepted.
   const std::unique_ptr<weft_link_request> owner(request);
   return guarded([&] {
     const auto made = std::make_shared<weft_link>(handlers, user);

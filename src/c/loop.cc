@@ -15,6 +15,8 @@ weft::message::Limits limits_of(const weft_loop_limits* from) {
   WEFT_C_TAKE(limits.max_message_bytes, from, max_message_bytes);
   WEFT_C_TAKE(limits.eager_bytes, from, eager_bytes);
   if (WEFT_C_HAS(from, credits) && from->credits != 0) {
+    // The loop checks the limit itself. This only keeps the cast from making a valid number of a
+    // larger one.
     if (from->credits > UINT16_MAX) {
       throw weft::Error(EINVAL, "a loop's credits are more than 32767");
     }
@@ -42,6 +44,8 @@ void weft_loop_free(weft_loop* loop) {
 
 ssize_t weft_loop_step(weft_loop* loop, int timeout_ms) {
   return guarded([&]() -> ssize_t {
+    // The exception is a call from a callback, which would wait for itself, or from two threads at
+    // once. guarded() would return -EPERM, as for an object that has ended.
     try {
       return static_cast<ssize_t>(loop->loop.step(deadline_of(timeout_ms)));
     } catch (const std::logic_error& error) {
@@ -73,6 +77,7 @@ int weft_loop_fd(weft_loop* loop) {
   return guarded([&] { return loop->loop.fd(); });
 }
 
+// `user` stays the program's: it must exist until the work is called, or the loop is freed.
 int weft_loop_post(weft_loop* loop, void (*work)(void* user), void* user) {
   return guarded([&] {
     loop->loop.post([work, user] { work(user); });

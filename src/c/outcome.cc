@@ -14,6 +14,7 @@ thread_local std::array<char, 1024> error_text{};
 
 int fail(int error_number, std::string_view text) noexcept {
   copy_text(text, error_text.data(), error_text.size());
+  // The result of a failure is never 0, which would be success.
   return -(error_number > 0 ? error_number : EIO);
 }
 
@@ -23,6 +24,7 @@ int copy_text(std::string_view text, char* into, std::size_t room) noexcept {
     std::memcpy(into, text.data(), count);
     into[count] = '\0';
   }
+  // The whole length is returned, as by snprintf(3), so that a program notices a text that was cut.
   return static_cast<int>(text.size());
 }
 

@@ -21,6 +21,7 @@ using weft::stream::Status;
 using weft::stream::Stream;
 
 // What the options say, with the private data, which the C++ layer takes separately.
+// The bytes are copied, since a listener sends them with each stream that it accepts later.
 struct Wishes {
   weft::stream::Options options;
   std::vector<std::byte> private_data;
@@ -33,6 +34,7 @@ Wishes wishes_of(const weft_stream_options* from) {
   WEFT_C_TAKE(options.send_buffer_bytes, from, send_buffer_bytes);
   WEFT_C_TAKE(options.receive_buffer_bytes, from, receive_buffer_bytes);
   WEFT_C_TAKE(options.growth_bytes, from, growth_bytes);
+  // The last of the three members: a structure that has it has the others too.
   if (WEFT_C_HAS(from, keepalive_probes) && from->keepalive_idle_ms != 0) {
     weft::stream::Keepalive keepalive;
     keepalive.idle = std::chrono::milliseconds(from->keepalive_idle_ms);
@@ -90,6 +92,7 @@ int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
     const auto wishes = wishes_of(options);
     auto made = std::make_unique<weft_stream>(Stream(wishes.options));
     made->stream.connect(address_of(host, port), deadline_of(timeout_ms), wishes.private_data);
+    // From here on the program owns the stream. One that could not connect is freed by `made`.
     *stream = made.release();
     return 0;
   });
@@ -121,6 +124,8 @@ ssize_t weft_stream_send(weft_stream* stream, const void* bytes, size_t count, i
 
 ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count, int timeout_ms) {
   return guarded([&]() -> ssize_t {
+    // recv(2) returns 0 again and again as well. The flag announces no other data, so that its
+    // order does not matter.
     if (stream->ended.load(std::memory_order_relaxed)) return 0;
     const std::span<std::byte> room(static_cast<std::byte*>(into), count);
     return result_of(*stream, stream->stream.receive(room, deadline_of(timeout_ms)));
@@ -192,6 +197,7 @@ int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream, int
           listener->listener.accept(deadline_of(timeout_ms), listener->private_data));
       return 0;
     } catch (const weft::Error& error) {
+      // In this interface EAGAIN is the timeout of a call, and ETIMEDOUT that of a peer.
       return fail(error.error_number() == ETIMEDOUT ? EAGAIN : error.error_number(), error.what());
     }
   });
