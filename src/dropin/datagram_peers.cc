@@ -83,7 +83,7 @@ void DatagramSocket::take_events() {
       continue;
     }
     const bool over = !peer->second.resolving || event->type() == RDMA_CM_EVENT_ESTABLISHED;
-    // Read before the event is released.
+    // The status is read before the event is released.
     const int status = event->status();
     const bool is_step = event->type() == RDMA_CM_EVENT_ADDR_RESOLVED ||
                          event->type() == RDMA_CM_EVENT_ROUTE_RESOLVED;

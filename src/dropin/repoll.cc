@@ -78,7 +78,7 @@ class PolledSet {
     // Registered before the first snapshot, so that no change after it is missed.
     const Waiting waiting(*this, changed);
     for (;;) {
-      // Before the snapshot: a change that follows it makes `changed` readable again.
+      // This precedes the snapshot: a change that follows makes `changed` readable again.
       changed.drain();
       auto polled = snapshot();
       if (polled.empty()) return fail_with(EBADF);  // closed
@@ -111,7 +111,7 @@ class PolledSet {
     const EventFd& changed_;
   };
 
-  // With mutex_ held, so that no waiter is destroyed meanwhile.
+  // The callers hold mutex_, so that no waiter is destroyed meanwhile.
   void wake_waiters() {
     for (const EventFd* waiter : waiters_) waiter->signal();
   }
@@ -193,7 +193,7 @@ bool close_repoll(int descriptor) {
   }
   // Threads that wait hold the set by pointers of their own, and get EBADF.
   set->close();
-  // Last: whichever thread gets the number next must not find the old set.
+  // This comes last: a thread that gets the number next must not find the old set.
   ::close(descriptor);
   return true;
 }

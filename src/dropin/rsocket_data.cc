@@ -24,7 +24,7 @@ std::span<std::byte> bytes_at(void* buffer, size_t bytes) {
 
 template <typename Byte>
 std::vector<std::span<Byte>> pieces_of(const iovec* pieces, size_t count) {
-  // The limit and the error of readv(2).
+  // readv(2) has the same limit and the same error.
   if (count > IOV_MAX) throw weft::Error(EINVAL, "too many pieces");
   std::vector<std::span<Byte>> spans;
   for (size_t i = 0; i < count; ++i) {
@@ -161,7 +161,7 @@ WEFT_EXPORT ssize_t rrecvmsg(int descriptor, msghdr* message, int flags) {
   if (arrival.has_from) {
     give_address(arrival.from, static_cast<sockaddr*>(message->msg_name), &name_bytes);
   }
-  // 0 for a stream, which returns no address here.
+  // The length is 0 for a stream, which returns no address here.
   message->msg_namelen = arrival.has_from && message->msg_name ? name_bytes : 0;
   message->msg_controllen = 0;
   message->msg_flags = arrival.is_cut ? MSG_TRUNC : 0;

@@ -129,7 +129,7 @@ int pending_error(Rsocket& socket) {
 
 int get_option(Rsocket& socket, int level, int name, void* value, socklen_t* bytes) {
   int found = 0;
-  // Before the lock, which pending_error() takes. The error is cleared with that, as in socket(7).
+  // pending_error() takes the lock itself. It also clears the error, as in socket(7).
   if (level == SOL_SOCKET && name == SO_ERROR) {
     found = pending_error(socket);
     return give(&found, sizeof found, value, bytes);

@@ -82,7 +82,7 @@ class Polling {
       sockets_.push_back(entries[i].fd < 0 ? nullptr : find_rsocket(entries[i].fd));
       any_ = any_ || sockets_.back();
     }
-    // One more for the waker.
+    // There is one entry more, for the waker.
     native_.resize(count + 1);
   }
   [[nodiscard]] bool has_rsockets() const { return any_; }
@@ -108,7 +108,7 @@ class Polling {
     ready = check(0);
     while (ready == 0 && !deadline.passed()) {
       ready = check(deadline.poll_timeout_ms());
-      // Before the check: a change that follows it makes the descriptor readable again.
+      // This precedes the check: a change that follows makes the descriptor readable again.
       waker.reset();
       if (ready == 0) ready = check(0);
     }
@@ -158,7 +158,7 @@ class Polling {
       const int wanted = entries_[i].events & (POLLIN | POLLRDNORM);
       native_[i] = {socket->get_listener()->fd(), static_cast<short>(wanted), 0};
     } else {
-      // What Linux returns for a TCP socket that is neither connected nor listening.
+      // Linux returns this for a TCP socket that is neither connected nor listening.
       entries_[i].revents = static_cast<short>((POLLOUT & entries_[i].events) | POLLHUP);
     }
     return entries_[i].revents != 0;

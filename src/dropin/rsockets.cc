@@ -111,7 +111,7 @@ int connect_to(Rsocket& socket, const stream::Address& peer) {
   }
   if (stream) return connect_again(stream, socket.nonblocking);
   stream = socket.get_stream();
-  // Without the lock, which other calls on the socket need.
+  // The lock is free here, because other calls on the socket need it.
   stream->start_connecting(peer);
   if (socket.nonblocking) return fail_with(EINPROGRESS);
   (void)stream->await_connected(Deadline::never());

@@ -41,7 +41,7 @@ struct Failed {
   std::string reason;
 };
 
-// To be called right after a call that has set errno.
+// The caller uses this right after a call that has set errno.
 void need(bool right, const char* what) {
   if (!right) throw Failed{std::string(what) + ": " + std::strerror(errno)};
 }
@@ -173,7 +173,7 @@ void answer(rdma_cm_id* id) {
   need(rdma_accept(id, &parameters) == 0, "cannot accept");
   while (const std::uint32_t bytes = connection.await_message()) {
     std::memcpy(connection.own().data(), connection.shared().data(), bytes);
-    // Before the reply, after which the peer may send again.
+    // This precedes the reply, after which the peer may send again.
     connection.post_receive();
     connection.send(bytes);
   }
@@ -251,7 +251,7 @@ int ask(const char* host, const char* port) {
   });
   step("write", [&] { connection.write(offer); });
   step("read", [&] {
-    // So that the comparison does not find the bytes that were written.
+    // The comparison below must not find the bytes that were written.
     std::memset(connection.own().data(), 0, connection.own().size());
     connection.read(offer);
     if (connection.own() != pattern) throw Failed{"what was read differs from what was written"};
