@@ -31,6 +31,7 @@ std::size_t from_getrandom(MutableBytes out) {
   return done;
 }
 
+// The device never blocks (random(4)), also before the kernel's generator is initialized.
 std::size_t from_device(MutableBytes out) {
   const long fd = ::syscall(SYS_openat, AT_FDCWD, "/dev/urandom", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;

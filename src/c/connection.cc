@@ -26,6 +26,7 @@ using weft::connection::RemoteBuffer;
 using weft::connection::Request;
 using weft::connection::SendFlags;
 
+// A member is read only if the structure of the program's release has it.
 weft::connection::Options options_of(const weft_connection_options* from) {
   weft::connection::Options options;
   if (from == nullptr) return options;
@@ -61,6 +62,7 @@ SendFlags flags_of(int flags) {
   return result;
 }
 
+// The tag has a meaning for the programs only.
 RemoteBuffer remote_of(const weft_remote_buffer& remote) {
   return {remote.address, remote.bytes, remote.rkey};
 }

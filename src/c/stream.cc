@@ -60,6 +60,7 @@ struct weft_stream {
   std::atomic<bool> ended = false;  // the C++ layer returns the end once
 };
 
+// The C++ listener takes the private data with each accept, so that it is kept here.
 struct weft_stream_listener {
   Listener listener;
   std::vector<std::byte> private_data;

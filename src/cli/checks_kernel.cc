@@ -151,6 +151,8 @@ void check_ports(Findings& findings) {
   // Without the file, as in some sandboxes, there is nothing to compare.
   if (!(range >> low >> high)) return;
   if (low >= first_port + ports || high < first_port) return;
+  // The remedy is the kernel's default range, 32768 to 60999, which begins behind the device's
+  // ports. The end is not moved down, since other programs may rely on a larger range.
   findings.push_back(
       {"ports", Health::note,
        fmt::format(

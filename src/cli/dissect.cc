@@ -232,6 +232,7 @@ std::unique_ptr<capture::PacketSource> open(const DissectOptions& options,
 
 // Waits for the next packet, at most 100 ms.
 void wait_for(const capture::PacketSource& source) {
+  // A signal that comes just before poll(2) does not interrupt it, but is noticed after this time.
   constexpr int moment_ms = 100;
   pollfd descriptor{source.descriptor(), POLLIN, 0};
   (void)::poll(&descriptor, 1, moment_ms);  // a negative descriptor only waits

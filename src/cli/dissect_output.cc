@@ -31,6 +31,7 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
   analysis.add_operations(latency_findings_);
 }
 
+// The extraction is a member of `output`, so that the functions may refer to it.
 DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutput& output)
     : directory(path),
       messages(directory, {.connection =

@@ -252,6 +252,7 @@ int parse_and_do(int count, char** arguments) {
   if (doctor_command->parsed()) return doctor(doctor_options);
   if (dissect_command->parsed()) return dissect(dissect_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
+  // A call without a command is a mistake, so that the overview is not the output.
   write_error(overview);
   return misused;
 }

@@ -104,6 +104,7 @@ Program find_program(const std::string& name) {
   std::string refused;
   for (const std::string& path : candidates(name)) {
     if (!is_file(path)) {
+      // A folder or a device exists, but it cannot be executed: status 126 and not 127.
       if (name.find('/') != std::string::npos && access(path.c_str(), F_OK) == 0) refused = path;
       continue;
     }

@@ -39,6 +39,8 @@ void Progress::show(std::uint64_t done, std::uint64_t all) {
     bar = fmt::format("[{}{}] {:3} % ", std::string(full, '#'), std::string(columns - full, ' '),
                       std::min<std::uint64_t>(100, done * 100 / all));
   }
+  // \r and \033[K overwrite the line before: without the second one, a shorter text would leave the
+  // end of a longer one.
   fmt::print(stderr, "\r\033[K{}{:.0f} MB, {:.0f} MB/s", bar, static_cast<double>(done) / mega,
              static_cast<double>(done) / mega / seconds);
   std::fflush(stderr);

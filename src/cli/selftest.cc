@@ -63,6 +63,7 @@ std::optional<std::string> carrier_in(const std::string& line) {
   return line.substr(line.find(separator, std::strlen("weft: ")) + separator.size());
 }
 
+// One deadline limits the whole run: a client that prints slowly gets no more time by that.
 Outcome follow(Child& child) {
   Outcome outcome;
   std::string& done = outcome.done;
@@ -70,6 +71,7 @@ Outcome follow(Child& child) {
   // The client then only disconnects. What it prints after that does not matter.
   const char* const last = "read";
   while (const auto line = child.line(deadline)) {
+    // Lines that the device prints about its connection come between those of the steps.
     if (const auto carrier = carrier_in(*line)) {
       outcome.carrier = *carrier;
       continue;

@@ -15,6 +15,7 @@ namespace {
 
 // A reader that closes its end of a pipe early, such as head(1), has all that it wants.
 bool reader_has_closed() {
+  // POLLERR at the writing end of a pipe means that the reading end is closed (poll(2)).
   pollfd output{STDOUT_FILENO, POLLOUT, 0};
   return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
@@ -53,6 +54,7 @@ void print_notice(std::string_view sentence) {
 }
 
 void print_error(std::string_view sentence) {
+  // The line is one write, so that those of several processes do not mix.
   const bool colour = is_coloured(STDERR_FILENO);
   write_error(
       fmt::format("{}weft:{} {}\n", colour ? "\033[31m" : "", colour ? "\033[0m" : "", sentence));
@@ -68,6 +70,7 @@ int finish_output(int status) {
   return status == 0 ? 1 : status;
 }
 
+// A word that is longer than a line is not broken.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns) {
   std::string lines;
   std::string line(indent, ' ');

@@ -17,6 +17,7 @@ WEFT_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attribute
   return table().id_create_qp_ex(id, attributes);
 }
 
+// A queue pair that was created for an id belongs to it, and is not for ibv_destroy_qp().
 WEFT_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
   table().id_destroy_qp(id);
 }
@@ -33,6 +34,8 @@ WEFT_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
   table().id_destroy_srq(id);
 }
 
+// For programs that move a queue pair of their own through the states: they ask for a state by
+// `qp_state`, and get the attributes and the mask for ibv_modify_qp().
 WEFT_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
   return table().init_qp_attr(id, attributes, mask);
 }
@@ -56,6 +59,8 @@ WEFT_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   return table().get_request(listener, id);
 }
 
+// Unlike accept(2) this is not called on the listener, but on the id of its
+// RDMA_CM_EVENT_CONNECT_REQUEST.
 WEFT_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   return table().accept(id, parameters);
 }
@@ -74,10 +79,14 @@ WEFT_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
   return table().notify(id, event);
 }
 
+// The queue pair goes to the error state, in which posted requests are flushed
+// (rdma_disconnect(3)).
 WEFT_EXPORT int rdma_disconnect(rdma_cm_id* id) {
   return table().disconnect(id);
 }
 
+// The result follows as an event. The queue pair of the id, if it has one, is attached to the group
+// (rdma_join_multicast(3)).
 WEFT_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
   return table().join_multicast(id, address, context);
 }

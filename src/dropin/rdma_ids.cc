@@ -20,10 +20,13 @@ WEFT_EXPORT rdma_event_channel* rdma_create_event_channel() {
   return table().create_event_channel();
 }
 
+// The ids of the channel are destroyed and its events acknowledged before
+// (rdma_destroy_event_channel(3)).
 WEFT_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
   table().destroy_event_channel(channel);
 }
 
+// Blocks, unless the program has made the descriptor of the channel non-blocking.
 WEFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   return table().get_cm_event(channel, event);
 }
@@ -59,6 +62,8 @@ WEFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
   table().destroy_ep(id);
 }
 
+// Events that were not fetched move along. A null channel makes the id synchronous
+// (rdma_migrate_id(3)).
 WEFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   return table().migrate_id(id, channel);
 }
@@ -79,6 +84,8 @@ WEFT_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return table().bind_addr(id, address);
 }
 
+// A source is like a call of rdma_bind_addr(). Without one, and if the id has no address yet, the
+// routing table chooses it (rdma_resolve_addr(3)).
 WEFT_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
                                   int timeout_ms) {
   return table().resolve_addr(id, source, destination, timeout_ms);

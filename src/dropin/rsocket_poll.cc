@@ -19,6 +19,7 @@ using namespace weft::dropin;
 using weft::Deadline;
 namespace stream = weft::stream;
 
+// The same time that streams spin by default: stream::Options::spin.
 constexpr std::chrono::microseconds spin{50};
 
 // Wakes a thread that waits when one of several streams and datagram sockets changes.

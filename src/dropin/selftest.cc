@@ -139,6 +139,7 @@ ibv_qp_init_attr queues() {
                     .max_send_sge = 1,
                     .max_recv_sge = 1,
                     .max_inline_data = 0};
+  // Each request has a completion, for which await_request() waits.
   attributes.sq_sig_all = 1;
   return attributes;
 }
@@ -167,6 +168,7 @@ void answer(rdma_cm_id* id) {
   rdma_conn_param parameters{};
   parameters.private_data = &offer;
   parameters.private_data_len = sizeof offer;
+  // With 0, the sides would allow no outstanding Reads.
   parameters.responder_resources = parameters.initiator_depth = 4;
   // 7 is no limit.
   parameters.rnr_retry_count = 7;

@@ -19,6 +19,8 @@ const provider::Table& table() {
 
 using weft::dropin::table;
 
+// The program frees the array. Contexts that it has opened stay valid after that, but devices that
+// it has not opened do not (ibv_get_device_list(3)).
 WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) {
   return table().get_device_list(count);
 }
@@ -43,15 +45,19 @@ WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   return table().open_device(device);
 }
 
+// The program destroys the objects of the context before: closing it does not release all of them
+// (ibv_close_device(3)).
 WEFT_EXPORT int ibv_close_device(ibv_context* context) {
   return table().close_device(context);
 }
 
+// Returns the number of characters, or -1. A text that fills the buffer has no terminating zero.
 WEFT_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file, char* text,
                                     size_t bytes) {
   return table().read_sysfs_file(directory, file, text, bytes);
 }
 
+// Blocks, unless the program has made the descriptor `async_fd` non-blocking.
 WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   return table().get_async_event(context, event);
 }
@@ -73,6 +79,8 @@ WEFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port,
   return table().query_port(context, port, attributes);
 }
 
+// The queries of the GID table and the P_Key table return -1, not an errno value
+// (ibv_query_gid(3)).
 WEFT_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   return table().query_gid(context, port, index, gid);
 }
@@ -83,6 +91,7 @@ WEFT_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t 
   return table().query_gid_ex(context, port, index, entry, flags, entry_bytes);
 }
 
+// Returns the number of entries, or a negative errno value (ibv_query_gid_table(3)).
 WEFT_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
                                          size_t max_entries, uint32_t flags, size_t entry_bytes) {
   return table().query_gid_table(context, entries, max_entries, flags, entry_bytes);
@@ -96,6 +105,8 @@ WEFT_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pk
   return table().get_pkey_index(context, port, pkey);
 }
 
+// Adapters need this before fork(2), because copy-on-write would give pinned pages to the wrong
+// process. No memory is pinned here.
 WEFT_EXPORT int ibv_fork_init() {
   return table().fork_init();
 }

@@ -45,6 +45,7 @@ WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   return table().dereg_mr(mr);
 }
 
+// The descriptor of a channel is in the public structure, so that programs can poll it.
 WEFT_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   return table().create_comp_channel(context);
 }
@@ -53,6 +54,7 @@ WEFT_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   return table().destroy_comp_channel(channel);
 }
 
+// The queue may be larger than it was asked for, but not smaller (ibv_create_cq(3)).
 WEFT_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
                                   ibv_comp_channel* channel, int vector) {
   return table().create_cq(context, entries, cq_context, channel, vector);
@@ -136,6 +138,7 @@ WEFT_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_gr
   return table().create_ah_from_wc(pd, completion, grh, port);
 }
 
+// The attributes are those of the way back: the source of the datagram is the destination.
 WEFT_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* completion,
                                     ibv_grh* grh, ibv_ah_attr* attributes) {
   return table().init_ah_from_wc(context, port, completion, grh, attributes);
@@ -145,6 +148,8 @@ WEFT_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
   return table().destroy_ah(ah);
 }
 
+// Only a queue pair of type UD can be attached. A second time for the same group has no effect: it
+// still receives each message once (ibv_attach_mcast(3)).
 WEFT_EXPORT int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   return table().attach_mcast(qp, gid, lid);
 }
