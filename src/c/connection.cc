@@ -51,6 +51,7 @@ Access access_of(int access) {
 }
 
 SendFlags flags_of(int flags) {
+  // An unknown bit is refused, so that a later release can give it a meaning.
   if ((flags & ~(WEFT_UNSIGNALED | WEFT_SOLICITED | WEFT_FENCE | WEFT_COPIED)) != 0) {
     throw Error(EINVAL, "the flags of a request have a bit that has no meaning");
   }
@@ -93,6 +94,7 @@ struct weft_connection {
     if (auto* connection = std::get_if<Connection>(&state)) return *connection;
     throw Error(ENOTCONN, "the connection is not established: call weft_connection_establish()");
   }
+  // All phases have buffers, receives and addresses in common.
   [[nodiscard]] Endpoint& endpoint() {
     if (auto* prepared = std::get_if<Prepared>(&state)) return *prepared;
     if (auto* request = std::get_if<Request>(&state)) return *request;
@@ -100,6 +102,7 @@ struct weft_connection {
   }
 };
 
+// The objects of C are structures around those of C++, whose layout no program sees.
 struct weft_connection_listener {
   Listener listener;
 };
@@ -158,6 +161,7 @@ int weft_connection_establish(weft_connection* connection, const void* private_d
     } else if (auto* request = std::get_if<Request>(&before)) {
       connection->state = std::move(*request).accept(greeting, deadline);
     } else if (std::holds_alternative<Connection>(before)) {
+      // The connection is put back: a second call must not end it.
       connection->state = std::move(before);
       return fail(EISCONN, "the connection is established already");
     } else {
@@ -192,6 +196,7 @@ const void* weft_connection_peer_private_data(weft_connection* connection, size_
   return bytes.data();
 }
 
+// A failed or rejected connection has no addresses: -ENOTCONN.
 int weft_connection_local_address(weft_connection* connection, char* text, size_t room) {
   return guarded([&] { return copy_text(connection->endpoint().local_address(), text, room); });
 }
@@ -217,6 +222,7 @@ void weft_connection_listener_free(weft_connection_listener* listener) {
 int weft_buffer_allocate(weft_connection* connection, size_t bytes, int access,
                          weft_buffer** buffer) {
   return guarded([&] {
+    // The buffer holds what it needs of the connection, and may outlive it.
     *buffer = new weft_buffer{connection->endpoint().allocate(bytes, access_of(access))};
     return 0;
   });
@@ -242,9 +248,12 @@ size_t weft_buffer_size(weft_buffer* buffer) {
 
 weft_remote_buffer weft_buffer_remote(weft_buffer* buffer) {
   const auto remote = buffer->buffer.remote();
+  // The tag is 0: only an advertisement has one.
   return {remote.address(), remote.size_bytes(), remote.rkey(), 0};
 }
 
+// The destructor waits for accesses by the peer that are in progress, so that the program may free
+// registered memory after this call.
 void weft_buffer_free(weft_buffer* buffer) {
   delete buffer;
 }
@@ -310,6 +319,7 @@ int weft_connection_await(weft_connection* connection, weft_queue queue, weft_ou
   });
 }
 
+// The descriptor belongs to the connection: a program must not close it.
 int weft_connection_fd(weft_connection* connection, weft_queue queue) {
   return guarded([&] { return connection->established().fd(queue_of(queue)); });
 }

@@ -26,6 +26,7 @@ void weft_link::begin(const std::function<Connection(Handlers)>& make) {
 }
 
 std::uint64_t weft_link::remember(Sending sending, bool confirm) {
+  // The callbacks of the C++ layer get the Sending again, by which settled() finds the number.
   pending_.push_back({++last_number_, std::move(sending), confirm});
   return last_number_;
 }
@@ -62,6 +63,7 @@ Handlers weft_link::handlers() {
   };
   handlers.message = [self](Connection&, Received& got) {
     const auto link = self;
+    // The bytes are not copied: they are valid until the callback returns.
     const weft_message message{got.bytes().data(), got.size_bytes(), got.type(), got.tag()};
     if (auto* call = link->callbacks_.message) call(link.get(), &message, link->user_);
   };
@@ -124,11 +126,13 @@ int weft_link_send(weft_link* link, const void* bytes, size_t count, uint32_t ty
     const bool confirm = (flags & WEFT_CONFIRM) != 0;
     auto sending = link->connection.send(bytes_of(bytes, count),
                                          {.type = type, .tag = tag, .confirm = confirm});
+    // A send returns its error and does not throw, since -EAGAIN is usual for a busy link.
     if (!sending) {
       return fail(sending.error_number(),
                   "the link to " + link->connection.peer_address() +
                       " does not accept the message: " + std::strerror(sending.error_number()));
     }
+    // Only a message that was accepted gets a number.
     const auto given = link->remember(std::move(sending), confirm);
     if (number != nullptr) *number = given;
     return 0;
@@ -143,6 +147,7 @@ uint64_t weft_link_max_message_bytes(weft_link* link) {
   return link->connection.max_message_bytes();
 }
 
+// The bytes belong to the connection of the link.
 const void* weft_link_peer_private_data(weft_link* link, size_t* count) {
   const auto bytes = link->connection.peer_private_data();
   *count = bytes.size();

@@ -9,6 +9,7 @@ using namespace weft::c;
 
 namespace {
 
+// A member that is 0, or that the program's release does not have, keeps its default.
 weft::message::Limits limits_of(const weft_loop_limits* from) {
   weft::message::Limits limits;
   if (from == nullptr) return limits;
@@ -33,6 +34,7 @@ weft::message::Limits limits_of(const weft_loop_limits* from) {
 
 int weft_loop_new(weft_loop** loop, const weft_loop_limits* limits) {
   return guarded([&] {
+    // The loop throws Error(EINVAL) for limits that are out of range.
     *loop = new weft_loop{weft::message::EventLoop(limits_of(limits))};
     return 0;
   });

@@ -45,6 +45,7 @@ Wishes wishes_of(const weft_stream_options* from) {
     options.keepalive = keepalive;
   }
   if (WEFT_C_HAS(from, private_data_bytes)) {
+    // The length is the later member: a structure that has it has the pointer too.
     const auto bytes = bytes_of(from->private_data, from->private_data_bytes);
     wishes.private_data.assign(bytes.begin(), bytes.end());
   }
@@ -70,6 +71,8 @@ namespace {
 
 // `moved` is the result where bytes were moved or the stream has ended.
 ssize_t result_of(weft_stream& stream, const Outcome& outcome) {
+  // The text with the peer's address is made for failures only, because a timeout is usual for a
+  // program that polls.
   switch (outcome.status) {
     case Status::ok:
       return static_cast<ssize_t>(outcome.bytes);
@@ -151,6 +154,7 @@ int weft_stream_finish(weft_stream* stream) {
 int weft_stream_close(weft_stream* stream, int linger_ms) {
   return guarded([&] {
     if (stream->stream.close(deadline_of(linger_ms))) return 0;
+    // The C++ layer does not distinguish the two reasons, the deadline and a lost connection.
     return fail(EAGAIN, "it is unknown whether the peer has received everything that was sent");
   });
 }
@@ -184,6 +188,7 @@ int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16
                        const weft_stream_options* options, int backlog) {
   return guarded([&] {
     auto wishes = wishes_of(options);
+    // The port is free again if listen() throws, because `made` owns it until the end.
     Listener made(address_of(host, port), wishes.options);
     made.listen(backlog);
     *listener = new weft_stream_listener{std::move(made), std::move(wishes.private_data)};

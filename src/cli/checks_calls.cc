@@ -35,6 +35,7 @@ struct Call {
   const char* without;
 };
 
+// This is to be called before any other function that may change errno.
 int error_of(long result) {
   return result < 0 ? errno : 0;
 }
@@ -81,6 +82,7 @@ int try_populate() {
   return error_of(madvise(reinterpret_cast<void*>(at), page, MADV_POPULATE_WRITE));
 }
 
+// The C library has a function for this since glibc 2.25, which a program may not have.
 int try_getrandom() {
   std::uint32_t word = 0;
   return error_of(syscall(SYS_getrandom, &word, sizeof word, 0));
@@ -102,6 +104,7 @@ int try_socket_owners() {
               [](int) { return 0L; });
 }
 
+// A socket that is not connected returns its state as well.
 int try_tcp_info() {
   return with(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), [](int fd) {
     tcp_info info{};

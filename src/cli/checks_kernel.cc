@@ -106,6 +106,7 @@ std::string status_field(const std::string& name) {
 }  // namespace
 
 void check_sandbox(Findings& findings) {
+  // 0 is none, 1 the strict mode, and 2 a filter (proc(5)).
   const std::string seccomp = status_field("Seccomp");
   if (!seccomp.empty() && seccomp != "0") {
     findings.push_back({"seccomp", Health::note,

@@ -135,6 +135,8 @@ void check_adapters(Findings& findings) {
 }
 
 void check_rdma_core(Findings& findings) {
+  // The loader has read LD_LIBRARY_PATH when this program started, so that prepend_library_path()
+  // does not change what is found here.
   const std::string file = file_of_library("libibverbs.so.1");
   if (file.empty()) {
     findings.push_back({"rdma-core", Health::good,

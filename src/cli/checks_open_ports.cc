@@ -53,6 +53,7 @@ void read_open_ports(const std::string& protocol, std::vector<OpenPort>& found) 
   const bool tcp = protocol.starts_with("tcp");
   while (std::getline(file, line)) {
     std::istringstream words(line);
+    // Of the words of a line, 1 is the local address, 3 the state and 9 the inode.
     std::vector<std::string> word(10);
     for (std::string& next : word) words >> next;
     const std::size_t colon = word[1].rfind(':');

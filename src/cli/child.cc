@@ -32,6 +32,8 @@ constexpr int cannot_start = 127;
   _exit(cannot_start);
 }
 
+// The time is rounded up. Otherwise the last millisecond before the deadline would be polled with a
+// timeout of 0 again and again.
 int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -87,6 +87,7 @@ int doctor(const DoctorOptions& options) {
     return 1;
   }
   Findings findings;
+  // With --serve the output is that of the server alone.
   if (!options.serve) check_machine(folder.string(), findings);
   // Lines of the device on standard error would be taken for output of the self-test.
   setenv("WEFT_QUIET", "1", 1);

@@ -42,6 +42,7 @@ std::vector<std::string> candidates(const std::string& name) {
 bool gains_privileges(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return false;
+  // A set-user-ID program that belongs to the caller gains nothing by it.
   if ((info.st_mode & S_ISUID) != 0 && info.st_uid != geteuid()) return true;
   if ((info.st_mode & S_ISGID) != 0 && info.st_gid != getegid()) return true;
   // File capabilities change nothing for root. The size 0 only asks whether the attribute exists.

@@ -116,6 +116,7 @@ void announce(const std::string& name, bool streams) {
 // stdio is flushed first: the program must not inherit unwritten output.
 int execute(const std::string& path, const std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  // execvp(3) does not change the arguments, although their type is not const.
   arguments.reserve(command.size() + 1);
   for (const std::string& argument : command) {
     arguments.push_back(const_cast<char*>(argument.c_str()));

@@ -118,6 +118,8 @@ std::string first_line(const char* path) {
 std::string remedy(const std::string& carrier) {
   // These words are a part of the sentence that the device prints.
   if (carrier.find("read each other's memory") == std::string::npos) return "";
+  // 0 is no restriction by Yama. Without the file the kernel has no Yama, and something else
+  // refuses.
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!scope.empty() && scope != "0") return "sysctl kernel.yama.ptrace_scope=0";
   return "In a container, allow the system calls process_vm_readv and process_vm_writev.";

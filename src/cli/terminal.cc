@@ -67,6 +67,7 @@ int finish_output(int status) {
   if (reader_has_closed()) return status;
   print_error(fmt::format("standard output cannot be written: {}",
                           lost ? "some of it is lost" : std::generic_category().message(errno)));
+  // The status of a command that has failed is kept.
   return status == 0 ? 1 : status;
 }
 

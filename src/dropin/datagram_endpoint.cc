@@ -26,6 +26,7 @@ DatagramEndpoint::DatagramEndpoint(const stream::Options& options)
     : context_(verbs::open_device({}, options.backend)),
       domain_(context_.create_domain()),
       channel_(context_.create_channel()) {
+  // The GRH is not a part of the message, so that only the buffers of receives have room for it.
   max_message_bytes_ = mtu_bytes(context_) - DatagramAddress::wire_bytes;
   send_place_bytes_ = DatagramAddress::wire_bytes + max_message_bytes_;
   receive_place_bytes_ = header_bytes + max_message_bytes_;
