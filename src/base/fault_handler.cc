@@ -22,6 +22,7 @@ constinit std::atomic<std::uint64_t> rechecked_ns{0};
 
 struct sigaction before[2];  // what the handler found: in the order of fault_signals
 
+// Each is written before the handler that reads it is installed.
 struct sigaction& found_for(int signal) {
   return before[signal == fault_signals[0] ? 0 : 1];
 }
@@ -34,6 +35,8 @@ std::uintptr_t instruction_of(const ucontext_t& context) {
 #endif
 }
 
+// No other register changes: the return address is still where the interrupted function had it, on
+// top of the stack or in x30.
 void continue_at(ucontext_t& context, const char* instruction) {
 #if defined(__x86_64__)
   context.uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(instruction);
@@ -89,6 +92,7 @@ void install(int signal) {
   struct sigaction ours = found;
   const bool handled = (found.sa_flags & SA_SIGINFO) != 0 ||
                        (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
+  // SA_RESETHAND is not among them: pass_on() does for the other handler what the flag asks for.
   constexpr int kept = SA_ONSTACK | SA_NODEFER | SA_RESTART;
   ours.sa_flags = SA_SIGINFO | (handled ? found.sa_flags & kept : SA_ONSTACK);
   if (!handled) sigemptyset(&ours.sa_mask);

@@ -99,6 +99,7 @@ void from_auxiliary_vector(MutableBytes out) {
 
 }  // namespace
 
+// Each source fills what the one before it has left.
 void fill_random(MutableBytes out) {
   out = out.subspan(from_getrandom(out));
   if (!out.empty()) out = out.subspan(from_device(out));

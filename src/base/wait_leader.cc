@@ -29,6 +29,7 @@ void WaitLeader::leave(bool led) {
   {
     const std::lock_guard lock(mutex_);
     --waiters_;
+    // A waiter that did not lead had no events to handle.
     if (!led) return;
     has_leader_ = false;
     if (!thread_aside_ || (!awaits_leave_ && waiters_ == 0)) return;

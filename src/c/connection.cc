@@ -369,6 +369,7 @@ int weft_connection_await_disconnect(weft_connection* connection, int timeout_ms
   });
 }
 
+// The destructor disconnects. Null is allowed, as in all functions that free.
 void weft_connection_free(weft_connection* connection) {
   delete connection;
 }

@@ -169,6 +169,7 @@ int weft_link_disconnect(weft_link* link) {
   });
 }
 
+// Messages that were accepted are sent first, where weft_link_disconnect() lets them fail.
 int weft_link_finish(weft_link* link) {
   return guarded([&] {
     link->connection.disconnect_after_sending();

@@ -81,6 +81,7 @@ int weft_link_reject(weft_link_request* request, const void* private_data,
   });
 }
 
+// The bytes belong to the request, which ends when it is accepted or rejected.
 const void* weft_link_request_private_data(weft_link_request* request, size_t* count) {
   const auto bytes = request->request.private_data();
   *count = bytes.size();

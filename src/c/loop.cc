@@ -67,6 +67,8 @@ int weft_loop_run(weft_loop* loop) {
   });
 }
 
+// Any thread may call this function, and those that wake the loop, post to it or return its
+// descriptor.
 void weft_loop_stop(weft_loop* loop) {
   loop->loop.stop();
 }

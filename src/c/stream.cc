@@ -159,6 +159,7 @@ int weft_stream_close(weft_stream* stream, int linger_ms) {
   });
 }
 
+// Nothing is waited for: the peer gets ECONNRESET behind the bytes that have arrived.
 int weft_stream_abort(weft_stream* stream) {
   return guarded([&] {
     stream->stream.abort();
@@ -166,6 +167,7 @@ int weft_stream_abort(weft_stream* stream) {
   });
 }
 
+// The destructor closes the stream, and so may block for Options::linger.
 void weft_stream_free(weft_stream* stream) {
   delete stream;
 }
@@ -178,6 +180,7 @@ int weft_stream_peer_address(weft_stream* stream, char* text, size_t room) {
   return guarded([&] { return copy_text(stream->stream.peer_address(), text, room); });
 }
 
+// The bytes belong to the stream.
 const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count) {
   const auto bytes = stream->stream.peer_private_data();
   *count = bytes.size();

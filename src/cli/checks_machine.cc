@@ -152,6 +152,7 @@ void check_rdma_core(Findings& findings) {
 
 void check_addresses(Findings& findings) {
   const Addresses found = addresses();
+  // A loopback address is enough for two programs of one host, and the self-test needs one.
   if (found.loopback.empty()) {
     findings.push_back({"addresses", Health::problem,
                         "The loopback interface is down: even two programs on this machine cannot "

@@ -118,6 +118,7 @@ std::map<std::string, std::string> sockets_of_programs(const std::string& folder
 
 std::string who_reaches(const std::string& address) {
   if (address == "0.0.0.0" || address == "::") return "every host that reaches this one";
+  // All of 127.0.0.0/8 is loopback.
   if (address.starts_with("127.") || address == "::1") return "programs of this host only";
   return "every host that reaches this address";
 }

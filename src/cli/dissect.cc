@@ -286,6 +286,7 @@ std::unique_ptr<capture::Report> make_report(const DissectOptions& options,
 // before hours of a live capture.
 class OutputFile {
  public:
+  // The mode e makes the descriptor close-on-exec (fopen(3)).
   explicit OutputFile(const std::string& path)
       : path_(path), file_(std::fopen(path.c_str(), "we")) {
     if (file_ == nullptr) fail();

@@ -73,6 +73,7 @@ Kind kind_of(const std::string& path) {
   return Kind::static_linked;
 }
 
+// This is no error, because the program may start others, which do see the device.
 std::string warning_for(const std::string& path) {
   if (gains_privileges(path)) {
     return fmt::format(

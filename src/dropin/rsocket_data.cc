@@ -39,6 +39,7 @@ int errno_of(const stream::Outcome& outcome) {
   return outcome.error_number == ECANCELED ? EBADF : outcome.error_number;
 }
 
+// recv(2) has the same error for a socket that is not connected.
 std::shared_ptr<stream::Stream> need_stream(const Rsocket& socket) {
   auto stream = socket.get_stream();
   if (!stream) throw weft::Error(ENOTCONN, "the rsocket is not connected");

@@ -53,6 +53,8 @@ struct Size {
   std::uint32_t least = 0;
   std::uint32_t most = 0;
 };
+// Unlike Linux, which doubles SO_SNDBUF and SO_RCVBUF (socket(7)), a get returns the size that was
+// set.
 Size size_setting(stream::Options& options, int level, int name) {
   if (level == SOL_SOCKET && name == SO_SNDBUF) {
     return {&options.send_buffer_bytes, 1, stream::max_buffer_bytes};

@@ -124,6 +124,7 @@ int shut_down(Rsocket& socket, int how) {
   const auto stream = socket.get_stream();
   if (!stream) return fail_with(ENOTCONN);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_with(EINVAL);
+  // The peer receives the end behind all bytes that were sent.
   if (how != SHUT_RD) stream->finish();
   if (how != SHUT_WR) socket.read_shut = true;
   return 0;

@@ -207,6 +207,7 @@ void step(const char* name, const Action& action) {
   } catch (const Failed& failed) {
     std::printf("%s failed %s\n", name, failed.reason.c_str());
     std::fflush(stdout);
+    // Each step needs the ones before it, so that the first failure ends the program.
     throw;
   }
   std::printf("%s ok %lld\n", name, static_cast<long long>(now_ns() - start));

@@ -7,6 +7,7 @@
 
 using weft::provider::name_of;
 
+// The texts are constants, which the program must not free.
 WEFT_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
   return name_of(type);
 }
