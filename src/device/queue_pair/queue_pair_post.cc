@@ -1,9 +1,9 @@
 // Posting: ibv_post_send(3), ibv_wr_post(3), ibv_post_recv(3), and the states in which they are
 // allowed.
-#include <array>
 #include <cerrno>
 #include <utility>
 
+#include "base/uninitialized.h"
 #include "device/datagram/address_handle.h"
 #include "device/faults/failing_request.h"
 #include "device/limits.h"
@@ -44,10 +44,10 @@ int QueuePair::post_all(const ibv_send_wr& first) {
   QueuePairLock lock(mutex_);
   const QueueSlots& slots = parts_.completions.send_slots();
   std::uint32_t wanted = slots.taken();
-  std::array<iwarp::LocalSlice, limits::max_slices> slices;
+  Uninitialized<iwarp::LocalSlice, limits::max_slices> slices;
   for (const ibv_send_wr* given = &first; given; given = given->next) {
     SendRequest request;
-    if (const int failed = check(*given, slices, request, lock)) return failed;
+    if (const int failed = check(*given, slices.all(), request, lock)) return failed;
     const bool fits = is_datagram() || iwarp::Requester::acceptable(parts_.limits, request.work);
     if (!fits) return EINVAL;
     if (++wanted > slots.capacity()) return ENOMEM;
@@ -115,9 +115,9 @@ ibv_gid QueuePair::peer_of(const ibv_send_wr& request) const {
 // place until it is polled (queue_slots.h): the queue of the core may be empty while the program's
 // is full.
 int QueuePair::accept_one(const ibv_send_wr& given, QueuePairLock& lock) {
-  std::array<iwarp::LocalSlice, limits::max_slices> slices;
+  Uninitialized<iwarp::LocalSlice, limits::max_slices> slices;
   SendRequest request;
-  if (const int failed = check(given, slices, request, lock)) return failed;
+  if (const int failed = check(given, slices.all(), request, lock)) return failed;
   if (parts_.completions.send_slots().full()) return ENOMEM;
   // In the error state a local request is flushed without being carried out, so it is not
   // remembered.
