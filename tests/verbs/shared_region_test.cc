@@ -70,6 +70,37 @@ TEST(SharedRegion, AListOfWritesKeepsItsOrder) {
   EXPECT_EQ(b.region[0], count - 2);
 }
 
+// The accesses of a list are counted together.
+TEST(SharedRegion, CountsEachAccessOfAListToItsRegion) {
+  Pair pair;
+  End& a = *pair.a;
+  End& b = *pair.b;
+  if (a.context.backend() != Backend::embedded) GTEST_SKIP() << "only this device has counters";
+  const auto first = b.domain.allocate_shared<std::uint8_t>(4096, Access::all);
+  const auto second = b.domain.allocate_shared<std::uint8_t>(4096, Access::all);
+  constexpr unsigned count = 20;
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(&a.region[0]), 16, a.region.lkey()};
+  std::array<ibv_send_wr, count> list{};
+  for (unsigned i = 0; i < count; ++i) {
+    const RemoteSlice there = i % 4 == 0 ? second.remote() : first.remote();
+    list[i].sg_list = &piece;
+    list[i].num_sge = 1;
+    list[i].opcode = i % 5 == 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    list[i].wr.rdma.remote_addr = there.address();
+    list[i].wr.rdma.rkey = there.rkey();
+    list[i].next = i + 1 < count ? &list[i + 1] : nullptr;
+  }
+  list.back().send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(a.queue_pair.raw(), list.data(), &bad), 0);
+  ASSERT_TRUE(a.await().ok());
+  EXPECT_EQ(first.counters().peer_writes.operations, 12U);
+  EXPECT_EQ(first.counters().peer_reads.operations, 3U);
+  EXPECT_EQ(second.counters().peer_writes.operations, 4U);
+  EXPECT_EQ(second.counters().peer_reads.operations, 1U);
+  EXPECT_EQ(first.counters().peer_writes.bytes, 12U * 16);
+}
+
 enum class Wrong { right, bounds, domain, deregistered };
 
 class RefusedAccess : public ::testing::TestWithParam<Wrong> {};

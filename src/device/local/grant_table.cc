@@ -135,37 +135,42 @@ const Grant& GrantView::at(std::size_t index) const {
 
 // The place may get another region while its values are read; the STag or the generation is then
 // not the same any more.
-std::optional<GrantView::Values> GrantView::find(std::uint32_t stag) const {
-  if (stag == 0) return std::nullopt;
+bool GrantView::find(std::uint32_t stag, Known& known) const {
+  if (stag == 0) return false;
   for (std::size_t step = 0; step < grants::reach; ++step) {
     const Grant& grant = at(place(stag, step));
     if (grant.stag.load(std::memory_order_acquire) != stag) continue;
-    const Values values{.place = place(stag, step),
-                        .generation = grant.generation.load(std::memory_order_acquire),
-                        .domain = load(grant.domain),
-                        .access = load(grant.access),
-                        .iova = load(grant.iova),
-                        .base = load(grant.base),
-                        .length_bytes = load(grant.length_bytes),
-                        .file = {.descriptor = static_cast<int>(load(grant.file)) - 1,
-                                 .inode = load(grant.inode),
-                                 .offset_bytes = load(grant.file_offset_bytes)}};
+    const Known values{.stag = stag,
+                       .place = place(stag, step),
+                       .generation = grant.generation.load(std::memory_order_acquire),
+                       .domain = load(grant.domain),
+                       .access = load(grant.access),
+                       .iova = load(grant.iova),
+                       .base = load(grant.base),
+                       .length_bytes = load(grant.length_bytes),
+                       .file = {.descriptor = static_cast<int>(load(grant.file)) - 1,
+                                .inode = load(grant.inode),
+                                .offset_bytes = load(grant.file_offset_bytes)}};
     if (grant.stag.load(std::memory_order_relaxed) != stag ||
         grant.generation.load(std::memory_order_relaxed) != values.generation) {
-      return std::nullopt;
+      return false;
     }
-    return values;
+    known = values;
+    return true;
   }
-  return std::nullopt;
+  return false;
 }
 
-void GrantView::count(const Found& found, iwarp::RemoteRight right, std::uint64_t bytes) const {
-  GrantCount& counted = std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[found.place];
+// A count that comes later than the end of its region would go to the next region of the place.
+void GrantView::count(std::size_t place, std::uint64_t generation, iwarp::RemoteRight right,
+                      const Traffic& accesses) const {
+  if (!has(place, generation)) return;
+  GrantCount& counted = std::launder(reinterpret_cast<GrantCount*>(counts_.data()))[place];
   GrantCount::Count& count = right == iwarp::RemoteRight::write  ? counted.writes
                              : right == iwarp::RemoteRight::read ? counted.reads
                                                                  : counted.atomics;
-  count.operations.fetch_add(1, std::memory_order_relaxed);
-  count.bytes.fetch_add(bytes, std::memory_order_relaxed);
+  count.operations.fetch_add(accesses.operations, std::memory_order_relaxed);
+  count.bytes.fetch_add(accesses.bytes, std::memory_order_relaxed);
 }
 
 // Read after the announcement, sequentially consistent with it: see GrantTable::withdraw().
@@ -192,28 +197,41 @@ StoreCheck GrantView::check_of(const Found& found, const void* open) const {
 
 // The side that accesses makes the checks here: the same ones in the same order as check_remote()
 // makes them for TCP.
-GrantView::Found GrantView::look_up(const Access& access) const {
+GrantView::Found GrantView::look_up(const Access& access, Known& known) const {
   using iwarp::Fault;
-  const auto grant = find(access.stag);
-  if (!grant) return {};
-  if (grant->domain != access.domain) return {true, Fault::foreign_domain};
-  if ((grant->access & access.needed) != access.needed) return {true, Fault::access};
-  // Before the bounds, whose comparison would be wrong with a sum that wraps around.
-  if (access.offset + access.length_bytes < access.offset) return {true, Fault::wrap};
-  const std::uint64_t into = access.offset - grant->iova;
-  if (access.offset < grant->iova || into > grant->length_bytes ||
-      access.length_bytes > grant->length_bytes - into) {
-    return {true, Fault::bounds};
+  const bool remembered = known.stag == access.stag && known.stag != 0;
+  Fault fault = remembered ? check(access, known) : Fault::bounds;
+  if (fault != Fault::none) {
+    // Not remembered, or the owner may have registered the region again with other bounds or
+    // rights: a refusal needs the values of now.
+    if (!find(access.stag, known)) return {};
+    fault = check(access, known);
   }
-  return {.known = true,
-          .fault = Fault::none,
-          .address = grant->base + into,
-          .place = grant->place,
-          .stag = access.stag,
-          .generation = grant->generation,
-          .into = into,
-          .region_bytes = grant->length_bytes,
-          .file = grant->file};
+  if (fault != Fault::none) return {true, fault};
+  Found found;
+  found.known = true;
+  found.into = access.offset - known.iova;
+  found.address = known.base + found.into;
+  found.place = known.place;
+  found.stag = known.stag;
+  found.generation = known.generation;
+  found.region_bytes = known.length_bytes;
+  found.file = known.file;
+  return found;
+}
+
+iwarp::Fault GrantView::check(const Access& access, const Known& known) {
+  using iwarp::Fault;
+  if (known.domain != access.domain) return Fault::foreign_domain;
+  if ((known.access & access.needed) != access.needed) return Fault::access;
+  // Before the bounds, whose comparison would be wrong with a sum that wraps around.
+  if (access.offset + access.length_bytes < access.offset) return Fault::wrap;
+  const std::uint64_t into = access.offset - known.iova;
+  if (access.offset < known.iova || into > known.length_bytes ||
+      access.length_bytes > known.length_bytes - into) {
+    return Fault::bounds;
+  }
+  return Fault::none;
 }
 
 }  // namespace weft::device

@@ -119,24 +119,10 @@ class GrantView {
     std::uint64_t region_bytes = 0;
     FileName file{};
   };
-  // The checks of check_remote() and check_local(), in their order.
-  [[nodiscard]] Found look_up(const Access& access) const;
-  // Whether the region that look_up() has found is still granted, unchanged. After the announcement
-  // of an access, true means that the owner will wait for the end of that access.
-  [[nodiscard]] bool still_there(const Found& found) const;
-  // Whether a place still has the region of that generation.
-  [[nodiscard]] bool has(std::size_t place, std::uint64_t generation) const;
-  // What still_there() looks at, for checked_store.h.
-  [[nodiscard]] StoreCheck check_of(const Found& found, const void* open) const;
-  // Counts an access to what was found.
-  void count(const Found& found, iwarp::RemoteRight right, std::uint64_t bytes) const;
-  void abandon() {
-    memory_.abandon();
-    counts_.abandon();
-  }
-
- private:
-  struct Values {
+  // A region as the table had it. Accesses to one region one after the other find its values here,
+  // and not in memory that the owner writes.
+  struct Known {
+    std::uint32_t stag = 0;  // 0: none
     std::size_t place = 0;
     std::uint64_t generation = 0;
     std::uint32_t domain = 0;
@@ -146,8 +132,34 @@ class GrantView {
     std::uint64_t length_bytes = 0;
     FileName file{};
   };
+  // The checks of check_remote() and check_local(), in their order. Looks at `known` first, and
+  // keeps there what it has found. The region may have been withdrawn since: each access looks at
+  // the table once more (still_there(), check_of()), and forgets `known` if it fails there.
+  [[nodiscard]] Found look_up(const Access& access, Known& known) const;
+  [[nodiscard]] Found look_up(const Access& access) const {
+    Known fresh;
+    return look_up(access, fresh);
+  }
+  // Whether the region that look_up() has found is still granted, unchanged. After the announcement
+  // of an access, true means that the owner will wait for the end of that access.
+  [[nodiscard]] bool still_there(const Found& found) const;
+  // Whether a place still has the region of that generation.
+  [[nodiscard]] bool has(std::size_t place, std::uint64_t generation) const;
+  // What still_there() looks at, for checked_store.h.
+  [[nodiscard]] StoreCheck check_of(const Found& found, const void* open) const;
+  // Counts accesses to a region that was found, unless it has been withdrawn since.
+  void count(std::size_t place, std::uint64_t generation, iwarp::RemoteRight right,
+             const Traffic& accesses) const;
+  void abandon() {
+    memory_.abandon();
+    counts_.abandon();
+  }
+
+ private:
   [[nodiscard]] const Grant& at(std::size_t index) const;
-  [[nodiscard]] std::optional<Values> find(std::uint32_t stag) const;
+  [[nodiscard]] static iwarp::Fault check(const Access& access, const Known& known);
+  // False where the table does not have it; `known` is unchanged then.
+  [[nodiscard]] bool find(std::uint32_t stag, Known& known) const;
 
   SharedMemory memory_;
   SharedMemory counts_;

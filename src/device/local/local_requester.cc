@@ -48,10 +48,16 @@ void LocalRequester::post(const WorkRequest& work, bool more) {
   const bool waits = more && is_small_write(work) && !is_mapped(work);
   if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;
   pending_.emplace_back(work);
-  if (!waits) advance();
+  if (!waits) execute_pending();
 }
 
 void LocalRequester::advance() {
+  execute_pending();
+  mapped_.end();
+  counts_.end();
+}
+
+void LocalRequester::execute_pending() {
   // One request at a time: the next one may start only when the peer's device has answered, because
   // requests complete in order.
   while (!pending_.empty() && !failure_ && !reply_awaited_) {
@@ -175,6 +181,7 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
     if (i == receive.pieces) return false;
     const iwarp::LocalSlice& slice = receive.slices[i];
     if (slice.length_bytes == 0) continue;
+    // Not one that is remembered: a payload in the ring looks at the table only here.
     const auto found = connection_.grants().look_up({.stag = slice.lkey,
                                                      .domain = connection_.peer().domain,
                                                      .offset = slice.address,
@@ -192,11 +199,13 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
 // Copies between local_ and remote_, in which look_up() has found found_. EACCES: the peer has
 // withdrawn some of it since, so its device has to decide.
 int LocalRequester::copy(RemoteCopy::Direction direction) {
-  return connection_.remote().run(direction, local_, remote_, [this] {
+  const int failed = connection_.remote().run(direction, local_, remote_, [this] {
     return std::all_of(found_.begin(), found_.end(), [this](const GrantView::Found& found) {
       return connection_.grants().still_there(found);
     });
   });
+  if (failed == EACCES) known_ = {};
+  return failed;
 }
 
 // Receiver not ready: the peer wakes this end when it posts a receive, and the request fails when
@@ -275,7 +284,7 @@ std::size_t LocalRequester::execute_writes() {
   for (std::size_t i = 0; i < done; ++i) {
     const WorkRequest& work = pending_[i].request;
     length_bytes_ = remote_[i].iov_len;
-    count(found_[i], iwarp::RemoteRight::write, length_bytes_);
+    counts_.add(found_[i], iwarp::RemoteRight::write, length_bytes_);
     (void)complete(work, Status::success);
   }
   return done;
@@ -299,19 +308,6 @@ bool LocalRequester::add_write(const WorkRequest& work) {
   remote_.push_back(
       {reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)});
   return true;
-}
-
-// Only this end writes the counts of the connection.
-void LocalRequester::count(const GrantView::Found& found, RemoteRight right, std::uint64_t bytes) {
-  inbox::Inbox& peer = connection_.peer();
-  inbox::Inbox::Count& count = right == RemoteRight::write  ? peer.writes
-                               : right == RemoteRight::read ? peer.reads
-                                                            : peer.atomics;
-  count.operations.store(count.operations.load(std::memory_order_relaxed) + 1,
-                         std::memory_order_relaxed);
-  count.bytes.store(count.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  // Regions are shared by connections of several processes, so this count is atomic.
-  connection_.grants().count(found, right, bytes);
 }
 
 LocalRequester::Outcome LocalRequester::execute_read(const WorkRequest& work) {
@@ -340,7 +336,7 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
   const int error = transfer(found, kind);
   if (error == EACCES) return request_access(work);
   if (error != 0) return copy_failed(work, error);
-  count(found, kind, length_bytes_);
+  counts_.add(found, kind, length_bytes_);
   return Outcome::done;
 }
 
@@ -354,6 +350,7 @@ int LocalRequester::transfer(const GrantView::Found& found, RemoteRight right) {
                         : writes ? mapped_.write(found, at, local_)
                                  : mapped_.read(found, at, local_);
   if (result == Result::done) return 0;
+  if (result == Result::withdrawn) known_ = {};
   if (result == Result::withdrawn) return EACCES;
   if (result == Result::local_fault) return EFAULT;
   found_.assign(1, found);
@@ -362,12 +359,13 @@ int LocalRequester::transfer(const GrantView::Found& found, RemoteRight right) {
   return copy(writes ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer);
 }
 
-GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t right) const {
+GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t right) {
   return connection_.grants().look_up({.stag = work.rkey,
                                        .domain = connection_.peer().domain,
                                        .offset = work.remote_address,
                                        .length_bytes = length_bytes_,
-                                       .needed = right});
+                                       .needed = right},
+                                      known_);
 }
 
 // A Write to memory that is mapped here needs no system call, so it shares none.
@@ -397,8 +395,9 @@ LocalRequester::Outcome LocalRequester::execute_atomic(const WorkRequest& work) 
   const Result result = work.operation == Operation::fetch_add
                             ? mapped_.fetch_add(found, at, value)
                             : mapped_.compare_swap(found, at, value, work.swap);
+  if (result == Result::withdrawn) known_ = {};
   if (result != Result::done) return request_access(work);
-  count(found, RemoteRight::atomic, sizeof value);
+  counts_.add(found, RemoteRight::atomic, sizeof value);
   if (guarded_store(local_.front().iov_base, &value, sizeof value)) {
     return complete(work, Status::success);
   }

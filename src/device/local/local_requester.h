@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/local/access_counts.h"
+#include "device/local/grant_table.h"
 #include "device/local/inbox.h"
 #include "device/local/local_connection.h"
 #include "device/local/mapped_access.h"
@@ -28,13 +30,14 @@ class LocalRequester {
       : parts_(parts),
         connection_(connection),
         mapped_(connection.peer(), connection.process(), connection.remote()),
+        counts_(connection.peer(), connection.grants()),
         wait_(connection.peer()) {}
 
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
-  // with iwarp::Requester::acceptable(). `more`: another one of the same list follows, and
-  // advance() after that.
+  // with iwarp::Requester::acceptable(). `more`: another one of the same list follows.
   void post(const iwarp::WorkRequest& work, bool more);
-  // Executes what can be executed by now.
+  // Executes what can be executed by now, and ends what the requests of a list share: every post()
+  // is followed by a call, under the same lock.
   void advance();
   // How often Sends that find no receive are retried; before, the peer's number counts.
   void set_retries(std::uint8_t retries) { retries_ = retries; }
@@ -66,6 +69,7 @@ class LocalRequester {
   enum class Outcome : std::uint8_t { done, blocked };
 
   [[nodiscard]] Outcome execute(const iwarp::WorkRequest& work);
+  void execute_pending();
   [[nodiscard]] std::size_t execute_writes();
   [[nodiscard]] bool add_write(const iwarp::WorkRequest& work);
   [[nodiscard]] bool gather(const iwarp::WorkRequest& work);
@@ -75,8 +79,7 @@ class LocalRequester {
   [[nodiscard]] Outcome execute_write(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome execute_read(const iwarp::WorkRequest& work);
   [[nodiscard]] Outcome access_directly(const iwarp::WorkRequest& work, std::uint32_t right);
-  void count(const GrantView::Found& found, iwarp::RemoteRight right, std::uint64_t bytes);
-  [[nodiscard]] GrantView::Found look_up(const iwarp::WorkRequest& work, std::uint32_t right) const;
+  [[nodiscard]] GrantView::Found look_up(const iwarp::WorkRequest& work, std::uint32_t right);
   [[nodiscard]] bool is_mapped(const iwarp::WorkRequest& work);
   [[nodiscard]] int transfer(const GrantView::Found& found, iwarp::RemoteRight right);
   [[nodiscard]] Outcome execute_atomic(const iwarp::WorkRequest& work);
@@ -105,6 +108,8 @@ class LocalRequester {
   std::uint64_t claimed_ = 0;               // receives of the peer that Sends have used
   std::uint64_t deadline_ns_ = UINT64_MAX;  // of the oldest pending request, which lacks a receive
   MappedAccess mapped_;
+  AccessCounts counts_;
+  GrantView::Known known_;  // the region of the last Read, Write or atomic
   ReceiveWait wait_;
   std::uint32_t silent_ = 0;             // unsignaled requests done since the last completion
   std::uint64_t length_bytes_ = 0;       // of the request that executes

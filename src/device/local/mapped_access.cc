@@ -48,7 +48,6 @@ MappedAccess::Result MappedAccess::run(const GrantView::Found& found, Store stor
   for (unsigned i = 0; stored == Stored::interrupted && i < most_attempts; ++i) {
     stored = store(check);
   }
-  announcements_.end_announcement();
   if (stored == Stored::done) return Result::done;
   return stored == Stored::withdrawn ? Result::withdrawn : Result::unavailable;
 }

@@ -4,7 +4,8 @@
 // The rules are those of remote_copy.h: an access is announced in the peer's inbox, it looks
 // whether the memory is still granted, and it can be revoked even if this process is stopped. The
 // look and the stores are one restartable sequence (checked_store.h). A Read changes nothing, so it
-// loads first and then looks once.
+// loads first and then looks once. The requests of a list share one announcement, which costs as
+// much as the stores of a small Write.
 #pragma once
 
 #include <sys/uio.h>
@@ -49,6 +50,9 @@ class MappedAccess {
                                  std::uint64_t& value);
   [[nodiscard]] Result compare_swap(const GrantView::Found& found, std::byte* at,
                                     std::uint64_t& value, std::uint64_t swap);
+  // To be called after the last access of a list, and by the same thread: until then the peer waits
+  // where it deregisters memory.
+  void end() { announcements_.end_announcement(); }
 
  private:
   struct Entry {
@@ -57,7 +61,7 @@ class MappedAccess {
     std::shared_ptr<const FileMemory> memory;  // null: it cannot be mapped
   };
   [[nodiscard]] const FileMemory* map(const GrantView::Found& found);
-  // Announces the access, and calls `store` until it is not interrupted.
+  // Announces the access until end(), and calls `store` until it is not interrupted.
   template <typename Store>
   [[nodiscard]] Result run(const GrantView::Found& found, Store store);
 

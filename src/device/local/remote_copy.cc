@@ -81,12 +81,14 @@ bool RemoteCopy::prepare(const Pieces& ours, const Pieces& theirs) {
 // Step 2. Sequentially consistent, as what is read next: either the peer sees the announcement, or
 // this end sees that the peer has withdrawn the memory. See GrantTable::withdraw().
 void RemoteCopy::announce() {
+  if (sequence_ % 2 != 0) return;
   // Visible with the sequence number that follows.
   peer_.copy.thread.store(this_thread(), std::memory_order_relaxed);
   peer_.copy.sequence.store(++sequence_, std::memory_order_seq_cst);
 }
 
 void RemoteCopy::end_announcement() {
+  if (sequence_ % 2 == 0) return;
   peer_.copy.sequence.store(++sequence_, std::memory_order_release);
 }
 

@@ -49,6 +49,7 @@ class RemoteCopy {
                         std::span<const iovec> there, Granted granted) {
     Pieces ours{here};
     Pieces theirs{there};
+    end_announcement();
     for (unsigned attempt = 0; prepare(ours, theirs);) {
       int failed = EACCES;
       announce();
@@ -64,7 +65,8 @@ class RemoteCopy {
     return ours.empty() ? 0 : EFAULT;
   }
 
-  // Steps 2 and 5 alone, around an access by plain stores: see mapped_access.h.
+  // Steps 2 and 5 alone, around accesses by plain stores: see mapped_access.h. An announcement may
+  // cover several of them; each call does nothing where it is made already.
   void announce();
   void end_announcement();
 
@@ -94,7 +96,7 @@ class RemoteCopy {
 
   inbox::Inbox& peer_;
   const PeerProcess& process_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0;  // odd while an access is announced
   // The current step.
   std::size_t bytes_ = 0;
   std::size_t local_count_ = 0;

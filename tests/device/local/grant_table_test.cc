@@ -60,6 +60,41 @@ TEST_F(Grants, AreFoundWhileTheyArePublished) {
   EXPECT_FALSE(view_.look_up(access(stag)).known);
 }
 
+// A refusal is never based on what is remembered; what is granted by it is looked at once more.
+TEST_F(Grants, AreRememberedUntilTheyChange) {
+  Region region;
+  fill(region, stag);
+  table_.publish(region);
+  GrantView::Known known;
+  EXPECT_EQ(view_.look_up(access(stag), known).fault, iwarp::Fault::none);
+  table_.withdraw(region);
+  const auto stale = view_.look_up(access(stag), known);
+  EXPECT_TRUE(stale.known);
+  EXPECT_FALSE(view_.still_there(stale));
+  EXPECT_FALSE(view_.look_up(access(stag, 0x10001), known).known);
+  region.length_bytes = 200;
+  table_.publish(region);
+  EXPECT_EQ(view_.look_up(access(stag, 0x10000, 200), known).fault, iwarp::Fault::none);
+  EXPECT_EQ(view_.look_up(access(stag, 0x10000, 201), known).fault, iwarp::Fault::bounds);
+  EXPECT_FALSE(view_.look_up(access(0, 0, 0), known).known);
+}
+
+TEST_F(Grants, CountNothingForARegionThatHasEnded) {
+  Region region;
+  fill(region, stag);
+  table_.publish(region);
+  const auto found = view_.look_up(access(stag));
+  const Traffic once{.operations = 1, .bytes = 8};
+  view_.count(found.place, found.generation, iwarp::RemoteRight::write, once);
+  EXPECT_EQ(table_.counters(region).peer_writes.operations, 1U);
+  table_.withdraw(region);
+  Region next;
+  fill(next, stag);
+  table_.publish(next);
+  view_.count(found.place, found.generation, iwarp::RemoteRight::write, once);
+  EXPECT_EQ(table_.counters(next).peer_writes.operations, 0U);
+}
+
 TEST_F(Grants, AreFoundByTheirWholeStag) {
   Region region;
   fill(region, stag);
@@ -112,9 +147,12 @@ TEST_F(Grants, AreCountedByPeersAndKeptByTheirRegion) {
   fill(region, stag);
   table_.publish(region);
   const auto found = view_.look_up(access(stag));
-  view_.count(found, iwarp::RemoteRight::write, 100);
-  view_.count(found, iwarp::RemoteRight::write, 50);
-  view_.count(found, iwarp::RemoteRight::read, 7);
+  view_.count(found.place, found.generation, iwarp::RemoteRight::write,
+              {.operations = 1, .bytes = 100});
+  view_.count(found.place, found.generation, iwarp::RemoteRight::write,
+              {.operations = 1, .bytes = 50});
+  view_.count(found.place, found.generation, iwarp::RemoteRight::read,
+              {.operations = 1, .bytes = 7});
   for (int i = 0; i < 2; ++i) {
     const MemoryRegionCounters counted = table_.counters(region);
     EXPECT_EQ(counted.peer_writes.operations, 2U);

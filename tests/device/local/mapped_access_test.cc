@@ -242,7 +242,11 @@ TEST_F(Mapped, AStoppedPeerStoresNothingAfterDeregistration) {
       const iovec here{from.data(), from.size()};
       std::byte* const at = access.find(found);
       auto result = at ? MappedAccess::Result::done : MappedAccess::Result::unavailable;
-      while (result == MappedAccess::Result::done) result = access.write(found, at, {&here, 1});
+      // Lists of four Writes, each with one announcement.
+      for (unsigned i = 1; result == MappedAccess::Result::done; ++i) {
+        result = access.write(found, at, {&here, 1});
+        if (i % 4 == 0) access.end();
+      }
       _exit(result == MappedAccess::Result::withdrawn ? 0 : 1);
     }
     while (inbox_.copy.sequence < before + 100 && waitpid(child, nullptr, WNOHANG) == 0) {
