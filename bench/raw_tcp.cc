@@ -1,0 +1,84 @@
+#include "raw_tcp.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "peers.h"
+
+namespace weft::bench {
+
+namespace sys = device::sys;
+
+double seconds_since(std::uint64_t start_ns) {
+  return static_cast<double>(sys::now_ns() - start_ns) * 1e-9;
+}
+
+namespace {
+
+void send_all(int fd, std::uint8_t* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const iovec piece{data, bytes};
+    const auto sent = sys::send(fd, {&piece, 1});
+    if (sent <= 0) continue;
+    data += sent;
+    bytes -= static_cast<std::size_t>(sent);
+  }
+}
+
+void receive_all(int fd, std::uint8_t* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const iovec piece{data, bytes};
+    const auto got = sys::receive(fd, {&piece, 1});
+    if (got <= 0) continue;
+    data += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+}  // namespace
+
+double raw_latency(std::size_t bytes, int iterations) {
+  return run_pair(
+      [=](Lines lines) {
+        std::vector<std::uint8_t> data(bytes);
+        const int fd = lines.stream.get();
+        std::uint64_t start = 0;
+        for (int i = -iterations / 10; i < iterations; ++i) {
+          if (i == 0) start = sys::now_ns();
+          send_all(fd, data.data(), bytes);
+          receive_all(fd, data.data(), bytes);
+        }
+        return seconds_since(start) / iterations / 2 * 1e6;
+      },
+      [=](Lines lines) {
+        std::vector<std::uint8_t> data(bytes);
+        const int fd = lines.stream.get();
+        for (int i = -iterations / 10; i < iterations; ++i) {
+          receive_all(fd, data.data(), bytes);
+          send_all(fd, data.data(), bytes);
+        }
+      });
+}
+
+double raw_rate(std::size_t bytes, int messages) {
+  return run_pair(
+      [=](Lines lines) {
+        std::vector<std::uint8_t> data(bytes);
+        const std::uint64_t start = sys::now_ns();
+        for (int i = 0; i < messages; ++i) send_all(lines.stream.get(), data.data(), bytes);
+        (void)lines.receive_value();
+        return messages / seconds_since(start);
+      },
+      [=](Lines lines) {
+        std::vector<std::uint8_t> data(std::max<std::size_t>(bytes, 65536));
+        std::size_t left = bytes * static_cast<std::size_t>(messages);
+        while (left > 0) {
+          const iovec piece{data.data(), std::min(left, data.size())};
+          const auto got = sys::receive(lines.stream.get(), {&piece, 1});
+          if (got > 0) left -= static_cast<std::size_t>(got);
+        }
+        lines.send_value(1);
+      });
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,16 @@
+// What raw TCP takes between the two processes of run_pair(): the limit of a device over TCP.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::bench {
+
+double seconds_since(std::uint64_t start_ns);
+
+// Half a round trip of `bytes` bytes in microseconds. Both sides poll.
+double raw_latency(std::size_t bytes, int iterations);
+// Messages per second of `bytes` bytes each, with one system call per message.
+double raw_rate(std::size_t bytes, int messages);
+
+}  // namespace weft::bench

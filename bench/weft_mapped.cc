@@ -1,0 +1,230 @@
+// What Weft makes of memory that two processes of one host both map (allocate_shared()). One figure
+// for each call, for compare.py: perftest, which stands for ordinary memory there, has none of it.
+#include <fmt/core.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "weft/verbs.hpp"
+
+namespace {
+
+using namespace weft::verbs;  // NOLINT(google-build-using-namespace)
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t region_bytes = 4 << 20;
+constexpr std::uint32_t queue_length = 256;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The other process, through a socket.
+class Line {
+ public:
+  explicit Line(int fd) : fd_(fd) {}
+  template <typename T>
+  void send(const T& value) const {
+    if (write(fd_, &value, sizeof value) != sizeof value) throw std::runtime_error("no peer");
+  }
+  template <typename T>
+  [[nodiscard]] T receive() const {
+    T value;
+    if (read(fd_, &value, sizeof value) != sizeof value) throw std::runtime_error("no peer");
+    return value;
+  }
+  // Returns when the other process has made this call as well.
+  void meet() const {
+    send('x');
+    (void)receive<char>();
+  }
+
+ private:
+  int fd_;
+};
+
+// One end of a connected pair, with a region that the peer maps.
+class End {
+ public:
+  explicit End(const Line& line)
+      : context_(open_device()),
+        domain_(context_.create_domain()),
+        queue_(context_.create_completion_queue(2 * queue_length)),
+        region_(domain_.allocate_shared<std::uint8_t>(region_bytes, Access::all)),
+        queue_pair_(connect(line)) {
+    line.send(region_.remote().address());
+    line.send(region_.remote().rkey());
+    remote_address_ = line.receive<std::uint64_t>();
+    remote_rkey_ = line.receive<std::uint32_t>();
+  }
+
+  [[nodiscard]] volatile std::uint8_t& byte(std::size_t index) { return region_[index]; }
+
+  // Posts `count` requests as one list, and waits until they are done.
+  void run(ibv_wr_opcode opcode, std::size_t bytes, std::size_t count = 1, std::uint64_t to = 0) {
+    ibv_sge piece{reinterpret_cast<std::uint64_t>(&region_[0]), static_cast<std::uint32_t>(bytes),
+                  region_.lkey()};
+    std::array<ibv_send_wr, queue_length> list;
+    for (std::size_t i = 0; i < count; ++i) {
+      list[i] = {};
+      list[i].next = i + 1 < count ? &list[i + 1] : nullptr;
+      list[i].sg_list = &piece;
+      list[i].num_sge = 1;
+      list[i].opcode = opcode;
+      if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        list[i].wr.atomic = {remote_address_, 1, 0, remote_rkey_};
+      } else {
+        list[i].wr.rdma = {remote_address_ + to, remote_rkey_};
+      }
+    }
+    list[count - 1].send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(queue_pair_.raw(), list.data(), &bad) != 0) {
+      throw std::runtime_error("a post failed");
+    }
+    ibv_wc done;
+    while (ibv_poll_cq(queue_.raw(), 1, &done) == 0) {
+    }
+    if (done.status != IBV_WC_SUCCESS) throw std::runtime_error("a request failed");
+  }
+
+ private:
+  QueuePair connect(const Line& line) {
+    PreparedQueuePair prepared = domain_.queue_pair(queue_, queue_)
+                                     .max_send_requests(queue_length)
+                                     .max_receive_requests(1)
+                                     .max_rd_atomic(16)
+                                     .max_dest_rd_atomic(16)
+                                     .access(Access::all)
+                                     .build();
+    line.send(prepared.endpoint().to_bytes());
+    const auto bytes = line.receive<std::array<std::byte, Endpoint::encoded_bytes>>();
+    QueuePair connected = std::move(prepared).handshake(*Endpoint::from_bytes(bytes));
+    line.meet();
+    return connected;
+  }
+
+  Context context_;
+  ProtectionDomain domain_;
+  CompletionQueue queue_;
+  TypedRegion<std::uint8_t> region_;
+  QueuePair queue_pair_;
+  std::uint64_t remote_address_ = 0;
+  std::uint32_t remote_rkey_ = 0;
+};
+
+void pin(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  sched_setaffinity(0, sizeof set, &set);  // where it fails, the figures are noisier
+}
+
+// `measure` runs in both processes, with true in the one whose result counts.
+double run_pair(const std::function<double(End&, bool)>& measure) {
+  int lines[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) throw std::runtime_error("no socket pair");
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  const bool first = child != 0;
+  pin(first ? 0 : 1);
+  const Line line(lines[first ? 0 : 1]);
+  End end(line);
+  const double result = measure(end, first);
+  line.meet();
+  if (!first) _exit(0);
+  waitpid(child, nullptr, 0);
+  return result;
+}
+
+// Half a round trip in microseconds: each side watches the last byte that the other one writes.
+double write_latency(std::size_t bytes, int iterations) {
+  return run_pair([=](End& end, bool first) {
+    const std::size_t there = region_bytes / 2;
+    Clock::time_point start = Clock::now();
+    for (int i = -iterations / 10; i < iterations; ++i) {
+      if (i == 0) start = Clock::now();
+      const auto mark = static_cast<std::uint8_t>((i + iterations) % 255 + 1);
+      const auto write = [&] {
+        end.byte(bytes - 1) = mark;
+        end.run(IBV_WR_RDMA_WRITE, bytes, 1, there);
+      };
+      if (first) write();
+      while (end.byte(there + bytes - 1) != mark) {
+      }
+      if (!first) write();
+    }
+    return seconds_since(start) / iterations / 2 * 1e6;
+  });
+}
+
+// Operations per second, `list` posted at a time, one list after the other.
+double rate(ibv_wr_opcode opcode, std::size_t bytes, int operations, std::size_t list) {
+  return run_pair([=](End& end, bool first) {
+    if (!first) return 0.0;
+    const int lists = operations / static_cast<int>(list);
+    Clock::time_point start = Clock::now();
+    for (int i = -lists / 10; i < lists; ++i) {
+      if (i == 0) start = Clock::now();
+      end.run(opcode, bytes, list);
+    }
+    return static_cast<double>(lists) * static_cast<double>(list) / seconds_since(start);
+  });
+}
+
+using Measure = std::function<double(std::size_t, int, std::size_t)>;
+
+const std::map<std::string, Measure>& measures() {
+  static const std::map<std::string, Measure> all{
+      {"write-latency",
+       [](std::size_t bytes, int count, std::size_t) { return write_latency(bytes, count); }},
+      {"write-rate", [](std::size_t bytes, int count,
+                        std::size_t list) { return rate(IBV_WR_RDMA_WRITE, bytes, count, list); }},
+      {"read-rate", [](std::size_t bytes, int count,
+                       std::size_t list) { return rate(IBV_WR_RDMA_READ, bytes, count, list); }},
+      {"add-rate",
+       [](std::size_t, int count, std::size_t list) {
+         return rate(IBV_WR_ATOMIC_FETCH_AND_ADD, sizeof(std::uint64_t), count, list);
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Measures Writes, Reads and atomics in memory that two processes map. Prints one figure: "
+      "microseconds for a latency, operations per second for a rate"};
+  std::string kind;
+  std::size_t bytes = 64;
+  std::size_t list = 1;
+  int count = 100'000;
+  std::vector<std::string> kinds;
+  for (const auto& [name, measure] : measures()) kinds.push_back(name);
+  app.add_option("KIND", kind, "what to measure")->required()->check(CLI::IsMember(kinds));
+  app.add_option("--bytes", bytes, "bytes of each operation")
+      ->check(CLI::Range(std::size_t{1}, region_bytes / 2));
+  app.add_option("--count", count, "operations")->check(CLI::Range(1, 1 << 30));
+  app.add_option("--list", list, "requests that are posted at a time")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{queue_length}));
+  CLI11_PARSE(app, argc, argv);
+  try {
+    fmt::print("{:.9g}\n", measures().at(kind)(bytes, count, list));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "weft_mapped: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}
