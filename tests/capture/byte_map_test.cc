@@ -72,6 +72,18 @@ TEST_F(ByteMapTest, TellsRepeatsFromContradictions) {
   EXPECT_EQ(taken.bytes()[13], other[3]) << "the later bytes are there";
 }
 
+// One call that overwrites two extents counts the conflicts of each extent once.
+TEST_F(ByteMapTest, CountsRepeatsOfEachExtent) {
+  map.place(0, piece(0, 100));
+  map.place(200, piece(200, 201));
+  std::vector<std::byte> other(bytes.begin(), bytes.begin() + 201);
+  for (const std::size_t at : {10U, 20U, 200U}) other[at] ^= std::byte{1};
+  const auto placed = map.place(0, other);
+  EXPECT_EQ(placed.conflicting, 3U);
+  EXPECT_EQ(placed.repeated, 98U);
+  EXPECT_EQ(placed.added, 100U);
+}
+
 TEST_F(ByteMapTest, RemembersWhatTheCaptureCutOff) {
   map.place(0, piece(0, 100));
   map.place_cut(100, 50);

@@ -50,13 +50,15 @@ void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std
   }
   std::uint64_t first = bytes.size();
   std::uint64_t last = 0;
+  std::uint64_t different = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     if (there[i] == bytes[i]) continue;
     first = std::min<std::uint64_t>(first, i);
     last = i;
-    ++placed.conflicting;
+    ++different;
   }
-  placed.repeated += bytes.size() - placed.conflicting;
+  placed.conflicting += different;
+  placed.repeated += bytes.size() - different;
   note(offset + first, last - first + 1, Flaw::conflict);
   // The later bytes replace the earlier ones; the conflict marks both as doubtful.
   std::ranges::copy(bytes, there.begin());
