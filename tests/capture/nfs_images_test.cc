@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
 #include "support/random.h"
 
@@ -299,6 +301,24 @@ TEST(SafeFileName, IsAlwaysOneHarmlessComponent) {
     const std::string safe = safe_file_name(std::string(3, static_cast<char>(code)));
     EXPECT_EQ(safe.find('/'), std::string::npos);
     EXPECT_NE(safe[0], '.');
+  }
+}
+
+// At the end of a file pread(2) sets no errno, so the error has a code and a text of its own.
+TEST(ExtractionDirectory, AFileThatWasShortenedIsNamed) {
+  const TemporaryDirectory parent;
+  ExtractionDirectory directory(parent.path() / "out");
+  directory.write("short", pattern(10));
+  Buffer read(8);
+  errno = ENOENT;
+  try {
+    directory.read_at("short", 4, read);
+    FAIL() << "8 bytes were read where 6 are left";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::io_error);
+    EXPECT_NE(std::string(error.what()).find("out/short: the file ends before byte 12"),
+              std::string::npos)
+        << error.what();
   }
 }
 

@@ -44,7 +44,13 @@ class File {
   void read_at(std::uint64_t offset, MutableBytes out) const {
     while (!out.empty()) {
       const auto read = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
-      if (read <= 0) fail(path_);
+      if (read < 0) fail(path_);
+      // pread(2) returns 0 at the end of the file, and does not set errno.
+      if (read == 0) {
+        throw std::system_error(
+            std::make_error_code(std::errc::io_error),
+            fmt::format("{}: the file ends before byte {}", path_, offset + out.size()));
+      }
       out = out.subspan(static_cast<std::size_t>(read));
       offset += static_cast<std::uint64_t>(read);
     }
