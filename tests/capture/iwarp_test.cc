@@ -363,6 +363,47 @@ TEST(IwarpChecksum, DamagedFpdusAreNotDelivered) {
   EXPECT_LT(outcome.complete(), operations_made);
 }
 
+// RFC 5041 §4: no DDP segment is shorter than a tagged header. Such an FPDU is named, and with a
+// correct CRC the reader continues at the next one.
+TEST(IwarpShortFpdu, IsNamedAndNothingElseIsLost) {
+  for (const bool markers : {false, true}) {
+    for (const std::size_t size : {1U, 2U, 13U}) {
+      SCOPED_TRACE(std::to_string(size) + (markers ? " with markers" : ""));
+      MadeCapture capture;
+      IwarpTalk talk(capture, {}, {.markers_b = markers});
+      talk.connect();
+      Operator a(talk, Side::a);
+      a.send(100);
+      talk.fpdu(Side::a, {Content(size, std::byte{0xC1})});
+      a.send(200);
+      const Outcome outcome(capture);
+      expect_known_bytes(outcome.traffic);
+      EXPECT_EQ(outcome.traffic.sends.size(), 2U);
+      EXPECT_EQ(outcome.traffic.lost_bytes, 0U);
+      ASSERT_EQ(outcome.traffic.violations.size(), 1U);
+      EXPECT_EQ(outcome.traffic.violations[0].kind, Violation::Kind::bad_header);
+      EXPECT_EQ(outcome.traffic.violations[0].found, size);
+      EXPECT_EQ(outcome.traffic.violations[0].expected, 14U);
+    }
+  }
+}
+
+// Without CRCs the boundary may be lost, so the next FPDU is searched. The version is no reason.
+TEST(IwarpShortFpdu, WithoutCrcsHasNoWrongVersion) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, {.crc = false});
+  talk.connect();
+  Operator a(talk, Side::a);
+  for (int i = 0; i < 4; ++i) a.send(100);
+  talk.fpdu(Side::a, {Content(5, std::byte{0xC1})});
+  for (int i = 0; i < 4; ++i) a.send(100);
+  const Outcome outcome(capture);
+  expect_known_bytes(outcome.traffic);
+  ASSERT_FALSE(outcome.traffic.violations.empty());
+  EXPECT_EQ(outcome.traffic.violations[0].kind, Violation::Kind::bad_header);
+  EXPECT_EQ(outcome.traffic.violations[0].found, 5U);
+}
+
 TEST(IwarpMidStream, IsRecognisedOnAnyPort) {
   const MadeCapture original = conversation({"", {.port_a = 12, .port_b = 80}, {}});
   const MadeCapture tail(original.begin() + 8, original.end());

@@ -316,16 +316,27 @@ void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes pla
   const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(plain.data());
   if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: an empty ready-to-receive message
   const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;
-  const bool possible =
-      ulpdu_bytes >= min_ulpdu_bytes &&
-      (!header_there || wire::ddp_version_of(plain[wire::fpdu_length_bytes]) == wire::ddp_version);
-  // An impossible header without a CRC means that the reader lost the FPDU boundaries.
-  if (!possible && !crc_good) {
-    events_.on_violation(stamp, {.kind = Violation::Kind::bad_version,
-                                 .found = wire::ddp_version_of(plain[wire::fpdu_length_bytes])});
-    events_.on_lost(stamp, {plain.size(), false});
-    return begin_search();
+  const std::uint8_t version = wire::ddp_version_of(plain[wire::fpdu_length_bytes]);
+  const bool too_short = ulpdu_bytes < min_ulpdu_bytes;
+  if (too_short) {
+    // It has no complete header, so it is not passed on, not even with a correct CRC.
+    events_.on_violation(
+        stamp,
+        {.kind = Violation::Kind::bad_header, .found = ulpdu_bytes, .expected = min_ulpdu_bytes});
+    if (crc_good) return;
+  } else if (header_there && version != wire::ddp_version && !crc_good) {
+    events_.on_violation(stamp, {.kind = Violation::Kind::bad_version, .found = version});
+  } else {
+    return pass_on(stamp, position, plain, missing);
   }
+  // An impossible header without a CRC means that the reader lost the FPDU boundaries.
+  events_.on_lost(stamp, {plain.size(), false});
+  begin_search();
+}
+
+void MpaReader::pass_on(const Stamp& stamp, std::uint64_t position, Bytes plain,
+                        std::span<const MissingRange> missing) {
+  const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(plain.data());
   std::vector<MissingRange> of_ulpdu;
   add_shifted(missing, wire::fpdu_length_bytes, ulpdu_bytes, 0, of_ulpdu);
   events_.on_fpdu({.stamp = stamp,

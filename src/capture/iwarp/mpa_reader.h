@@ -108,6 +108,8 @@ class MpaReader {
                    std::span<const MissingRange> missing);
   void take_plain(const Stamp& stamp, std::uint64_t position, Bytes plain,
                   std::span<const MissingRange> missing, bool crc_good);
+  void pass_on(const Stamp& stamp, std::uint64_t position, Bytes plain,
+               std::span<const MissingRange> missing);
   [[nodiscard]] bool checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good);
 
   // Why the window is searched: it has grown, or it will not grow, because bytes after it are
