@@ -492,5 +492,36 @@ TEST_F(Files, SeveralAreOneTraceInTheOrderOfTime) {
   }
 }
 
+// Writes `capture` with these times, and with the letter as the content of each packet.
+Content lettered(char letter, const std::vector<std::int64_t>& times) {
+  MadeCapture capture;
+  for (const std::int64_t time_ns : times) {
+    capture.push_back({.time_ns = time_ns, .bytes = Content(60, static_cast<std::byte>(letter))});
+  }
+  return pcap_file(capture);
+}
+
+std::string letters_of(const std::vector<std::string>& files) {
+  std::string letters;
+  const auto source = merge_captures(files);
+  RawPacket packet;
+  while (source->next(packet)) letters += static_cast<char>(packet.bytes[0]);
+  return letters;
+}
+
+// Of packets with equal times, those of the file that begins first are first, and of files that
+// begin at the same time those of the file that is named first.
+TEST_F(Files, EqualTimesHaveADefinedOrder) {
+  const std::string a = write("a", lettered('a', {5, 5, 7}));
+  const std::string b = write("b", lettered('b', {5, 5, 7, 8}));
+  const std::string c = write("c", lettered('c', {1, 5}));
+  EXPECT_EQ(letters_of({a, b}), "aabbabb");
+  EXPECT_EQ(letters_of({b, a}), "bbaabab");
+  // The packets of c at 5 are the end of a rotated file, so they precede those of a and b.
+  for (const auto& files : {std::vector{a, b, c}, std::vector{a, c, b}, std::vector{c, a, b}}) {
+    EXPECT_EQ(letters_of(files), "ccaabbabb");
+  }
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -53,8 +53,10 @@ inline constexpr std::size_t max_packet_bytes = 16 * 1024 * 1024;
     const std::string& path, const std::atomic<bool>* stop = nullptr);
 
 // Merges several captures in the order of time: rotated files, or files that were captured at the
-// same time. Opens each file when its first packet is due, so that hundreds of rotated files need
-// few descriptors. Throws at once, as open_capture() does.
+// same time. Of packets with equal times, those of the file that begins first are first, and of
+// files that begin at the same time those of the one that is named first. Opens each file when its
+// first packet is due, so that hundreds of rotated files need few descriptors. Throws at once, as
+// open_capture() does.
 [[nodiscard]] WEFT_API std::unique_ptr<PacketSource> merge_captures(
     const std::vector<std::string>& paths, const std::atomic<bool>* stop = nullptr);
 

@@ -20,7 +20,9 @@ class MergedSource final : public PacketSource {
     last_ = nullptr;
     open_due();
     if (open_.empty()) return false;
-    // Of packets with equal times, the one from the file that was named first.
+    // Of packets with equal times, the one from the file that begins first: its packets at the time
+    // of a rotation precede those of the next file. Of files that begin at the same time, the one
+    // that was named first. This is the order of open_.
     const auto earliest = std::ranges::min_element(
         open_, [](const auto& x, const auto& y) { return x->packet.time_ns < y->packet.time_ns; });
     last_ = earliest->get();
@@ -103,8 +105,8 @@ class MergedSource final : public PacketSource {
   const std::atomic<bool>* stop_;
   std::vector<Waiting> waiting_;
   std::size_t next_waiting_ = 0;
-  std::vector<std::unique_ptr<Open>> open_;
-  Open* last_ = nullptr;  // source of the packet that was returned last
+  std::vector<std::unique_ptr<Open>> open_;  // in the order of waiting_
+  Open* last_ = nullptr;                     // source of the packet that was returned last
   std::string problem_;
   std::string leftover_;
   std::uint64_t bytes_in_all_ = 0;
