@@ -231,6 +231,24 @@ TEST_P(Iwarp, ACaptureMayBeginAnywhere) {
   }
 }
 
+// A capture that begins anywhere, has cut packets and lacks others.
+TEST_P(Iwarp, CutsAndGapsMayComeTogether) {
+  const MadeCapture original = conversation(GetParam());
+  for (const std::uint64_t seed : weft::test::seeds(50)) {
+    SCOPED_TRACE(weft::test::seed_trace(seed));
+    weft::test::Random random(seed);
+    MadeCapture capture;
+    for (std::size_t i = random.below(original.size()); i < original.size(); ++i) {
+      if (random.below(20) == 0) continue;
+      MadePacket packet = original[i];
+      const std::size_t snap_bytes = 60 + random.below(1'500);
+      if (random.below(4) == 0) packet = cut({packet}, snap_bytes).front();
+      capture.push_back(packet);
+    }
+    expect_nothing_wrong(capture);
+  }
+}
+
 TEST_P(Iwarp, ACaptureMayHoldOneDirectionOnly) {
   const MadeCapture original = conversation(GetParam());
   for (const std::uint16_t port : {GetParam().tcp.port_a, GetParam().tcp.port_b}) {
