@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/terminal.h"
+#include "faults/adapter.h"
 #include "faults/names.h"
 #include "provider/environment.h"
 
@@ -40,6 +41,22 @@ std::string entry(std::string_view name, std::string_view meaning) {
 }
 
 // All names in the help on faults come from the tables of the parser.
+std::string adapter_help() {
+  std::string text = heading("A smaller adapter");
+  text += wrapped(
+      "`weft run --adapter LIST` and WEFT_ADAPTER make the device show and grant less than it has, "
+      "so that a program meets the limits of other adapters. LIST is NAME=VALUE, separated by "
+      "commas. Without a value here, the device grants the largest one. Objects are counted for "
+      "each process. WEFT_STATS lists for each name the limit, the objects that exist and the "
+      "requests that were refused.",
+      0, columns);
+  text += "\n  max_qp=8,max_cq=4,max_sge=2,max_inline=0,atomics=0\n\n";
+  for (const faults::CapabilityName& name : faults::capability_names()) {
+    text += entry(name.name, fmt::format("From {} to {}. {}", name.least, name.most, name.meaning));
+  }
+  return text;
+}
+
 std::string failure_help() {
   std::string text = heading("Actions of connections");
   for (const faults::FailureName& failure : faults::failure_names()) {
@@ -111,7 +128,7 @@ std::string faults_help() {
       "WEFT_VERBOSE=1 "
       "prints each fault.",
       0, columns);
-  return text;
+  return text + adapter_help();
 }
 
 }  // namespace weft::cli

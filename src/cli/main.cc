@@ -44,6 +44,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "describes them, or @FILE; may be given several times (WEFT_FAULT)")
       ->type_name("RULES")
       ->take_all();
+  run->add_option("--adapter", options.adapter,
+                  "Show and grant less than the device has, such as max_qp=8,atomics=0; `weft help "
+                  "faults` lists the names (WEFT_ADAPTER)")
+      ->type_name("LIST");
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce or iwarp (WEFT_PERSONALITY)")
       ->type_name("NAME");

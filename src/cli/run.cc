@@ -55,6 +55,7 @@ void set_variables(const RunOptions& options) {
   // The program may change its directory before it opens the device.
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
   if (!options.faults.empty()) set("WEFT_FAULT", fault_rules(options.faults));
+  if (!options.adapter.empty()) set("WEFT_ADAPTER", options.adapter);
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 

@@ -12,6 +12,7 @@ struct RunOptions {
   std::string capture;
   std::string stats;
   std::vector<std::string> faults;  // rules, or @FILE
+  std::string adapter;
   std::string personality;
   std::string progress;
   std::string port_offset;

@@ -31,10 +31,24 @@ int take_private_data(const void* data, std::size_t bytes, std::vector<std::byte
   return out.size() > max_private_data_bytes ? EINVAL : 0;
 }
 
+device::Adapter& adapter_of(const rdma_cm_id& id) {
+  return device::Context::of(id.verbs)->device().adapter();
+}
+
+// An id without a device is refused later, for that reason.
+std::uint16_t max_read_depth(const rdma_cm_id& id) {
+  if (!id.verbs) return device::limits::max_read_depth;
+  return static_cast<std::uint16_t>(adapter_of(id).most(device::Capability::read_depth));
+}
+
 // `unset`: the value that asks for as much as possible. It gives `fallback`.
-int take_depth(std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
+int take_depth(const rdma_cm_id& id, std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
                std::uint16_t& depth) {
-  if (asked != unset && asked > device::limits::max_read_depth) return EINVAL;
+  if (asked != unset && asked > max_read_depth(id)) {
+    // Counts the refusal.
+    if (id.verbs) (void)adapter_of(id).grants(device::Capability::read_depth, asked);
+    return EINVAL;
+  }
   depth = asked == unset ? fallback : asked;
   return 0;
 }
@@ -43,10 +57,10 @@ int take_depth(std::uint8_t asked, std::uint8_t unset, std::uint16_t fallback,
 // a queue pair may be connected without parameters: rdma_connect(3).
 int take_parameters(const rdma_cm_id& id, const rdma_conn_param* given, ConnectParameters& wanted) {
   if (!given) return id.qp ? 0 : EINVAL;
-  int failed = take_depth(given->responder_resources, RDMA_MAX_RESP_RES, wanted.responder_resources,
-                          wanted.responder_resources);
+  int failed = take_depth(id, given->responder_resources, RDMA_MAX_RESP_RES,
+                          wanted.responder_resources, wanted.responder_resources);
   if (failed == 0) {
-    failed = take_depth(given->initiator_depth, RDMA_MAX_INIT_DEPTH, wanted.initiator_depth,
+    failed = take_depth(id, given->initiator_depth, RDMA_MAX_INIT_DEPTH, wanted.initiator_depth,
                         wanted.initiator_depth);
   }
   wanted.qp_num = given->qp_num;
@@ -96,8 +110,8 @@ int Manager::resolve_route(rdma_cm_id* id, int /*timeout_ms*/) {
 
 int Manager::connect(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
-  ConnectParameters wanted{.responder_resources = device::limits::max_read_depth,
-                           .initiator_depth = device::limits::max_read_depth,
+  ConnectParameters wanted{.responder_resources = max_read_depth(*id),
+                           .initiator_depth = max_read_depth(*id),
                            .private_data = identifier.endpoint_private_data};
   if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
   if (const int failed = identifier.connect(std::move(wanted))) return answer(failed);
@@ -123,6 +137,8 @@ int Manager::adopt(rdma_cm_id* listener, int connection) {
 int Manager::accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   Identifier& identifier = *Identifier::of(id);
   ConnectParameters wanted = identifier.requested_parameters();
+  wanted.responder_resources = std::min(wanted.responder_resources, max_read_depth(*id));
+  wanted.initiator_depth = std::min(wanted.initiator_depth, max_read_depth(*id));
   if (const int failed = take_parameters(*id, parameters, wanted)) return answer(failed);
   if (const int failed = identifier.accept(std::move(wanted))) return answer(failed);
   // An accepted request for datagrams causes no event on this side.

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
 #include "device/completion/completion_queue.h"
-#include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/shared_receive_queue.h"
 
@@ -20,7 +20,6 @@ using device::CompletionQueue;
 using device::Context;
 using device::ProtectionDomain;
 using device::SharedReceiveQueue;
-namespace limits = device::limits;
 
 // Waits until the fetched events of the queue are acknowledged, as ibv_destroy_cq(3) does. The
 // channel is destroyed after the queue that refers to it.
@@ -43,15 +42,21 @@ void destroy_pair(ibv_cq*& cq, ibv_comp_channel*& channel) {
 // rdma_create_qp(3), for programs that pass none.
 int create_pair(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
   // A queue pair that posts nothing in this direction still needs a queue of one entry.
-  const auto size =
-      static_cast<int>(std::clamp<std::uint32_t>(entries, 1, limits::max_completions));
   Context& context = *Context::of(id.verbs);
+  const std::uint64_t most = context.device().adapter().most(device::Capability::completions);
+  const auto size = static_cast<int>(std::clamp<std::uint64_t>(entries, 1, most));
   const int failed = context.device().fault_of(faults::Point::create_completion_queue);
   if (failed != 0) return failed;
   auto made_channel = std::make_unique<CompletionChannel>(id.verbs);
   if (made_channel->verbs()->fd < 0) return EMFILE;
   // As in librdmacm, the id is the context that completion events return.
-  auto made = std::make_unique<CompletionQueue>(context, size, &id, made_channel.get());
+  std::unique_ptr<CompletionQueue> made;
+  // An error and no exception, so that the caller can take back the first of two queues.
+  try {
+    made = std::make_unique<CompletionQueue>(context, size, &id, made_channel.get());
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
   made->request_notification(false);
   // For the queue and the channel. The context is not deleted while objects refer to it.
   context.objects += 2;
@@ -118,14 +123,11 @@ int prepare(rdma_cm_id& id, ibv_qp& qp) {
 }
 
 int create_shared(rdma_cm_id& id, ibv_pd* domain, ibv_srq_init_attr& attributes) {
-  const ibv_srq_attr& wanted = attributes.attr;
-  if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
-      wanted.max_sge > limits::max_slices) {
-    return EINVAL;
-  }
-  attributes.attr.max_sge = std::max(wanted.max_sge, 1U);
   Context& context = *Context::of(id.verbs);
-  const int failed = context.device().fault_of(faults::Point::create_shared_receive_queue);
+  int failed = SharedReceiveQueue::check(context.device(), attributes.attr);
+  if (failed != 0) return failed;
+  attributes.attr.max_sge = std::max(attributes.attr.max_sge, 1U);
+  failed = context.device().fault_of(faults::Point::create_shared_receive_queue);
   if (failed != 0) return failed;
   auto made = std::make_unique<SharedReceiveQueue>(context, domain, attributes);
   // The domain cannot be deallocated while the queue uses it: ibv_dealloc_pd(3).

@@ -37,6 +37,11 @@ ibv_mtu path_mtu(IdState& state) {
   return port.active_mtu;
 }
 
+std::uint8_t max_read_depth(const IdState& state) {
+  const device::Adapter& adapter = state.registry->context()->device().adapter();
+  return static_cast<std::uint8_t>(adapter.most(device::Capability::read_depth));
+}
+
 // The same for every queue pair of the UDP port space.
 void set_datagram_attributes(ibv_qp_attr& attributes, int& mask) {
   if (attributes.qp_state == IBV_QPS_INIT) {
@@ -53,7 +58,7 @@ void set_receive_attributes(IdState& state, ibv_qp_attr& attributes, int& mask) 
   set_address_vector(state, attributes.ah_attr, state.addresses().addr.ibaddr.dgid);
   attributes.path_mtu = path_mtu(state);
   attributes.dest_qp_num = device::slot::stream_of_cm;
-  attributes.max_dest_rd_atomic = device::limits::max_read_depth;
+  attributes.max_dest_rd_atomic = max_read_depth(state);
   mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 }
@@ -62,8 +67,8 @@ void set_send_attributes(const IdState& state, ibv_qp_attr& attributes, int& mas
   attributes.timeout = state.ack_timeout;
   attributes.retry_cnt = most_retries;
   attributes.rnr_retry = most_retries;
-  attributes.max_rd_atomic =
-      static_cast<std::uint8_t>(std::min(state.requested_ord, device::limits::max_read_depth));
+  attributes.max_rd_atomic = static_cast<std::uint8_t>(
+      std::min<std::uint16_t>(state.requested_ord, max_read_depth(state)));
   mask |= IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
           IBV_QP_MAX_QP_RD_ATOMIC;
 }

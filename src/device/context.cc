@@ -114,7 +114,9 @@ void Context::settle_events(const void* element) {
 
 // Numbers are never reused, so a stale number matches no other domain.
 ProtectionDomain* Context::allocate_domain() {
+  Counted counted(device_.adapter(), Capability::domains);
   auto* domain = new ProtectionDomain;
+  domain->counted = std::move(counted);
   domain->pd.context = verbs();
   domain->number = next_domain_.fetch_add(1);
   domain->pd.handle = domain->number;
@@ -124,10 +126,10 @@ ProtectionDomain* Context::allocate_domain() {
 namespace {
 
 // On-demand regions may cover the whole address space, including memory that is not mapped yet.
-int check_region(const void* address, std::size_t length_bytes, unsigned access) {
+int check_region(Adapter& adapter, const void* address, std::size_t length_bytes, unsigned access) {
   if (const int failed = check_access(access)) return failed;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0 && !address && length_bytes == SIZE_MAX) return 0;
-  if (length_bytes > limits::max_region_bytes) return EINVAL;
+  if (!adapter.grants(Capability::region_bytes, length_bytes)) return EINVAL;
   return (access & IBV_ACCESS_ON_DEMAND) != 0 ? 0 : check_mapped(address, length_bytes);
 }
 
@@ -137,7 +139,7 @@ int check_region(const void* address, std::size_t length_bytes, unsigned access)
 // process.
 ibv_mr* Context::register_memory(ProtectionDomain& domain, void* address, std::size_t length_bytes,
                                  std::uint64_t iova, unsigned access) {
-  if (const int failed = check_region(address, length_bytes, access)) {
+  if (const int failed = check_region(device_.adapter(), address, length_bytes, access)) {
     errno = failed;
     return nullptr;
   }
@@ -160,6 +162,9 @@ ibv_mr* Context::register_file(ProtectionDomain& domain, const FilePart& part, s
   auto memory = std::make_shared<FileMemory>();
   int failed = check_access(access);
   if (failed == 0 && (access & IBV_ACCESS_ON_DEMAND) != 0) failed = EOPNOTSUPP;
+  if (failed == 0 && !device_.adapter().grants(Capability::region_bytes, part.length_bytes)) {
+    failed = EINVAL;
+  }
   if (failed == 0) failed = memory->open(part.file, part.offset_bytes, part.length_bytes);
   if (failed != 0) {
     errno = failed;
@@ -193,7 +198,8 @@ ibv_mr* Context::add_region(std::unique_ptr<Region> region, ProtectionDomain& do
   region->mr.context = verbs();
   region->mr.pd = &domain.pd;
   region->domain = domain.number;
-  if (!memory_.add(*region)) {
+  region->counted = Counted::unless_full(device_.adapter(), Capability::regions);
+  if (!region->counted || !memory_.add(*region)) {
     errno = ENOMEM;
     return nullptr;
   }
@@ -213,7 +219,8 @@ int Context::reregister_memory(ibv_mr* mr, const Reregistration& wanted) {
   const unsigned access =
       (wanted.changes & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? wanted.access : region.access;
   const int failed =
-      moves ? check_region(wanted.address, wanted.length_bytes, access) : check_access(access);
+      moves ? check_region(device_.adapter(), wanted.address, wanted.length_bytes, access)
+            : check_access(access);
   if (failed != 0) return failed;
   // Device memory, null memory and memory of a file have no other place to move to.
   if (region.holder || region.null || (moves && region.file)) return EBUSY;
@@ -272,7 +279,8 @@ ibv_mw* Context::allocate_window(ProtectionDomain& domain, ibv_mw_type type) {
     return nullptr;
   }
   auto window = std::make_unique<MemoryWindow>(&domain.pd, domain.number, type);
-  if (!memory_.add(window->region())) {
+  window->region().counted = Counted::unless_full(device_.adapter(), Capability::windows);
+  if (!window->region().counted || !memory_.add(window->region())) {
     errno = ENOMEM;
     return nullptr;
   }

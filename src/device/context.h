@@ -25,6 +25,7 @@ class QueuePair;
 struct ProtectionDomain {
   ibv_pd pd{};  // first: see of()
   std::uint32_t number = 0;
+  Counted counted;            // not of a parent domain, which an adapter does not know
   std::atomic<int> users{0};  // regions, queue pairs, shared receive queues, address handles
   // For a parent domain: the user counts of the domains that it was made from.
   std::array<std::atomic<int>*, 2> holders{};
@@ -62,6 +63,7 @@ class Context {
   void settle_events(const void* element);
   void acknowledge(const ibv_async_event& event);
 
+  // Throws std::bad_alloc where the adapter has no more.
   [[nodiscard]] ProtectionDomain* allocate_domain();
   // ibv_reg_mr(3). Null with errno set: EINVAL, EFAULT, ENOMEM, EOPNOTSUPP.
   [[nodiscard]] ibv_mr* register_memory(ProtectionDomain& domain, void* address,

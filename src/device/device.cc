@@ -91,6 +91,7 @@ Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& sett
 Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                std::shared_ptr<CaptureFile> capture)
     : settings_(settings),
+      adapter_(settings.adapter, settings.strict),
       addresses_(std::move(addresses)),
       capture_(std::move(capture)),
       guid_be_(make_guid(addresses_)),

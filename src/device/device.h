@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/adapter.h"
 #include "device/addresses.h"
 #include "device/connect/half_open.h"
 #include "device/connect/linger.h"
@@ -69,7 +70,15 @@ class Device {
   [[nodiscard]] bool is_strict_roce() const { return settings_.strict && is_roce(); }
   // Pieces of memory per request.
   [[nodiscard]] std::uint32_t max_slices() const {
-    return settings_.strict ? limits::strict_slices : limits::max_slices;
+    return static_cast<std::uint32_t>(adapter_.most(Capability::slices));
+  }
+  // What the device grants, and how much of it is in use.
+  [[nodiscard]] Adapter& adapter() { return adapter_; }
+  [[nodiscard]] const Adapter& adapter() const { return adapter_; }
+  // IBV_ACCESS_* that a queue pair can grant to its peer.
+  [[nodiscard]] unsigned grantable_access() const {
+    const bool atomics = adapter_.most(Capability::atomics) != 0;
+    return atomics ? ~0U : ~static_cast<unsigned>(IBV_ACCESS_REMOTE_ATOMIC);
   }
   // The bytes per connection for Sends that find no receive; 0: none are held.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
@@ -108,6 +117,7 @@ class Device {
 
   Handle handle_;
   Settings settings_;
+  Adapter adapter_;
   std::vector<LocalAddress> addresses_;
   std::shared_ptr<CaptureFile> capture_;
   std::uint64_t guid_be_ = 0;

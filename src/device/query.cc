@@ -56,38 +56,45 @@ std::uint32_t datagram_mtu_bytes(const Device& device) {
   return 128U << path_mtu(device.addresses().front());
 }
 
-// Attributes that a program may use up to their limit come from limits.h; the rest stays 0.
+// Attributes that a program may use up to their limit come from Adapter and limits.h; the rest
+// stays 0.
 void query_device(Context& context, ibv_device_attr& attributes) {
+  const Adapter& adapter = context.device().adapter();
+  const auto most = [&](Capability capability) {
+    return static_cast<int>(adapter.most(capability));
+  };
   attributes = {};
   std::snprintf(attributes.fw_ver, sizeof attributes.fw_ver, "%s", WEFT_VERSION);
   attributes.node_guid = attributes.sys_image_guid = context.device().guid_be();
-  attributes.max_mr_size = limits::max_region_bytes;
+  attributes.max_mr_size = adapter.most(Capability::region_bytes);
   attributes.vendor_id = vendor_id;
   attributes.page_size_cap = ~std::uint64_t{0xFFF};  // any size from 4 KiB: nothing is pinned
-  attributes.max_qp = limits::max_queue_pairs;
-  attributes.max_qp_wr = limits::max_work_requests;
+  attributes.max_qp = most(Capability::queue_pairs);
+  attributes.max_qp_wr = most(Capability::work_requests);
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
-                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
-                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  attributes.max_sge = static_cast<int>(context.device().max_slices());
+                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  attributes.max_sge = most(Capability::slices);
   attributes.max_sge_rd = attributes.max_sge;
-  attributes.max_cq = limits::max_completion_queues;
-  attributes.max_cqe = limits::max_completions;
-  attributes.max_mr = limits::max_memory_regions;
-  attributes.max_mw = limits::max_memory_regions;  // windows and regions share a table
-  attributes.max_pd = limits::max_protection_domains;
-  attributes.max_qp_rd_atom = limits::max_read_depth;
-  attributes.max_qp_init_rd_atom = limits::max_read_depth;
-  attributes.max_res_rd_atom = limits::max_read_depth * limits::max_queue_pairs;
+  attributes.max_cq = most(Capability::completion_queues);
+  attributes.max_cqe = most(Capability::completions);
+  attributes.max_mr = most(Capability::regions);
+  attributes.max_mw = most(Capability::windows);
+  if (attributes.max_mw > 0) {
+    attributes.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  }
+  attributes.max_pd = most(Capability::domains);
+  attributes.max_qp_rd_atom = most(Capability::read_depth);
+  attributes.max_qp_init_rd_atom = attributes.max_qp_rd_atom;
+  attributes.max_res_rd_atom = attributes.max_qp_rd_atom * attributes.max_qp;
   // Atomics are processor instructions, so they exclude those of programs as well.
-  attributes.atomic_cap = IBV_ATOMIC_GLOB;
-  attributes.max_srq = limits::max_shared_receive_queues;
-  attributes.max_srq_wr = limits::max_work_requests;
+  attributes.atomic_cap = most(Capability::atomics) != 0 ? IBV_ATOMIC_GLOB : IBV_ATOMIC_NONE;
+  attributes.max_srq = most(Capability::shared_receive_queues);
+  attributes.max_srq_wr = most(Capability::shared_receives);
   attributes.max_srq_sge = attributes.max_sge;
   attributes.max_pkeys = 1;
   if (context.device().is_roce()) {
     attributes.device_cap_flags |= IBV_DEVICE_BAD_QKEY_CNTR;
-    attributes.max_ah = limits::max_address_handles;
+    attributes.max_ah = most(Capability::address_handles);
     attributes.max_mcast_grp = limits::max_multicast_groups;
     attributes.max_mcast_qp_attach = limits::max_multicast_members;
     attributes.max_total_mcast_qp_attach = std::numeric_limits<int>::max();
@@ -102,7 +109,9 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   query_device(context, ours.orig_attr);
   ours.phys_port_cnt_ex = 1;
   ours.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-  ours.odp_caps.per_transport_caps.rc_odp_caps = on_demand_operations;
+  const bool atomics = context.device().adapter().most(Capability::atomics) != 0;
+  ours.odp_caps.per_transport_caps.rc_odp_caps =
+      on_demand_operations & ~(atomics ? 0U : std::uint32_t{IBV_ODP_SUPPORT_ATOMIC});
   ours.odp_caps.per_transport_caps.uc_odp_caps = on_demand_of_uc;
   ours.odp_caps.per_transport_caps.ud_odp_caps = on_demand_of_ud;
   ours.max_dm_size = limits::max_device_memory_bytes;

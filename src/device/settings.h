@@ -7,6 +7,7 @@
 
 #include "device/engine.h"
 #include "device/limits.h"
+#include "faults/adapter.h"
 #include "faults/rules.h"
 
 namespace weft::device {
@@ -47,6 +48,7 @@ struct Settings {
   bool responder_first = false;   // send to initiators that should have sent first and did not
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
   faults::Rules faults;           // what fails on purpose
+  faults::AdapterLimits adapter;  // what the device shows and grants, where that is less
   // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;
   // The minimum time that requests wait for a peer that refuses or does not exist. For tests only.

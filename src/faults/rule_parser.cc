@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "faults/action_parser.h"
+#include "faults/mistake.h"
 #include "faults/names.h"
 #include "faults/numbers.h"
 #include "faults/rules.h"
@@ -228,15 +229,6 @@ std::optional<Mistake> read_one(std::string_view text, Rules& rules) {
   rule.text = text.substr(begin, end - begin);
   rules.list.push_back(std::move(rule));
   return std::nullopt;
-}
-
-std::string explain(const Mistake& mistake, std::string_view rule) {
-  std::string text = mistake.message + "\n  ";
-  text += rule;
-  text += "\n  ";
-  // Tabs are kept, so that the caret is below its place.
-  for (const char c : rule.substr(0, mistake.offset)) text += c == '\t' ? '\t' : ' ';
-  return text + "^";
 }
 
 std::optional<std::string> read_file(const std::string& path) {

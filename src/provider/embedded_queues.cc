@@ -4,7 +4,6 @@
 
 #include "device/completion/completion_queue.h"
 #include "device/context.h"
-#include "device/limits.h"
 #include "device/queue_pair/shared_receive_queue.h"
 #include "provider/embedded_parts.h"
 #include "provider/guard.h"
@@ -18,7 +17,6 @@ using device::CompletionQueue;
 using device::Context;
 using device::ProtectionDomain;
 using device::SharedReceiveQueue;
-namespace limits = device::limits;
 
 ibv_comp_channel* create_comp_channel(ibv_context* verbs) {
   if (!Process::owns(verbs)) return fail_null(ENODEV);
@@ -46,10 +44,11 @@ ibv_cq* create_cq(ibv_context* verbs, int entries, void* cq_context, ibv_comp_ch
     return fail_null(failed);
   }
   // A channel belongs to one context, and only queues of that context may use it.
-  const bool wrong = entries < 1 || entries > limits::max_completions || vector < 0 ||
-                     vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
-  if (wrong) return fail_null(EINVAL);
   Context* context = Context::of(verbs);
+  const bool wrong =
+      vector < 0 || vector >= verbs->num_comp_vectors || (channel && channel->context != verbs);
+  if (wrong || !CompletionQueue::holds(context->device(), static_cast<std::uint64_t>(entries)))
+    return fail_null(EINVAL);
   auto made = std::make_unique<CompletionQueue>(*context, entries, cq_context,
                                                 channel ? CompletionChannel::of(channel) : nullptr);
   ++context->objects;
@@ -82,13 +81,11 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
           Context::of(pd->context)->device().fault_of(faults::Point::create_shared_receive_queue)) {
     return fail_null(failed);
   }
-  const ibv_srq_attr& wanted = attributes->attr;
-  if (wanted.max_wr < 1 || wanted.max_wr > limits::max_work_requests ||
-      wanted.max_sge > limits::max_slices) {
-    return fail_null(EINVAL);
-  }
-  attributes->attr.max_sge = std::max(wanted.max_sge, 1U);
   Context* context = Context::of(pd->context);
+  if (const int failed = SharedReceiveQueue::check(context->device(), attributes->attr)) {
+    return fail_null(failed);
+  }
+  attributes->attr.max_sge = std::max(attributes->attr.max_sge, 1U);
   auto made = std::make_unique<SharedReceiveQueue>(*context, pd, *attributes);
   // The domain cannot be deallocated while the queue uses it: ibv_dealloc_pd(3).
   ++ProtectionDomain::of(pd)->users;

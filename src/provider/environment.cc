@@ -86,6 +86,18 @@ bool read_faults(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_adapter(std::string_view value, Settings& settings) {
+  const auto limits = faults::parse_adapter(value);
+  if (!limits) return false;
+  settings.adapter = *limits;
+  return true;
+}
+
+// Called only for a value that read_adapter() has refused, as explain_faults() is.
+std::string explain_adapter(std::string_view value) {
+  return faults::parse_adapter(value).error();
+}
+
 // Called only for a value that read_faults() has refused, so there is an error to return.
 std::string explain_faults(std::string_view value) {
   return faults::parse(value).error();
@@ -96,6 +108,10 @@ constexpr std::string_view on_or_off = "0 or 1";
 // In the order of `weft help environment`. Variables that are not settings of the device are only
 // checked here.
 constexpr std::array table{
+    Variable{"WEFT_ADAPTER", "none", "a list of `weft help faults`",
+             "A smaller adapter, such as max_qp=8,max_inline=0,atomics=0: the device shows and "
+             "grants no more than that.",
+             read_adapter, explain_adapter},
     Variable{"WEFT_ADDR", "none", "a numeric IP address of this host",
              "The device's only address, and so the only one in its GID table.", read_address},
     Variable{"WEFT_ACK", "1", on_or_off,

@@ -149,15 +149,30 @@ std::string fault_list(const device::DeviceFaults* faults) {
                      list("faults", faults->plan().counts()));
 }
 
+// The limits of a smaller adapter (WEFT_ADAPTER); nothing where all is granted.
+std::string adapter_object(const device::Device& device) {
+  if (!device.settings().adapter.restricted()) return {};
+  const device::Adapter& adapter = device.adapter();
+  std::string text = "  \"adapter\": {";
+  std::string_view separator = "\n    ";
+  for (const faults::CapabilityName& name : faults::capability_names()) {
+    text += fmt::format(R"({}"{}": {{"limit": {}, "objects": {}, "refused": {}}})", separator,
+                        name.name, adapter.most(name.capability), adapter.objects(name.capability),
+                        adapter.refused(name.capability));
+    separator = ",\n    ";
+  }
+  return text + "},\n";
+}
+
 }  // namespace
 
 std::string to_json(device::Device& device, const char* occasion) {
   const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
-      "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{},\n{},\n{}\n}}\n",
+      "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{}{},\n{},\n{}\n}}\n",
       getpid(), occasion, snapshot.not_listed, object(device.refusals()),
-      object(device.datagrams().counters()), fault_list(device.faults()),
+      object(device.datagrams().counters()), adapter_object(device), fault_list(device.faults()),
       list("queue_pairs", snapshot.queue_pairs),
       list("completion_queues", snapshot.completion_queues),
       list("memory_regions", snapshot.memory_regions));

@@ -363,6 +363,8 @@ def page(stage):
                                stdout=subprocess.PIPE).stdout
     rules += re.findall(r"^  ([A-Z]\w+(?::[^ ]+)? at .*)$", explained, re.MULTILINE)
     rules = [each for each in rules if "POINT" not in each]
+    for each in re.findall(r"--adapter '?([\w=,]+)'?", text):
+        stage.start(f"adapter {each}", "ibv_devices", options=["--adapter", each]).finish()
     need(len(rules) > 25, f"only {len(rules)} rules are found")
     for number, each in enumerate(rules):
         side = stage.start(f"program {number}", "ibv_devices", options=rule(each))
@@ -375,3 +377,77 @@ def mistakes(stage):
     side = stage.start("program", "ibv_devices", options=rule("ENOMEM at create-pq"))
     side.finish(status=2)
     need_text(side, "ENOMEM at create-pq\n            ^")
+
+
+def adapter(limits):
+    return ["--adapter", limits]
+
+
+@cases.case("faults.adapter.shown")
+def adapter_shown(stage):
+    """A program that asks sees the smaller adapter."""
+    side = stage.start("program", "ibv_devinfo", "-v",
+                       options=adapter("max_qp=8,max_cq=9,max_mr=10,max_sge=3,max_qp_wr=100,"
+                                       "max_mr_size=64MiB,max_srq=0,max_ah=11,max_pd=12,max_mw=0,"
+                                       "max_qp_rd_atom=5,atomics=0,max_cqe=500"))
+    side.finish()
+    shown = dict(re.findall(r"^\s*(\w+):\s+(\S+)", side.output, re.MULTILINE))
+    for name, value in {"max_qp": "8", "max_cq": "9", "max_mr": "10", "max_sge": "3",
+                        "max_qp_wr": "100", "max_mr_size": "0x4000000", "max_srq": "0",
+                        "max_ah": "11", "max_pd": "12", "max_mw": "0", "max_qp_rd_atom": "5",
+                        "atomic_cap": "ATOMIC_NONE", "max_cqe": "500"}.items():
+        need(shown.get(name) == value, f"{name} is {shown.get(name)} and not {value}")
+
+
+# What one side of perftest lacks: the program, its options, and what it prints about it.
+SMALLER = {
+    "queue": ("ib_write_bw", ["-t", 512], "max_qp_wr=100", "max_qp_wr",
+              "Unable to create QP"),
+    "queue_pairs": ("ib_write_bw", ["-q", 4], "max_qp=3", "max_qp", "Unable to create QP"),
+    "regions": ("ib_write_bw", ["-s", 1 << 20], "max_mr_size=4096", "max_mr_size",
+                "Couldn't allocate MR"),
+    "atomics": ("ib_atomic_bw", [], "atomics=0", "", "Couldn't post send"),
+}
+
+
+def _smaller(program, options, limits, name, printed):
+    def run(stage):
+        path = stage.scratch("counters.json")
+        port = harness.free_port()
+        both = ["-F", "-n", 1000, "-p", port, *options]
+        server = stage.start("server", program, *both)
+        server.await_listening(port)
+        client = stage.start("client", program, *both, "127.0.0.1",
+                             options=adapter(limits) + ["--stats", path])
+        client.finish(status=1)
+        need_text(client, printed)
+        stage.forget(server)  # it may wait for the parameters of the client
+        if name:
+            found = json.loads(pathlib.Path(path).read_text())["adapter"]
+            need(found[name]["refused"] >= 1, f"no refusal of {name}: {found}")
+
+    return run
+
+
+for _name, _values in SMALLER.items():
+    cases.add(f"faults.adapter.{_name}", _smaller(*_values))
+
+
+@cases.case("faults.adapter.within_limits")
+def adapter_within_limits(stage):
+    """A program that stays within the limits does not notice them."""
+    port = harness.free_port()
+    both = ["-F", "-n", 1000, "-s", 4096, "-q", 2, "-t", 64, "-p", port]
+    limits = adapter("max_qp=2,max_cq=2,max_mr=2,max_pd=1,max_qp_wr=128,max_sge=2,atomics=0")
+    server = stage.start("server", "ib_write_bw", *both, options=limits)
+    server.await_listening(port)
+    client = stage.start("client", "ib_write_bw", *both, "127.0.0.1", options=limits)
+    client.finish()
+    server.finish()
+
+
+@cases.case("faults.adapter.mistakes")
+def adapter_mistakes(stage):
+    side = stage.start("program", "ibv_devices", options=adapter("max_qp=8,max_sge=99"))
+    side.finish(status=2)
+    need_text(side, "  max_qp=8,max_sge=99\n                   ^")

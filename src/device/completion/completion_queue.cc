@@ -46,9 +46,17 @@ bool CompletionChannel::take(CompletionQueue*& queue) {
   return events_.take(queue, [](CompletionQueue* taken) { taken->count_delivered(); });
 }
 
+// A negative number of a caller is a large one here, which no adapter has.
+bool CompletionQueue::holds(Device& device, std::uint64_t entries) {
+  return entries >= 1 && device.adapter().grants(Capability::completions, entries);
+}
+
 CompletionQueue::CompletionQueue(Context& context, int entries, void* user_context,
                                  CompletionChannel* channel)
-    : context_(context), channel_(channel), ring_(static_cast<std::size_t>(entries)) {
+    : context_(context),
+      counted_(context.device().adapter(), Capability::completion_queues),
+      channel_(channel),
+      ring_(static_cast<std::size_t>(entries)) {
   cq_.context = context.verbs();
   cq_.channel = channel ? channel->verbs() : nullptr;
   cq_.cq_context = user_context;
@@ -279,7 +287,7 @@ void CompletionQueue::tell_when_due() {
 
 // ibv_resize_cq(3): EINVAL if the present completions do not fit.
 int CompletionQueue::resize(int entries) {
-  if (entries < 1 || entries > limits::max_completions) return EINVAL;
+  if (!holds(context_.device(), static_cast<std::uint64_t>(entries))) return EINVAL;
   const std::lock_guard lock(mutex_);
   // Completions are never dropped by a resize.
   if (static_cast<std::size_t>(entries) < count_) return EINVAL;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device/adapter.h"
 #include "device/completion/event_moderation.h"
 #include "device/completion/event_queue.h"
 #include "device/queue_pair/queue_slots.h"
@@ -18,6 +19,7 @@
 namespace weft::device {
 
 class Context;
+class Device;
 class CompletionQueue;
 
 // An object that may complete into a queue: a queue pair. An application thread that polls the
@@ -85,6 +87,8 @@ struct CompletionQueueExtras {
 class CompletionQueue {
  public:
   CompletionQueue(Context& context, int entries, void* user_context, CompletionChannel* channel);
+  // Whether the device grants a queue of this size.
+  [[nodiscard]] static bool holds(Device& device, std::uint64_t entries);
   ~CompletionQueue();
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
@@ -154,6 +158,7 @@ class CompletionQueue {
     ibv_cq cq_;
   };
   Context& context_;
+  Counted counted_;
   CompletionChannel* channel_;
 
   std::mutex mutex_;

@@ -81,8 +81,8 @@ void set_readers(ibv_cq_ex& cq, std::uint64_t fields) {
 
 // EINVAL for invalid attributes, EOPNOTSUPP for valid ones that this device does not support. A
 // parent domain is accepted and not used, see memory/domains.h.
-int check(const ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::uint32_t flags) {
-  if (wanted.cqe < 1 || wanted.cqe > static_cast<std::uint32_t>(limits::max_completions) ||
+int check(ibv_context* context, const ibv_cq_init_attr_ex& wanted, std::uint32_t flags) {
+  if (!CompletionQueue::holds(Context::of(context)->device(), wanted.cqe) ||
       wanted.comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors) ||
       (wanted.channel && wanted.channel->context != context)) {
     return EINVAL;

@@ -78,7 +78,7 @@ bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& in
 // The source address comes from the GID index; source and destination must be of the same family.
 // Resolved once, so that a post copies a finished route and asks no table.
 AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr& attributes) {
-  const Device& device = Context::of(domain.pd.context)->device();
+  Device& device = Context::of(domain.pd.context)->device();
   // iWARP has no datagrams.
   if (!device.is_roce()) {
     errno = EOPNOTSUPP;
@@ -100,6 +100,11 @@ AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr
   const std::uint8_t usual = made->group_ ? usual_group_hop_limit : usual_hop_limit;
   route.hop_limit = grh.hop_limit != 0 ? grh.hop_limit : usual;
   route.traffic_class = grh.traffic_class;
+  made->counted_ = Counted::unless_full(device.adapter(), Capability::address_handles);
+  if (!made->counted_) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   made->interface_index_ = local.interface_index;
   made->handle_ = {.context = domain.pd.context, .pd = &domain.pd, .handle = 0};
   return made.release();

@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "device/adapter.h"
 #include "device/context.h"
 #include "device/datagram/datagram_packet.h"
 
@@ -37,6 +38,7 @@ class AddressHandle {
 
   ibv_ah handle_{};  // first: see of()
   ProtectionDomain& domain_;
+  Counted counted_;
   DatagramRoute route_;
   unsigned interface_index_ = 0;
   bool group_ = false;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/kernel_random.h"
+#include "device/adapter.h"
 #include "iwarp/host.h"
 #include "weft/counters.hpp"
 
@@ -81,6 +82,7 @@ struct Region {
   std::atomic<int>* holder = nullptr;  // user count of the device memory that it refers to
   std::atomic<bool> leaving{false};    // set while it is deregistered or changed: no bind
   RegionCounters counters;
+  Counted counted;  // of the adapter's regions or windows
 
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   [[nodiscard]] static Region* of(ibv_mr* mr) { return reinterpret_cast<Region*>(mr); }

@@ -9,6 +9,7 @@
 
 #include "device/limits.h"
 #include "device/queue_pair/datagram_carrier.h"
+#include "device/queue_pair/requests.h"
 
 namespace weft::device {
 namespace {
@@ -28,18 +29,20 @@ int check_type(ibv_qp_type type, bool roce) {
   return known ? EOPNOTSUPP : EINVAL;
 }
 
-int check_wanted(const ibv_qp_init_attr& attributes, const Device& device) {
+int check_wanted(const ibv_qp_init_attr& attributes, Device& device) {
   if (const int failed = check_type(attributes.qp_type, device.is_roce())) return failed;
-  const std::uint32_t slices = device.max_slices();
+  Adapter& adapter = device.adapter();
   const ibv_qp_cap& cap = attributes.cap;
   // ibv_create_qp(3) needs both queues, also for a program that never receives.
   if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
-  if (cap.max_send_wr > limits::max_work_requests || cap.max_send_sge > slices ||
-      cap.max_inline_data > limits::max_inline_bytes) {
+  if (!adapter.grants(Capability::work_requests, cap.max_send_wr) ||
+      !adapter.grants(Capability::slices, cap.max_send_sge) ||
+      !adapter.grants(Capability::inline_bytes, cap.max_inline_data)) {
     return EINVAL;
   }
   if (attributes.srq) return 0;  // the receive limits are ignored then
-  const bool fits = cap.max_recv_wr <= limits::max_work_requests && cap.max_recv_sge <= slices;
+  const bool fits = adapter.grants(Capability::work_requests, cap.max_recv_wr) &&
+                    adapter.grants(Capability::slices, cap.max_recv_sge);
   return fits ? 0 : EINVAL;
 }
 
@@ -53,7 +56,11 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
                                              ibv_qp_init_attr& attributes) {
   int failed =
       foreign(attributes, context.verbs()) ? EINVAL : check_wanted(attributes, context.device());
-  if (failed == 0 && context.queue_pair_count() >= limits::max_queue_pairs) failed = ENOMEM;
+  Counted place;
+  if (failed == 0) {
+    place = Counted::unless_full(context.device().adapter(), Capability::queue_pairs);
+    if (!place) failed = ENOMEM;
+  }
   if (failed == 0) failed = context.device().fault_of(faults::Point::create_queue_pair);
   if (failed != 0) {
     errno = failed;
@@ -65,11 +72,14 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   // With a shared queue the limits of the own one are ignored; reporting 0 shows that to the
   // program.
   if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+  const auto most_inline =
+      static_cast<std::uint32_t>(context.device().adapter().most(Capability::inline_bytes));
   attributes.cap.max_inline_data =
-      std::max(attributes.cap.max_inline_data, limits::least_inline_bytes);
+      std::max(attributes.cap.max_inline_data, std::min(limits::least_inline_bytes, most_inline));
   const std::uint32_t number = context.device().take_queue_pair_number();
   if (number == 0) return nullptr;
   auto made = std::make_shared<QueuePair>(context, domain, attributes, number);
+  made->place_ = std::move(place);
   made->parts_.receives.set_waiter(made);
   if (made->is_datagram()) {
     auto carrier = std::make_unique<DatagramCarrier>(made->parts_, made);
@@ -111,6 +121,7 @@ QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& a
                      std::uint32_t number)
     : handle_(*this, context, domain, attributes, number),
       signal_all_(attributes.sq_sig_all != 0),
+      missing_(missing_operations(context.device().adapter())),
       parts_(context, handle_.qp, attributes),
       search_(parts_) {
   handle_.qp.state = initial_state();
@@ -134,6 +145,7 @@ ibv_qp_state QueuePair::initial_state() const {
 // Gives back what the constructor and create() have taken.
 void QueuePair::undo_create() {
   context().device().give_back_queue_pair_number(handle_.qp.qp_num);
+  place_.release();
   --ProtectionDomain::of(handle_.qp.pd)->users;
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->remove_user();
 }

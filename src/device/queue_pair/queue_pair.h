@@ -146,6 +146,7 @@ class QueuePair final : public Pollable,
   int check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices, SendRequest& request,
             const QueuePairLock& lock) const;
   [[nodiscard]] bool takes_work(const QueuePairLock& lock) const;
+  [[nodiscard]] int refuse_operation(iwarp::Operation operation) const;
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const;
   void count_posted(const ibv_send_wr& request);
   int post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock);
@@ -179,6 +180,7 @@ class QueuePair final : public Pollable,
 
   Handle handle_;
   const bool signal_all_;
+  const std::uint32_t missing_;  // bits of operations that the device does not offer
   std::mutex mutex_;
   QueuePairParts parts_;
   PeerSearch search_;
@@ -187,6 +189,7 @@ class QueuePair final : public Pollable,
   std::unique_ptr<SendBatch> batch_;
   std::atomic<bool> wakes_itself_{true};  // the kernel notices what comes in: see expect_event()
   bool drain_event_ = false;              // IBV_EVENT_SQ_DRAINED is asked for
+  Counted place_;                         // among the queue pairs of the device
 };
 
 }  // namespace weft::device

@@ -95,11 +95,13 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
 int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state next) const {
   if ((mask & IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
-  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > limits::max_read_depth) {
+  Adapter& adapter = context().device().adapter();
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) &&
+      !adapter.grants(Capability::read_depth, attributes.max_rd_atomic)) {
     return EINVAL;
   }
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) &&
-      attributes.max_dest_rd_atomic > limits::max_read_depth) {
+      !adapter.grants(Capability::read_depth, attributes.max_dest_rd_atomic)) {
     return EINVAL;
   }
   const bool pairs = context().device().is_roce() && !is_datagram() && next == IBV_QPS_RTR &&
@@ -120,7 +122,9 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
 void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   ibv_qp_attr& attributes = parts_.attributes;
   if (mask & IBV_QP_QKEY) attributes.qkey = given.qkey;
-  if (mask & IBV_QP_ACCESS_FLAGS) attributes.qp_access_flags = given.qp_access_flags;
+  if (mask & IBV_QP_ACCESS_FLAGS) {
+    attributes.qp_access_flags = given.qp_access_flags & context().device().grantable_access();
+  }
   if (mask & IBV_QP_PATH_MTU) attributes.path_mtu = given.path_mtu;
   if (mask & IBV_QP_DEST_QPN) attributes.dest_qp_num = given.dest_qp_num;
   if (mask & IBV_QP_RQ_PSN) attributes.rq_psn = given.rq_psn;

@@ -23,7 +23,7 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
       receives(wanted.cap, wanted.srq ? SharedReceiveQueue::of(wanted.srq) : nullptr),
       memory(opened.memory(), ProtectionDomain::of(handle.pd)->number, handle.qp_num, attributes) {
   attributes.cap = wanted.cap;
-  attributes.qp_access_flags = all_remote_access;
+  attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
 }
 

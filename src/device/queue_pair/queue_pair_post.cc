@@ -139,6 +139,9 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
                      SendRequest& request, const QueuePairLock& lock) const {
   iwarp::WorkRequest& work = request.work;
   if (!operation_of(given.opcode, work.operation)) return is_datagram() ? EINVAL : EOPNOTSUPP;
+  if ((missing_ >> static_cast<unsigned>(work.operation)) & 1) [[unlikely]] {
+    return refuse_operation(work.operation);
+  }
   const iwarp::QueueLimits& limits = parts_.limits;
   if (given.num_sge < 0 || static_cast<std::uint32_t>(given.num_sge) > limits.send_slices) {
     // A list that is longer than what was granted at creation (ibv_create_qp(3), max_send_sge).
@@ -158,6 +161,15 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
     return EOPNOTSUPP;
   }
   return translate(given, signal_all_, slices, request);
+}
+
+// An operation that the user has taken away from the device (Settings::adapter).
+int QueuePair::refuse_operation(iwarp::Operation operation) const {
+  const bool immediate = operation == iwarp::Operation::send_immediate ||
+                         operation == iwarp::Operation::write_immediate;
+  // Counts the refusal.
+  (void)context().device().adapter().has(immediate ? Capability::immediates : Capability::atomics);
+  return EOPNOTSUPP;
 }
 
 // Hands the request to the carrier, or keeps it until there is one that takes it.

@@ -84,6 +84,19 @@ bool operation_of(ibv_wr_opcode opcode, iwarp::Operation& operation) {
   }
 }
 
+std::uint32_t missing_operations(const Adapter& adapter) {
+  const auto bit = [](Operation operation) { return 1U << static_cast<unsigned>(operation); };
+  std::uint32_t missing = 0;
+  if (adapter.most(Capability::atomics) == 0) {
+    missing |=
+        bit(Operation::compare_swap) | bit(Operation::fetch_add) | bit(Operation::atomic_write);
+  }
+  if (adapter.most(Capability::immediates) == 0) {
+    missing |= bit(Operation::send_immediate) | bit(Operation::write_immediate);
+  }
+  return missing;
+}
+
 int translate(const ibv_send_wr& given, bool signal_all, std::span<iwarp::LocalSlice> slices,
               SendRequest& request) {
   iwarp::WorkRequest& work = request.work;

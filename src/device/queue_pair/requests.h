@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "device/adapter.h"
 #include "device/memory/memory_window.h"
 #include "device/queue_pair/carrier.h"
 #include "device/queue_pair/memory_access.h"
@@ -19,6 +20,8 @@ namespace weft::device {
 // Translates `given` into `request.work`, whose operation is set already. `slices` has room for
 // given.num_sge slices and must live as long as the request. 0, or EINVAL where inline data is
 // asked for and the data are going to be fetched.
+// A bit for each value of iwarp::Operation that the user has taken away from the device.
+[[nodiscard]] std::uint32_t missing_operations(const Adapter& adapter);
 [[nodiscard]] int translate(const ibv_send_wr& given, bool signal_all,
                             std::span<iwarp::LocalSlice> slices, SendRequest& request);
 

@@ -127,6 +127,23 @@ void SendBatch::set_address(ibv_ah* handle, std::uint32_t number, std::uint32_t 
   if (request) request->work.wr.ud = {handle, number, key};
 }
 
+namespace {
+
+// The flags of send_ops_flags that the user has taken away from the device (Settings::adapter).
+std::uint64_t missing_flags(const Adapter& adapter) {
+  std::uint64_t missing = 0;
+  if (adapter.most(Capability::atomics) == 0) {
+    missing |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+               IBV_QP_EX_WITH_ATOMIC_WRITE;
+  }
+  if (adapter.most(Capability::immediates) == 0) {
+    missing |= IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  }
+  return missing;
+}
+
+}  // namespace
+
 // Unknown flags are EOPNOTSUPP and not ignored, so that a program can fall back to
 // ibv_create_qp(3).
 ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* wanted) {
@@ -137,7 +154,8 @@ ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* want
   errno = 0;
   if ((wanted->comp_mask & ~known) != 0 ||
       ((wanted->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && wanted->create_flags != 0) ||
-      (operations & ~SendBatch::offered(wanted->qp_type)) != 0) {
+      (operations & ~SendBatch::offered(wanted->qp_type)) != 0 ||
+      (operations & missing_flags(Context::of(verbs)->device().adapter())) != 0) {
     errno = EOPNOTSUPP;
   } else if ((wanted->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !wanted->pd ||
              wanted->pd->context != verbs) {

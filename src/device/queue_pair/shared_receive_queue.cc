@@ -8,9 +8,18 @@
 
 namespace weft::device {
 
+int SharedReceiveQueue::check(Device& device, const ibv_srq_attr& wanted) {
+  Adapter& adapter = device.adapter();
+  const bool fits = wanted.max_wr >= 1 &&
+                    adapter.grants(Capability::shared_receives, wanted.max_wr) &&
+                    adapter.grants(Capability::slices, wanted.max_sge);
+  return fits ? 0 : EINVAL;
+}
+
 SharedReceiveQueue::SharedReceiveQueue(Context& context, ibv_pd* domain,
                                        const ibv_srq_init_attr& attributes)
     : context_(context),
+      counted_(context.device().adapter(), Capability::shared_receive_queues),
       ring_(attributes.attr.max_wr, attributes.attr.max_sge),
       max_slices_(attributes.attr.max_sge) {
   srq_.context = context.verbs();
@@ -87,7 +96,10 @@ int SharedReceiveQueue::modify(const ibv_srq_attr& attributes, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
   // Before the limit, which is checked against the new size where a call changes both.
   if (mask & IBV_SRQ_MAX_WR) {
-    if (attributes.max_wr == 0 || attributes.max_wr > limits::max_work_requests) return EINVAL;
+    if (attributes.max_wr == 0 ||
+        !context_.device().adapter().grants(Capability::shared_receives, attributes.max_wr)) {
+      return EINVAL;
+    }
     if (const int failed = ring_.resize(attributes.max_wr)) return failed;
   }
   if (mask & IBV_SRQ_LIMIT) {

@@ -9,11 +9,13 @@
 #include <mutex>
 #include <vector>
 
+#include "device/adapter.h"
 #include "device/queue_pair/receive_queue.h"
 
 namespace weft::device {
 
 class Context;
+class Device;
 
 // A queue pair that found no receive in the shared queue, and holds a message for the next one.
 class ReceiveWaiter {
@@ -29,6 +31,9 @@ class SharedReceiveQueue {
   ~SharedReceiveQueue();
   SharedReceiveQueue(const SharedReceiveQueue&) = delete;
   SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
+
+  // EINVAL for attributes that this device does not grant; 0.
+  [[nodiscard]] static int check(Device& device, const ibv_srq_attr& wanted);
 
   [[nodiscard]] ibv_srq* verbs() { return &srq_; }
   [[nodiscard]] static SharedReceiveQueue* of(ibv_srq* srq) {
@@ -53,6 +58,7 @@ class SharedReceiveQueue {
 
   ibv_srq srq_{};  // first: see of()
   Context& context_;
+  Counted counted_;
   std::atomic<int> users_{0};  // queue pairs
   std::mutex mutex_;
   ReceiveRing ring_;
