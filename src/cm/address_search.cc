@@ -1,6 +1,7 @@
 #include "cm/address_search.h"
 
 #include <cerrno>
+#include <exception>
 #include <string>
 #include <thread>
 #include <utility>
@@ -49,11 +50,18 @@ int start_address_search(const std::shared_ptr<Identifier>& owner, const char* n
   if (const int failed = owner->begin_addrinfo()) return failed;
   // Detached, because the end of the thread is an event of the id, and nothing waits for the thread
   // itself.
-  std::thread([owner, search = std::move(search)] {
-    AddressInfo::Owned found;
-    const int failed = search.run(found);
-    owner->end_addrinfo(std::move(found), failed);
-  }).detach();
+  try {
+    std::thread([owner, search = std::move(search)] {
+      AddressInfo::Owned found;
+      const int failed = search.run(found);
+      owner->end_addrinfo(std::move(found), failed);
+    }).detach();
+  } catch (const std::exception&) {
+    // pthread_create(3) reports EAGAIN where the system has no room for a thread. The id must allow
+    // a later search.
+    owner->give_up_addrinfo();
+    return EAGAIN;
+  }
   return 0;
 }
 

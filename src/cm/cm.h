@@ -132,6 +132,7 @@ class Manager {
   int await_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
 
   int complete(rdma_cm_id* id);
+  int refuse(rdma_cm_event* request, int reason);
   int passive_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,
                        const ibv_qp_init_attr* attributes);
   int active_endpoint(rdma_cm_id* id, const rdma_addrinfo& info, ibv_pd* domain,

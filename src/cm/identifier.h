@@ -56,6 +56,8 @@ class Identifier final : public std::enable_shared_from_this<Identifier> {
   // rdma_resolve_addrinfo(3): the caller looks the name up in between. The end pushes an event.
   int begin_addrinfo();
   void end_addrinfo(AddressInfo::Owned found, int failed);
+  // The search has not begun, and there will be no event.
+  void give_up_addrinfo();
   int query_addrinfo(rdma_addrinfo** result);
   int write_event(int status, std::uint64_t argument);
 

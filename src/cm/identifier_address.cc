@@ -145,6 +145,11 @@ int Identifier::begin_addrinfo() {
   return 0;
 }
 
+void Identifier::give_up_addrinfo() {
+  const std::lock_guard lock(state_->mutex);
+  resolving_addrinfo_ = false;
+}
+
 // The type that make_event() gets is a placeholder: those of newer versions are not part of the
 // enumeration. If the id is destroyed meanwhile, the event is dropped.
 void Identifier::end_addrinfo(AddressInfo::Owned found, int failed) {

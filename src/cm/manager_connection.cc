@@ -192,6 +192,15 @@ int Manager::leave_multicast(rdma_cm_id* id, sockaddr* address) {
   return answer(Identifier::of(id)->leave_group(group));
 }
 
+// The program does not get the new id, and cannot destroy it. Its destruction rejects the request,
+// and waits until the event is acknowledged.
+int Manager::refuse(rdma_cm_event* request, int reason) {
+  rdma_cm_id* const id = request->id;
+  ack_cm_event(request);
+  destroy_id(id);
+  return answer(reason);
+}
+
 // rdma_get_request(3): the new id is synchronous, and has a queue pair with the attributes that
 // were passed to rdma_create_ep(3).
 int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
@@ -207,7 +216,7 @@ int Manager::get_request(rdma_cm_id* listener, rdma_cm_id** id) {
   if (failed == 0 && newer::type_of(*event) != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
   if (failed == 0 && identifier.endpoint_attributes) {
     ibv_qp_init_attr attributes = *identifier.endpoint_attributes;
-    if (create_qp(event->id, listener->pd, &attributes) != 0) failed = errno;
+    if (create_qp(event->id, listener->pd, &attributes) != 0) return refuse(event, errno);
   }
   if (failed != 0) {
     // Kept where the next call finds it and acknowledges it.

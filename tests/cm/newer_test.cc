@@ -1,9 +1,12 @@
 // rdma_resolve_addrinfo(3), rdma_query_addrinfo(3), rdma_write_cm_event(3).
+#include <thread>
+
 #include "cm/newer.h"
 
 #include <arpa/inet.h>
 
 #include "cm/fixture.h"
+#include "support/refuse.h"
 
 namespace weft::cm {
 namespace {
@@ -71,6 +74,23 @@ TEST_F(Newer, AnIdMayGoWhileItsNameIsLookedUp) {
   rdma_cm_id* id = make_id(active_);
   ASSERT_EQ(manager_->resolve_addrinfo(id, "127.0.0.1", nullptr, nullptr), 0);
   destroy(id);
+}
+
+// Where no thread can be started, the call fails, and a later one is possible.
+TEST_F(Newer, ASearchThatCannotStartLeavesTheIdAsItWas) {
+  rdma_cm_id* id = make_id(active_);
+  bool refused = false;
+  std::thread([&] {
+    refused = test::refuse({SYS_clone, SYS_clone3}, EAGAIN);
+    if (!refused) return;
+    EXPECT_EQ(manager_->resolve_addrinfo(id, "127.0.0.1", nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }).join();
+  if (refused) {
+    EXPECT_EQ(manager_->resolve_addrinfo(id, "127.0.0.1", nullptr, nullptr), 0);
+  }
+  destroy(id);
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
 }
 
 TEST_F(Newer, AProgramWritesItsOwnEvents) {

@@ -43,6 +43,27 @@ class Synchronous : public CmTest {
   }
 };
 
+// The program gets no id that it could destroy, so the request is rejected.
+TEST_F(Synchronous, RequestWithoutQueuePairIsRejected) {
+  auto attributes = queue_pair_attributes();
+  attributes.cap.max_send_wr = device::limits::max_work_requests + 1;
+  rdma_cm_id* listener = nullptr;
+  const auto where = info("127.0.0.1", 0, true);
+  ASSERT_EQ(manager_->create_ep(&listener, where.get(), nullptr, &attributes), 0);
+  ASSERT_EQ(manager_->listen(listener, 0), 0);
+  rdma_cm_id* client = make_client(active_, listener);
+  make_queue_pair(client);
+  ASSERT_EQ(manager_->connect(client, nullptr), 0);
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(manager_->get_request(listener, &id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(id, nullptr);
+  EXPECT_EQ(listener->event, nullptr);
+  expect(active_, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+  destroy(client);
+  manager_->destroy_ep(listener);
+}
+
 TEST_F(Synchronous, EndpointsConnectAndDisconnect) {
   rdma_cm_id* listener = passive_endpoint();
   std::thread server([&] {
