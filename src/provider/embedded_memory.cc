@@ -60,6 +60,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
 // embedded device reaches only what the processor reaches.
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
                       int fd, int access) {
+  if (!Process::owns(pd->context)) return fail_null(ENODEV);
   if (const int failed =
           Context::of(pd->context)->device().fault_of(faults::Point::register_memory)) {
     return fail_null(failed);
@@ -73,6 +74,11 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 }
 
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  // The parent's region stays as it is.
+  if (!Process::owns(mr->context)) {
+    errno = ENODEV;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
   const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   // Checked before anything is changed: IBV_REREG_MR_ERR_INPUT means that the region is still valid
   // as it was (ibv_rereg_mr(3)).

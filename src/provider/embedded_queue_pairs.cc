@@ -24,7 +24,9 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
   return queue_pair->takes_batches() ? queue_pair->extended() : nullptr;
 }
 
+// In a child of fork(2) the locks of the queue pair may be held by threads that do not exist there.
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  if (!Process::owns(qp->context)) return ENODEV;
   if (device::DeviceFaults* faults = Context::of(qp->context)->device().faults()) {
     if (const int failed = faults->call(faults::Point::modify_queue_pair, *qp)) return failed;
   }
@@ -33,6 +35,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
 
 // ibv_query_qp(3): the mask is a hint for the least that is returned, so it is ignored.
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_attr* initial) {
+  if (!Process::owns(qp->context)) return ENODEV;
   QueuePair::of(qp)->query(*attributes, *initial);
   return 0;
 }

@@ -129,6 +129,29 @@ TEST_F(Fork, TheChildStartsAfresh) {
   }));
 }
 
+// The parent's objects can be destroyed in the child, but not used.
+TEST_F(Fork, WhatWasMadeBeforeCannotBeChangedInTheChild) {
+  connect();
+  EXPECT_TRUE(in_child([&] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    attributes.qp_state = IBV_QPS_ERR;
+    ibv_qp* const qp = active_.id->qp;
+    if (table_.modify_qp(qp, &attributes, IBV_QP_STATE) != ENODEV) return false;
+    if (table_.query_qp(qp, &attributes, IBV_QP_STATE, &initial) != ENODEV) return false;
+    errno = 0;
+    const int result = table_.rereg_mr(active_.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                                       IBV_ACCESS_LOCAL_WRITE);
+    if (result != IBV_REREG_MR_ERR_INPUT || errno != ENODEV) return false;
+    errno = 0;
+    return !table_.reg_dmabuf_mr(active_.pd, 0, 4096, 0, -1, 0) && errno == ENODEV;
+  }));
+  // The connection of the parent still works.
+  EXPECT_EQ(passive_.post_receive(), 0);
+  EXPECT_EQ(active_.post_send(), 0);
+  EXPECT_EQ(active_.await_completion().status, IBV_WC_SUCCESS);
+}
+
 TEST_F(Fork, WhatWasMadeBeforeClosesQuietlyAndLeavesTheParentAlone) {
   connect();
   EXPECT_TRUE(in_child([&] {
