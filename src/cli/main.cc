@@ -49,7 +49,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "faults` lists the names (WEFT_ADAPTER)")
       ->type_name("LIST");
   run->add_option("--personality", options.personality,
-                  "What the device looks like: roce or iwarp (WEFT_PERSONALITY)")
+                  "What the device looks like: roce, iwarp or ib (WEFT_PERSONALITY)")
       ->type_name("NAME");
   run->add_option("--progress", options.progress,
                   "Who drives the device: auto, thread or manual (WEFT_PROGRESS)")

@@ -106,7 +106,8 @@ void announce(const std::string& name, bool streams) {
   const char* capture = std::getenv("WEFT_CAPTURE");
   const char* personality = std::getenv("WEFT_PERSONALITY");
   std::string line = "weft0 (embedded iWARP device";
-  if (!personality || std::string_view(personality) != "iwarp") line += ", seen as RoCE";
+  const std::string_view look = personality ? personality : "roce";
+  if (look != "iwarp") line += look == "ib" ? ", seen as InfiniBand" : ", seen as RoCE";
   if (address && *address) line += fmt::format(", {}", address);
   line += fmt::format(") serves {}", name);
   if (streams) line += ", its TCP sockets are RDMA streams";

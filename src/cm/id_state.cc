@@ -8,6 +8,7 @@
 #include "cm/ports.h"
 #include "cm/qp_attributes.h"
 #include "device/addresses.h"
+#include "device/gid_table.h"
 
 namespace weft::cm {
 
@@ -89,14 +90,20 @@ int IdState::use_device() {
   return 0;
 }
 
+// Where there is no device, the id keeps its addresses all the same.
+ibv_gid IdState::gid_shown_for(const sockaddr_storage& address) const {
+  device::Context* const context = registry->context();
+  return context ? device::shown_gid(context->device(), address) : device::gid_of(address);
+}
+
 void IdState::set_source(const sockaddr_storage& tcp_address) {
   addresses().src_storage = from_tcp(tcp_address, registry->settings().port_offset);
-  addresses().addr.ibaddr.sgid = device::gid_of(tcp_address);
+  addresses().addr.ibaddr.sgid = gid_shown_for(tcp_address);
 }
 
 void IdState::set_destination(const sockaddr_storage& tcp_address) {
   addresses().dst_storage = from_tcp(tcp_address, registry->settings().port_offset);
-  addresses().addr.ibaddr.dgid = device::gid_of(tcp_address);
+  addresses().addr.ibaddr.dgid = gid_shown_for(tcp_address);
 }
 
 sockaddr_storage IdState::tcp_source() const {

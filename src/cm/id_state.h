@@ -77,6 +77,7 @@ struct IdState {
   // Fills in the device part of the handle. 0 or ENODEV.
   int use_device();
   // Addresses as TCP knows them go to the handle as the program knows them (see ports.h).
+  [[nodiscard]] ibv_gid gid_shown_for(const sockaddr_storage& address) const;
   void set_source(const sockaddr_storage& tcp_address);
   void set_destination(const sockaddr_storage& tcp_address);
   [[nodiscard]] sockaddr_storage tcp_source() const;

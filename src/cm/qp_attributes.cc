@@ -1,11 +1,15 @@
 #include "cm/qp_attributes.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cerrno>
 
 #include "device/addresses.h"
 #include "device/connect/slots.h"
+#include "device/datagram/datagram_packet.h"
 #include "device/gid_table.h"
+#include "device/lid.h"
 #include "device/limits.h"
 #include "device/query.h"
 
@@ -14,6 +18,7 @@ namespace {
 
 constexpr std::uint8_t exactly = 2;  // a selector of path records: neither "more" nor "less than"
 constexpr std::uint8_t hop_limit = 64;
+constexpr unsigned first_group_lid = 0xC000;
 // Both counters of retries have three bits, and 7 for "receiver not ready" means no limit.
 constexpr std::uint8_t most_retries = 7;
 // 4.096 µs · 2^18, about a second: the value of the kernel's connection manager for RoCE.
@@ -22,13 +27,21 @@ constexpr std::uint8_t second_timeout = 18;
 std::uint8_t gid_index(const device::Device& device, const ibv_gid& gid) {
   const auto& addresses = device.addresses();
   const auto found = std::find_if(addresses.begin(), addresses.end(), [&](const auto& local) {
-    const ibv_gid known = device::gid_of(local.address);
+    const ibv_gid known = device::shown_gid(device, local.address);
     return std::equal(std::begin(known.raw), std::end(known.raw), std::begin(gid.raw));
   });
   // Loopback addresses can be used although the table may not show them.
   const auto position = found == addresses.end() ? 0 : found - addresses.begin();
   return static_cast<std::uint8_t>(
       device::row_of_address(device, static_cast<std::size_t>(position)));
+}
+
+// 0 in the personalities without LIDs. Multicast groups have the LIDs from 0xC000 on.
+std::uint16_t lid_of_gid(const IdState& state, const ibv_gid& gid) {
+  const device::Device& device = state.registry->context()->device();
+  if (!device.has_lids()) return 0;
+  if (!device::is_multicast(gid)) return device::lid_of(device::address_of(plain_gid(device, gid)));
+  return static_cast<std::uint16_t>(first_group_lid | (gid.raw[14] << 8 | gid.raw[15]));
 }
 
 ibv_mtu path_mtu(IdState& state) {
@@ -92,6 +105,8 @@ void set_path(IdState& state) {
   path = {};
   path.dgid = route.addr.addr.ibaddr.dgid;
   path.sgid = route.addr.addr.ibaddr.sgid;
+  path.dlid = htons(lid_of_gid(state, path.dgid));
+  path.slid = htons(lid_of_gid(state, path.sgid));
   path.hop_limit = hop_limit;
   path.reversible = 1;
   path.numb_path = 1;
@@ -133,6 +148,7 @@ void set_address_vector(const IdState& state, ibv_ah_attr& vector, const ibv_gid
   vector = {};
   vector.is_global = 1;
   vector.port_num = 1;
+  vector.dlid = lid_of_gid(state, destination);
   vector.grh.dgid = destination;
   vector.grh.sgid_index =
       gid_index(state.registry->context()->device(), state.handle.id.route.addr.addr.ibaddr.sgid);

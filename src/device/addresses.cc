@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -39,6 +40,10 @@ LocalAddress describe(const ifaddrs& entry) {
   local.interface_index = if_nametoindex(entry.ifa_name);
   if (const int mtu_bytes = sys::interface_mtu(entry.ifa_name); mtu_bytes > 0) {
     local.mtu_bytes = static_cast<std::uint32_t>(mtu_bytes);
+  }
+  if (ipv4 && entry.ifa_netmask) {
+    const auto& mask = reinterpret_cast<const sockaddr_in&>(*entry.ifa_netmask);
+    local.prefix_bits = static_cast<unsigned>(std::popcount(mask.sin_addr.s_addr));
   }
   local.loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0;
   return local;

@@ -19,6 +19,7 @@ struct LocalAddress {
   std::string interface;
   bool loopback = false;
   std::uint32_t mtu_bytes = 1500;
+  unsigned prefix_bits = 0;  // of the subnet; IPv4 only
 };
 
 // All addresses of interfaces that are up: other interfaces before loopback, IPv4 before IPv6,

@@ -10,6 +10,8 @@
 #include "device/connect/slots.h"
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
+#include "device/gid_table.h"
+#include "device/lid.h"
 #include "device/local/remote_copy.h"
 
 namespace weft::device {
@@ -24,7 +26,8 @@ constexpr std::uint32_t queue_pair_numbers = 0xFFFFF0 - first_queue_pair_number;
 std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
   // A locally administered EUI-64 that contains the bytes of the first address.
   std::uint64_t guid = 0;
-  std::array<unsigned char, 8> bytes{0x02, 'w', 'e', 0xFF};
+  std::array<unsigned char, 8> bytes{};
+  std::copy(guid_begin.begin(), guid_begin.end(), bytes.begin());
   if (!addresses.empty()) {
     const ibv_gid gid = gid_of(addresses.front().address);
     std::copy(gid.raw + 12, gid.raw + 16, bytes.begin() + 4);
@@ -33,11 +36,13 @@ std::uint64_t make_guid(const std::vector<LocalAddress>& addresses) {
   return guid;
 }
 
-// Keeps one address in the roce personality, because programs may not be able to choose between
-// several: by default the first IPv4 address that other hosts can reach.
+// Keeps one address in the personalities roce and ib, because programs may not be able to choose
+// between several: by default the first IPv4 address that other hosts can reach. In ib it is always
+// one, because a port has one LID.
 void choose_gids(const Settings& settings, std::vector<LocalAddress>& addresses) {
   const bool roce = settings.personality == Personality::roce;
-  const bool one = settings.gids == GidTable::one || (settings.gids == GidTable::standard && roce);
+  const bool one = settings.gids == GidTable::one || settings.personality == Personality::ib ||
+                   (settings.gids == GidTable::standard && roce);
   if (!one || addresses.empty()) return;
   auto chosen = std::find_if(addresses.begin(), addresses.end(), [](const LocalAddress& local) {
     return local.address.ss_family == AF_INET;  // loopback addresses are last
@@ -77,6 +82,9 @@ Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& sett
   auto addresses = own_addresses(settings);
   if (!addresses) return addresses.error();
   choose_gids(settings, *addresses);
+  if (settings.personality == Personality::ib) {
+    if (auto wrong = check_lid(addresses->front()); !wrong.empty()) return wrong;
+  }
   std::shared_ptr<CaptureFile> capture;
   if (!settings.capture_path.empty()) {
     auto opened = CaptureFile::open(settings.capture_path);

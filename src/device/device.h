@@ -65,7 +65,10 @@ class Device {
   [[nodiscard]] PeerProcesses& peer_processes() { return peer_processes_; }
   // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
-  [[nodiscard]] bool is_roce() const { return settings_.personality == Personality::roce; }
+  // True for roce and ib: an InfiniBand device, connected by number.
+  [[nodiscard]] bool is_roce() const { return settings_.personality != Personality::iwarp; }
+  // True where the link layer is InfiniBand as well, so that ports have LIDs (lid.h).
+  [[nodiscard]] bool has_lids() const { return settings_.personality == Personality::ib; }
   // As an InfiniBand adapter, where the user asks for it (Settings::strict).
   [[nodiscard]] bool is_strict_roce() const { return settings_.strict && is_roce(); }
   // Pieces of memory per request.

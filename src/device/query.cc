@@ -11,6 +11,7 @@
 #include "device/context.h"
 #include "device/datagram/datagrams.h"
 #include "device/gid_table.h"
+#include "device/lid.h"
 #include "device/limits.h"
 
 namespace weft::device {
@@ -145,8 +146,13 @@ int query_port(Context& context, std::uint8_t port, ibv_port_attr* attributes, s
   ours.max_vl_num = 1;
   ours.link_layer = IBV_LINK_LAYER_ETHERNET;
   if (device.is_roce()) {
-    ours.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
     ours.qkey_viol_cntr = static_cast<std::uint32_t>(device.datagrams().counters().wrong_queue_key);
+  }
+  if (device.has_lids()) {
+    ours.link_layer = IBV_LINK_LAYER_INFINIBAND;
+    ours.lid = ours.sm_lid = lid_of_port(device);  // no subnet manager is needed or contacted
+  } else if (device.is_roce()) {
+    ours.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
     ours.flags = IBV_QPF_GRH_REQUIRED;  // address vectors need a GID, because there are no LIDs
   }
   hand_over(ours, attributes, bytes);
@@ -161,7 +167,7 @@ int query_gid(Context& context, std::uint8_t port, int index, ibv_gid& gid) {
   if (port != 1 || index < 0) return EINVAL;
   const LocalAddress* local = address_of_row(context.device(), static_cast<std::size_t>(index));
   if (!local) return EINVAL;
-  gid = gid_of(local->address);
+  gid = shown_gid(context.device(), local->address);
   return 0;
 }
 
@@ -170,7 +176,7 @@ int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
   entry = {};
   const LocalAddress* local = address_of_row(context.device(), index);
   if (port != 1 || !local) return EINVAL;
-  entry.gid = gid_of(local->address);
+  entry.gid = shown_gid(context.device(), local->address);
   entry.gid_index = index;
   entry.port_num = port;
   entry.gid_type = type_of_row(context.device(), index);

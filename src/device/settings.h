@@ -15,6 +15,7 @@ namespace weft::device {
 enum class Personality : std::uint8_t {
   iwarp,  // an RNIC, connected by rdma_cm
   roce,   // an InfiniBand device on Ethernet, as most programs expect: connected by GID and QPN
+  ib,     // as roce, but the link layer is InfiniBand: connected by LID or GID and QPN
 };
 
 // The addresses of this host that become GIDs.

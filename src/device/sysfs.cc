@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "device/gid_table.h"
+#include "device/lid.h"
 
 namespace weft::device {
 namespace {
@@ -29,7 +30,7 @@ std::optional<std::string> of_gid(const Device& device, std::string_view what,
   if (failed != std::errc() || stopped != end) return std::nullopt;
   const LocalAddress* local = address_of_row(device, index);
   if (!local) return std::nullopt;
-  const ibv_gid gid = gid_of(local->address);
+  const ibv_gid gid = shown_gid(device, local->address);
   if (what == "gids") {
     return group(gid.global.subnet_prefix) + ":" + group(gid.global.interface_id);
   }
@@ -44,9 +45,10 @@ std::optional<std::string> of_port(const Device& device, std::string_view path) 
   // Number and name, as the kernel writes its enumerations.
   if (path == "state") return "4: ACTIVE";
   if (path == "phys_state") return "5: LinkUp";
-  if (path == "link_layer") return "Ethernet";
+  if (path == "link_layer") return device.has_lids() ? "InfiniBand" : "Ethernet";
   if (path == "rate") return "100 Gb/sec (4X EDR)";
-  if (path == "lid" || path == "sm_lid" || path == "cap_mask") return "0x0";
+  if (path == "lid" || path == "sm_lid") return fmt::format("{:#x}", lid_of_port(device));
+  if (path == "cap_mask") return "0x0";
   if (path == "lid_mask_count" || path == "sm_sl") return "0";
   if (path == "pkeys/0") return "0xffff";
   const std::size_t slash = path.rfind('/');

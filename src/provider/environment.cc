@@ -68,8 +68,15 @@ bool read_same_host(std::string_view value, Settings& settings) {
 }
 
 bool read_personality(std::string_view value, Settings& settings) {
-  if (value != "iwarp" && value != "roce") return false;
-  settings.personality = value == "iwarp" ? device::Personality::iwarp : device::Personality::roce;
+  if (value == "roce") {
+    settings.personality = device::Personality::roce;
+  } else if (value == "iwarp") {
+    settings.personality = device::Personality::iwarp;
+  } else if (value == "ib") {
+    settings.personality = device::Personality::ib;
+  } else {
+    return false;
+  }
   return true;
 }
 
@@ -165,11 +172,14 @@ constexpr std::array table{
         [](std::string_view value, Settings& settings) {
           return read_switch(value, settings.other_users);
         }},
-    Variable{"WEFT_PERSONALITY", "roce", "roce or iwarp",
-             "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "
-             "GID and queue pair number or by rdma_cm. iwarp: an iWARP adapter, connected by "
-             "rdma_cm. The wire is iWARP in both.",
-             read_personality},
+    Variable{
+        "WEFT_PERSONALITY", "roce", "roce, iwarp or ib",
+        "What the device looks like. roce: an InfiniBand adapter on Ethernet, connected by "
+        "GID and queue pair number or by rdma_cm. iwarp: an iWARP adapter, connected by "
+        "rdma_cm. ib: an InfiniBand adapter on InfiniBand, for programs that know LIDs only: "
+        "the LID is the low 16 bits of the IPv4 address, and reaches the same subnet. The wire "
+        "is iWARP in all.",
+        read_personality},
     Variable{"WEFT_PORT_OFFSET", "0", "a number from 0 to 65535",
              "Added to every rdma_cm port, for a program that also uses the TCP port of the same "
              "number. Both sides need the same offset.",

@@ -32,7 +32,7 @@ std::string start_line(const device::Device& device) {
   std::string first = device::to_string(addresses.front().address);
   first.erase(first.rfind(':'));  // the port
   std::string line = "weft0 (embedded iWARP device, ";
-  if (device.is_roce()) line += "seen as RoCE, ";
+  if (device.is_roce()) line += device.has_lids() ? "seen as InfiniBand, " : "seen as RoCE, ";
   line += first;
   if (const std::size_t more = addresses.size() - 1) {
     line += " and " + std::to_string(more) + (more == 1 ? " more address" : " more addresses");

@@ -207,8 +207,8 @@ class Misuse(unittest.TestCase):
                    "fast", "--", "true")
         self.check(2, "WEFT_PORT_OFFSET=70000: must be a number from 0 to 65535", "run", "--",
                    "true", WEFT_PORT_OFFSET="70000")
-        self.check(2, "WEFT_PERSONALITY=ib: must be roce or iwarp", "run", "--personality", "ib",
-                   "--", "true")
+        self.check(2, "WEFT_PERSONALITY=opa: must be roce, iwarp or ib", "run", "--personality",
+                   "opa", "--", "true")
         self.check(2, "WEFT_GIDS=some: must be one or all", "run", "--", "true", WEFT_GIDS="some")
 
     def test_misspelt_variables_are_pointed_out(self):

@@ -154,6 +154,7 @@ TEST_F(Pairs, AnAddressWithoutAGidIsRefusedWithTheRemedy) {
   EXPECT_EQ(end.queue_pair->modify(attributes, rtr_mask), EINVAL);
   const std::string line = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(line.find("without a GID"), std::string::npos) << line;
+  EXPECT_NE(line.find("--personality ib"), std::string::npos) << line;
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << "once for each process: " << line;
   EXPECT_EQ(end.state(), IBV_QPS_INIT);
 }

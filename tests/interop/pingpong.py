@@ -10,11 +10,15 @@ _PINGS = 1000
 
 
 def pingpong(stage, *arguments, program="ibv_rc_pingpong", count=_PINGS, places=(None, None),
-             address="127.0.0.1", options=()):
-    """Both sides must reach the end and count what they sent."""
+             address="127.0.0.1", options=(), by_lid=False):
+    """Both sides must reach the end and count what they sent. by_lid: without a GID."""
     port = harness.free_port()
-    both = ["-g", 0, "-p", port, "-n", count, *arguments]
-    server = stage.start("server", program, *both, place=places[0])
+    both = ["-p", port, "-n", count, *arguments]
+    ib = ("--personality", "ib") if by_lid else ()
+    if not by_lid:
+        both = ["-g", 0, *both]
+    options = (*options, *ib)
+    server = stage.start("server", program, *both, place=places[0], options=ib)
     server.await_listening(port)
     client = stage.start("client", program, *both, address, place=places[1], options=options)
     for side in (client, server):
@@ -47,6 +51,10 @@ cases.add("ibv_uc_pingpong.events", _case("-e", program="ibv_uc_pingpong"))
 cases.add("ibv_uc_pingpong.large", _case("-s", 1 << 20, program="ibv_uc_pingpong", count=50))
 cases.add("ibv_srq_pingpong.polling", _case(program="ibv_srq_pingpong"))
 cases.add("ibv_srq_pingpong.events", _case("-e", program="ibv_srq_pingpong"))
+cases.add("ibv_rc_pingpong.by_lid", _case("-c", by_lid=True))
+cases.add("ibv_rc_pingpong.ib_by_gid", _case("-c", "-g", 0, by_lid=True))
+cases.add("ibv_uc_pingpong.by_lid", _case(program="ibv_uc_pingpong", by_lid=True))
+cases.add("ibv_srq_pingpong.by_lid", _case(program="ibv_srq_pingpong", by_lid=True))
 cases.add("ibv_srq_pingpong.one_queue_pair", _case("-q", 1, program="ibv_srq_pingpong"))
 
 
@@ -61,3 +69,4 @@ def needs_a_gid(stage):
     client.finish(status=1)
     need("Failed to modify QP to RTR" in server.output, "the server does not say why")
     need("weft: an address vector without a GID" in server.output, "the remedy is not named")
+    need("--personality ib" in server.output, "the personality that works is not named")

@@ -17,7 +17,7 @@ def ibv_devices(stage):
     need(re.fullmatch(r"[0-9a-f]{16}", found[0][1]), f"no GUID: {found[0]}")
 
 
-TRANSPORTS = {"roce": "InfiniBand", "iwarp": "iWARP"}
+TRANSPORTS = {"roce": "InfiniBand", "iwarp": "iWARP", "ib": "InfiniBand"}
 
 
 def ibv_devinfo(stage, personality):
@@ -29,19 +29,23 @@ def ibv_devinfo(stage, personality):
     need(re.search(r"state:\s+PORT_ACTIVE", side.output), "the port is not active")
     transport = TRANSPORTS[personality]
     need(re.search(rf"transport:\s+{transport}", side.output), f"not shown as {transport}")
-    need(re.search(r"link_layer:\s+Ethernet", side.output), "the link layer is not Ethernet")
+    layer = "InfiniBand" if personality == "ib" else "Ethernet"
+    need(re.search(rf"link_layer:\s+{layer}", side.output), f"the link layer is not {layer}")
+    lid = int(re.search(r"port_lid:\s+(\d+)", side.output).group(1))
+    need((lid != 0) == (personality == "ib") and lid < 0xC000, f"a wrong LID: {lid}")
     need(re.search(r"phys_port_cnt:\s+1$", side.output, re.MULTILINE), "not one port")
     for what in ("max_mr_size", "max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_qp_rd_atom"):
         value = re.search(rf"\b{what}:\s+(\w+)", side.output)
         need(value and int(value.group(1), 0) > 0, f"{what} is not shown or 0")
-    gids = re.findall(r"GID\[\s*\d+\]:\s+\S+, RoCE v2", side.output)
+    kind = "" if personality == "ib" else ", RoCE v2"
+    gids = re.findall(rf"GID\[\s*\d+\]:\s+[^\s,]+{kind}", side.output)
     need(gids, "no GID is shown")
-    need(personality == "iwarp" or len(gids) == 1, f"more than one RoCE v2 GID: {gids}")
+    need(personality == "iwarp" or len(gids) == 1, f"more than one such GID: {gids}")
     harness.need_no_trouble(side)
 
 
 for _personality in TRANSPORTS:
-    cases.add("ibv_devinfo.verbose" + ("_iwarp" if _personality == "iwarp" else ""),
+    cases.add("ibv_devinfo.verbose" + ("" if _personality == "roce" else f"_{_personality}"),
               lambda stage, _personality=_personality: ibv_devinfo(stage, _personality))
 
 

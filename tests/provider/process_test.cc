@@ -25,7 +25,7 @@ TEST(Environment, WrongValuesNameVariableValueAndWhatIsAllowed) {
   EXPECT_THAT(check_variable("WEFT_PORT_OFFSET", "65536"), HasSubstr("from 0 to 65535"));
   EXPECT_THAT(check_variable("WEFT_PORT_OFFSET", "-1"), HasSubstr("from 0 to 65535"));
   EXPECT_THAT(check_variable("WEFT_ADDR", "localhost"), HasSubstr("numeric IP address"));
-  EXPECT_THAT(check_variable("WEFT_PERSONALITY", "ib"), HasSubstr("must be roce or iwarp"));
+  EXPECT_THAT(check_variable("WEFT_PERSONALITY", "opa"), HasSubstr("must be roce, iwarp or ib"));
   EXPECT_THAT(check_variable("WEFT_NONE", "1"), HasSubstr("no such variable"));
 }
 

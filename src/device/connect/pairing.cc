@@ -12,7 +12,7 @@
 #include "device/addresses.h"
 #include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
-#include "device/gid_table.h"
+#include "device/lid.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 
@@ -104,18 +104,17 @@ bool PairingEnd::operator==(const PairingEnd& other) const {
 int Pairing::make_plan(Device& device, std::uint32_t number, const ibv_qp_attr& attributes,
                        Plan& plan) {
   const ibv_ah_attr& vector = attributes.ah_attr;
-  const LocalAddress* const row = address_of_row(device, vector.grh.sgid_index);
-  // RoCE needs a GRH: without one there is no address.
-  if (!vector.is_global || !row) return EINVAL;
-  plan.source = row->address;
+  PathEnds ends;
+  if (const int failed = path_ends(device, vector, ends)) return failed;
+  plan.source = ends.local->address;
   set_port(plan.source, 0);
   plan.local = {gid_of(plan.source), number};
-  plan.peer = {vector.grh.dgid, attributes.dest_qp_num};
-  plan.destination = address_of(vector.grh.dgid);
+  plan.peer = {ends.destination, attributes.dest_qp_num};
+  plan.destination = address_of(ends.destination);
   // A socket has one family, and the peer compares the source address with its address vector.
   if (plan.destination.ss_family != plan.source.ss_family) return EINVAL;
   if (is_any_address(plan.destination)) return EINVAL;
-  set_scope(plan.destination, row->interface_index);
+  set_scope(plan.destination, ends.local->interface_index);
   set_port(plan.destination, slot::port_of(attributes.dest_qp_num));
   plan.receive_psn = attributes.rq_psn;
   return 0;

@@ -9,6 +9,7 @@
 #include "device/connect/slots.h"
 #include "device/device.h"
 #include "device/gid_table.h"
+#include "device/lid.h"
 
 namespace weft::device {
 namespace {
@@ -58,7 +59,7 @@ bool read_ends(Bytes grh, Ends& ends) {
 // family.
 bool find_gid(const Device& device, const ibv_gid& destination, std::uint8_t& index) {
   const auto& addresses = device.addresses();
-  const sockaddr_storage wanted = address_of(destination);
+  const sockaddr_storage wanted = address_of(plain_gid(device, destination));
   auto found = std::find_if(addresses.begin(), addresses.end(), [&](const LocalAddress& local) {
     return same_host_address(local.address, wanted);
   });
@@ -85,17 +86,18 @@ AddressHandle* AddressHandle::create(ProtectionDomain& domain, const ibv_ah_attr
     return nullptr;
   }
   errno = EINVAL;
-  const ibv_global_route& grh = attributes.grh;
-  const LocalAddress* const row = address_of_row(device, grh.sgid_index);
-  // The device has no LIDs, so an address requires a GID.
-  if (attributes.port_num != 1 || !attributes.is_global || !row) return nullptr;
-  const LocalAddress& local = *row;
+  PathEnds ends;
+  if (attributes.port_num != 1 || path_ends(device, attributes, ends) != 0) return nullptr;
+  // Without a GID the fields of the global route mean nothing.
+  const ibv_global_route grh = attributes.is_global ? attributes.grh : ibv_global_route{};
+  const LocalAddress& local = *ends.local;
   const int family = local.address.ss_family;
   std::unique_ptr<AddressHandle> made(new AddressHandle(domain));
-  made->group_ = is_multicast(grh.dgid);
+  made->group_ = is_multicast(ends.destination);
   DatagramRoute& route = made->route_;
   route.source = local.address;
-  route.destination = made->group_ ? multicast_address(grh.dgid, family) : address_of(grh.dgid);
+  route.destination =
+      made->group_ ? multicast_address(ends.destination, family) : address_of(ends.destination);
   if (route.destination.ss_family != family || is_any_address(route.destination)) return nullptr;
   const std::uint8_t usual = made->group_ ? usual_group_hop_limit : usual_hop_limit;
   route.hop_limit = grh.hop_limit != 0 ? grh.hop_limit : usual;
@@ -121,19 +123,28 @@ DatagramRoute AddressHandle::route_to(std::uint32_t number) const {
   return route;
 }
 
+std::uint16_t lid_of_sender(const Device& device, Bytes grh) {
+  Ends ends;
+  if (!device.has_lids() || !read_ends(grh, ends)) return 0;
+  return lid_of(address_of(plain_gid(device, ends.source)));
+}
+
 int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& completion,
                       const ibv_grh* grh, ibv_ah_attr& attributes) {
   attributes = {};
+  attributes.port_num = port;
+  attributes.sl = completion.sl;
+  attributes.dlid = completion.slid;
+  if (port != 1) return EINVAL;
+  if ((completion.wc_flags & IBV_WC_GRH) == 0 && context.device().has_lids()) return 0;
   // Without LIDs only the header bytes identify the sender.
-  if (port != 1 || !grh || (completion.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
+  if (!grh || (completion.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
   Ends ends;
   const auto* bytes = reinterpret_cast<const std::byte*>(grh);
   if (!read_ends(Bytes(bytes, grh_bytes), ends)) return EINVAL;
   std::uint8_t index = 0;
   if (!find_gid(context.device(), ends.destination, index)) return EINVAL;
   attributes.is_global = 1;
-  attributes.port_num = port;
-  attributes.sl = completion.sl;
   attributes.grh.dgid = ends.source;
   attributes.grh.sgid_index = index;
   // As libibverbs sets it: the way back may be longer than the way here.

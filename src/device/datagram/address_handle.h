@@ -44,6 +44,9 @@ class AddressHandle {
   bool group_ = false;
 };
 
+// The LID of a received datagram's sender; 0 in the personalities without LIDs.
+[[nodiscard]] std::uint16_t lid_of_sender(const Device& device, Bytes grh);
+
 // Fills in the address of a received datagram's sender. 0 or an errno.
 int address_of_sender(Context& context, std::uint8_t port, const ibv_wc& completion,
                       const ibv_grh* grh, ibv_ah_attr& attributes);

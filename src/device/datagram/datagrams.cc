@@ -3,13 +3,29 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "base/after_fork.h"
 #include "device/connect/slots.h"
 #include "device/device.h"
+#include "device/gid_table.h"
 #include "device/limits.h"
+#include "wire/ip.h"
 
 namespace weft::device {
+namespace {
+
+// Behind a GRH comes a BTH (InfiniBand Architecture Specification, volume 1, §8.3).
+constexpr std::uint8_t grh_next_header = 0x1B;
+
+// A GID has the form of an IPv6 address.
+wire::Ipv6Address ipv6_of(const ibv_gid& gid) {
+  wire::Ipv6Address bytes;
+  std::memcpy(bytes.data(), gid.raw, bytes.size());
+  return bytes;
+}
+
+}  // namespace
 
 // Groups have the port behind those of all slots, the same one on every host.
 static_assert(multicast_port == slot::first_port + slot::count);
@@ -180,10 +196,24 @@ void Datagrams::arrived(const DatagramRoute& route, Bytes packet) {
   // of its own.
   if (!icrc_is_right(route, *view)) ++counters_.wrong_icrc;
   Datagram datagram{.headers = view->headers(), .message = view->payload(), .grh = {}};
-  DatagramHeaders(route, packet.size()).emit_grh(datagram.grh);
+  emit_grh(route, packet.size(), datagram.grh);
   const auto to = receivers(route, view->bth().destination_qp);
   if (to.empty()) ++counters_.no_queue_pair;
   for (const auto& receiver : to) receiver->take_datagram(datagram);
+}
+
+// On Ethernet a program sees the IP header in place of the GRH, as with adapters. On InfiniBand it
+// is a GRH with GIDs (InfiniBand Architecture Specification, volume 1, §8.3).
+void Datagrams::emit_grh(const DatagramRoute& route, std::size_t bytes, MutableBytes out) const {
+  if (!device_.has_lids()) return DatagramHeaders(route, bytes).emit_grh(out);
+  wire::Ipv6Header header;
+  header.traffic_class = route.traffic_class;
+  header.payload_bytes = static_cast<std::uint16_t>(bytes);
+  header.next_header = wire::IpProtocol{grh_next_header};
+  header.hop_limit = route.hop_limit;
+  header.source = ipv6_of(shown_gid(device_, route.source));
+  header.destination = ipv6_of(shown_gid(device_, route.destination));
+  header.emit(out);
 }
 
 void Datagrams::capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction) {

@@ -90,6 +90,7 @@ class Datagrams {
   int open_group_socket(int family);
   [[nodiscard]] std::vector<int> families() const;
   void arrived(const DatagramRoute& route, Bytes packet);
+  void emit_grh(const DatagramRoute& route, std::size_t bytes, MutableBytes out) const;
   [[nodiscard]] std::vector<std::shared_ptr<DatagramReceiver>> receivers(const DatagramRoute& route,
                                                                          std::uint32_t number);
   int join(const sockaddr_storage& group);

@@ -244,7 +244,9 @@ void DatagramCarrier::complete_receive(std::uint64_t wr_id, Status status,
                                      parts_.receives.slots());
   if (status != Status::success) return;
   completion.wc_flags |= IBV_WC_GRH;
-  completion.sl = packet_type(datagram.grh);
+  completion.slid = lid_of_sender(parts_.context.device(), datagram.grh);
+  const bool lids = parts_.context.device().has_lids();
+  completion.sl = lids ? std::uint8_t{0} : packet_type(datagram.grh);
   completion.src_qp = datagram.headers.deth.source_qp;
   completion.imm_data = htonl(datagram.headers.immediate);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/connect/slots.h"
+#include "device/lid.h"
 #include "device/limits.h"
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/transitions.h"
@@ -25,19 +26,6 @@ int refuse_without_connection() {
     std::fprintf(stderr,
                  "weft: an iWARP queue pair is connected by rdma_cm only; a program that connects "
                  "by GID and number needs `weft run --personality roce`\n");
-  }
-  return EINVAL;
-}
-
-// Names the remedy on stderr, once for each process: many programs print only that the step failed,
-// and some do not check it. Such an address works on an InfiniBand port, which has LIDs.
-int refuse_without_gid() {
-  static std::atomic_flag printed;
-  if (!printed.test_and_set()) {
-    std::fprintf(stderr,
-                 "weft: an address vector without a GID needs LIDs, which a device on Ethernet "
-                 "does not have; use the program's option for a GID index, such as -g 0 of "
-                 "ibv_rc_pingpong, or for rdma_cm\n");
   }
   return EINVAL;
 }
@@ -112,7 +100,6 @@ int QueuePair::check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_
   if (!pairs) return 0;
   if (attributes.dest_qp_num > 0xFFFFFF) return EINVAL;
   if (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096) return EINVAL;
-  if (!attributes.ah_attr.is_global) return refuse_without_gid();
   Pairing::Plan plan;
   const int failed = Pairing::make_plan(context().device(), handle_.qp.qp_num, attributes, plan);
   return failed != 0 ? failed : check_route(plan);
@@ -132,7 +119,10 @@ void QueuePair::apply(const ibv_qp_attr& given, int mask) {
   if (mask & IBV_QP_AV) {
     attributes.ah_attr = given.ah_attr;
     // Rules of injected faults choose peers by their address.
-    parts_.peer = given.ah_attr.grh.dgid;
+    const Device& device = context().device();
+    const bool has_path = given.ah_attr.is_global || device.has_lids();
+    PathEnds ends;
+    if (has_path && path_ends(device, given.ah_attr, ends) == 0) parts_.peer = ends.destination;
   }
   if (mask & IBV_QP_TIMEOUT) attributes.timeout = given.timeout;
   if (mask & IBV_QP_RETRY_CNT) attributes.retry_cnt = given.retry_cnt;
