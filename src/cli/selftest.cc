@@ -136,18 +136,44 @@ void report_carrier(const std::string& carrier, Findings& findings) {
        tcp ? remedy(carrier) : ""});
 }
 
+// What programs can do with the device as it looks, and which personality others need. `words` are
+// the name of the personality and the LID of the port.
+void report_personality(const std::string& words, Findings& findings) {
+  const std::size_t blank = words.find(' ');
+  const std::string name = words.substr(0, blank);
+  std::string sentence =
+      "The device is seen as RoCE, for programs that connect by GID and queue pair number or by "
+      "rdma_cm. Those that know LIDs only need `weft run --personality ib`.";
+  if (name == "iwarp") {
+    sentence =
+        "The device is seen as iWARP, for programs that connect by rdma_cm. Those that connect by "
+        "GID and queue pair number need `weft run --personality roce`, those that know LIDs only "
+        "`weft run --personality ib`.";
+  }
+  if (name == "ib") {
+    sentence = fmt::format(
+        "The device is seen as InfiniBand with the LID {}, for programs that connect by LID or GID "
+        "and queue pair number or by rdma_cm. A LID reaches this host and its subnet.",
+        words.substr(blank + 1));
+  }
+  findings.push_back({"personality", Health::good, sentence, ""});
+}
+
 }  // namespace
 
 void show_device(const std::filesystem::path& folder, Findings& findings) {
   Child program({folder / "selftest", "gids"});
   const auto deadline = Clock::now() + timeout;
   std::string device;
+  std::string personality;
   std::vector<std::string> gids;
   // The last line before the name of the device is the reason of a failure.
   std::string wrong = "it printed nothing";
   while (const auto line = program.line(deadline)) {
     if (line->starts_with("device ")) {
       device = line->substr(std::strlen("device "));
+    } else if (line->starts_with("personality ")) {
+      personality = line->substr(std::strlen("personality "));
     } else if (line->starts_with("gid ")) {
       gids.push_back(line->substr(std::strlen("gid ")));
     } else if (device.empty()) {
@@ -164,6 +190,7 @@ void show_device(const std::filesystem::path& folder, Findings& findings) {
       {"device", Health::good,
        fmt::format("The embedded device is {}, with the GIDs {}.", device, fmt::join(gids, ", ")),
        ""});
+  report_personality(personality, findings);
 }
 
 void try_device(const std::filesystem::path& folder, Findings& findings) {

@@ -1,7 +1,7 @@
 // The program that `weft doctor` runs to test the device: an ordinary RDMA program of two
 // processes, which uses only the C interface.
 //
-//   selftest gids                   the device, its port and its GID table
+//   selftest gids                   the device, its personality and LID, and its GID table
 //   selftest serve ADDRESS PORT     prints the port it listens on, then replies until it is killed
 //   selftest ask HOST PORT          connects, sends, writes and reads; one line per step
 //
@@ -262,6 +262,12 @@ int ask(const char* host, const char* port) {
   return 0;
 }
 
+// The name of the personality, as a program can tell it.
+const char* personality(const ibv_device& device, const ibv_port_attr& port) {
+  if (device.transport_type == IBV_TRANSPORT_IWARP) return "iwarp";
+  return port.link_layer == IBV_LINK_LAYER_INFINIBAND ? "ib" : "roce";
+}
+
 int list_gids() {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -273,6 +279,7 @@ int list_gids() {
     need(ibv_query_port(context, 1, &port) == 0, "cannot query the port");
     std::printf("device %s %s\n", ibv_get_device_name(devices[i]),
                 ibv_node_type_str(devices[i]->node_type));
+    std::printf("personality %s %u\n", personality(*devices[i], port), port.lid);
     std::vector<ibv_gid_entry> gids(static_cast<std::size_t>(port.gid_tbl_len));
     const ssize_t known = ibv_query_gid_table(context, gids.data(), gids.size(), 0);
     for (ssize_t at = 0; at < known; ++at) {

@@ -42,7 +42,7 @@ class Doctor(unittest.TestCase):
         self.assertIs(json.loads(done.stdout)["healthy"], True)
         found = findings(done)
         for subject in ("adapters", "rdma-core", "addresses", "descriptors", "system calls",
-                        "ports", "open port", "device", "self-test"):
+                        "ports", "open port", "device", "personality", "self-test"):
             self.assertIn(found[subject]["health"], ("ok", "note"), subject)
         self.assertIn("weft0", found["device"]["sentence"])
 
@@ -56,6 +56,16 @@ class Doctor(unittest.TestCase):
         found = findings(doctor("--json", WEFT_SAME_HOST="off"))["same host"]
         self.assertEqual(found["health"], "note")
         self.assertIn("use TCP, because WEFT_SAME_HOST is off.", found["sentence"])
+
+    def test_it_names_the_personality_that_programs_need(self):
+        for look, seen in (("roce", "seen as RoCE"), ("iwarp", "seen as iWARP"),
+                           ("ib", "seen as InfiniBand with the LID 1,")):
+            done = doctor("--json", WEFT_PERSONALITY=look, WEFT_ADDR="127.0.0.1")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            sentence = findings(done)["personality"]["sentence"]
+            self.assertIn(seen, sentence)
+            self.assertEqual("LIDs only need `weft run --personality ib`" in sentence,
+                             look == "roce", sentence)
 
     def test_a_wrong_variable_is_a_problem(self):
         done = doctor("--json", WEFT_CRC="perhaps")

@@ -186,7 +186,8 @@ TEST_F(Address, ResolvingFindsSourceDeviceAndRoute) {
   EXPECT_EQ(id->route.addr.src_sin.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
   EXPECT_EQ(ntohs(Manager::get_dst_port(id)), 4711);
   EXPECT_EQ(id->route.addr.addr.ibaddr.sgid.raw[12], 127);
-  EXPECT_EQ(id->route.addr.addr.ibaddr.dgid.raw[10], 0xFF);
+  EXPECT_EQ(id->route.addr.addr.ibaddr.dgid.raw[device_->has_lids() ? 0 : 10],
+            device_->has_lids() ? 0xFE : 0xFF);
   EXPECT_EQ(manager_->resolve_route(id, 1000), 0);
   expect(active_, RDMA_CM_EVENT_ROUTE_RESOLVED);
   if (!device_->is_roce()) {
@@ -196,6 +197,9 @@ TEST_F(Address, ResolvingFindsSourceDeviceAndRoute) {
     EXPECT_EQ(id->route.path_rec->dgid.raw[12], 127);
     EXPECT_EQ(id->route.path_rec->pkey, id->route.addr.addr.ibaddr.pkey);
     EXPECT_GE(id->route.path_rec->mtu, IBV_MTU_1024);
+    const std::uint16_t lid = device_->has_lids() ? 1 : 0;  // of 127.0.0.1
+    EXPECT_EQ(ntohs(id->route.path_rec->dlid), lid);
+    EXPECT_EQ(ntohs(id->route.path_rec->slid), lid);
   }
   destroy(id);
 }

@@ -39,6 +39,9 @@ void CmTest::SetUp() {
   if (personality && std::string_view(personality) == "iwarp") {
     settings_.personality = device::Personality::iwarp;
   }
+  if (personality && std::string_view(personality) == "ib") {
+    settings_.personality = device::Personality::ib;
+  }
   const char* carrier = std::getenv("WEFT_TEST_CARRIER");
   if (carrier && std::string_view(carrier) == "tcp") {
     settings_.same_host = device::SameHost::off;

@@ -4,15 +4,27 @@
 
 namespace weft::device {
 
-std::unique_ptr<Device> make_roce_device(const std::string& address) {
+namespace {
+
+std::unique_ptr<Device> make_device(Personality personality, const std::string& address) {
   Settings settings;
-  settings.personality = Personality::roce;
+  settings.personality = personality;
   settings.address = address;
   settings.min_retry_time_ns = 100'000'000;
   settings.same_host = carrier_is_local() ? SameHost::automatic : SameHost::off;
   auto made = Device::create(settings);
   if (!made) throw std::runtime_error(made.error());
   return std::move(*made);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_roce_device(const std::string& address) {
+  return make_device(Personality::roce, address);
+}
+
+std::unique_ptr<Device> make_ib_device() {
+  return make_device(Personality::ib, "127.0.0.1");
 }
 
 ibv_gid RawEnd::gid() {

@@ -7,6 +7,8 @@ namespace weft::device {
 
 // A device of its own, like another process's: one address, and so one GID.
 [[nodiscard]] std::unique_ptr<Device> make_roce_device(const std::string& address = "127.0.0.1");
+// The same with a port of InfiniBand.
+[[nodiscard]] std::unique_ptr<Device> make_ib_device();
 
 class RawEnd : public End {
  public:

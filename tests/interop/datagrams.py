@@ -77,15 +77,16 @@ def _need_complete(*sides):
              f"{side.name} does not end with status 0")
 
 
-def udaddy(stage, *options, addresses=("127.0.0.1", "127.0.0.1"), places=(None, None)):
+def udaddy(stage, *options, addresses=("127.0.0.1", "127.0.0.1"), places=(None, None),
+           weft_options=()):
     """Of server and client."""
     environment = _environment()
     port = int(environment["WEFT_PORT_OFFSET"]) + 7174
     server = stage.start("server", "udaddy", "-b", addresses[0], *options, env=environment,
-                         place=places[0])
+                         options=weft_options, place=places[0])
     await_udp_port(server, port)
     client = stage.start("client", "udaddy", "-s", addresses[0], "-b", addresses[1], *options,
-                         env=environment, place=places[1])
+                         env=environment, options=weft_options, place=places[1])
     _need_complete(client, server)
 
 
@@ -104,11 +105,13 @@ def early_client(stage):
     _need_complete(client, server)
 
 
-def mckey(stage, *options, places=(None, None)):
+def mckey(stage, *options, places=(None, None), weft_options=()):
     group = f"239.192.{random.randrange(256)}.{random.randrange(1, 255)}"
-    receiver = stage.start("receiver", "mckey", "-m", group, *options, place=places[0])
+    receiver = stage.start("receiver", "mckey", "-m", group, *options, options=weft_options,
+                           place=places[0])
     _await(receiver, lambda: _is_member(receiver, group), "joined")
-    sender = stage.start("sender", "mckey", "-m", group, *options, "-s", place=places[1])
+    sender = stage.start("sender", "mckey", "-m", group, *options, "-s", options=weft_options,
+                         place=places[1])
     _need_complete(sender, receiver)
     need(f"joined dgid: ::ffff:{group}" in receiver.output, "the receiver joined another group")
 

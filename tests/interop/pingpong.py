@@ -51,10 +51,6 @@ cases.add("ibv_uc_pingpong.events", _case("-e", program="ibv_uc_pingpong"))
 cases.add("ibv_uc_pingpong.large", _case("-s", 1 << 20, program="ibv_uc_pingpong", count=50))
 cases.add("ibv_srq_pingpong.polling", _case(program="ibv_srq_pingpong"))
 cases.add("ibv_srq_pingpong.events", _case("-e", program="ibv_srq_pingpong"))
-cases.add("ibv_rc_pingpong.by_lid", _case("-c", by_lid=True))
-cases.add("ibv_rc_pingpong.ib_by_gid", _case("-c", "-g", 0, by_lid=True))
-cases.add("ibv_uc_pingpong.by_lid", _case(program="ibv_uc_pingpong", by_lid=True))
-cases.add("ibv_srq_pingpong.by_lid", _case(program="ibv_srq_pingpong", by_lid=True))
 cases.add("ibv_srq_pingpong.one_queue_pair", _case("-q", 1, program="ibv_srq_pingpong"))
 
 

@@ -1,4 +1,5 @@
-"""qperf, with connections made by rdma_cm (-cm 1): otherwise it knows LIDs only."""
+"""qperf, with connections made by rdma_cm (-cm 1), and without: then it knows LIDs only, which the
+personality ib has."""
 
 import json
 import os
@@ -24,18 +25,20 @@ def _peer_operations(stage):
     return done
 
 
-def _qperf(test, counter):
+def _qperf(test, counter, *options, look="roce"):
     def run(stage):
         port = harness.free_port()
-        server = stage.start("server", "qperf", "-lp", port,
+        weft_options = ("--personality", look)
+        server = stage.start("server", "qperf", "-lp", port, options=weft_options,
                              env={"WEFT_STATS": stage.scratch("stats.json")})
         server.await_listening(port)
-        client = stage.start("client", "qperf", "-lp", port, "-cm", 1, "-t", 1, _HOST, test)
+        client = stage.start("client", "qperf", "-lp", port, *options, "-t", 1, _HOST, test,
+                             options=weft_options)
         client.finish()
         stage.start("end", "qperf", "-lp", port, _HOST, "quit").finish()
         server.finish(status=None)
         stage.ran = stage.ran[:2]
-        client.expect(r"^\s+(bw|latency|msg_rate)\s+=\s+\d")
+        client.expect(r"^\s+((send_)?bw|latency|msg_rate)\s+=\s+\d")
         done = _peer_operations(stage)
         need(done[counter] >= 10, f"not on the device: {done}")
     return run
@@ -44,4 +47,12 @@ def _qperf(test, counter):
 for _test, _counter in (("rc_bw", "received"), ("rc_lat", "received"),
                         ("rc_rdma_write_bw", "peer_writes"), ("rc_rdma_write_lat", "peer_writes"),
                         ("rc_rdma_read_bw", "peer_reads"), ("rc_rdma_read_lat", "peer_reads")):
-    cases.add(f"qperf.{_test}", _qperf(_test, _counter))
+    cases.add(f"qperf.{_test}", _qperf(_test, _counter, "-cm", 1))
+
+# A datagram of 1 KiB fits the packets of an Ethernet interface as well.
+for _test, _counter, _options in (
+        ("rc_bw", "received", ()), ("rc_lat", "received", ()), ("uc_bw", "received", ()),
+        ("uc_lat", "received", ()), ("ud_bw", "received", ("-m", 1024)), ("ud_lat", "received", ()),
+        ("rc_rdma_write_bw", "peer_writes", ()), ("rc_rdma_write_lat", "peer_writes", ()),
+        ("rc_rdma_read_bw", "peer_reads", ()), ("rc_rdma_read_lat", "peer_reads", ())):
+    cases.add(f"qperf.{_test}_by_lid", _qperf(_test, _counter, *_options, look="ib"))

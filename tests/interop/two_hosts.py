@@ -14,11 +14,12 @@ from veth import VethPair
 _FEW = 20
 
 
-def on_two_hosts(converse):
-    """A test that runs `converse(stage, places)` with each side on a host of its own."""
+def on_two_hosts(converse, **network):
+    """A test that runs `converse(stage, places)` with each side on a host of its own. network: see
+    VethPair."""
 
     def run(stage):
-        with VethPair() as link:
+        with VethPair(**network) as link:
             try:
                 converse(stage, link.places)
             finally:

@@ -17,10 +17,13 @@ _TABLE = ("10.78.0.1", "fd78::1"), ("10.78.0.2", "fd78::2")
 
 
 class VethPair:
-    """Two Places with a wire between them. A context manager."""
+    """Two Places with a wire between them. A context manager.
 
-    def __init__(self):
+    addresses: (IPv4, IPv6) of each; prefix_bits: of the IPv4 subnet."""
+
+    def __init__(self, addresses=_TABLE, prefix_bits=24):
         self._owners, self.places = [], ()
+        self._addresses, self._prefix_bits = addresses, prefix_bits
 
     def __enter__(self):
         for tool in ("ip", "unshare", "nsenter"):
@@ -31,7 +34,7 @@ class VethPair:
             self._own(*self._in(0, "unshare", "--net"))
             self._configure()
             self.places = tuple(Place(owner.pid, *addresses)
-                                for owner, addresses in zip(self._owners, _TABLE))
+                                for owner, addresses in zip(self._owners, self._addresses))
         except BaseException:
             self.__exit__()
             raise
@@ -70,8 +73,8 @@ class VethPair:
     def _configure(self):
         self._ip(0, "link", "add", _DEVICE, "type", "veth", "peer", "name", _DEVICE, "netns",
                  self._owners[1].pid)
-        for number, (ipv4, ipv6) in enumerate(_TABLE):
-            self._ip(number, "address", "add", f"{ipv4}/24", "dev", _DEVICE)
+        for number, (ipv4, ipv6) in enumerate(self._addresses):
+            self._ip(number, "address", "add", f"{ipv4}/{self._prefix_bits}", "dev", _DEVICE)
             if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6"):
                 self._ip(number, "address", "add", f"{ipv6}/64", "dev", _DEVICE, "nodad")
             for device in ("lo", _DEVICE):
