@@ -134,7 +134,8 @@ std::string host_of(std::string_view peer) {
 }
 
 // The name of the device that rdma_cm selects for the peer; empty if it finds none. The GIDs of an
-// iWARP adapter are made of its MAC address, so only the kernel knows which addresses it has.
+// iWARP adapter are made of its MAC address, those of an InfiniBand port of its GUID, so only
+// rdma_cm knows which IP addresses they have.
 std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
   constexpr std::chrono::milliseconds timeout{2000};
   constexpr std::uint16_t any_port = 9;
@@ -181,12 +182,14 @@ Context open_device_towards(std::string_view peer, Backend backend) {
   for (const Device& device : devices(backend)) {
     std::optional<Context> context = search.open(device);
     if (!context) continue;
-    if (device.transport() == IBV_TRANSPORT_IWARP) {
+    const bool iwarp = device.transport() == IBV_TRANSPORT_IWARP;
+    if (iwarp || !context->query_port(1).is_ethernet()) {
       if (!by_rdma_cm) by_rdma_cm = device_by_rdma_cm(peer, backend);
       if (*by_rdma_cm == device.name()) return *std::move(context);
       // The rows of a real iWARP adapter hold its MAC address, so they cannot be compared with the
-      // peer. The rows of the embedded device are addresses of the host.
-      if (device.backend() == Backend::system) continue;
+      // peer. The rows of the embedded device are addresses of the host. Those of an InfiniBand
+      // port match a peer that is given as a GID.
+      if (iwarp && device.backend() == Backend::system) continue;
     }
     const auto [source, similar] = candidates(usable_rows(*context), target);
     // The route of the host is certain, so the search ends; a similar address is only a guess.

@@ -173,6 +173,7 @@ TEST(IwarpStates, AStepWithAnAddressIsRefusedBeforeThereIsAConnection) {
   EXPECT_EQ(end.to_rtr(end.gid(), 0x700001), EINVAL);
   const std::string line = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(line.find("--personality roce"), std::string::npos) << line;
+  EXPECT_NE(line.find("--personality ib"), std::string::npos) << line;
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << "once for each process: " << line;
   EXPECT_EQ(end.state(), IBV_QPS_INIT);
   // What rdma_init_qp_attr(3) gives has no address: the connection comes with rdma_accept(3).

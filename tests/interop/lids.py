@@ -1,5 +1,5 @@
-"""The personality ib: programs that connect by LID and queue pair number, and those that use rdma_cm
-or a GID there."""
+"""The personality ib: programs that connect by LID and queue pair number, and those that use
+rdma_cm or a GID there."""
 
 import cases
 import datagrams
@@ -32,8 +32,7 @@ def _on_loopback(program, *options, sizes, **settings):
         _, client = perftest.perftest(stage, program, "127.0.0.1", *options, sizes=sizes,
                                       weft_options=(_IB, _IB), **settings)
         need("Link type       : IB" in client.output, "perftest does not see InfiniBand")
-        if not settings.get("rdma_cm", True):
-            need("GID:" not in client.output, "perftest has a GID")
+        need(("-x" in options) == ("GID:" in client.output), "perftest has the other address")
 
     return run
 
@@ -45,7 +44,8 @@ cases.add("ib_atomic_bw.by_lid", _on_loopback("ib_atomic_bw", "-A", "FETCH_AND_A
                                               rdma_cm=False, iterations=_FEW))
 cases.add("ib_send_bw.ud_by_lid", _on_loopback("ib_send_bw", "-c", "UD", sizes=[1024],
                                                rdma_cm=False, iterations=_FEW))
-cases.add("ib_write_bw.ib_by_gid", _on_loopback("ib_write_bw", "-x", 0, sizes=[4096]))
+cases.add("ib_write_bw.ib_by_gid", _on_loopback("ib_write_bw", "-x", 0, sizes=[4096],
+                                                     rdma_cm=False, iterations=_FEW))
 cases.add("ib_write_bw.ib_rdma_cm", _on_loopback("ib_write_bw", sizes=[4096]))
 
 cases.add("rping.ib", lambda stage: rdmacm_utils.rping(stage, "127.0.0.1", count=200,

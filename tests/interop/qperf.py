@@ -35,7 +35,8 @@ def _qperf(test, counter, *options, look="roce"):
         client = stage.start("client", "qperf", "-lp", port, *options, "-t", 1, _HOST, test,
                              options=weft_options)
         client.finish()
-        stage.start("end", "qperf", "-lp", port, _HOST, "quit").finish()
+        stage.start("end", "qperf", "-lp", port, _HOST, "quit",
+                    options=weft_options).finish()
         server.finish(status=None)
         stage.ran = stage.ran[:2]
         client.expect(r"^\s+((send_)?bw|latency|msg_rate)\s+=\s+\d")

@@ -362,6 +362,33 @@ TEST_F(IwarpDevice, RefusesToConnectByNumberAndNamesRdmaCm) {
   EXPECT_THAT(what, ::testing::Not(::testing::HasSubstr("from")));
 }
 
+// Of the personality ib: the test verbs_test.ib runs these.
+class InfinibandDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (context_.query_port(1).is_ethernet()) GTEST_SKIP() << "the port is none of InfiniBand";
+  }
+
+  const Context context_ = test::open_device();
+};
+
+// The GIDs of a port name no IP address.
+TEST_F(InfinibandDevice, TowardsAPeerIsFoundByRdmaCm) {
+  EXPECT_EQ(open_device_towards("127.0.0.1").device_name(), context_.device_name());
+}
+
+TEST_F(InfinibandDevice, QueuePairsConnectByLid) {
+  const auto domain = context_.create_domain();
+  const auto queue = context_.create_completion_queue(8);
+  auto prepared = domain.queue_pair(queue, queue).build();
+  const Endpoint endpoint = prepared.endpoint();
+  EXPECT_EQ(endpoint.lid, context_.query_port(1).lid());
+  EXPECT_NE(endpoint.lid, 0);
+  EXPECT_FALSE(endpoint.gid);
+  const QueuePair itself = std::move(prepared).handshake(endpoint);
+  EXPECT_EQ(itself.state(), IBV_QPS_RTS);
+}
+
 TEST(QueuePair, IllegalTransitionsAreExplained) {
   const Context context = test::open_device();
   const auto domain = context.create_domain();

@@ -25,7 +25,8 @@ int refuse_without_connection() {
   if (!printed.test_and_set()) {
     std::fprintf(stderr,
                  "weft: an iWARP queue pair is connected by rdma_cm only; a program that connects "
-                 "by GID and number needs `weft run --personality roce`\n");
+                 "by GID and number needs `weft run --personality roce`, one that knows LIDs only "
+                 "`weft run --personality ib`\n");
   }
   return EINVAL;
 }
