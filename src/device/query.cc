@@ -180,7 +180,7 @@ int query_gid_entry(Context& context, std::uint32_t port, std::uint32_t index,
   entry.gid_index = index;
   entry.port_num = port;
   entry.gid_type = type_of_row(context.device(), index);
-  entry.ndev_ifindex = local->interface_index;
+  entry.ndev_ifindex = context.device().has_lids() ? 0 : local->interface_index;
   return 0;
 }
 

@@ -37,7 +37,8 @@ std::optional<std::string> of_gid(const Device& device, std::string_view what,
   if (what == "gid_attrs/types") {  // "IB/RoCE v1" is the kernel's name
     return type_of_row(device, index) == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1";
   }
-  if (what == "gid_attrs/ndevs") return local->interface;
+  // A row of an InfiniBand port belongs to no network interface.
+  if (what == "gid_attrs/ndevs" && !device.has_lids()) return local->interface;
   return std::nullopt;
 }
 

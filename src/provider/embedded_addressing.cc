@@ -47,7 +47,7 @@ int destroy_ah(ibv_ah* ah) {
   return 0;
 }
 
-// The LID is meaningful only on InfiniBand, so it is ignored.
+// Groups are IP groups in all personalities, so the GID suffices and the LID is ignored.
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t /*lid*/) {
   if (!Process::owns(qp->context)) return ENODEV;
   if (qp->qp_type != IBV_QPT_UD) return EINVAL;

@@ -278,6 +278,8 @@ TEST_F(Groups, WhoJoinsGetsWhatIsSentThere) {
     EXPECT_EQ(joined->event, RDMA_CM_EVENT_MULTICAST_JOIN);
     EXPECT_EQ(joined->param.ud.private_data, &mark);
     EXPECT_EQ(joined->param.ud.qp_num, 0xFFFFFFU);
+    // The LIDs of groups on InfiniBand begin there.
+    EXPECT_EQ(joined->param.ud.ah_attr.dlid >= 0xC000, device_->has_lids());
     rdma_cm_id* sender = make_bound(active_);
     make_datagram_queue_pair(sender);
     {

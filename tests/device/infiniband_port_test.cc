@@ -57,6 +57,8 @@ TEST_F(InfinibandPort, LooksLikeOneWithASubnetManager) {
   EXPECT_EQ(sysfs_text(*left_, "ports/1/sm_lid"), "0x1");
   EXPECT_EQ(sysfs_text(*left_, "ports/1/link_layer"), "InfiniBand");
   EXPECT_EQ(sysfs_text(*left_, "ports/1/gids/0"), "fe80:0000:0000:0000:0277:65ff:7f00:0001");
+  EXPECT_EQ(sysfs_text(*left_, "ports/1/gid_attrs/types/0"), "IB/RoCE v1") << "the kernel's name";
+  EXPECT_EQ(sysfs_text(*left_, "ports/1/gid_attrs/ndevs/0"), std::nullopt);
 }
 
 TEST_F(InfinibandPort, TheGidIsTheSubnetPrefixAndTheGuid) {
@@ -69,6 +71,7 @@ TEST_F(InfinibandPort, TheGidIsTheSubnetPrefixAndTheGuid) {
   ASSERT_EQ(query_gid_entry(context, 1, 0, entry), 0);
   EXPECT_EQ(text_of(entry.gid), text_of(gid));
   EXPECT_EQ(entry.gid_type, static_cast<std::uint32_t>(IBV_GID_TYPE_IB));
+  EXPECT_EQ(entry.ndev_ifindex, 0U) << "of an InfiniBand port";
   EXPECT_EQ(query_gid(context, 1, 1, gid), EINVAL);
 }
 

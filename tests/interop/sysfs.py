@@ -17,6 +17,16 @@ def ibstat(stage):
         side.expect(line)
 
 
+@cases.case("ibstat.shows_the_lid")
+def ibstat_of_ib(stage):
+    side = stage.start("ibstat", "/usr/sbin/ibstat", options=("--personality", "ib"),
+                       env={"WEFT_ADDR": "127.0.0.1"})
+    side.finish()
+    for line in (r"State: Active", r"Base lid: 1$", r"SM lid: 1$", r"Link layer: InfiniBand",
+                 r"Port GUID: 0x027765ff7f000001"):
+        side.expect(line)
+
+
 @cases.case("ibstatus.shows_the_device")
 def ibstatus(stage):
     """A script for the shell."""
