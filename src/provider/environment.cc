@@ -163,7 +163,7 @@ constexpr std::array table{
         "WEFT_GIDS", "one address with roce, all with iwarp", "one or all",
         "Which addresses of this host are GIDs of the device. one: the first IPv4 address that "
         "is not a loopback address, or else 127.0.0.1, as one row. By default roce has two rows of "
-        "it, as RoCE v1 and v2; with all, two rows of each address.",
+        "it, as RoCE v1 and v2; with all, two rows of each address. ib always has one.",
         read_gids},
     Variable{
         "WEFT_OTHER_USERS", "0", on_or_off,
