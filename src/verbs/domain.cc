@@ -96,6 +96,19 @@ MemoryRegion ProtectionDomain::register_bytes(std::span<std::byte> memory, Acces
                                                             std::vector<std::byte>()));
 }
 
+// The C interface takes a pointer that is not const. Without these rights the device only reads.
+MemoryRegion ProtectionDomain::register_const_bytes(std::span<const std::byte> memory,
+                                                    Access access) const {
+  constexpr unsigned writing =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  if (static_cast<unsigned>(access) & writing) {
+    fail(EINVAL,
+         "cannot register const memory for writing: use Access::local_read_only or "
+         "Access::remote_read_only");
+  }
+  return register_bytes({const_cast<std::byte*>(memory.data()), memory.size()}, access);
+}
+
 // The region has no memory that the processor can access, so its bytes() are empty.
 MemoryRegion ProtectionDomain::register_dmabuf(int fd, std::uint64_t offset_bytes,
                                                std::size_t bytes, std::uint64_t iova,

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/device.h"
 #include "verbs/device_search.h"
@@ -140,6 +143,75 @@ TEST(Memory, register_from_raw) {
   EXPECT_THROW((void)region.slice(15, 2), std::out_of_range);
   EXPECT_THROW((void)domain.allocate<int>(0), Error);
 }
+
+TEST(Memory, RangesInOnePieceAreRegistered) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  std::vector<std::uint32_t> words(16, 7);
+  std::array<std::uint16_t, 8> shorts{};
+  std::string text = "characters";
+  char plain[32] = {};
+  EXPECT_EQ(domain.register_memory(words).elements().data(), words.data());
+  EXPECT_EQ(domain.register_memory(shorts, Access::remote_write).size(), 8U);
+  EXPECT_EQ(domain.register_memory(text).bytes().size(), text.size());
+  EXPECT_EQ(domain.register_memory(plain).size(), 32U);
+  EXPECT_EQ(domain.register_memory(std::span<std::uint16_t, 8>(shorts)).size_bytes(), 16U);
+  EXPECT_EQ(domain.register_memory(std::span(words).first(3)).size(), 3U);
+  std::vector<int> none;
+  EXPECT_THROW((void)domain.register_memory(none), Error);
+}
+
+template <typename Range>
+concept Registrable = requires(const ProtectionDomain& domain, Range&& range) {
+  domain.register_memory(std::forward<Range>(range));
+};
+// The memory of a temporary container ends with the statement.
+static_assert(Registrable<std::vector<int>&>);
+static_assert(Registrable<std::span<int>>);
+static_assert(!Registrable<std::vector<int>>);
+static_assert(!Registrable<std::vector<std::string>&>);
+
+TEST(Memory, ConstMemoryIsReadOnly) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  const std::vector<std::uint32_t> words(16, 7);
+  const auto region = domain.register_memory(words);
+  static_assert(std::is_same_v<decltype(region.elements()), std::span<const std::uint32_t>>);
+  static_assert(std::is_same_v<decltype(region.bytes()), std::span<const std::byte>>);
+  EXPECT_EQ(region[3], 7U);
+  EXPECT_EQ(region.slice(1, 2).address(), reinterpret_cast<std::uint64_t>(&words[1]));
+  // In a section that no process can write to.
+  static const std::array<char, 4096> constant{1};
+  EXPECT_EQ(domain.register_memory(constant, Access::remote_read_only).size(), 4096U);
+  for (const Access access : {Access::local, Access::remote_read, Access::all}) {
+    try {
+      (void)domain.register_memory(words, access);
+      ADD_FAILURE() << "registered for writing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.error_number(), EINVAL);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("const memory"));
+    }
+  }
+}
+
+template <typename Region>
+concept Sliceable = requires(Region&& region) {
+  std::forward<Region>(region).slice();
+};
+template <typename Region>
+concept HasParts = requires(Region&& region) {
+  std::forward<Region>(region).slice(0, 1);
+};
+template <typename Region>
+concept Advertisable = requires(Region&& region) {
+  std::forward<Region>(region).remote();
+};
+// A slice of a temporary would refer to memory that is deregistered already.
+static_assert(Sliceable<TypedRegion<int>&> && Sliceable<const MemoryRegion&>);
+static_assert(HasParts<const TypedRegion<int>&> && Advertisable<const MemoryRegion&>);
+static_assert(!Sliceable<TypedRegion<int>> && !Sliceable<MemoryRegion>);
+static_assert(!HasParts<TypedRegion<int>> && !HasParts<const MemoryRegion>);
+static_assert(!Advertisable<TypedRegion<int>> && !Advertisable<MemoryRegion>);
 
 TEST(Memory, advise_mr) {
   const Context context = test::open_device();

@@ -30,7 +30,7 @@ struct Outcome {
   ibv_wc_status status = IBV_WC_SUCCESS;
   ibv_wc_opcode opcode = IBV_WC_SEND;  // only if ok()
   std::uint32_t size_bytes = 0;        // of a receive or read, if ok()
-  std::optional<std::uint32_t> immediate;
+  std::optional<std::uint32_t> immediate{};
 
   [[nodiscard]] bool ok() const { return status == IBV_WC_SUCCESS; }
   [[nodiscard]] WEFT_API std::string_view status_name() const;

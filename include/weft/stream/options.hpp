@@ -47,13 +47,13 @@ struct Options {
   // lets none grow. No value: buffers of the default size grow up to default_growth_bytes, others
   // keep their size. Memory is used as a buffer grows. Only on the embedded device: an adapter
   // would lock all of the memory at once.
-  std::optional<std::uint32_t> growth_bytes;
+  std::optional<std::uint32_t> growth_bytes{};
   // Messages that may be under way to the peer, and from it: min_queue to max_queue, limited by the
   // device; on one host 384 to receive are taken as 64. `write_and_send` takes two of send_queue.
   std::uint32_t send_queue = 384;
   std::uint32_t receive_queue = 384;
   Variant variant = Variant::automatic;
-  std::optional<Keepalive> keepalive;  // nothing: no keepalive
+  std::optional<Keepalive> keepalive{};  // nothing: no keepalive
   // How long a call that has to wait polls, yielding the processor in between, before it blocks.
   // A thread that blocks is woken by way of another thread, which takes longer.
   std::chrono::microseconds spin{50};

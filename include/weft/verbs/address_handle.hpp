@@ -18,7 +18,7 @@ struct AddressHandleState;
 
 // The attributes of ibv_create_ah(3).
 struct AddressOptions {
-  std::optional<Gid> gid;      // of the destination; required on Ethernet
+  std::optional<Gid> gid{};    // of the destination; required on Ethernet
   std::uint8_t gid_index = 0;  // row of the local port's GID table
   std::uint8_t hop_limit = 0xFF;
   std::uint8_t traffic_class = 0;

@@ -4,7 +4,9 @@
 #include <infiniband/verbs.h>
 
 #include <memory>
+#include <ranges>
 #include <span>
+#include <type_traits>
 
 #include "weft/export.hpp"
 #include "weft/handle.hpp"
@@ -43,12 +45,23 @@ class ProtectionDomain {
                                                Access access = Access::local) const {
     return TypedRegion<T>(allocate_shared_bytes(count, sizeof(T), access));
   }
-  // Registers the user's memory, ibv_reg_mr(3). It must live until the region is destroyed. EINVAL
-  // if it is empty.
-  template <typename T>
-  [[nodiscard]] TypedRegion<T> register_memory(std::span<T> memory,
-                                               Access access = Access::local) const {
-    return TypedRegion<T>(register_bytes(std::as_writable_bytes(memory), access));
+  // Registers the user's memory, ibv_reg_mr(3): a vector, an array, a span, or any other range in
+  // one piece. It must live, at the same place, until the region is destroyed. EINVAL if it is
+  // empty.
+  template <RegistrableRange Range>
+  requires(!std::is_const_v<ElementOf<Range>>)
+      [[nodiscard]] TypedRegion<ElementOf<Range>> register_memory(
+          Range&& memory, Access access = Access::local) const {
+    const std::span elements(std::ranges::data(memory), std::ranges::size(memory));
+    return TypedRegion<ElementOf<Range>>(register_bytes(std::as_writable_bytes(elements), access));
+  }
+  // The same for memory that the device may only read: EINVAL for an access that includes writing.
+  template <RegistrableRange Range>
+  requires std::is_const_v<ElementOf<Range>>
+  [[nodiscard]] TypedRegion<ElementOf<Range>> register_memory(
+      Range&& memory, Access access = Access::local_read_only) const {
+    const std::span elements(std::ranges::data(memory), std::ranges::size(memory));
+    return TypedRegion<ElementOf<Range>>(register_const_bytes(std::as_bytes(elements), access));
   }
   // Registers memory of another device by the descriptor of a dma-buf, ibv_reg_dmabuf_mr(3). The
   // descriptor may be closed afterwards. Requests and peers address the first byte as `iova`.
@@ -94,6 +107,8 @@ class ProtectionDomain {
                                                             Access access) const;
   [[nodiscard]] WEFT_API MemoryRegion register_bytes(std::span<std::byte> memory,
                                                      Access access) const;
+  [[nodiscard]] WEFT_API MemoryRegion register_const_bytes(std::span<const std::byte> memory,
+                                                           Access access) const;
 
   weft::detail::Held<std::shared_ptr<detail::DomainState>, "weft::verbs::ProtectionDomain"> state_;
   weft::detail::Held<ibv_pd*, "weft::verbs::ProtectionDomain"> raw_;

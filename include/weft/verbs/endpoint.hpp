@@ -24,7 +24,7 @@ struct Endpoint {
   std::uint32_t psn = 0;     // of the first packet that this side sends
   std::uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;  // the largest path MTU of this side
-  std::optional<Gid> gid;
+  std::optional<Gid> gid{};
 
   // Wire format, version 1, all in network byte order: magic "WE", version, MTU code, QPN, PSN,
   // LID, flags (bit 0: a GID is present), GID.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
@@ -23,6 +24,7 @@ struct MemoryState;
 // The permissions of a region. Local reads are always allowed.
 enum class Access : unsigned {
   local_read_only = 0,
+  remote_read_only = IBV_ACCESS_REMOTE_READ,  // also for memory that the program cannot write
   local = IBV_ACCESS_LOCAL_WRITE,
   remote_read = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
   remote_write = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
@@ -59,17 +61,21 @@ class MemoryRegion {
   [[nodiscard]] WEFT_API MemoryRegionCounters counters() const;
 
   // A part of the region for a work request. Throws std::out_of_range if it is not within the
-  // region or longer than a slice can be (4 GiB less one byte).
-  [[nodiscard]] LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const {
+  // region or longer than a slice can be (4 GiB less one byte). Does not compile for a temporary:
+  // the region ends before the request does.
+  [[nodiscard]] LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const& {
     if (bytes > raw_->length || offset_bytes > raw_->length - bytes || bytes > 0xFFFFFFFF) {
       out_of_range(offset_bytes, bytes);
     }
     return {address_ + offset_bytes, static_cast<std::uint32_t>(bytes), raw_->lkey};
   }
-  [[nodiscard]] LocalSlice slice() const { return slice(0, raw_->length); }
+  [[nodiscard]] LocalSlice slice() const& { return slice(0, raw_->length); }
+  LocalSlice slice(std::size_t offset_bytes, std::size_t bytes) const&& = delete;
+  LocalSlice slice() const&& = delete;
   // The region's address, length and rkey, to be sent to a peer that shall access it. The region's
   // permissions must allow that access.
-  [[nodiscard]] RemoteSlice remote() const { return {address_, raw_->length, raw_->rkey}; }
+  [[nodiscard]] RemoteSlice remote() const& { return {address_, raw_->length, raw_->rkey}; }
+  RemoteSlice remote() const&& = delete;
 
   [[nodiscard]] ibv_mr* raw() const { return raw_; }
 
@@ -90,7 +96,8 @@ class MemoryRegion {
   std::uint64_t address_;
 };
 
-// A region of elements of type T; its slices are measured in elements.
+// A region of elements of type T; its slices are measured in elements. A region of const memory has
+// elements of type `const T`.
 template <typename T>
 class TypedRegion : public MemoryRegion {
   static_assert(std::is_trivially_copyable_v<T>, "the device copies bytes");
@@ -98,19 +105,34 @@ class TypedRegion : public MemoryRegion {
  public:
   explicit TypedRegion(MemoryRegion&& region) : MemoryRegion(std::move(region)) {}
 
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  [[nodiscard]] std::span<Byte> bytes() const { return MemoryRegion::bytes(); }
   [[nodiscard]] std::span<T> elements() const {
     return {reinterpret_cast<T*>(bytes().data()), size_bytes() / sizeof(T)};
   }
   [[nodiscard]] T& operator[](std::size_t index) const { return elements()[index]; }
   [[nodiscard]] std::size_t size() const { return size_bytes() / sizeof(T); }
 
-  [[nodiscard]] LocalSlice slice(std::size_t first, std::size_t count) const {
+  [[nodiscard]] LocalSlice slice(std::size_t first, std::size_t count) const& {
     if (count > size() || first > size() - count) {
       throw std::out_of_range("slice beyond the end of a memory region");
     }
     return MemoryRegion::slice(first * sizeof(T), count * sizeof(T));
   }
-  [[nodiscard]] LocalSlice slice() const { return MemoryRegion::slice(); }
+  [[nodiscard]] LocalSlice slice() const& { return MemoryRegion::slice(); }
+  LocalSlice slice(std::size_t first, std::size_t count) const&& = delete;
+  LocalSlice slice() const&& = delete;
 };
+
+// What ProtectionDomain::register_memory() takes: a range of objects in one piece of memory, which
+// outlives the call. A temporary container does not.
+template <typename Range>
+concept RegistrableRange = std::ranges::contiguous_range<Range> &&
+    std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> &&
+    std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
+
+// The type of its elements, const if they may not be written.
+template <RegistrableRange Range>
+using ElementOf = std::remove_reference_t<std::ranges::range_reference_t<Range>>;
 
 }  // namespace weft::verbs

@@ -34,18 +34,18 @@ struct QueuePairSettings {
                       .max_inline_data = 0};
   Access access = Access::local;  // the peer's rights, on regions that also allow it
   std::uint8_t service_level = 0;
-  std::optional<std::uint8_t> gid_index;  // unset: by LID; Ethernet needs one, row 0 by default
+  std::optional<std::uint8_t> gid_index{};  // unset: by LID; Ethernet needs one, row 0 by default
   std::uint8_t traffic_class = 0;
-  std::uint8_t min_rnr_timer = 16;           // a code: 2.56 ms
-  std::uint8_t timeout = 4;                  // 4.096 us * 2^code; 0: never
-  std::uint8_t retry_count = 6;              // retransmissions until the peer acknowledges
-  std::uint8_t rnr_retry = 6;                // retries after receiver-not-ready; 7: no limit
-  std::uint8_t max_rd_atomic = 1;            // outstanding reads and atomics of this side
-  std::uint8_t max_dest_rd_atomic = 1;       // outstanding reads and atomics of the peer
-  std::optional<ibv_mtu> path_mtu;           // unset: the port's active MTU
-  std::optional<std::uint32_t> send_psn;     // unset: random
-  std::optional<std::uint32_t> receive_psn;  // unset: from the peer's endpoint
-  void* user_context = nullptr;              // ibv_qp's qp_context
+  std::uint8_t min_rnr_timer = 16;             // a code: 2.56 ms
+  std::uint8_t timeout = 4;                    // 4.096 us * 2^code; 0: never
+  std::uint8_t retry_count = 6;                // retransmissions until the peer acknowledges
+  std::uint8_t rnr_retry = 6;                  // retries after receiver-not-ready; 7: no limit
+  std::uint8_t max_rd_atomic = 1;              // outstanding reads and atomics of this side
+  std::uint8_t max_dest_rd_atomic = 1;         // outstanding reads and atomics of the peer
+  std::optional<ibv_mtu> path_mtu{};           // unset: the port's active MTU
+  std::optional<std::uint32_t> send_psn{};     // unset: random
+  std::optional<std::uint32_t> receive_psn{};  // unset: from the peer's endpoint
+  void* user_context = nullptr;                // ibv_qp's qp_context
   bool signal_all = false;  // every request completes, even without SendFlags::signaled
 };
 
