@@ -240,16 +240,18 @@ void Link::check_connected() {
                               connect_options_.timeout.count()));
 }
 
-// The timer of Options::keepalive, once in each interval.
+// The timer of Options::keepalive, once in each interval. A peer that fetches a long message may
+// complete nothing else meanwhile.
 void Link::check_alive() {
   const auto now = TimePoint::clock::now();
+  liveness_.accessed(transport_.accessed_bytes(), now);
   switch (liveness_.check(now)) {
     case Liveness::Action::give_up:
-      return fail(ETIMEDOUT, fmt::format("{} has sent nothing for {} ms", peer_.name,
-                                         liveness_.silent_for(now).count()));
+      return fail(ETIMEDOUT, fmt::format("the device of {} gave no sign of life for {} ms",
+                                         peer_.name, liveness_.silent_for(now).count()));
     case Liveness::Action::probe:
-      session_->request_answer();
-      post_work();
+      // If this fails, the connection has ended; an event will report it.
+      (void)transport_.post_probe();
       break;
     case Liveness::Action::none:
       break;

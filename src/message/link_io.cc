@@ -86,6 +86,7 @@ void Link::complete(const verbs::Completion& completion) {
     return fail(EIO,
                 fmt::format("{}: a request has failed: {}", peer_.name, completion.status_name()));
   }
+  liveness_.received(TimePoint::clock::now());
   switch (work_of(completion.id())) {
     case Work::send:
       return complete_send(slot_of(completion.id()));
@@ -93,6 +94,8 @@ void Link::complete(const verbs::Completion& completion) {
       return complete_receive(completion);
     case Work::read:
       return complete_read();
+    case Work::probe:
+      return liveness_.probe_completed();
   }
 }
 
@@ -103,8 +106,6 @@ void Link::complete_send(std::uint32_t slot) {
 
 void Link::complete_receive(const verbs::Completion& completion) {
   const std::uint32_t slot = slot_of(completion.id());
-  // Any frame shows that the peer lives, whatever it contains.
-  liveness_.received(TimePoint::clock::now());
   switch (session_->on_frame(receive_slots_.bytes(slot, completion.size_bytes()), slot)) {
     case Session::FrameResult::violation:
       return fail(EPROTO,

@@ -21,11 +21,13 @@ void LinkTransport::create(std::shared_ptr<Device> device, const Sizes& sizes, v
   const auto most = static_cast<std::uint32_t>(device_->context.query().max_sge);
   const std::uint32_t slices = std::min(sizes.slices, most);
   max_slices_ = slices;
+  // One more for a probe.
+  const std::uint32_t requests = sizes.sends + sizes.reads + 1;
   queue_.emplace(device_->context.create_completion_queue(
-      static_cast<int>(sizes.sends + sizes.reads + sizes.receives),
+      static_cast<int>(requests + sizes.receives),
       {.channel = &device_->channel, .user_context = context}));
   queue_pair_.emplace(id_->create_queue_pair(device_->domain, *queue_, *queue_,
-                                             {.max_send_wr = sizes.sends + sizes.reads,
+                                             {.max_send_wr = requests,
                                               .max_recv_wr = sizes.receives,
                                               .max_send_sge = slices,
                                               .max_recv_sge = 1,
@@ -38,6 +40,19 @@ bool LinkTransport::arm() {
   queue_->arm();
   armed_ = true;
   return true;
+}
+
+// Neither address nor rkey of a write of zero bytes is checked (RFC 5041 §6.1), but some adapters
+// refuse the rkey 0.
+int LinkTransport::post_probe() {
+  return queue_pair_->post_write(std::span<const verbs::LocalSlice>(), verbs::RemoteSlice(0, 0, 1),
+                                 work_id(Work::probe, 0));
+}
+
+std::uint64_t LinkTransport::accessed_bytes() const {
+  if (device_->context.backend() != verbs::Backend::embedded) return 0;
+  const auto counters = queue_pair_->counters();
+  return counters.peer_reads.bytes + counters.peer_writes.bytes;
 }
 
 void LinkTransport::reset() {

@@ -12,7 +12,7 @@
 namespace weft::message::detail {
 
 // What a work request was posted for. It is part of the wr_id, with the number of a slot.
-enum class Work : std::uint64_t { send = 1, receive = 2, read = 3 };
+enum class Work : std::uint64_t { send = 1, receive = 2, read = 3, probe = 4 };
 [[nodiscard]] inline std::uint64_t work_id(Work work, std::uint32_t slot) {
   return static_cast<std::uint64_t>(work) << 32 | slot;
 }
@@ -53,6 +53,12 @@ class LinkTransport {
   // completions that came before raise no event.
   [[nodiscard]] bool arm();
   void on_completion_event() { armed_ = false; }
+
+  // Posts a write of zero bytes, which the peer's device confirms without its program. Returns 0 or
+  // an errno.
+  [[nodiscard]] int post_probe();
+  // What the peer has read and written in this side's memory; 0 where the device does not count it.
+  [[nodiscard]] std::uint64_t accessed_bytes() const;
 
   // Destroys all but the device, whose memory may still be in use.
   void reset();

@@ -1,8 +1,10 @@
-// Liveness: decides when a connection asks its peer for a sign of life, and when it gives the peer
-// up (Options::keepalive).
+// Liveness: decides when a connection asks its peer's device for a sign of life, and when it gives
+// the peer up (Options::keepalive).
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <utility>
 
 namespace weft::message::detail {
 
@@ -17,17 +19,23 @@ class Liveness {
 
   [[nodiscard]] bool is_enabled() const { return interval_.count() > 0; }
   [[nodiscard]] std::chrono::milliseconds interval() const { return interval_; }
-  // A frame has arrived.
+  // Something has completed that needs the peer's device.
   void received(Time now) {
     last_received_ = now;
-    probe_sent_ = false;
+    asked_ = false;
   }
-  // To be called once in each interval. After `probe` the caller sends the probe.
+  // The peer has accessed memory of this side, if `bytes`, which it has read and written in total,
+  // has changed.
+  void accessed(std::uint64_t bytes, Time now) {
+    if (std::exchange(accessed_bytes_, bytes) != bytes) received(now);
+  }
+  void probe_completed() { probe_under_way_ = false; }
+  // To be called once in each interval. After `probe` the caller sends the probe. One at a time: a
+  // probe that is still under way serves again.
   [[nodiscard]] Action check(Time now) {
     if (now - last_received_ < interval_) return Action::none;
-    if (probe_sent_) return Action::give_up;
-    probe_sent_ = true;
-    return Action::probe;
+    if (std::exchange(asked_, true)) return Action::give_up;
+    return std::exchange(probe_under_way_, true) ? Action::none : Action::probe;
   }
   [[nodiscard]] std::chrono::milliseconds silent_for(Time now) const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_received_);
@@ -36,7 +44,9 @@ class Liveness {
  private:
   std::chrono::milliseconds interval_;
   Time last_received_{};
-  bool probe_sent_ = false;  // since the last frame
+  std::uint64_t accessed_bytes_ = 0;
+  bool asked_ = false;  // since the last sign of life
+  bool probe_under_way_ = false;
 };
 
 }  // namespace weft::message::detail

@@ -24,8 +24,7 @@ void Session::enqueue(OutPointer message) {
 // to grant it is due only if the peer has none left, and no message in the inbox will soon add
 // more.
 bool Session::update_due() const {
-  return update_owed_ || answer_wanted_ || credits_.grant_due() ||
-         (credits_.peer_waits() && inbox_.empty());
+  return update_owed_ || credits_.grant_due() || (credits_.peer_waits() && inbox_.empty());
 }
 
 // CLOSE comes when every message is sent, and delivered where that was asked for.
@@ -43,8 +42,7 @@ Emission Session::emit(Kind kind) {
   frame.delivered = inbox_.delivered();
   frame.fetched = inbox_.fetched();
   frame.updates = credits_.report_updates();
-  frame.answer = answer_wanted_;
-  update_owed_ = answer_wanted_ = false;
+  update_owed_ = false;
   return emission;
 }
 

@@ -70,8 +70,6 @@ class Session {
   [[nodiscard]] std::uint64_t waiting_bytes() const { return waiting_bytes_; }
   // No message follows: CLOSE is sent when all messages are sent, and delivered where wanted.
   void close() { closing_ = true; }
-  // The next frame makes the peer answer.
-  void request_answer() { answer_wanted_ = true; }
   // The next frame to post; nothing if there is none, or if it has to wait.
   [[nodiscard]] std::optional<Emission> next(TimePoint now);
   // A Send has completed that carried this many messages: the oldest that were not offered.
@@ -153,7 +151,6 @@ class Session {
   bool peer_closed_ = false;
   // An UPDATE is due: something was fetched, delivered with `confirm`, or the peer wants an answer.
   bool update_owed_ = false;
-  bool answer_wanted_ = false;  // by this side
   const char* violation_ = "";
 };
 

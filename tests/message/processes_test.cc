@@ -83,9 +83,14 @@ TEST(Processes, RunningOutOfDescriptorsNamesTheLimit) {
   });
 }
 
-// The peer's machine does not answer any more, which only a timeout can detect.
+// The peer's device does not answer any more, which only a timeout can detect. By TCP, because the
+// devices of one host need nothing of a stopped process.
 TEST(Processes, KeepaliveFindsAVanishedPeer) {
-  in_two_processes(echo, [](Child& server) {
+  const auto over_tcp = [](int out) {
+    setenv("WEFT_SAME_HOST", "off", 1);
+    echo(out);
+  };
+  in_two_processes(over_tcp, [](Child& server) {
     EventLoop loop;
     Log log;
     Options options;
@@ -102,6 +107,38 @@ TEST(Processes, KeepaliveFindsAVanishedPeer) {
     EXPECT_EQ(log.endings[0].by, Ending::By::failure);
     EXPECT_EQ(log.endings[0].error_number, ETIMEDOUT);
   });
+}
+
+// A loop may be busy for a long time, with a long message or in a callback; its device still
+// answers.
+TEST(Processes, KeepaliveSparesAPeerWhoseLoopIsBusy) {
+  for (const char* const same_host : {"auto", "off"}) {
+    const auto busy = [same_host](int out) {
+      setenv("WEFT_SAME_HOST", same_host, 1);
+      EventLoop loop;
+      Log log;
+      std::optional<Connection> peer;
+      const auto listener = loop.listen(
+          {test::host(), 0}, [&](Request request) { peer = request.accept(log.handlers()); });
+      const std::uint16_t port = listener.port();
+      if (write(out, &port, sizeof port) < 0) return;
+      until(loop, [&] { return log.established == 1; });
+      pause();  // without a step, until the signal at the end
+    };
+    in_two_processes(busy, [](Child& server) {
+      EventLoop loop;
+      Log log;
+      Options options;
+      options.keepalive = 50ms;
+      loop.connect({test::host(), server.read<std::uint16_t>()}, log.handlers(), options);
+      until(loop, [&] { return log.established == 1; });
+      const Deadline longer = 500ms;
+      while (!longer.passed()) loop.step(longer);
+      EXPECT_TRUE(log.endings.empty()) << log.errors.size();
+      log.connection.send("still there");
+      until(loop, [&] { return log.sent.size() == 1; });
+    });
+  }
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ typedef struct weft_link_options {
   const void* private_data; /* sent to the peer's program; at most 32 bytes */
   size_t private_data_bytes;
   uint32_t connect_timeout_ms; /* 10 000 */
-  uint32_t keepalive_ms;       /* 0: no keepalive */
+  uint32_t keepalive_ms;       /* answered by the peer's device; 0: no keepalive */
 } weft_link_options;
 #define WEFT_LINK_OPTIONS \
   { .size = sizeof(weft_link_options) }

@@ -143,9 +143,11 @@ struct Options {
   std::span<const std::byte> private_data{};
   // Timeout from the call until the connection is established.
   std::chrono::milliseconds connect_timeout{10'000};
-  // When nothing has been received for this time, the peer is sent a frame that it must answer;
-  // when nothing is received for the same time again, the connection fails with ETIMEDOUT. Should
-  // be longer than the longest callback of the peer. 0: no keepalive.
+  // When nothing has completed for this time, an empty RDMA write asks the peer's device; when
+  // nothing completes for the same time again, and the peer has not accessed memory of this side,
+  // the connection fails with ETIMEDOUT. The device answers while the peer's loop is busy. Between
+  // processes of one host, which need no TCP, it also answers for a process that is stopped. 0: no
+  // keepalive.
   std::chrono::milliseconds keepalive{0};
   void* user = nullptr;  // returned by Connection::user()
 };
