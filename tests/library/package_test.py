@@ -75,6 +75,27 @@ class Consumers(unittest.TestCase):
         run("c++", "-std=c++20", HERE / "consumer/main.cc", "-o", program, *flags)
         self.check(program)
 
+    def test_pkg_config_names_what_is_missing(self):
+        path = str(next(self.prefix.rglob("weft.pc")).parent)
+        with self.assertRaisesRegex(AssertionError, "libibverbs"):
+            run("pkg-config", "--cflags", "weft", PKG_CONFIG_LIBDIR=path)
+
+    def test_components(self):
+        project = self.place / "components"
+        project.mkdir()
+        for wanted, expected in (("weft capture", None), ("weft nothing", "no component nothing")):
+            (project / "CMakeLists.txt").write_text(
+                "cmake_minimum_required(VERSION 3.22)\nproject(components CXX)\n"
+                f"find_package(weft REQUIRED COMPONENTS {wanted})\n"
+                "get_target_property(found weft::weft TYPE)\n", encoding="utf-8")
+            command = ("cmake", "-S", project, "-B", project / "build",
+                       f"-DCMAKE_PREFIX_PATH={self.prefix}")
+            if expected is None:
+                run(*command)
+                continue
+            with self.assertRaisesRegex(AssertionError, expected):
+                run(*command)
+
     def test_program_in_c(self):
         path = str(next(self.prefix.rglob("weft.pc")).parent)
         flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", PKG_CONFIG_PATH=path))
