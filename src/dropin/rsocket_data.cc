@@ -78,7 +78,7 @@ ssize_t receive(Rsocket& socket, std::span<const std::span<std::byte>> into, int
                       {.peek = (flags & MSG_PEEK) != 0, .wait_all = (flags & MSG_WAITALL) != 0});
   if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
   // As with sockets, every call after the end returns 0.
-  if (outcome.end() || outcome.error_number == ESHUTDOWN) return 0;
+  if (outcome.end()) return 0;
   return fail_with(errno_of(outcome));
 }
 

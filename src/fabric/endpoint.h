@@ -47,6 +47,8 @@ class Endpoint final : public fid_ep, public EventSource {
   [[nodiscard]] int fd();
 
   std::optional<Notice> notice_of(stream::Event event) override;
+  // The return value of fi_recv(3). At the end it is 0 once, and then -FI_ESHUTDOWN.
+  [[nodiscard]] ssize_t received(const stream::Outcome& outcome);
 
  private:
   [[nodiscard]] int enable_locked();
@@ -65,6 +67,7 @@ class Endpoint final : public fid_ep, public EventSource {
   bool enabled_ = false;
   std::optional<WaitSet> wait_set_;  // if fd() was called before there was a stream
   std::optional<stream::Stream> stream_;
+  std::atomic<bool> end_returned_{false};
   std::atomic<stream::Stream*> live_{nullptr};  // `stream_`, for calls without the lock
 };
 

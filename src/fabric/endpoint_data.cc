@@ -77,7 +77,7 @@ ssize_t receive(fid_ep* endpoint, void* buffer, std::size_t bytes, void* /*descr
   stream::Stream* const stream = stream_of(endpoint);
   if (!stream) return -FI_ENOTCONN;
   if (!buffer && bytes > 0) return -FI_EINVAL;
-  return result_of(
+  return static_cast<Endpoint&>(*endpoint).received(
       stream->receive(std::span(static_cast<std::byte*>(buffer), bytes), Deadline::now()));
 }
 
@@ -87,7 +87,8 @@ ssize_t receive_vector(fid_ep* endpoint, const iovec* vector, void** /*descripti
   if (!stream) return -FI_ENOTCONN;
   Pieces<std::byte> pieces;
   if (!pieces.read(vector, count)) return -FI_EINVAL;
-  return result_of(stream->receive(pieces.list(), Deadline::now()));
+  return static_cast<Endpoint&>(*endpoint).received(
+      stream->receive(pieces.list(), Deadline::now()));
 }
 
 // FI_PEEK tests without receiving: 0 if a receive would return something now, even the end or an
@@ -103,6 +104,11 @@ ssize_t receive_message(fid_ep* endpoint, const fi_msg* message, std::uint64_t f
 }
 
 }  // namespace
+
+ssize_t Endpoint::received(const stream::Outcome& outcome) {
+  if (outcome.end() && end_returned_.exchange(true)) return -FI_ESHUTDOWN;
+  return result_of(outcome);
+}
 
 fi_ops_msg message_ops = {
     .size = sizeof(fi_ops_msg),

@@ -60,7 +60,7 @@ ssize_t broken_pipe(int flags) {
 
 // As sockets do: reports the loss of the connection once, and the end of the bytes each time.
 ssize_t receive_failure(Socket& socket, const stream::Outcome& outcome) {
-  if (outcome.end() || outcome.error_number == ESHUTDOWN || !socket.claim_loss_report()) return 0;
+  if (outcome.end() || !socket.claim_loss_report()) return 0;
   return fail_with(outcome.error_number == ECANCELED ? ECONNRESET : outcome.error_number);
 }
 

@@ -32,7 +32,7 @@ class StreamTarget final : public Target {
   ssize_t receive(Bytes into) override {
     const auto outcome = stream_->receive(into);
     if (outcome.ok()) return static_cast<ssize_t>(outcome.bytes);
-    return outcome.end() || outcome.error_number == ESHUTDOWN ? 0 : -1;
+    return outcome.end() ? 0 : -1;
   }
   bool send(std::span<const std::byte> bytes) override {
     return stream_->send(bytes).bytes == bytes.size();

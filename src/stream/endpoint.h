@@ -139,7 +139,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool clean_ = true;  // the result of close()
   bool sending_ = false;
   bool receiving_ = false;
-  bool end_reported_ = false;     // a call has returned Status::end
+  bool end_reported_ = false;     // a call that did not peek has returned Status::end
   bool result_reported_ = false;  // a call has returned the result of connecting
   bool send_refused_ = false;     // the last send moved fewer bytes than it was given
   bool armed_ = false;            // the completion queue will raise an event

@@ -144,18 +144,18 @@ Outcome Endpoint::peek_send() {
 // --- Receiving -----------------------------------------------------------------------------------
 
 bool Endpoint::has_bytes_or_end() const {
-  return channel_.readable() > 0 || (channel_.end_received() && !end_reported_);
+  return channel_.readable() > 0 || channel_.end_received();
 }
 
 int Endpoint::receive_error() const {
   if (closed_) return ECANCELED;
   if (connector_.phase() == Phase::idle) return ENOTCONN;
   if (connector_.failure().error != 0) return connector_.failure().error;
-  if (end_reported_) return ESHUTDOWN;
   return channel_.error();
 }
 
-// The outcome of a call that has found no bytes. The end is returned once, ESHUTDOWN after it.
+// The outcome of a call that has found no bytes. Each call returns the end, as recv(2) does; the
+// first one that does not only peek has reported it.
 Outcome Endpoint::nothing_received(bool peek) {
   Outcome outcome{Status::would_block, 0, 0};
   if (!closed_ && has_bytes_or_end()) {  // the end: bytes would have been received

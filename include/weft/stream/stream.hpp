@@ -23,7 +23,7 @@ class Endpoint;
 enum class Status {
   ok,           // `bytes` were sent or received
   would_block,  // no byte was moved until the deadline
-  end,          // all bytes of the peer were received, and no more will come: returned once
+  end,          // all bytes of the peer were received, and no more will come: returned each time
   failed,       // `error_number` is the reason
 };
 
@@ -118,7 +118,8 @@ class Stream {
   // Outcome.
   [[nodiscard]] WEFT_API Outcome send_registered(const verbs::LocalSlice& bytes,
                                                  Deadline deadline = Deadline::never());
-  // Waits for at least one byte, the end, or a failure.
+  // Waits for at least one byte, the end, or a failure. Every call behind the last byte returns the
+  // end.
   [[nodiscard]] WEFT_API Outcome receive(std::span<std::byte> into,
                                          Deadline deadline = Deadline::never(),
                                          ReceiveFlags flags = {});
@@ -132,7 +133,8 @@ class Stream {
   [[nodiscard]] WEFT_API Outcome peek_receive();
   // Bytes that have arrived and were not received by the program.
   [[nodiscard]] WEFT_API std::size_t bytes_available();
-  // A descriptor that is readable while bytes, the end or a failure can be received, while the
+  // A descriptor that is readable while bytes, the end or a failure can be received (until
+  // receive() has returned the end for the first time), while the
   // result of connecting was not returned by any call, or while a send that returned would_block
   // can go on. Created by the first call; belongs to the stream.
   [[nodiscard]] WEFT_API int fd();
