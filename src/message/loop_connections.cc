@@ -54,7 +54,7 @@ void LoopCore::handle(verbs::ConnectionEvent event) {
   const auto private_data = event.private_data();
   const Link::Event copy{event.type(),
                          event.status(),
-                         std::string(event.name()),
+                         std::string(event.description()),
                          {private_data.begin(), private_data.end()}};
   // Acknowledge it first: the connection may destroy the id, which would wait for that.
   { const verbs::ConnectionEvent acknowledged = std::move(event); }

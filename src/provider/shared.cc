@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/duration.h"
+#include "device/limits.h"
 #include "provider/embedded.h"
 
 namespace weft::provider {
@@ -29,6 +30,10 @@ const Table& shared_embedded() {
     return drop_in ? *drop_in : embedded();
   }();
   return table;
+}
+
+std::uint32_t embedded_inline_bytes() {
+  return device::limits::max_inline_bytes;
 }
 
 int wait(std::span<pollfd> entries, int timeout_ms) {

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <span>
 
 #include "provider/table.h"
@@ -13,6 +14,9 @@ namespace weft::provider {
 // embedded(). So a program under `weft run` that also contains the C++ layers has one device, one
 // capture and one line at the start.
 [[nodiscard]] const Table& shared_embedded();
+
+// The most bytes of inline data that a queue pair of the embedded device takes.
+[[nodiscard]] std::uint32_t embedded_inline_bytes();
 
 // poll(2) through Table::wait of shared_embedded(), for descriptors of any kind.
 [[nodiscard]] int wait(std::span<pollfd> entries, int timeout_ms);

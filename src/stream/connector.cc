@@ -136,7 +136,7 @@ void Connector::handle(const verbs::ConnectionEvent& event) {
       // All other events mean failure, but may also follow the end of an established connection.
       if (!is_connecting()) return;
       fail(event.status() < 0 ? -event.status() : EHOSTUNREACH,
-           fmt::format("cannot connect to {}: {}", id_->peer_address(), event.name()));
+           fmt::format("cannot connect to {}: {}", id_->peer_address(), event.description()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "verbs/waiting.h"
@@ -170,8 +171,10 @@ CompletionQueue Context::create_completion_queue(int entries,
   state->raw = state_->table.create_cq(
       raw_, entries, state.get(), state->channel ? state->channel->raw : nullptr, options.vector);
   if (!state->raw) {
-    fail(errno ? errno : EINVAL,
-         fmt::format("cannot create a completion queue of {} entries", entries));
+    const int why = errno ? errno : EINVAL;
+    const auto reason = detail::explain_entries(*this, entries);
+    fail(why, fmt::format("cannot create a completion queue of {} entries{}", entries, reason.text),
+         reason.detail);
   }
   return CompletionQueue(std::move(state));
 }
@@ -198,8 +201,11 @@ ExtendedCompletionQueue Context::create_extended_completion_queue(
   ibv_cq_ex* made = ibv_create_cq_ex(raw_, &attributes);
   if (!made) {
     const int why = errno;
-    fail(why, fmt::format("cannot create a completion queue of {} entries with fields {:#x} on {}",
-                          entries, attributes.wc_flags, device_name()));
+    const auto reason = detail::explain_entries(*this, entries);
+    fail(why,
+         fmt::format("cannot create a completion queue of {} entries with fields {:#x} on {}{}",
+                     entries, attributes.wc_flags, device_name(), reason.text),
+         reason.detail);
   }
   state->raw = ibv_cq_ex_to_cq(made);
   return {CompletionQueue(std::move(state)), attributes.wc_flags};

@@ -16,8 +16,18 @@ namespace weft::verbs {
 std::vector<Device> devices(Backend backend) {
   const auto [table, kind] = detail::choose(backend);
   int count = 0;
-  ibv_device** list =
-      detail::check_pointer(table.get_device_list(&count), "cannot list the devices");
+  ibv_device** list = table.get_device_list(&count);
+  if (!list) {
+    const int why = errno;
+    // Without its module the kernel has no list of devices to open.
+    const bool absent = kind == Backend::system && (why == ENOSYS || why == ENOENT);
+    detail::fail(why,
+                 fmt::format("cannot list the devices{}",
+                             absent ? ": the kernel's RDMA support is not loaded; load it with "
+                                      "`modprobe ib_uverbs`, and see `weft doctor`"
+                                    : ""),
+                 {.object = "devices"});
+  }
   const auto state = std::make_shared<detail::DeviceListState>(table, list, count);
   std::vector<Device> found;
   found.reserve(static_cast<std::size_t>(count));

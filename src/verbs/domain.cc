@@ -12,6 +12,7 @@
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "weft/verbs/completion.hpp"
+#include "weft/verbs/context.hpp"
 #include "weft/verbs/queue_pair_builder.hpp"
 
 namespace weft::verbs {
@@ -42,6 +43,10 @@ MemoryRegion::MemoryRegion(std::shared_ptr<detail::MemoryState> state)
 
 ProtectionDomain::ProtectionDomain(std::shared_ptr<detail::DomainState> state)
     : state_(std::move(state)), raw_(state_->raw) {}
+
+Context ProtectionDomain::context() const {
+  return Context(state_->context);
+}
 
 detail::SharedBytes::SharedBytes(std::size_t bytes, Descriptor& file) {
   file.reset(memfd_create("weft-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -10,6 +10,7 @@ namespace weft::verbs::detail {
 
 // Throws Error. `what` names the operation that failed, as in "cannot create a queue pair".
 [[noreturn]] void fail(int error, const std::string& what);
+[[noreturn]] void fail(int error, const std::string& what, ErrorDetail detail);
 
 // For calls that return 0 or an errno.
 inline void check(int error, const char* what) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "verbs/transitions.h"
@@ -39,13 +41,30 @@ void QueuePair::modify(const ibv_qp_attr& attributes, int mask) const {
                                      number(), detail::state_name(wanted)));
   }
   // EINVAL is explained by the mask; errors of the route concern the address only.
-  const std::string why = failed == EINVAL
-                              ? detail::explain_refusal(raw()->qp_type, before, wanted, mask)
-                          : mask & IBV_QP_AV ? detail::explain_route(failed, attributes.ah_attr)
-                                             : "";
-  detail::fail(failed, fmt::format("cannot take queue pair {:#x} from {} to {}{}{}", number(),
-                                   detail::state_name(before), detail::state_name(wanted),
-                                   why.empty() ? "" : ": ", why));
+  ErrorDetail detail{.object = fmt::format("queue pair {:#x}", number())};
+  std::string why;
+  if (failed == EINVAL) {
+    why = detail::explain_refusal(raw()->qp_type, before, wanted, mask);
+    detail.attribute = detail::wrong_attributes(raw()->qp_type, before, wanted, mask);
+  }
+  if (why.empty() && (mask & IBV_QP_AV) != 0) {
+    why = failed == EINVAL && lacks_gid(attributes.ah_attr)
+              ? "the peer's address has no GID, which Ethernet needs: set Endpoint::gid at the peer"
+              : detail::explain_route(failed, attributes.ah_attr);
+    detail.attribute = "AV";
+    if (attributes.ah_attr.is_global) detail.peer = Gid(attributes.ah_attr.grh.dgid).to_string();
+  }
+  detail::fail(failed,
+               fmt::format("cannot take queue pair {:#x} from {} to {}{}{}", number(),
+                           detail::state_name(before), detail::state_name(wanted),
+                           why.empty() ? "" : ": ", why),
+               std::move(detail));
+}
+
+// An address vector by LID, which a port on Ethernet cannot use.
+bool QueuePair::lacks_gid(const ibv_ah_attr& peer) const {
+  if (peer.is_global) return false;
+  return context().query_port(std::max<std::uint8_t>(peer.port_num, 1)).is_ethernet();
 }
 
 void QueuePair::fail() const {

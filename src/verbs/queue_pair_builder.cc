@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/kernel_random.h"
+#include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "weft/verbs/completion.hpp"
@@ -154,8 +155,13 @@ PreparedQueuePair QueuePairBuilder::build() const {
   state->shared = shared_;
   state->raw = domain_->context->table.create_qp(domain_->raw, &attributes);
   if (!state->raw) {
-    detail::fail(errno, fmt::format("cannot create a queue pair for {} sends and {} receives",
-                                    attributes.cap.max_send_wr, attributes.cap.max_recv_wr));
+    const int why = errno;
+    const auto reason = detail::explain_capacity(Context(domain_->context), settings_.capacity);
+    detail::fail(
+        why,
+        fmt::format("cannot create a queue pair for {} sends and {} receives{}",
+                    settings_.capacity.max_send_wr, settings_.capacity.max_recv_wr, reason.text),
+        reason.detail);
   }
   return {QueuePair(std::move(state)), settings_, port_, settings_.send_psn.value_or(random_psn())};
 }

@@ -1,10 +1,12 @@
 #include "weft/verbs/rdma_cm.hpp"
 
 #include <fmt/format.h>
+#include <netdb.h>
 
 #include <stdexcept>
 #include <utility>
 
+#include "verbs/capacity.h"
 #include "verbs/failure.h"
 #include "verbs/state.h"
 #include "verbs/tables.h"
@@ -27,10 +29,8 @@ class Resolved {
     hints.ai_port_space = RDMA_PS_TCP;
     const std::string port = std::to_string(address.port);
     const char* host = address.host.empty() ? nullptr : address.host.c_str();
-    if (table.getaddrinfo(host, port.c_str(), &hints, &info_) != 0) {
-      fail(errno ? errno : EINVAL,
-           fmt::format("cannot resolve the address \"{}\" port {}", address.host, address.port));
-    }
+    const int failed = table.getaddrinfo(host, port.c_str(), &hints, &info_);
+    if (failed != 0) refuse(failed, errno, address);
   }
   // The addresses point into the result, so it must outlive the call that uses them.
   ~Resolved() { table_.freeaddrinfo(info_); }
@@ -41,9 +41,43 @@ class Resolved {
   [[nodiscard]] sockaddr* destination() const { return info_->ai_dst_addr; }
 
  private:
+  // rdma_getaddrinfo(3) returns an EAI_ value, or -1 with errno. Its errno for an unknown name
+  // would be that of an address which this host does not have.
+  [[noreturn]] static void refuse(int failed, int why, const Address& address) {
+    const bool unknown = failed == EAI_NONAME || (failed == -1 && why == EADDRNOTAVAIL);
+    const bool later = failed == EAI_AGAIN || (failed == -1 && why == EAGAIN);
+    std::string_view reason;
+    if (unknown) reason = ": no host has that name; check it, or use a numeric address";
+    if (later) reason = ": the name server does not answer; use a numeric address, or try again";
+    if (unknown) why = ENXIO;
+    fail(why ? why : EINVAL,
+         fmt::format("cannot resolve \"{}\" port {}{}", address.host, address.port, reason),
+         {.object = "address",
+          .attribute = "host",
+          .peer = fmt::format("{} port {}", address.host, address.port)});
+  }
+
   const detail::Table& table_;
   rdma_addrinfo* info_ = nullptr;
 };
+
+// The next step where a port is taken; empty for other errors.
+std::string_view taken_port(int error) {
+  if (error != EADDRINUSE) return "";
+  return ": another socket of this host has that TCP port, which iWARP uses; take another port, or "
+         "shift all of rdma_cm by WEFT_PORT_OFFSET=n on both sides";
+}
+
+[[noreturn]] void fail_bind(int error, const Address& address) {
+  const std::string host = address.host.empty() ? "any address" : address.host;
+  std::string_view next = taken_port(error);
+  if (error == EADDRNOTAVAIL) next = ": this host does not have that address";
+  if (error == ENODEV) next = ": no RDMA device has that address";
+  fail(error, fmt::format("cannot bind to {} port {}{}", host, address.port, next),
+       {.object = "address",
+        .attribute = error == EADDRINUSE ? "port" : "host",
+        .requested = address.port});
+}
 
 // 255 bytes are the limit of rdma_conn_param; the transport may allow less and fail with EINVAL
 // itself.
@@ -89,6 +123,28 @@ ConnectionEvent::~ConnectionEvent() {
 
 std::string_view ConnectionEvent::name() const {
   return raw_.get().get_deleter().channel->table.event_str(raw_->event);
+}
+
+std::string_view ConnectionEvent::description() const {
+  switch (raw_->event) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return "no RDMA device of this host has a route to its address";
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return "there is no route to it";
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return "the connection broke before it was established; a program there may use the port for "
+             "something else than RDMA";
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return "it does not answer";
+    case RDMA_CM_EVENT_REJECTED:
+      return "it has rejected the request";
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return "it has disconnected";
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return "the device of this host was removed";
+    default:
+      return name();
+  }
 }
 
 std::span<const std::byte> ConnectionEvent::private_data() const {
@@ -145,17 +201,44 @@ void Id::set_ipv6_only(bool only) const {
                   "cannot set which address families may connect");
 }
 
+namespace {
+
+// Returns an errno. A socket for IPv6 also takes connections by IPv4, unless set_ipv6_only().
+int bind_any(const detail::Table& table, rdma_cm_id* id, std::uint16_t port) {
+  sockaddr_storage any{};
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(any);
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(port);
+  if (table.bind_addr(id, reinterpret_cast<sockaddr*>(&any)) == 0) return 0;
+  if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return errno;
+  any = {};
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(any);
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(port);
+  return table.bind_addr(id, reinterpret_cast<sockaddr*>(&any)) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
 void Id::bind(const Address& address) const {
+  if (address.host.empty()) {
+    const int failed = bind_any(state_->channel->table, raw_, address.port);
+    if (failed) fail_bind(failed, address);
+    return;
+  }
   const Resolved resolved(state_->channel->table, address, RAI_PASSIVE);
   if (state_->channel->table.bind_addr(raw_, resolved.source()) != 0) {
-    fail(errno, fmt::format("cannot bind to \"{}\" port {}", address.host, address.port));
+    fail_bind(errno, address);
   }
 }
 
 void Id::listen(int backlog) const {
-  if (state_->channel->table.listen(raw_, backlog) != 0) {
-    fail(errno, "cannot listen on " + local_address());
-  }
+  if (state_->channel->table.listen(raw_, backlog) == 0) return;
+  const int why = errno;
+  fail(why, fmt::format("cannot listen on {}{}", local_address(), taken_port(why)),
+       {.object = "address",
+        .attribute = why == EADDRINUSE ? "port" : "",
+        .requested = local_port()});
 }
 
 // This call exists only in the embedded provider; the system's table fails with EOPNOTSUPP.
@@ -195,8 +278,12 @@ QueuePair Id::create_queue_pair(const ProtectionDomain& domain, const Completion
   attributes.cap = capacity;
   attributes.qp_type = IBV_QPT_RC;
   attributes.sq_sig_all = signal_all;
-  check_minus_one(state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes),
-                  "cannot create the queue pair of a communication identifier");
+  if (state_->channel->table.id_create_qp(raw_, domain.raw(), &attributes) != 0) {
+    const int why = errno;
+    const auto reason = detail::explain_capacity(domain.context(), capacity);
+    fail(why, "cannot create the queue pair of a communication identifier" + reason.text,
+         reason.detail);
+  }
   auto made = std::make_shared<detail::QueuePairState>();
   made->domain = domain.state_.get();
   made->send = send.state_.get();
@@ -213,7 +300,15 @@ void Id::connect(const ConnectionParameters& parameters) const {
 
 void Id::accept(const ConnectionParameters& parameters) const {
   rdma_conn_param raw = to_c(parameters);
-  check_minus_one(state_->channel->table.accept(raw_, &raw), "cannot accept the connection");
+  if (state_->channel->table.accept(raw_, &raw) == 0) return;
+  const int why = errno;
+  fail(
+      why,
+      fmt::format("cannot accept the connection{}",
+                  why == EINVAL ? ": only an id of a connect request, with a queue pair, which was "
+                                  "neither accepted nor rejected, can be accepted"
+                                : ""),
+      {.object = "connection", .peer = peer_address()});
 }
 
 void Id::reject(std::span<const std::byte> private_data) const {

@@ -77,6 +77,16 @@ std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to
   return fmt::format("there is no transition from {} to {}", state_name(from), state_name(to));
 }
 
+std::string wrong_attributes(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return names(mask & ~anywhere);
+  for (const Transition& transition : provider::transitions_of(type)) {
+    if (transition.from != from || transition.to != to) continue;
+    return names((transition.required & ~mask) |
+                 (mask & ~(transition.required | transition.optional | anywhere)));
+  }
+  return {};
+}
+
 std::string explain_route(int error, const ibv_ah_attr& to) {
   // The kernel resolves the peer's address in the modification that sets IBV_QP_AV; these are the
   // errors of that.

@@ -12,6 +12,10 @@ namespace weft::verbs::detail {
 [[nodiscard]] std::string explain_refusal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                                           int mask);
 
+// The names of the attributes that explain_refusal() names; empty if there are none.
+[[nodiscard]] std::string wrong_attributes(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
+                                           int mask);
+
 // A hint for a transition to RTR that failed because the peer's GID cannot be reached; empty for
 // other errors.
 [[nodiscard]] std::string explain_route(int error, const ibv_ah_attr& to);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -212,6 +213,93 @@ static_assert(HasParts<const TypedRegion<int>&> && Advertisable<const MemoryRegi
 static_assert(!Sliceable<TypedRegion<int>> && !Sliceable<MemoryRegion>);
 static_assert(!HasParts<TypedRegion<int>> && !HasParts<const MemoryRegion>);
 static_assert(!Advertisable<TypedRegion<int>> && !Advertisable<MemoryRegion>);
+
+// The whole sentence, and what programs can read of it.
+std::pair<std::string, ErrorDetail> error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return {error.what(), error.detail()};
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Limits, AreNamedByTheError) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto attributes = context.query();
+  const auto expect = [](const std::function<void()>& work, const std::string& attribute,
+                         std::uint64_t requested, int limit) {
+    const auto [text, detail] = error_of(work);
+    EXPECT_THAT(text, ::testing::HasSubstr(std::to_string(limit)));
+    EXPECT_THAT(text, ::testing::HasSubstr(attribute));
+    EXPECT_EQ(detail.attribute, attribute);
+    EXPECT_EQ(detail.requested, requested);
+    EXPECT_EQ(detail.limit, static_cast<std::uint64_t>(limit));
+  };
+  constexpr int many = 1 << 30;
+  expect([&] { (void)context.create_completion_queue(many); }, "max_cqe", many, attributes.max_cqe);
+  const auto builder = [&] { return domain.queue_pair(queue, queue); };
+  expect([&] { (void)builder().max_send_requests(many).build(); }, "max_send_wr", many,
+         attributes.max_qp_wr);
+  expect([&] { (void)builder().max_receive_requests(many).build(); }, "max_recv_wr", many,
+         attributes.max_qp_wr);
+  expect([&] { (void)builder().max_send_slices(many).build(); }, "max_send_sge", many,
+         attributes.max_sge);
+  expect([&] { (void)builder().max_receive_slices(many).build(); }, "max_recv_sge", many,
+         attributes.max_sge);
+  const auto [text, detail] = error_of([&] { (void)builder().max_inline_bytes(many).build(); });
+  EXPECT_THAT(text, ::testing::HasSubstr("inline data"));
+  EXPECT_EQ(detail.attribute, "max_inline_data");
+  const auto [few, none] = error_of([&] { (void)context.create_completion_queue(0); });
+  EXPECT_THAT(few, ::testing::HasSubstr("one entry at least"));
+  EXPECT_EQ(none.object, "completion queue");
+}
+
+TEST(QueuePair, AHandshakeWithoutAGidSaysSo) {
+  const Context context = test::open_device();
+  if (!context.query_port(1).is_ethernet()) GTEST_SKIP() << "needs a port on Ethernet";
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  auto prepared = domain.queue_pair(queue, queue).build();
+  Endpoint peer = prepared.endpoint();
+  peer.gid.reset();
+  const auto [text, detail] = error_of([&] { (void)std::move(prepared).handshake(peer); });
+  EXPECT_THAT(text, ::testing::HasSubstr("GID"));
+  EXPECT_EQ(detail.attribute, "AV");
+}
+
+TEST(QueuePair, AWrongAttributeIsNamed) {
+  const Context context = test::open_device();
+  const auto domain = context.create_domain();
+  const auto queue = context.create_completion_queue(8);
+  const auto made = domain.queue_pair(queue, queue).build().release();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  const auto [text, detail] =
+      error_of([&] { made.modify(attributes, IBV_QP_STATE | IBV_QP_PORT); });
+  EXPECT_EQ(detail.attribute, "ACCESS_FLAGS, PKEY_INDEX") << text;
+}
+
+TEST(RdmaCm, AnIdWithoutARequestCannotBeAccepted) {
+  const EventChannel channel;
+  const Id id(channel);
+  const auto [text, detail] = error_of([&] { id.accept({}); });
+  EXPECT_THAT(text, ::testing::HasSubstr("id of a connect request"));
+  EXPECT_EQ(detail.object, "connection");
+}
+
+TEST(Devices, OfTheSystemNeedTheKernelsSupport) {
+  try {
+    (void)devices(Backend::system);
+    GTEST_SKIP() << "this kernel has it";
+  } catch (const Error& error) {
+    if (error.error_number() != ENOSYS) GTEST_SKIP() << error.what();
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("modprobe ib_uverbs"));
+  }
+}
 
 TEST(Memory, advise_mr) {
   const Context context = test::open_device();

@@ -143,7 +143,9 @@ class Context {
  private:
   friend class Device;
   friend class Id;
+  friend class ProtectionDomain;
   friend class QueuePair;
+  friend class QueuePairBuilder;
   explicit Context(std::shared_ptr<detail::ContextState> state);
   int query_device_ex(ibv_device_attr_ex& attributes) const;
 

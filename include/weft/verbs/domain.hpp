@@ -19,6 +19,7 @@ namespace weft::verbs {
 
 class Completion;
 class CompletionQueue;
+class Context;
 class QueuePairBuilder;
 
 namespace detail {
@@ -92,6 +93,8 @@ class ProtectionDomain {
                                                      std::span<const std::uint8_t, grh_bytes> front,
                                                      std::uint8_t port = 1) const;
 
+  // The context that the domain was made from.
+  [[nodiscard]] WEFT_API Context context() const;
   // Another handle to the same domain.
   [[nodiscard]] ProtectionDomain share() const { return ProtectionDomain(state_.get()); }
   [[nodiscard]] ibv_pd* raw() const { return raw_; }

@@ -193,6 +193,7 @@ class QueuePair {
   friend class QueuePairBuilder;
   friend class Id;
   explicit QueuePair(std::shared_ptr<detail::QueuePairState> state);
+  [[nodiscard]] bool lacks_gid(const ibv_ah_attr& peer) const;
 
   // Forced inline, because otherwise each call would pass its request on the stack.
   [[nodiscard, gnu::always_inline]] int post(ibv_send_wr& request) const {

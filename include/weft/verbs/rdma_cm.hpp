@@ -37,7 +37,7 @@ struct Address {
   // within a co_await expression.
   Address(std::string of_host, std::uint16_t of_port) : host(std::move(of_host)), port(of_port) {}
 
-  std::string host;  // empty: any local address, for listening
+  std::string host;  // empty: any local address, for listening: IPv6 and IPv4
   std::uint16_t port = 0;
 };
 
@@ -64,6 +64,8 @@ class ConnectionEvent {
   [[nodiscard]] rdma_cm_event_type type() const { return raw_->event; }
   // The text of rdma_event_str(3).
   [[nodiscard]] WEFT_API std::string_view name() const;
+  // What a failure to connect means, as part of a sentence about the peer; name() for other events.
+  [[nodiscard]] WEFT_API std::string_view description() const;
   // 0, a negative errno, or for a rejection the reason code of the transport.
   [[nodiscard]] int status() const { return raw_->status; }
   // The peer's private data; valid while the event lives.
