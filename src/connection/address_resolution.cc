@@ -27,7 +27,8 @@ bool AddressResolution::holds() {
   while (const auto event = events_.next(Deadline::now())) {
     if (event->type() != expected_event_) {
       throw Error(event->status() < 0 ? -event->status() : EHOSTUNREACH,
-                  fmt::format("cannot {}: {}", what_, event->name()));
+                  fmt::format("cannot {}: {}", what_, event->description()),
+                  {.object = "address", .peer = what_.substr(std::string_view("resolve ").size())});
     }
     if (expected_event_ == RDMA_CM_EVENT_ROUTE_RESOLVED) return true;
     expected_event_ = RDMA_CM_EVENT_ROUTE_RESOLVED;

@@ -40,8 +40,8 @@ struct Async::Parts {
                                      std::stop_token stop);
 
   using Post = std::function<int(detail::Core&, detail::AwaitedRequest&)>;
-  static Task<std::optional<Outcome>> request(Executor& executor, detail::Core& core, Post post,
-                                              Deadline deadline, std::stop_token stop);
+  static Task<std::optional<Outcome>> request(Executor& executor, detail::Core& core, Queue queue,
+                                              Post post, Deadline deadline, std::stop_token stop);
 };
 
 // --- Connecting ----------------------------------------------------------------------------------
@@ -104,12 +104,12 @@ Task<Connection> Async::Parts::accept(Executor& executor, Listener& listener, De
 // error: it is full of requests that the user has posted directly, and this loop does not see their
 // completions.
 Task<std::optional<Outcome>> Async::Parts::request(Executor& executor, detail::Core& core,
-                                                   Post post, Deadline deadline,
+                                                   Queue queue, Post post, Deadline deadline,
                                                    std::stop_token stop) {
   Suspension suspension(executor, deadline, std::move(stop));
   while (true) {
     {
-      detail::AwaitedRequestCondition condition(core);
+      detail::AwaitedRequestCondition condition(core, queue);
       const int failed = post(core, condition.awaited());
       if (failed == 0) {
         // A timeout or a stop returns no outcome. The request itself goes on: its memory stays in
@@ -193,7 +193,8 @@ Task<std::optional<Outcome>> Async::send(Connection& connection, LocalSlice from
   const auto post = [from, id](detail::Core& core, detail::AwaitedRequest& awaited) {
     return core.post_send(std::span(&from, 1), id, SendFlags::signaled, &awaited);
   };
-  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
 }
 
 Task<std::optional<Outcome>> Async::write(Connection& connection, LocalSlice from, RemoteBuffer to,
@@ -205,7 +206,8 @@ Task<std::optional<Outcome>> Async::write(Connection& connection, LocalSlice fro
     const auto part = detail::part_of(to, offset_bytes, slices);
     return part ? core.post_write(slices, *part, id, SendFlags::signaled, &awaited) : EMSGSIZE;
   };
-  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
 }
 
 Task<std::optional<Outcome>> Async::read(Connection& connection, LocalSlice into, RemoteBuffer from,
@@ -217,7 +219,18 @@ Task<std::optional<Outcome>> Async::read(Connection& connection, LocalSlice into
     const auto part = detail::part_of(from, offset_bytes, slices);
     return part ? core.post_read(slices, *part, id, SendFlags::signaled, &awaited) : EMSGSIZE;
   };
-  return Parts::request(*executor_, connection.core(), post, deadline, std::move(stop));
+  return Parts::request(*executor_, connection.core(), Queue::send, post, deadline,
+                        std::move(stop));
+}
+
+Task<std::optional<Outcome>> Async::receive(Connection& connection, LocalSlice into,
+                                            Deadline deadline, std::stop_token stop,
+                                            std::uint64_t id) const {
+  const auto post = [into, id](detail::Core& core, detail::AwaitedRequest& awaited) {
+    return core.post_receive(std::span(&into, 1), id, &awaited);
+  };
+  return Parts::request(*executor_, connection.core(), Queue::receive, post, deadline,
+                        std::move(stop));
 }
 
 Task<std::vector<Outcome>> Async::await(Connection& connection, Queue queue, std::size_t count,

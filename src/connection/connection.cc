@@ -90,6 +90,17 @@ Connection Prepared::connect(const Greeting& greeting, Deadline deadline, std::s
   return Connection(std::move(core));
 }
 
+namespace {
+
+std::optional<RemoteBuffer> operand_of(const LocalSlice& before, const RemoteBuffer& target,
+                                       std::uint64_t offset_bytes) {
+  constexpr std::size_t bytes = sizeof(std::uint64_t);
+  if (before.size_bytes() != bytes) return std::nullopt;
+  return detail::part_of(target, offset_bytes, std::span(&before, 1));
+}
+
+}  // namespace
+
 // --- Connection ----------------------------------------------------------------------------------
 
 Connection::Connection(std::unique_ptr<detail::Core> core) : Endpoint(std::move(core)) {}
@@ -114,6 +125,39 @@ int Connection::post_read(std::span<const LocalSlice> into, const RemoteBuffer& 
                           std::uint64_t offset_bytes, std::uint64_t id, SendFlags flags) {
   const auto part = detail::part_of(from, offset_bytes, into);
   return part ? core().post_read(into, *part, id, flags) : EMSGSIZE;
+}
+
+int Connection::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
+                                         std::uint64_t id, SendFlags flags) {
+  return core().post_send_with_immediate(from, immediate, id, flags);
+}
+
+int Connection::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
+                                          std::uint64_t offset_bytes, std::uint32_t immediate,
+                                          std::uint64_t id, SendFlags flags) {
+  const auto part = detail::part_of(to, offset_bytes, std::span(&from, 1));
+  return part ? core().post_write_with_immediate(from, *part, immediate, id, flags) : EMSGSIZE;
+}
+
+int Connection::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
+                                          std::uint64_t id, SendFlags flags) {
+  return core().post_send_with_invalidate(from, rkey, id, flags);
+}
+
+// The length of `before` is that of the operand; other lengths are EMSGSIZE as well.
+int Connection::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target,
+                                   std::uint64_t offset_bytes, std::uint64_t addend,
+                                   std::uint64_t id, SendFlags flags) {
+  const auto part = operand_of(before, target, offset_bytes);
+  return part ? core().post_fetch_and_add(before, *part, addend, id, flags) : EMSGSIZE;
+}
+
+int Connection::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
+                                      std::uint64_t offset_bytes, std::uint64_t expected,
+                                      std::uint64_t desired, std::uint64_t id, SendFlags flags) {
+  const auto part = operand_of(before, target, offset_bytes);
+  return part ? core().post_compare_and_swap(before, *part, expected, desired, id, flags)
+              : EMSGSIZE;
 }
 
 // Outcomes that were found are returned even after a timeout or a stop.

@@ -10,12 +10,33 @@
 namespace weft::connection::detail {
 namespace {
 
-verbs::ProtectionDomain domain_for(const verbs::Context& context, const Options& options) {
-  if (!options.domain) return context.create_domain();
-  if (options.domain->raw()->context != context.raw()) {
-    throw Error(EINVAL, "the shared protection domain belongs to another device");
+// Returns the context to create the queues in: that of the shared domain, if there is one. On the
+// embedded device the id can use any context of its device. rdma-core accepts the context of
+// rdma_cm only.
+verbs::Context context_for(const verbs::Id& id, const Options& options) {
+  verbs::Context own = id.context();
+  if (!options.domain || options.domain->raw()->context == own.raw()) return own;
+  verbs::Context other = options.domain->context();
+  const std::string device = own.device_name();
+  if (other.backend() != own.backend() || other.raw()->device != own.raw()->device) {
+    throw Error(EINVAL,
+                fmt::format("the shared protection domain belongs to the device {}, and the "
+                            "connection uses {}: use a domain of that device",
+                            other.device_name(), device));
   }
-  return options.domain->share();
+  if (own.backend() != verbs::Backend::embedded) {
+    throw Error(EINVAL,
+                fmt::format("the shared protection domain belongs to another context of {}: "
+                            "connections use the context of rdma_cm; share the domain() of a "
+                            "Prepared, a Request or another Connection",
+                            device));
+  }
+  id.raw()->verbs = other.raw();
+  return other;
+}
+
+verbs::ProtectionDomain domain_for(const verbs::Context& context, const Options& options) {
+  return options.domain ? options.domain->share() : context.create_domain();
 }
 
 // Both completion queues have `queue_depth` entries as well, so that they cannot overflow.
@@ -43,10 +64,12 @@ std::int64_t steady_ns() {
                      {peer_data.begin(), peer_data.end()});
     case RDMA_CM_EVENT_UNREACHABLE:
       throw Error(event.status() < 0 ? -event.status() : EHOSTUNREACH,
-                  fmt::format("cannot reach {}", peer));
+                  fmt::format("cannot reach {}: {}", peer, event.description()),
+                  {.object = "connection", .peer = peer});
     default:
       throw Error(event.status() < 0 ? -event.status() : ECONNABORTED,
-                  fmt::format("no connection with {}: {}", peer, event.name()));
+                  fmt::format("no connection with {}: {}", peer, event.description()),
+                  {.object = "connection", .peer = peer});
   }
 }
 
@@ -55,7 +78,7 @@ std::int64_t steady_ns() {
 Core::Core(verbs::EventChannel events, verbs::Id id, const Options& options)
     : events_(std::move(events)),
       id_(std::move(id)),
-      context_(id_.context()),
+      context_(context_for(id_, options)),
       options_(options),
       domain_(domain_for(context_, options)),
       send_(make_side()),

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "connection/awaited_receives.h"
 #include "connection/control.h"
 #include "connection/greeting_wire.h"
 #include "connection/private_data_wire.h"
@@ -65,14 +66,27 @@ class Core {
   [[nodiscard]] bool can_advertise() const { return control_ && control_->has_peer(); }
 
   // --- Requests
-  int post_receive(std::span<const LocalSlice> into, std::uint64_t id);
   // These return 0 or an errno. The outcome goes to `awaited` if it is not null, else to collect().
+  int post_receive(std::span<const LocalSlice> into, std::uint64_t id,
+                   AwaitedRequest* awaited = nullptr);
   int post_send(std::span<const LocalSlice> from, std::uint64_t id, SendFlags flags,
                 AwaitedRequest* awaited = nullptr);
   int post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, std::uint64_t id,
                  SendFlags flags, AwaitedRequest* awaited = nullptr);
   int post_read(std::span<const LocalSlice> into, const RemoteBuffer& from, std::uint64_t id,
                 SendFlags flags, AwaitedRequest* awaited = nullptr);
+
+  int post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate, std::uint64_t id,
+                               SendFlags flags);
+  int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, std::uint64_t id,
+                                SendFlags flags);
+  int post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
+                                std::uint32_t immediate, std::uint64_t id, SendFlags flags);
+  int post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target, std::uint64_t addend,
+                         std::uint64_t id, SendFlags flags);
+  int post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
+                            std::uint64_t expected, std::uint64_t desired, std::uint64_t id,
+                            SendFlags flags);
 
   // --- Outcomes
   [[nodiscard]] WaitQueue& wait_queue(Queue queue) {
@@ -82,7 +96,7 @@ class Core {
   void collect(Queue queue, std::size_t count, std::vector<Outcome>& into);
   // The same without polling: takes what other threads have polled.
   void take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& into);
-  void poll_sends();
+  void poll(Queue queue);
   [[nodiscard]] bool is_settled(const AwaitedRequest& awaited);
   // Stops waiting for a request. Returns its outcome if it has one; otherwise collect() will return
   // it.
@@ -146,6 +160,11 @@ class Core {
   void post_control(const Control::Write& write);
   // Polls the send queue and distributes the outcomes. posting_ must be held.
   void collect_sends();
+  // The same for receives; receiving_ must be held.
+  void collect_receives();
+  [[nodiscard]] std::mutex& lock_of(Queue queue) {
+    return queue == Queue::send ? posting_ : receiving_;
+  }
   // The lock of the queue must be held.
   void hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into);
   [[nodiscard]] std::optional<Advertisement> next_advertisement();
@@ -166,7 +185,8 @@ class Core {
 
   std::mutex posting_;  // guards the send queue, its requests and outcomes, the control region
   Requests requests_;
-  std::mutex receiving_;  // guards the outcomes of receives
+  std::mutex receiving_;  // guards the outcomes of receives, and the awaited ones
+  AwaitedReceives awaited_receives_;
   std::array<std::deque<Outcome>, 2> outcomes_;
   std::array<WaitQueue, 2> wait_queues_;
   AdvertisementPoll advertisement_poll_;

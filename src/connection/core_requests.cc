@@ -17,8 +17,12 @@ SendFlags with_signal(SendFlags flags, bool signaled) {
 }
 
 Outcome outcome_of(const verbs::Completion& completion, std::uint64_t id) {
-  return {id, completion.status(), completion.opcode(), completion.size_bytes(),
-          completion.immediate()};
+  return {id,
+          completion.status(),
+          completion.opcode(),
+          completion.size_bytes(),
+          completion.immediate(),
+          completion.invalidated_rkey()};
 }
 
 }  // namespace
@@ -46,10 +50,21 @@ int Core::post(std::uint64_t id, SendFlags flags, const Kind& kind, const Post& 
   return failed;
 }
 
-int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id) {
+// An awaited receive is posted with the lock held, so that its completion finds it.
+int Core::post_receive(std::span<const LocalSlice> into, std::uint64_t id,
+                       AwaitedRequest* awaited) {
+  std::unique_lock lock(receiving_, std::defer_lock);
+  if (awaited) {
+    lock.lock();
+    id = awaited_receives_.add(id, awaited);
+  }
   ++end_.receives_under_way;  // before the device can complete it
   const int failed = queue_pair_.post_receive(into, id);
   if (failed) --end_.receives_under_way;
+  if (failed && awaited) {
+    static_cast<void>(awaited_receives_.finish(id));
+    awaited->device_queue_full = failed == ENOMEM;
+  }
   return failed;
 }
 
@@ -66,6 +81,47 @@ int Core::post_write(std::span<const LocalSlice> from, const RemoteBuffer& to, s
   const std::lock_guard lock(posting_);
   return post(id, flags, {.awaited = awaited}, [&](std::uint64_t wr_id, SendFlags with) {
     return queue_pair_.post_write(from, to, wr_id, with);
+  });
+}
+
+int Core::post_send_with_immediate(const LocalSlice& from, std::uint32_t immediate,
+                                   std::uint64_t id, SendFlags flags) {
+  const std::lock_guard lock(posting_);
+  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_send_with_immediate(from, immediate, wr_id, with);
+  });
+}
+
+int Core::post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey, std::uint64_t id,
+                                    SendFlags flags) {
+  const std::lock_guard lock(posting_);
+  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_send_with_invalidate(from, rkey, wr_id, with);
+  });
+}
+
+int Core::post_write_with_immediate(const LocalSlice& from, const RemoteBuffer& to,
+                                    std::uint32_t immediate, std::uint64_t id, SendFlags flags) {
+  const std::lock_guard lock(posting_);
+  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_write_with_immediate(from, to, immediate, wr_id, with);
+  });
+}
+
+int Core::post_fetch_and_add(const LocalSlice& before, const RemoteBuffer& target,
+                             std::uint64_t addend, std::uint64_t id, SendFlags flags) {
+  const std::lock_guard lock(posting_);
+  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_fetch_and_add(before, target, addend, wr_id, with);
+  });
+}
+
+int Core::post_compare_and_swap(const LocalSlice& before, const RemoteBuffer& target,
+                                std::uint64_t expected, std::uint64_t desired, std::uint64_t id,
+                                SendFlags flags) {
+  const std::lock_guard lock(posting_);
+  return post(id, flags, {}, [&](std::uint64_t wr_id, SendFlags with) {
+    return queue_pair_.post_compare_and_swap(before, target, expected, desired, wr_id, with);
   });
 }
 
@@ -132,23 +188,30 @@ void Core::collect_sends() {
   if (polled > 0) wait_queue(Queue::send).wake_others();
 }
 
+void Core::collect_receives() {
+  receive_.queue.for_each([this](const verbs::Completion& completion) {
+    --end_.receives_under_way;
+    const auto receive = awaited_receives_.finish(completion.id());
+    const Outcome outcome = outcome_of(completion, receive ? receive->user_id : completion.id());
+    if (receive && receive->awaited) {
+      receive->awaited->outcome = outcome;
+      receive->awaited->entry->wake();
+    } else {
+      outcomes_[1].push_back(outcome);
+    }
+  });
+}
+
 void Core::collect(Queue queue, std::size_t count, std::vector<Outcome>& into) {
-  const std::lock_guard lock(queue == Queue::send ? posting_ : receiving_);
-  if (queue == Queue::send) {
-    collect_sends();
-  } else {
-    receive_.queue.for_each([this](const verbs::Completion& completion) {
-      --end_.receives_under_way;
-      outcomes_[1].push_back(outcome_of(completion, completion.id()));
-    });
-  }
+  const std::lock_guard lock(lock_of(queue));
+  queue == Queue::send ? collect_sends() : collect_receives();
   hand_out(queue, count, into);
   // The surplus is for the next waiters.
   if (queue == Queue::receive && !outcomes_[1].empty()) wait_queue(queue).wake_others();
 }
 
 void Core::take_outcomes(Queue queue, std::size_t count, std::vector<Outcome>& into) {
-  const std::lock_guard lock(queue == Queue::send ? posting_ : receiving_);
+  const std::lock_guard lock(lock_of(queue));
   hand_out(queue, count, into);
 }
 
@@ -161,21 +224,23 @@ void Core::hand_out(Queue queue, std::size_t count, std::vector<Outcome>& into) 
   }
 }
 
-void Core::poll_sends() {
-  const std::lock_guard lock(posting_);
-  collect_sends();
+// Receives that were polled for Connection::await() are left to its waiters.
+void Core::poll(Queue queue) {
+  const std::lock_guard lock(lock_of(queue));
+  queue == Queue::send ? collect_sends() : collect_receives();
+  if (queue == Queue::receive && !outcomes_[1].empty()) wait_queue(queue).wake_others();
 }
 
 bool Core::is_settled(const AwaitedRequest& awaited) {
-  const std::lock_guard lock(posting_);
+  const std::lock_guard lock(lock_of(awaited.queue));
   return awaited.outcome.has_value();
 }
 
 // Under the same lock as collect_sends(), so the outcome goes either here or to collect(), never to
 // both.
 std::optional<Outcome> Core::detach(AwaitedRequest& awaited) {
-  const std::lock_guard lock(posting_);
-  requests_.detach(awaited);
+  const std::lock_guard lock(lock_of(awaited.queue));
+  awaited.queue == Queue::send ? requests_.detach(awaited) : awaited_receives_.detach(awaited);
   return std::exchange(awaited.outcome, std::nullopt);
 }
 

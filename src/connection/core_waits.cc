@@ -45,11 +45,12 @@ bool OutcomesCondition::settled() {
   return found_.size() == count_;
 }
 
-AwaitedRequestCondition::AwaitedRequestCondition(Core& core)
-    : QueueCondition(core, Queue::send, [this] {
-        core_.poll_sends();
+AwaitedRequestCondition::AwaitedRequestCondition(Core& core, Queue queue)
+    : QueueCondition(core, queue, [this] {
+        core_.poll(request_.queue);
         return core_.is_settled(request_);
       }) {
+  request_.queue = queue;
   request_.entry = &entry_;
 }
 

@@ -12,8 +12,9 @@
 namespace weft::connection::detail {
 
 // A request with a waiter of its own for the outcome, no matter which thread polls it. Guarded by
-// Core::posting_.
+// the lock of its queue in Core.
 struct AwaitedRequest {
+  Queue queue = Queue::send;
   std::optional<Outcome> outcome;
   WaitQueueEntry* entry = nullptr;
   // The device's own queue was full, with requests that the user has posted directly.
@@ -61,7 +62,7 @@ class OutcomesCondition : public QueueCondition {
 // is returned by Connection::await().
 class AwaitedRequestCondition : public QueueCondition {
  public:
-  explicit AwaitedRequestCondition(Core& core);
+  explicit AwaitedRequestCondition(Core& core, Queue queue = Queue::send);
   ~AwaitedRequestCondition() override;
 
   [[nodiscard]] AwaitedRequest& awaited() { return request_; }

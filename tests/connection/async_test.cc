@@ -62,6 +62,50 @@ struct Names {
 };
 TYPED_TEST_SUITE(AsyncConnection, Loops, Names);
 
+// Receives of coroutines and of await() do not take each other's outcomes.
+TYPED_TEST(AsyncConnection, ReceivesGoToTheirOwnCoroutine) {
+  this->connect_sides();
+  Connection& from = *this->active;
+  Connection& to = *this->passive;
+  const auto source = from.allocate(3);
+  const auto into = to.allocate(4);
+  for (std::size_t i = 0; i < 3; ++i) source[i] = static_cast<std::byte>('a' + i);
+  std::vector<std::optional<Outcome>> got(3);
+  std::vector<Outcome> others;
+  this->run(
+      [](auto& self, Connection& peer, const Buffer& buffer, auto& outcome) -> Task<> {
+        outcome = co_await self.async.receive(peer, buffer.slice(0, 1), patience, {}, 10);
+      }(*this, to, into, got[0]),
+      [](auto& self, Connection& peer, const Buffer& buffer, auto& outcomes) -> Task<> {
+        if (peer.post_receive(buffer.slice(1, 1), 11) != 0) co_return;
+        outcomes = co_await self.async.await(peer, Queue::receive, 1, patience);
+      }(*this, to, into, others),
+      [](auto& self, Connection& peer, const Buffer& buffer, auto& outcome) -> Task<> {
+        outcome = co_await self.async.receive(peer, buffer.slice(2, 1), patience, {}, 12);
+      }(*this, to, into, got[1]),
+      [](auto& self, Connection& peer, const Buffer& buffer) -> Task<> {
+        for (std::size_t i = 0; i < 3; ++i) {
+          (void)co_await self.async.send(peer, buffer.slice(i, 1), patience);
+        }
+      }(*this, from, source));
+  ASSERT_TRUE(got[0] && got[1]);
+  EXPECT_EQ(got[0]->id, 10U);
+  EXPECT_EQ(got[1]->id, 12U);
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].id, 11U);
+  EXPECT_TRUE(std::ranges::equal(into.elements().first(3), source.elements()));
+  // After its deadline a receive stays posted, and await() returns its outcome.
+  this->run([](auto& self, Connection& peer, const Buffer& buffer, auto& outcome) -> Task<> {
+    outcome = co_await self.async.receive(peer, buffer.slice(3, 1), Deadline::now(), {}, 13);
+  }(*this, to, into, got[2]));
+  EXPECT_FALSE(got[2]);
+  ASSERT_EQ(from.post_send(source.slice(1, 1), 1), 0);
+  const auto late = to.await(Queue::receive, 1, patience);
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].id, 13U);
+  EXPECT_EQ(into[3], std::byte{'b'});
+}
+
 Task<> write_and_read_back(Async async, Connection& peer, bool& right) {
   const auto told = co_await async.await_advertisement(peer, patience);
   if (!told) co_return;

@@ -1,12 +1,17 @@
 // Connections end to end, both sides in one process.
 #include "weft/connection.hpp"
 
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -110,6 +115,177 @@ TEST(Connection, SendsAndReceivesBySliceAndByList) {
   EXPECT_EQ(received[1].size_bytes, 120U);
   EXPECT_TRUE(std::ranges::equal(into.elements().first(100), from.elements().first(100)));
   EXPECT_TRUE(std::ranges::equal(into.elements().subspan(250, 50), from.elements().first(50)));
+}
+
+TEST(Connection, ImmediatesArriveWithSendsAndWrites) {
+  Sides sides;
+  auto& a = *sides.active;
+  auto& b = *sides.passive;
+  const auto from = a.allocate(8);
+  fill(from.elements(), 5);
+  const auto into = b.allocate(64, Access::remote_write);
+  ASSERT_EQ(b.post_receive(into.slice(0, 8), 1), 0);
+  ASSERT_EQ(b.post_receive(std::span<const LocalSlice>(), 2), 0);
+  ASSERT_EQ(a.post_send_with_immediate(from.slice(), 0x01020304, 3), 0);
+  ASSERT_EQ(a.post_write_with_immediate(from.slice(), into.remote(), 32, 0xFFFFFFFF, 4), 0);
+  EXPECT_EQ(a.post_write_with_immediate(from.slice(), into.remote(), 57, 0, 5), EMSGSIZE);
+  const auto sent = a.await(Queue::send, 2, patience);
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_TRUE(sent[0].ok() && sent[1].ok());
+  const auto received = b.await(Queue::receive, 2, patience);
+  ASSERT_EQ(received.size(), 2U);
+  EXPECT_EQ(received[0].immediate, 0x01020304U);
+  EXPECT_EQ(received[1].immediate, 0xFFFFFFFFU);
+  EXPECT_TRUE(std::ranges::equal(into.elements().subspan(32, 8), from.elements()));
+}
+
+TEST(Connection, AtomicsChangeThePeersBuffer) {
+  Sides sides;
+  auto& a = *sides.active;
+  const auto shared = sides.passive->allocate(64, Access::all);
+  const auto word = [&](std::span<const std::byte> bytes) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  };
+  const auto before = a.allocate(8);
+  const auto outcome_of = [&](int failed) {
+    EXPECT_EQ(failed, 0);
+    const auto outcomes = a.await(Queue::send, 1, patience);
+    return outcomes.size() == 1 && outcomes[0].ok();
+  };
+  EXPECT_TRUE(outcome_of(a.post_fetch_and_add(before.slice(), shared.remote(), 8, 5, 1)));
+  EXPECT_EQ(word(before.elements()), 0U);
+  EXPECT_TRUE(outcome_of(a.post_compare_and_swap(before.slice(), shared.remote(), 8, 5, 77, 2)));
+  EXPECT_EQ(word(before.elements()), 5U);
+  EXPECT_TRUE(outcome_of(a.post_compare_and_swap(before.slice(), shared.remote(), 8, 5, 78, 3)));
+  EXPECT_EQ(word(before.elements()), 77U);
+  EXPECT_EQ(word(shared.elements().subspan(8)), 77U);
+  EXPECT_EQ(a.post_fetch_and_add(before.slice(), shared.remote(), 57, 1, 4), EMSGSIZE);
+  EXPECT_EQ(a.post_fetch_and_add(before.slice(0, 4), shared.remote(), 0, 1, 5), EMSGSIZE);
+}
+
+TEST(Connection, ASendInvalidatesAWindowOfThePeer) {
+  Sides sides;
+  auto& a = *sides.active;
+  auto& b = *sides.passive;
+  const auto shared = b.allocate(64, Access::remote_write | Access::bindable);
+  auto window = b.domain().allocate_window(IBV_MW_TYPE_2);
+  ASSERT_EQ(b.queue_pair().post_bind(
+                window, {.region = shared, .bytes = 64, .access = Access::remote_write}, 9),
+            0);
+  ASSERT_EQ(b.await(Queue::send, 1, patience).size(), 1U);
+  const std::uint32_t rkey = window.remote().rkey();
+  const auto into = b.allocate(8);
+  ASSERT_EQ(b.post_receive(into.slice(), 1), 0);
+  const auto from = a.allocate(8);
+  ASSERT_EQ(a.post_send_with_invalidate(from.slice(), rkey, 2), 0);
+  const auto received = b.await(Queue::receive, 1, patience);
+  ASSERT_EQ(received.size(), 1U);
+  EXPECT_EQ(received[0].invalidated_rkey, rkey);
+}
+
+// A domain of the program's own context, for both sides of a connection.
+TEST(Connection, ADomainOfAnotherContextIsShared) {
+  if (!test::own_device()) GTEST_SKIP() << "rdma-core allows the context of rdma_cm only";
+  const verbs::Context context = test::open_device();
+  const auto domain = context.create_domain();
+  Options options;
+  options.domain = &domain;
+  Sides sides(options);
+  EXPECT_EQ(sides.active->domain().raw(), domain.raw());
+  EXPECT_EQ(sides.active->queue_pair().raw()->context, context.raw());
+  // Memory that was registered beside the connection.
+  std::vector<char> from(16, 'x');
+  std::vector<char> to(16);
+  const auto source = domain.register_memory(from);
+  const auto target = domain.register_memory(to, Access::remote_write);
+  ASSERT_EQ(sides.active->post_write(source.slice(), target.remote(), 0, 1), 0);
+  const auto outcomes = sides.active->await(Queue::send, 1, patience);
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].status_name();
+  EXPECT_EQ(to, from);
+}
+
+TEST(Connection, AListenerWithoutAHostTakesBothFamilies) {
+  if (!test::own_device()) GTEST_SKIP() << "adapters need not have loopback addresses";
+  Listener listener({"", 0});
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    auto accepted = std::async(std::launch::async, [&] { return listener.accept(patience); });
+    const Connection active = connect({host, listener.port()}, patience);
+    const Connection passive = accepted.get();
+    EXPECT_FALSE(passive.peer_address().empty()) << host;
+  }
+}
+
+// The whole sentence, and what programs can read of it.
+std::pair<std::string, ErrorDetail> error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return {error.what(), error.detail()};
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Connection, ErrorsNameTheObjectAndTheNextStep) {
+  using ::testing::HasSubstr;
+  const Listener listener({test::host(), 0});
+  {
+    const auto [text, detail] = error_of([&] { Listener({test::host(), listener.port()}); });
+    EXPECT_THAT(text, HasSubstr(std::to_string(listener.port()) + ": another socket"));
+    EXPECT_THAT(text, HasSubstr("take another port"));
+    EXPECT_EQ(detail.attribute, "port");
+    EXPECT_EQ(detail.requested, listener.port());
+  }
+  {
+    const auto [text, detail] = error_of([&] { (void)connect({"no-such-host.invalid", 7}, 10s); });
+    EXPECT_THAT(text, HasSubstr("\"no-such-host.invalid\" port 7: "));
+    EXPECT_THAT(text, HasSubstr("numeric address"));
+    EXPECT_EQ(text.find("Cannot assign"), std::string::npos) << text;
+    EXPECT_EQ(detail.peer, "no-such-host.invalid port 7");
+  }
+  if (!test::own_device()) return;
+  {
+    Options greedy;
+    greedy.inline_bytes = 1 << 30;
+    const auto [text, detail] = error_of([&] {
+      (void)connect({test::host(), listener.port()}, 10s, greedy);
+    });
+    EXPECT_THAT(text, HasSubstr("inline"));
+    EXPECT_EQ(detail.attribute, "max_inline_data");
+    EXPECT_EQ(detail.requested, 1U << 30);
+    EXPECT_GT(detail.limit.value_or(0), 0U);
+  }
+}
+
+// A TCP server that sends other bytes than those of iWARP.
+TEST(Connection, AServerOfPlainTcpIsNamed) {
+  if (!test::own_device()) GTEST_SKIP() << "the embedded device connects by TCP";
+  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof at;
+  ASSERT_EQ(bind(server, reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  ASSERT_EQ(listen(server, 4), 0);
+  ASSERT_EQ(getsockname(server, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  std::thread talker([server] {
+    const int client = accept(server, nullptr, nullptr);
+    const std::string text(256, 'x');
+    (void)!write(client, text.data(), text.size());
+    char ignored = 0;
+    while (read(client, &ignored, 1) > 0) continue;
+    close(client);
+  });
+  const auto [text, detail] = error_of([&] {
+    (void)connect({"127.0.0.1", ntohs(at.sin_port)}, patience);
+  });
+  EXPECT_THAT(text, ::testing::HasSubstr("something else than RDMA"));
+  EXPECT_THAT(detail.peer, ::testing::HasSubstr("127.0.0.1"));
+  talker.join();
+  close(server);
 }
 
 TEST(Connection, PrivateDataArrivesUnchanged) {

@@ -18,7 +18,7 @@
 // connect, accept a Request   the attempt is abandoned; the peer sees a rejection or a disconnect
 // next, accept from Listener  the listener keeps listening and keeps the requests that were not
 // taken
-// send, write, read           the request stays posted: its buffer must live until the request has
+// send, write, read, receive  the request stays posted: its buffer must live until the request has
 //                               completed, and await() returns its outcome with its id. A request
 //                               that found no room in the queue was not posted: ETIMEDOUT or
 //                               ECANCELED
@@ -86,6 +86,14 @@ class Async {
   [[nodiscard]] WEFT_API Task<std::optional<Outcome>> read(
       Connection& connection, LocalSlice into, RemoteBuffer from, std::uint64_t offset_bytes,
       Deadline deadline, std::stop_token stop = {}, std::uint64_t id = 0) const;
+
+  // Posts a receive and waits for its outcome, which no other wait returns. Receives complete in
+  // the order in which they were posted. After the deadline or a stop the receive stays posted, and
+  // await() returns its outcome. Throws Error: ENOMEM if the receive queue is full.
+  [[nodiscard]] WEFT_API Task<std::optional<Outcome>> receive(Connection& connection,
+                                                              LocalSlice into, Deadline deadline,
+                                                              std::stop_token stop = {},
+                                                              std::uint64_t id = 0) const;
 
   // Waits for outcomes of requests that the post_ calls of the connection have posted.
   [[nodiscard]] WEFT_API Task<std::vector<Outcome>> await(Connection& connection, Queue queue,

@@ -28,9 +28,11 @@ enum class Queue { send, receive };
 struct Outcome {
   std::uint64_t id = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
-  ibv_wc_opcode opcode = IBV_WC_SEND;  // only if ok()
-  std::uint32_t size_bytes = 0;        // of a receive or read, if ok()
-  std::optional<std::uint32_t> immediate{};
+  ibv_wc_opcode opcode = IBV_WC_SEND;        // only if ok()
+  std::uint32_t size_bytes = 0;              // of a receive or read, if ok()
+  std::optional<std::uint32_t> immediate{};  // of the message that was received
+  // The local rkey that the peer's send has invalidated.
+  std::optional<std::uint32_t> invalidated_rkey{};
 
   [[nodiscard]] bool ok() const { return status == IBV_WC_SUCCESS; }
   [[nodiscard]] WEFT_API std::string_view status_name() const;
@@ -125,6 +127,37 @@ class Connection : public Endpoint {
                               SendFlags flags = SendFlags::signaled) {
     return post_read(std::span(&into, 1), from, offset_bytes, id, flags);
   }
+
+  // Messages with 32 bits of immediate data, which the receiver finds in its Outcome. The write
+  // consumes one of the peer's receives, which may be empty. EOPNOTSUPP if the peer cannot receive
+  // sends with immediates: one that is no Weft device, over iWARP.
+  [[nodiscard]] WEFT_API int post_send_with_immediate(const LocalSlice& from,
+                                                      std::uint32_t immediate, std::uint64_t id,
+                                                      SendFlags flags = SendFlags::signaled);
+  [[nodiscard]] WEFT_API int post_write_with_immediate(const LocalSlice& from,
+                                                       const RemoteBuffer& to,
+                                                       std::uint64_t offset_bytes,
+                                                       std::uint32_t immediate, std::uint64_t id,
+                                                       SendFlags flags = SendFlags::signaled);
+  // Sends, and invalidates at the peer an rkey that it has advertised: of a memory window of
+  // type 2.
+  [[nodiscard]] WEFT_API int post_send_with_invalidate(const LocalSlice& from, std::uint32_t rkey,
+                                                       std::uint64_t id,
+                                                       SendFlags flags = SendFlags::signaled);
+  // Atomics on eight bytes of the peer's buffer, at an offset where their address is a multiple of
+  // eight. The previous value is stored in `before`, of eight bytes, in the peer's byte order. The
+  // buffer needs Access::all.
+  [[nodiscard]] WEFT_API int post_fetch_and_add(const LocalSlice& before,
+                                                const RemoteBuffer& target,
+                                                std::uint64_t offset_bytes, std::uint64_t addend,
+                                                std::uint64_t id,
+                                                SendFlags flags = SendFlags::signaled);
+  [[nodiscard]] WEFT_API int post_compare_and_swap(const LocalSlice& before,
+                                                   const RemoteBuffer& target,
+                                                   std::uint64_t offset_bytes,
+                                                   std::uint64_t expected, std::uint64_t desired,
+                                                   std::uint64_t id,
+                                                   SendFlags flags = SendFlags::signaled);
 
   // Waits for `count` outcomes of one queue, failures included. Returns fewer if the deadline has
   // passed, a stop was requested, or no posted request is left that could still complete. Throws

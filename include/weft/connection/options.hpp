@@ -35,7 +35,9 @@ struct Options {
   // library agrees. Without it the connection uses plain rdma_cm and no private data of this
   // library.
   bool advertisements = false;
-  // A domain to share with other connections of the same device; null: a domain of its own.
+  // A domain to share with other connections of the same device; null: a domain of its own. On the
+  // embedded device it may come from any context of the device; on the system's devices only from
+  // Endpoint::domain() of another connection, Prepared or Request.
   const verbs::ProtectionDomain* domain = nullptr;  // used during the call only
   verbs::Backend backend = verbs::default_backend();
 };
