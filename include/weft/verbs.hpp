@@ -7,7 +7,9 @@
 #pragma once
 
 #include "weft/deadline.hpp"
+#include "weft/device_options.hpp"
 #include "weft/error.hpp"
+#include "weft/log.hpp"
 #include "weft/verbs/address_handle.hpp"
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/completion.hpp"

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <new>
 
 #include "base/after_fork.h"
+#include "base/log.h"
 #include "cm/identifier.h"
 #include "cm/reservation.h"
 #include "device/addresses.h"
@@ -52,8 +52,8 @@ ibv_pd* Registry::default_domain() {
 void Registry::report_unacknowledged(const std::string& peer) {
   ++counters_.unacknowledged;
   if (reported_unacknowledged_.exchange(true)) return;
-  std::fprintf(stderr, "weft: peer %s grants no reads: completions mean 'TCP has the bytes'\n",
-               peer.c_str());
+  log_format(LogLevel::warning, "rdma_cm",
+             "peer %s grants no reads: completions mean 'TCP has the bytes'", peer.c_str());
 }
 
 // The program itself only reports an address in use, although an InfiniBand port of that number
@@ -61,21 +61,19 @@ void Registry::report_unacknowledged(const std::string& peer) {
 void Registry::report_address_in_use(const sockaddr_storage& tcp) {
   ++counters_.addresses_in_use;
   if (reported_address_in_use_.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "weft: %s has TCP port %d of this machine already, which is where iWARP would "
-      "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n\n",
-      listens_itself(device::port_of(tcp)) ? "a listener of this program" : "another socket",
-      device::port_of(tcp));
+  log_format(LogLevel::warning, "rdma_cm",
+             "%s has TCP port %d of this machine already, which is where iWARP would "
+             "listen; WEFT_PORT_OFFSET=n, on both sides, moves all ports by n",
+             listens_itself(device::port_of(tcp)) ? "a listener of this program" : "another socket",
+             device::port_of(tcp));
 }
 
 void Registry::report_no_mpa(const sockaddr_storage& tcp, iwarp::HandshakeFailure failure) {
   if (reported_no_mpa_.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "weft: %s accepts TCP connections, but %s; if a program there uses this number for "
-      "TCP and for rdma_cm, WEFT_PORT_OFFSET=n, on both sides, moves the ports of rdma_cm\n",
-      device::to_string(tcp).c_str(), iwarp::describe(failure));
+  log_format(LogLevel::warning, "rdma_cm",
+             "%s accepts TCP connections, but %s; if a program there uses this number for "
+             "TCP and for rdma_cm, WEFT_PORT_OFFSET=n, on both sides, moves the ports of rdma_cm",
+             device::to_string(tcp).c_str(), iwarp::describe(failure));
 }
 
 void Registry::add(const std::shared_ptr<Channel>& channel) {

@@ -8,9 +8,9 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 
+#include "base/log.h"
 #include "device/device.h"
 #include "device/gid_table.h"
 
@@ -62,10 +62,10 @@ sockaddr_storage neighbour_with(const LocalAddress& local, std::uint16_t lid) {
 int refuse_without_gid() {
   static std::atomic_flag printed;
   if (!printed.test_and_set()) {
-    std::fprintf(stderr,
-                 "weft: an address vector without a GID needs LIDs, which a device on Ethernet "
-                 "does not have; use `weft run --personality ib`, or the program's option for a "
-                 "GID index, such as -g 0 of ibv_rc_pingpong, or for rdma_cm\n");
+    log_format(LogLevel::warning, "weft0",
+               "an address vector without a GID needs LIDs, which a device on Ethernet does not "
+               "have; use `weft run --personality ib`, or the program's option for a GID index, "
+               "such as -g 0 of ibv_rc_pingpong, or for rdma_cm");
   }
   return EINVAL;
 }
@@ -73,10 +73,10 @@ int refuse_without_gid() {
 int refuse_lid(std::uint16_t lid) {
   static std::atomic_flag printed;
   if (!printed.test_and_set()) {
-    std::fprintf(stderr,
-                 "weft: LID %u is none of a port; ports have LIDs from 1 to %u, made of the low 16 "
-                 "bits of an IPv4 address\n",
-                 lid, first_group_lid - 1);
+    log_format(LogLevel::warning, "weft0",
+               "LID %u is none of a port; ports have LIDs from 1 to %u, made of the low 16 bits of "
+               "an IPv4 address",
+               lid, first_group_lid - 1);
   }
   return EINVAL;
 }

@@ -1,8 +1,11 @@
 #include "faults/plan.h"
 
+#include <array>
 #include <cstdio>
+#include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "faults/names.h"
 
 namespace weft::faults {
@@ -86,13 +89,14 @@ bool Plan::chosen(State& state) {
 void Plan::note(State& state, const Occurrence& occurrence) const {
   ++state.faults;
   if (!verbose_) return;
-  std::fprintf(stderr, "weft: fault %llu of the rule \"%s\" after %llu of its kind",
-               static_cast<unsigned long long>(state.faults), state.rule.text.c_str(),
-               static_cast<unsigned long long>(state.occurrences));
+  std::string text = "fault " + std::to_string(state.faults) + " of the rule \"" + state.rule.text +
+                     "\" after " + std::to_string(state.occurrences) + " of its kind";
+  std::array<char, 32> queue_pair{};
   if (occurrence.queue_pair != 0) {
-    std::fprintf(stderr, ", queue pair 0x%06x", occurrence.queue_pair);
+    std::snprintf(queue_pair.data(), queue_pair.size(), ", queue pair 0x%06x",
+                  occurrence.queue_pair);
   }
-  std::fputc('\n', stderr);
+  log(LogLevel::info, "faults", text + queue_pair.data());
 }
 
 // Unlike at other points, each rule that applies has its effect: a stall, and later the end.

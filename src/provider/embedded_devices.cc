@@ -71,8 +71,20 @@ int close_device(ibv_context* verbs) {
   // The peers learn of the end here, as if the program had destroyed the queue pairs.
   for (const auto& queue_pair : context->queue_pairs()) queue_pair->destroy();
   // Objects that the program did not destroy refer to the context, so it must stay.
-  if (context->objects == 0) delete context;
+  if (context->objects != 0) return 0;
+  Device& device = context->device();
+  delete context;
+  Process::current().other_devices().close(device);
   return 0;
+}
+
+int configure(const DeviceOptions& options, std::string& why) {
+  return Process::current().configure(options, why);
+}
+
+ibv_context* open_configured(const DeviceOptions& options, std::string& why) {
+  Context* const opened = Process::current().open_configured(options, why);
+  return opened ? opened->verbs() : nullptr;
 }
 
 // Answers for weft0 from the device, because it has no files in sysfs.
@@ -211,6 +223,9 @@ void parts::devices(Table& table) {
   table.query_gid_type = cm_call<query_gid_type>;
   table.query_pkey = cm_call<query_pkey>;
   table.get_pkey_index = cm_call<get_pkey_index>;
+  table.configure = verbs_call<configure>;
+  table.open_configured = verbs_call<open_configured>;
+  table.set_log = verbs_call<set_log_function>;
   table.fork_init = verbs_call<fork_init>;
   table.is_fork_initialized = verbs_call<is_fork_initialized>;
 }

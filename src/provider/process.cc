@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/log.h"
 #include "device/addresses.h"
 #include "device/system.h"
 #include "provider/environment.h"
+#include "provider/options.h"
 
 namespace weft::provider {
 namespace {
@@ -19,12 +21,6 @@ namespace {
 // Globals, because functions of the C interface have no object to keep them in.
 constinit std::mutex building;
 constinit std::atomic<Process*> the_process{nullptr};
-
-// One write for the whole line, past the buffers of the program's own streams.
-void print_notice(const std::string& sentence) {
-  const std::string line = "weft: " + sentence + "\n";
-  device::sys::write(STDERR_FILENO, line.data(), line.size());
-}
 
 // The line that a program prints at its start, with the first address of the device.
 std::string start_line(const device::Device& device) {
@@ -84,6 +80,7 @@ void Process::after_fork_in_child() {
   if (Process* old = the_process.exchange(nullptr)) {
     if (old->statistics_) old->statistics_->abandon_after_fork();
     if (old->device_) old->device_->abandon_after_fork();
+    old->other_devices_.abandon_after_fork();
     old->manager_.abandon_after_fork();
   }
   building.unlock();
@@ -117,16 +114,21 @@ void load_unwinder() {
 // With mutex_ held. A failure is not remembered: the next call tries again.
 void Process::build() {
   device::Settings settings;
-  const std::string wrong = read_environment(settings);
-  if (!wrong.empty()) return complain(wrong);
+  if (configured_) {
+    settings = *configured_;
+  } else if (const std::string wrong = read_environment(settings); !wrong.empty()) {
+    return complain(wrong);
+  }
   load_unwinder();
   auto made = device::Device::create(settings);
   if (!made) return complain(made.error());
   device_ = std::move(*made);
   engine_ = &device_->engine();
   keep_statistics();
-  if (!environment_is_quiet()) print_notice(start_line(*device_));
-  if (const device::DeviceFaults* faults = device_->faults()) print_notice(fault_line(*faults));
+  if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));
+  if (const device::DeviceFaults* faults = device_->faults()) {
+    log(LogLevel::info, "faults", fault_line(*faults));
+  }
 }
 
 // With mutex_ held. A file that cannot be written is reported, and the device works without it.
@@ -150,7 +152,31 @@ void Process::complain(const std::string& sentence) {
   // A program that tries again and again would otherwise print the same line each time.
   if (sentence == complaint_) return;
   complaint_ = sentence;
-  print_notice(sentence);
+  log(LogLevel::error, "weft0", sentence);
+}
+
+int Process::configure(const DeviceOptions& options, std::string& why) {
+  device::Settings settings;
+  why = to_settings(options, settings);
+  if (!why.empty()) return EINVAL;
+  const std::lock_guard lock(mutex_);
+  if (device_) {
+    why = "it is in use already; configure it before the first call that needs a device";
+    return EBUSY;
+  }
+  configured_ = std::move(settings);
+  return 0;
+}
+
+device::Context* Process::open_configured(const DeviceOptions& options, std::string& why) {
+  device::Settings settings;
+  why = to_settings(options, settings);
+  if (!why.empty()) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  load_unwinder();
+  return other_devices_.open(settings, why);
 }
 
 device::Context* Process::shared_context() {
@@ -162,11 +188,13 @@ device::Context* Process::shared_context() {
   return shared_context_.get();
 }
 
-// Without a lock: called at the start of most functions of the table.
+// Without a lock of the process-wide device: called at the start of most functions of the table.
 bool Process::owns(ibv_context* context) {
-  const Process* process = the_process;
+  Process* const process = the_process;
+  if (!process) return false;
+  const device::Device& device = device::Context::of(context)->device();
   // The device is set once, before any context of it exists.
-  return process && &device::Context::of(context)->device() == process->device_.get();
+  return &device == process->device_.get() || process->other_devices_.has(device);
 }
 
 }  // namespace weft::provider

@@ -6,12 +6,15 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "cm/cm.h"
 #include "device/context.h"
 #include "device/device.h"
+#include "provider/other_devices.h"
 #include "provider/statistics.h"
+#include "weft/device_options.hpp"
 
 namespace weft::provider {
 
@@ -35,6 +38,11 @@ class Process {
     return context == shared_context_.get();
   }
 
+  // Table::configure() and Table::open_configured().
+  int configure(const DeviceOptions& options, std::string& why);
+  [[nodiscard]] device::Context* open_configured(const DeviceOptions& options, std::string& why);
+  [[nodiscard]] OtherDevices& other_devices() { return other_devices_; }
+
   // False in a child for a context that was made before fork(2).
   [[nodiscard]] static bool owns(ibv_context* context);
 
@@ -52,6 +60,8 @@ class Process {
   std::atomic<device::Engine*> engine_{nullptr};  // of device_
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
+  std::optional<device::Settings> configured_;  // nothing: the environment sets them
+  OtherDevices other_devices_;
   std::string complaint_;  // the last one, so that it is not repeated
   cm::Manager manager_;
 };

@@ -14,7 +14,7 @@ namespace {
 const Table* drop_in_table() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_4");
+  void* const found = dlvsym(library, "weft_provider_table", "WEFT_PRIVATE_5");
   dlclose(library);  // it stays loaded: it is linked with -z nodelete
   if (!found) return nullptr;
   return reinterpret_cast<const Table* (*)()>(found)();

@@ -166,6 +166,16 @@ int no_memory(ibv_qp* /*qp*/, int* bell) {
   return -1;
 }
 
+// Table::configure and the others behind it: the devices of the system have options of their own.
+int not_configurable(const DeviceOptions& /*options*/, std::string& why) {
+  why = "the devices of the system are configured by the system";
+  return EOPNOTSUPP;
+}
+ibv_context* not_openable(const DeviceOptions& options, std::string& why) {
+  errno = not_configurable(options, why);
+  return nullptr;
+}
+
 // Table::adopt: a hardware adapter cannot take over a TCP connection.
 int refuse_connection(rdma_cm_id* /*listener*/, int connection) {
   close(connection);
@@ -234,6 +244,9 @@ const System& system_provider() {
     table.adopt = refuse_connection;
     table.share_memory = keep_memory;
     table.take_shared_memory = no_memory;
+    table.configure = not_configurable;
+    table.open_configured = not_openable;
+    table.set_log = set_log_function;
     made.table = &table;
     return made;
   }();

@@ -15,8 +15,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
+#include "base/log.h"
 #include "weft/counters.hpp"
+#include "weft/device_options.hpp"
 
 namespace weft::provider {
 
@@ -177,6 +180,16 @@ struct Table {
   // how the connection moves its data, and EOPNOTSUPP if there is none. Both are as the peer has
   // made them: size and seals of the file must be checked, and the bell may be any descriptor.
   int (*take_shared_memory)(ibv_qp* qp, int* bell);
+
+  // Options of devices in this process, for which the C libraries have no functions. Where these
+  // fail, `why` becomes one sentence.
+  // Sets the options of the device that the process shares. Returns 0 or an errno value: EBUSY if
+  // it is in use, EOPNOTSUPP if the device is of another kind.
+  int (*configure)(const DeviceOptions& options, std::string& why);
+  // Opens a device of its own, which close_device() closes. Null with errno.
+  ibv_context* (*open_configured)(const DeviceOptions& options, std::string& why);
+  // Where messages for the user go; null: to standard error.
+  void (*set_log)(LogFunction function);
 };
 
 }  // namespace weft::provider

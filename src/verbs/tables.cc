@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/log.h"
 #include "provider/environment.h"
 #include "provider/shared.h"
 #include "provider/system.h"
@@ -42,7 +43,8 @@ BackendChoice choose_automatically() {
   static const BackendChoice choice = [] {
     BackendChoice made = find_active();
     if (!provider::environment_is_quiet()) {
-      fmt::print(stderr, "weft: backend {}: {}\n", to_string(made.backend), made.reason);
+      log(LogLevel::info, "backend",
+          fmt::format("backend {}: {}", to_string(made.backend), made.reason));
     }
     return made;
   }();

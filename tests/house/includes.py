@@ -61,8 +61,8 @@ ROOMS = {
 }
 # Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:
 # anybody may include them.
-PUBLIC_BASE = {"asio", "bytes", "counters", "deadline", "error", "executor",
-               "export", "handle", "task", "version"}
+PUBLIC_BASE = {"asio", "bytes", "counters", "deadline", "device_options", "error", "executor",
+               "export", "handle", "log", "task", "version"}
 # include/weft/weft.hpp includes all the others, and only programs include it.
 PUBLIC_ALL = "weft"
 

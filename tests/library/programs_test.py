@@ -19,6 +19,7 @@ BEFORE = """#include <array>
 #include <chrono>
 #include <span>
 #include <string_view>
+void log_line(std::string_view object, std::string_view message);
 """
 
 

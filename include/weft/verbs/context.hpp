@@ -22,6 +22,10 @@
 #include "weft/verbs/gid.hpp"
 #include "weft/verbs/xrc_domain.hpp"
 
+namespace weft {
+struct DeviceOptions;
+}
+
 namespace weft::verbs {
 
 namespace detail {
@@ -146,6 +150,7 @@ class Context {
   friend class ProtectionDomain;
   friend class QueuePair;
   friend class QueuePairBuilder;
+  friend WEFT_API Context open_own_device(const DeviceOptions& options);
   explicit Context(std::shared_ptr<detail::ContextState> state);
   int query_device_ex(ibv_device_attr_ex& attributes) const;
 

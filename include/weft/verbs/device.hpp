@@ -13,6 +13,10 @@
 #include "weft/verbs/backend.hpp"
 #include "weft/verbs/gid.hpp"
 
+namespace weft {
+struct DeviceOptions;
+}
+
 namespace weft::verbs {
 
 class Context;
@@ -61,6 +65,13 @@ class Device {
 // the reason.
 [[nodiscard]] WEFT_API Context open_device(std::string_view name = {},
                                            Backend backend = default_backend());
+
+// Opens an embedded device of its own, with these options, beside the one that the process shares:
+// for queue pairs that are connected by endpoints, with any other device. It is not in devices(),
+// and rdma_cm (Id, and the layers above) does not use it. Its name is "weft1" and so on; it is
+// closed with the last object that was made from it, and then ends connections without waiting for
+// their peers. Throws Error: EINVAL or ENODEV, with the option at fault.
+[[nodiscard]] WEFT_API Context open_own_device(const DeviceOptions& options);
 
 // Opens the device that reaches `peer`, a numeric address or GID: the first with the source address
 // of the host's route in its GID table, else the first with a GID of the same address family and

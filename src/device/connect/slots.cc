@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
 #include "base/after_fork.h"
+#include "base/log.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 
@@ -78,10 +78,10 @@ Slots::Slot* Slots::claim() {
     slots_.push_back(std::move(slot));
     return &slots_.back();
   }
-  std::fprintf(stderr,
-               "weft: TCP ports %d to %d of this machine are all taken: no process more "
-               "can have queue pairs here\n",
-               slot::first_port, slot::first_port + slot::count - 1);
+  log_format(LogLevel::warning, "weft0",
+             "TCP ports %d to %d of this machine are all taken: no process more "
+             "can have queue pairs here",
+             slot::first_port, slot::first_port + slot::count - 1);
   errno = ENOMEM;
   return nullptr;
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "base/after_fork.h"
+#include "base/log.h"
 #include "device/connect/slots.h"
 #include "device/device.h"
 #include "device/gid_table.h"
@@ -57,10 +57,10 @@ int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
   std::shared_ptr<DatagramSocket> socket;
   const int failed = DatagramSocket::open(device_.engine(), plan, socket);
   if (failed == EADDRINUSE) {
-    std::fprintf(stderr,
-                 "weft: UDP port %d belongs to another program: no datagrams for queue pairs of "
-                 "this slot\n",
-                 port_of(address));
+    log_format(LogLevel::warning, "weft0",
+               "UDP port %d belongs to another program: no datagrams for queue pairs of "
+               "this slot",
+               port_of(address));
   }
   if (failed == 0) sockets_[{address.ss_family, port_of(address)}].push_back(std::move(socket));
   return failed;

@@ -1,9 +1,9 @@
 // The states of a queue pair and its attributes: ibv_modify_qp(3), ibv_query_qp(3).
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
+#include "base/log.h"
 #include "device/connect/slots.h"
 #include "device/lid.h"
 #include "device/limits.h"
@@ -23,10 +23,10 @@ constexpr int peer_attributes = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_SQ_PSN;
 int refuse_without_connection() {
   static std::atomic_flag printed;
   if (!printed.test_and_set()) {
-    std::fprintf(stderr,
-                 "weft: an iWARP queue pair is connected by rdma_cm only; a program that connects "
-                 "by GID and number needs `weft run --personality roce`, one that knows LIDs only "
-                 "`weft run --personality ib`\n");
+    log_format(LogLevel::warning, "weft0",
+               "an iWARP queue pair is connected by rdma_cm only; a program that connects by GID "
+               "and number needs `weft run --personality roce`, one that knows LIDs only "
+               "`weft run --personality ib`");
   }
   return EINVAL;
 }

@@ -1,6 +1,9 @@
 #include "device/queue_pair/queue_pair_parts.h"
 
+#include <array>
 #include <cstdio>
+
+#include "base/log.h"
 
 namespace weft::device {
 namespace {
@@ -41,19 +44,20 @@ bool QueuePairParts::note_carrier(const CarrierNote& now) {
   shared.offered = {};  // sent, or never to be
   const Settings& settings = context.device().settings();
   const auto reason = static_cast<int>(now.reason.size());
+  std::array<char, 32> object{};
+  std::snprintf(object.data(), object.size(), "queue pair 0x%06x", qp.qp_num);
   // A setting that demands shared memory is for measurements and tests: a silent change to TCP
   // would falsify them.
   if (settings.same_host == SameHost::required && now.name == "tcp") {
-    std::fprintf(stderr,
-                 "weft: queue pair 0x%06x: the connection fails, because WEFT_SAME_HOST=require "
-                 "forbids TCP, and %.*s\n",
-                 qp.qp_num, reason, now.reason.data());
+    log_format(LogLevel::error, object.data(),
+               "%s: the connection fails, because WEFT_SAME_HOST=require forbids TCP, and %.*s",
+               object.data(), reason, now.reason.data());
     return false;
   }
   if (settings.verbose) {
-    std::fprintf(stderr, "weft: queue pair 0x%06x: %s%s%.*s\n", qp.qp_num,
-                 now.name == "tcp" ? "TCP" : "same host, without TCP",
-                 now.reason.empty() ? "" : ", because ", reason, now.reason.data());
+    log_format(LogLevel::info, object.data(), "%s: %s%s%.*s", object.data(),
+               now.name == "tcp" ? "TCP" : "same host, without TCP",
+               now.reason.empty() ? "" : ", because ", reason, now.reason.data());
   }
   return true;
 }

@@ -2,8 +2,7 @@
 
 #include <sys/socket.h>
 
-#include <cstdio>
-
+#include "base/log.h"
 #include "device/addresses.h"
 #include "device/limits.h"
 #include "device/system.h"
@@ -37,13 +36,12 @@ SilentInitiator::Step SilentInitiator::on_time(std::uint64_t now_ns, bool work_w
 void SilentInitiator::report(int socket) {
   sockaddr_storage peer{};
   const bool known = sys::peer_address(socket, &peer) >= 0;
-  std::fprintf(
-      stderr,
-      "weft: %s has connected and sends nothing, and its request asked for no peer-to-peer "
-      "mode, so this side may not send first (RFC 5044 section 7.1): turn that mode on at "
-      "the peer (for siw: its module parameter peer_to_peer=1), or set "
-      "WEFT_RESPONDER_FIRST=1 here\n",
-      known ? to_string(peer).c_str() : "the peer");
+  log_format(LogLevel::warning, "weft0",
+             "%s has connected and sends nothing, and its request asked for no peer-to-peer "
+             "mode, so this side may not send first (RFC 5044 section 7.1): turn that mode on at "
+             "the peer (for siw: its module parameter peer_to_peer=1), or set "
+             "WEFT_RESPONDER_FIRST=1 here",
+             known ? to_string(peer).c_str() : "the peer");
 }
 
 }  // namespace weft::device
