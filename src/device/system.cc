@@ -226,10 +226,10 @@ int interface_mtu(const char* name) {
   return failed < 0 ? static_cast<int>(failed) : request.ifr_mtu;
 }
 
+// FIONBIO (ioctl(2)) changes this flag alone, so the others need not be read first.
 int set_nonblocking(int fd) {
-  const long flags = call(SYS_fcntl, fd, F_GETFL);
-  if (flags < 0) return static_cast<int>(flags);
-  return static_cast<int>(call(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK));
+  int on = 1;
+  return static_cast<int>(call(SYS_ioctl, fd, FIONBIO, &on));
 }
 
 bool nonblocking(int fd) {

@@ -37,7 +37,8 @@ std::size_t max_clients() {
 
 bool ArrivingClients::make_room() {
   const std::lock_guard lock(mutex_);
-  while (clients_.size() >= max_clients()) {
+  // With few clients the limit of descriptors need not be read.
+  while (clients_.size() >= least_clients && clients_.size() >= max_clients()) {
     const auto place = replaceable(Clock::now() - youngest_replaced);
     if (place == clients_.end()) return false;
     shut(take_out(place).connection);

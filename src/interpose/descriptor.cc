@@ -1,6 +1,7 @@
 #include "interpose/descriptor.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -41,10 +42,10 @@ Descriptor copy_high(int fd) {
   return Descriptor(high);
 }
 
+// FIONBIO changes O_NONBLOCK alone, so the other flags need not be read first.
 void set_blocking(int fd, bool blocks) {
-  const int flags = next::fcntl(fd, F_GETFL, nullptr);
-  const std::intptr_t wanted = blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
-  next::fcntl(fd, F_SETFL, reinterpret_cast<void*>(wanted));
+  int nonblocking = blocks ? 0 : 1;
+  next::ioctl(fd, FIONBIO, &nonblocking);
 }
 
 void shut(const Descriptor& connection) {

@@ -1,9 +1,9 @@
 #include "verbs/waiting.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 
 #include <array>
 #include <cerrno>
@@ -22,10 +22,10 @@ constexpr std::array<std::string_view, 7> states{"RESET", "INIT", "RTR", "RTS",
 }  // namespace
 
 // All descriptors of the layer are non-blocking: a thread waits in poll(2), where it can respect
-// its deadline.
+// its deadline. FIONBIO changes this flag alone, so the others need not be read first.
 void set_nonblocking(int fd) {
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+  int on = 1;
+  if (ioctl(fd, FIONBIO, &on) < 0) {
     fail(errno, "cannot make a descriptor non-blocking");
   }
 }
