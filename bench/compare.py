@@ -31,7 +31,7 @@ class Failed(Exception):
     """A measurement that gave no figure."""
 
 
-# --- Running programs ------------------------------------------------------------------------------
+# --- Running programs ----------------------------------------------------------------------------
 
 
 def free_port():
@@ -61,7 +61,7 @@ def await_listener(port, server):
     while time.monotonic() < end:
         if server.poll() is not None:
             raise Failed(f"the server ended: {server.communicate()[0][-300:]}")
-        if any(row.search(Path(table).read_text()) for table in ("/proc/net/tcp", "/proc/net/tcp6")):
+        if any(row.search(Path("/proc/net", table).read_text()) for table in ("tcp", "tcp6")):
             return
         time.sleep(0.01)
     raise Failed(f"no program listens on port {port}")
@@ -85,7 +85,7 @@ def client_output(server_command, client_command, port, environment):
             server.communicate()
 
 
-# --- What is measured: each function returns one that measures once --------------------------------
+# --- What is measured: each function returns one that measures once ------------------------------
 
 
 class Bench:
@@ -249,12 +249,12 @@ def tcp_rows(bench):
         gigabytes, mebibytes = size * 1e-9, 1.048576e-3
         yield Row(f"over TCP, {label}", "GB/s", True, "raw TCP",
                   bench.limit("tcp-rate", size, count, gigabytes),
-                  {f"Weft, {what}":
+                  {f"Weft, {what} ({program})":
                        scaled(bench.perftest(program, size, count, same_host=False, crc=crc,
                                              column=BANDWIDTH), mebibytes)
-                   for what, program, crc in (("writes (ib_write_bw)", "ib_write_bw", True),
-                                              ("writes, no CRC (ib_write_bw)", "ib_write_bw", False),
-                                              ("reads (ib_read_bw)", "ib_read_bw", True))})
+                   for what, program, crc in (("writes", "ib_write_bw", True),
+                                              ("writes without CRC", "ib_write_bw", False),
+                                              ("reads", "ib_read_bw", True))})
 
 
 SIZES = (8, 64, 512, 4096, 32768, 262_144, 1 << 20)
@@ -290,7 +290,7 @@ def plot_rows(bench):
                       bench.limit(limit, size, count, gigabytes), contenders, "bandwidth", size)
 
 
-# --- Rounds ----------------------------------------------------------------------------------------
+# --- Rounds --------------------------------------------------------------------------------------
 
 
 def measure_row(row, rounds):
@@ -371,10 +371,11 @@ def write_page(page, stored):
     """Puts the table of stored results between the two marks of a page."""
     text = page.read_text()
     if BEGIN not in text or END not in text:
-        raise SystemExit(f"compare.py: {page} lacks the lines '{BEGIN.strip()}' and '{END.strip()}'")
+        raise SystemExit(f"compare.py: {page} lacks '{BEGIN.strip()}' and '{END.strip()}'")
     machine = stored["machine"]
     said = (f"Measured with `./dev bench` on {machine['processors']} processors "
-            f"({machine['model']}, Linux {machine['kernel']}), {stored['rounds']} rounds, medians:\n\n")
+            f"({machine['model']}, Linux {machine['kernel']}), {stored['rounds']} rounds, "
+            f"medians:\n\n")
     before, rest = text.split(BEGIN, 1)
     page.write_text(before + BEGIN + said + table(stored["rows"]) + END + rest.split(END, 1)[1])
 
