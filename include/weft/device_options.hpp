@@ -13,7 +13,7 @@ namespace weft {
 
 // `weft help environment` describes each option by the name of its variable, which is given here.
 struct DeviceOptions {
-  enum class Personality : std::uint8_t { roce, iwarp };
+  enum class Personality : std::uint8_t { roce, iwarp, ib };
   enum class Progress : std::uint8_t { automatic, thread, manual };
   enum class Gids : std::uint8_t { standard, one, all };
   enum class SameHost : std::uint8_t { automatic, off, required };
@@ -34,6 +34,7 @@ struct DeviceOptions {
   std::string capture{};                        // WEFT_CAPTURE: the path of a file
   std::string statistics{};                     // WEFT_STATS: the path of a file
   std::string faults{};                         // WEFT_FAULT: rules of `weft help faults`
+  std::string adapter{};                        // WEFT_ADAPTER: a list of `weft help faults`
   // Bytes of one connection for Sends that find no receive, with roce; no value: the default.
   std::optional<std::uint32_t> hold_bytes{};
 
@@ -45,7 +46,8 @@ struct DeviceOptions {
 // Sets the options of the embedded device that the whole process shares: of devices(), and of all
 // connections, messages and streams. The environment then sets none of them. To be called before
 // the first use of the device, again if it needs to be changed. Throws Error: EBUSY after the first
-// use, EINVAL for faults that cannot be read. Other options are checked at the first use.
+// use, EINVAL for faults or an adapter that cannot be read. Other options are checked at the first
+// use.
 WEFT_API void configure(const DeviceOptions& options);
 
 }  // namespace weft

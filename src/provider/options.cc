@@ -11,8 +11,15 @@ namespace {
 
 // Both enumerations have the same names in another order.
 device::Personality to_device(DeviceOptions::Personality personality) {
-  return personality == DeviceOptions::Personality::iwarp ? device::Personality::iwarp
-                                                          : device::Personality::roce;
+  switch (personality) {
+    case DeviceOptions::Personality::iwarp:
+      return device::Personality::iwarp;
+    case DeviceOptions::Personality::ib:
+      return device::Personality::ib;
+    case DeviceOptions::Personality::roce:
+      break;
+  }
+  return device::Personality::roce;
 }
 
 device::ProgressMode to_device(DeviceOptions::Progress progress) {
@@ -60,6 +67,11 @@ Option from_device(Value value, std::initializer_list<Option> options) {
   return *options.begin();
 }
 
+std::string text_of(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value ? value : "";
+}
+
 }  // namespace
 
 std::string to_settings(const DeviceOptions& options, device::Settings& settings) {
@@ -79,10 +91,16 @@ std::string to_settings(const DeviceOptions& options, device::Settings& settings
   settings.capture_path = options.capture;
   settings.stats_path = options.statistics;
   if (options.hold_bytes) settings.hold_bytes = *options.hold_bytes;
-  if (options.faults.empty()) return {};
-  auto rules = faults::parse(options.faults);
-  if (!rules) return rules.error();
-  settings.faults = std::move(*rules);
+  if (!options.faults.empty()) {
+    auto rules = faults::parse(options.faults);
+    if (!rules) return rules.error();
+    settings.faults = std::move(*rules);
+  }
+  if (!options.adapter.empty()) {
+    auto limits = faults::parse_adapter(options.adapter);
+    if (!limits) return limits.error();
+    settings.adapter = *limits;
+  }
   return {};
 }
 
@@ -94,8 +112,9 @@ std::string read_environment(DeviceOptions& options) {
   options.address = settings.address;
   options.gids =
       from_device(settings.gids, {Options::Gids::standard, Options::Gids::one, Options::Gids::all});
-  options.personality =
-      from_device(settings.personality, {Options::Personality::roce, Options::Personality::iwarp});
+  options.personality = from_device(
+      settings.personality,
+      {Options::Personality::roce, Options::Personality::iwarp, Options::Personality::ib});
   options.progress = from_device(
       settings.progress,
       {Options::Progress::automatic, Options::Progress::thread, Options::Progress::manual});
@@ -112,8 +131,8 @@ std::string read_environment(DeviceOptions& options) {
   options.port_offset = settings.port_offset;
   options.capture = settings.capture_path;
   options.statistics = settings.stats_path;
-  const char* const rules = std::getenv("WEFT_FAULT");
-  options.faults = rules ? rules : "";
+  options.faults = text_of("WEFT_FAULT");
+  options.adapter = text_of("WEFT_ADAPTER");
   return {};
 }
 

@@ -143,6 +143,22 @@ TEST(Configure, AFaultOfOneDeviceDoesNotReachAnother) {
   EXPECT_NO_THROW((void)whole.create_domain().allocate<char>(64));
 }
 
+TEST(Configure, ADeviceMayBeSmallerThanAnother) {
+  const Context whole = open_own_device({.address = "127.0.0.1"});
+  const Context small = open_own_device({.address = "127.0.0.1", .adapter = "max_qp=3,atomics=0"});
+  EXPECT_EQ(small.query().max_qp, 3);
+  EXPECT_GT(whole.query().max_qp, 3);
+  EXPECT_THROW((void)open_own_device({.address = "127.0.0.1", .adapter = "max_qp=none"}), Error);
+}
+
+TEST(Configure, ADeviceMayHaveAPortOfInfiniBand) {
+  const Context context =
+      open_own_device({.address = "127.0.0.1", .personality = DeviceOptions::Personality::ib});
+  const auto port = context.query_port();
+  EXPECT_FALSE(port.is_ethernet());
+  EXPECT_EQ(port.lid, 1U) << "of 127.0.0.1";
+}
+
 TEST(Configure, AWrongOptionIsNamed) {
   try {
     (void)open_own_device({.address = "192.0.2.77"});
