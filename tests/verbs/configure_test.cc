@@ -156,7 +156,7 @@ TEST(Configure, ADeviceMayHaveAPortOfInfiniBand) {
       open_own_device({.address = "127.0.0.1", .personality = DeviceOptions::Personality::ib});
   const auto port = context.query_port();
   EXPECT_FALSE(port.is_ethernet());
-  EXPECT_EQ(port.lid, 1U) << "of 127.0.0.1";
+  EXPECT_EQ(port.lid(), 1U) << "of 127.0.0.1";
 }
 
 TEST(Configure, AWrongOptionIsNamed) {
