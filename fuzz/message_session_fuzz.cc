@@ -53,7 +53,7 @@ class Side {
       case 6:
         return hand_over();
       default:
-        return number(call, 1) == 7 ? session_.close() : session_.request_answer();
+        if (number(call, 1) == 7) session_.close();
     }
   }
   void finish() {

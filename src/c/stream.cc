@@ -1,7 +1,6 @@
 // The C interface of byte streams: weft/c/stream.h.
 #include "weft/c/stream.h"
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -58,7 +57,6 @@ struct weft_stream {
   explicit weft_stream(Stream&& from) : stream(std::move(from)) {}
 
   Stream stream;
-  std::atomic<bool> ended = false;  // the C++ layer returns the end once
 };
 
 // The C++ listener takes the private data with each accept, so that it is kept here.
@@ -69,15 +67,14 @@ struct weft_stream_listener {
 
 namespace {
 
-// `moved` is the result where bytes were moved or the stream has ended.
-ssize_t result_of(weft_stream& stream, const Outcome& outcome) {
+// The number of bytes that were moved, 0 at the end of the stream, or a negative errno value.
+ssize_t result_of(const weft_stream& stream, const Outcome& outcome) {
   // The text with the peer's address is made for failures only, because a timeout is usual for a
   // program that polls.
   switch (outcome.status) {
     case Status::ok:
       return static_cast<ssize_t>(outcome.bytes);
     case Status::end:
-      stream.ended.store(true, std::memory_order_relaxed);
       return 0;
     case Status::would_block:
       return fail(EAGAIN, "no byte could be moved until the timeout");
@@ -128,9 +125,6 @@ ssize_t weft_stream_send(weft_stream* stream, const void* bytes, size_t count, i
 
 ssize_t weft_stream_receive(weft_stream* stream, void* into, size_t count, int timeout_ms) {
   return guarded([&]() -> ssize_t {
-    // recv(2) returns 0 again and again as well. The flag announces no other data, so that its
-    // order does not matter.
-    if (stream->ended.load(std::memory_order_relaxed)) return 0;
     const std::span<std::byte> room(static_cast<std::byte*>(into), count);
     return result_of(*stream, stream->stream.receive(room, deadline_of(timeout_ms)));
   });

@@ -51,9 +51,13 @@ Child::Child(const std::vector<std::string>& command) {
   }
   pid_ = fork();
   if (pid_ == 0) become(command, ends[1]);
+  const int failed = errno;
   close(ends[1]);
+  if (pid_ < 0) {
+    close(ends[0]);  // no destructor runs for an object whose constructor throws
+    throw std::system_error(failed, std::generic_category(), "cannot start a process");
+  }
   output_ = ends[0];
-  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start a process");
 }
 
 Child::~Child() {

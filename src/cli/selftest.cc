@@ -121,6 +121,8 @@ std::string remedy(const std::string& carrier) {
   // 0 is no restriction by Yama. Without the file the kernel has no Yama, and something else
   // refuses.
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  // The kernel keeps 3 until it is booted again.
+  if (scope == "3") return "Boot with kernel.yama.ptrace_scope=0; the value 3 cannot be changed.";
   if (!scope.empty() && scope != "0") return "sysctl kernel.yama.ptrace_scope=0";
   return "In a container, allow the system calls process_vm_readv and process_vm_writev.";
 }

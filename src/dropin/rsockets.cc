@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdarg>
+#include <mutex>
 
 #include "dropin/export.h"
 #include "dropin/repoll.h"
@@ -133,7 +134,12 @@ int shut_down(Rsocket& socket, int how) {
 // SO_LINGER: with a time of zero the connection is reset; without the option, the stream's default
 // time limits how long close blocks.
 void end_stream(Rsocket& socket, stream::Stream& stream) {
-  const auto& lingering = socket.settings.lingering;
+  linger lingering{};
+  {
+    // A copy, because closing may block.
+    const std::lock_guard lock(socket.mutex);
+    lingering = socket.settings.lingering;
+  }
   if (lingering.l_onoff && lingering.l_linger == 0) {
     stream.abort();
     stream.close(Deadline::now());
