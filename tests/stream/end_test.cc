@@ -162,7 +162,7 @@ TEST_P(End, AllReceiversGetIt) {
   sides.active.finish();
   int ends = 0;
   for (auto& receiver : receivers) ends += receiver.get().end();
-  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(ends, 3);
 }
 
 }  // namespace
