@@ -219,7 +219,9 @@ def one_host_rows(bench):
         mebibytes = 1.048576e-3  # MiB/s as GB/s
         yield Row(f"writes of {label}", "GB/s", True, "process_vm_writev",
                   bench.limit("vm-write-rate", size, count, gigabytes),
-                  {"Weft, memory that both map":
+                  {"a copy within one process":
+                       scaled(bench.limit("copy-rate", size, count), gigabytes),
+                   "Weft, memory that both map":
                        scaled(bench.mapped("write-rate", size, count), gigabytes),
                    "Weft, ordinary memory (ib_write_bw)":
                        scaled(perftest("ib_write_bw", size, count, same_host=True,

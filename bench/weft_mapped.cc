@@ -71,26 +71,30 @@ class End {
 
   [[nodiscard]] volatile std::uint8_t& byte(std::size_t index) { return region_[index]; }
 
-  // Posts `count` requests as one list, and waits until they are done.
-  void run(ibv_wr_opcode opcode, std::size_t bytes, std::size_t count = 1, std::uint64_t to = 0) {
-    ibv_sge piece{reinterpret_cast<std::uint64_t>(&region_[0]), static_cast<std::uint32_t>(bytes),
-                  region_.lkey()};
-    std::array<ibv_send_wr, queue_length> list;
+  // Builds the list of `count` requests that run() posts.
+  void prepare(ibv_wr_opcode opcode, std::size_t bytes, std::size_t count = 1,
+               std::uint64_t to = 0) {
+    piece_ = {reinterpret_cast<std::uint64_t>(&region_[0]), static_cast<std::uint32_t>(bytes),
+              region_.lkey()};
     for (std::size_t i = 0; i < count; ++i) {
-      list[i] = {};
-      list[i].next = i + 1 < count ? &list[i + 1] : nullptr;
-      list[i].sg_list = &piece;
-      list[i].num_sge = 1;
-      list[i].opcode = opcode;
+      ibv_send_wr& request = list_[i];
+      request = {};
+      request.next = i + 1 < count ? &list_[i + 1] : nullptr;
+      request.sg_list = &piece_;
+      request.num_sge = 1;
+      request.opcode = opcode;
       if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        list[i].wr.atomic = {remote_address_, 1, 0, remote_rkey_};
+        request.wr.atomic = {remote_address_, 1, 0, remote_rkey_};
       } else {
-        list[i].wr.rdma = {remote_address_ + to, remote_rkey_};
+        request.wr.rdma = {remote_address_ + to, remote_rkey_};
       }
     }
-    list[count - 1].send_flags = IBV_SEND_SIGNALED;
+    list_[count - 1].send_flags = IBV_SEND_SIGNALED;
+  }
+  // Posts the list, and waits until it is done.
+  void run() {
     ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(queue_pair_.raw(), list.data(), &bad) != 0) {
+    if (ibv_post_send(queue_pair_.raw(), list_.data(), &bad) != 0) {
       throw std::runtime_error("a post failed");
     }
     ibv_wc done;
@@ -122,6 +126,8 @@ class End {
   QueuePair queue_pair_;
   std::uint64_t remote_address_ = 0;
   std::uint32_t remote_rkey_ = 0;
+  ibv_sge piece_{};
+  std::array<ibv_send_wr, queue_length> list_{};
 };
 
 void pin(int processor) {
@@ -152,13 +158,14 @@ double run_pair(const std::function<double(End&, bool)>& measure) {
 double write_latency(std::size_t bytes, int iterations) {
   return run_pair([=](End& end, bool first) {
     const std::size_t there = region_bytes / 2;
+    end.prepare(IBV_WR_RDMA_WRITE, bytes, 1, there);
     Clock::time_point start = Clock::now();
     for (int i = -iterations / 10; i < iterations; ++i) {
       if (i == 0) start = Clock::now();
       const auto mark = static_cast<std::uint8_t>((i + iterations) % 255 + 1);
       const auto write = [&] {
         end.byte(bytes - 1) = mark;
-        end.run(IBV_WR_RDMA_WRITE, bytes, 1, there);
+        end.run();
       };
       if (first) write();
       while (end.byte(there + bytes - 1) != mark) {
@@ -174,10 +181,11 @@ double rate(ibv_wr_opcode opcode, std::size_t bytes, int operations, std::size_t
   return run_pair([=](End& end, bool first) {
     if (!first) return 0.0;
     const int lists = operations / static_cast<int>(list);
+    end.prepare(opcode, bytes, list);
     Clock::time_point start = Clock::now();
     for (int i = -lists / 10; i < lists; ++i) {
       if (i == 0) start = Clock::now();
-      end.run(opcode, bytes, list);
+      end.run();
     }
     return static_cast<double>(lists) * static_cast<double>(list) / seconds_since(start);
   });
