@@ -18,6 +18,8 @@ std::string listed(std::span<const ValueName> values) {
   return list;
 }
 
+// The list contains what read_action() accepts at this point: the values of its kind and the
+// failures that are possible there.
 std::string listed_actions(const PointName& point) {
   std::string list = listed(value_names(point.kind));
   for (const FailureName& failure : failure_names()) {
@@ -53,6 +55,7 @@ bool read_reason(std::string_view text, std::int64_t& status) {
   return read_error(text, status);
 }
 
+// The argument of an action is signed, so a duration that fits only without a sign is refused.
 bool read_nanoseconds(std::string_view text, std::int64_t& ns) {
   std::uint64_t value = 0;
   if (!read_duration(text, value)) return false;

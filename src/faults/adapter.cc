@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::uint64_t one = 1;
 
+// The largest value of each is what the device has without restrictions: AdapterLimits begins with
+// these, and restricted() compares with them.
 constexpr std::array<CapabilityName, capability_count> names{
     CapabilityName{"max_qp", Capability::queue_pairs, 0, 16384,
                    "Queue pairs that exist at a time; one more is ENOMEM."},
@@ -52,6 +54,7 @@ constexpr std::array<CapabilityName, capability_count> names{
                    "adapters."},
 };
 
+// AdapterLimits finds a limit by the number of its Capability, so the table has to have that order.
 constexpr bool in_order() {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i].capability != static_cast<Capability>(i)) return false;
@@ -68,6 +71,7 @@ std::string listed_names() {
   return list;
 }
 
+// Only the size of a region may have a unit; the other limits are counts or small sizes.
 bool read_value(const CapabilityName& name, std::string_view text, std::uint64_t& value) {
   const bool sized = name.capability == Capability::region_bytes;
   if (!read_count(text, 0, value) && !(sized && read_amount(text, value))) return false;
@@ -104,6 +108,7 @@ bool AdapterLimits::restricted() const {
   return !std::ranges::equal(most_, names, {}, {}, &CapabilityName::most);
 }
 
+// The first mistake ends the reading, because the message has one caret.
 Result<AdapterLimits, std::string> parse_adapter(std::string_view text) {
   std::vector<Assignment> given;
   if (const auto mistake = read_assignments(text, given)) return explain(*mistake, text);

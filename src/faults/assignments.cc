@@ -6,6 +6,8 @@
 namespace weft::faults {
 namespace {
 
+// The offset moves with the beginning of the word, so that the caret of a message is below the word
+// and not below the blanks in front of it.
 Word trimmed(Word word) {
   constexpr std::string_view blanks = " \t\r";
   const std::size_t begin = std::min(word.text.find_first_not_of(blanks), word.text.size());
@@ -21,6 +23,7 @@ Word trimmed(Word word) {
 std::optional<Mistake> read_assignments(std::string_view text,
                                         std::vector<Assignment>& assignments) {
   std::size_t begin = 0;
+  // An empty text, and a comma at the end, still give one part. It is empty, which is a mistake.
   while (begin <= text.size()) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const Word part = trimmed({text.substr(begin, end - begin), begin});

@@ -29,6 +29,8 @@ std::uint16_t fold(std::uint64_t sum) {
 }
 
 // Sums four bytes at a time. After folding this is the sum of two at a time (RFC 1071 §2 (C)).
+// The sum has room for 2^32 words, which is more than any packet has, so no carry is lost. The
+// words are copied because packet data has no alignment.
 std::uint64_t native_sum(Bytes bytes) {
   std::uint64_t sum = 0;
   std::uint32_t word = 0;
@@ -88,12 +90,14 @@ InternetChecksum pseudo_header(const Ipv6Address& source, const Ipv6Address& des
   return pseudo(source, destination, protocol, bytes);
 }
 
+// The checksum is not part of the check here; ipv4_checksum_ok() verifies it.
 Result<Ipv4Header, WireError> Ipv4Header::parse(Bytes bytes) {
   if (bytes.size() < min_header_bytes) return WireError::truncated;
   namespace at = field::ipv4;
   const std::byte* from = bytes.data();
   const unsigned first = at::version_and_length.load(from);
   if (first >> 4 != 4) return WireError::bad_version;
+  // RFC 791 §3.1: the length of the header counts words of four bytes, options included.
   const std::size_t header_bytes = (first & 0xF) * 4;
   if (header_bytes < min_header_bytes) return WireError::bad_length;
   if (bytes.size() < header_bytes) return WireError::truncated;
@@ -166,6 +170,8 @@ Result<Ipv6Header, WireError> Ipv6Header::parse(Bytes bytes) {
   return header;
 }
 
+// IPv6 has no checksum of its header: that of the protocol above covers the addresses through the
+// pseudo-header (RFC 8200 §8.1).
 void Ipv6Header::emit(MutableBytes out) const {
   namespace at = field::ipv6;
   std::byte* to = out.data();
@@ -182,6 +188,8 @@ void Ipv6Header::emit(MutableBytes out) const {
 Result<Ipv6Fragment, WireError> Ipv6Fragment::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::ipv6_fragment;
+  // The offset counts units of eight bytes and is in the upper 13 bits. The field without its lower
+  // three bits is therefore the offset in bytes.
   const std::uint16_t place = at::offset_and_more.load(bytes.data());
   return Ipv6Fragment{.next_header = IpProtocol{at::next_header.load(bytes.data())},
                       .offset_bytes = static_cast<std::uint16_t>(place & ~7U),

@@ -36,6 +36,8 @@ constexpr std::size_t header_bytes = address.end();
 static_assert(header_bytes == 20);
 }  // namespace field::linux_cooked_v2
 
+// The record header of the Extensible Record Format. Its timestamp, which is not used here, is the
+// only field in little-endian order.
 namespace field::erf {
 constexpr Field64 timestamp{0};
 constexpr Field8 type{timestamp.end()};
@@ -53,6 +55,7 @@ constexpr std::uint16_t service_tag = 0x88A8;  // IEEE 802.1ad
 // Switches used this type for service tags before IEEE 802.1ad.
 constexpr std::uint16_t old_service_tag = 0x9100;
 
+// The link header of LINKTYPE_NULL and LINKTYPE_LOOP is an address family and nothing else.
 constexpr std::size_t loopback_bytes = 4;
 constexpr std::size_t erf_extension_bytes = 8;
 constexpr std::size_t erf_ethernet_pad_bytes = 2;
@@ -111,6 +114,7 @@ Result<LinkHeader, WireError> parse_linux_cooked_v2(Bytes bytes) {
 
 // NULL has the byte order of the system that captured, which is not known here. A family that is
 // valid in one order is not valid in the other.
+// LOOP always has network order, which is therefore tried first.
 Result<LinkHeader, WireError> parse_loopback(Bytes bytes) {
   if (bytes.size() < loopback_bytes) return WireError::truncated;
   const auto header = of_family(load_be<std::uint32_t>(bytes.data()));

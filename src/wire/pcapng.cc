@@ -61,6 +61,7 @@ namespace {
 // In a section of the other byte order this number reads reversed.
 constexpr std::uint32_t byte_order_magic = 0x1A2B3C4D;
 constexpr std::uint32_t direction_mask = 3;  // of epb_flags
+// The minor version is written and not compared: a section that differs only in it is readable.
 constexpr std::uint16_t version_major = 1;
 constexpr std::uint16_t version_minor = 0;
 // A length of -1 means that the section may be read only block by block; a writer that does not
@@ -119,6 +120,7 @@ bool for_each_option(Bytes bytes, PcapngOrder order, Visit visit) {
 }
 
 // Writes a block piece by piece. The caller provides the size() of the block.
+// Blocks are always written in little-endian order, which the magic number of the section declares.
 class BlockWriter {
  public:
   explicit BlockWriter(MutableBytes out) : out_(out) {}
@@ -145,6 +147,8 @@ class BlockWriter {
   ByteWriter out_;
 };
 
+// This is the size of what BlockWriter::string_option() writes: the length of a block is in front
+// of its options, so it has to be known before they are written.
 std::size_t string_option_bytes(std::string_view value) {
   return value.empty() ? 0 : option::header_bytes + padded(value.size());
 }
@@ -168,6 +172,8 @@ PcapngType pcapng_block_type(Bytes head, PcapngOrder order) {
   return PcapngType{load(head, field::pcapng_block::type, order)};
 }
 
+// Blocks are padded to four bytes, so any other length is damage. A length below that of the frame
+// is refused as well: a reader that steps by it would not leave the block.
 Result<std::uint32_t, WireError> pcapng_block_bytes(Bytes head, PcapngOrder order) {
   const std::uint32_t total = load(head, field::pcapng_block::total_bytes, order);
   if (total < PcapngBlock::frame_bytes || total % 4 != 0) return WireError::bad_length;
@@ -216,6 +222,9 @@ void PcapngSection::emit(MutableBytes out) const {
   writer.string_option(option::section_application, application).end(size());
 }
 
+// Unknown options are skipped, as the format demands. A known option of another length than the
+// format defines is ignored and leaves the default: the packets of the interface are still
+// readable.
 Result<PcapngInterface, WireError> PcapngInterface::parse(const PcapngBlock& block) {
   namespace at = field::pcapng_interface;
   if (block.body.size() < at::fixed_bytes) return WireError::truncated;
@@ -259,6 +268,7 @@ Result<PcapngPacket, WireError> PcapngPacket::parse(const PcapngBlock& block) {
   packet.interface_id = block.type == PcapngType::old_packet
                             ? load(block.body, at::old_interface_id, block.order)
                             : word(at::interface_id);
+  // The upper half comes first in sections of either byte order.
   packet.timestamp = std::uint64_t{word(at::timestamp_high)} << 32 | word(at::timestamp_low);
   packet.captured_bytes = word(at::captured_bytes);
   packet.original_bytes = word(at::original_bytes);
@@ -276,6 +286,7 @@ Result<PcapngPacket, WireError> PcapngPacket::parse(const PcapngBlock& block) {
   return packet;
 }
 
+// PcapngPacket::parse() has compared the captured length with this block.
 Bytes PcapngPacket::data(const PcapngBlock& block) const {
   return block.body.subspan(field::pcapng_packet::fixed_bytes, captured_bytes);
 }

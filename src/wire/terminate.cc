@@ -94,6 +94,8 @@ bool may_be_read_request(const Terminate& terminate) {
 
 }  // namespace
 
+// RFC 5040 §4.8 gives the order: control, length of the segment, DDP header, RDMAP header. The
+// length exists only together with the DDP header.
 std::size_t Terminate::size() const {
   return fixed_bytes + (ddp_header_bytes > 0 ? segment_length_bytes + ddp_header_bytes : 0) +
          (has_read_request ? ReadRequest::header_bytes : 0);
@@ -123,6 +125,8 @@ Result<Terminate, WireError> Terminate::parse(Bytes bytes) {
 
 void Terminate::emit(MutableBytes out) const {
   namespace at = field::terminate;
+  // The reserved bits are sent as zero, and the bits of HdrCt are set below for what really
+  // follows.
   std::fill_n(out.begin(), fixed_bytes, std::byte{0});
   at::layer_and_type.store(out.data(),
                            static_cast<std::uint8_t>(code.layer << 4 | (code.type & 0x0F)));

@@ -14,6 +14,7 @@ Bytes XdrReader::fixed(std::size_t size) {
   return taken;
 }
 
+// RFC 4506 §4.10: a length, then the data, then zeros up to a multiple of four bytes.
 Bytes XdrReader::opaque(std::size_t max) {
   const std::uint32_t size = u32();
   if (size > max) fail(WireError::bad_length);
@@ -25,6 +26,8 @@ std::string_view XdrReader::text(std::size_t max) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// The count is compared with what is left of the message, so that a caller that reserves memory for
+// this number of items never reserves more than the message can fill.
 std::uint32_t XdrReader::count(std::size_t item_bytes, std::uint32_t max) {
   const std::uint32_t items = u32();
   if (items > max) fail(WireError::bad_length);
@@ -32,6 +35,8 @@ std::uint32_t XdrReader::count(std::size_t item_bytes, std::uint32_t max) {
   return ok() ? items : 0;
 }
 
+// The writers below ask for an item with its length and its padding at once, so that an item is
+// written as a whole or not at all.
 bool XdrWriter::fits(std::uint64_t size) {
   if (out_.left() < size) out_.fail();
   return out_.ok();
