@@ -16,6 +16,7 @@ struct Unit {
 };
 
 // Reads a number with its unit: "5ms".
+// No unit has an empty name, so a number without a unit is refused.
 bool read_with_unit(std::string_view text, std::span<const Unit> units, std::uint64_t& value) {
   const auto digits = std::ranges::find_if(
       text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });

@@ -29,6 +29,7 @@ bool is_request(Point point) {
 Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string_view process,
            bool verbose)
     : seed_(rules.seed.value_or(seed)), opened_ns_(opened_ns), verbose_(verbose) {
+  // The generator of a rule depends on the seed and on the place of the rule in the list only.
   std::uint64_t generator = seed_;
   for (Rule& rule : rules.list) {
     const std::uint64_t own = next(generator);  // taken by each rule, used in this process or not
@@ -61,12 +62,14 @@ std::optional<Action> Plan::at(Point point, const Occurrence& occurrence) {
   return action;
 }
 
+// The caller of this and of the next two functions holds the lock.
 bool Plan::counts_for(State& state, Point point, const Occurrence& occurrence) const {
   const Rule& rule = state.rule;
   if (rule.point != point && !(rule.point == Point::request && is_request(point))) return false;
   if (rule.queue_pair && *rule.queue_pair != occurrence.queue_pair) return false;
   if (rule.peer && *rule.peer != occurrence.peer) return false;
   if (point == Point::connection) return true;  // what follows belongs to its schedule
+  // Bytes count from the opening of the device on, also those before the time of the rule.
   state.bytes += occurrence.bytes;
   if (rule.after_bytes > 0 && state.bytes <= rule.after_bytes) return false;
   return occurrence.now_ns - opened_ns_ >= rule.after_ns;
@@ -134,6 +137,7 @@ std::vector<Plan::Event> Plan::events() const {
   return events;
 }
 
+// An event is raised once, so it counts as one occurrence and as one fault.
 void Plan::happened(const Event& event) {
   const std::lock_guard lock(mutex_);
   State& state = rules_[event.rule];

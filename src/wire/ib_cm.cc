@@ -96,6 +96,7 @@ static_assert(information.end() == CmServiceReply::header_bytes);
 namespace {
 
 constexpr std::uint8_t base_version = 1;
+// This is the default partition key; its upper bit means full membership.
 constexpr std::uint16_t default_partition = 0xFFFF;
 constexpr unsigned retry_mask = 7;
 
@@ -148,6 +149,7 @@ const char* describe(CmAttribute attribute) {
   return "unknown message";
 }
 
+// The class and its version are not checked here, because all management classes share this header.
 Result<MadHeader, WireError> MadHeader::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::mad;
@@ -258,6 +260,8 @@ void CmReject::emit(MutableBytes out) const {
   at::reason.store(to, reason);
 }
 
+// Only a disconnect request has the queue pair. In the two other messages the private data begins
+// in its place, so the field means nothing there.
 Result<CmPair, WireError> CmPair::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::pair;

@@ -68,6 +68,7 @@ constexpr std::array<std::uint32_t, 32> rnr_timers{
 
 // --- Base Transport Header -----------------------------------------------------------------------
 
+// The version and the partition key are returned unchecked, so that a report can show wrong ones.
 Result<Bth, WireError> Bth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::bth;
@@ -152,6 +153,8 @@ void AtomicEth::emit(MutableBytes out) const {
 
 namespace {
 
+// The syndrome has a reserved bit, two bits for the kind and five for the value, which is a credit
+// count, a timer or the code of a NAK.
 Aeth make_aeth(Aeth::Kind kind, std::uint8_t value, std::uint32_t msn) {
   const unsigned syndrome = static_cast<unsigned>(kind) << 5 | (value & 0x1FU);
   return {.syndrome = static_cast<std::uint8_t>(syndrome), .msn = msn};
@@ -247,6 +250,7 @@ Result<IbHeaders, WireError> IbHeaders::parse(Bytes bytes) {
   return headers;
 }
 
+// The headers have the same order here, in parse() and in IbLayout::size().
 void IbHeaders::emit(MutableBytes out) const {
   const IbLayout layout = this->layout();
   const auto take = [&out](std::size_t size) {
@@ -272,11 +276,14 @@ Result<IbPacketView, WireError> IbPacketView::check(Bytes packet, std::size_t wi
   packet = packet.first(std::min(packet.size(), wire_bytes));
   const bool cut = packet.size() < wire_bytes;
   const auto headers = IbHeaders::parse(packet);
+  // A whole packet that is too short for its headers has a wrong length. Of a cut packet only too
+  // little was captured.
   if (!headers) return cut ? headers.error() : WireError::bad_length;
   IbPacketView view;
   view.headers_ = *headers;
   view.layout_ = headers->layout();
   const std::size_t before = headers->size();
+  // The pad of up to three bytes and the ICRC are behind the payload.
   const std::size_t behind = headers->bth.pad_bytes + icrc_bytes;
   if (wire_bytes < before + behind) return WireError::bad_length;
   view.payload_wire_bytes_ = wire_bytes - before - behind;

@@ -66,6 +66,7 @@ std::byte flag(bool set, std::byte bit) {
   return set ? bit : std::byte{0};
 }
 
+// The mask keeps a depth that needs more than 14 bits out of the flags.
 std::uint16_t depth_word(bool high, bool low, std::uint16_t depth) {
   return static_cast<std::uint16_t>((high ? high_bit : 0) | (low ? low_bit : 0) |
                                     (depth & depth_mask));
@@ -91,8 +92,11 @@ Result<MpaFrame, WireError> MpaFrame::parse(Bytes bytes) {
   frame.enhanced = frame.revision == 2 && is_set(flags, enhanced_bit);
   frame.mark = static_cast<MpaMark>(flags & mark_bits);
 
+  // The revision is checked first, because in an unknown one the other fields may mean something
+  // else.
   if (frame.revision != 1 && frame.revision != 2) return WireError::bad_revision;
   if (frame.private_data_bytes > max_private_data_bytes) return WireError::bad_length;
+  // RFC 6581 counts the words of the enhanced setup in the length of the private data.
   if (frame.enhanced && frame.private_data_bytes < MpaEnhanced::header_bytes)
     return WireError::bad_length;
   return frame;

@@ -17,6 +17,7 @@ enum class ReplyState : std::uint32_t { accepted = 0, denied = 1 };
 constexpr std::uint32_t denied_mismatch = 0;
 constexpr std::uint32_t denied_auth = 1;
 
+// RFC 5531 limits the body of credentials and verifiers to 400 bytes.
 RpcAuth read_auth(XdrReader& in) {
   RpcAuth auth;
   auth.flavor = static_cast<AuthFlavor>(in.u32());
@@ -136,6 +137,7 @@ Result<RpcReply, WireError> RpcReply::parse(Bytes bytes) {
   return reply;
 }
 
+// A denied reply has no verifier, so its two sizes do not include one.
 std::size_t RpcReply::size() const {
   constexpr std::size_t begin = 3 * xdr_unit_bytes;  // xid, kind, state
   constexpr std::size_t status_bytes = xdr_unit_bytes;
@@ -183,6 +185,7 @@ Result<AuthSys, WireError> AuthSys::parse(Bytes body) {
   sys.machine = in.text(max_machine_name_bytes);
   sys.uid = in.u32();
   sys.gid = in.u32();
+  // The limit also keeps the loop within the array: count() returns 0 for a larger number.
   sys.group_count = in.count(xdr_unit_bytes, max_groups);
   for (std::size_t i = 0; i < sys.group_count; ++i) sys.groups[i] = in.u32();
   if (!in.ok()) return in.error();

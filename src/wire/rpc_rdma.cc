@@ -124,6 +124,7 @@ std::size_t RpcRdmaHeader::size() const {
     return fixed_bytes +
            (error.code == RpcRdmaErrorCode::version ? version_error_bytes : error_bytes);
   }
+  // The read list and the write list always have an end. The reply chunk has its mark or a zero.
   std::size_t bytes = fixed_bytes + 2 * list_end_bytes;
   if (procedure == RpcRdmaProcedure::msgp) bytes += msgp_bytes;
   bytes += reads.size() * (list_mark_bytes + ReadSegment::header_bytes);
@@ -186,6 +187,7 @@ struct RpcRdmaParser {
     if (in.ok()) view.writes_ = WriteListView(since(begin, list_end_bytes), count);
   }
 
+  // There is one reply chunk at most, so it has a mark in front of it and no end behind it.
   void reply_chunk() {
     if (!in.boolean()) return;
     const std::size_t begin = in.position() + xdr_unit_bytes;  // behind the count
@@ -220,11 +222,14 @@ struct RpcRdmaParser {
       reply_chunk();
     }
     if (view.procedure_ == RpcRdmaProcedure::error) error();
+    // After a failure these values mean nothing, and check() returns the error in place of the
+    // view.
     view.size_ = in.position();
     view.body_ = in.rest();
   }
 };
 
+// The view refers to `bytes` and owns nothing, so it is valid as long as they are.
 Result<RpcRdmaView, WireError> RpcRdmaView::check(Bytes bytes) {
   RpcRdmaParser parser{bytes};
   parser.header();

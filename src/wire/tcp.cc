@@ -44,6 +44,7 @@ constexpr std::uint8_t window_scale_bytes_total = field::tcp_option::window_scal
 constexpr std::size_t padded_option_bytes = 4;
 
 // `option` has the length that is written in it. Returns false if its kind has another length.
+// Options of all other kinds are accepted and not kept.
 bool parse_option(Bytes option, TcpHeader& header) {
   namespace at = field::tcp_option;
   const std::uint8_t kind = at::kind.load(option.data());
@@ -90,6 +91,7 @@ std::size_t TcpHeader::size() const {
 Result<TcpHeader, WireError> TcpHeader::parse(Bytes bytes) {
   if (bytes.size() < min_header_bytes) return WireError::truncated;
   const std::byte* from = bytes.data();
+  // RFC 9293 §3.1: the offset counts words of four bytes, so that it is the length of the header.
   const std::size_t header_bytes = (at::data_offset.load(from) >> 4) * 4;
   if (header_bytes < min_header_bytes) return WireError::bad_length;
   if (bytes.size() < header_bytes) return WireError::truncated;

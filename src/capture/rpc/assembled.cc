@@ -51,6 +51,7 @@ void Assembled::append(const Assembled& other) {
   open_end_ = open_end_ || other.open_end_;
 }
 
+// The bytes are zeros, so that the positions of everything behind them stay right.
 void Assembled::append_flawed(std::uint64_t size, Flaw flaw) {
   if (size == 0) return;
   const std::uint64_t at = bytes_.size();

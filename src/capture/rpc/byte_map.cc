@@ -65,6 +65,8 @@ void ByteMap::overwrite(std::vector<std::byte>& extent, std::uint64_t begin, std
 }
 
 // Adds bytes to a gap. If the budget is used up, they are dropped and noted.
+// Bytes behind an extent are appended to it. Extents that become adjacent otherwise stay separate,
+// and take() joins them in its result.
 void ByteMap::add(std::uint64_t offset, Bytes bytes, Placed& placed) {
   if (!budget_->take(bytes.size())) {
     placed.dropped += bytes.size();

@@ -16,6 +16,7 @@ Chunk copy(const wire::ChunkView& view) {
 
 }  // namespace
 
+// The view refers to the bytes of a message. The copies may outlive them.
 ChunkLists::ChunkLists(const wire::RpcRdmaView& view) {
   reads.reserve(view.reads().size());
   for (std::size_t i = 0; i < view.reads().size(); ++i) reads.push_back(view.reads()[i]);
@@ -51,6 +52,7 @@ Spliced splice(const Assembled& base, const std::vector<ReadChunk>& chunks) {
     out.message.append(base.part(taken, taken + before));
     taken += before;
     out.message.append(chunk.bytes);
+    // Positions count the padding of the chunks before, whether it was transferred or not.
     out.message.pad();
   }
   out.message.append(base.part(taken, base.size()));

@@ -14,6 +14,7 @@
 namespace weft::capture {
 namespace {
 
+// Linux limits a file name to 255 bytes (NAME_MAX), so there is room for prefixes and suffixes.
 constexpr std::size_t max_name_bytes = 120;
 
 [[noreturn]] void fail(const std::string& path) {
@@ -100,6 +101,7 @@ std::string safe_file_name(std::string_view name) {
   return safe.empty() ? "nameless" : safe;
 }
 
+// An empty directory ensures that the index describes all files in it and that none is replaced.
 ExtractionDirectory::ExtractionDirectory(std::string path) : path_(std::move(path)) {
   std::filesystem::create_directories(path_);
   if (!std::filesystem::is_empty(path_)) {
@@ -111,11 +113,14 @@ void ExtractionDirectory::make_parents(const std::string& relative) const {
   std::filesystem::create_directories(std::filesystem::path(absolute(relative)).parent_path());
 }
 
+// O_EXCL: a file that exists is an error and is not replaced.
 void ExtractionDirectory::write(const std::string& relative, Bytes bytes) {
   make_parents(relative);
   File(absolute(relative), O_WRONLY | O_CREAT | O_EXCL).write_at(0, bytes);
 }
 
+// The file is open during the call only, so the number of open files does not grow with the
+// capture.
 void ExtractionDirectory::write_at(const std::string& relative, std::uint64_t offset, Bytes bytes) {
   make_parents(relative);
   File(absolute(relative), O_WRONLY | O_CREAT).write_at(offset, bytes);
@@ -150,6 +155,7 @@ void ExtractionDirectory::rename(const std::string& from, const std::string& to)
   std::filesystem::rename(absolute(from), absolute(to));
 }
 
+// A symbolic link counts, also one whose target does not exist.
 bool ExtractionDirectory::contains(const std::string& relative) const {
   return std::filesystem::exists(std::filesystem::symlink_status(absolute(relative)));
 }

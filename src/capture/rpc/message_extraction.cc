@@ -172,6 +172,7 @@ void MessageExtraction::write(const Key& key, const Open& open) {
   directory_.end_entry(line);
 }
 
+// The keys are copied here and in finish(), because end() erases the entries that hold them.
 void MessageExtraction::on_close(ConnectionId connection) {
   for (;;) {
     const auto first = open_.lower_bound({connection, Side::a, Kind::send, 0});
@@ -184,6 +185,7 @@ void MessageExtraction::finish() {
   while (!open_.empty()) end(Key(open_.begin()->first));
 }
 
+// The call and the reply have the same number, by which their files are found together.
 void RpcExtraction::add(const Rpc& rpc) {
   ++numbered_;
   if (rpc.call) add(rpc, *rpc.call, "call");

@@ -19,6 +19,7 @@ std::uint64_t SubSegment::packets() const {
   return mtu_bytes_ == 0 ? 0 : (length_ + mtu_bytes_ - 1) / mtu_bytes_;
 }
 
+// PSNs have 24 bits and wrap around, so the difference does as well.
 std::uint32_t SubSegment::distance(std::uint32_t psn) const {
   return (psn - first_psn_) & psn_mask;
 }
@@ -28,6 +29,7 @@ Segment::Placed Segment::place(std::uint64_t address, Bytes bytes, std::uint64_t
   Placed placed;
   const std::uint64_t total = bytes.size() + missing;
   const std::uint64_t offset = address - this->address();
+  // An address below the segment has wrapped around to a large offset.
   if (offset >= length()) {
     placed.outside = total;
     return placed;

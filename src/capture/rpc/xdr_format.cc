@@ -89,6 +89,8 @@ void skip_item(wire::XdrReader& in, char type) {
 
 }  // namespace
 
+// The recursion follows the nesting of the format, which is a part of the program, and not that of
+// the data, so hostile data cannot exhaust the stack.
 void skip_items(wire::XdrReader& in, std::string_view format) {
   for (std::size_t at = 0; at < format.size() && in.ok(); ++at) {
     const char type = format[at];

@@ -19,7 +19,9 @@
 namespace weft::capture {
 namespace {
 
+// A record that is longer than this enlarges the window, in ByteWindow::fill().
 constexpr std::size_t window_bytes = 256 * 1024;
+// The longest of the signatures below is that of xz.
 constexpr std::size_t magic_bytes = 6;
 
 class StoredBytes final : public ByteStream {
@@ -33,6 +35,7 @@ class StoredBytes final : public ByteStream {
     if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
       regular_ = true;
       size_ = static_cast<std::uint64_t>(status.st_size);
+      // This is advice for the page cache: a failure changes nothing.
       (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
     }
     if (::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
@@ -43,6 +46,7 @@ class StoredBytes final : public ByteStream {
   StoredBytes(const StoredBytes&) = delete;
   StoredBytes& operator=(const StoredBytes&) = delete;
   ~StoredBytes() override {
+    // Standard input belongs to the process and stays open.
     if (!standard_input_) ::close(descriptor_);
   }
 
@@ -69,6 +73,7 @@ class StoredBytes final : public ByteStream {
   // it does not block. Returns false if the program was asked to stop.
   [[nodiscard]] bool wait() const {
     constexpr int moment_ms = 100;
+    // poll(2) always finds a regular file readable, so the call is left out for it.
     if (regular_ || stop_ == nullptr) return true;
     pollfd readable{descriptor_, POLLIN, 0};
     while (::poll(&readable, 1, moment_ms) <= 0) {
@@ -116,6 +121,7 @@ class Prefixed final : public ByteStream {
   std::unique_ptr<ByteStream> rest_;
 };
 
+// The bytes belong to the caller, which keeps them as long as the stream exists.
 class InMemory final : public ByteStream {
  public:
   explicit InMemory(Bytes bytes) : bytes_(bytes) {}
@@ -147,6 +153,7 @@ std::vector<std::byte> read_magic(ByteStream& stream) {
   return magic;
 }
 
+// RFC 1952 §2.3.1: ID1 and ID2.
 bool is_gzip(Bytes magic) {
   return magic.size() >= 2 && magic[0] == std::byte{0x1F} && magic[1] == std::byte{0x8B};
 }
@@ -159,11 +166,13 @@ bool is_zstd(Bytes magic) {
   return number == 0xFD2FB528 || (number & 0xFFFFFFF0) == 0x184D2A50;
 }
 
+// This is the magic number of the LZ4 frame format, which is stored in little-endian order.
 bool is_lz4(Bytes magic) {
   return magic.size() >= sizeof(std::uint32_t) &&
          load_le<std::uint32_t>(magic.data()) == 0x184D2204;
 }
 
+// The digit is the size of a block in units of 100,000 bytes.
 bool is_bzip2(Bytes magic) {
   return magic.size() >= 4 && magic[0] == std::byte{'B'} && magic[1] == std::byte{'Z'} &&
          magic[2] == std::byte{'h'} && magic[3] >= std::byte{'1'} && magic[3] <= std::byte{'9'};
@@ -186,6 +195,7 @@ std::unique_ptr<ByteStream> bytes_in_memory(Bytes bytes) {
   return std::make_unique<InMemory>(bytes);
 }
 
+// The content decides about the format and not the name, so that pipes are unpacked as well.
 std::unique_ptr<ByteStream> open_bytes(const std::string& path, const std::atomic<bool>* stop) {
   auto stored = open_stored_bytes(path, stop);
   const auto magic = read_magic(*stored);
@@ -201,6 +211,8 @@ std::unique_ptr<ByteStream> open_bytes(const std::string& path, const std::atomi
 ByteWindow::ByteWindow(std::unique_ptr<ByteStream> stream)
     : stream_(std::move(stream)), buffer_(window_bytes) {}
 
+// Bytes that are not in the window yet are dropped by fill() when they arrive. A long skip
+// therefore needs no memory, and it works on pipes, which cannot seek.
 void ByteWindow::skip(std::uint64_t bytes) {
   position_ += bytes;
   const std::size_t here = to_size(std::min<std::uint64_t>(bytes, end_ - begin_));

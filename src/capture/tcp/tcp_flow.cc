@@ -52,6 +52,7 @@ bool TcpFlows::Flow::succeeded_by(const TcpSegment& segment) const {
   const Half& own = half(side_of(segment));
   if (own.foreign_segments >= max_foreign_segments) return true;
   if (!segment.header.has(syn) || !own.stream.running()) return false;
+  // The SYN itself takes a sequence number, so the first byte has the next one.
   const std::uint32_t sequence = segment.header.sequence + 1;
   if (own.stream.from_the_start()) return *own.stream.first_sequence() != sequence;
   if (over_) return true;
@@ -87,6 +88,8 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
                          static_cast<std::uint32_t>(segment.wire_bytes));
   }
   if (!own.stream.settled() || !peer.stream.settled()) settle(segment.stamp);
+  // The bytes that are held were sent before the reset, so they are delivered before it is
+  // reported.
   if (header.has(rst) && !over_) {
     give_up_all(segment.stamp);
     over_ = true;
@@ -166,6 +169,7 @@ void TcpFlows::Flow::check_finished(const Stamp& stamp) {
   if (a_.finished && b_.finished) over_ = true;
 }
 
+// The holes are given up first, so that a FIN behind one of them is reported as well.
 void TcpFlows::Flow::finish(const Stamp& stamp) {
   if (!reader_->indifferent()) {
     give_up_all(stamp);

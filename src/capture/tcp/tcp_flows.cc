@@ -15,6 +15,8 @@ TcpFlows::TcpFlows(const Limits& limits, MakeReader make_reader, LooksNew looks_
 
 TcpFlows::~TcpFlows() = default;
 
+// The constant is 2^64 divided by the golden ratio. The product spreads the ports, which often
+// differ in a few low bits only.
 std::size_t TcpFlows::KeyHash::operator()(const Key& key) const {
   const std::uint64_t ports = std::uint64_t{key.low_port} << 16 | key.high_port;
   return key.low.hash() * 31 + key.high.hash() +
@@ -55,6 +57,7 @@ void TcpFlows::on_segment(const TcpSegment& segment) {
   const Key key = key_of(segment);
   auto entry = find(key);
   if (entry == entries_.end()) {
+    // This bounds the memory: the connection that was used least recently makes room.
     if (entries_.size() == limits_.flows) {
       forget(std::prev(entries_.end()));
       ++forgotten_;
@@ -69,6 +72,7 @@ void TcpFlows::on_segment(const TcpSegment& segment) {
   entry->flow->on_segment(segment);
 }
 
+// The key is a part of the entry, so the index is cleared while the entry still exists.
 void TcpFlows::forget(Entries::iterator entry) {
   entry->flow->finish(now_);
   index_.erase(entry->key);

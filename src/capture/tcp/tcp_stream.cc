@@ -6,6 +6,8 @@
 
 namespace weft::capture {
 
+// Positions have 64 bits and begin above 2^32. Zero thus means that there is none yet, and segments
+// from before the first one that was seen have a position as well.
 void TcpStream::refer_to(std::uint32_t sequence) {
   if (next_ == 0) next_ = std::uint64_t{1} << 32 | sequence;
 }
