@@ -182,6 +182,7 @@ void OperationTracker::await_confirmation(Half& own, const Operation& operation,
     confirmed.confirmation = own.confirmed_at;
     return report(confirmed);
   }
+  // This bounds the memory: the oldest operation is reported without its confirmation.
   if (own.unconfirmed.size() == limits_.waiting) report_unconfirmed(own);
   own.unconfirmed.push_back({operation, position});
   count_waiting();
@@ -212,6 +213,7 @@ void OperationTracker::count_waiting() {
   }
 }
 
+// Confirmations are cumulative, so the operations are taken from the oldest one on.
 template <typename Confirms>
 void OperationTracker::confirm(Half& own, const Stamp& stamp, Confirms confirms) {
   while (!own.unconfirmed.empty() && confirms(own.unconfirmed.front().position)) {
@@ -233,6 +235,7 @@ void OperationTracker::on_received(const Origin& origin, std::uint64_t position)
 
 void OperationTracker::on_acknowledge(const Origin& origin, std::uint32_t psn) {
   Half& sender = peer(origin);
+  // An older acknowledgement, which may be captured late, does not take the position back.
   if (!sender.has_confirmed || reaches(psn, sender.confirmed_position)) {
     sender.confirmed_position = psn;
     sender.confirmed_at = origin.stamp;
@@ -387,6 +390,7 @@ void OperationTracker::on_close(ConnectionId connection) {
 
 // Reports everything that is open on one side, with an outcome that shows what is missing.
 void OperationTracker::report_all(Half& own) {
+  // The messages under way, which are added below, were not counted.
   waiting_ -= own.unconfirmed.size() + own.requests.size();
   for (Open* open : {&own.send, &own.write}) {
     if (!open->active) continue;

@@ -108,6 +108,7 @@ void ExchangeTimes::add(const Operation& operation) {
         .story = story_of(operation, connections_)});
 }
 
+// The map is sorted by name, and the stable sort keeps that order among equal times.
 std::vector<const ProcedureTimes*> ExchangeTimes::procedures() const {
   std::vector<const ProcedureTimes*> all;
   for (const auto& [name, times] : procedures_) all.push_back(&times);

@@ -90,6 +90,7 @@ class CsvReport final : public Report {
     flush_if_full();
   }
 
+  // A connection that leaves the table is printed now, because finish() does not find it any more.
   void forgotten(const Connection& one, const Results& results) override {
     if (of_connections()) connection(one, results.statistics.of(one.id));
   }

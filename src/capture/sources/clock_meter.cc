@@ -17,6 +17,7 @@ constexpr std::int64_t smallest_offset_ns = 10'000;
 // The samples of one direction.
 using Samples = std::vector<std::int64_t>;
 
+// The samples change their order, which no caller needs.
 std::int64_t median(Samples& samples) {
   const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
   std::nth_element(samples.begin(), middle, samples.end());

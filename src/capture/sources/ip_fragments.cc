@@ -35,6 +35,7 @@ std::list<IpFragments::Partial>::iterator IpFragments::find(const IpFragment& fr
            partial.source == fragment.source && partial.destination == fragment.destination;
   });
   if (found != partial_.end()) return found;
+  // This bounds the memory: the datagram that began first makes room.
   if (partial_.size() == limits_.datagrams) {
     partial_.pop_front();
     ++dropped_;
@@ -62,6 +63,7 @@ void IpFragments::place(Partial& partial, const IpFragment& fragment) {
   const std::uint32_t begin = fragment.offset_bytes;
   const auto end = static_cast<std::uint32_t>(begin + fragment.payload.size());
   auto& payload = partial.datagram.payload;
+  // The gaps are zeros until their fragments come, and whole() is false as long as there is one.
   if (payload.size() < end) payload.resize(end);
   if (begin < end) std::memcpy(&payload[begin], fragment.payload.data(), end - begin);
   // Only the first fragment has the headers of the original packet that reassembly keeps (RFC 8200

@@ -25,6 +25,7 @@ class PcapSource final : public PacketSource {
     const auto record =
         wire::PcapRecord::parse(window_.peek(wire::PcapRecord::header_bytes), header_.order);
     if (!record) return false;
+    // The limit bounds the window, which has to hold a packet as a whole.
     if (record->captured_bytes > max_packet_bytes) {
       problem_ =
           fmt::format("damaged at byte {}: a packet of {} bytes cannot be; the rest is not read",
@@ -40,6 +41,7 @@ class PcapSource final : public PacketSource {
     packet.bytes = bytes.subspan(wire::PcapRecord::header_bytes, record->captured_bytes);
     // Some writers do not set the length on the wire.
     packet.wire_bytes = std::max(record->original_bytes, record->captured_bytes);
+    // This moves no bytes, so those of the packet stay valid until the next call.
     window_.skip(whole);
     return true;
   }

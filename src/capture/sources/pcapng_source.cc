@@ -26,6 +26,7 @@ struct Interface {
   wire::PcapngInterface description;
 
   explicit Interface(const wire::PcapngInterface& parsed) : description(parsed) {
+    // The name is a view into the block, which does not live as long as this.
     description.name = {};
   }
 };

@@ -97,6 +97,7 @@ const char* find(std::span<const Name> names, std::uint16_t number) {
   return found == names.end() ? nullptr : found->name;
 }
 
+// Unknown Ethertypes are written in hexadecimal, as their registry lists them.
 std::string name_of(ProtocolCounts::Layer layer, std::uint16_t number) {
   using Layer = ProtocolCounts::Layer;
   const auto or_number = [&](std::span<const Name> names, const char* unknown) {
@@ -126,6 +127,7 @@ std::string name_of(ProtocolCounts::Layer layer, std::uint16_t number) {
 
 // Ports of services are listed; every other one may be that of a client.
 bool is_listed(std::uint16_t port) {
+  // RFC 6335 §6: the System Ports end at 1023.
   constexpr std::uint16_t first_dynamic = 1024;
   return port < first_dynamic || find(udp_names, port) != nullptr;
 }

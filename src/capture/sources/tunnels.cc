@@ -5,6 +5,7 @@ namespace weft::capture {
 namespace {
 
 // Real networks nest three or four; more is an attack on the decoder.
+// Each tunnel is a level of recursion, so this bounds the stack as well.
 constexpr unsigned max_depth = 8;
 
 // IANA protocol numbers: RFC 2003, 2473, 2784 (GRE), 3378 (EtherIP), 4023 (MPLS).

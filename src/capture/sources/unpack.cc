@@ -28,6 +28,7 @@ class Gzip final : public Unpacker {
       state_.next_in = reinterpret_cast<Bytef*>(input().data());
       state_.avail_in = static_cast<uInt>(input().size());
       state_.next_out = reinterpret_cast<Bytef*>(out.data());
+      // zlib counts in 32 bits, so that one call fills only a part of a larger output.
       state_.avail_out = static_cast<uInt>(std::min<std::size_t>(out.size(), 1U << 30));
       const uInt room = state_.avail_out;
       const int status = inflate(&state_, Z_NO_FLUSH);

@@ -13,6 +13,7 @@ namespace weft::capture {
 namespace {
 
 // A dictionary of an xz file is 1.5 GiB at most; files of `xz -9` need 65 MiB.
+// The limit is for hostile files, whose headers can demand a large dictionary.
 constexpr std::uint64_t max_xz_memory_bytes = 512 * 1024 * 1024;
 constexpr std::size_t max_step_bytes = 1U << 30;  // bzip2 counts in 32 bits
 
@@ -36,6 +37,7 @@ class Xz final : public Unpacker {
       state_.avail_out = out.size();
       const lzma_ret status = lzma_code(&state_, LZMA_RUN);
       take(input().size() - state_.avail_in);
+      // After a full output the decoder may hold more, which needs no further input.
       more_inside_ = state_.avail_out == 0;
       if (status == LZMA_MEMLIMIT_ERROR) fail("the xz data needs too much memory");
       // LZMA_BUF_ERROR is not fatal: it only shows that no progress was possible.
@@ -61,6 +63,7 @@ class Bzip2 final : public Unpacker {
 
   std::size_t read(MutableBytes out) override {
     while (!failed() && (more_inside_ || refill())) {
+      // The next stream begins only with input for it, because the file may end here.
       if (ended_ && !input().empty()) begin_next();
       state_.next_in = reinterpret_cast<char*>(input().data());
       state_.avail_in = static_cast<unsigned>(input().size());

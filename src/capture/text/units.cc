@@ -14,6 +14,7 @@ constexpr std::int64_t second_ns = 1'000'000'000;
 template <std::size_t count>
 std::string scaled(double value, const std::array<const char*, count>& units) {
   std::size_t unit = 0;
+  // The borders here and below are those of rounding: 999.5 would be printed as 1000.
   while (value >= 999.5 && unit + 1 < count) {
     value /= 1000;
     ++unit;
@@ -34,6 +35,7 @@ std::string duration_text(std::int64_t ns) {
 }
 
 std::string seconds_text(std::int64_t ns) {
+  // The negation has no sign, because the smallest number of 64 bits has no positive counterpart.
   const std::uint64_t size =
       ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
   return fmt::format("{}{}.{:09}", ns < 0 ? "-" : "", size / second_ns, size % second_ns);
@@ -77,6 +79,8 @@ std::size_t utf8_bytes(std::string_view text) {
 
 }  // namespace
 
+// The text may come from the wire, so control characters must not reach a terminal. A backslash is
+// doubled, so that the result is not ambiguous.
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
