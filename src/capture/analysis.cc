@@ -95,6 +95,7 @@ void Analysis::add(const RawPacket& packet) {
   totals.last_ns = std::max(totals.last_ns, packet.time_ns);
   totals.wire_bytes += packet.wire_bytes;
   totals.captured_bytes += packet.bytes.size();
+  // The snap length of the capture has cut such a packet.
   if (packet.bytes.size() < packet.wire_bytes) ++totals.truncated_frames;
   work_->decoder.decode(packet, {.frame = totals.frames, .time_ns = packet.time_ns});
   // Connections are forgotten between packets only: within decode() a reference to one may be in

@@ -65,6 +65,7 @@ std::string endpoint_text(const Connection& connection, Side side) {
     return endpoint.known ? fmt::format("{} QP {:#x}", address, endpoint.number)
                           : fmt::format("{} QP ?", address);
   }
+  // Only an IPv6 address in its own notation has colons.
   const bool bracketed = address.find(':') != std::string::npos;
   return fmt::format(fmt::runtime(bracketed ? "[{}]:{}" : "{}:{}"), address, endpoint.number);
 }

@@ -36,8 +36,10 @@ void Histogram::add(std::int64_t value) {
   min_ = count_ == 0 ? value : std::min(min_, value);
   max_ = count_ == 0 ? value : std::max(max_, value);
   ++count_;
+  // A sum in floating point cannot overflow; it loses digits that the mean does not show.
   sum_ += static_cast<double>(value);
   const std::size_t bucket = bucket_of(static_cast<std::uint64_t>(value));
+  // The largest value decides about the memory: 32 buckets for each power of two below it.
   if (bucket >= buckets_.size()) buckets_.resize(bucket + 1);
   ++buckets_[bucket];
 }

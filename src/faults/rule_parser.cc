@@ -83,6 +83,7 @@ bool read_queue_pair(std::string_view text, Rule& rule) {
   return true;
 }
 
+// inet_pton(3) needs a string with a zero at its end, which a view does not have.
 bool read_peer(std::string_view given, Rule& rule) {
   const std::string text(given);
   PeerAddress address{};
@@ -224,6 +225,7 @@ std::optional<Mistake> read_one(std::string_view text, Rules& rules) {
   if (words[0].text.starts_with("seed=")) return read_seed(words, rules);
   Rule rule;
   if (auto mistake = read_rule(text, words, rule)) return mistake;
+  // The text of the rule, which reports show, is kept without the blanks around it.
   const std::size_t begin = words.front().offset;
   const std::size_t end = words.back().offset + words.back().text.size();
   rule.text = text.substr(begin, end - begin);
@@ -247,6 +249,7 @@ std::string_view trimmed(std::string_view text) {
 // a rule has named, and names no others.
 std::string add_rules(std::string_view text, bool included, Rules& rules);
 
+// A file cannot name another one, so files that name each other do not end in a recursion.
 std::string add_file(const std::string& path, Rules& rules) {
   const auto content = read_file(path);
   if (!content) return "cannot read the file of rules " + path;

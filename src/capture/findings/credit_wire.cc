@@ -7,6 +7,7 @@
 
 namespace weft::capture {
 
+// Private data that is shorter is read as if zeros followed it, so that no field needs a check.
 CreditGreeting CreditGreeting::of(Bytes private_data) {
   constexpr std::size_t fixed_bytes = 24;  // of either protocol, up to the size of the ring
   std::array<std::byte, fixed_bytes> bytes{};

@@ -55,6 +55,7 @@ std::uint64_t time_share(std::int64_t part_ns, const Connection& connection) {
 void LatencyFindings::Waits::add(const Stamp& begin, const Stamp& end) {
   ++count;
   total_ns += end.time_ns - begin.time_ns;
+  // Further waits are counted without their frames, so that a finding stays small.
   if (stamps.size() + 2 > max_frames) return;
   if (stamps.empty() || stamps.back().frame < begin.frame) stamps.push_back(begin);
   if (stamps.back().frame < end.frame) stamps.push_back(end);

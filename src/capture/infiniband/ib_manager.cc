@@ -52,6 +52,7 @@ IbManager::Known* IbManager::find(const Envelope& envelope, std::uint32_t local_
     const bool from_active = envelope.source == known->active &&
                              envelope.destination == known->passive &&
                              local_id == known->active_id && remote_id == known->passive_id;
+    // Before the first reply the id of the passive side is unknown, so any id of it matches.
     const bool from_passive =
         envelope.source == known->passive && envelope.destination == known->active &&
         remote_id == known->active_id && (!known->replied || local_id == known->passive_id);
@@ -70,6 +71,7 @@ void IbManager::on_request(const Envelope& envelope, Bytes bytes) {
            known.passive == envelope.destination && known.active_id == message->local_id;
   });
   if (repeated != known_.end()) return repeated->connection->count(envelope.stamp);
+  // This bounds the memory: the oldest connection is no longer found by its ids.
   if (known_.size() == most_known) known_.pop_front();
   const std::size_t skipped =
       wire::CmIpHeader::belongs_to(message->service) ? wire::CmIpHeader::header_bytes : 0;

@@ -107,6 +107,8 @@ void add_throughput(JsonLine& line, const ConnectionStatistics& statistics) {
   if (!statistics.carried_from_ns) return;
   auto a = statistics.a.carried;
   auto b = statistics.b.carried;
+  // Both series are copies, so the statistics keep their own widths. Each is widened to the other
+  // one, because either may be the wider one.
   a.widen_to(b.width_ns());
   b.widen_to(a.width_ns());
   line.object("throughput").number("from_ns", *statistics.carried_from_ns);
@@ -323,6 +325,7 @@ void JsonReport::finding(const Finding& finding, const Analysis& /*analysis*/) {
   flush_if_full();
 }
 
+// A connection that leaves the table is written now, because finish() does not find it any more.
 void JsonReport::forgotten(const Connection& connection, const Results& results) {
   if (!options().connections && !options().summary) return;
   write_connection_json(out(), connection, results);
