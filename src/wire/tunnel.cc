@@ -127,6 +127,7 @@ Result<TunnelHeader, WireError> parse_geneve(Bytes bytes) {
   const std::uint8_t flags = in.u8();
   const std::uint16_t protocol = in.be16();
   in.skip(word_bytes);
+  // RFC 8926 §3.4: the length of the options has six bits and counts words of four bytes.
   const std::size_t options_bytes = std::size_t{first & 0x3FU} * word_bytes;
   in.skip(options_bytes);
   if (!in.ok()) return WireError::truncated;
@@ -141,6 +142,7 @@ Result<TunnelHeader, WireError> parse_geneve(Bytes bytes) {
 // The label stack does not state what follows (RFC 3032), so the first four bits decide: 4 and 6
 // are IP, 0 is a control word (RFC 4385), all else an Ethernet frame without one.
 Result<TunnelHeader, WireError> parse_mpls(Bytes bytes) {
+  // RFC 3032 §2.1: each entry of the stack takes four bytes, and the last one has this bit.
   constexpr std::uint32_t bottom_of_stack = 0x100;
   ByteReader in(bytes);
   std::uint32_t label = 0;
@@ -160,6 +162,7 @@ Result<TunnelHeader, WireError> parse_mpls(Bytes bytes) {
 // RFC 2516: code 0 is session data, all others are discovery.
 Result<TunnelHeader, WireError> parse_pppoe(Bytes bytes) {
   constexpr std::uint8_t version_and_type = 0x11;
+  // These are protocol numbers of PPP and not Ethertypes.
   constexpr std::uint16_t ipv4 = 0x0021;
   constexpr std::uint16_t ipv6 = 0x0057;
   ByteReader in(bytes);

@@ -7,6 +7,7 @@ namespace {
 
 using Operation = wire::IbOperation;
 
+// InfiniBand has path MTUs of these sizes and of the powers of two between them.
 constexpr std::uint64_t smallest_mtu_bytes = 256;
 constexpr std::uint64_t largest_mtu_bytes = 4096;
 
@@ -88,6 +89,7 @@ void IbRequests::on_lost(const IbSegment& next, std::uint64_t packets) {
   sink_.on_gap(origin(next), {.packets = static_cast<std::uint32_t>(packets)});
 }
 
+// There is no packet behind the loss, so the gap has the time of the last one before it.
 void IbRequests::on_end_lost(std::uint64_t packets) {
   Origin origin = origin_;
   origin.stamp = last_;

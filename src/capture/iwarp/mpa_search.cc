@@ -38,6 +38,7 @@ void MpaReader::search(const Stamp& stamp, std::uint64_t position, Bytes bytes) 
   while (!bytes.empty()) {
     const Bytes part = bytes.first(std::min(bytes.size(), window_bytes));
     const std::size_t needed = std::min(buffer_.size() + part.size(), window_bytes);
+    // Only connections that are not known to be MPA yet need the budget, which they share.
     if (needed > budgeted_ && !ever_found_) {
       if (!budget_.take(needed - budgeted_)) return give_up();
       budgeted_ = needed;

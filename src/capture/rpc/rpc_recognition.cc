@@ -21,6 +21,7 @@ bool sensible(const wire::RdmaSegment& segment) {
 
 bool sensible(const ChunkLists& lists) {
   for (const wire::ReadSegment& segment : lists.reads) {
+    // Positions are those of XDR items, which begin at multiples of four bytes.
     if (segment.position % 4 != 0 || segment.target.length == 0 || !sensible(segment.target)) {
       return false;
     }
@@ -65,6 +66,7 @@ bool may_be_rpc_rdma(Bytes first_bytes) {
          word(12) <= static_cast<std::uint32_t>(wire::RpcRdmaProcedure::error);
 }
 
+// RFC 8166 forbids a credit value of zero. The upper limit only excludes other data.
 bool proves_rpc_rdma(const wire::RpcRdmaView& view) {
   if (view.credits() == 0 || view.credits() > most_credits) return false;
   const ChunkLists lists(view);

@@ -10,8 +10,10 @@ namespace {
 // Limit on the sub-segments of one segment, and on the requests of one sink. A segment of 1 MiB
 // that is read in pieces of 4 KiB has 256. Above the limit the oldest are removed.
 constexpr std::size_t max_remembered = 4096;
+// PSNs have 24 bits: a distance from here on means that the packet lies before.
 constexpr std::uint32_t half_of_psns = 1U << 23;
 
+// These are the path MTUs of InfiniBand.
 bool is_mtu(std::uint64_t bytes) {
   return bytes == 256 || bytes == 512 || bytes == 1024 || bytes == 2048 || bytes == 4096;
 }

@@ -143,6 +143,7 @@ Assembled SegmentTable::take(const wire::RdmaSegment& target, CallNumber call) {
 
 ReplyChunks SegmentTable::reply_chunks(const ChunkLists& reply, CallNumber call) {
   const auto collect = [&](const Chunk& chunk) {
+    // The lengths come from the wire, so they are limited before memory is reserved for them.
     if (length_of(chunk) > max_message_bytes) return too_long(length_of(chunk));
     Assembled bytes;
     for (const wire::RdmaSegment& segment : chunk) bytes.append(take(segment, call));
