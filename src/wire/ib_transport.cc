@@ -68,7 +68,7 @@ constexpr std::array<std::uint32_t, 32> rnr_timers{
 
 // --- Base Transport Header -----------------------------------------------------------------------
 
-// The version and the partition key are returned unchecked, so that a report can show wrong ones.
+// Only the size is checked here: the version and the partition key are for the caller.
 Result<Bth, WireError> Bth::parse(Bytes bytes) {
   if (bytes.size() < header_bytes) return WireError::truncated;
   namespace at = field::bth;

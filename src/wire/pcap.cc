@@ -48,7 +48,6 @@ Result<PcapHeader, WireError> PcapHeader::parse(Bytes bytes) {
     if (magic != magic_microseconds && magic != magic_nanoseconds) continue;
     header.order = order;
     header.nanoseconds = magic == magic_nanoseconds;
-    // The minor version is not compared: only the layout of a major version is different.
     if (load(bytes, at::version_major, order) != version_major) return WireError::bad_version;
     header.snap_bytes = load(bytes, at::snap_bytes, order);
     // The upper half is about frame check sequences, which the lengths in the upper layers leave

@@ -66,7 +66,7 @@ bool may_be_rpc_rdma(Bytes first_bytes) {
          word(12) <= static_cast<std::uint32_t>(wire::RpcRdmaProcedure::error);
 }
 
-// RFC 8166 forbids a credit value of zero. The upper limit only excludes other data.
+// No further call could follow a credit value of zero. The upper limit only excludes other data.
 bool proves_rpc_rdma(const wire::RpcRdmaView& view) {
   if (view.credits() == 0 || view.credits() > most_credits) return false;
   const ChunkLists lists(view);
