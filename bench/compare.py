@@ -403,6 +403,8 @@ def main():
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds: at least one round is needed")
+    if given.plots:
+        plots.require()  # before the measurements, which take minutes
     if given.stored:
         stored = json.loads(given.stored.read_text())
     else:

@@ -18,16 +18,22 @@ def _lines(rows):
     return lines
 
 
-def write(stored, folder):
-    """Writes latency.svg and bandwidth.svg. Returns the paths."""
+def require():
+    """Returns matplotlib's pyplot, or ends the program with what is missing."""
     try:
         import matplotlib
     except ImportError as missing:
-        raise SystemExit("compare.py: --plots needs Debian's python3-matplotlib") from missing
+        raise SystemExit("compare.py: --plots needs matplotlib, Debian's python3-matplotlib, for "
+                         "the Python that runs this program") from missing
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "weft"  # the same results give the same file
     from matplotlib import pyplot
+    return pyplot
 
+
+def write(stored, folder):
+    """Writes latency.svg and bandwidth.svg. Returns the paths."""
+    pyplot = require()
     written = []
     folder.mkdir(parents=True, exist_ok=True)
     for group, title in (("latency", "Half round trip, us"), ("bandwidth", "Bandwidth, GB/s")):
