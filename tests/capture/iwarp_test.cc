@@ -381,6 +381,28 @@ TEST(IwarpChecksum, DamagedFpdusAreNotDelivered) {
   EXPECT_LT(outcome.complete(), operations_made);
 }
 
+// Without the handshake it is unknown whether the stream has CRCs, until one of them is correct.
+TEST(IwarpChecksum, TheFirstFpduIsNotDeliveredIfTheNextOneShowsThatItIsDamaged) {
+  std::size_t damaged = 0;
+  for (const std::size_t mss_bytes : {700U, 1000U, 1460U, 2000U, 5000U}) {
+    const MadeCapture original =
+        conversation({"", {.mss_bytes = mss_bytes}, {.aligned = mss_bytes == 1460U}});
+    for (std::size_t begin = 5; begin < original.size(); ++begin) {
+      SCOPED_TRACE(std::to_string(mss_bytes) + " bytes, from packet " + std::to_string(begin));
+      MadeCapture part(original.begin() + static_cast<std::ptrdiff_t>(begin), original.end());
+      const auto large = std::ranges::find_if(
+          part, [](const MadePacket& packet) { return packet.bytes.size() >= 600; });
+      if (large == part.end()) break;
+      large->bytes[500] ^= std::byte{0x40};
+      const Outcome outcome(part);
+      expect_known_bytes(outcome.traffic);
+      damaged += std::ranges::count(outcome.traffic.violations, Violation::Kind::bad_checksum,
+                                    &Violation::kind);
+    }
+  }
+  EXPECT_GT(damaged, 0U);
+}
+
 // RFC 5041 §4: no DDP segment is shorter than a tagged header. Such an FPDU is named, and with a
 // correct CRC the reader continues at the next one.
 TEST(IwarpShortFpdu, IsNamedAndNothingElseIsLost) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/bytes.h"
 #include "wire/ddp.h"
@@ -16,10 +17,6 @@ constexpr std::size_t min_ulpdu_bytes = wire::DdpTagged::header_bytes;
 
 // The largest number of bytes up to the end of the length field: a marker may precede it.
 constexpr std::size_t length_field_end = wire::marker_bytes + wire::fpdu_length_bytes;
-
-// After this many FPDUs with a wrong CRC field, and none with a correct one, the stream has no
-// CRCs. RFC 5044 §4.4: if CRCs are not used, the field may hold anything; many senders leave zeros.
-constexpr unsigned bad_crcs_mean_none = 2;
 
 // Returns whether `bytes` can be the beginning of an MPA request or reply frame.
 bool is_prefix_of_frame(Bytes bytes) {
@@ -47,6 +44,15 @@ void add_shifted(std::span<const MissingRange> missing, std::size_t from, std::s
   }
 }
 
+std::uint32_t crc_field_of(Bytes plain) {
+  return wire::load_fpdu_crc(&plain[plain.size() - wire::fpdu_crc_bytes]);
+}
+
+bool has_possible_header(Bytes plain) {
+  return wire::load_fpdu_length(plain.data()) >= min_ulpdu_bytes &&
+         wire::ddp_version_of(plain[wire::fpdu_length_bytes]) == wire::ddp_version;
+}
+
 }  // namespace
 
 void MpaReader::start(bool from_the_start) {
@@ -71,6 +77,7 @@ void MpaReader::on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes
 void MpaReader::on_hole(const Stamp& stamp, const Hole& hole) {
   if (mode_ == Mode::searching) try_search(Occasion::hole);
   if (mode_ == Mode::not_mpa) return;
+  settle_unsettled();
   if (mode_ == Mode::searching) drop_window(buffer_.size());
   if (mode_ == Mode::handshake && hole.cut) {
     if (const std::size_t filled = complete_cut_frame(stamp, hole); filled > 0) {
@@ -105,6 +112,7 @@ void MpaReader::fill_missing(const Stamp& stamp, const Hole& hole) {
 // Ends the stream. An incomplete FPDU at its end is reported as lost.
 void MpaReader::finish(const Stamp& stamp) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
+  settle_unsettled();
   if (mode_ == Mode::not_mpa || !ever_found_) return release();
   if (!buffer_.empty()) events_.on_lost(stamp, {buffer_.size(), after_cut_});
   release();
@@ -288,31 +296,50 @@ void MpaReader::take_marked(const Stamp& stamp, std::uint64_t position, Bytes ra
   take_plain(stamp, position, plain_, plain_missing, check && wire::fpdu_crc_good(raw));
 }
 
-// Decides whether an FPDU may be used. While it is unknown whether the stream has CRCs, one correct
-// CRC turns checking on, and several wrong ones turn it off.
-bool MpaReader::checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good) {
-  if (crc_good) {
-    settings_.crc = Crc::on;
-    return true;
-  }
-  if (settings_.crc == Crc::unknown) {
-    if (++bad_crcs_ >= bad_crcs_mean_none) settings_.crc = Crc::off;
-    return true;
-  }
-  if (settings_.crc == Crc::off) return true;
-  const auto covered = plain.first(plain.size() - wire::fpdu_crc_bytes);
-  events_.on_violation(stamp, {.kind = Violation::Kind::bad_checksum,
-                               .found = wire::load_fpdu_crc(&plain[covered.size()]),
-                               .expected = crc32c(covered)});
-  return false;
-}
-
+// Decides by the CRC whether an FPDU may be used (RFC 5044 §4.4: one with a wrong CRC must not be).
+// While it is unknown whether the stream has CRCs, one correct CRC turns checking on, and two wrong
+// ones turn it off.
 void MpaReader::take_plain(const Stamp& stamp, std::uint64_t position, Bytes plain,
                            std::span<const MissingRange> missing, bool crc_good) {
-  // RFC 5044 §4.4: an FPDU with a wrong CRC must not be used.
-  if (missing.empty() && !checksum_fits(stamp, plain, crc_good)) {
-    return events_.on_lost(stamp, {plain.size(), false});
+  if (crc_good) settings_.crc = Crc::on;
+  const bool wrong = !crc_good && missing.empty() && settings_.crc != Crc::off;
+  if (!wrong) {
+    settle_unsettled();
+    return use(stamp, position, plain, missing, crc_good);
   }
+  if (settings_.crc == Crc::on) return refuse(stamp, plain);
+  const bool first = !std::exchange(crc_was_wrong_, true);
+  if (first && crc_field_of(plain) != 0 && has_possible_header(plain)) {
+    unsettled_ = {stamp, position, {plain.begin(), plain.end()}};
+    return;
+  }
+  if (!first) {
+    settings_.crc = Crc::off;
+    settle_unsettled();
+  }
+  use(stamp, position, plain, missing, crc_good);
+}
+
+// The FPDU that waited for the decision. It came before the one that is taken now.
+void MpaReader::settle_unsettled() {
+  if (!unsettled_) return;
+  const Unsettled first = std::move(*unsettled_);
+  unsettled_.reset();
+  if (settings_.crc == Crc::on) return refuse(first.stamp, first.plain);
+  use(first.stamp, first.position, first.plain, {}, false);
+}
+
+void MpaReader::refuse(const Stamp& stamp, Bytes plain) {
+  const auto covered = plain.first(plain.size() - wire::fpdu_crc_bytes);
+  events_.on_violation(stamp, {.kind = Violation::Kind::bad_checksum,
+                               .found = crc_field_of(plain),
+                               .expected = crc32c(covered)});
+  events_.on_lost(stamp, {plain.size(), false});
+}
+
+// Passes an FPDU on whose CRC is correct, or is not checked.
+void MpaReader::use(const Stamp& stamp, std::uint64_t position, Bytes plain,
+                    std::span<const MissingRange> missing, bool crc_good) {
   const std::uint16_t ulpdu_bytes = wire::load_fpdu_length(plain.data());
   if (ulpdu_bytes == 0) return;  // RFC 6581 §5.1: an empty ready-to-receive message
   const bool header_there = missing.empty() || missing.front().begin > wire::fpdu_length_bytes;

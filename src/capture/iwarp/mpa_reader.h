@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -84,6 +85,11 @@ class MpaReader {
 
  private:
   enum class Mode : std::uint8_t { handshake, fpdus, searching, not_mpa };
+  struct Unsettled {
+    Stamp stamp;
+    std::uint64_t position = 0;
+    std::vector<std::byte> plain;
+  };
   struct Mark {
     std::size_t offset;  // position in the buffer
     Stamp stamp;         // the frame with the bytes that begin there
@@ -110,7 +116,10 @@ class MpaReader {
                   std::span<const MissingRange> missing, bool crc_good);
   void pass_on(const Stamp& stamp, std::uint64_t position, Bytes plain,
                std::span<const MissingRange> missing);
-  [[nodiscard]] bool checksum_fits(const Stamp& stamp, Bytes plain, bool crc_good);
+  void settle_unsettled();
+  void refuse(const Stamp& stamp, Bytes plain);
+  void use(const Stamp& stamp, std::uint64_t position, Bytes plain,
+           std::span<const MissingRange> missing, bool crc_good);
 
   // Why the window is searched: it has grown, or it will not grow, because bytes after it are
   // missing or the stream has ended.
@@ -143,8 +152,12 @@ class MpaReader {
   bool after_cut_ = false;                // the search began because the snap length cut a header
   bool ever_found_ = false;
   bool has_base_ = false;
-  std::uint64_t base_ = 0;  // stream position of the first FPDU, if has_base_
-  unsigned bad_crcs_ = 0;   // while it is unknown whether the stream has CRCs
+  std::uint64_t base_ = 0;      // stream position of the first FPDU, if has_base_
+  bool crc_was_wrong_ = false;  // of an FPDU, while it is unknown whether the stream has CRCs
+  // The first FPDU with a wrong CRC, while it is unknown whether the stream has CRCs: the next FPDU
+  // shows whether this one is damaged. One whose field is zero does not wait. RFC 5044 §4.4 allows
+  // anything there without CRCs, and most senders leave zeros.
+  std::optional<Unsettled> unsettled_;
   std::size_t budgeted_ = 0;
 };
 
