@@ -21,15 +21,15 @@ using weft::stream::Stream;
 
 // What the options say, with the private data, which the C++ layer takes separately.
 // The bytes are copied, since a listener sends them with each stream that it accepts later.
-struct Wishes {
+struct StreamSettings {
   weft::stream::Options options;
   std::vector<std::byte> private_data;
 };
 
-Wishes wishes_of(const weft_stream_options* from) {
-  Wishes wishes;
-  if (from == nullptr) return wishes;
-  auto& options = wishes.options;
+StreamSettings settings_of(const weft_stream_options* from) {
+  StreamSettings settings;
+  if (from == nullptr) return settings;
+  auto& options = settings.options;
   WEFT_C_TAKE(options.send_buffer_bytes, from, send_buffer_bytes);
   WEFT_C_TAKE(options.receive_buffer_bytes, from, receive_buffer_bytes);
   WEFT_C_TAKE(options.growth_bytes, from, growth_bytes);
@@ -46,9 +46,9 @@ Wishes wishes_of(const weft_stream_options* from) {
   if (WEFT_C_HAS(from, private_data_bytes)) {
     // The length is the later member: a structure that has it has the pointer too.
     const auto bytes = bytes_of(from->private_data, from->private_data_bytes);
-    wishes.private_data.assign(bytes.begin(), bytes.end());
+    settings.private_data.assign(bytes.begin(), bytes.end());
   }
-  return wishes;
+  return settings;
 }
 
 }  // namespace
@@ -90,9 +90,9 @@ ssize_t result_of(const weft_stream& stream, const Outcome& outcome) {
 int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
                         const weft_stream_options* options, int timeout_ms) {
   return guarded([&] {
-    const auto wishes = wishes_of(options);
-    auto made = std::make_unique<weft_stream>(Stream(wishes.options));
-    made->stream.connect(address_of(host, port), deadline_of(timeout_ms), wishes.private_data);
+    const auto settings = settings_of(options);
+    auto made = std::make_unique<weft_stream>(Stream(settings.options));
+    made->stream.connect(address_of(host, port), deadline_of(timeout_ms), settings.private_data);
     // From here on the program owns the stream. One that could not connect is freed by `made`.
     *stream = made.release();
     return 0;
@@ -102,9 +102,9 @@ int weft_stream_connect(weft_stream** stream, const char* host, uint16_t port,
 int weft_stream_start_connecting(weft_stream** stream, const char* host, uint16_t port,
                                  const weft_stream_options* options) {
   return guarded([&] {
-    const auto wishes = wishes_of(options);
-    auto made = std::make_unique<weft_stream>(Stream(wishes.options));
-    made->stream.start_connecting(address_of(host, port), wishes.private_data);
+    const auto settings = settings_of(options);
+    auto made = std::make_unique<weft_stream>(Stream(settings.options));
+    made->stream.start_connecting(address_of(host, port), settings.private_data);
     *stream = made.release();
     return 0;
   });
@@ -184,11 +184,11 @@ const void* weft_stream_peer_private_data(weft_stream* stream, size_t* count) {
 int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
                        const weft_stream_options* options, int backlog) {
   return guarded([&] {
-    auto wishes = wishes_of(options);
+    auto settings = settings_of(options);
     // The port is free again if listen() throws, because `made` owns it until the end.
-    Listener made(address_of(host, port), wishes.options);
+    Listener made(address_of(host, port), settings.options);
     made.listen(backlog);
-    *listener = new weft_stream_listener{std::move(made), std::move(wishes.private_data)};
+    *listener = new weft_stream_listener{std::move(made), std::move(settings.private_data)};
     return 0;
   });
 }

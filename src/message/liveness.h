@@ -22,7 +22,7 @@ class Liveness {
   // Something has completed that needs the peer's device.
   void received(Time now) {
     last_received_ = now;
-    asked_ = false;
+    sign_awaited_ = false;
   }
   // The peer has accessed memory of this side, if `bytes`, which it has read and written in total,
   // has changed.
@@ -34,7 +34,7 @@ class Liveness {
   // probe that is still under way serves again.
   [[nodiscard]] Action check(Time now) {
     if (now - last_received_ < interval_) return Action::none;
-    if (std::exchange(asked_, true)) return Action::give_up;
+    if (std::exchange(sign_awaited_, true)) return Action::give_up;
     return std::exchange(probe_under_way_, true) ? Action::none : Action::probe;
   }
   [[nodiscard]] std::chrono::milliseconds silent_for(Time now) const {
@@ -45,7 +45,7 @@ class Liveness {
   std::chrono::milliseconds interval_;
   Time last_received_{};
   std::uint64_t accessed_bytes_ = 0;
-  bool asked_ = false;  // since the last sign of life
+  bool sign_awaited_ = false;  // since the last sign of life
   bool probe_under_way_ = false;
 };
 

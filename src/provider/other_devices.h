@@ -20,7 +20,7 @@ class OtherDevices {
   // Null with errno; `why` is the sentence.
   [[nodiscard]] device::Context* open(const device::Settings& settings, std::string& why);
   [[nodiscard]] bool has(const device::Device& device);
-  // Its context is deleted: destroys the device, if it is one of these.
+  // Destroys the device if it is one of these. The caller has deleted its context.
   void close(device::Device& device);
   void abandon_after_fork();
 

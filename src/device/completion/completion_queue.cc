@@ -254,7 +254,7 @@ void CompletionQueue::note_told() {
   armed_ = Armed::no;
   event_raised_ = true;
   announced_ = moderation_.active() ? count_ : announced_ + 1;
-  moderation_.told();
+  moderation_.notified();
   if (channel_) ++counters_.events;
 }
 

@@ -23,7 +23,7 @@ class EventModeration {
   // The number of completions that wait for their event.
   [[nodiscard]] std::uint32_t held() const { return held_; }
   // The event was raised, for any reason.
-  void told() { held_ = 0; }
+  void notified() { held_ = 0; }
 
   // The latest time for the event. 0 if nothing is held back or no period is set.
   [[nodiscard]] std::uint64_t deadline_ns() const {

@@ -14,10 +14,10 @@ namespace {
 
 using iwarp::EndReason;
 
-// What the peer has told, as this end reports it. Over TCP, the end whose memory or receive was to
-// be accessed would have sent the Terminate.
-Carrier::End end_of(inbox::End told) {
-  switch (told) {
+// The end that the peer has reported, as this end sees it. Over TCP, the end whose memory or
+// receive was to be accessed would have sent the Terminate.
+Carrier::End end_of(inbox::End reported) {
+  switch (reported) {
     case inbox::End::terminated:
       return {.reason = EndReason::peer_terminated, .had_peer = true};
     case inbox::End::request_refused:
@@ -218,22 +218,23 @@ void LocalCarrier::keep_time() {
 // its consequence.
 void LocalCarrier::look_for_end() {
   if (end_.reason != EndReason::none) return;
-  const inbox::End told = link_->connection.own().end.load(std::memory_order_acquire);
-  if (told != inbox::End::none || peer_gone_) drain();  // what came before the end
+  const inbox::End reported = link_->connection.own().end.load(std::memory_order_acquire);
+  if (reported != inbox::End::none || peer_gone_) drain();  // what came before the end
   const auto& failed = link_->requester.failure();
-  if (failed) return finish(failed->reason, {}, failed->told);
+  if (failed) return finish(failed->reason, {}, failed->reported);
   const auto& refused = link_->responder.failure();
-  if (refused) return finish(EndReason::terminated, refused->event, refused->told);
-  if (told == inbox::End::none && !peer_gone_) return;
-  const End end = end_of(told == inbox::End::none ? inbox::End::closed : told);
+  if (refused) return finish(EndReason::terminated, refused->event, refused->reported);
+  if (reported == inbox::End::none && !peer_gone_) return;
+  const End end = end_of(reported == inbox::End::none ? inbox::End::closed : reported);
   finish(end.reason, end.event, inbox::End::closed);
 }
 
-void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event, inbox::End told) {
+void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
+                          inbox::End reported) {
   end_ = {.reason = reason, .had_peer = true, .event = event};
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
-  link_->connection.tell_end(told);
+  link_->connection.report_end(reported);
   if (reason == EndReason::peer_closed) parts_.completions.note_loss(ECONNRESET);
   if (reason == EndReason::terminated) {
     Refusals& refusals = parts_.context.device().refusals();

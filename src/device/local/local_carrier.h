@@ -83,7 +83,7 @@ class LocalCarrier final : public Carrier {
   void close_tcp();
   void look_for_end();
   void keep_time();
-  void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End told);
+  void finish(iwarp::EndReason reason, std::optional<ibv_event_type> event, inbox::End reported);
   void flush_requests();
   [[nodiscard]] bool fails_later() const;
 

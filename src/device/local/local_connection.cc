@@ -77,7 +77,7 @@ bool LocalConnection::push(const inbox::MessageHeader& header, std::span<const i
   return true;
 }
 
-void LocalConnection::tell_end(inbox::End end) {
+void LocalConnection::report_end(inbox::End end) {
   inbox::End none = inbox::End::none;
   // The first reason counts.
   peer_at_->end.compare_exchange_strong(none, end);

@@ -50,7 +50,7 @@ class LocalConnection {
   void wake() { channel_.wake(); }
 
   // Reports the end of the connection to the peer.
-  void tell_end(inbox::End end);
+  void report_end(inbox::End end);
   // From now on the peer finds no memory here; returns when its last access is over: await_copy().
   void close_memory();
   // The same for memory that was withdrawn from the grant table before.

@@ -52,7 +52,7 @@ class LocalRequester {
   // A request has failed, so the connection must end.
   struct Failure {
     iwarp::EndReason reason = iwarp::EndReason::none;
-    inbox::End told = inbox::End::none;  // to be reported to the peer
+    inbox::End reported = inbox::End::none;  // to be reported to the peer
   };
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
 

@@ -36,7 +36,7 @@ class LocalResponder {
   // The peer has broken a rule, or memory of a receive was unmapped: the connection ends with this
   // status.
   struct Failure {
-    inbox::End told = inbox::End::none;
+    inbox::End reported = inbox::End::none;
     std::optional<ibv_event_type> event{};
   };
   [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
@@ -59,8 +59,8 @@ class LocalResponder {
                                              const inbox::MessageHeader& header);
   void complete(std::uint64_t wr_id, iwarp::Status status, const inbox::MessageHeader& header,
                 bool from_write);
-  void fail(inbox::End told, std::optional<ibv_event_type> event = {}) {
-    if (!failure_) failure_ = {told, event};
+  void fail(inbox::End reported, std::optional<ibv_event_type> event = {}) {
+    if (!failure_) failure_ = {reported, event};
   }
 
   QueuePairParts& parts_;
