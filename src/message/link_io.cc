@@ -86,7 +86,7 @@ void Link::complete(const verbs::Completion& completion) {
     return fail(EIO,
                 fmt::format("{}: a request has failed: {}", peer_.name, completion.status_name()));
   }
-  liveness_.received(TimePoint::clock::now());
+  if (liveness_.is_enabled()) liveness_.received(TimePoint::clock::now());
   switch (work_of(completion.id())) {
     case Work::send:
       return complete_send(slot_of(completion.id()));

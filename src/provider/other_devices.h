@@ -20,7 +20,8 @@ class OtherDevices {
   // Null with errno; `why` is the sentence.
   [[nodiscard]] device::Context* open(const device::Settings& settings, std::string& why);
   [[nodiscard]] bool has(const device::Device& device);
-  // Destroys the device if it is one of these. The caller has deleted its context.
+  // Ends a device of this list, and does nothing for any other device. The context of the device
+  // must be deleted before.
   void close(device::Device& device);
   void abandon_after_fork();
 

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "support/device.h"
+#include "support/error_of.h"
 
 namespace weft::connection {
 namespace {
@@ -220,29 +221,20 @@ TEST(Connection, AListenerWithoutAHostTakesBothFamilies) {
   }
 }
 
-// The whole sentence, and what programs can read of it.
-std::pair<std::string, ErrorDetail> error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return {error.what(), error.detail()};
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
-
 TEST(Connection, ErrorsNameTheObjectAndTheNextStep) {
   using ::testing::HasSubstr;
   const Listener listener({test::host(), 0});
   {
-    const auto [text, detail] = error_of([&] { Listener({test::host(), listener.port()}); });
+    const auto [text, detail] = test::error_of([&] { Listener({test::host(), listener.port()}); });
     EXPECT_THAT(text, HasSubstr(std::to_string(listener.port()) + ": another socket"));
     EXPECT_THAT(text, HasSubstr("take another port"));
     EXPECT_EQ(detail.attribute, "port");
     EXPECT_EQ(detail.requested, listener.port());
   }
   {
-    const auto [text, detail] = error_of([&] { (void)connect({"no-such-host.invalid", 7}, 10s); });
+    const auto [text, detail] = test::error_of([&] {
+      (void)connect({"no-such-host.invalid", 7}, 10s);
+    });
     EXPECT_THAT(text, HasSubstr("\"no-such-host.invalid\" port 7: "));
     EXPECT_THAT(text, HasSubstr("numeric address"));
     EXPECT_EQ(text.find("Cannot assign"), std::string::npos) << text;
@@ -253,7 +245,7 @@ TEST(Connection, ErrorsNameTheObjectAndTheNextStep) {
   {
     Options greedy;
     greedy.inline_bytes = 1 << 30;
-    const auto [text, detail] = error_of([&] {
+    const auto [text, detail] = test::error_of([&] {
       (void)connect({test::host(), listener.port()}, 10s, greedy);
     });
     EXPECT_THAT(text, HasSubstr("inline"));
@@ -282,7 +274,7 @@ TEST(Connection, AServerOfPlainTcpIsNamed) {
     while (read(client, &ignored, 1) > 0) continue;
     close(client);
   });
-  const auto [text, detail] = error_of([&] {
+  const auto [text, detail] = test::error_of([&] {
     (void)connect({"127.0.0.1", ntohs(at.sin_port)}, patience);
   });
   EXPECT_THAT(text, ::testing::HasSubstr("something else than RDMA"));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/device.h"
+#include "support/error_of.h"
 #include "verbs/device_search.h"
 #include "verbs/state.h"
 #include "weft/verbs.hpp"
@@ -214,17 +215,6 @@ static_assert(!Sliceable<TypedRegion<int>> && !Sliceable<MemoryRegion>);
 static_assert(!HasParts<TypedRegion<int>> && !HasParts<const MemoryRegion>);
 static_assert(!Advertisable<TypedRegion<int>> && !Advertisable<MemoryRegion>);
 
-// The whole sentence, and what programs can read of it.
-std::pair<std::string, ErrorDetail> error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return {error.what(), error.detail()};
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
-
 TEST(Limits, AreNamedByTheError) {
   const Context context = test::open_device();
   const auto domain = context.create_domain();
@@ -232,7 +222,7 @@ TEST(Limits, AreNamedByTheError) {
   const auto attributes = context.query();
   const auto expect = [](const std::function<void()>& work, const std::string& attribute,
                          std::uint64_t requested, int limit) {
-    const auto [text, detail] = error_of(work);
+    const auto [text, detail] = test::error_of(work);
     EXPECT_THAT(text, ::testing::HasSubstr(std::to_string(limit)));
     EXPECT_THAT(text, ::testing::HasSubstr(attribute));
     EXPECT_EQ(detail.attribute, attribute);
@@ -250,10 +240,11 @@ TEST(Limits, AreNamedByTheError) {
          attributes.max_sge);
   expect([&] { (void)builder().max_receive_slices(many).build(); }, "max_recv_sge", many,
          attributes.max_sge);
-  const auto [text, detail] = error_of([&] { (void)builder().max_inline_bytes(many).build(); });
+  const auto [text, detail] =
+      test::error_of([&] { (void)builder().max_inline_bytes(many).build(); });
   EXPECT_THAT(text, ::testing::HasSubstr("inline data"));
   EXPECT_EQ(detail.attribute, "max_inline_data");
-  const auto [few, none] = error_of([&] { (void)context.create_completion_queue(0); });
+  const auto [few, none] = test::error_of([&] { (void)context.create_completion_queue(0); });
   EXPECT_THAT(few, ::testing::HasSubstr("one entry at least"));
   EXPECT_EQ(none.object, "completion queue");
 }
@@ -266,7 +257,7 @@ TEST(QueuePair, AHandshakeWithoutAGidSaysSo) {
   auto prepared = domain.queue_pair(queue, queue).build();
   Endpoint peer = prepared.endpoint();
   peer.gid.reset();
-  const auto [text, detail] = error_of([&] { (void)std::move(prepared).handshake(peer); });
+  const auto [text, detail] = test::error_of([&] { (void)std::move(prepared).handshake(peer); });
   EXPECT_THAT(text, ::testing::HasSubstr("GID"));
   EXPECT_EQ(detail.attribute, "AV");
 }
@@ -279,14 +270,14 @@ TEST(QueuePair, AWrongAttributeIsNamed) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   const auto [text, detail] =
-      error_of([&] { made.modify(attributes, IBV_QP_STATE | IBV_QP_PORT); });
+      test::error_of([&] { made.modify(attributes, IBV_QP_STATE | IBV_QP_PORT); });
   EXPECT_EQ(detail.attribute, "ACCESS_FLAGS, PKEY_INDEX") << text;
 }
 
 TEST(RdmaCm, AnIdWithoutARequestCannotBeAccepted) {
   const EventChannel channel;
   const Id id(channel);
-  const auto [text, detail] = error_of([&] { id.accept({}); });
+  const auto [text, detail] = test::error_of([&] { id.accept({}); });
   EXPECT_THAT(text, ::testing::HasSubstr("id of a connect request"));
   EXPECT_EQ(detail.object, "connection");
 }
