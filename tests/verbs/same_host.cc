@@ -106,7 +106,7 @@ class Side {
   }
 
   bool post(std::uint64_t round) {
-    const std::size_t size = round % 3 == 0 ? large_ : message_bytes;
+    const std::size_t size = round % 3 == 0 ? half : message_bytes;
     const LocalSlice ours = region_->slice(half, size);
     const RemoteSlice there = theirs_.slice(half, size);
     const RemoteSlice word = theirs_.slice(half, sizeof(std::uint64_t));
@@ -174,7 +174,6 @@ class Side {
                                    reinterpret_cast<std::uint64_t>(memory_.data()), Access::all);
   }
 
-  const std::size_t large_ = uses_file() ? 16384 : half;
   int file_ = -1;
   Context context_ = open_device();
   ProtectionDomain domain_ = context_.create_domain();

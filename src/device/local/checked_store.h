@@ -30,11 +30,13 @@ enum class Stored : int { done = 0, withdrawn = 1, interrupted = 2 };
 // rseq(2).
 [[nodiscard]] bool can_store_checked();
 
+// Whether the processor has registers of 32 bytes (AVX).
+[[nodiscard]] bool has_wide_registers();
 // Stores in ascending order, each store aligned, so that the last byte becomes visible last.
-// `from` must be memory of the device, which does not fault. After `withdrawn` and `interrupted`
-// a part may be stored.
+// `from` must be memory of the device, which does not fault. `wide` demands has_wide_registers().
+// After `withdrawn` and `interrupted` a part may be stored.
 [[nodiscard]] Stored checked_store(const StoreCheck& check, void* to, const void* from,
-                                   std::size_t bytes);
+                                   std::size_t bytes, bool wide = has_wide_registers());
 // Processor atomics at a multiple of 8. Nothing is changed unless the result is `done`.
 [[nodiscard]] Stored checked_fetch_add(const StoreCheck& check, void* at,
                                        std::uint64_t& operand_then_original);

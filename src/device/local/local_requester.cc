@@ -345,7 +345,7 @@ LocalRequester::Outcome LocalRequester::access_directly(const WorkRequest& work,
 int LocalRequester::transfer(const GrantView::Found& found, RemoteRight right) {
   using Result = MappedAccess::Result;
   const bool writes = right == RemoteRight::write;
-  std::byte* const at = length_bytes_ <= MappedAccess::most_bytes ? mapped_.find(found) : nullptr;
+  std::byte* const at = mapped_.find(found);
   const Result result = !at      ? Result::unavailable
                         : writes ? mapped_.write(found, at, local_)
                                  : mapped_.read(found, at, local_);

@@ -17,6 +17,9 @@ constexpr std::size_t most_entries = 16;
 // executes single steps, where no sequence ever ends.
 constexpr unsigned most_attempts = 100;
 
+// What a Read of withdrawn memory can have loaded before it notices.
+constexpr std::size_t read_part_bytes = 16384;
+
 }  // namespace
 
 std::byte* MappedAccess::find(const GrantView::Found& found) {
@@ -73,18 +76,25 @@ MappedAccess::Result MappedAccess::write(const GrantView::Found& found, std::byt
   return Result::done;
 }
 
-// The look comes after the loads: what was loaded from memory that was granted then was granted
-// before, too.
+// A look comes after the loads of each part: what was loaded from memory that was granted then was
+// granted before, too.
 MappedAccess::Result MappedAccess::read(const GrantView::Found& found, const std::byte* at,
                                         std::span<const iovec> here) {
   for (const iovec& piece : here) {
-    if (!guarded_store(piece.iov_base, at, piece.iov_len)) return Result::local_fault;
-    at += piece.iov_len;
+    auto* to = static_cast<std::byte*>(piece.iov_base);
+    for (std::size_t left = piece.iov_len; left > 0;) {
+      const std::size_t part = std::min(left, read_part_bytes);
+      if (!guarded_store(to, at, part)) return Result::local_fault;
+      full_barrier();
+      const bool granted =
+          peer_.open.load(std::memory_order_seq_cst) != 0 && process_.grants().still_there(found);
+      if (!granted) return Result::withdrawn;
+      left -= part;
+      to += part;
+      at += part;
+    }
   }
-  full_barrier();
-  const bool granted =
-      peer_.open.load(std::memory_order_seq_cst) != 0 && process_.grants().still_there(found);
-  return granted ? Result::done : Result::withdrawn;
+  return Result::done;
 }
 
 MappedAccess::Result MappedAccess::fetch_add(const GrantView::Found& found, std::byte* at,

@@ -30,9 +30,6 @@ class MappedAccess {
   MappedAccess(inbox::Inbox& peer, const PeerProcess& process, RemoteCopy& announcements)
       : peer_(peer), process_(process), announcements_(announcements) {}
 
-  // Larger ones are copied by the kernel, which copies once instead of twice.
-  static constexpr std::uint64_t most_bytes = 16384;
-
   // Where this process has mapped what look_up() has found; maps it where it has not yet. Null
   // where it must be accessed in another way.
   [[nodiscard]] std::byte* find(const GrantView::Found& found);

@@ -19,7 +19,7 @@
 namespace weft::device {
 namespace {
 
-constexpr std::size_t bytes = 3 * 4096;
+constexpr std::size_t bytes = 12 * 4096;
 constexpr std::uint64_t iova = 0x10000;
 constexpr std::uint32_t domain = 4;
 
@@ -110,7 +110,7 @@ TEST_F(Mapped, ExactlyTheBytesAreWritten) {
   std::vector<std::byte> from(bytes);
   for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(1 + i % 251);
   for (const std::size_t offset : {0, 1, 7, 8, 4093}) {
-    for (const std::size_t length : {1, 7, 8, 9, 63, 64, 4096, 5000}) {
+    for (const std::size_t length : {1, 7, 8, 9, 63, 64, 4096, 5000, 40000}) {
       std::fill_n(memory_, bytes, std::byte{0});
       const auto found = look_up(offset, length);
       ASSERT_EQ(write(found, std::span(from).first(length)), MappedAccess::Result::done);
@@ -120,6 +120,30 @@ TEST_F(Mapped, ExactlyTheBytesAreWritten) {
       const iovec here{back.data(), length};
       ASSERT_EQ(access_->read(found, access_->find(found), {&here, 1}), MappedAccess::Result::done);
       ASSERT_TRUE(std::equal(back.begin(), back.end(), from.begin()));
+    }
+  }
+}
+
+// Registers of 16 and of 32 bytes, each beginning and each end of them.
+TEST_F(Mapped, StoresOfEachWidthWriteExactlyTheBytes) {
+  std::vector<std::byte> from(512);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(1 + i % 251);
+  const StoreCheck check = process_->grants().check_of(look_up(0, 512), &inbox_.open);
+  for (const bool wide : {false, true}) {
+    if (wide && !has_wide_registers()) continue;
+    for (std::size_t offset = 0; offset < 40; ++offset) {
+      for (std::size_t length = 0; length < 300; ++length) {
+        std::fill_n(memory_, 512, std::byte{0});
+        Stored stored = Stored::interrupted;
+        while (stored == Stored::interrupted) {
+          stored = checked_store(check, memory_ + offset, from.data() + offset % 3, length, wide);
+        }
+        ASSERT_EQ(stored, Stored::done);
+        ASSERT_TRUE(std::equal(memory_ + offset, memory_ + offset + length,
+                               from.begin() + static_cast<std::ptrdiff_t>(offset % 3)))
+            << offset << " " << length;
+        ASSERT_EQ(std::count(memory_, memory_ + 512, std::byte{0}), 512 - length);
+      }
     }
   }
 }
