@@ -21,6 +21,7 @@
 #include "device/faults/device_faults.h"
 #include "device/local/local_channel.h"
 #include "device/local/peer_process.h"
+#include "device/queue_pair/xrc_domain.h"
 #include "device/settings.h"
 #include "device/statistics_registry.h"
 #include "device/tap/capture_tap.h"
@@ -63,6 +64,7 @@ class Device {
   [[nodiscard]] Datagrams& datagrams() { return *datagrams_; }
   [[nodiscard]] LocalListeners& local_listeners() { return local_listeners_; }
   [[nodiscard]] PeerProcesses& peer_processes() { return peer_processes_; }
+  [[nodiscard]] XrcDomains& xrc_domains() { return xrc_domains_; }
   // Finds a queue pair of any context; null if there is none.
   [[nodiscard]] std::shared_ptr<QueuePair> find_queue_pair(std::uint32_t number);
   // True for roce and ib: an InfiniBand device, connected by number.
@@ -136,6 +138,7 @@ class Device {
   Engine engine_;
   LocalListeners local_listeners_;
   PeerProcesses peer_processes_;
+  XrcDomains xrc_domains_;
   std::atomic_flag silent_initiator_;
   std::atomic<std::uint32_t> next_number_;
   std::mutex mutex_;

@@ -13,6 +13,7 @@
 #include "device/queue_pair/queue_pair.h"
 #include "device/queue_pair/send_batch.h"
 #include "device/queue_pair/shared_receive_queue.h"
+#include "device/queue_pair/xrc_domain.h"
 
 namespace weft::device {
 namespace {
@@ -119,6 +120,11 @@ void set_operations(verbs_context& context) {
   context.create_cq_ex = create_extended_completion_queue;
   context.modify_cq = modify_cq;
   context.query_rt_values = query_real_time_values;
+  context.open_xrcd = Guarded<open_xrc_domain>::call;
+  context.close_xrcd = close_xrc_domain;
+  context.create_srq_ex = Guarded<create_extended_shared_queue>::call;
+  context.get_srq_num = number_of_shared_queue;
+  context.open_qp = Guarded<open_queue_pair>::call;
   set_memory_operations(context);
 }
 

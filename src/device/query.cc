@@ -94,7 +94,7 @@ void query_device(Context& context, ibv_device_attr& attributes) {
   attributes.max_srq_sge = attributes.max_sge;
   attributes.max_pkeys = 1;
   if (context.device().is_roce()) {
-    attributes.device_cap_flags |= IBV_DEVICE_BAD_QKEY_CNTR;
+    attributes.device_cap_flags |= IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_XRC;
     attributes.max_ah = most(Capability::address_handles);
     attributes.max_mcast_grp = limits::max_multicast_groups;
     attributes.max_mcast_qp_attach = limits::max_multicast_members;
@@ -113,6 +113,9 @@ int query_device_ex(Context& context, ibv_device_attr_ex* attributes, std::size_
   const bool atomics = context.device().adapter().most(Capability::atomics) != 0;
   ours.odp_caps.per_transport_caps.rc_odp_caps =
       on_demand_operations & ~(atomics ? 0U : std::uint32_t{IBV_ODP_SUPPORT_ATOMIC});
+  if (context.device().is_roce()) {
+    ours.xrc_odp_caps = ours.odp_caps.per_transport_caps.rc_odp_caps;
+  }
   ours.odp_caps.per_transport_caps.uc_odp_caps = on_demand_of_uc;
   ours.odp_caps.per_transport_caps.ud_odp_caps = on_demand_of_ud;
   ours.max_dm_size = limits::max_device_memory_bytes;

@@ -19,6 +19,10 @@ std::string_view type_name(ibv_qp_type type) {
       return "UC";
     case IBV_QPT_UD:
       return "UD";
+    case IBV_QPT_XRC_SEND:
+      return "XRC_SEND";
+    case IBV_QPT_XRC_RECV:
+      return "XRC_RECV";
     default:
       return "RC";
   }

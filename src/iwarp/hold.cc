@@ -5,7 +5,8 @@
 namespace weft::iwarp {
 
 // Only untagged messages are held, so the longer of the two headers is kept whole.
-HeldMessage::HeldMessage(std::uint64_t number, const Segment& segment) : number_(number) {
+HeldMessage::HeldMessage(std::uint64_t number, std::uint32_t queue, const Segment& segment)
+    : number_(number), queue_(queue) {
   std::ranges::copy_n(segment.raw_header.begin(), header_.size(), header_.begin());
   segment_bytes_ = segment.payload_bytes;
 }
@@ -48,9 +49,9 @@ std::size_t Hold::free_bytes() const {
 }
 
 // The whole cost of a message is taken when it begins, so that empty messages count as well.
-bool Hold::begin(std::uint64_t number, const Segment& segment) {
+bool Hold::begin(std::uint64_t number, std::uint32_t queue, const Segment& segment) {
   if (free_bytes() < message_cost_bytes) return false;
-  messages_.emplace_back(number, segment);
+  messages_.emplace_back(number, queue, segment);
   return true;
 }
 

@@ -18,9 +18,11 @@ namespace weft::iwarp {
 // A message without its payload, which is in the hold.
 class HeldMessage {
  public:
-  HeldMessage(std::uint64_t number, const Segment& segment);
+  // `queue`: the shared receive queue that the message belongs to, where the peer names one.
+  HeldMessage(std::uint64_t number, std::uint32_t queue, const Segment& segment);
 
   [[nodiscard]] std::uint64_t number() const { return number_; }
+  [[nodiscard]] std::uint32_t queue() const { return queue_; }
   [[nodiscard]] std::uint32_t payload_bytes() const { return payload_bytes_; }
   // The segment that arrived last.
   [[nodiscard]] Segment segment() const;
@@ -38,6 +40,7 @@ class HeldMessage {
 
  private:
   std::uint64_t number_;  // among all messages of the peer's requester, from 1
+  std::uint32_t queue_;
   std::uint32_t payload_bytes_ = 0;
   std::uint32_t segment_bytes_ = 0;
   std::uint32_t write_bytes_ = 0;
@@ -62,7 +65,7 @@ class Hold {
   [[nodiscard]] HeldMessage& back() { return messages_.back(); }
 
   // Begins a new message. False: the hold is full.
-  [[nodiscard]] bool begin(std::uint64_t number, const Segment& segment);
+  [[nodiscard]] bool begin(std::uint64_t number, std::uint32_t queue, const Segment& segment);
   // Makes room for the payload of `segment` at the end of the newest message. False: the hold is
   // full.
   [[nodiscard]] bool extend(const Segment& segment);

@@ -12,6 +12,9 @@ namespace weft::iwarp {
 
 struct ReceiveRequest {
   std::uint64_t wr_id = 0;
+  // Where the peer names queues (PeerFeatures::names_queues): the shared receive queue that the
+  // receive is to come from, set by the caller of Host::next_receive().
+  std::uint32_t queue = 0;
   std::vector<LocalSlice> slices{};  // capacity is kept from request to request
 };
 
@@ -45,6 +48,11 @@ class Host : public LocalMemory {
 
   // Takes the next posted receive out of its queue; false where there is none.
   virtual bool next_receive(ReceiveRequest& request) = 0;
+
+  // The requests of the peer from here on belong to the shared receive queue with this number,
+  // whose protection domain decides what they may access. False: there is no such queue, which ends
+  // the stream.
+  virtual bool name_receive_queue(std::uint32_t /*number*/) { return false; }
 
   // The peer has made an access that remote_memory() had allowed.
   virtual void note_peer_access(const PeerAccess& /*access*/) {}

@@ -94,6 +94,7 @@ TerminateRaised Receiver::check_send(const Segment& segment) {
 // Makes sure that current_ holds a receive. One that was taken before and not used is kept.
 bool Receiver::take_receive() {
   if (taken_) return true;
+  current_.queue = holds() ? hold_->front().queue() : queue_;
   if (!host_.next_receive(current_)) return false;
   taken_ = true;
   // Summed once, because each segment is compared with it.
@@ -104,6 +105,10 @@ bool Receiver::take_receive() {
 // Receives are taken in the order of messages, so nothing may take one while an older message is
 // held. The peer has sent its message, so a grant for it is not wanted any more.
 TerminateRaised Receiver::begin_message(const Segment& segment) {
+  // The queue may be destroyed since it was named.
+  if (options_.names_queues && !host_.name_receive_queue(queue_)) {
+    return wire::terminate::untagged_invalid_queue;
+  }
   grant_wanted_ = false;
   if (options_.drops && !take_receive()) return drop_message();
   // `holds()` first: a receive that is posted now belongs to the oldest held message.
@@ -121,7 +126,7 @@ TerminateRaised Receiver::drop_message() {
 // Completes the receive in error; `code` is returned for the peer.
 wire::TerminateCode Receiver::fail_receive(Status status, wire::TerminateCode code) {
   taken_ = false;
-  host_.complete_receive({.wr_id = current_.wr_id, .status = status});
+  host_.complete_receive({.wr_id = current_.wr_id, .queue = current_.queue, .status = status});
   return code;
 }
 
@@ -164,6 +169,7 @@ TerminateRaised Receiver::deliver_send(const Segment& segment) {
 TerminateRaised Receiver::complete_send(const Segment& segment, std::uint64_t length_bytes,
                                         std::optional<std::uint32_t> immediate_be) {
   ReceiveCompletion completion{.wr_id = current_.wr_id,
+                               .queue = current_.queue,
                                .length_bytes = static_cast<std::uint32_t>(length_bytes),
                                .solicited = is_solicited(segment.opcode),
                                .has_immediate = immediate_be.has_value(),
@@ -192,6 +198,9 @@ TerminateRaised Receiver::immediate(const Segment& segment, const wire::Immediat
   }
   // An announcement must be followed by its Send.
   if (announced_be_) return wire::terminate::rdma_unexpected_opcode;
+  if (options_.names_queues && immediate.tag == wire::ImmediateData::names_queue) {
+    return name_queue(immediate);
+  }
   if (options_.announcements && immediate.tag != 0) return announce(immediate);
   // Write and immediate are one request of the sender: both are dropped, and no receive is used.
   if (options_.drops && write_dropped_) return arrived(), std::nullopt;
@@ -214,9 +223,19 @@ TerminateRaised Receiver::announce(const wire::ImmediateData& immediate) {
   return std::nullopt;
 }
 
+// Has an MSN and takes no receive, too. The number counts until the peer names another one.
+TerminateRaised Receiver::name_queue(const wire::ImmediateData& immediate) {
+  const std::uint32_t number = wire::number_of_immediate(immediate.data_be);
+  if (!host_.name_receive_queue(number)) return wire::terminate::untagged_invalid_queue;
+  queue_ = number;
+  arrived();
+  return std::nullopt;
+}
+
 void Receiver::complete_immediate(const Segment& segment, std::uint64_t write_bytes,
                                   std::uint32_t immediate_be) {
   complete({.wr_id = current_.wr_id,
+            .queue = current_.queue,
             .length_bytes = static_cast<std::uint32_t>(write_bytes),
             .solicited = is_solicited(segment.opcode),
             .from_write = true,
@@ -245,7 +264,7 @@ void Receiver::flush(Status status) {
   grant_wanted_ = false;
   if (!taken_) return;
   taken_ = false;
-  host_.complete_receive({.wr_id = current_.wr_id, .status = status});
+  host_.complete_receive({.wr_id = current_.wr_id, .queue = current_.queue, .status = status});
 }
 
 }  // namespace weft::iwarp

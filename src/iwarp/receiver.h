@@ -27,6 +27,7 @@ class Receiver {
   struct Options {
     std::size_t hold_bytes = 0;  // 0: a message without a receive ends the stream
     bool announcements = false;  // Immediate Data with a tag belongs to the Send that follows it
+    bool names_queues = false;   // ... and names the shared receive queue of what follows it
     bool drops = false;          // messages that cannot be placed are dropped: see drops()
   };
 
@@ -50,8 +51,8 @@ class Receiver {
   // The memory of the receive cannot be accessed: it completes in error.
   [[nodiscard]] wire::TerminateCode send_lost();
 
-  // Immediate Data, in one segment: it follows an RDMA Write (RFC 7306 §6), or announces the
-  // immediate of the next Send.
+  // Immediate Data, in one segment: it follows an RDMA Write (RFC 7306 §6), announces the immediate
+  // of the next Send, or names a shared receive queue.
   [[nodiscard]] TerminateRaised immediate(const Segment& segment,
                                           const wire::ImmediateData& immediate);
 
@@ -119,6 +120,7 @@ class Receiver {
   [[nodiscard]] TerminateRaised place_held();
   [[nodiscard]] TerminateRaised copy_held();
   [[nodiscard]] TerminateRaised announce(const wire::ImmediateData& immediate);
+  [[nodiscard]] TerminateRaised name_queue(const wire::ImmediateData& immediate);
   wire::TerminateCode fail_receive(Status status, wire::TerminateCode code);
   [[nodiscard]] TerminateRaised complete_send(const Segment& segment, std::uint64_t length_bytes,
                                               std::optional<std::uint32_t> immediate_be);
@@ -142,6 +144,7 @@ class Receiver {
   bool send_dropped_ = false;                  // the message of queue 0 that is arriving
   bool write_dropped_ = false;                 // the last RDMA Write, and an immediate after it
   std::optional<std::uint32_t> announced_be_;  // the immediate of the next Send
+  std::uint32_t queue_ = 0;                    // that the peer has named last
   std::uint64_t messages_ = 0;
 
   std::unique_ptr<Hold> hold_;  // created when first needed

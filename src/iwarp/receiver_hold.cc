@@ -12,7 +12,7 @@ TerminateRaised Receiver::begin_held(const Segment& segment) {
   if (options_.hold_bytes == 0) return wire::terminate::untagged_no_buffer;
   // Most connections never hold a message, so the hold is made when it is needed.
   if (!hold_) hold_ = std::make_unique<Hold>(options_.hold_bytes);
-  if (!hold_->begin(messages_ + 1, segment)) return wire::terminate::untagged_no_buffer;
+  if (!hold_->begin(messages_ + 1, queue_, segment)) return wire::terminate::untagged_no_buffer;
   begun_ = holding_ = true;
   return std::nullopt;
 }

@@ -37,6 +37,9 @@ struct PeerFeatures {
   std::uint32_t control_stag = 0;  // STag for control words; 0: the peer understands none
   // How much the peer can hold; 0: unknown, no limit. Needs control words. See peer_window.h.
   std::uint32_t hold_bytes = 0;
+  // The connection is extended (XRC): requests belong to a shared receive queue of their receiver,
+  // which a message in front of them names (wire::ImmediateData::names_queue).
+  bool names_queues = false;
 };
 
 }  // namespace weft::iwarp

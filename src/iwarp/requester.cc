@@ -107,10 +107,13 @@ bool Requester::build() {
   // A message that has begun was admitted already, and must be finished before anything else.
   if (!mid_message_) {
     if (!may_start(current)) return false;
+    // Before admitted(), which may ask for a receive of that queue.
+    if (names_next_queue(current)) return true;
     if (window_.limited() && !admitted(current)) return false;
     // The request has failed without sending anything; the caller looks at failed_locally().
     if (!start(current)) return true;
     mid_message_ = true;
+    queue_named_ = false;
   }
   if (build_operation(current)) finish_build(current);
   return true;

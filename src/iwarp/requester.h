@@ -33,6 +33,7 @@ class Requester {
     std::uint16_t ord = 0;           // reads and atomics of the application under way at a time
     std::uint16_t wire_ord = 1;      // the same with the probe: what the peer allows
     bool send_immediate = false;     // the peer understands announcements (see Receiver)
+    bool names_queues = false;       // requests belong to shared receive queues of the peer
     bool unreliable = false;         // a request succeeds once it is sent, however the stream ends
     std::uint32_t window_bytes = 0;  // what the peer can hold (PeerFeatures); 0: no limit
   };
@@ -142,6 +143,8 @@ class Requester {
   bool build_send(Entry& entry);
   bool build_write(Entry& entry);
   void build_immediate(Entry& entry, std::uint32_t tag);
+  void add_immediate(const wire::ImmediateData& data, std::uint32_t msn, bool solicited);
+  [[nodiscard]] bool names_next_queue(const Entry& entry);
   void build_read(Entry& entry);
   bool build_atomic(Entry& entry);
   [[nodiscard]] std::optional<wire::AtomicRequest> atomic_operands(
@@ -166,8 +169,10 @@ class Requester {
   SendQueue queue_;
   std::uint64_t reported_ = 0;  // requests before this index are covered by a reported completion
   bool mid_message_ = false;
-  bool failed_ = false;          // some entry carries a failure: nothing more is built
-  bool failed_locally_ = false;  // ... and has completed, or is a message cut in two
+  std::uint32_t named_queue_ = 0;  // the peer's receive queue that was named last
+  bool queue_named_ = false;       // ... for the request at next(), which has not started
+  bool failed_ = false;            // some entry carries a failure: nothing more is built
+  bool failed_locally_ = false;    // ... and has completed, or is a message cut in two
 
   std::deque<Outstanding> outstanding_;  // in the order of sending, which responses keep
   std::uint32_t users_outstanding_ = 0;  // those that are not probes

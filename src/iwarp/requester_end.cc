@@ -26,7 +26,11 @@ std::uint32_t quoted_queue(const Terminate& message) {
 Status status_of(const Terminate& message) {
   const auto& code = message.code;
   if (code.layer <= 1 && code.type == 1) return Status::remote_access;
-  if (code == wire::terminate::untagged_too_long) return Status::remote_invalid_request;
+  // The second one: there is no shared receive queue of the number that the request names (XRC).
+  if (code == wire::terminate::untagged_too_long ||
+      code == wire::terminate::untagged_invalid_queue) {
+    return Status::remote_invalid_request;
+  }
   if (code == wire::terminate::untagged_no_buffer) {
     return quoted_queue(message) == wire::queue::send ? Status::rnr_retry_exceeded
                                                       : Status::remote_invalid_request;
@@ -85,10 +89,11 @@ bool blamed(const SendQueue::Entry& entry, const Terminate& message) {
 // The index of the request at fault; tail() where the fault is in none of our requests. The count
 // of executed messages, where the peer reported it, decides; otherwise the header that the
 // Terminate quotes (RFC 5040 §4.8). The peer also knows a request that is partly built, or that
-// has asked for a grant.
+// has asked for a grant or named its receive queue.
 std::uint64_t Requester::find_guilty(const Terminate& message,
                                      std::optional<std::uint64_t> executed) const {
-  const std::uint64_t started = queue_.next() + (mid_message_ || window_.awaits_grant() ? 1 : 0);
+  const bool known = mid_message_ || queue_named_ || window_.awaits_grant();
+  const std::uint64_t started = queue_.next() + (known ? 1 : 0);
   for (std::uint64_t index = queue_.head(); index != started; ++index) {
     const Entry& candidate = queue_.entry(index);
     if (executed) {

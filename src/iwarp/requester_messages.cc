@@ -11,10 +11,6 @@ namespace {
 
 using wire::RdmapOpcode;
 
-// The second word of an Immediate Data message (RFC 7306 §6.2) that announces the immediate of the
-// next Send. Only Weft peers that offered PeerFeatures::send_immediate understand it.
-constexpr std::uint32_t announcing = 1;
-
 RdmapOpcode send_opcode(const StoredRequest& request) {
   const bool invalidate = request.operation == Operation::send_invalidate;
   if (request.solicited) {
@@ -48,7 +44,8 @@ bool Requester::build_send(Entry& entry) {
   const std::size_t room = out_.mulpdu_bytes() - wire::DdpUntagged::header_bytes;
   // The first segment: later calls continue the message with the same MSN.
   if (entry.built_bytes == 0) {
-    if (entry.request.operation == Operation::send_immediate) build_immediate(entry, announcing);
+    if (entry.request.operation == Operation::send_immediate)
+      build_immediate(entry, wire::ImmediateData::announces_immediate);
     entry.msn = send_msn_;
   }
   do {
@@ -116,18 +113,39 @@ bool Requester::build_write(Entry& entry) {
 // 0.
 void Requester::build_immediate(Entry& entry, std::uint32_t tag) {
   entry.msn = send_msn_++;
+  add_immediate({.data_be = entry.request.immediate_be, .tag = tag}, entry.msn,
+                entry.request.solicited);
+}
+
+void Requester::add_immediate(const wire::ImmediateData& data, std::uint32_t msn, bool solicited) {
   ++messages_;
   const auto opcode =
-      entry.request.solicited ? RdmapOpcode::immediate_data_solicited : RdmapOpcode::immediate_data;
+      solicited ? RdmapOpcode::immediate_data_solicited : RdmapOpcode::immediate_data;
   const wire::DdpUntagged header{.last = true,
                                  .rdmap_control = wire::rdmap_control(opcode),
                                  .queue = wire::queue::send,
-                                 .msn = entry.msn};
+                                 .msn = msn};
   std::array<std::byte, wire::DdpUntagged::header_bytes> bytes;
   header.emit(bytes);
   std::array<std::byte, wire::ImmediateData::header_bytes> payload;
-  wire::ImmediateData{.data_be = entry.request.immediate_be, .tag = tag}.emit(payload);
+  data.emit(payload);
   out_.add_own(bytes, payload);
+}
+
+// Adds the message that names the peer's receive queue, where the request belongs to another one
+// than the last: programs rarely change it. The request itself starts with the next build(),
+// because has_room() keeps a reserve for one such message only.
+bool Requester::names_next_queue(const Entry& entry) {
+  const std::uint32_t queue = entry.request.receive_queue;
+  if (!options_.names_queues || is_local(entry.request.operation) || queue == named_queue_) {
+    return false;
+  }
+  named_queue_ = queue;
+  queue_named_ = true;
+  add_immediate(
+      {.data_be = wire::immediate_of_number(queue), .tag = wire::ImmediateData::names_queue},
+      send_msn_++, false);
+  return true;
 }
 
 // Adds a message of queue 1 and remembers that its response is to come, and what that will prove.

@@ -30,6 +30,7 @@ struct StoredRequest {
   std::uint32_t immediate_be = 0;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
+  std::uint32_t receive_queue = 0;
 
   [[nodiscard]] static StoredRequest of(const WorkRequest& work) {
     return {.wr_id = work.wr_id,
@@ -42,7 +43,8 @@ struct StoredRequest {
             .remote_address = work.remote_address,
             .immediate_be = work.immediate_be,
             .compare_or_add = work.compare_or_add,
-            .swap = work.swap};
+            .swap = work.swap,
+            .receive_queue = work.receive_queue};
   }
 };
 

@@ -75,6 +75,8 @@ struct WorkRequest {
   std::uint32_t immediate_be = 0;    // in network order, as the application passes it
   std::uint64_t compare_or_add = 0;  // atomics
   std::uint64_t swap = 0;
+  // The peer's shared receive queue, where PeerFeatures::names_queues is set.
+  std::uint32_t receive_queue = 0;
 };
 
 // How a request ended. The values mirror ibv_wc_status.
@@ -105,6 +107,7 @@ struct SendCompletion {
 
 struct ReceiveCompletion {
   std::uint64_t wr_id = 0;
+  std::uint32_t queue = 0;  // ReceiveRequest::queue of the receive
   Status status = Status::success;
   std::uint32_t length_bytes = 0;  // of the Send, or of the Write that the immediate follows
   bool solicited = false;

@@ -30,7 +30,10 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (device::DeviceFaults* faults = Context::of(qp->context)->device().faults()) {
     if (const int failed = faults->call(faults::Point::modify_queue_pair, *qp)) return failed;
   }
-  return QueuePair::of(qp)->modify(*attributes, mask);
+  const int failed = QueuePair::of(qp)->modify(*attributes, mask);
+  // One of several handles (ibv_open_qp(3)): the queue pair knows its first one only.
+  if (failed == 0) qp->state = QueuePair::of(qp)->verbs()->state;
+  return failed;
 }
 
 // ibv_query_qp(3): the mask is a hint for the least that is returned, so it is ignored.
@@ -48,7 +51,7 @@ int query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*opcode*/, std::uint32
 // In a child of fork(2) this must not end the connection, which is the parent's.
 int destroy_qp(ibv_qp* qp) {
   if (!Process::owns(qp->context)) return 0;
-  QueuePair::of(qp)->destroy();
+  QueuePair::of(qp)->close_handle(qp);
   return 0;
 }
 

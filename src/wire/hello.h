@@ -3,7 +3,7 @@
 // it are standard.
 //
 //   0  4  "Weft"
-//   4  2  version, 1
+//   4  2  version, 1; 2 for a queue pair of an extended connection (XRC)
 //   6  2  answer
 //   8  4  QPN of the sender
 //  12  4  QPN of the receiver
@@ -39,6 +39,9 @@ enum class HelloAnswer : std::uint16_t {
 struct Hello {
   static constexpr std::size_t bytes = 48;
   static constexpr std::uint16_t current_version = 1;
+  // Devices that know version 1 only would take such a queue pair for a plain one, so they are to
+  // refuse it.
+  static constexpr std::uint16_t extended_version = 2;
 
   // Capabilities. One is used if both ends have it.
   static constexpr std::uint32_t can_send_immediate = 1U << 0;  // announced by a tagged message
@@ -46,6 +49,10 @@ struct Hello {
   static constexpr std::uint32_t can_count_executed = 1U << 2;  // into the peer's control region
   // Not a capability: the queue pair is of an unreliable connection. Both ends must agree.
   static constexpr std::uint32_t unreliable = 1U << 3;
+  // The queue pair is of an extended connection, as its sending or its receiving end. Its peer is
+  // of the other kind.
+  static constexpr std::uint32_t extended_sender = 1U << 5;
+  static constexpr std::uint32_t extended_receiver = 1U << 6;
   // The sender is ready to send, and `send_psn` is its own, even if it is 0.
   static constexpr std::uint32_t has_send_psn = 1U << 4;
 

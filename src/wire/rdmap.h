@@ -1,8 +1,10 @@
 // RDMAP, Remote Direct Memory Access Protocol: RFC 5040 §4, with the extensions of RFC 7306.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -84,10 +86,15 @@ struct AtomicResponse {
 };
 
 // RFC 7306 §6.2 leaves the eight bytes opaque. Weft writes the four bytes of the application as
-// they are (they are in network order already) and a tag, which is zero except before a Send with
-// immediate.
+// they are (they are in network order already) and a tag, which is zero except in messages that
+// concern those behind them. Only Weft devices that have announced it in their hellos send these.
 struct ImmediateData {
   static constexpr std::size_t header_bytes = 8;
+  // The data is the immediate of the next Send.
+  static constexpr std::uint32_t announces_immediate = 1;
+  // The data is the number of a shared receive queue, to which all requests belong from here on:
+  // of extended reliable connections (XRC), whose InfiniBand packets have the number each.
+  static constexpr std::uint32_t names_queue = 2;
 
   std::uint32_t data_be = 0;  // kept in network order: copied, never swapped
   std::uint32_t tag = 0;
@@ -101,6 +108,22 @@ struct ImmediateData {
 // went out in network order.
 [[nodiscard]] inline std::uint32_t immediate_number(Bytes message) {
   return load_be<std::uint32_t>(message.data());
+}
+
+// The reverse.
+[[nodiscard]] inline std::uint32_t immediate_of_number(std::uint32_t number) {
+  std::array<std::byte, sizeof number> bytes{};
+  store_be(bytes.data(), number);
+  std::uint32_t data_be = 0;
+  std::memcpy(&data_be, bytes.data(), sizeof data_be);
+  return data_be;
+}
+
+// The number in `data_be` of a message that names a queue.
+[[nodiscard]] inline std::uint32_t number_of_immediate(std::uint32_t data_be) {
+  std::array<std::byte, sizeof data_be> bytes{};
+  std::memcpy(bytes.data(), &data_be, sizeof data_be);
+  return load_be<std::uint32_t>(bytes.data());
 }
 
 // --- Inline, for the data path -------------------------------------------------------------------

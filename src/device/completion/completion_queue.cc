@@ -305,12 +305,13 @@ int CompletionQueue::resize(int entries) {
 }
 
 // Compacts the ring in place and frees the queue entries of the dropped completions.
-void CompletionQueue::forget(std::uint32_t queue_pair_number) {
+template <typename Predicate>
+void CompletionQueue::drop_if(Predicate unwanted) {
   const std::lock_guard lock(mutex_);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     const Delivery delivery = ring_[(head_ + i) % ring_.size()];
-    if (delivery.completion.qp_num == queue_pair_number) {
+    if (unwanted(delivery)) {
       delivery.free_slots();
       continue;
     }
@@ -319,6 +320,14 @@ void CompletionQueue::forget(std::uint32_t queue_pair_number) {
     if (!stamps_.empty()) stamps_[to] = stamps_[(head_ + i) % ring_.size()];
   }
   count_ = kept;
+}
+
+void CompletionQueue::forget(std::uint32_t queue_pair_number) {
+  drop_if([=](const Delivery& one) { return one.completion.qp_num == queue_pair_number; });
+}
+
+void CompletionQueue::forget(const QueueSlots& slots) {
+  drop_if([&](const Delivery& one) { return one.slots == &slots; });
 }
 
 // What the members find already is in the queue before the program sleeps, and raises the event.

@@ -129,6 +129,8 @@ class CompletionQueue {
   bool push(const Delivery& delivery);
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
   void forget(std::uint32_t queue_pair_number);
+  // Drops those whose entries are in `slots`, of a shared receive queue that is destroyed.
+  void forget(const QueueSlots& slots);
 
   // The queue pairs that may complete into this queue; polling drives them.
   void attach(const std::shared_ptr<Driven>& member);
@@ -142,6 +144,8 @@ class CompletionQueue {
  private:
   enum class Armed : std::uint8_t { no, solicited, any };
 
+  template <typename Predicate>
+  void drop_if(Predicate unwanted);
   int take(int entries, ibv_wc* completions);
   bool take_current();
   Delivery& pop();

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "device/addresses.h"
 #include "device/connect/pairing_requests.h"
 #include "device/connect/slots.h"
@@ -70,6 +72,10 @@ StreamParameters parameters_of(const iwarp::Negotiated& negotiated, bool initiat
           .rtr = negotiated.rtr};
 }
 
+std::uint32_t extended_of(const Hello& hello) {
+  return hello.capabilities & (Hello::extended_sender | Hello::extended_receiver);
+}
+
 // What both ends can do counts, and we can do everything that a hello may name.
 iwarp::PeerFeatures features_of(const Hello& hello) {
   const auto can = [&hello](std::uint32_t capability) {
@@ -77,7 +83,21 @@ iwarp::PeerFeatures features_of(const Hello& hello) {
   };
   return {.send_immediate = can(Hello::can_send_immediate),
           .control_stag = can(Hello::can_count_executed) ? hello.control_stag : 0,
-          .hold_bytes = can(Hello::can_hold_sends) ? hello.hold_capacity_bytes : 0};
+          .hold_bytes = can(Hello::can_hold_sends) ? hello.hold_capacity_bytes : 0,
+          .names_queues = extended_of(hello) != 0};
+}
+
+// What the peer's hello must have where ours has `extended`.
+std::uint32_t opposite_of(std::uint32_t extended) {
+  return extended == 0 ? 0 : extended ^ (Hello::extended_sender | Hello::extended_receiver);
+}
+
+// Once for each process: the pairing goes on until its retry time is over.
+void report_version() {
+  static std::atomic_flag printed;
+  if (printed.test_and_set()) return;
+  log_format(LogLevel::warning, "weft0",
+             "the peer's Weft is of an older version, which has no extended connections (XRC)");
 }
 
 // Waits a little longer each time, up to `longest`.
@@ -287,7 +307,8 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
     return on_turned_down(HelloAnswer::refused);
   }
   const bool agreed = outcome.status == 0 && reply && reply->source_qpn == plan_.peer.number &&
-                      reply->destination_qpn == plan_.local.number;
+                      reply->destination_qpn == plan_.local.number &&
+                      extended_of(*reply) == opposite_of(plan_.extended);
   if (!agreed) return on_turned_down(reply ? reply->answer : HelloAnswer::refused);
   phase_ = Phase::paired;
   dialer_.reset();
@@ -297,6 +318,7 @@ void Pairing::on_dialed(std::uint32_t attempt, Dialer::Outcome outcome) {
 
 // With the lock held.
 void Pairing::on_turned_down(HelloAnswer answer) {
+  if (answer == HelloAnswer::bad_version) report_version();
   if (answer == HelloAnswer::not_yet) {
     const auto pause_ns = grow(pause_ns_, limits::shortest_not_yet_ns, limits::longest_not_yet_ns);
     const bool more = waiting_since_ns_ != 0 && !plan_.unreliable;
@@ -340,13 +362,14 @@ void Pairing::loop() {
 Hello Pairing::hello(std::uint32_t generation) const {
   const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
   // What a hello offers is the same for every attempt; only PSN and generation change.
-  return {.source_qpn = plan_.local.number,
+  return {.version = plan_.extended != 0 ? Hello::extended_version : Hello::current_version,
+          .source_qpn = plan_.local.number,
           .destination_qpn = plan_.peer.number,
           .send_psn = send_psn_.value_or(0),
           .receive_psn = plan_.receive_psn & psn_mask,
           .generation = generation,
           .capabilities = Hello::can_send_immediate | Hello::can_count_executed | kind |
-                          (send_psn_ ? Hello::has_send_psn : 0),
+                          plan_.extended | (send_psn_ ? Hello::has_send_psn : 0),
           .control_stag = plan_.control_stag,
           .hold_capacity_bytes = plan_.unreliable ? 0 : device_.hold_bytes()};
 }
@@ -413,7 +436,8 @@ HelloAnswer Pairing::judge(const InboundHandshake& inbound, const Hello& hello) 
   const bool unreliable = (hello.capabilities & Hello::unreliable) != 0;
   // The address is that of the TCP connection, which cannot be forged as easily as a number in a
   // hello.
-  if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable) {
+  if (ended || !(source == plan_.peer) || unreliable != plan_.unreliable ||
+      extended_of(hello) != opposite_of(plan_.extended)) {
     return HelloAnswer::refused;
   }
   // Before anything is changed: an impostor may name any generation.
@@ -459,7 +483,7 @@ void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inb
                     const Hello& hello) {
   // Also for numbers that do not exist: an unknown host must not learn which ones do.
   HelloAnswer answer = HelloAnswer::refused;
-  if (hello.version != Hello::current_version) {
+  if (hello.version != Hello::current_version && hello.version != Hello::extended_version) {
     answer = HelloAnswer::bad_version;
   } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
     const auto [state, pairing] = queue_pair->pairing();

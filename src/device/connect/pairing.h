@@ -47,6 +47,8 @@ class Pairing final : public Pollable, public std::enable_shared_from_this<Pairi
     std::uint32_t receive_psn = 0;
     std::uint32_t control_stag = 0;  // where the peer may write control words
     bool unreliable = false;         // IBV_QPT_UC
+    // Hello::extended_sender or extended_receiver, of IBV_QPT_XRC_SEND and IBV_QPT_XRC_RECV.
+    std::uint32_t extended = 0;
   };
 
   // Makes a plan of the attributes of ibv_modify_qp(3). 0, or EINVAL if they allow no connection.

@@ -47,6 +47,7 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   if (parameters.to_itself) return "the queue pair is connected to itself";
   // UC must drop messages without a receive, which this carrier lets wait.
   if (parts.is_unreliable()) return "the queue pair is of type UC";
+  if (parameters.peer.names_queues) return "the queue pair is of type XRC";
   // Receives of a shared queue belong to no queue pair before a message takes one, so they cannot
   // be published.
   if (parts.receives.shared()) return "the queue pair has a shared receive queue";

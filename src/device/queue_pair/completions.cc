@@ -71,8 +71,8 @@ ibv_wc_opcode verbs_opcode(Operation operation) {
 
 Completions::Completions(ibv_qp& qp, std::uint32_t send_requests)
     : qp_(qp),
-      send_queue_(*CompletionQueue::of(qp.send_cq)),
-      receive_queue_(*CompletionQueue::of(qp.recv_cq)),
+      send_queue_(CompletionQueue::of(qp.send_cq)),
+      receive_queue_(CompletionQueue::of(qp.recv_cq)),
       send_slots_(send_requests) {}
 
 // The opcode is set for failures as well. ibv_poll_cq(3) leaves it undefined there, but programs
@@ -89,12 +89,14 @@ void Completions::add_send(const iwarp::SendCompletion& completion) {
   wc.opcode = verbs_opcode(completion.operation);
   wc.byte_len = completion.length_bytes;
   wc.qp_num = qp_.qp_num;
-  pending_.push_back({.completion = wc, .slots = &send_slots_, .covered = completion.covered});
+  pending_.push_back(
+      {{.completion = wc, .slots = &send_slots_, .covered = completion.covered}, send_queue_});
 }
 
 // `from_write` is a Write with immediate: its payload is at the address of the Write, and the
 // receive's own buffers are untouched.
-ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots) {
+ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
+                                 CompletionQueue* into) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
   wc.status = verbs_status(completion.status);
@@ -115,8 +117,9 @@ ibv_wc& Completions::add_receive(const iwarp::ReceiveCompletion& completion, Que
     wc.invalidated_rkey = completion.invalidated_rkey;
   }
   pending_.push_back(
-      {.completion = wc, .slots = &slots, .solicited = completion.solicited, .receive = true});
-  return pending_.back().completion;
+      {{.completion = wc, .slots = &slots, .solicited = completion.solicited, .receive = true},
+       into ? into : receive_queue_});
+  return pending_.back().delivery.completion;
 }
 
 void Completions::replace_send_status(std::uint64_t wr_id, ibv_wc_status status) {
@@ -146,9 +149,9 @@ ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacem
 // in the order in which the requests ended.
 bool Completions::publish() {
   bool fits = true;
-  for (const Delivery& delivery : pending_) {
+  for (const auto& [delivery, into] : pending_) {
     count(delivery);
-    fits &= (delivery.receive ? receive_queue_ : send_queue_).push(delivery);
+    fits &= into->push(delivery);
   }
   pending_.clear();
   return fits;
@@ -156,7 +159,7 @@ bool Completions::publish() {
 
 // These completions will never be polled, so their places are given back here.
 void Completions::drop() {
-  for (const Delivery& delivery : pending_) delivery.free_slots();
+  for (const Pending& pending : pending_) pending.delivery.free_slots();
   pending_.clear();
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
@@ -165,10 +168,10 @@ void Completions::drop() {
 }
 
 // After RESET or destruction a program must not poll completions of the old life of the number: it
-// may have freed what their ids name.
+// may have freed what their ids name. Those of XRC receives stay: they belong to the shared queue.
 void Completions::withdraw() {
-  send_queue_.forget(qp_.qp_num);
-  receive_queue_.forget(qp_.qp_num);
+  if (send_queue_) send_queue_->forget(qp_.qp_num);
+  if (receive_queue_) receive_queue_->forget(qp_.qp_num);
 }
 
 // Counts at publication: what is dropped before is in no counter.

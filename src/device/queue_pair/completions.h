@@ -19,7 +19,8 @@ namespace weft::device {
 // QueuePair::settle()). Not thread safe: the queue pair's lock covers it.
 class Completions {
  public:
-  // `qp` names the two completion queues and outlives this object.
+  // `qp` names the two completion queues, of which either may be null (XRC), and outlives this
+  // object.
   Completions(ibv_qp& qp, std::uint32_t send_requests);
 
   // The places of the send queue. A request takes one when it is posted; its completion gives it
@@ -36,9 +37,11 @@ class Completions {
   // The request was not posted after all.
   void give_up_send_status(std::uint64_t wr_id);
   void give_up_receive_status(std::uint64_t wr_id);
-  // `slots`: of the queue that the receive came from. Returns the new completion, for what only
+  // `slots`: of the queue that the receive came from. `into`: its completion queue, where it is not
+  // the queue pair's. Returns the new completion, for what only
   // some carriers know (the source of a datagram). The reference is good until the next call.
-  ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots);
+  ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
+                      CompletionQueue* into = nullptr);
 
   // Makes everything collected visible. False where a completion queue had no room: that completion
   // is lost, and the queue pair must fail.
@@ -70,14 +73,19 @@ class Completions {
     ibv_wc_status status = IBV_WC_SUCCESS;  // success: none
   };
 
+  struct Pending {
+    Delivery delivery;
+    CompletionQueue* into = nullptr;
+  };
+
   void count(const Delivery& delivery);
   [[nodiscard]] static ibv_wc_status replaced(const ibv_wc& failure, Replacement& replacement);
 
   ibv_qp& qp_;
-  CompletionQueue& send_queue_;
-  CompletionQueue& receive_queue_;
+  CompletionQueue* send_queue_;
+  CompletionQueue* receive_queue_;
   QueueSlots send_slots_;
-  std::vector<Delivery> pending_;
+  std::vector<Pending> pending_;
   QueuePairCounters counters_;
   Replacement send_replacement_;
   Replacement receive_replacement_;

@@ -25,7 +25,7 @@ void MemoryAccess::count(const iwarp::PeerAccess& access) {
 
 // Made for each access, because ibv_modify_qp(3) may change the flags in between.
 Accessor MemoryAccess::accessor() const {
-  return {.domain = domain_, .queue_pair = number_, .access = attributes_.qp_access_flags};
+  return {.domain = remote_domain_, .queue_pair = number_, .access = attributes_.qp_access_flags};
 }
 
 // Keys are looked up when the turn of the request has come, not when it is posted: requests before

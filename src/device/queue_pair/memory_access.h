@@ -20,7 +20,17 @@ class MemoryAccess final : public iwarp::LocalMemory {
   // `attributes`: of the queue pair; its access flags limit what the peer may do.
   MemoryAccess(MemoryTable& table, std::uint32_t domain, std::uint32_t queue_pair_number,
                const ibv_qp_attr& attributes)
-      : table_(table), domain_(domain), number_(queue_pair_number), attributes_(attributes) {}
+      : table_(table),
+        domain_(domain),
+        remote_domain_(domain),
+        number_(queue_pair_number),
+        attributes_(attributes) {}
+
+  // Of an XRC queue pair, which has no domain of its own: that of the queue that the peer's request
+  // names, and that of the queue that the current receive comes from. The two may differ while
+  // messages wait for their receives.
+  void set_remote_domain(std::uint32_t domain) { remote_domain_ = domain; }
+  void set_receive_domain(std::uint32_t domain) { domain_ = domain; }
 
   iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
   [[nodiscard]] iwarp::Memory remote_memory(const RemoteAccess& access) const;
@@ -47,6 +57,7 @@ class MemoryAccess final : public iwarp::LocalMemory {
 
   MemoryTable& table_;
   std::uint32_t domain_;
+  std::uint32_t remote_domain_;
   std::uint32_t number_;
   const ibv_qp_attr& attributes_;
   std::deque<LocalRequest> local_requests_;

@@ -43,6 +43,8 @@ void PeerSearch::begin(const std::weak_ptr<QueuePair>& self, QueuePairLock& /*lo
   // A new STag for each pairing, so that a late peer of an earlier one cannot write control words.
   plan.control_stag = parts_.context.memory().random_control_stag();
   plan.unreliable = parts_.is_unreliable();
+  if (parts_.qp.qp_type == IBV_QPT_XRC_SEND) plan.extended = wire::Hello::extended_sender;
+  if (parts_.qp.qp_type == IBV_QPT_XRC_RECV) plan.extended = wire::Hello::extended_receiver;
   // Not make_shared: the engine keeps weak references in its list of deadlines for long, and these
   // would keep the memory.
   pairing_.reset(new Pairing(device_, self, plan));

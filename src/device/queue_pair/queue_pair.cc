@@ -24,17 +24,56 @@ bool foreign(const ibv_qp_init_attr& attributes, const ibv_context* context) {
 
 // An iWARP adapter knows reliable connections only (RFC 5040 §2.1).
 int check_type(ibv_qp_type type, bool roce) {
-  if (type == IBV_QPT_RC || (roce && (type == IBV_QPT_UC || type == IBV_QPT_UD))) return 0;
+  if (type == IBV_QPT_RC) return 0;
+  const bool offered = type == IBV_QPT_UC || type == IBV_QPT_UD || type == IBV_QPT_XRC_SEND ||
+                       type == IBV_QPT_XRC_RECV;
+  if (roce && offered) return 0;
   const bool known = type >= IBV_QPT_RC && type <= IBV_QPT_DRIVER;
   return known ? EOPNOTSUPP : EINVAL;
+}
+
+// The queues that the type needs. ibv_create_qp(3) needs both, also for a program that never
+// receives; the two ends of XRC have one of them, and none.
+bool has_queues(const ibv_qp_init_attr& attributes) {
+  if (attributes.qp_type == IBV_QPT_XRC_RECV) return true;
+  return attributes.send_cq && (attributes.recv_cq || attributes.qp_type == IBV_QPT_XRC_SEND);
+}
+
+// What a type does not have is ignored, and reported as 0, as Linux does it.
+ibv_qp_init_attr without_unused(const ibv_qp_init_attr& given) {
+  ibv_qp_init_attr attributes = given;
+  const bool sender = given.qp_type == IBV_QPT_XRC_SEND;
+  const bool receiver = given.qp_type == IBV_QPT_XRC_RECV;
+  if (sender || receiver) {
+    attributes.recv_cq = nullptr;
+    attributes.srq = nullptr;
+    attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+  }
+  if (receiver) {
+    attributes.send_cq = nullptr;
+    attributes.cap = {};
+  }
+  return attributes;
+}
+
+// Returns what is granted, which may be more than was asked for (ibv_create_qp(3)).
+void round_up(ibv_qp_init_attr& attributes, const Adapter& adapter) {
+  // As adapters do: some programs pass 0 and post requests of one slice.
+  attributes.cap.max_send_sge = std::max(attributes.cap.max_send_sge, 1U);
+  attributes.cap.max_recv_sge = std::max(attributes.cap.max_recv_sge, 1U);
+  // With a shared queue the limits of the own one are ignored; reporting 0 shows that to the
+  // program.
+  if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+  const auto most_inline = static_cast<std::uint32_t>(adapter.most(Capability::inline_bytes));
+  attributes.cap.max_inline_data =
+      std::max(attributes.cap.max_inline_data, std::min(limits::least_inline_bytes, most_inline));
 }
 
 int check_wanted(const ibv_qp_init_attr& attributes, Device& device) {
   if (const int failed = check_type(attributes.qp_type, device.is_roce())) return failed;
   Adapter& adapter = device.adapter();
   const ibv_qp_cap& cap = attributes.cap;
-  // ibv_create_qp(3) needs both queues, also for a program that never receives.
-  if (!attributes.send_cq || !attributes.recv_cq) return EINVAL;
+  if (!has_queues(attributes)) return EINVAL;
   if (!adapter.grants(Capability::work_requests, cap.max_send_wr) ||
       !adapter.grants(Capability::slices, cap.max_send_sge) ||
       !adapter.grants(Capability::inline_bytes, cap.max_inline_data)) {
@@ -51,11 +90,13 @@ int check_wanted(const ibv_qp_init_attr& attributes, Device& device) {
 // --- From creation to destruction ----------------------------------------------------------------
 
 // The queue pair enters the lists of others last: once it can be found, nothing can fail any more.
-// `attributes` returns what was granted, which may be more than was asked for (ibv_create_qp(3)).
+// `wanted` returns what was granted.
 std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
-                                             ibv_qp_init_attr& attributes) {
+                                             ibv_qp_init_attr& wanted, XrcHandle* xrc) {
+  ibv_qp_init_attr attributes = without_unused(wanted);
   int failed =
       foreign(attributes, context.verbs()) ? EINVAL : check_wanted(attributes, context.device());
+  if (failed == 0 && (attributes.qp_type == IBV_QPT_XRC_RECV) != (xrc != nullptr)) failed = EINVAL;
   Counted place;
   if (failed == 0) {
     place = Counted::unless_full(context.device().adapter(), Capability::queue_pairs);
@@ -66,19 +107,11 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
     errno = failed;
     return nullptr;
   }
-  // As adapters do: some programs pass 0 and post requests of one slice.
-  attributes.cap.max_send_sge = std::max(attributes.cap.max_send_sge, 1U);
-  attributes.cap.max_recv_sge = std::max(attributes.cap.max_recv_sge, 1U);
-  // With a shared queue the limits of the own one are ignored; reporting 0 shows that to the
-  // program.
-  if (attributes.srq) attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
-  const auto most_inline =
-      static_cast<std::uint32_t>(context.device().adapter().most(Capability::inline_bytes));
-  attributes.cap.max_inline_data =
-      std::max(attributes.cap.max_inline_data, std::min(limits::least_inline_bytes, most_inline));
+  if (!xrc) round_up(attributes, context.device().adapter());
+  wanted.cap = attributes.cap;
   const std::uint32_t number = context.device().take_queue_pair_number();
   if (number == 0) return nullptr;
-  auto made = std::make_shared<QueuePair>(context, domain, attributes, number);
+  auto made = std::make_shared<QueuePair>(context, domain, attributes, number, xrc);
   made->place_ = std::move(place);
   made->parts_.receives.set_waiter(made);
   if (made->is_datagram()) {
@@ -94,8 +127,10 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
     errno = failed;
     return nullptr;
   }
-  CompletionQueue::of(attributes.send_cq)->attach(made);
-  CompletionQueue::of(attributes.recv_cq)->attach(made);
+  for (ibv_cq* queue : {attributes.send_cq, attributes.recv_cq}) {
+    if (queue) CompletionQueue::of(queue)->attach(made);
+  }
+  if (xrc) xrc->domain->add(made);
   context.add(made);
   if (StatisticsRegistry* registry = context.device().statistics_registry()) registry->add(made);
   return made;
@@ -115,27 +150,35 @@ QueuePair::Handle::Handle(QueuePair& queue_pair, Context& context, ibv_pd* domai
   // unique in the process.
   qp.handle = number;
   qp.qp_type = attributes.qp_type;
+  pthread_mutex_init(&qp.mutex, nullptr);
+  pthread_cond_init(&qp.cond, nullptr);
+}
+
+QueuePair::Handle::~Handle() {
+  pthread_cond_destroy(&qp.cond);
+  pthread_mutex_destroy(&qp.mutex);
 }
 
 QueuePair::QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes,
-                     std::uint32_t number)
+                     std::uint32_t number, XrcHandle* xrc)
     : handle_(*this, context, domain, attributes, number),
       signal_all_(attributes.sq_sig_all != 0),
       missing_(missing_operations(context.device().adapter())),
       parts_(context, handle_.qp, attributes),
-      search_(parts_) {
+      search_(parts_),
+      xrc_(xrc) {
   handle_.qp.state = initial_state();
-  pthread_mutex_init(&handle_.qp.mutex, nullptr);
-  pthread_cond_init(&handle_.qp.cond, nullptr);
-  // ibv_dealloc_pd(3) and ibv_destroy_srq(3) fail with EBUSY while these counts are not 0.
-  ++ProtectionDomain::of(domain)->users;
+  // ibv_dealloc_pd(3), ibv_destroy_srq(3) and ibv_close_xrcd(3) fail with EBUSY while these counts
+  // are not 0.
+  if (domain) ++ProtectionDomain::of(domain)->users;
+  if (xrc_) {
+    ++xrc_->users;
+    parts_.receives.set_domain(xrc_->domain);
+  }
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->add_user();
 }
 
-QueuePair::~QueuePair() {
-  pthread_cond_destroy(&handle_.qp.cond);
-  pthread_mutex_destroy(&handle_.qp.mutex);
-}
+QueuePair::~QueuePair() = default;
 
 // An iWARP queue pair has no RESET: it is made in IDLE.
 ibv_qp_state QueuePair::initial_state() const {
@@ -146,7 +189,8 @@ ibv_qp_state QueuePair::initial_state() const {
 void QueuePair::undo_create() {
   context().device().give_back_queue_pair_number(handle_.qp.qp_num);
   place_.release();
-  --ProtectionDomain::of(handle_.qp.pd)->users;
+  if (handle_.qp.pd) --ProtectionDomain::of(handle_.qp.pd)->users;
+  if (xrc_) --xrc_->users;
   if (SharedReceiveQueue* shared = parts_.receives.shared()) shared->remove_user();
 }
 
@@ -163,8 +207,10 @@ void QueuePair::destroy() {
   disconnect();
   StatisticsRegistry* registry = context().device().statistics_registry();
   if (registry) registry->remove(*this);
-  CompletionQueue::of(handle_.qp.send_cq)->detach(this);
-  CompletionQueue::of(handle_.qp.recv_cq)->detach(this);
+  for (ibv_cq* queue : {handle_.qp.send_cq, handle_.qp.recv_cq}) {
+    if (queue) CompletionQueue::of(queue)->detach(this);
+  }
+  if (xrc_) xrc_->domain->remove(*this);
   context().remove(this);
   if (is_datagram()) context().device().datagrams().remove(handle_.qp.qp_num, *this);
   {
@@ -177,6 +223,33 @@ void QueuePair::destroy() {
   // ibv_get_async_event(3) demands of a destruction.
   context().settle_events(&handle_.qp);
   undo_create();
+}
+
+// Events name the handle of the creator, as long as the queue pair lives.
+ibv_qp* QueuePair::open_handle(Context& context, void* user_context) {
+  ibv_qp_init_attr attributes{};
+  attributes.qp_context = user_context;
+  attributes.qp_type = handle_.qp.qp_type;
+  auto made = std::make_unique<Handle>(*this, context, nullptr, attributes, handle_.qp.qp_num);
+  const QueuePairLock lock(mutex_);
+  made->qp.state = handle_.qp.state;
+  more_.open.push_back(std::move(made));
+  ++context.objects;
+  return &more_.open.back()->qp;
+}
+
+void QueuePair::close_handle(ibv_qp* handle) {
+  {
+    const QueuePairLock lock(mutex_);
+    if (handle == &handle_.qp) {
+      more_.first_closed = true;
+    } else {
+      --Context::of(handle->context)->objects;
+      std::erase_if(more_.open, [&](const auto& one) { return &one->qp == handle; });
+    }
+    if (!more_.first_closed || !more_.open.empty()) return;
+  }
+  destroy();
 }
 
 void QueuePair::abandon_after_fork() {

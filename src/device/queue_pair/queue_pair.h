@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagrams.h"
@@ -41,11 +42,13 @@ class QueuePair final : public Pollable,
                         public std::enable_shared_from_this<QueuePair> {
  public:
   // Null with errno set: EINVAL beyond a limit or for what does not exist, ENOMEM, EOPNOTSUPP for
-  // types other than RC and, in the roce personality, UC and UD.
+  // types other than RC and, in the roce and ib personalities, UC, UD and XRC. IBV_QPT_XRC_RECV has
+  // `xrc` and no protection domain, other types the reverse.
   [[nodiscard]] static std::shared_ptr<QueuePair> create(Context& context, ibv_pd* domain,
-                                                         ibv_qp_init_attr& attributes);
+                                                         ibv_qp_init_attr& attributes,
+                                                         XrcHandle* xrc = nullptr);
   QueuePair(Context& context, ibv_pd* domain, const ibv_qp_init_attr& attributes,
-            std::uint32_t number);
+            std::uint32_t number, XrcHandle* xrc);
   ~QueuePair() override;
 
   [[nodiscard]] ibv_qp* verbs() { return &handle_.qp; }
@@ -66,6 +69,10 @@ class QueuePair final : public Pollable,
   // Ends the connection if there is one, and takes the queue pair out of every list. Afterwards
   // only calls that are under way still hold it.
   void destroy();
+  // ibv_open_qp(3): one more handle, through which `context` reaches this queue pair. It is closed
+  // by close_handle(), and the last one closed destroys the queue pair.
+  [[nodiscard]] ibv_qp* open_handle(Context& context, void* user_context);
+  void close_handle(ibv_qp* handle);
 
   // For the calls of ibv_wr_post(3), of queue pairs that were made for them.
   void offer_batches(std::uint64_t operations);
@@ -129,6 +136,15 @@ class QueuePair final : public Pollable,
 
     Handle(QueuePair& queue_pair, Context& context, ibv_pd* domain,
            const ibv_qp_init_attr& attributes, std::uint32_t number);
+    ~Handle();
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+  };
+
+  // Besides handle_, which its creator may have closed before the others.
+  struct MoreHandles {
+    std::vector<std::unique_ptr<Handle>> open;
+    bool first_closed = false;
   };
 
   [[nodiscard]] bool is_datagram() const { return handle_.qp.qp_type == IBV_QPT_UD; }
@@ -189,7 +205,9 @@ class QueuePair final : public Pollable,
   std::unique_ptr<SendBatch> batch_;
   std::atomic<bool> wakes_itself_{true};  // the kernel notices what comes in: see expect_event()
   bool drain_event_ = false;              // IBV_EVENT_SQ_DRAINED is asked for
-  Counted place_;                         // among the queue pairs of the device
+  XrcHandle* const xrc_;                  // null, except of IBV_QPT_XRC_RECV
+  MoreHandles more_;
+  Counted place_;  // among the queue pairs of the device
 };
 
 }  // namespace weft::device

@@ -24,7 +24,8 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
              .inline_bytes = wanted.cap.max_inline_data},
       completions(handle, wanted.cap.max_send_wr),
       receives(wanted.cap, wanted.srq ? SharedReceiveQueue::of(wanted.srq) : nullptr),
-      memory(opened.memory(), ProtectionDomain::of(handle.pd)->number, handle.qp_num, attributes) {
+      memory(opened.memory(), handle.pd ? ProtectionDomain::of(handle.pd)->number : 0,
+             handle.qp_num, attributes) {
   attributes.cap = wanted.cap;
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
@@ -80,7 +81,38 @@ void QueuePairParts::complete(const iwarp::SendCompletion& completion) {
 
 void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion) {
   note_arrival();
-  completions.add_receive(completion, receives.slots());
+  if (!receives.domain()) [[likely]] {
+    completions.add_receive(completion, receives.slots());
+    return;
+  }
+  // The program may have destroyed the queue after the receive was taken out of it. Then it expects
+  // no completion any more.
+  SharedReceiveQueue* const queue = receives.domain()->find(completion.queue);
+  if (queue) completions.add_receive(completion, queue->slots(), &queue->extended()->completions);
+}
+
+bool QueuePairParts::take_receive(iwarp::ReceiveRequest& request, bool waits) {
+  if (!receives.take(request, waits)) return false;
+  if (receives.domain()) [[unlikely]] {
+    const SharedReceiveQueue* queue = receives.domain()->find(request.queue);
+    if (queue) memory.set_receive_domain(queue->domain_number());
+  }
+  return true;
+}
+
+bool QueuePairParts::name_receive_queue(std::uint32_t number) {
+  const SharedReceiveQueue* queue = receives.domain() ? receives.domain()->find(number) : nullptr;
+  if (queue) {
+    memory.set_remote_domain(queue->domain_number());
+    return true;
+  }
+  std::array<char, 32> object{};
+  std::snprintf(object.data(), object.size(), "queue pair 0x%06x", qp.qp_num);
+  log_format(LogLevel::warning, object.data(),
+             "%s: the peer names the shared receive queue 0x%06x, which this process does not have "
+             "in the XRC domain of the queue pair; queues of other processes cannot be reached",
+             object.data(), number);
+  return false;
 }
 
 // Through complete(), because local requests among them are still in the list of MemoryAccess.

@@ -55,6 +55,10 @@ struct QueuePairParts {
   // Completes a request that posting has accepted.
   void complete(const iwarp::SendCompletion& completion);
   void complete_receive(const iwarp::ReceiveCompletion& completion);
+  // Takes the next receive; see Receives::take().
+  bool take_receive(iwarp::ReceiveRequest& request, bool waits);
+  // The peer's requests belong to this shared receive queue from here on: see iwarp::Host.
+  bool name_receive_queue(std::uint32_t number);
   // Completes what waits for a carrier, as flushed.
   void flush_waiting();
   // Completes the receives of the queue pair's own queue, as flushed.

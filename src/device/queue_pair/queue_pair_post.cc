@@ -147,6 +147,7 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
     // A list that is longer than what was granted at creation (ibv_create_qp(3), max_send_sge).
     return EINVAL;
   }
+  if (xrc_) return EINVAL;  // it has no send queue
   // ibv_post_send(3): an unreliable connection has no answers.
   if (parts_.is_unreliable() && is_answered(work.operation)) return EINVAL;
   if (is_datagram()) {
@@ -160,6 +161,8 @@ int QueuePair::check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slic
   if (work.operation == iwarp::Operation::send_immediate && !takes_send_immediate(lock)) {
     return EOPNOTSUPP;
   }
+  // Only here the union of ibv_send_wr has this member.
+  if (handle_.qp.qp_type == IBV_QPT_XRC_SEND) work.receive_queue = given.qp_type.xrc.remote_srqn;
   return translate(given, signal_all_, slices, request);
 }
 
@@ -297,6 +300,8 @@ int QueuePair::accept_receive(const ibv_recv_wr& request, DeviceFaults* faults,
   const ibv_qp_state state = handle_.qp.state;
   // Receives may be posted from INIT on, so that they are there before the peer can send.
   if (parts_.receives.shared() || state == IBV_QPS_RESET) return EINVAL;
+  // Neither end of XRC has a receive queue.
+  if (xrc_ || handle_.qp.qp_type == IBV_QPT_XRC_SEND) return EINVAL;
   if (state == IBV_QPS_ERR) {
     QueueSlots& slots = parts_.receives.slots();
     if (slots.full()) return ENOMEM;

@@ -8,6 +8,7 @@
 
 #include "device/queue_pair/receive_queue.h"
 #include "device/queue_pair/shared_receive_queue.h"
+#include "device/queue_pair/xrc_domain.h"
 
 namespace weft::device {
 
@@ -23,12 +24,19 @@ class Receives {
   // Notified of new receives in the shared queue, after a take() that found none.
   void set_waiter(std::weak_ptr<ReceiveWaiter> waiter) { waiter_ = std::move(waiter); }
 
+  // A queue pair of type XRC_RECV: each receive comes from the queue of the domain that its request
+  // names (ReceiveRequest::queue).
+  void set_domain(std::shared_ptr<XrcDomain> domain) { domain_ = std::move(domain); }
+  [[nodiscard]] const std::shared_ptr<XrcDomain>& domain() const { return domain_; }
+
   // To the own queue: 0, ENOMEM where it is full, EINVAL for too many slices.
   int post(const ibv_recv_wr& request) { return own_.post(request); }
   // Takes the oldest receive; false where there is none. `waits`: the queue pair wants to be
   // notified of the next one (of its own queue it knows).
   bool take(iwarp::ReceiveRequest& request, bool waits) {
-    return shared_ ? shared_->take(request, waits ? &waiter_ : nullptr) : own_.take(request);
+    SharedReceiveQueue* const shared = domain_ ? domain_->find(request.queue) : shared_;
+    if (shared) return shared->take(request, waits ? &waiter_ : nullptr);
+    return own_.take(request);
   }
   // Takes the oldest receive of the own queue, to flush it.
   bool take_own(iwarp::ReceiveRequest& request) { return own_.take(request); }
@@ -40,6 +48,7 @@ class Receives {
  private:
   ReceiveRing own_;
   SharedReceiveQueue* shared_;
+  std::shared_ptr<XrcDomain> domain_;
   std::weak_ptr<ReceiveWaiter> waiter_;
 };
 

@@ -24,6 +24,7 @@ constexpr std::uint64_t rights =
 std::uint64_t SendBatch::offered(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
       return sends | writes | answered | rights;
     case IBV_QPT_UC:
       return sends | writes | rights;
@@ -122,6 +123,11 @@ void SendBatch::set_inline(std::span<const ibv_data_buf> pieces) {
   request->work.send_flags |= IBV_SEND_INLINE;
 }
 
+void SendBatch::set_receive_queue(std::uint32_t number) {
+  Request* request = newest();
+  if (request) request->work.qp_type.xrc.remote_srqn = number;
+}
+
 void SendBatch::set_address(ibv_ah* handle, std::uint32_t number, std::uint32_t key) {
   Request* request = newest();
   if (request) request->work.wr.ud = {handle, number, key};
@@ -147,8 +153,12 @@ std::uint64_t missing_flags(const Adapter& adapter) {
 // Unknown flags are EOPNOTSUPP and not ignored, so that a program can fall back to
 // ibv_create_qp(3).
 ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* wanted) {
-  constexpr std::uint32_t known =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                  IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_XRCD;
+  // The receiving end of XRC has a domain in place of a protection domain; others have none.
+  const bool receives = wanted->qp_type == IBV_QPT_XRC_RECV;
+  const bool names_xrc = (wanted->comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && wanted->xrcd;
+  const bool names_domain = (wanted->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && wanted->pd;
   const bool batches = (wanted->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const std::uint64_t operations = batches ? wanted->send_ops_flags : 0;
   errno = 0;
@@ -157,15 +167,16 @@ ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* want
       (operations & ~SendBatch::offered(wanted->qp_type)) != 0 ||
       (operations & missing_flags(Context::of(verbs)->device().adapter())) != 0) {
     errno = EOPNOTSUPP;
-  } else if ((wanted->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !wanted->pd ||
-             wanted->pd->context != verbs) {
+  } else if (receives ? !names_xrc || wanted->xrcd->context != verbs
+                      : !names_domain || names_xrc || wanted->pd->context != verbs) {
     errno = EINVAL;
   }
   if (errno != 0) return nullptr;
   try {
     // The plain attributes are the beginning of the extended ones: ibv_create_qp_ex(3).
     auto& plain = *reinterpret_cast<ibv_qp_init_attr*>(wanted);
-    const auto made = QueuePair::create(*Context::of(verbs), wanted->pd, plain);
+    const auto made = QueuePair::create(*Context::of(verbs), receives ? nullptr : wanted->pd, plain,
+                                        receives ? XrcHandle::of(wanted->xrcd) : nullptr);
     if (!made) return nullptr;
     if (batches) made->offer_batches(operations);
     return made->verbs();

@@ -39,6 +39,8 @@ class SendBatch {
   void set_slices(std::span<const ibv_sge> slices);
   void set_inline(std::span<const ibv_data_buf> pieces);
   void set_address(ibv_ah* handle, std::uint32_t number, std::uint32_t key);
+  // The peer's shared receive queue that it belongs to (XRC).
+  void set_receive_queue(std::uint32_t number);
 
  private:
   struct Request {

@@ -96,6 +96,9 @@ void set_setters(ibv_qp_ex& qp) {
   qp.wr_set_inline_data_list = [](ibv_qp_ex* of, std::size_t count, const ibv_data_buf* pieces) {
     batch_of(of).set_inline({pieces, count});
   };
+  qp.wr_set_xrc_srqn = [](ibv_qp_ex* of, std::uint32_t number) {
+    batch_of(of).set_receive_queue(number);
+  };
   qp.wr_set_ud_addr = [](ibv_qp_ex* of, ibv_ah* handle, std::uint32_t number, std::uint32_t key) {
     batch_of(of).set_address(handle, number, key);
   };

@@ -5,6 +5,7 @@
 
 #include "device/context.h"
 #include "device/limits.h"
+#include "device/queue_pair/xrc_domain.h"
 
 namespace weft::device {
 
@@ -32,8 +33,13 @@ SharedReceiveQueue::SharedReceiveQueue(Context& context, ibv_pd* domain,
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() {
+  if (extended_) leave_domain(*this);
   pthread_cond_destroy(&srq_.cond);
   pthread_mutex_destroy(&srq_.mutex);
+}
+
+std::uint32_t SharedReceiveQueue::domain_number() const {
+  return ProtectionDomain::of(srq_.pd)->number;
 }
 
 int SharedReceiveQueue::post(ibv_recv_wr* request, ibv_recv_wr** bad) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/adapter.h"
@@ -14,8 +15,10 @@
 
 namespace weft::device {
 
+class CompletionQueue;
 class Context;
 class Device;
+struct XrcHandle;
 
 // A queue pair that found no receive in the shared queue, and holds a message for the next one.
 class ReceiveWaiter {
@@ -40,6 +43,8 @@ class SharedReceiveQueue {
     return reinterpret_cast<SharedReceiveQueue*>(srq);
   }
 
+  [[nodiscard]] std::uint32_t domain_number() const;
+
   int post(ibv_recv_wr* request, ibv_recv_wr** bad);
   // Takes one for a queue pair; raises IBV_EVENT_SRQ_LIMIT_REACHED when the level falls below.
   // Where there is none and `waiter` is not null, that one is notified once of new receives.
@@ -49,6 +54,14 @@ class SharedReceiveQueue {
 
   // Of the receives that were taken and whose completions were not polled, and of the posted ones.
   [[nodiscard]] QueueSlots& slots() { return ring_.slots(); }
+  // What a queue of type XRC has besides (ibv_create_srq_ex(3)); empty for others.
+  struct Extended {
+    std::uint32_t number;
+    CompletionQueue& completions;
+    XrcHandle& handle;
+  };
+  void extend(const Extended& extended) { extended_.emplace(extended); }
+  [[nodiscard]] const std::optional<Extended>& extended() const { return extended_; }
   [[nodiscard]] bool in_use() const { return users_ > 0; }
   void add_user() { ++users_; }
   void remove_user() { --users_; }
@@ -60,6 +73,7 @@ class SharedReceiveQueue {
   Context& context_;
   Counted counted_;
   std::atomic<int> users_{0};  // queue pairs
+  std::optional<Extended> extended_;
   std::mutex mutex_;
   ReceiveRing ring_;
   std::uint32_t max_slices_;

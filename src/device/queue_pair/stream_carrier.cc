@@ -481,7 +481,7 @@ iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool f
 
 bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
   // Without a hold a missing receive ends the stream, so nothing waits for the next one.
-  return parts_.receives.take(request, holds_);
+  return parts_.take_receive(request, holds_);
 }
 
 // The core reports parts of a message as they are placed: bytes are counted at once, the operation

@@ -93,6 +93,9 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
                               iwarp::RemoteRight right) override;
   iwarp::Memory local_memory(const iwarp::LocalSlice& slice, bool for_writing) override;
   bool next_receive(iwarp::ReceiveRequest& request) override;
+  bool name_receive_queue(std::uint32_t number) override {
+    return parts_.name_receive_queue(number);
+  }
   bool invalidate(std::uint32_t stag) override { return parts_.memory.invalidate(stag); }
   void note_peer_access(const iwarp::PeerAccess& access) override;
   iwarp::Status carry_out_local() override { return parts_.memory.carry_out_next(); }

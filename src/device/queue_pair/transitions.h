@@ -84,11 +84,61 @@ inline constexpr std::array datagram{
     Transition{IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
 };
 
+// The same tables for extended connections. The end that sends needs no attributes of the receiving
+// end, and the other way round. On the way to RTS it may have them all the same, and they have no
+// effect: perftest gives both ends those of a reliable connection.
+inline constexpr int extended_path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+
+inline constexpr std::array extended_sender{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+               0},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
+               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR,
+               IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
+                   IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS,
+               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                   IBV_QP_MAX_QP_RD_ATOMIC,
+               IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | extended_path},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | extended_path},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | extended_path},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, 0,
+               IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                   IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_PKEY_INDEX | extended_path},
+};
+
+inline constexpr std::array extended_receiver{
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+               0},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, 0,
+               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR,
+               IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+               IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN,
+               IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE |
+                   IBV_QP_MIN_RNR_TIMER | extended_path},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | extended_path},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, 0,
+               IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | extended_path},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, 0,
+               IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC |
+                   IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | extended_path},
+};
+
 }  // namespace transitions
 
 [[nodiscard]] constexpr std::span<const Transition> transitions_of(ibv_qp_type type) {
   if (type == IBV_QPT_UD) return transitions::datagram;
   if (type == IBV_QPT_UC) return transitions::unreliable;
+  if (type == IBV_QPT_XRC_SEND) return transitions::extended_sender;
+  if (type == IBV_QPT_XRC_RECV) return transitions::extended_receiver;
   return transitions::reliable;
 }
 
