@@ -440,6 +440,16 @@ TEST(XrcDomain, OneFileIsOneDomain) {
   EXPECT_EQ(errno, EBADF);
 }
 
+TEST(XrcDomain, TagMatchingIsRefused) {
+  const auto device = make_roce_device();
+  Context context(*device);
+  ibv_srq_init_attr_ex attributes{};
+  attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_TM;
+  attributes.srq_type = IBV_SRQT_TM;
+  EXPECT_EQ(ibv_create_srq_ex(context.verbs(), &attributes), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
 TEST(XrcDomain, AnIwarpDeviceHasNone) {
   Settings settings;
   settings.personality = Personality::iwarp;

@@ -141,6 +141,19 @@ def add_unreliable():
         add_raw("uc", program, *uc, sizes=ALL_SIZES, iterations=_FEW)
 
 
+def add_extended():
+    """XRC: the receiving queue pairs have shared receive queues only."""
+    xrc = ("-c", "XRC")
+    for program in BANDWIDTH:
+        add_raw("xrc", program, *xrc, sizes=[65536])
+    add_raw("xrc_all_sizes", "ib_send_bw", *xrc, sizes=ALL_SIZES, iterations=_FEW)
+    add_raw("xrc_four_queue_pairs", "ib_send_bw", *xrc, "-q", 4, sizes=[65536])
+    add_raw("xrc_bidirectional", "ib_send_bw", *xrc, "-b", sizes=[65536])
+    add_raw("xrc_events", "ib_send_bw", *xrc, "-e", sizes=[65536])
+    add_raw("xrc", "ib_send_lat", *xrc, sizes=[64], iterations=_FEW)
+    add_raw("xrc", "ib_atomic_bw", *xrc, sizes=[8])
+
+
 def add_personalities():
     """rdma_cm works whatever the device looks like, and whatever the other end looks like."""
     iwarp, roce = ("--personality", "iwarp"), ("--personality", "roce")
@@ -164,5 +177,6 @@ def add_long():
 add_loopback()
 add_without_rdma_cm()
 add_unreliable()
+add_extended()
 add_personalities()
 add_long()

@@ -54,6 +54,26 @@ cases.add("ibv_srq_pingpong.events", _case("-e", program="ibv_srq_pingpong"))
 cases.add("ibv_srq_pingpong.one_queue_pair", _case("-q", 1, program="ibv_srq_pingpong"))
 
 
+def extended_pingpong(stage, *arguments, by_lid=False):
+    """XRC. The program compares no data, as Xrc.* and pyverbs' tests do, and prints one word."""
+    port = harness.free_port()
+    both = ["-p", port, *([] if by_lid else ["-g", 0]), *arguments]
+    options = ("--personality", "ib") if by_lid else ()
+    server = stage.start("server", "ibv_xsrq_pingpong", *both, options=options)
+    server.await_listening(port)
+    client = stage.start("client", "ibv_xsrq_pingpong", *both, "127.0.0.1", options=options)
+    for side in (client, server):
+        side.finish()
+        need(re.search("^success", side.output, re.MULTILINE), f"{side.name} did not succeed")
+        harness.need_no_trouble(side)
+
+
+cases.add("ibv_xsrq_pingpong.polling", lambda stage: extended_pingpong(stage, "-n", 200))
+cases.add("ibv_xsrq_pingpong.events", lambda stage: extended_pingpong(stage, "-n", 200, "-e"))
+cases.add("ibv_xsrq_pingpong.by_lid",
+          lambda stage: extended_pingpong(stage, "-n", 200, by_lid=True))
+
+
 @cases.case("ibv_rc_pingpong.needs_a_gid")
 def needs_a_gid(stage):
     """Without -g there is no address: RoCE refuses the address vector, and so does the device."""

@@ -62,7 +62,7 @@ class MemoryHost final : public iwarp::Host {
   Region& add(Bytes content, Rights rights = {});
 
   void post_receive(std::uint64_t wr_id, std::initializer_list<iwarp::LocalSlice> slices) {
-    posted_receives.push_back({wr_id, slices});
+    posted_receives.push_back({.wr_id = wr_id, .slices = slices});
   }
 
   iwarp::Memory remote_memory(std::uint32_t stag, std::uint64_t offset, std::uint64_t length_bytes,
