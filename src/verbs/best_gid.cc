@@ -133,10 +133,15 @@ std::string host_of(std::string_view peer) {
   return inet_ntop(AF_INET, gid.bytes().data() + 12, text, sizeof text);
 }
 
-// The name of the device that rdma_cm selects for the peer; empty if it finds none. The GIDs of an
-// iWARP adapter are made of its MAC address, those of an InfiniBand port of its GUID, so only
-// rdma_cm knows which IP addresses they have.
-std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
+// What rdma_cm selects for a peer.
+struct CmChoice {
+  std::string device;  // its name; empty if rdma_cm finds none
+  Gid source{Gid::Bytes{}};
+};
+
+// The GIDs of an iWARP adapter are made of its MAC address, those of an InfiniBand port of its
+// GUID, so only rdma_cm knows which IP addresses they have.
+CmChoice choice_of_rdma_cm(std::string_view peer, Backend backend) {
   constexpr std::chrono::milliseconds timeout{2000};
   constexpr std::uint16_t any_port = 9;
   try {
@@ -145,11 +150,28 @@ std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
     id.resolve_address({host_of(peer), any_port}, timeout);
     const auto event = events.next(timeout);
     if (!event || event->type() != RDMA_CM_EVENT_ADDR_RESOLVED) return {};
-    return id.context().device_name();
+    Gid::Bytes source{};
+    std::memcpy(source.data(), id.raw()->route.addr.addr.ibaddr.sgid.raw, source.size());
+    return {id.context().device_name(), Gid(source)};
   } catch (const Error&) {
     // A failure names no device: the caller then looks at the next one.
     return {};
   }
+}
+
+std::string device_by_rdma_cm(std::string_view peer, Backend backend) {
+  return choice_of_rdma_cm(peer, backend).device;
+}
+
+// The row that rdma_cm uses as the source, of a port that has no IP addresses as GIDs. Where that
+// is in no row, as towards this host itself, the first row leads to the peer as well: such a port
+// has one for each subnet prefix.
+std::optional<GidEntry> row_by_rdma_cm(const Context& context, std::string_view peer,
+                                       const std::vector<GidEntry>& rows) {
+  const CmChoice choice = choice_of_rdma_cm(peer, context.backend());
+  if (choice.device != context.device_name()) return std::nullopt;
+  const auto row = std::ranges::find(rows, choice.source, &GidEntry::gid);
+  return row == rows.end() ? rows.front() : *row;
 }
 
 }  // namespace
@@ -166,6 +188,12 @@ GidChoice Context::best_gid(std::string_view peer) const {
     return {*similar, fmt::format("{} is of the same kind as {}", gid, peer)};
   }
   if (rows.empty()) detail::fail(ENETUNREACH, "the device has no GID");
+  if (!query_port(1).is_ethernet()) {
+    if (const auto row = row_by_rdma_cm(*this, peer, rows)) {
+      return {*row,
+              fmt::format("rdma_cm leads to {} from the port of {}", peer, row->gid.to_string())};
+    }
+  }
   const bool iwarp = raw()->device->transport_type == IBV_TRANSPORT_IWARP;
   detail::fail(ENETUNREACH,
                fmt::format("none of the {} GIDs of {} can reach {}{}", rows.size(), device_name(),

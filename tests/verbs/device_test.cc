@@ -535,6 +535,12 @@ TEST_F(InfinibandDevice, TowardsAPeerIsFoundByRdmaCm) {
   EXPECT_EQ(open_device_towards("127.0.0.1").device_name(), context_.device_name());
 }
 
+TEST_F(InfinibandDevice, TheGidTowardsAnIpAddressIsFoundByRdmaCm) {
+  const auto choice = context_.best_gid("127.0.0.1");
+  EXPECT_EQ(choice.entry.gid, context_.query_gid(1, 0));
+  EXPECT_THAT(choice.reason, ::testing::HasSubstr("rdma_cm"));
+}
+
 TEST_F(InfinibandDevice, QueuePairsConnectByLid) {
   const auto domain = context_.create_domain();
   const auto queue = context_.create_completion_queue(8);

@@ -113,8 +113,8 @@ class Context {
 
   // The row of the GID table to use for `peer`, a numeric address or GID. Prefers the source
   // address of the host's route to the peer, then the first row of the same address family and
-  // scope. Throws Error(EINVAL) if `peer` is not an address, Error(ENETUNREACH) if no row is
-  // suitable.
+  // scope; on InfiniBand, whose GIDs are no addresses, asks rdma_cm. Throws Error(EINVAL) if `peer`
+  // is not an address, Error(ENETUNREACH) if no row is suitable.
   [[nodiscard]] WEFT_API GidChoice best_gid(std::string_view peer) const;
 
   [[nodiscard]] WEFT_API ProtectionDomain create_domain() const;    // ibv_alloc_pd(3)
@@ -129,7 +129,7 @@ class Context {
       int entries, const ExtendedCompletionQueueOptions& options = {}) const;
 
   // Opens an XRC domain, ibv_open_xrcd(3), for this process only, or shared through the file `fd`.
-  // Throws Error(EOPNOTSUPP) if the device has no XRC; the embedded device has none.
+  // Throws Error(EOPNOTSUPP) if the device has no XRC; the embedded device has it, except as iwarp.
   [[nodiscard]] WEFT_API XrcDomain open_xrc_domain(int fd = -1) const;
 
   // Readable while an asynchronous event is pending.
