@@ -1,10 +1,12 @@
 // Queue pairs, their completion queues, and shared receive queues of an id: rdma_create_qp(3),
 // rdma_create_srq(3).
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <new>
 
+#include "base/log.h"
 #include "cm/answer.h"
 #include "cm/cm.h"
 #include "cm/identifier.h"
@@ -92,8 +94,21 @@ ibv_qp_init_attr plain(const ibv_qp_init_attr_ex& extended) {
   return attributes;
 }
 
+// An extended connection names its queues in a way that only the hellos of queue pairs that connect
+// by number announce.
+int refuse_extended() {
+  log_format(LogLevel::warning, "weft0",
+             "rdma_cm connects no extended reliable connections (XRC) on this device; queue pairs "
+             "that are connected by number (ibv_modify_qp) have them");
+  return EOPNOTSUPP;
+}
+
 // The device checks all features but the protection domain, as in ibv_create_qp_ex(3).
 ibv_qp* make_queue_pair(rdma_cm_id& id, ibv_qp_init_attr_ex& extended) {
+  if (extended.qp_type == IBV_QPT_XRC_SEND || extended.qp_type == IBV_QPT_XRC_RECV) {
+    errno = refuse_extended();
+    return nullptr;
+  }
   if (extended.comp_mask != IBV_QP_INIT_ATTR_PD) {
     // The inline function of verbs.h would need libibverbs when compiled without optimisation.
     return verbs_get_ctx(id.verbs)->create_qp_ex(id.verbs, &extended);
@@ -194,9 +209,10 @@ int Manager::create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_attr* attri
   return answer(create_shared(*id, used, *attributes));
 }
 
-// Queues for XRC or with tag matching do not exist on this device.
+// Only basic queues: see refuse_extended(); the device has no tag matching.
 int Manager::create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return answer(EINVAL);
+  if (attributes->srq_type == IBV_SRQT_XRC) return answer(refuse_extended());
   if (attributes->srq_type != IBV_SRQT_BASIC) return answer(EOPNOTSUPP);
   const bool names_domain = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0;
   ibv_srq_init_attr basic{.srq_context = attributes->srq_context, .attr = attributes->attr};

@@ -37,7 +37,8 @@ RandomWork::RandomWork(Random& random, Endpoint& self, Endpoint& peer, std::size
 std::size_t RandomWork::post_receives(std::size_t most) {
   const std::size_t count = std::min(most, late_receives_.size() - receives_posted_);
   for (std::size_t i = 0; i < count; ++i, ++receives_posted_) {
-    peer_.host.posted_receives.push_back({receives_posted_, late_receives_[receives_posted_]});
+    peer_.host.posted_receives.push_back(
+        {.wr_id = receives_posted_, .slices = late_receives_[receives_posted_]});
   }
   if (count > 0 && peer_.connected()) peer_.connection().receives_posted(0);
   return count;

@@ -128,5 +128,13 @@ TEST(ImmediateData, CopiesTheDataAndOrdersTheTag) {
                          [](Bytes cut) { return ImmediateData::parse(cut); });
 }
 
+// Most significant byte first, as InfiniBand sends it in the XRCETH.
+TEST(ImmediateData, NamesAQueueByItsNumber) {
+  const ImmediateData named{.data_be = immediate_of_number(0x00A1B2C3),
+                            .tag = ImmediateData::names_queue};
+  EXPECT_EQ(emitted(named), copy_of("00a1b2c3 00000002"_hex));
+  EXPECT_EQ(number_of_immediate(named.data_be), 0x00A1B2C3U);
+}
+
 }  // namespace
 }  // namespace weft::wire

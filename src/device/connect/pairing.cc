@@ -87,6 +87,11 @@ iwarp::PeerFeatures features_of(const Hello& hello) {
           .names_queues = extended_of(hello) != 0};
 }
 
+// The version of a hello with these bits.
+std::uint16_t version_of(std::uint32_t extended) {
+  return extended != 0 ? Hello::extended_version : Hello::current_version;
+}
+
 // What the peer's hello must have where ours has `extended`.
 std::uint32_t opposite_of(std::uint32_t extended) {
   return extended == 0 ? 0 : extended ^ (Hello::extended_sender | Hello::extended_receiver);
@@ -362,7 +367,7 @@ void Pairing::loop() {
 Hello Pairing::hello(std::uint32_t generation) const {
   const std::uint32_t kind = plan_.unreliable ? Hello::unreliable : Hello::can_hold_sends;
   // What a hello offers is the same for every attempt; only PSN and generation change.
-  return {.version = plan_.extended != 0 ? Hello::extended_version : Hello::current_version,
+  return {.version = version_of(plan_.extended),
           .source_qpn = plan_.local.number,
           .destination_qpn = plan_.peer.number,
           .send_psn = send_psn_.value_or(0),
@@ -483,7 +488,7 @@ void answer_request(Device& device, const std::shared_ptr<InboundHandshake>& inb
                     const Hello& hello) {
   // Also for numbers that do not exist: an unknown host must not learn which ones do.
   HelloAnswer answer = HelloAnswer::refused;
-  if (hello.version != Hello::current_version && hello.version != Hello::extended_version) {
+  if (hello.version != version_of(extended_of(hello))) {
     answer = HelloAnswer::bad_version;
   } else if (const auto queue_pair = device.find_queue_pair(hello.destination_qpn)) {
     const auto [state, pairing] = queue_pair->pairing();

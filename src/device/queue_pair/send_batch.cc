@@ -155,7 +155,8 @@ std::uint64_t missing_flags(const Adapter& adapter) {
 ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* wanted) {
   constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
                                   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_XRCD;
-  // The receiving end of XRC has a domain in place of a protection domain; others have none.
+  // The receiving end of XRC has a domain in place of a protection domain; the sending end may name
+  // one, and does not use it.
   const bool receives = wanted->qp_type == IBV_QPT_XRC_RECV;
   const bool names_xrc = (wanted->comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && wanted->xrcd;
   const bool names_domain = (wanted->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && wanted->pd;
@@ -163,12 +164,13 @@ ibv_qp* create_extended_queue_pair(ibv_context* verbs, ibv_qp_init_attr_ex* want
   const std::uint64_t operations = batches ? wanted->send_ops_flags : 0;
   errno = 0;
   if ((wanted->comp_mask & ~known) != 0 ||
+      (names_xrc && !receives && wanted->qp_type != IBV_QPT_XRC_SEND) ||
       ((wanted->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && wanted->create_flags != 0) ||
       (operations & ~SendBatch::offered(wanted->qp_type)) != 0 ||
       (operations & missing_flags(Context::of(verbs)->device().adapter())) != 0) {
     errno = EOPNOTSUPP;
   } else if (receives ? !names_xrc || wanted->xrcd->context != verbs
-                      : !names_domain || names_xrc || wanted->pd->context != verbs) {
+                      : !names_domain || wanted->pd->context != verbs) {
     errno = EINVAL;
   }
   if (errno != 0) return nullptr;
