@@ -25,14 +25,12 @@ struct Conversation {
   std::size_t handshake_packets = 0;
 };
 
-Conversation roce_conversation(std::size_t rounds, bool managed) {
+Conversation roce_conversation(std::size_t rounds, bool managed,
+                               RoceOptions::Carrier carrier = RoceOptions::Carrier::ipv4) {
   Conversation made;
-  RoceTalk talk(made.capture, {});
+  RoceTalk talk(made.capture, {.carrier = carrier});
   if (managed) talk.connect();
-  // Without a handshake the first PSNs are not known: a lower one that comes after an acknowledged
-  // one counts as a repetition. So the beginning stays in order.
   made.handshake_packets = made.capture.size();
-  if (!managed) made.handshake_packets = 16;
   for (std::size_t round = 0; round < rounds; ++round) {
     const std::uint64_t place = round * 0x10000;
     for (const std::size_t size : {1U, 257U, 1'100U}) {
@@ -78,6 +76,14 @@ const Way ways[] = {
        return iwarp_conversation(rounds, {.markers_a = true, .markers_b = true, .aligned = false});
      }},
     {"Roce", [](std::size_t rounds) { return roce_conversation(rounds, true); }},
+    {"Infiniband",
+     [](std::size_t rounds) {
+       return roce_conversation(rounds, true, RoceOptions::Carrier::native);
+     }},
+    {"InfinibandGlobal",
+     [](std::size_t rounds) {
+       return roce_conversation(rounds, true, RoceOptions::Carrier::native_global);
+     }},
     {"RoceWithoutHandshake", [](std::size_t rounds) { return roce_conversation(rounds, false); }},
 };
 

@@ -28,6 +28,15 @@ bool refuses(const IbSegment& segment) {
   return has_aeth && (kind == wire::Aeth::Kind::nak || kind == wire::Aeth::Kind::rnr_nak);
 }
 
+// Returns whether the payload of such a packet has the path MTU (§9.5.2).
+bool is_full(wire::IbOperation operation) {
+  using Operation = wire::IbOperation;
+  return operation == Operation::send_first || operation == Operation::send_middle ||
+         operation == Operation::write_first || operation == Operation::write_middle ||
+         operation == Operation::read_response_first ||
+         operation == Operation::read_response_middle;
+}
+
 // §9.7.5.1.2: a response acknowledges everything before it. An ACK includes its own PSN; a NAK or
 // RNR NAK refuses it.
 std::uint32_t acknowledged_by(const IbSegment& segment) {
@@ -75,6 +84,8 @@ bool IbConnection::plausible(Side side, const IbSegment& segment) const {
 void IbConnection::on_packet(Side side, const IbSegment& segment) {
   count(segment.stamp);
   ++connection_.side_frames[side == Side::a ? 0 : 1];
+  // Also from packets that wait: the requests that they wait for may need it.
+  if (is_full(segment.operation())) path_.learn(segment.payload_wire_bytes);
   if (!delay(side, segment)) process(side, segment);
   catch_up();
   watch(segment.stamp);
@@ -114,8 +125,10 @@ bool IbConnection::pass_on_earliest() {
       sender = side;
       delayed = is_delayed;
     };
-    if (const auto frame = own.order.ready()) take(*frame, false);
-    if (!own.delayed.empty() && !half(other(side)).order.blocked()) {
+    IbOrder& peer = half(other(side)).order;
+    const auto frame = own.order.ready();
+    if (frame && !peer.blocked_before(*frame)) take(*frame, false);
+    if (!own.delayed.empty() && !peer.blocked()) {
       take(own.delayed.front().get().stamp.frame, true);
     }
   }
@@ -220,7 +233,7 @@ void IbConnection::on_acknowledge(const Origin& origin, const IbSegment& segment
 void IbConnection::watch(const Stamp& stamp) {
   for (const Side side : {Side::a, Side::b}) {
     Half& requester = half(side);
-    requester.order.watch();
+    requester.order.watch(stamp.time_ns);
     catch_up();
     requester.answers.watch(origin(other(side), stamp));
   }

@@ -8,10 +8,12 @@ namespace {
 // The largest distance between two consecutive PSNs of one connection. A queue pair cannot have
 // more packets under way, so a larger jump means another connection with the same number.
 constexpr std::int64_t most_distant = 1 << 16;
-// Without connection manager messages: how many packets of the connection the first requests wait
-// for an acknowledgement, because a lower PSN may follow them, if nothing shows that the capture is
-// out of order.
-constexpr std::uint64_t origin_packets = 64;
+// Without connection manager messages: how many packets of the connection the first requests wait,
+// because a lower PSN may follow them, if nothing shows that the capture is out of order. Within so
+// many packets, a capture that is out of order shows it.
+constexpr std::uint64_t origin_packets = 256;
+// The same as time, once the requests are acknowledged: no network delivers so late.
+constexpr std::int64_t origin_ns = 100'000'000;
 // The first position lies above the low 24 bits, so that there are positions before it.
 constexpr std::uint64_t position_base = 1ULL << 32;
 
@@ -46,6 +48,7 @@ void IbOrder::add(const IbSegment& segment) {
   if (!begun()) {
     begin(segment.psn());
     origin_open_ = true;
+    origin_since_ns_ = segment.stamp.time_ns;
   }
   if (origin_open_) return hold_at_origin(segment);
   settle(position_of(segment.psn()));
@@ -141,7 +144,6 @@ void IbOrder::acknowledge(std::uint32_t psn) {
   if (end < acknowledged_) reordered_ = true;
   if (end > acknowledged_ && near(psn)) acknowledged_ = end;
   if (origin_open_ && acknowledged_ > next_ && !acknowledged_without_gaps()) reordered_ = true;
-  if (acknowledged_ > next_ && !reordered_) origin_open_ = false;
   if (retransmission_from_ && *retransmission_from_ < acknowledged_) retransmission_from_.reset();
 }
 
@@ -152,11 +154,15 @@ void IbOrder::on_retransmission_requested(std::uint32_t psn) {
 // Counts the packets since the queue is blocked. A missing packet that the responder has
 // acknowledged is given up early: it will not be sent again. An open origin misses nothing: the
 // lowest PSN is next when the wait ends.
-void IbOrder::watch() {
+void IbOrder::watch(std::int64_t now_ns) {
   if (!blocked()) return;
   ++waited_packets_;
   if (origin_open_) {
-    if (waited_packets_ >= (reordered_ ? limits_.patience_packets : origin_packets)) give_up();
+    const bool in_order = acknowledged_ > next_ && !reordered_;
+    const bool late = in_order && now_ns - origin_since_ns_ >= origin_ns;
+    if (late || waited_packets_ >= (reordered_ ? limits_.patience_packets : origin_packets)) {
+      give_up();
+    }
     return;
   }
   const bool received = unreliable_ || acknowledged_ > next_;

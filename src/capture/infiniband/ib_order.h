@@ -3,9 +3,10 @@
 // Architecture Specification, volume 1, §9.7).
 //
 // Without a first PSN from the connection manager, the first captured packet need not be the first
-// one sent. Then the first requests wait for an acknowledgement, and the lowest PSN of them begins
-// the order. If the capture shows signs of reordering, they wait until a packet that the capture
-// holds late would have come.
+// one sent, and its acknowledgement may have been captured before a lower PSN. Then the first
+// requests wait, for a number of packets or for a time, and the lowest PSN of them begins the
+// order. If the capture shows signs of reordering, they wait until a packet that the capture holds
+// late would have come.
 //
 // Positions count PSNs in 64 bits, so that they never wrap.
 #pragma once
@@ -62,7 +63,8 @@ class IbOrder {
   // The responder lacks `psn`: the requester will repeat it and everything after it.
   void on_retransmission_requested(std::uint32_t psn);
   // Applies the timeouts to missing packets. Call it for each packet of the connection.
-  void watch();
+  // `now_ns` is the time of that packet.
+  void watch(std::int64_t now_ns);
   // Stops waiting for what is missing before the first stored packet, and passes that packet on.
   void give_up();
   // Ends the input. The caller must have called give_up() until nothing waits.
@@ -81,6 +83,10 @@ class IbOrder {
   [[nodiscard]] bool waiting() const { return !held_.empty(); }
   // Returns whether something waits for a missing packet.
   [[nodiscard]] bool blocked() { return waiting() && !ready(); }
+  // Returns whether the packet that waits for a missing one was captured before `frame`.
+  [[nodiscard]] bool blocked_before(std::uint64_t frame) {
+    return blocked() && held_.begin()->second.get().stamp.frame < frame;
+  }
 
  private:
   [[nodiscard]] std::uint64_t position_of(std::uint32_t psn) const {
@@ -102,6 +108,7 @@ class IbOrder {
   bool uncertain_ = false;   // the last request, at next_ - 1, takes an unknown number of PSNs
   // The first request is not certain: nothing is passed on, and next_ may still move back.
   bool origin_open_ = false;
+  std::int64_t origin_since_ns_ = 0;  // time of the first captured request
   bool reordered_ = false;  // while the origin is open: requests or acknowledgements went back
   std::uint64_t acknowledged_ = 0;  // position after the last acknowledged one
   std::optional<std::uint64_t> retransmission_from_;
