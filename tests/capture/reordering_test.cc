@@ -241,5 +241,67 @@ TEST_P(Reordering, CompleteMeansByteExact) {
   }
 }
 
+// A conversation of operations in random order and of random length.
+MadeCapture random_talk(const RoceOptions& options, std::size_t operations, Random& random) {
+  MadeCapture capture;
+  RoceTalk talk(capture, options);
+  for (std::size_t i = 0; i < operations; ++i) {
+    const std::size_t bytes = 1 + random.below(1'200);
+    const std::uint64_t address = i * 0x1000;
+    switch (random.below(4)) {
+      case 0:
+        talk.send(Side::a, bytes);
+        break;
+      case 1:
+        talk.send(Side::b, bytes);
+        break;
+      case 2:
+        talk.write(Side::b, options.qp_a, address, bytes);
+        break;
+      default:
+        talk.read(Side::a, options.qp_b, address, bytes);
+    }
+  }
+  return capture;
+}
+
+// Each capture stays in order; which of them is next is random.
+MadeCapture mixed(const std::vector<MadeCapture>& captures, Random& random) {
+  std::vector<std::size_t> turns;
+  for (std::size_t i = 0; i < captures.size(); ++i)
+    turns.insert(turns.end(), captures[i].size(), i);
+  for (std::size_t i = turns.size(); i > 1; --i) std::swap(turns[i - 1], turns[random.below(i)]);
+  std::vector<std::size_t> next(captures.size());
+  MadeCapture out;
+  for (const std::size_t turn : turns) out.push_back(captures[turn][next[turn]++]);
+  return out;
+}
+
+// Queue pairs of the same hosts, without the connection manager. Programs that begin each of them
+// with the same PSN leave the responses, and the order of the capture, to join both directions.
+TEST(ReorderingJoins, QueuePairsWithEqualPsns) {
+  constexpr std::size_t operations = 40;
+  const bool long_run = std::getenv("WEFT_TEST_LONG") != nullptr;
+  for (const std::size_t window : {1, 2, 8, 64}) {
+    for (const std::size_t pairs : {2, 4, 8}) {
+      for (const std::uint64_t seed : weft::test::seeds(long_run ? 100 : 12)) {
+        SCOPED_TRACE(testing::Message() << weft::test::seed_trace(seed) << ", window " << window
+                                        << ", " << pairs << " pairs");
+        Random random(seed);
+        std::vector<MadeCapture> talks;
+        for (std::uint32_t i = 0; i < pairs; ++i) {
+          talks.push_back(random_talk({.qp_a = 0x20 + i, .qp_b = 0x40 + i}, operations, random));
+        }
+        const Outcome seen(shuffled(mixed(talks, random), 0, window, random));
+        EXPECT_EQ(seen.connections, pairs);
+        EXPECT_EQ(seen.whole(), pairs * operations);
+        EXPECT_EQ(seen.traffic.lost_packets + seen.traffic.unknown_answers, 0U);
+        EXPECT_TRUE(seen.traffic.violations.empty());
+        expect_known_bytes(seen.traffic);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -146,6 +146,7 @@ void IbAnalysis::note_congestion(const IbPacket& packet, const wire::Bth& bth) {
 // First joins or gives up the undecided flows, because their packets belong to connections that
 // finish next.
 void IbAnalysis::finish() {
+  join_all_at_end();
   for (const FlowKey& key : std::vector<FlowKey>(std::move(undecided_))) {
     Flow& flow = flows_[key];
     if (flow.connection || flow.undecided.empty()) continue;

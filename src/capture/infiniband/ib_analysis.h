@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "capture/infiniband/ib_connection.h"
+#include "capture/infiniband/ib_evidence.h"
 #include "capture/infiniband/ib_manager.h"
 #include "capture/infiniband/ib_suspects.h"
 #include "capture/sources/copy_filter.h"
@@ -51,6 +53,8 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
     Side side = Side::a;  // sender
     // Packets that wait while the connection of the flow is unknown.
     std::vector<HeldIbSegment> undecided{};
+    // Where its other direction is looked for; nullptr once that is known or given up.
+    std::unique_ptr<IbEvidence> evidence = std::make_unique<IbEvidence>();
   };
   struct Connected {
     Connected(IbConnection::Shared& shared, Connection& entry) : connection(shared, entry) {}
@@ -83,13 +87,15 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   Connection& datagrams(const DatagramKey& key, Side& side);
 
   void on_connected(const FlowKey& key, const IbSegment& segment);
-  // Finds the connection of a flow that has none. Returns false if it is not known yet.
-  bool join(const FlowKey& key, Flow& flow, const IbSegment& segment);
-  [[nodiscard]] const Unpaired* match(const FlowKey& key, const Flow& flow,
-                                      const IbSegment& segment) const;
-  // The reverse search: a response in a connection may show which undecided requests belong to it.
-  void decide_others(const FlowKey& key, IbConnection& connection, Side side,
-                     const IbSegment& answer);
+  // Begins a connection for a flow that has none. Returns false if a later packet may show that it
+  // belongs to another flow.
+  bool begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment);
+  // Looks for the other direction of a flow, and joins both. Returns whether it was found.
+  bool join(const FlowKey& key, Flow& flow, bool at_end);
+  [[nodiscard]] std::optional<FlowKey> partner(const FlowKey& key, const Flow& flow,
+                                               bool at_end) const;
+  void unite(const FlowKey& key, Flow& flow, const FlowKey& other_key);
+  void join_all_at_end();
   // Makes the flow one direction of the connection.
   void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
@@ -99,6 +105,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void give_up_joining(const FlowKey& key, Flow& flow, const IbSegment& segment);
   void add_unpaired(const Unpaired& one);
   void pass_on_undecided(Flow& flow);
+  void pass_on_undecided(Flow& one, Flow& other);
   // Drops the undecided packets of a flow, because its queue pair number was assigned anew.
   void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);

@@ -1,5 +1,6 @@
 // The part of IbAnalysis that assigns packets to connections.
 #include <algorithm>
+#include <bit>
 
 #include "capture/infiniband/ib_analysis.h"
 
@@ -22,6 +23,21 @@ Transport transport_of(const wire::CmRequest& request) {
   if (request.transport_code == 1) return Transport::uc;
   if (request.transport_code == 3 && request.extended_transport_code == 1) return Transport::xrc;
   return Transport::rc;
+}
+
+bool are_opposite(const auto& one, const auto& other) {
+  return one.source == other.destination && one.destination == other.source;
+}
+
+bool is_same_direction(const auto& one, const auto& other) {
+  return one.source == other.source && one.destination == other.destination;
+}
+
+// Returns whether the other direction is looked for after so many responses: rarely when the first
+// ones have not decided it, because each search goes through all of them.
+bool is_decision_point(std::size_t answers) {
+  constexpr std::size_t first_answers = 16;
+  return answers <= first_answers || std::has_single_bit(answers);
 }
 
 // The field for private data has a fixed size, so zeros at its end carry no information.
@@ -54,16 +70,17 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
   if (flow.connection && !flow.connection->plausible(flow.side, segment)) {
     flow = {};  // another queue pair uses the same number now
   }
-  if (!flow.connection && !join(key, flow, segment)) {
+  const bool more_evidence = flow.evidence && flow.evidence->add(segment);
+  if (more_evidence && is_decision_point(flow.evidence->answers())) join(key, flow, false);
+  if (!flow.connection && !begin_alone(key, flow, segment)) {
     if (hold(key, flow, segment)) return;
-    give_up_joining(key, flow, segment);
+    if (!join(key, flow, true)) give_up_joining(key, flow, segment);
   }
   // The requester sends again from here on.
   if (!segment.is_answer() && flow.connection->has_requested(flow.side, segment.psn())) {
     copies_.begin_anew();
   }
   if (!flow.undecided.empty()) pass_on_undecided(flow);
-  if (segment.is_answer()) decide_others(key, *flow.connection, flow.side, segment);
   flow.connection->on_packet(flow.side, segment);
 }
 
@@ -72,78 +89,93 @@ bool IbAnalysis::awaits_reply(const FlowKey& key) const {
          manager_.awaits_reply(key.destination, key.source);
 }
 
-// Joins a flow without connection to a known one, or begins a connection with one known direction.
-// Returns false if a later packet may still decide.
-bool IbAnalysis::join(const FlowKey& key, Flow& flow, const IbSegment& segment) {
-  if (const Unpaired* found = match(key, flow, segment)) {
-    attach(key, flow, *found->connection, other(found->side));
-    return true;
-  }
-  // The other direction may be one of the candidates; a response will show which one.
+// Begins a connection with one known direction, unless a connection in the opposite direction lacks
+// its second one, which may be this flow. Datagrams of UC are never answered.
+bool IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
-  const bool candidates = std::ranges::any_of(unpaired_, [&](const auto& one) {
-    return one.key.source == key.destination && one.key.destination == key.source;
-  });
+  const bool candidates =
+      std::ranges::any_of(unpaired_, [&](const auto& one) { return are_opposite(one.key, key); });
   if (segment.is_answer() || (candidates && !unreliable) || awaits_reply(key)) return false;
   begin_unpaired(key, flow, segment);
   return true;
 }
 
-// Returns the only connection in the opposite direction with requests that this flow answers, by
-// this packet or by a waiting one. If there is more than one, for instance because two queue pairs
-// began with the same PSN, the only one with requests for all of its answers. Returns nullptr if
-// there is none or still more than one: later answers may decide.
-const IbAnalysis::Unpaired* IbAnalysis::match(const FlowKey& key, const Flow& flow,
-                                              const IbSegment& segment) const {
-  const Unpaired* answers_some = nullptr;
-  const Unpaired* answers_all = nullptr;
-  std::size_t some = 0;
-  std::size_t all = 0;
-  for (const Unpaired& one : unpaired_) {
-    if (one.key.source != key.destination || one.key.destination != key.source) continue;
-    std::size_t answered = 0;
-    std::size_t answers = 0;
-    const auto count = [&](const IbSegment& packet) {
-      if (!packet.is_answer()) return;
-      ++answers;
-      if (one.connection->has_requested(one.side, packet.psn())) ++answered;
-    };
-    count(segment);
-    for (const HeldIbSegment& packet : flow.undecided) count(packet.get());
-    if (answered == 0) continue;
-    ++some;
-    answers_some = &one;
-    if (answered < answers) continue;
-    ++all;
-    answers_all = &one;
-  }
-  if (some == 1) return answers_some;
-  return all == 1 ? answers_all : nullptr;
+// Returns the opposite flow that fits. Another one may begin late in a capture that is out of
+// order, so a number of matches is required, and more if PSNs of others are close. If others fit as
+// well, nothing is decided before the end of the waiting time: the requests of the right one were
+// captured before their responses then, and those of the others not.
+std::optional<IbAnalysis::FlowKey> IbAnalysis::partner(const FlowKey& key, const Flow& flow,
+                                                       bool at_end) const {
+  constexpr std::size_t few_matches = 4;
+  constexpr std::size_t enough_matches = 16;
+  std::optional<FlowKey> best;
+  IbEvidence::Fit best_fit;
+  std::optional<std::size_t> second_doubts;
+  bool rivals = false;
+  const auto consider = [&](const FlowKey& one_key) {
+    const Flow& one = flows_.at(one_key);
+    if (!one.evidence || &one == &flow) return;
+    if (is_same_direction(one_key, key)) rivals |= flow.evidence->resembles(*one.evidence);
+    if (!are_opposite(one_key, key) || (flow.connection && one.connection)) return;
+    if (!flow.evidence->may_fit(*one.evidence)) return;
+    IbEvidence::Fit fit = flow.evidence->fit(*one.evidence);
+    fit += one.evidence->fit(*flow.evidence);
+    if (fit.conflicts != 0) return;
+    if (fit.matches == 0) {
+      rivals = true;
+    } else if (!best || fit.doubts < best_fit.doubts) {
+      if (best) second_doubts = best_fit.doubts;
+      best = one_key;
+      best_fit = fit;
+    } else {
+      second_doubts = std::min(second_doubts.value_or(fit.doubts), fit.doubts);
+    }
+  };
+  for (const Unpaired& one : unpaired_) consider(one.key);
+  for (const FlowKey& one : undecided_) consider(one);
+  const bool ambiguous = rivals || second_doubts;
+  const std::size_t required = at_end ? 1 : ambiguous ? enough_matches : few_matches;
+  if (!best || best_fit.matches < required) return {};
+  if (!second_doubts) return best;
+  return at_end && *second_doubts > best_fit.doubts * 4 ? best : std::nullopt;
 }
 
-// Looks for an undecided flow with the request that `answer` responds to. It must be the only one.
-void IbAnalysis::decide_others(const FlowKey& key, IbConnection& connection, Side side,
-                               const IbSegment& answer) {
-  if (undecided_.empty()) return;
-  const bool is_unpaired = std::ranges::any_of(
-      unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
-  if (!is_unpaired) return;
-  const FlowKey* found = nullptr;
-  for (const FlowKey& candidate : undecided_) {
-    if (candidate.source != key.destination || candidate.destination != key.source) continue;
-    const auto& waiting = flows_[candidate].undecided;
-    const bool requested = std::ranges::any_of(waiting, [&](const HeldIbSegment& one) {
-      return !one.get().is_answer() && one.get().psn() == answer.psn();
-    });
-    if (!requested) continue;
-    if (found) return;
-    found = &candidate;
+bool IbAnalysis::join(const FlowKey& key, Flow& flow, bool at_end) {
+  if (!flow.evidence) return false;
+  const auto found = partner(key, flow, at_end);
+  if (found) unite(key, flow, *found);
+  return found.has_value();
+}
+
+// Joins two flows, of which one at most has a connection.
+void IbAnalysis::unite(const FlowKey& key, Flow& flow, const FlowKey& other_key) {
+  Flow& opposite = flows_.at(other_key);
+  if (flow.connection) {
+    attach(other_key, opposite, *flow.connection, other(flow.side));
+  } else if (opposite.connection) {
+    attach(key, flow, *opposite.connection, other(opposite.side));
+  } else {
+    const auto frame = [](const Flow& one) {
+      return one.undecided.empty() ? ~std::uint64_t{0} : one.undecided.front().get().stamp.frame;
+    };
+    const bool is_first = frame(flow) < frame(opposite);
+    Flow& first = is_first ? flow : opposite;
+    Flow& second = is_first ? opposite : flow;
+    begin_unpaired(is_first ? key : other_key, first, first.undecided.front().get());
+    attach(is_first ? other_key : key, second, *first.connection, other(first.side));
   }
-  if (!found) return;
-  const FlowKey other_key = *found;
-  Flow& flow = flows_[other_key];
-  attach(other_key, flow, connection, other(side));
-  pass_on_undecided(flow);
+  pass_on_undecided(flow, opposite);
+}
+
+// Each decision leaves less to choose from for the others.
+void IbAnalysis::join_all_at_end() {
+  bool joined = true;
+  while (joined) {
+    joined = false;
+    std::vector<FlowKey> keys = undecided_;
+    for (const Unpaired& one : unpaired_) keys.push_back(one.key);
+    for (const FlowKey& key : keys) joined |= join(key, flows_.at(key), true);
+  }
 }
 
 // Makes the flow a direction of the connection, and remembers it for forget().
@@ -158,6 +190,11 @@ void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection
   bind(key, flow, connection, side);
   std::erase_if(unpaired_, [&](const Unpaired& one) { return one.connection == &connection; });
   std::erase(undecided_, key);
+  for (const FlowKey& one : connections_.find(connection.connection().id)->flows) {
+    const auto found = flows_.find(one);
+    const bool is_mine = found != flows_.end() && found->second.connection == &connection;
+    if (is_mine) found->second.evidence.reset();
+  }
   // The packets of this flow name the queue pair of their receiver.
   Connection& known = connection.connection();
   Endpoint& receiver = side == Side::a ? known.b : known.a;
@@ -197,7 +234,11 @@ void IbAnalysis::give_up_joining(const FlowKey& key, Flow& flow, const IbSegment
 }
 
 void IbAnalysis::add_unpaired(const Unpaired& one) {
-  if (unpaired_.size() == limits_.alone) unpaired_.pop_front();
+  if (unpaired_.size() == limits_.alone) {
+    const auto oldest = flows_.find(unpaired_.front().key);
+    if (oldest != flows_.end()) oldest->second.evidence.reset();
+    unpaired_.pop_front();
+  }
   unpaired_.push_back(one);
 }
 
@@ -209,6 +250,25 @@ void IbAnalysis::pass_on_undecided(Flow& flow) {
     shared_.budget.give_back(one.bytes());
     flow.connection->on_packet(flow.side, one.get());
   }
+}
+
+// The same for the two directions of a connection, in the order of the capture.
+void IbAnalysis::pass_on_undecided(Flow& one, Flow& other) {
+  const std::vector<HeldIbSegment> of_one(std::move(one.undecided));
+  const std::vector<HeldIbSegment> of_other(std::move(other.undecided));
+  one.undecided.clear();
+  other.undecided.clear();
+  const auto pass_on = [&](Flow& flow, const HeldIbSegment& held) {
+    shared_.budget.give_back(held.bytes());
+    flow.connection->on_packet(flow.side, held.get());
+  };
+  auto at = of_one.begin();
+  for (const HeldIbSegment& next : of_other) {
+    const std::uint64_t frame = next.get().stamp.frame;
+    for (; at != of_one.end() && at->get().stamp.frame < frame; ++at) pass_on(one, *at);
+    pass_on(other, next);
+  }
+  for (; at != of_one.end(); ++at) pass_on(one, *at);
 }
 
 void IbAnalysis::drop_undecided(const FlowKey& key, Flow& flow) {

@@ -9,8 +9,8 @@ namespace {
 // more packets under way, so a larger jump means another connection with the same number.
 constexpr std::int64_t most_distant = 1 << 16;
 // Without connection manager messages: how many packets of the connection the first requests wait,
-// because a lower PSN may follow them, if nothing shows that the capture is out of order. Within so
-// many packets, a capture that is out of order shows it.
+// because a lower PSN may follow them, if nothing shows that the capture is out of order. A
+// capture that is out of order shows it within that number.
 constexpr std::uint64_t origin_packets = 256;
 // The same as time, once the requests are acknowledged: no network delivers so late.
 constexpr std::int64_t origin_ns = 100'000'000;

@@ -1,0 +1,96 @@
+#include "capture/infiniband/ib_evidence.h"
+
+#include <cstdlib>
+
+namespace weft::capture {
+namespace {
+
+using Operation = wire::IbOperation;
+
+// How many requests and responses are kept. Directions that are not told apart by them have the
+// same traffic, and more of it would not help.
+constexpr std::size_t most_kept = 256;
+// Two directions with PSNs that are further apart are never taken for each other.
+constexpr std::int32_t most_distant = 1 << 16;
+
+bool close(const std::optional<std::uint32_t>& a, const std::optional<std::uint32_t>& b) {
+  return a && b && std::abs(wire::psn_distance(*a, *b)) < most_distant;
+}
+
+}  // namespace
+
+// Refusals are left out, because they may name a PSN that is not in the capture; so are the middle
+// and the last packets of a Read response, whose PSN is not that of the request.
+bool IbEvidence::add(const IbSegment& segment) {
+  const Operation operation = segment.operation();
+  if (!segment.is_answer()) {
+    if (!first_request_) first_request_ = segment.psn();
+    if (requests_.size() >= most_kept) return false;
+    Request request{.frame = segment.stamp.frame};
+    if (operation == Operation::read_request) {
+      request.kind = Kind::read;
+      request.bytes = segment.headers.reth.length_bytes;
+    } else if (operation == Operation::compare_swap || operation == Operation::fetch_add) {
+      request.kind = Kind::atomic;
+    }
+    requests_.try_emplace(segment.psn(), request);
+    return false;
+  }
+  if (!first_answer_) first_answer_ = segment.psn();
+  const bool kept =
+      operation == Operation::read_response_first || operation == Operation::read_response_only ||
+      operation == Operation::atomic_acknowledge ||
+      (operation == Operation::acknowledge && segment.headers.aeth.kind() == wire::Aeth::Kind::ack);
+  if (!kept || answers_.size() >= most_kept) return false;
+  answers_.push_back({segment.stamp.frame, segment.payload_wire_bytes, segment.psn(), operation});
+  return true;
+}
+
+// An acknowledgement may name any PSN again, so it never conflicts.
+bool IbEvidence::conflict(const Request& request, const Answer& answer) {
+  switch (answer.operation) {
+    case Operation::read_response_first:
+      return request.kind != Kind::read || answer.bytes >= request.bytes;
+    case Operation::read_response_only:
+      return request.kind != Kind::read || answer.bytes != request.bytes;
+    case Operation::atomic_acknowledge:
+      return request.kind != Kind::atomic;
+    default:
+      return false;
+  }
+}
+
+bool IbEvidence::doubtful(const Request& request, const Answer& answer) {
+  const bool other_kind = answer.operation == Operation::acknowledge && request.kind != Kind::data;
+  return other_kind || request.frame > answer.frame;
+}
+
+IbEvidence::Fit IbEvidence::fit(const IbEvidence& requester) const {
+  Fit fit;
+  for (const Answer& answer : answers_) {
+    const auto found = requester.requests_.find(answer.psn);
+    if (found == requester.requests_.end()) {
+      if (requester.requests_.size() < most_kept) ++fit.doubts;
+      continue;
+    }
+    if (conflict(found->second, answer)) {
+      ++fit.conflicts;
+      return fit;
+    }
+    ++fit.matches;
+    if (doubtful(found->second, answer)) ++fit.doubts;
+  }
+  return fit;
+}
+
+bool IbEvidence::resembles(const IbEvidence& same_direction) const {
+  return close(first_request_, same_direction.first_request_) ||
+         close(first_answer_, same_direction.first_answer_);
+}
+
+bool IbEvidence::may_fit(const IbEvidence& other_direction) const {
+  return close(first_answer_, other_direction.first_request_) ||
+         close(first_request_, other_direction.first_answer_);
+}
+
+}  // namespace weft::capture
