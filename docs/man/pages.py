@@ -3,8 +3,8 @@
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
 NAME.1.in may contain, each in a line of its own: @options@ (of `weft COMMAND --help` for
-weft-COMMAND), @commands@, @environment@ (of `weft help environment`) and @faults@ (of `weft help
-faults`).
+weft-COMMAND), @commands@, @environment@ (of `weft help environment`), @faults@ (of `weft help
+faults`) and @filters@ (of `weft help filters`).
 """
 
 import os
@@ -94,9 +94,9 @@ def environment(program):
     return "\n".join([*lines, ".El"])
 
 
-def faults(program):
+def literal(program, topic):
     """The text as it is: its layout is part of what it says."""
-    text = output_of(program, "help", "faults").rstrip()
+    text = output_of(program, "help", topic).rstrip()
     return "\n".join([".Bd -literal", prose_lines(text), ".Ed"])
 
 
@@ -115,7 +115,8 @@ def main():
     makers = {"@options@": lambda: options(program, name.split("-")[1:]),
               "@commands@": lambda: commands(program),
               "@environment@": lambda: environment(program),
-              "@faults@": lambda: faults(program)}
+              "@faults@": lambda: literal(program, "faults"),
+              "@filters@": lambda: literal(program, "filters")}
     filled = "\n".join(makers[line]() if line in makers else line for line in text.split("\n"))
     pathlib.Path(page).write_text(filled)
 

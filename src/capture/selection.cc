@@ -27,8 +27,12 @@ bool Selection::takes(const Connection& candidate) const {
 bool Selection::shows(const Connection& candidate, const Analysis& analysis) const {
   const std::int64_t origin_ns = analysis.totals().first_ns;
   // A connection is shown if any part of its life overlaps the time range.
-  return takes(candidate) && (!from_ns || candidate.last.time_ns - origin_ns >= *from_ns) &&
-         (!to_ns || candidate.first.time_ns - origin_ns <= *to_ns);
+  if (!takes(candidate) || (from_ns && candidate.last.time_ns - origin_ns < *from_ns) ||
+      (to_ns && candidate.first.time_ns - origin_ns > *to_ns)) {
+    return false;
+  }
+  return !filter || with_selected.contains(candidate.id) ||
+         filter->takes({.connection = &candidate, .origin_ns = origin_ns});
 }
 
 bool Selection::takes_time(std::int64_t time_ns, const Analysis& analysis) const {
@@ -44,8 +48,11 @@ bool Selection::takes(const Rpc& rpc, const Analysis& analysis) const {
   // The call may not have been captured, but one of the two messages always is there.
   const RpcMessage& first = rpc.call ? *rpc.call : *rpc.reply;
   if (!takes_time(first.first.time_ns, analysis)) return false;
-  if (!connection && !queue_pair) return true;
-  return takes(analysis.connections()[rpc.connection]);
+  if (!connection && !queue_pair && !filter) return true;
+  const Connection& its = analysis.connections()[rpc.connection];
+  return takes(its) && (!filter || filter->takes({.connection = &its,
+                                                  .rpc = &rpc,
+                                                  .origin_ns = analysis.totals().first_ns}));
 }
 
 // A finding matches if it has the key or XID, and one of its frames is in the time range.
@@ -55,11 +62,29 @@ bool Selection::takes(const Finding& finding, const Analysis& analysis) const {
   const bool then = std::ranges::any_of(
       finding.stamps, [&](const Stamp& stamp) { return takes_time(stamp.time_ns, analysis); });
   if ((from_ns || to_ns) && !then) return false;
-  if (!connection && !queue_pair) return true;
-  return takes(analysis.connections()[finding.connection]);
+  if (!connection && !queue_pair && !filter) return true;
+  const Connection& its = analysis.connections()[finding.connection];
+  return takes(its) && (!filter || filter->takes({.connection = &its,
+                                                  .finding = &finding,
+                                                  .origin_ns = analysis.totals().first_ns}));
 }
 
 bool Selection::takes(const Operation& operation, const Analysis& analysis) const {
+  return takes_but_filter(operation, analysis) &&
+         (!filter || filter->takes({.connection = &analysis.connections()[operation.connection],
+                                    .operation = &operation,
+                                    .origin_ns = analysis.totals().first_ns}));
+}
+
+bool Selection::takes_message(const Operation& message, const Analysis& analysis) const {
+  return takes_but_filter(message, analysis) &&
+         (!filter || filter->takes({.connection = &analysis.connections()[message.connection],
+                                    .operation = &message,
+                                    .origin_ns = analysis.totals().first_ns,
+                                    .message = true}));
+}
+
+bool Selection::takes_but_filter(const Operation& operation, const Analysis& analysis) const {
   if (kind && operation.kind != *kind) return false;
   if (key && operation.key != *key && operation.invalidated_key != *key) return false;
   if (!takes_time(operation.start.time_ns, analysis)) return false;

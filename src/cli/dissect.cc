@@ -81,6 +81,16 @@ std::optional<capture::Operation::Kind> parse_kind(const std::string& text) {
       text));
 }
 
+std::optional<capture::Filter> parse_filter(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  try {
+    return capture::Filter::parse(text);
+  } catch (const capture::FilterError& error) {
+    throw WrongOption(
+        fmt::format("--filter: {}\n{}", error.what(), capture::caret_text(text, error)));
+  }
+}
+
 // The options are checked before a file is opened, so that a mistake is reported at once.
 capture::Selection selection_of(const DissectOptions& options) {
   capture::Selection selection;
@@ -89,6 +99,7 @@ capture::Selection selection_of(const DissectOptions& options) {
   selection.key = parse_number("--rkey", options.key);
   selection.xid = parse_number("--xid", options.xid);
   selection.kind = parse_kind(options.opcode);
+  selection.filter = parse_filter(options.filter);
   const std::string_view time = options.time;
   if (time.empty()) return selection;
   const std::size_t dots = time.find("..");

@@ -28,6 +28,7 @@ struct DissectOptions {
   std::string opcode;
   std::string xid;
   std::string severity;
+  std::string filter;
   std::size_t slowest = 0;
   std::vector<std::string> clock_offsets;
 };

@@ -40,7 +40,7 @@ DissectOutput::Extraction::Extraction(const std::string& path, const DissectOutp
                                },
                            .message =
                                [&output](const capture::Operation& message) {
-                                 return output.selection_.takes(message, output.analysis_);
+                                 return output.selection_.takes_message(message, output.analysis_);
                                }}),
       rpcs(directory),
       images(directory) {}
@@ -57,6 +57,7 @@ void DissectOutput::draw_html(const capture::ReportOptions& options, capture::Re
 
 void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!selection_.takes(operation, analysis_)) return;
+  selection_.note(operation.connection);
   statistics_.on_operation(operation);
   // On a connection with RPCs the exchange is the RPC, which on_rpc() adds.
   if (!rpcs_.recognised(operation.connection)) times_.add(operation);
@@ -66,6 +67,7 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   if (!selection_.takes(rpc, analysis_)) return;
+  selection_.note(rpc.connection);
   times_.add(rpc);
   if (wanted_.rpcs) report_.rpc(rpc, analysis_);
   if (html_) html_->rpc(rpc, analysis_);
@@ -80,6 +82,7 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (!is_supported(finding, analysis_.connections()[finding.connection])) return;
   const capture::Severity severity = severity_of(finding);
   if (severity_ && severity < *severity_) return;
+  selection_.note(finding.connection);
   ++findings_;
   // A severity that was asked for is what counts as a failure, notes included.
   if (severity_ || severity > capture::Severity::note) ++failures_;
@@ -91,7 +94,9 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
 void DissectOutput::on_forget(capture::ConnectionId id) {
   const capture::Connection& connection = analysis_.connections()[id];
   if (extraction_) extraction_->images.forget(id);
-  if (!selection_.shows(connection, analysis_)) return;
+  const bool shown = selection_.shows(connection, analysis_);
+  selection_.with_selected.erase(id);
+  if (!shown) return;
   report_.forgotten(connection, results());
   if (html_) html_->forgotten(connection, results());
 }

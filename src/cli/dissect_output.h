@@ -27,8 +27,9 @@ class DissectOutput final : private capture::OperationSink,
                             private capture::RpcSink,
                             private capture::TrafficSink {
  public:
-  // All references must outlive this. Must be made before the first packet is analyzed. Findings
-  // below `severity` are left out; without it, notes are shown, but are no failures.
+  // All references but the selection must outlive this. Must be made before the first packet is
+  // analyzed. Findings below `severity` are left out; without it, notes are shown, but are no
+  // failures.
   DissectOutput(capture::Analysis& analysis, const capture::Selection& selection,
                 const capture::ReportOptions& wanted, capture::Report& report,
                 std::optional<capture::Severity> severity = {});
@@ -67,7 +68,7 @@ class DissectOutput final : private capture::OperationSink,
   }
 
   capture::Analysis& analysis_;
-  const capture::Selection& selection_;
+  capture::Selection selection_;
   const capture::ReportOptions& wanted_;
   const std::optional<capture::Severity> severity_;
   capture::Report& report_;

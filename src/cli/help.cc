@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cctype>
+
+#include "capture/filter/filter_fields.h"
 #include "cli/terminal.h"
 #include "faults/adapter.h"
 #include "faults/names.h"
@@ -129,6 +132,51 @@ std::string faults_help() {
       "prints each fault.",
       0, columns);
   return text + adapter_help();
+}
+
+namespace {
+
+std::string filter_syntax() {
+  std::string text = wrapped(
+      "`weft dissect --filter EXPRESSION` selects what is shown and extracted: operations, RPCs, "
+      "findings, and the connections that match or of which something was selected. The exit "
+      "status follows the selected findings.",
+      0, columns);
+  text += "\n  rpc.latency > 10ms && rpc.procedure == WRITE && peer == 10.0.0.7\n";
+  text += "  operation.kind in {write, read} && operation.bytes >= 64KiB\n";
+  text += "  !(peer == 10.0.0.0/8) || finding.severity >= warning\n";
+  text += heading("Expressions");
+  text += entry("FIELD == VALUE, !=, <, <=, >, >=",
+                "A comparison with a field that the record does not have is false. Of several "
+                "values one must fit; with != none may be equal.");
+  text += entry("FIELD contains TEXT", "The text is a part of the value.");
+  text += entry("FIELD in {VALUE, VALUE}", "One of the values is equal.");
+  text += entry("FIELD", "The record has the field.");
+  text += entry("!, &&, ||, parentheses", "Also not, and, or. They bind in this order.");
+  text += heading("Values");
+  text += entry("numbers", "123, 0x7b, or with a unit: B, kB, MB, GB, KiB, MiB, GiB.");
+  text += entry("times", "With a unit: ns, us, ms, s or min, such as 1.5ms.");
+  text += entry("addresses", "10.0.0.7, 10.0.0.0/8, fe80::1, fe80::/10 or \"LID 7\".");
+  text += entry("texts",
+                "In single or double quotes, which a plain word does not need. Letters of "
+                "either case are equal.");
+  return text;
+}
+
+}  // namespace
+
+std::string filters_help() {
+  std::string text = filter_syntax();
+  text += heading("Fields, with the records that have them");
+  for (const capture::FilterField& field : capture::filter_fields) {
+    std::string meaning = fmt::format("{}. Of {}.", field.meaning, field.of);
+    meaning[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(meaning[0])));
+    if (!field.words.empty()) meaning += fmt::format(" One of: {}.", field.words);
+    text += entry(field.name, meaning);
+  }
+  text += "\n";
+  return text + wrapped("Messages are those of --extract: their latency and outcome are not known.",
+                        0, columns);
 }
 
 }  // namespace weft::cli

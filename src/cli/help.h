@@ -1,4 +1,4 @@
-// The texts of `weft help environment` and `weft help faults`.
+// The texts of `weft help environment`, `weft help faults` and `weft help filters`.
 #pragma once
 
 #include <string>
@@ -9,5 +9,7 @@ namespace weft::cli {
 [[nodiscard]] std::string environment_help();
 // The language of the rules of WEFT_FAULT, with all its words.
 [[nodiscard]] std::string faults_help();
+// The expressions of `weft dissect --filter`, with all their fields.
+[[nodiscard]] std::string filters_help();
 
 }  // namespace weft::cli

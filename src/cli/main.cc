@@ -120,6 +120,11 @@ void add_selection(CLI::App& dissect, DissectOptions& options) {
   dissect.add_option("--xid", options.xid, "Only RPCs with this XID, and findings about them")
       ->type_name("NUMBER");
   dissect
+      .add_option("--filter", options.filter,
+                  "Only what this expression selects, such as 'rpc.latency > 10ms && peer == "
+                  "10.0.0.7'; `weft help filters` explains it")
+      ->type_name("EXPRESSION");
+  dissect
       .add_option(
           "--clock-offset", options.clock_offsets,
           "What the clock of one of several files is ahead, in seconds. Without this option "
@@ -177,7 +182,8 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
 
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
-  help->add_option("topic", options.topic, "A command, `environment` or `faults`")->type_name("");
+  help->add_option("topic", options.topic, "A command, `environment`, `faults` or `filters`")
+      ->type_name("");
   return help;
 }
 
@@ -197,6 +203,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", environment_help());
   } else if (options.topic == "faults") {
     fmt::print("{}", faults_help());
+  } else if (options.topic == "filters") {
+    fmt::print("{}", filters_help());
   } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());

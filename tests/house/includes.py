@@ -52,11 +52,13 @@ ROOMS = {
         "sources": {"tcp"},
         "iwarp": {"sources", "tcp"},
         "infiniband": {"sources", "tcp"},
+        "filter": set(),
         "findings": {"text"},
         "rpc": {"findings", "tcp", "text"},
-        "report": {"findings", "page", "rpc", "text"},
+        "report": {"filter", "findings", "page", "rpc", "text"},
         # These files join the rooms, so no room may include them.
-        ".": {"findings", "infiniband", "iwarp", "report", "rpc", "sources", "tcp", "text"},
+        ".": {"filter", "findings", "infiniband", "iwarp", "report", "rpc", "sources", "tcp",
+              "text"},
     },
 }
 # Public headers are include/weft/LAYER.hpp or LAYER/*.hpp. These belong to no layer above base:

@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 
+#include "capture/filter/filter.h"
 #include "capture/findings/upper_protocols.h"
 #include "capture/report/exchange_times.h"
 #include "weft/capture/analysis.hpp"
@@ -34,16 +36,27 @@ struct Selection {
   // finding if one of its frames is in the range.
   std::optional<std::int64_t> from_ns;
   std::optional<std::int64_t> to_ns;
+  std::optional<Filter> filter;
+  // With a filter: the connections of which something was selected. They are shown even if the
+  // filter does not select them themselves.
+  std::unordered_set<ConnectionId> with_selected{};
 
   // Selects by number and queue pair.
   [[nodiscard]] bool takes(const Connection& connection) const;
-  // Selects by number, queue pair and time: the connection had frames in the range.
+  // Selects by number, queue pair, time (the connection had frames in the range) and filter.
   [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Rpc& rpc, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Finding& finding, const Analysis& analysis) const;
+  // The same for a message that is extracted, of which latency and outcome are not known.
+  [[nodiscard]] bool takes_message(const Operation& message, const Analysis& analysis) const;
+  // Remembers that something of the connection was selected.
+  void note(ConnectionId selected) {
+    if (filter) with_selected.insert(selected);
+  }
 
  private:
+  [[nodiscard]] bool takes_but_filter(const Operation& operation, const Analysis& analysis) const;
   [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
 };
 

@@ -144,7 +144,9 @@ bool MessageExtraction::wanted(const Key& key, const Open& open) const {
   message.side = std::get<Side>(key);
   message.kind = kinds[static_cast<std::size_t>(std::get<Kind>(key))];
   message.start = open.first;
+  message.bytes = open.size;
   message.key = open.key;
+  message.address = open.address;
   message.invalidated_key = open.invalidated_key;
   return wanted_.message(message);
 }

@@ -21,7 +21,8 @@ class MessageExtraction final : public TrafficSink {
   // Selects what is extracted.
   struct Wanted {
     std::function<bool(ConnectionId)> connection;
-    // Decides about a message that has ended: its connection, side, kind, start and keys are set.
+    // Decides about a message that has ended: its connection, side, kind, start, size, address and
+    // keys are set.
     std::function<bool(const Operation&)> message;
   };
 

@@ -1,0 +1,90 @@
+// The fields that a filter expression can name, with their meaning. `weft help filters` prints this
+// table, so it needs nothing else of the analysis.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace weft::capture {
+
+struct FilterField {
+  enum class Type : std::uint8_t {
+    number,   // an integer, or a number of bytes
+    time,     // a duration in nanoseconds
+    text,     // any text
+    word,     // one of `words`
+    level,    // one of `words`, which are ascending
+    address,  // of a host
+  };
+
+  std::string_view name;
+  Type type = Type::number;
+  std::string_view of;  // the records that have it
+  std::string_view meaning;
+  std::string_view words{};  // of the types word and level, separated by spaces
+};
+
+inline constexpr std::array filter_fields{
+    FilterField{"connection", FilterField::Type::number, "all", "number of the connection, from 1"},
+    FilterField{"transport", FilterField::Type::word, "all", "transport of the connection",
+                "iwarp rc uc ud rd xrc"},
+    FilterField{"peer", FilterField::Type::address, "all", "address of either end"},
+    FilterField{"port", FilterField::Type::number, "all, of iWARP", "TCP port of either end"},
+    FilterField{"qp", FilterField::Type::number, "all, of InfiniBand",
+                "queue pair number of either end"},
+    FilterField{"frame", FilterField::Type::number, "all",
+                "first frame; of a finding, each of its frames"},
+    FilterField{"time", FilterField::Type::time, "all", "time of that frame since the first frame"},
+    FilterField{"requester", FilterField::Type::address, "operations, RPCs",
+                "address of the side that sent the request or call"},
+    FilterField{"responder", FilterField::Type::address, "operations, RPCs",
+                "address of the other side"},
+    FilterField{"connection.end", FilterField::Type::word, "connections", "how it ended",
+                "open half-open closed reset terminated rejected unanswered forgotten"},
+    FilterField{"connection.frames", FilterField::Type::number, "connections", "number of frames"},
+    FilterField{"operation.kind", FilterField::Type::word, "operations, messages", "kind",
+                "send write read fetch_add compare_swap atomic immediate"},
+    FilterField{"operation.bytes", FilterField::Type::number, "operations, messages",
+                "payload; of a Read, that of the response"},
+    FilterField{"operation.key", FilterField::Type::number, "operations, messages",
+                "key of the remote memory, or the key that a Send invalidates"},
+    FilterField{"operation.address", FilterField::Type::number, "operations, messages",
+                "address in the remote memory"},
+    FilterField{"operation.latency", FilterField::Type::time, "operations",
+                "time until the response or the acknowledgement"},
+    FilterField{"operation.outcome", FilterField::Type::word, "operations", "how it ended",
+                "complete incomplete unanswered refused"},
+    FilterField{"operation.not_ready", FilterField::Type::number, "operations",
+                "number of RNR NAKs that it met"},
+    FilterField{"rpc.xid", FilterField::Type::number, "RPCs, findings about one", "XID"},
+    FilterField{"rpc.program", FilterField::Type::text, "RPCs", "program, such as NFS or 100003"},
+    FilterField{"rpc.version", FilterField::Type::number, "RPCs", "version of the program"},
+    FilterField{"rpc.procedure", FilterField::Type::text, "RPCs",
+                "procedure, such as WRITE, or its number; of a COMPOUND, each of its operations"},
+    FilterField{"rpc.status", FilterField::Type::text, "RPCs",
+                "outcome, such as OK, NFS3ERR_NOENT or \"no reply\""},
+    FilterField{"rpc.latency", FilterField::Type::time, "RPCs", "time from the call to the reply"},
+    FilterField{"rpc.transfer", FilterField::Type::time, "RPCs",
+                "of the latency, the time in which chunks were transferred"},
+    FilterField{"rpc.bytes", FilterField::Type::number, "RPCs",
+                "bytes of the call and the reply, with their chunks"},
+    FilterField{"rpc.retransmissions", FilterField::Type::number, "RPCs",
+                "how often the call was sent again"},
+    FilterField{"rpc.key", FilterField::Type::number, "RPCs", "key of each segment of its chunks"},
+    FilterField{"rpc.uid", FilterField::Type::number, "RPCs with AUTH_SYS", "user of the caller"},
+    FilterField{"nfs.name", FilterField::Type::text, "RPCs of NFS",
+                "name of a file, and the new name of a RENAME"},
+    FilterField{"nfs.offset", FilterField::Type::number, "RPCs of NFS",
+                "offset of READ, WRITE and others"},
+    FilterField{"nfs.count", FilterField::Type::number, "RPCs of NFS",
+                "number of bytes of READ, WRITE and others"},
+    FilterField{"finding.kind", FilterField::Type::text, "findings", "kind, such as not-captured"},
+    FilterField{"finding.severity", FilterField::Type::level, "findings", "severity",
+                "note warning error"},
+    FilterField{"finding.sentence", FilterField::Type::text, "findings", "the sentence"},
+    FilterField{"finding.key", FilterField::Type::number, "findings",
+                "each key that the finding is about"},
+};
+
+}  // namespace weft::capture
