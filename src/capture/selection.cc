@@ -24,15 +24,23 @@ bool Selection::takes(const Connection& candidate) const {
          (candidate.a.number == *queue_pair || candidate.b.number == *queue_pair);
 }
 
-bool Selection::shows(const Connection& candidate, const Analysis& analysis) const {
+// Returns whether any part of the connection's life overlaps the time range.
+bool Selection::overlaps(const Connection& candidate, const Analysis& analysis) const {
   const std::int64_t origin_ns = analysis.totals().first_ns;
-  // A connection is shown if any part of its life overlaps the time range.
-  if (!takes(candidate) || (from_ns && candidate.last.time_ns - origin_ns < *from_ns) ||
-      (to_ns && candidate.first.time_ns - origin_ns > *to_ns)) {
-    return false;
-  }
+  return (!from_ns || candidate.last.time_ns - origin_ns >= *from_ns) &&
+         (!to_ns || candidate.first.time_ns - origin_ns <= *to_ns);
+}
+
+bool Selection::shows(const Connection& candidate, const Analysis& analysis) const {
+  if (!takes(candidate) || !overlaps(candidate, analysis)) return false;
   return !filter || with_selected.contains(candidate.id) ||
-         filter->takes({.connection = &candidate, .origin_ns = origin_ns});
+         filter->takes({.connection = &candidate, .origin_ns = analysis.totals().first_ns});
+}
+
+bool Selection::takes_whole(const Connection& candidate, const Analysis& analysis) const {
+  if (kind || key || xid || !takes(candidate) || !overlaps(candidate, analysis)) return false;
+  return !filter ||
+         filter->takes({.connection = &candidate, .origin_ns = analysis.totals().first_ns});
 }
 
 bool Selection::takes_time(std::int64_t time_ns, const Analysis& analysis) const {

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -123,6 +124,25 @@ std::optional<capture::Severity> parse_severity(const std::string& text) {
   throw WrongOption(fmt::format("--severity: '{}' is none of note, warning, error", text));
 }
 
+// The input is read twice, so it must be there a second time, and may not be overwritten.
+void check_export(const DissectOptions& options) {
+  namespace fs = std::filesystem;
+  if (options.export_pcap.empty()) return;
+  if (!options.live.empty() || options.separate || options.follow) {
+    throw WrongOption("--export-pcap excludes --live, --separate and --follow");
+  }
+  std::error_code ignored;
+  for (const std::string& file : options.files) {
+    if (file == "-" || (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))) {
+      throw WrongOption(
+          fmt::format("--export-pcap reads its input twice, and '{}' is not a file", file));
+    }
+    if (fs::equivalent(file, options.export_pcap, ignored)) {
+      throw WrongOption(fmt::format("--export-pcap would overwrite its input {}", file));
+    }
+  }
+}
+
 void check_combination(const DissectOptions& options) {
   if (options.files.empty() && options.live.empty()) throw WrongOption("which file?");
   if (!options.files.empty() && !options.live.empty()) {
@@ -142,6 +162,7 @@ void check_combination(const DissectOptions& options) {
   if (!options.html.empty() && options.separate) {
     throw WrongOption("--html and --separate exclude each other: a page has one trace");
   }
+  check_export(options);
   // Offsets bring several files to one time, and these read a single file at a time.
   if (!options.clock_offsets.empty() && (options.separate || options.follow)) {
     throw WrongOption("--clock-offset excludes --separate and --follow");
@@ -332,6 +353,26 @@ std::string stopped_text(const std::string& name, const capture::PacketSource& s
                      source.bytes_read() * 100 / all);
 }
 
+// Reads the files again, also after Ctrl-C: what was read is exported. Returns false if another
+// Ctrl-C came before its end.
+bool export_packets(const DissectOptions& options, const std::vector<std::string>& files,
+                    capture::PacketExport& packets, OutputFile& file) {
+  const bool stopped = stop_requested.exchange(false);
+  std::vector<capture::ClockDifference> clocks;
+  const auto source = open(options, files, clocks);
+  const std::uint64_t written = packets.write(
+      *source, [&file](std::string_view bytes) { file.write(bytes); },
+      [] { return stop_requested.load(); });
+  file.close();
+  print_notice(fmt::format("{}: {} written", options.export_pcap,
+                           written == 1 ? "1 packet" : fmt::format("{} packets", written)));
+  if (packets.left_out() > 0) {
+    print_notice(fmt::format("{}: {} connections are left out: too many", options.export_pcap,
+                             packets.left_out()));
+  }
+  return !stop_requested.exchange(stop_requested || stopped);
+}
+
 // Analyzes one trace. The output files are opened before the first packet is read.
 int dissect_one(const DissectOptions& options, const capture::Selection& selection,
                 const std::vector<std::string>& files) {
@@ -353,6 +394,12 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
     output.draw_html(wanted, [&html](std::string_view text) { html->write(text); });
   }
 
+  std::optional<OutputFile> packets;
+  if (!options.export_pcap.empty()) {
+    packets.emplace(options.export_pcap);
+    output.collect_packets();
+  }
+
   report->begin();
   const bool endless = options.follow || !options.live.empty();
   const bool whole = read_all(*source, endless, analysis, *report);
@@ -360,9 +407,14 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
   analysis.finish();
   output.finish(!whole);
   if (html) html->close();
+  const bool exported = !packets || export_packets(options, files, output.collected(), *packets);
   if (std::fflush(stdout) != 0) fail_output();
   if (!whole) {
     print_error(stopped_text(name, *source));
+    return exit_unusable;
+  }
+  if (!exported) {
+    print_error(fmt::format("{}: stopped before the end", options.export_pcap));
     return exit_unusable;
   }
   if (!source->leftover().empty()) print_notice(fmt::format("{}: {}", name, source->leftover()));

@@ -13,6 +13,7 @@ struct DissectOptions {
   std::string bpf;
   std::string extract;
   std::string html;
+  std::string export_pcap;
   bool follow = false;
   bool separate = false;
   bool operations = false;

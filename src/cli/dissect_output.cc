@@ -63,6 +63,7 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
   if (!rpcs_.recognised(operation.connection)) times_.add(operation);
   if (wanted_.operations) report_.operation(operation, analysis_);
   if (html_) html_->operation(operation, analysis_);
+  if (packets_) packets_->add(operation);
 }
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
@@ -71,6 +72,7 @@ void DissectOutput::on_rpc(const capture::Rpc& rpc) {
   times_.add(rpc);
   if (wanted_.rpcs) report_.rpc(rpc, analysis_);
   if (html_) html_->rpc(rpc, analysis_);
+  if (packets_) packets_->add(rpc);
   if (!extraction_) return;
   extraction_->rpcs.add(rpc);
   extraction_->images.add(rpc);
@@ -88,12 +90,14 @@ void DissectOutput::on_finding(const capture::Finding& finding) {
   if (severity_ || severity > capture::Severity::note) ++failures_;
   if (wanted_.findings) report_.finding(finding, analysis_);
   if (html_) html_->finding(finding, analysis_);
+  if (packets_) packets_->add(finding);
 }
 
 // The analysis is about to forget a connection: the last chance to report it.
 void DissectOutput::on_forget(capture::ConnectionId id) {
   const capture::Connection& connection = analysis_.connections()[id];
   if (extraction_) extraction_->images.forget(id);
+  if (packets_) packets_->add(connection);
   const bool shown = selection_.shows(connection, analysis_);
   selection_.with_selected.erase(id);
   if (!shown) return;

@@ -10,6 +10,7 @@
 
 #include "capture/findings/latency_findings.h"
 #include "capture/findings/upper_protocols.h"
+#include "capture/report/packet_export.h"
 #include "capture/report/report.h"
 #include "capture/report/report_html.h"
 #include "capture/rpc/message_extraction.h"
@@ -39,6 +40,10 @@ class DissectOutput final : private capture::OperationSink,
   void extract_to(const std::string& directory);
   // Also writes an HTML page of the selected part to `write`, in finish().
   void draw_html(const capture::ReportOptions& options, capture::Report::Write write);
+  // Also collects the frames of the selected part, for collected().
+  void collect_packets() { packets_.emplace(analysis_, selection_); }
+  // After finish(): writes the packets that were collected. Call collect_packets() before.
+  [[nodiscard]] capture::PacketExport& collected() { return *packets_; }
   // Adds the clocks that were corrected to the quality of the capture.
   void set_clocks(std::vector<capture::ClockDifference> clocks) { clocks_ = std::move(clocks); }
   // Call at the end of the trace. `stopped`: its input was not read to the end.
@@ -82,6 +87,7 @@ class DissectOutput final : private capture::OperationSink,
   capture::LatencyFindings latency_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
+  std::optional<capture::PacketExport> packets_;
   std::uint64_t findings_ = 0;
   std::uint64_t failures_ = 0;
   bool stopped_ = false;

@@ -171,6 +171,11 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
                    "Also write one page for a browser: timelines, throughput, latency, sequence "
                    "diagrams, findings")
       ->type_name("FILE");
+  dissect
+      ->add_option("--export-pcap", options.export_pcap,
+                   "Also write the packets of what is selected to this pcapng file, with their "
+                   "frame numbers as comments; reads the input twice")
+      ->type_name("FILE");
   add_selection(*dissect, options);
   dissect->footer(
       "Options select what is shown; the analysis is always complete. Numbers are decimal, or "

@@ -75,6 +75,7 @@ constexpr std::uint16_t interface_name = 2;        // if_name
 constexpr std::uint16_t interface_resolution = 9;  // if_tsresol
 constexpr std::uint16_t interface_offset = 14;     // if_tsoffset
 constexpr std::uint16_t packet_flags = 2;          // epb_flags
+constexpr std::uint16_t comment = 1;               // opt_comment
 constexpr std::size_t header_bytes = field::pcapng_option::header_bytes;
 }  // namespace option
 
@@ -294,8 +295,9 @@ Bytes PcapngPacket::data(const PcapngBlock& block) const {
 // The packet's data lies between head and tail and is written by the caller, so it need not be
 // copied.
 std::size_t PcapngPacket::tail_bytes() const {
-  return padded(captured_bytes) - captured_bytes + option::header_bytes + sizeof(std::uint32_t) +
-         option::header_bytes + sizeof(std::uint32_t);
+  return padded(captured_bytes) - captured_bytes + string_option_bytes(comment) +
+         option::header_bytes + sizeof(std::uint32_t) + option::header_bytes +
+         sizeof(std::uint32_t);
 }
 
 void PcapngPacket::emit_head(MutableBytes out) const {
@@ -309,6 +311,7 @@ void PcapngPacket::emit_head(MutableBytes out) const {
 void PcapngPacket::emit_tail(MutableBytes out) const {
   BlockWriter writer(out);
   writer.zeros(padded(captured_bytes) - captured_bytes);
+  writer.string_option(option::comment, comment);
   writer.put(option::packet_flags).put(std::uint16_t{sizeof(std::uint32_t)});
   writer.put(static_cast<std::uint32_t>(direction));
   writer.end(head_bytes + captured_bytes + tail_bytes());

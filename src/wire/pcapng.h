@@ -77,13 +77,14 @@ enum class PcapngDirection : std::uint8_t { unknown = 0, inbound = 1, outbound =
 // that the bytes need not be copied.
 struct PcapngPacket {
   static constexpr std::size_t head_bytes = 28;
-  static constexpr std::size_t max_tail_bytes = 19;
+  static constexpr std::size_t max_tail_bytes = 19;  // without a comment
 
   std::uint32_t interface_id = 0;
   std::uint64_t timestamp = 0;  // in units of the interface's resolution, since 1970
   std::uint32_t captured_bytes = 0;
   std::uint32_t original_bytes = 0;
   PcapngDirection direction = PcapngDirection::unknown;
+  std::string_view comment{};  // borrowed from the caller of emit_tail(); not parsed
 
   // Parses packet and old_packet blocks.
   [[nodiscard]] static Result<PcapngPacket, WireError> parse(const PcapngBlock& block);

@@ -1,4 +1,5 @@
-"""`weft dissect --filter`: what it selects of stored captures, in each form of output."""
+"""`weft dissect --filter` and `--export-pcap`: what they select of stored captures, in each form of
+output, and what tshark reads in the packets that were written."""
 
 import csv
 import io
@@ -6,6 +7,8 @@ import json
 import os
 import pathlib
 import re
+import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -134,6 +137,139 @@ class Filters(unittest.TestCase):
         page = (TESTS.parent / "docs" / "dissect.md").read_text()
         table = page.split("| field | type |")[1].split("\n\n")[0]
         self.assertEqual(set(re.findall(r"^\| `([a-z_.]+)` \|", table, re.MULTILINE)), fields)
+
+
+class Exports(unittest.TestCase):
+    """The packets of what is selected. tshark reads them, and the original."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out.pcapng"
+
+    def export(self, *arguments):
+        done = dissect("--export-pcap", self.out, *arguments)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        return done
+
+    def unpacked(self, capture):
+        path = self.folder / f"{capture}.pcap"
+        with path.open("wb") as file:
+            subprocess.run([libraries.needs("zstd"), "-dc", CAPTURES / f"{capture}.pcap.zst"],
+                           check=True, stdout=file)
+        return path
+
+    def packets(self, path, *fields):
+        """One list of fields for each packet, as tshark shows them."""
+        options = [word for field in fields for word in ("-e", field)]
+        done = libraries.run(libraries.needs("tshark"), "-n", "-r", path, "-T", "fields", *options,
+                             env={**os.environ, "HOME": str(self.folder), "TZ": "UTC"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+    # Bytes, times and lengths of a packet.
+    SAME = ("frame.time_epoch", "frame.len", "frame.cap_len", "frame.encap_type", "frame.protocols")
+
+    def check_packets(self, capture):
+        """Each packet is the one of the original that its comment names. Returns the numbers."""
+        original = self.packets(self.unpacked(capture), *self.SAME)
+        exported = self.packets(self.out, "frame.comment", *self.SAME)
+        numbers = []
+        for comment, *rest in exported:
+            number = int(re.fullmatch(r"frame (\d+)", comment).group(1))
+            numbers.append(number)
+            # The protocols depend on packets before, which may be left out.
+            self.assertEqual(rest[:-1], original[number - 1][:-1])
+        self.assertEqual(numbers, sorted(set(numbers)))
+        return numbers
+
+    def test_everything_that_is_rdma(self):
+        for capture in ("nfs4_siw", "rxe_errors"):
+            done = self.export(f"{capture}.pcap.zst")
+            numbers = self.check_packets(capture)
+            self.assertIn(f"{len(numbers)} packets written", done.stderr)
+            wanted = sum(one["frames"] for one in lines("--connections", f"{capture}.pcap.zst"))
+            self.assertGreaterEqual(len(numbers), wanted)
+            # The same operations and RPCs, apart from the numbers of frames.
+            self.assertEqual(*(self.without_frames(path)
+                               for path in (self.out, f"{capture}.pcap.zst")))
+
+    @staticmethod
+    def without_frames(path):
+        def strip(value):
+            if isinstance(value, dict):
+                return {name: strip(one) for name, one in value.items() if "frame" not in name}
+            return value
+        return [strip(one) for one in lines("--operations", "--rpc", path)]
+
+    def test_selected_rpcs(self):
+        expression = "rpc.latency > 20ms && rpc.procedure == WRITE"
+        wanted = lines("--rpc", "--filter", expression, "nfs4_siw.pcap.zst")
+        self.export("--filter", expression, "nfs4_siw.pcap.zst")
+        numbers = self.check_packets("nfs4_siw")
+        for one in wanted:
+            self.assertIn(one["call"]["frame"], numbers)
+            self.assertIn(one["reply"]["frame"], numbers)
+        self.assertLess(len(numbers), len(self.packets(self.unpacked("nfs4_siw"), "frame.len")) / 2)
+        # With the handshake in the file, tshark finds the protocols too.
+        layers = " ".join(row[0] for row in self.packets(self.out, "frame.protocols"))
+        self.assertIn("iwarp_ddp_rdmap", layers)
+        again = {(one["xid"], one.get("latency_ns")) for one in lines("--rpc", self.out)}
+        self.assertLessEqual({(one["xid"], one["latency_ns"]) for one in wanted}, again)
+        self.assertTrue(wanted)
+
+    def test_selected_operations_and_findings(self):
+        self.export("--opcode", "read", "rxe_sizes.pcap.zst")
+        numbers = set(self.check_packets("rxe_sizes"))
+        reads = lines("--operations", "--opcode", "read", "rxe_sizes.pcap.zst")
+        self.assertLessEqual({one[name] for one in reads for name in ("start_frame", "end_frame")},
+                             numbers)
+        self.export("--filter", "finding.kind == refused", "rxe_errors.pcap.zst")
+        numbers = set(self.check_packets("rxe_errors"))
+        found = lines("--findings", "--filter", "finding.kind == refused", "rxe_errors.pcap.zst")
+        self.assertLessEqual({frame for one in found for frame in one["frames"]}, numbers)
+        self.assertTrue(reads and found)
+
+    def test_one_connection(self):
+        self.export("--connection", "2", "rxe_sizes.pcap.zst")
+        numbers = self.check_packets("rxe_sizes")
+        two = lines("--connections", "--connection", "2", "rxe_sizes.pcap.zst")[0]
+        self.assertGreaterEqual(min(numbers), two["first_frame"])
+        self.assertLessEqual(max(numbers), two["last_frame"])
+        self.assertEqual([one["b"] for one in lines("--connections", self.out)], [two["b"]])
+
+    def test_several_files_keep_their_link_types(self):
+        # The frames of the first capture without their Ethernet headers: of the link type IPv4.
+        first = self.unpacked("rxe_rping")
+        whole = first.read_bytes()
+        raw, at = bytearray(whole[:20] + (228).to_bytes(4, "little")), 24
+        while at < len(whole):
+            size, wire = struct.unpack_from("<II", whole, at + 8)
+            frame = whole[at + 16:at + 16 + size]
+            if frame[12:14] == b"\x08\x00":
+                raw += whole[at:at + 8] + struct.pack("<II", size - 14, wire - 14) + frame[14:]
+            at += 16 + size
+        first.write_bytes(raw)
+        files = (first, CAPTURES / "siw_rping.pcap.zst")
+        self.export(*files)
+        kinds = {one for one, in self.packets(self.out, "frame.encap_type")}
+        self.assertEqual(kinds, {"1", "129"})
+        both = [one for file in files for one in lines("--connections", file)]
+        self.assertEqual(sorted(one["frames"] for one in lines("--connections", self.out)),
+                         sorted(one["frames"] for one in both))
+
+    def test_what_cannot_be_read_twice_or_would_be_lost(self):
+        file = self.unpacked("rxe_rping")
+        before = file.read_bytes()
+        for arguments, sentence in (((file, "--export-pcap", file), "overwrite its input"),
+                                    (("-", "--export-pcap", self.out), "reads its input twice"),
+                                    ((file, "--follow", "--export-pcap", self.out), "excludes")):
+            done = dissect(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(sentence, done.stderr)
+        self.assertEqual(file.read_bytes(), before)
+        self.assertFalse(self.out.exists())
 
 
 if __name__ == "__main__":

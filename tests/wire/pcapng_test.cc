@@ -47,6 +47,20 @@ TEST(Pcapng, SectionRoundTrips) {
   EXPECT_EQ(*PcapngSection::parse(block_of(emitted(PcapngSection{}))), PcapngSection{});
 }
 
+TEST(Pcapng, CommentOfAPacketIsAnOption) {
+  PcapngPacket packet;
+  packet.captured_bytes = 2;
+  packet.comment = "frame 7";
+  const auto bytes = emitted_packet(packet);
+  const auto block = block_of(bytes);
+  ASSERT_EQ(block.size(), bytes.size());
+  // opt_comment: its code, its length, the text and a byte of padding.
+  const auto wanted = bytes_of({1, 0, 7, 0, 'f', 'r', 'a', 'm', 'e', ' ', '7', 0});
+  EXPECT_NE(std::search(bytes.begin(), bytes.end(), wanted.begin(), wanted.end()), bytes.end());
+  packet.comment = {};
+  EXPECT_EQ(*PcapngPacket::parse(block), packet);
+}
+
 TEST(Pcapng, InterfaceIsWhatTheDraftSays) {
   PcapngInterface interface;
   interface.resolution = PcapngInterface::resolution_nanoseconds;

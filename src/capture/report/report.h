@@ -43,6 +43,9 @@ struct Selection {
 
   // Selects by number and queue pair.
   [[nodiscard]] bool takes(const Connection& connection) const;
+  // Selects a connection as a whole, and not only a part of its exchanges.
+  [[nodiscard]] bool takes_whole(const Connection& connection, const Analysis& analysis) const;
+  [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
   // Selects by number, queue pair, time (the connection had frames in the range) and filter.
   [[nodiscard]] bool shows(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes(const Operation& operation, const Analysis& analysis) const;
@@ -56,8 +59,8 @@ struct Selection {
   }
 
  private:
+  [[nodiscard]] bool overlaps(const Connection& connection, const Analysis& analysis) const;
   [[nodiscard]] bool takes_but_filter(const Operation& operation, const Analysis& analysis) const;
-  [[nodiscard]] bool takes_time(std::int64_t time_ns, const Analysis& analysis) const;
 };
 
 // The results that a report shows at the end.
