@@ -43,6 +43,9 @@ class TrafficFan final : public TrafficSink {
   void on_received(const Origin& origin, std::uint64_t position) override {
     for (auto* sink : sinks_) sink->on_received(origin, position);
   }
+  void on_window(const Origin& origin, bool open) override {
+    for (auto* sink : sinks_) sink->on_window(origin, open);
+  }
   void on_refusal(const Origin& origin, const Refusal& refusal) override {
     for (auto* sink : sinks_) sink->on_refusal(origin, refusal);
   }

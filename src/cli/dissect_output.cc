@@ -17,7 +17,8 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
       times_(analysis.connections(), wanted.slowest),
       traffic_findings_(analysis.connections(), *this),
       credit_findings_(analysis.connections(), *this),
-      latency_findings_(analysis.connections(), *this) {
+      latency_findings_(analysis.connections(), *this),
+      stall_findings_(analysis.connections(), *this) {
   analysis.add_sink(*this);  // first: the others forget at on_forget() what it shows then
   analysis.add_sink(statistics_);
   analysis.add_sink(quality_);
@@ -26,9 +27,11 @@ DissectOutput::DissectOutput(capture::Analysis& analysis, const capture::Selecti
   analysis.add_sink(traffic_findings_);
   analysis.add_sink(credit_findings_);
   analysis.add_sink(latency_findings_);
+  analysis.add_sink(stall_findings_);
   analysis.add_operations(*this);
   analysis.add_operations(traffic_findings_);
   analysis.add_operations(latency_findings_);
+  analysis.add_operations(stall_findings_);
 }
 
 // The extraction is a member of `output`, so that the functions may refer to it.
@@ -67,6 +70,7 @@ void DissectOutput::on_operation(const capture::Operation& operation) {
 }
 
 void DissectOutput::on_rpc(const capture::Rpc& rpc) {
+  latency_findings_.on_rpc(rpc);  // compares all of them, whatever is selected
   if (!selection_.takes(rpc, analysis_)) return;
   selection_.note(rpc.connection);
   times_.add(rpc);
@@ -112,6 +116,7 @@ void DissectOutput::finish(bool stopped) {
   traffic_findings_.finish();
   credit_findings_.finish();
   latency_findings_.finish();
+  stall_findings_.finish();
   if (extraction_) {
     extraction_->messages.finish();
     extraction_->images.finish();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/findings/latency_findings.h"
+#include "capture/findings/stall_findings.h"
 #include "capture/findings/upper_protocols.h"
 #include "capture/report/packet_export.h"
 #include "capture/report/report.h"
@@ -85,6 +86,7 @@ class DissectOutput final : private capture::OperationSink,
   capture::TrafficFindings traffic_findings_;
   capture::CreditFindings credit_findings_;
   capture::LatencyFindings latency_findings_;
+  capture::StallFindings stall_findings_;
   std::optional<Extraction> extraction_;
   std::optional<capture::HtmlReport> html_;
   std::optional<capture::PacketExport> packets_;

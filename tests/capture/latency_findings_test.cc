@@ -164,5 +164,74 @@ TEST(LatencyFindings, AnAnswerFarFromTheOthersIsReported) {
   EXPECT_TRUE(Judged(reads(5 * ms)).findings.empty());
 }
 
+MadeCapture sends(std::int64_t slow_ns, bool more_behind) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  std::int64_t shift_ns = 0;
+  for (int i = 0; i < 150; ++i) {
+    const bool slow = i == 70;
+    std::size_t from = capture.size();
+    const std::uint32_t psn = talk.next_psn(Side::a);
+    talk.acknowledge_all(!slow);
+    talk.send(Side::a, 100);
+    if (slow) {
+      // The next message comes after the wait, and before the acknowledgement of both.
+      if (more_behind) talk.send(Side::a, 100);
+      for (std::size_t one = from++; one < capture.size(); ++one) capture[one].time_ns += shift_ns;
+      shift_ns += slow_ns;
+      if (more_behind) capture.back().time_ns += slow_ns;
+      from = capture.size();
+      talk.acknowledge(Side::b, more_behind ? psn + 1 : psn);
+    }
+    for (std::size_t one = from; one < capture.size(); ++one) capture[one].time_ns += shift_ns;
+  }
+  return capture;
+}
+
+TEST(LatencyFindings, AnAcknowledgementFarFromTheOthersIsReported) {
+  const Judged judged(sends(700 * ms, false));
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].kind, finding::slow_acknowledgement);
+  EXPECT_EQ(severity_of(judged.findings[0]), Severity::warning);
+  EXPECT_NE(judged.findings[0].sentence.find("acknowledged after 700 ms"), std::string::npos)
+      << judged.findings[0].sentence;
+  EXPECT_TRUE(Judged(sends(5 * ms, false)).findings.empty());
+}
+
+// A requester that does not ask for an acknowledgement gets it with that of a later message.
+TEST(LatencyFindings, AnAcknowledgementTogetherWithThatOfALaterMessageIsNot) {
+  EXPECT_TRUE(Judged(sends(700 * ms, true)).findings.empty());
+}
+
+Rpc rpc_of(std::uint32_t procedure, std::int64_t latency_ns) {
+  Rpc rpc;
+  rpc.has_header = true;
+  rpc.program = 100005;
+  rpc.procedure = procedure;
+  rpc.xid = static_cast<std::uint32_t>(latency_ns);
+  rpc.call.emplace().first = {3, 0};
+  rpc.reply.emplace().first = {9, latency_ns};
+  rpc.latency_ns = latency_ns;
+  return rpc;
+}
+
+TEST(LatencyFindings, AReplyFarFromTheOthersOfItsProcedureIsReported) {
+  MadeCapture capture;
+  RoceTalk talk(capture, {});
+  talk.connect();
+  Judged judged(capture);
+  for (int i = 0; i < 99; ++i) judged.latency.on_rpc(rpc_of(1, 10'000));
+  for (int i = 0; i < 200; ++i) judged.latency.on_rpc(rpc_of(2, 100 * ms));
+  judged.latency.on_rpc(rpc_of(1, 660 * ms));
+  judged.latency.finish();
+  ASSERT_EQ(judged.findings.size(), 1U);
+  EXPECT_EQ(judged.findings[0].kind, finding::slow_reply);
+  EXPECT_EQ(judged.findings[0].xid, std::uint32_t{660 * ms});
+  EXPECT_NE(judged.findings[0].sentence.find("times the median of 100 such calls"),
+            std::string::npos)
+      << judged.findings[0].sentence;
+}
+
 }  // namespace
 }  // namespace weft::capture::test

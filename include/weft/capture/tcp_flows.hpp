@@ -38,6 +38,8 @@ class TcpReader {
   virtual void on_repeat(Side side, const Stamp& stamp, std::uint64_t bytes) = 0;
   // The TCP of `side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(Side side, const Stamp& stamp, std::uint64_t position) = 0;
+  // The window of `side` was closed (0 bytes), or has opened again.
+  virtual void on_window(Side /*side*/, const Stamp& /*stamp*/, bool /*open*/) {}
   // Called for each packet of the connection, before its content. `side` has sent it.
   virtual void on_packet(Side side, const Stamp& stamp) = 0;
   // A segment of `side` came after later ones: it was on another path, or it is a retransmission of

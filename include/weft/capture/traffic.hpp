@@ -202,6 +202,9 @@ class TrafficSink {
   virtual void on_credits(const Origin&, const CreditUpdate&) {}
   // iWARP: the TCP of `origin.side` has acknowledged all bytes of the other side before `position`.
   virtual void on_received(const Origin&, std::uint64_t /*position*/) {}
+  // iWARP: the TCP of `origin.side` announced that it can receive nothing now (RFC 9293 §3.8.6),
+  // or, if `open`, that it can again.
+  virtual void on_window(const Origin&, bool /*open*/) {}
   virtual void on_refusal(const Origin&, const Refusal&) {}
   // Bytes or packets that were seen before were sent again.
   virtual void on_repeat(const Origin&, std::uint64_t /*wire_bytes*/) {}

@@ -34,6 +34,8 @@ constexpr std::int64_t timer_to_ns = 60'000'000'000;
 constexpr std::uint64_t enough_answers = 100;
 constexpr std::int64_t far_factor = 1'000;
 constexpr std::int64_t far_from_ns = 10'000'000;
+// RFC 1122 §4.2.3.2 allows TCP to delay an acknowledgement by half a second.
+constexpr std::int64_t far_acknowledgement_ns = 500'000'000;
 
 bool is_delayed(std::int64_t ns) {
   return ns >= delayed_from_ns && ns <= delayed_to_ns;
@@ -61,20 +63,66 @@ void LatencyFindings::Waits::add(const Stamp& begin, const Stamp& end) {
   if (stamps.back().frame < end.frame) stamps.push_back(end);
 }
 
+bool LatencyFindings::Answers::add(std::int64_t latency_ns, const Stamp& request,
+                                   const Stamp& answer) {
+  latency.add(latency_ns);
+  if (latency_ns <= slowest_ns) return false;
+  slowest_ns = latency_ns;
+  slowest_request = request;
+  slowest_answer = answer;
+  return true;
+}
+
+bool LatencyFindings::Answers::is_far(std::int64_t at_least_ns) const {
+  return latency.count() >= enough_answers && slowest_ns >= at_least_ns &&
+         slowest_ns / far_factor >= std::max<std::int64_t>(latency.percentile(50), 1);
+}
+
+std::string LatencyFindings::Answers::text(const char* exchange) const {
+  const std::int64_t median_ns = latency.percentile(50);
+  return fmt::format("after {}, which is {} times the median of {} such {} ({})",
+                     duration_text(slowest_ns), slowest_ns / std::max<std::int64_t>(median_ns, 1),
+                     latency.count(), exchange, duration_text(median_ns));
+}
+
+// A responder need not acknowledge a request at once unless the requester asks for it, and the
+// capture of a request that was sent again shows only its last acknowledgement. So an
+// acknowledgement counts if its message was the last one of the requester, and was sent once.
+void LatencyFindings::add_acknowledgement(Half& own, const Operation& operation) {
+  if (!operation.confirmed || operation.not_ready > 0) return;
+  const std::int64_t end_ns = operation.end.time_ns;
+  if (own.last_sent_ns.value_or(end_ns) > end_ns) return;
+  if (own.last_repeat_ns && *own.last_repeat_ns >= operation.start.time_ns) return;
+  own.answers[operation.kind].add(operation.confirmation.time_ns - end_ns, operation.end,
+                                  operation.confirmation);
+}
+
+// Calls that were sent again have a finding of their own.
+void LatencyFindings::on_rpc(const Rpc& rpc) {
+  if (!rpc.call || !rpc.reply || !rpc.has_header || rpc.retransmissions > 0) return;
+  const std::string name = describe(rpc);
+  auto& procedures = half(rpc.connection, rpc.caller).procedures;
+  auto known = procedures.find(name);
+  if (known == procedures.end()) {
+    if (procedures_ >= max_procedures) return;
+    ++procedures_;
+    known = procedures.emplace(name, Answers{}).first;
+  }
+  if (known->second.add(rpc.latency_ns, rpc.call->first, rpc.reply->first)) {
+    known->second.slowest_xid = rpc.xid;
+  }
+}
+
 void LatencyFindings::on_operation(const Operation& operation) {
   Half& own = half(operation.connection, operation.side);
   const std::int64_t latency_ns = operation.latency_ns();
   if (operation.is_request()) {
     if (latency_ns < 0) return;
-    Answers& answers = own.answers[operation.kind];
-    answers.latency.add(latency_ns);
-    if (latency_ns <= answers.slowest_ns) return;
-    answers.slowest_ns = latency_ns;
-    answers.slowest_request = operation.start;
-    answers.slowest_answer = operation.end;
+    own.answers[operation.kind].add(latency_ns, operation.start, operation.end);
     return;
   }
   ++own.messages;
+  add_acknowledgement(own, operation);
   if (connections_[operation.connection].transport != Transport::iwarp || !operation.confirmed) {
     return;
   }
@@ -105,8 +153,9 @@ void LatencyFindings::on_progress(const Origin& origin, std::uint64_t /*bytes*/)
 
 // A single byte probes whether the other side is still there.
 void LatencyFindings::on_repeat(const Origin& origin, std::uint64_t wire_bytes) {
-  if (connections_[origin.connection].transport != Transport::iwarp || wire_bytes <= 1) return;
   Half& own = half(origin.connection, origin.side);
+  own.last_repeat_ns = origin.stamp.time_ns;
+  if (connections_[origin.connection].transport != Transport::iwarp || wire_bytes <= 1) return;
   const std::int64_t now_ns = origin.stamp.time_ns;
   const std::int64_t silent_ns = own.last_sent_ns ? now_ns - *own.last_sent_ns : 0;
   if (silent_ns >= timer_from_ns && silent_ns <= timer_to_ns) {
@@ -122,6 +171,13 @@ void LatencyFindings::on_close(ConnectionId connection) {
   if (pair == nullptr) return;
   report(connections_[connection], Side::a, (*pair)[0]);
   report(connections_[connection], Side::b, (*pair)[1]);
+}
+
+void LatencyFindings::on_forget(ConnectionId connection) {
+  if (const auto* pair = pairs_.find(connection)) {
+    for (const Half& one : *pair) procedures_ -= one.procedures.size();
+  }
+  pairs_.erase(connection);
 }
 
 void LatencyFindings::finish() {
@@ -177,25 +233,35 @@ void LatencyFindings::report(const Connection& connection, Side side, const Half
          timers.stamps});
   }
   report_answers(connection, side, half);
+  report_replies(connection, side, half);
 }
 
 void LatencyFindings::report_answers(const Connection& connection, Side side, const Half& half) {
+  const bool tcp = connection.transport == Transport::iwarp;
   for (const auto& [kind, answers] : half.answers) {
-    const std::int64_t median_ns = answers.latency.percentile(50);
-    if (answers.latency.count() < enough_answers || answers.slowest_ns < far_from_ns ||
-        answers.slowest_ns / far_factor < std::max<std::int64_t>(median_ns, 1)) {
-      continue;
-    }
+    Operation any;
+    any.kind = kind;
+    const bool request = any.is_request();
+    if (!answers.is_far(request || !tcp ? far_from_ns : far_acknowledgement_ns)) continue;
     sink_.on_finding(
-        {finding::slow_answer,
+        {request ? finding::slow_answer : finding::slow_acknowledgement,
          connection.id,
-         fmt::format("One {} of {} was answered after {}, which is {} times the median "
-                     "of {} such requests ({}).",
-                     to_string(kind), endpoint_text(connection, side),
-                     duration_text(answers.slowest_ns),
-                     answers.slowest_ns / std::max<std::int64_t>(median_ns, 1),
-                     answers.latency.count(), duration_text(median_ns)),
+         fmt::format("One {} of {} was {} {}.", to_string(kind), endpoint_text(connection, side),
+                     request ? "answered" : "acknowledged",
+                     answers.text(request ? "requests" : "messages")),
          {answers.slowest_request, answers.slowest_answer}});
+  }
+}
+
+void LatencyFindings::report_replies(const Connection& connection, Side side, const Half& half) {
+  for (const auto& [name, answers] : half.procedures) {
+    if (!answers.is_far(far_from_ns)) continue;
+    sink_.on_finding({finding::slow_reply,
+                      connection.id,
+                      fmt::format("One {} of {} was answered {}.", name,
+                                  endpoint_text(connection, side), answers.text("calls")),
+                      {answers.slowest_request, answers.slowest_answer},
+                      answers.slowest_xid});
   }
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "capture/findings/latency_findings.h"
+#include "capture/findings/stall_findings.h"
 #include "weft/capture/credit_findings.hpp"
 #include "weft/capture/finding.hpp"
 #include "weft/capture/rpc_findings.hpp"
@@ -23,6 +24,10 @@ constexpr std::array warnings{
     finding::delayed_acknowledgement,
     finding::retransmission_timer,
     finding::slow_answer,
+    finding::slow_acknowledgement,
+    finding::slow_reply,
+    finding::silence,
+    finding::zero_window,
     finding::rpc_credit_stall,
     finding::retransmitted,
     finding::incomplete,
@@ -39,6 +44,10 @@ constexpr std::array about_answers{
     finding::credit_stall,
     finding::delayed_acknowledgement,
     finding::slow_answer,
+    finding::slow_acknowledgement,
+    finding::slow_reply,
+    finding::silence,
+    finding::retries_exhausted,
     finding::rpc_credit_stall,
     finding::incomplete,
     finding::not_captured,

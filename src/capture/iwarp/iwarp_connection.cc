@@ -82,6 +82,10 @@ void IwarpConnection::on_received(Side side, const Stamp& stamp, std::uint64_t p
   if (connection_) shared_.sink.on_received(origin(side, stamp), position);
 }
 
+void IwarpConnection::on_window(Side side, const Stamp& stamp, bool open) {
+  if (connection_) shared_.sink.on_window(origin(side, stamp), open);
+}
+
 // --- Begin ---------------------------------------------------------------------------------------
 
 // Enters the connection into the table once it is known to be MPA, and reports what was lost

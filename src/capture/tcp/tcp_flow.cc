@@ -82,6 +82,7 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
   if (header.has(ack) && peer.stream.acknowledge(header.acknowledgement)) {
     reader_->on_received(side, segment.stamp, peer.stream.acknowledged());
   }
+  watch_window(side, segment);
   if (segment.wire_bytes > 0) take_payload(side, segment);
   if (header.has(fin)) {
     own.stream.finish_at(header.sequence + (header.has(syn) ? 1 : 0) +
@@ -96,6 +97,18 @@ void TcpFlows::Flow::on_segment(const TcpSegment& segment) {
     reader_->on_reset(side, segment.stamp);
   }
   check_finished(segment.stamp);
+}
+
+// A window of 0 is the same with each scale. That of a SYN is not scaled, and a side that resets or
+// closes need not have one.
+void TcpFlows::Flow::watch_window(Side side, const TcpSegment& segment) {
+  const auto& header = segment.header;
+  if (!header.has(ack) || header.has(syn) || header.has(rst) || header.has(fin)) return;
+  Half& own = half(side);
+  const bool closed = header.window == 0;
+  if (closed == own.window_closed) return;
+  own.window_closed = closed;
+  reader_->on_window(side, segment.stamp, !closed);
 }
 
 // Reports a segment that is next while later ones wait.

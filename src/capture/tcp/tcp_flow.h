@@ -45,6 +45,7 @@ class TcpFlows::Flow {
     Direction direction;
     bool announced = false;
     bool finished = false;
+    bool window_closed = false;
     std::uint64_t foreign_segments = 0;  // consecutive segments that cannot belong to the stream
   };
 
@@ -52,6 +53,7 @@ class TcpFlows::Flow {
   [[nodiscard]] const Half& half(Side side) const { return side == Side::a ? a_ : b_; }
   [[nodiscard]] Side side_of(const TcpSegment& segment) const;
   void announce(Side side);
+  void watch_window(Side side, const TcpSegment& segment);
   void take_payload(Side side, const TcpSegment& segment);
   void report_late(Side side, const TcpSegment& segment);
   void settle(const Stamp& stamp);
