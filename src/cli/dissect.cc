@@ -422,6 +422,12 @@ int dissect_one(const DissectOptions& options, const capture::Selection& selecti
     print_error(fmt::format("{}: {}", name, source->problem()));
     return exit_unusable;
   }
+  if (selection.connection &&
+      (*selection.connection == 0 || *selection.connection > analysis.connections().size())) {
+    print_error(fmt::format("--connection: {} has no connection {}: it has {}", name,
+                            *selection.connection, analysis.connections().size()));
+    return exit_unusable;
+  }
   return output.failures() > 0 ? exit_findings : exit_ok;
 }
 

@@ -104,6 +104,26 @@ TEST_F(TrafficFindingsTest, NotCaptured) {
   capture.erase(capture.end() - 2);
   talk.send(Side::a, 10);
   expect_only(finding::not_captured, {last_frame() - 1});
+  EXPECT_NE(only().sentence.find("11, 1 packet is not in the capture"), std::string::npos)
+      << only().sentence;
+}
+
+// A repetition that costs nothing has no cost, and congestion that only one side reports no zero.
+TEST_F(TrafficFindingsTest, NothingIsPrintedAboutZero) {
+  talk.send(Side::a, 10);
+  again(last_frame() - 1);
+  capture.back().time_ns -= 1'000'000;
+  EXPECT_TRUE(only().sentence.ends_with("10 B again, in 1 packet.")) << only().sentence;
+}
+
+TEST_F(TrafficFindingsTest, MarksWithoutNotifications) {
+  talk.set_ecn(3);
+  talk.send(Side::a, 10);
+  talk.set_ecn(0);
+  for (const Finding& found : findings_of(capture)) {
+    EXPECT_EQ(found.kind, finding::congestion);
+    EXPECT_TRUE(found.sentence.ends_with("met congestion.")) << found.sentence;
+  }
 }
 
 TEST_F(TrafficFindingsTest, UnansweredRequest) {

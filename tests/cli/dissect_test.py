@@ -132,6 +132,14 @@ class ExitStatus(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("not empty", done.stderr)
 
+    def test_is_2_where_a_connection_does_not_exist(self):
+        self.assertEqual(dissect("--connection", "11", "rxe_sizes.pcap.zst").returncode, 0)
+        for number in ("0", "12"):
+            done = dissect("--connection", number, "rxe_sizes.pcap.zst")
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr, "weft: --connection: rxe_sizes.pcap.zst has no "
+                                          f"connection {number}: it has 11\n")
+
     def test_is_2_where_the_library_is_missing(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder, "bin", "weft")

@@ -121,8 +121,7 @@ void CreditFindings::Work::report(ConnectionId id, Side side, const CreditWatch&
       {finding::credit_stall, id,
        fmt::format("{} had no {} left, {}, and continued when {} had granted more: it waited up "
                    "to {} in all, up to {} at a time.",
-                   endpoint_text(connection, side), what,
-                   waits.count == 1 ? "once" : fmt::format("{} times", waits.count),
+                   endpoint_text(connection, side), what, times_text(waits.count),
                    endpoint_text(connection, other(side)), duration_text(waits.total_ns),
                    duration_text(waits.longest_ns)),
        waits.stamps});

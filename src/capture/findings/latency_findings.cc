@@ -228,8 +228,8 @@ void LatencyFindings::report(const Connection& connection, Side side, const Half
              "which is {} % of the connection's time: the last segments before a pause, or "
              "their acknowledgement, were lost or late. Look for drops on the path; a lower "
              "rto_min of the route (`ip route`) makes the wait shorter.",
-             name, timers.count == 1 ? "once" : fmt::format("{} times", timers.count),
-             duration_text(timers.total_ns), time_share(timers.total_ns, connection)),
+             name, times_text(timers.count), duration_text(timers.total_ns),
+             time_share(timers.total_ns, connection)),
          timers.stamps});
   }
   report_answers(connection, side, half);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "capture/text/units.h"
+
 namespace weft::capture {
 
 namespace {
@@ -67,8 +69,8 @@ void FindingReport::report_rest(Counts::const_iterator begin, Counts::const_iter
     if (count.findings <= max_of_a_kind) continue;
     sink_->on_finding({key.second,
                        key.first,
-                       fmt::format("The same {} times more, the last in frame {}.",
-                                   count.findings - max_of_a_kind, count.last.frame),
+                       fmt::format("The same {} more, the last in frame {}.",
+                                   times_text(count.findings - max_of_a_kind), count.last.frame),
                        {count.last}});
   }
 }

@@ -20,10 +20,6 @@ constexpr std::uint64_t few_rounds = 2;
 // A shorter wait is that of a receiver which is about to read.
 constexpr std::int64_t short_window_ns = 1'000'000;
 
-std::string times_text(std::uint64_t count) {
-  return count == 1 ? "once" : fmt::format("{} times", count);
-}
-
 }  // namespace
 
 void StallFindings::Tally::add(const Stamp& begin, const Stamp& end) {

@@ -57,8 +57,18 @@ bool lacks_replies(const Connection& requested, const ConnectionTable& connectio
   });
 }
 
-std::string times_text(std::uint64_t count) {
-  return count == 1 ? "once" : fmt::format("{} times", count);
+// Returns ", which cost 3.00 ms"; empty if it cost nothing.
+std::string cost_text(std::int64_t cost_ns) {
+  return cost_ns > 0 ? fmt::format(", which cost {}", duration_text(cost_ns)) : std::string();
+}
+
+// Returns "3 packets from HOST met congestion, and it sent 1 notification of it", or only the one
+// that is not 0.
+std::string congestion_text(const std::string& name, std::uint64_t marked, std::uint64_t notified) {
+  const std::string notifications = count_text(notified, "congestion notification");
+  if (marked == 0) return fmt::format("{} sent {}.", name, notifications);
+  return fmt::format("{} from {} met congestion{}.", count_text(marked, "packet"), name,
+                     notified > 0 ? fmt::format(", and it sent {}", notifications) : "");
 }
 
 }  // namespace
@@ -118,12 +128,11 @@ void TrafficFindings::end_train(ConnectionId connection, Side side, Train& train
                                 const Stamp* acknowledged) {
   const std::string wait = duration_text(static_cast<std::int64_t>(train.naks.amount));
   const std::string end =
-      acknowledged
-          ? fmt::format("which cost {}", duration_text(acknowledged->time_ns - train.begin.time_ns))
-          : fmt::format("and did not become ready in {}",
-                        duration_text(train.last.time_ns - train.begin.time_ns));
+      acknowledged ? cost_text(acknowledged->time_ns - train.begin.time_ns)
+                   : fmt::format(", and did not become ready in {}",
+                                 duration_text(train.last.time_ns - train.begin.time_ns));
   report(finding::not_ready, connection, train.naks.stamps,
-         fmt::format("{} was not ready to receive: it answered {} (timers of {} in all), {}.",
+         fmt::format("{} was not ready to receive: it answered {} (timers of {} in all){}.",
                      endpoint_name(connection, side), count_text(train.naks.count, "RNR NAK"), wait,
                      end));
   train = {};
@@ -191,10 +200,10 @@ void TrafficFindings::report_repeats(ConnectionId connection, const std::string&
   const Tally& repeats = half.repeats;
   const bool probes = connections_[connection].transport == Transport::iwarp &&
                       (repeats.count == 1 || repeats.amount <= repeats.count);
+  const std::string cost = cost_text(static_cast<std::int64_t>(half.repeating.lost_ns()));
   Finding finding{finding::repeated, connection,
-                  fmt::format("{} sent {} again, in {}, which cost {} at most.", name,
-                              bytes_text(repeats.amount), count_text(repeats.count, "packet"),
-                              duration_text(static_cast<std::int64_t>(half.repeating.lost_ns()))),
+                  fmt::format("{} sent {}{}.", name, again_text(repeats.count, repeats.amount),
+                              cost.empty() ? cost : cost + " at most"),
                   repeats.stamps};
   if (probes) finding.severity = Severity::note;
   sink_.on_finding(finding);
@@ -211,9 +220,10 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
   const bool only_cut = half.cut && connections_[connection].transport != Transport::iwarp;
   if (half.gaps.count > 0 && !only_cut) {
     report(finding::not_captured, connection, half.gaps.stamps,
-           fmt::format("Of the traffic from {}, {} and {} are not in the capture, or cannot be "
-                       "decoded because of that.",
-                       name, count_text(half.gap_packets, "packet"), bytes_text(half.gaps.amount)));
+           fmt::format("Of the traffic from {}, {} {} not in the capture, or cannot be decoded "
+                       "because of that.",
+                       name, amount_text(half.gap_packets, half.gaps.amount),
+                       half.gap_packets == 1 && half.gaps.amount == 0 ? "is" : "are"));
   }
   if (half.sequence_errors.count > 0) {
     report(finding::sequence_error, connection, half.sequence_errors.stamps,
@@ -233,9 +243,7 @@ void TrafficFindings::report_half(ConnectionId connection, Side side, Half& half
   if (half.marked.count + half.notified.count > 0) {
     report(finding::congestion, connection,
            half.marked.count > 0 ? half.marked.stamps : half.notified.stamps,
-           fmt::format("{} from {} met congestion, and it sent {} of it.",
-                       count_text(half.marked.count, "packet"), name,
-                       count_text(half.notified.count, "notification")));
+           congestion_text(name, half.marked.count, half.notified.count));
   }
   for (std::size_t kind = 0; kind < violation_kinds; ++kind) {
     const Tally& tally = half.violations[kind];

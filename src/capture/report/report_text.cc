@@ -183,8 +183,7 @@ void TextReport::packets(const Analysis& analysis) {
   if (infiniband.packets > 0) {
     print(", {} of InfiniBand or RoCE", count_text(infiniband.packets, "frame"));
   }
-  print(", {} TCP {} seen in all\n", analysis.tcp_connections(),
-        analysis.tcp_connections() == 1 ? "connection" : "connections");
+  print(", {} seen in all\n", count_text(analysis.tcp_connections(), "TCP connection"));
   const auto print_count = [&](std::uint64_t count, const char* what) {
     if (count > 0) print("{} {}\n", count_text(count, "frame"), what);
   };
@@ -286,9 +285,13 @@ void TextReport::throughput(Side side, const SideStatistics& statistics) {
 void TextReport::troubles(Side side, const SideStatistics& statistics, const Analysis& analysis) {
   const char* arrow = arrow_of(side);
   if (statistics.repeats > 0) {
-    print("    {} {} sent again, in {}, {} lost at most\n", arrow,
-          bytes_text(statistics.repeated_bytes), count_text(statistics.repeats, "packet"),
-          duration_text(static_cast<std::int64_t>(statistics.repeating.lost_ns())));
+    const auto lost_ns = static_cast<std::int64_t>(statistics.repeating.lost_ns());
+    const std::string packets = count_text(statistics.repeats, "packet");
+    print("    {} {}{}\n", arrow,
+          statistics.repeated_bytes == 0
+              ? packets + " sent again"
+              : fmt::format("{} sent again, in {}", bytes_text(statistics.repeated_bytes), packets),
+          lost_ns > 0 ? fmt::format(", {} lost at most", duration_text(lost_ns)) : "");
   }
   if (statistics.lost_bytes > 0) {
     print("    {} {} not captured, or not to be understood without it, in {}\n", arrow,
@@ -312,9 +315,15 @@ void TextReport::troubles(Side side, const SideStatistics& statistics, const Ana
           count_text(statistics.sequence_errors, "NAK"));
   }
   if (statistics.congestion_marked + statistics.congestion_notified > 0) {
-    print("    {} {} met congestion, {} of it\n", arrow,
-          count_text(statistics.congestion_marked, "packet"),
-          count_text(statistics.congestion_notified, "notification"));
+    print("    {}", arrow);
+    if (statistics.congestion_marked > 0) {
+      print(" {} met congestion", count_text(statistics.congestion_marked, "packet"));
+    }
+    if (statistics.congestion_notified > 0) {
+      print("{} {} of congestion", statistics.congestion_marked > 0 ? "," : "",
+            count_text(statistics.congestion_notified, "notification"));
+    }
+    print("\n");
   }
   if (statistics.refusals > 0) {
     print("    {} {} (frame {}, at {} s)\n", arrow, refusal_text(statistics.last_refusal),
@@ -342,9 +351,14 @@ void TextReport::connection(const Connection& connection, const Results& results
   const std::int64_t origin = analysis.totals().first_ns;
   print("\n");
   heading(connection);
-  print("    frames {}–{}, {}, from {} to {} s\n", connection.first.frame, connection.last.frame,
-        count_text(connection.frames, "frame"), seconds_text(connection.first.time_ns - origin),
-        seconds_text(connection.last.time_ns - origin));
+  if (connection.frames == 1) {
+    print("    frame {}, at {} s\n", connection.first.frame,
+          seconds_text(connection.first.time_ns - origin));
+  } else {
+    print("    frames {}–{}, {}, from {} to {} s\n", connection.first.frame, connection.last.frame,
+          count_text(connection.frames, "frame"), seconds_text(connection.first.time_ns - origin),
+          seconds_text(connection.last.time_ns - origin));
+  }
   handshake(connection);
   kinds(statistics);
   for (const Side side : {Side::a, Side::b}) throughput(side, statistics.of(side));

@@ -57,6 +57,21 @@ std::string count_text(std::uint64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string times_text(std::uint64_t count) {
+  return count == 1 ? "once" : fmt::format("{} times", count);
+}
+
+std::string amount_text(std::uint64_t packets, std::uint64_t bytes) {
+  if (packets == 0) return bytes_text(bytes);
+  if (bytes == 0) return count_text(packets, "packet");
+  return fmt::format("{} and {}", count_text(packets, "packet"), bytes_text(bytes));
+}
+
+std::string again_text(std::uint64_t packets, std::uint64_t bytes) {
+  const std::string count = count_text(packets, "packet");
+  return bytes == 0 ? count + " again" : fmt::format("{} again, in {}", bytes_text(bytes), count);
+}
+
 namespace {
 
 // Returns the size of the well-formed UTF-8 sequence at the beginning (RFC 3629 §4); 0 if there is

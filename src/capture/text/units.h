@@ -17,6 +17,12 @@ namespace weft::capture {
 [[nodiscard]] std::string date_text(std::int64_t ns);
 // Returns "1 frame" or "2 frames".
 [[nodiscard]] std::string count_text(std::uint64_t count, const char* noun);
+// Returns "once" or "2 times".
+[[nodiscard]] std::string times_text(std::uint64_t count);
+// Returns "2 packets and 1.00 kB", or only the one of both that is not 0.
+[[nodiscard]] std::string amount_text(std::uint64_t packets, std::uint64_t bytes);
+// Returns "1.00 kB again, in 2 packets", or "2 packets again" if they have no payload.
+[[nodiscard]] std::string again_text(std::uint64_t packets, std::uint64_t bytes);
 
 // Makes text from the wire safe for terminals and JSON: control characters and invalid UTF-8 become
 // "\\x1b", and a backslash is doubled.
