@@ -325,6 +325,23 @@ TEST_P(Xrc, ADestroyedQueueIsAnInvalidRequest) {
   EXPECT_EQ(await(a.sends).status, IBV_WC_REM_INV_REQ_ERR);
 }
 
+// The region is still registered, and the peer need not name the queue again.
+TEST_P(Xrc, ADestroyedQueueGrantsNoMemory) {
+  connect();
+  a.source->fill(5);
+  auto work = a.request(10, b.first->number);
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.wr.rdma = {b.first->memory.address(), b.first->memory.rkey()};
+  ASSERT_EQ(a.post(work), 0);
+  EXPECT_EQ(await(a.sends).status, IBV_WC_SUCCESS);
+  b.first->destroy();
+  a.source->fill(6);
+  work.wr_id = 11;
+  ASSERT_EQ(a.post(work), 0);
+  EXPECT_EQ(await(a.sends).status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_TRUE(b.first->memory.holds(5, 0, message_bytes));
+}
+
 // InfiniBand checks the protection domain of the queue that the request names.
 TEST_P(Xrc, MemoryIsThatOfTheDomainOfTheNamedQueue) {
   connect();

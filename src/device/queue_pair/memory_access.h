@@ -17,6 +17,9 @@ namespace weft::device {
 // returns stay valid: deregistration takes the lock once before it returns (see memory/memory.h).
 class MemoryAccess final : public iwarp::LocalMemory {
  public:
+  // No memory belongs to it.
+  static constexpr std::uint32_t no_domain = 0;
+
   // `attributes`: of the queue pair; its access flags limit what the peer may do.
   MemoryAccess(MemoryTable& table, std::uint32_t domain, std::uint32_t queue_pair_number,
                const ibv_qp_attr& attributes)

@@ -395,4 +395,9 @@ void QueuePair::forget_memory(const std::byte* base, std::size_t length_bytes) {
   if (carrier_) carrier_->forget_memory(base, length_bytes, lock);
 }
 
+void QueuePair::forget_receive_queue(std::uint32_t number) {
+  const QueuePairLock lock(mutex_);
+  parts_.forget_receive_queue(number);
+}
+
 }  // namespace weft::device

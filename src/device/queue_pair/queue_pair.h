@@ -124,6 +124,9 @@ class QueuePair final : public Pollable,
 
   // Memory is being deregistered: returns when this queue pair has nothing more to do with it.
   void forget_memory(const std::byte* base, std::size_t length_bytes);
+  // A shared receive queue of the XRC domain is being destroyed: returns when this queue pair does
+  // not use it any more.
+  void forget_receive_queue(std::uint32_t number);
   void abandon_after_fork();
 
  private:

@@ -24,7 +24,8 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
              .inline_bytes = wanted.cap.max_inline_data},
       completions(handle, wanted.cap.max_send_wr),
       receives(wanted.cap, wanted.srq ? SharedReceiveQueue::of(wanted.srq) : nullptr),
-      memory(opened.memory(), handle.pd ? ProtectionDomain::of(handle.pd)->number : 0,
+      memory(opened.memory(),
+             handle.pd ? ProtectionDomain::of(handle.pd)->number : MemoryAccess::no_domain,
              handle.qp_num, attributes) {
   attributes.cap = wanted.cap;
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
@@ -104,6 +105,7 @@ bool QueuePairParts::name_receive_queue(std::uint32_t number) {
   const SharedReceiveQueue* queue = receives.domain() ? receives.domain()->find(number) : nullptr;
   if (queue) {
     memory.set_remote_domain(queue->domain_number());
+    receives.set_named(number);
     return true;
   }
   std::array<char, 32> object{};
@@ -113,6 +115,10 @@ bool QueuePairParts::name_receive_queue(std::uint32_t number) {
              "in the XRC domain of the queue pair; queues of other processes cannot be reached",
              object.data(), number);
   return false;
+}
+
+void QueuePairParts::forget_receive_queue(std::uint32_t number) {
+  if (receives.named() == number) memory.set_remote_domain(MemoryAccess::no_domain);
 }
 
 // Through complete(), because local requests among them are still in the list of MemoryAccess.

@@ -59,6 +59,9 @@ struct QueuePairParts {
   bool take_receive(iwarp::ReceiveRequest& request, bool waits);
   // The peer's requests belong to this shared receive queue from here on: see iwarp::Host.
   bool name_receive_queue(std::uint32_t number);
+  // The queue is being destroyed. Where the peer's requests belong to it, they may access no memory
+  // until the peer names another one.
+  void forget_receive_queue(std::uint32_t number);
   // Completes what waits for a carrier, as flushed.
   void flush_waiting();
   // Completes the receives of the queue pair's own queue, as flushed.

@@ -28,6 +28,9 @@ class Receives {
   // names (ReceiveRequest::queue).
   void set_domain(std::shared_ptr<XrcDomain> domain) { domain_ = std::move(domain); }
   [[nodiscard]] const std::shared_ptr<XrcDomain>& domain() const { return domain_; }
+  // The queue that the peer has named last; 0: none.
+  void set_named(std::uint32_t number) { named_ = number; }
+  [[nodiscard]] std::uint32_t named() const { return named_; }
 
   // To the own queue: 0, ENOMEM where it is full, EINVAL for too many slices.
   int post(const ibv_recv_wr& request) { return own_.post(request); }
@@ -49,6 +52,7 @@ class Receives {
   ReceiveRing own_;
   SharedReceiveQueue* shared_;
   std::shared_ptr<XrcDomain> domain_;
+  std::uint32_t named_ = 0;
   std::weak_ptr<ReceiveWaiter> waiter_;
 };
 

@@ -38,7 +38,8 @@ void XrcDomain::remove(SharedReceiveQueue& queue) {
       return &entry.second->extended()->completions == &completions;
     });
   }
-  for (const auto& queue_pair : queue_pairs()) queue_pair->forget_memory(nullptr, 0);
+  const std::uint32_t number = queue.extended()->number;
+  for (const auto& queue_pair : queue_pairs()) queue_pair->forget_receive_queue(number);
   completions.forget(queue.slots());
   if (!shared) completions.detach(this);
 }
