@@ -152,11 +152,18 @@ void IbAnalysis::finish() {
     if (flow.connection || flow.undecided.empty()) continue;
     give_up_joining(key, flow, flow.undecided.front().get());
   }
-  for (auto& [id, connected] : connections_) finish(connected.connection);
+  for (auto& [id, connected] : connections_) finish(connected);
 }
 
 // What is missing may be a packet of which the header was cut.
-void IbAnalysis::finish(IbConnection& connection) {
+void IbAnalysis::finish(Connected& connected) {
+  IbConnection& connection = connected.connection;
+  for (const FlowKey& key : connected.flows) {
+    const auto flow = flows_.find(key);
+    if (flow == flows_.end() || flow->second.connection != &connection) continue;
+    flow->second.waits = false;
+    pass_on_undecided(flow->second);
+  }
   for (const Side side : {Side::a, Side::b}) {
     const Connection& entry = connection.connection();
     if (!cut_hosts_.contains(entry.endpoint(side).address)) continue;
@@ -174,7 +181,7 @@ void IbAnalysis::forget(ConnectionId id) {
   Connected* const connected = connections_.find(id);
   if (connected == nullptr) return;
   IbConnection& connection = connected->connection;
-  finish(connection);
+  finish(*connected);
   for (const FlowKey& key : connected->flows) {
     const auto flow = flows_.find(key);
     if (flow != flows_.end() && flow->second.connection == &connection) flows_.erase(flow);

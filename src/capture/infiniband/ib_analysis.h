@@ -51,8 +51,9 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   struct Flow {
     IbConnection* connection = nullptr;
     Side side = Side::a;  // sender
-    // Packets that wait while the connection of the flow is unknown.
+    // Packets that wait while the other direction of the flow, or its connection, is unknown.
     std::vector<HeldIbSegment> undecided{};
+    bool waits = false;  // it has a connection, and its packets wait for the other direction
     // Where its other direction is looked for; nullptr once that is known or given up.
     std::unique_ptr<IbEvidence> evidence = std::make_unique<IbEvidence>();
   };
@@ -96,6 +97,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
                                                bool at_end) const;
   void unite(const FlowKey& key, Flow& flow, const FlowKey& other_key);
   void join_all_at_end();
+  static void end_search(Flow& flow);
   // Makes the flow one direction of the connection.
   void bind(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
   void attach(const FlowKey& key, Flow& flow, IbConnection& connection, Side side);
@@ -110,7 +112,7 @@ class IbAnalysis final : public InfinibandPackets, private IbManager::Events {
   void drop_undecided(const FlowKey& key, Flow& flow);
   IbConnection& add_connection(Connection connection);
   // Reports everything that is open of the connection.
-  void finish(IbConnection& connection);
+  void finish(Connected& connected);
   [[nodiscard]] bool awaits_reply(const FlowKey& key) const;
 
   // Events of the connection manager:

@@ -92,12 +92,14 @@ void IbConnection::on_packet(Side side, const IbSegment& segment) {
   if (path_.mtu_bytes != 0) connection_.mtu_bytes = path_.mtu_bytes;
 }
 
-// Stores a packet of this side while requests of the other side wait for a missing one. Returns
-// false if it may be processed now.
+// Stores a packet of this side while requests of the other side wait for a missing one, or a
+// response while its request may be among those that are stored here. Returns false if it may be
+// processed now.
 bool IbConnection::delay(Side side, const IbSegment& segment) {
   Half& own = half(side);
   Half& peer = half(other(side));
-  if (own.delayed.empty() && !peer.order.blocked()) return false;
+  const bool before_request = segment.is_answer() && !peer.delayed.empty();
+  if (own.delayed.empty() && !peer.order.blocked() && !before_request) return false;
   HeldIbSegment held(segment);
   if (!shared_.budget.take(held.bytes())) return false;
   own.delayed.push_back(std::move(held));
@@ -109,10 +111,22 @@ bool IbConnection::delay(Side side, const IbSegment& segment) {
   return true;
 }
 
+// Returns whether the first delayed packet of a side may be processed: no request of the peer is
+// missing, and what the peer sent before it was processed, because a response may refer to it.
+bool IbConnection::may_pass(Half& own, Half& peer) {
+  const IbSegment first = own.delayed.front().get();
+  const auto is_before = [&](std::optional<std::uint64_t> frame) {
+    return frame && *frame < first.stamp.frame;
+  };
+  if (peer.order.blocked() || is_before(peer.order.ready())) return false;
+  return !first.is_answer() || peer.delayed.empty() ||
+         !is_before(peer.delayed.front().get().stamp.frame);
+}
+
 // Passes on the waiting packet with the lowest frame number, so that both sides stay in the order
-// of the capture. Returns false if nothing may be passed on.
-bool IbConnection::pass_on_earliest() {
-  std::uint64_t earliest = ~std::uint64_t{0};
+// of the capture. Returns false if nothing before `before_frame` may be passed on.
+bool IbConnection::pass_on_earliest(std::uint64_t before_frame) {
+  std::uint64_t earliest = before_frame;
   Half* chosen = nullptr;
   Side sender = Side::a;
   bool delayed = false;
@@ -128,7 +142,7 @@ bool IbConnection::pass_on_earliest() {
     IbOrder& peer = half(other(side)).order;
     const auto frame = own.order.ready();
     if (frame && !peer.blocked_before(*frame)) take(*frame, false);
-    if (!own.delayed.empty() && !peer.blocked()) {
+    if (!own.delayed.empty() && may_pass(own, half(other(side)))) {
       take(own.delayed.front().get().stamp.frame, true);
     }
   }
@@ -144,18 +158,20 @@ bool IbConnection::pass_on_earliest() {
   return true;
 }
 
-// If both sides wait for a missing request, each delays what the other one waits for. Puts the
-// earliest delayed request into its order. Returns false if there is none, or if one side is not
-// blocked. Delayed responses stay, because they must not come before their requests.
+// If a side waits for a missing request, that may be among its delayed packets, which wait for the
+// other side. Puts the earliest delayed request of such a side into its order. Returns false if
+// there is none. Delayed responses stay, because they must not come before their requests, and
+// repetitions, because they must not come before what they repeat.
 bool IbConnection::resolve_mutual_wait() {
-  if (!a_.order.blocked() || !b_.order.blocked()) return false;
-  const auto first_request = [](std::deque<HeldIbSegment>& delayed) {
-    return std::ranges::find_if(delayed, [](const auto& held) { return !held.get().is_answer(); });
+  const auto first_request = [](Half& own) {
+    return std::ranges::find_if(own.delayed, [&](const auto& held) {
+      return !held.get().is_answer() && !own.order.stores(held.get());
+    });
   };
-  const auto of_a = first_request(a_.delayed);
-  const auto of_b = first_request(b_.delayed);
-  const bool has_a = of_a != a_.delayed.end();
-  const bool has_b = of_b != b_.delayed.end();
+  const auto of_a = first_request(a_);
+  const auto of_b = first_request(b_);
+  const bool has_a = a_.order.blocked() && of_a != a_.delayed.end();
+  const bool has_b = b_.order.blocked() && of_b != b_.delayed.end();
   if (!has_a && !has_b) return false;
   const bool takes_a = has_a && (!has_b || of_a->get().stamp.frame < of_b->get().stamp.frame);
   const HeldIbSegment segment = std::move(takes_a ? *of_a : *of_b);
@@ -169,7 +185,7 @@ bool IbConnection::resolve_mutual_wait() {
 }
 
 void IbConnection::catch_up() {
-  while (pass_on_earliest() || resolve_mutual_wait()) {
+  while (pass_on_earliest(~std::uint64_t{0}) || resolve_mutual_wait()) {
   }
 }
 
@@ -184,10 +200,13 @@ void IbConnection::process(Side side, const IbSegment& segment) {
                                      .expected = 0});
   }
   if (const auto broken = broken_form(segment)) shared_.sink.on_violation(from, *broken);
-  if (segment.is_answer())
-    on_answer(from, segment);
-  else
-    half(side).order.add(segment);
+  if (segment.is_answer()) return on_answer(from, segment);
+  IbOrder& order = half(side).order;
+  if (order.close_origin_before(segment)) {
+    while (pass_on_earliest(segment.stamp.frame)) {
+    }
+  }
+  order.add(segment);
 }
 
 // Passes a response on. Whether its request is still to come or has ended depends on the

@@ -76,7 +76,8 @@ class IbConnection {
   [[nodiscard]] bool delay(Side side, const IbSegment& segment);
   // Passes on the packets that need not wait any more, in the order of the capture.
   void catch_up();
-  bool pass_on_earliest();
+  [[nodiscard]] static bool may_pass(Half& own, Half& peer);
+  bool pass_on_earliest(std::uint64_t before_frame);
   bool resolve_mutual_wait();
   void process(Side side, const IbSegment& segment);
   void on_answer(const Origin& origin, const IbSegment& segment);

@@ -33,8 +33,8 @@ bool is_same_direction(const auto& one, const auto& other) {
   return one.source == other.source && one.destination == other.destination;
 }
 
-// Returns whether the other direction is looked for after so many responses: rarely when the first
-// ones have not decided it, because each search goes through all of them.
+// Returns whether the other direction is looked for after this number of responses: rarely when the
+// first ones have not decided it, because each search goes through all of them.
 bool is_decision_point(std::size_t answers) {
   constexpr std::size_t first_answers = 16;
   return answers <= first_answers || std::has_single_bit(answers);
@@ -68,6 +68,7 @@ IbConnection& IbAnalysis::add_connection(Connection connection) {
 void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
   Flow& flow = flows_[key];
   if (flow.connection && !flow.connection->plausible(flow.side, segment)) {
+    pass_on_undecided(flow);
     flow = {};  // another queue pair uses the same number now
   }
   const bool more_evidence = flow.evidence && flow.evidence->add(segment);
@@ -75,6 +76,10 @@ void IbAnalysis::on_connected(const FlowKey& key, const IbSegment& segment) {
   if (!flow.connection && !begin_alone(key, flow, segment)) {
     if (hold(key, flow, segment)) return;
     if (!join(key, flow, true)) give_up_joining(key, flow, segment);
+  } else if (flow.waits) {
+    if (hold(key, flow, segment)) return;
+    join(key, flow, true);
+    flow.waits = false;
   }
   // The requester sends again from here on.
   if (!segment.is_answer() && flow.connection->has_requested(flow.side, segment.psn())) {
@@ -90,13 +95,14 @@ bool IbAnalysis::awaits_reply(const FlowKey& key) const {
 }
 
 // Begins a connection with one known direction, unless a connection in the opposite direction lacks
-// its second one, which may be this flow. Datagrams of UC are never answered.
+// its second one, which may be this flow. Requests of UC are never answered.
 bool IbAnalysis::begin_alone(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   const bool unreliable = segment.headers.bth.opcode.transport == wire::IbTransport::uc;
   const bool candidates =
       std::ranges::any_of(unpaired_, [&](const auto& one) { return are_opposite(one.key, key); });
   if (segment.is_answer() || (candidates && !unreliable) || awaits_reply(key)) return false;
   begin_unpaired(key, flow, segment);
+  flow.waits = !unreliable;
   return true;
 }
 
@@ -193,7 +199,7 @@ void IbAnalysis::attach(const FlowKey& key, Flow& flow, IbConnection& connection
   for (const FlowKey& one : connections_.find(connection.connection().id)->flows) {
     const auto found = flows_.find(one);
     const bool is_mine = found != flows_.end() && found->second.connection == &connection;
-    if (is_mine) found->second.evidence.reset();
+    if (is_mine) end_search(found->second);
   }
   // The packets of this flow name the queue pair of their receiver.
   Connection& known = connection.connection();
@@ -216,15 +222,21 @@ void IbAnalysis::begin_unpaired(const FlowKey& key, Flow& flow, const IbSegment&
   add_unpaired({key, &connection, Side::a});
 }
 
+void IbAnalysis::end_search(Flow& flow) {
+  flow.evidence.reset();
+  flow.waits = false;
+}
+
 // Stores a packet of an undecided flow, within the limits on flows, packets and memory.
 bool IbAnalysis::hold(const FlowKey& key, Flow& flow, const IbSegment& segment) {
   HeldIbSegment held(segment);
-  const bool first = flow.undecided.empty();
+  const bool first = flow.undecided.empty() && !flow.connection;
   if (first && undecided_.size() == limits_.undecided_flows) return false;
   if (flow.undecided.size() == limits_.undecided_packets) return false;
   if (!shared_.budget.take(held.bytes())) return false;
   if (first) undecided_.push_back(key);
   flow.undecided.push_back(std::move(held));
+  if (flow.connection) flow.connection->connection().last = segment.stamp;
   return true;
 }
 
@@ -236,7 +248,10 @@ void IbAnalysis::give_up_joining(const FlowKey& key, Flow& flow, const IbSegment
 void IbAnalysis::add_unpaired(const Unpaired& one) {
   if (unpaired_.size() == limits_.alone) {
     const auto oldest = flows_.find(unpaired_.front().key);
-    if (oldest != flows_.end()) oldest->second.evidence.reset();
+    if (oldest != flows_.end()) {
+      end_search(oldest->second);
+      if (oldest->second.connection) pass_on_undecided(oldest->second);
+    }
     unpaired_.pop_front();
   }
   unpaired_.push_back(one);

@@ -62,6 +62,28 @@ void IbOrder::add(const IbSegment& segment) {
   pass_on(segment, position);
 }
 
+// Returns whether the request asks for the rest of a waiting Read: a requester that lacks packets
+// of the response asks for them by a request of their PSN (§9.4.4).
+bool IbOrder::continues_read(const IbSegment& segment, std::uint64_t position) const {
+  const auto after = held_.lower_bound(position);
+  if (after == held_.begin()) return false;
+  const IbSegment first = std::prev(after)->second.get();
+  const auto end = [](const wire::Reth& read) { return read.address + read.length_bytes; };
+  return segment.operation() == wire::IbOperation::read_request &&
+         first.operation() == wire::IbOperation::read_request &&
+         first.headers.reth.key == segment.headers.reth.key &&
+         first.headers.reth.address < segment.headers.reth.address &&
+         end(first.headers.reth) == end(segment.headers.reth);
+}
+
+// Ends the wait for lower PSNs with a repetition: a requester that repeats begins with its oldest
+// request without acknowledgement (§9.7.5.1.2).
+bool IbOrder::close_origin_before(const IbSegment& segment) {
+  if (!origin_open_ || reordered_ || !stores(segment)) return false;
+  origin_open_ = false;
+  return true;
+}
+
 // Stores one of the first requests. The lowest PSN of them becomes the first one.
 void IbOrder::hold_at_origin(const IbSegment& segment) {
   const std::uint64_t position = position_of(segment.psn());

@@ -52,6 +52,9 @@ class IbOrder {
 
   // Sets the PSN of the first packet, unless it is known.
   void begin(std::uint32_t psn);
+  // Call it before add(). Returns whether this packet shows that the lowest captured PSN is the
+  // first one; then stored packets may be ready, which come before this one.
+  bool close_origin_before(const IbSegment& segment);
   // Passes a packet on, or stores it until it is next.
   void add(const IbSegment& segment);
   // Returns the frame of a stored packet that is next.
@@ -78,6 +81,11 @@ class IbOrder {
   [[nodiscard]] bool near(std::uint32_t psn) const;
   // Returns whether the request was seen: delivered or waiting.
   [[nodiscard]] bool covers(std::uint32_t psn) const;
+  // Returns whether the request, or a Read of which it repeats the rest, is waiting.
+  [[nodiscard]] bool stores(const IbSegment& segment) const {
+    const std::uint64_t position = position_of(segment.psn());
+    return held_.contains(position) || continues_read(segment, position);
+  }
   // Returns whether the request was delivered or given up.
   [[nodiscard]] bool passed(std::uint32_t psn) const { return begun() && position_of(psn) < next_; }
   [[nodiscard]] bool waiting() const { return !held_.empty(); }
@@ -97,6 +105,7 @@ class IbOrder {
   void pass_on(const IbSegment& segment, std::uint64_t position);
   void pass_on_first();
   void hold(const IbSegment& segment, std::uint64_t position);
+  [[nodiscard]] bool continues_read(const IbSegment& segment, std::uint64_t position) const;
   void hold_at_origin(const IbSegment& segment);
   [[nodiscard]] bool acknowledged_without_gaps() const;
 

@@ -1,0 +1,130 @@
+// RPCs over both transports, in captures that are damaged under a seed: each exchange is byte-exact
+// or reported as incomplete. Where the capture lacks nothing, all are byte-exact.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "capture/damage.h"
+#include "capture/iwarp_messages.h"
+#include "capture/made_roce.h"
+#include "capture/made_rpcs.h"
+#include "capture/meant_rpcs.h"
+
+namespace weft::capture::test {
+namespace {
+
+constexpr std::uint32_t rounds = 12;
+constexpr std::size_t rpcs_in_round = 5;
+
+struct Exchanges {
+  Conversation conversation;
+  MeantByXid meant;
+};
+
+void run_rounds(auto& talk, Exchanges& made) {
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    Rpcs rpcs(1 + round % 3, 300 + 37 * round, 100 * round);
+    rpcs.run(talk);
+    made.meant.merge(rpcs.meant);
+  }
+}
+
+Exchanges over_iwarp(const MpaOptions& mpa) {
+  Exchanges made;
+  IwarpTalk talk(made.conversation.capture, {.mss_bytes = 300}, mpa);
+  talk.connect();
+  made.conversation.handshake_packets = made.conversation.capture.size();
+  IwarpMessages messages(talk, 250);
+  run_rounds(messages, made);
+  return made;
+}
+
+Exchanges over_infiniband(RoceOptions::Carrier carrier, bool managed) {
+  Exchanges made;
+  RoceTalk talk(made.conversation.capture, {.carrier = carrier});
+  if (managed) talk.connect();
+  made.conversation.handshake_packets = made.conversation.capture.size();
+  run_rounds(talk, made);
+  return made;
+}
+
+struct Way {
+  const char* name;
+  Exchanges (*make)();
+  // Segments of TCP carry acknowledgements, which show what came before what in the other
+  // direction. Packets of InfiniBand do not, so a Read response may be captured after the reply to
+  // its RPC; the exchange is reported without it then.
+  bool orders_directions;
+};
+
+using Carrier = RoceOptions::Carrier;
+
+const Way ways[] = {
+    {"Iwarp", [] { return over_iwarp({}); }, true},
+    {"IwarpMarkersAnywhere",
+     [] { return over_iwarp({.markers_a = true, .markers_b = true, .aligned = false}); }, true},
+    {"Roce", [] { return over_infiniband(Carrier::ipv4, true); }, false},
+    {"RoceWithoutHandshake", [] { return over_infiniband(Carrier::ipv6, false); }, false},
+    {"Infiniband", [] { return over_infiniband(Carrier::native, true); }, false},
+    {"InfinibandWithoutHandshake", [] { return over_infiniband(Carrier::native_global, false); },
+     false},
+};
+
+// Findings that state what the capture or the network did. Any other is about the programs, which
+// did nothing wrong.
+bool is_about_capture(const Finding& finding) {
+  static const std::set<std::string_view> kinds = {"not-captured", "repeated"};
+  return kinds.contains(finding.kind);
+}
+
+void expect_exact_or_reported(const Exchanges& made, const Damaged& damaged, bool exact) {
+  const RpcLog log = followed(damaged.capture);
+  const std::size_t whole = whole_ones(log, made.meant);
+  if (exact && damaged.lacking == 0) {
+    EXPECT_EQ(log.rpcs.size(), rounds * rpcs_in_round);
+    EXPECT_EQ(whole, rounds * rpcs_in_round);
+    for (const Finding& finding : log.findings) {
+      EXPECT_TRUE(is_about_capture(finding)) << finding.kind << ": " << finding.sentence;
+    }
+  }
+}
+
+class ExchangeSweep : public testing::TestWithParam<Way> {};
+
+INSTANTIATE_TEST_SUITE_P(, ExchangeSweep, testing::ValuesIn(ways),
+                         [](const auto& test_case) { return test_case.param.name; });
+
+TEST_P(ExchangeSweep, IsExactOrReported) {
+  const bool long_run = std::getenv("WEFT_TEST_LONG") != nullptr;
+  const Exchanges made = GetParam().make();
+  const Damage damages[] = {
+      {},
+      {.captured_twice = 20},
+      {.before_tap = 100},
+      {.after_tap = 100},
+      {.by_tap = 100},
+      {.changed = 100},
+      {.before_tap = 200, .after_tap = 200, .by_tap = 200, .captured_twice = 50, .changed = 200},
+  };
+  for (const std::size_t window : {1, 2, 8, 64, 512}) {
+    for (Damage damage : damages) {
+      damage.window = window;
+      for (const std::uint64_t seed : weft::test::seeds(long_run ? 60 : 3)) {
+        SCOPED_TRACE(testing::Message()
+                     << weft::test::seed_trace(seed) << ", window " << window << ", one of "
+                     << damage.before_tap << " lost before, " << damage.after_tap << " after, "
+                     << damage.by_tap << " by the capture, " << damage.captured_twice << " twice, "
+                     << damage.changed << " changed");
+        Random random(seed);
+        const bool moved = window > 1 || damage.before_tap != 0;
+        expect_exact_or_reported(made, damaged(made.conversation, damage, random),
+                                 GetParam().orders_directions || !moved);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::capture::test
