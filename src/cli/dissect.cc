@@ -1,6 +1,7 @@
 #include "cli/dissect.h"
 
 #include <fmt/format.h>
+#include <glob.h>
 #include <malloc.h>
 #include <poll.h>
 #include <unistd.h>
@@ -455,8 +456,25 @@ int guarded(const std::function<int()>& work) {
   return exit_unusable;
 }
 
-int dissect_all(const DissectOptions& options) {
+// Adds the files that match a pattern. Their order follows from their times, and not from their
+// names.
+void add_matches(const std::string& pattern, std::vector<std::string>& files) {
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &found);
+  for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) {
+    files.emplace_back(found.gl_pathv[i]);
+  }
+  ::globfree(&found);
+  if (status == GLOB_NOMATCH) {
+    throw WrongOption(fmt::format("--glob: no file matches '{}'", pattern));
+  }
+  if (status != 0) throw WrongOption(fmt::format("--glob: cannot search for '{}'", pattern));
+}
+
+int dissect_all(const DissectOptions& given) {
   keep_memory();
+  DissectOptions options = given;
+  for (const std::string& pattern : given.globs) add_matches(pattern, options.files);
   check_combination(options);
   const capture::Selection selection = selection_of(options);
   const StopOnSignal stop_on_signal;

@@ -32,6 +32,7 @@ struct DissectOptions {
   std::string filter;
   std::size_t slowest = 0;
   std::vector<std::string> clock_offsets;
+  std::vector<std::string> globs;
 };
 
 // Loads libweft-dissect.so from the folder of the drop-in libraries and calls weft_dissect() there.

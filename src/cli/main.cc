@@ -141,10 +141,15 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
       "dissect", "Explain the RDMA traffic of capture files, or of an interface");
   dissect
       ->add_option("files", options.files,
-                   "Captures (pcap or pcapng, also compressed with gzip, zstd, xz, "
+                   "Captures (pcap, pcapng, snoop or ERF, also compressed with gzip, zstd, xz, "
                    "bzip2 or lz4; - is standard "
                    "input); several are joined to one trace")
       ->type_name("FILE");
+  dissect
+      ->add_option("--glob", options.globs,
+                   "Also read the files that match this pattern, such as 'ring_*.pcapng': the "
+                   "files of a rotating capture, of which the shell may not list all")
+      ->type_name("PATTERN");
   dissect->add_flag("--operations", options.operations, "List each operation");
   dissect->add_flag("--connections", options.connections, "Show the connections only");
   dissect->add_flag("--rpc", options.rpc, "List each RPC: calls joined with their replies");

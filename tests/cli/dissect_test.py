@@ -218,6 +218,73 @@ class Files(unittest.TestCase):
         (self.folder / "x.pcap.gz").write_bytes(gzip.compress(self.whole))
         self.assertEqual(self.operations(self.folder / "x.pcap.gz"), self.wanted)
 
+    def converted(self, kind):
+        libraries.needs("editcap")
+        source, path = self.folder / "x.pcap", self.folder / f"x.{kind}"
+        source.write_bytes(self.whole)
+        done = libraries.run("editcap", "-F", kind, source, path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return path
+
+    def erf(self):
+        """The capture as a card of Endace writes it, which editcap cannot."""
+        records, at = b"", 24
+        while at < len(self.whole):
+            seconds, micros, size, wire = struct.unpack_from("<IIII", self.whole, at)
+            packet = self.whole[at + 16:at + 16 + size]
+            at += 16 + size
+            # Varying length; an Ethernet record has two bytes of padding, and a check sequence.
+            padded = packet + bytes(-(18 + size) % 8)
+            records += struct.pack("<II", (micros << 32) // 10 ** 6, seconds)
+            records += struct.pack(">BBHHH", 2, 4, 18 + len(padded), 0, wire + 4)
+            records += bytes(2) + padded
+        path = self.folder / "x.erf"
+        path.write_bytes(records)
+        return path
+
+    def test_erf_as_other_programs_read_it(self):
+        libraries.needs("tshark")
+        self.assertEqual(*(libraries.run(
+            "tshark", "-n", "-r", path, "-T", "fields", "-e", "ip.src", "-e", "ip.len",
+            env={**os.environ, "HOME": str(self.folder)}).stdout
+            for path in (self.erf(), CAPTURES / "rxe_sizes.pcap.zst")))
+
+    def test_snoop_and_erf(self):
+        for path in (self.converted("snoop"), self.erf()):
+            self.assertEqual(self.operations(path), self.wanted)
+            self.assertEqual(self.operations("-", input=path.read_bytes()), self.wanted)
+            path.write_bytes(path.read_bytes()[:-7])
+            cut = dissect("--json", "--operations", path)
+            self.assertIn("in the middle of a packet", cut.stderr)
+            self.assertTrue(self.wanted.startswith(cut.stdout.splitlines()[0]))
+
+    def test_other_formats_are_named_with_the_command_that_converts_them(self):
+        for kind, name in (("netmon2", "Microsoft Network Monitor 2"),
+                           ("ngsniffer", "Sniffer (DOS)")):
+            path = self.converted(kind)
+            done = dissect(path)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"is of the format {name}, which is not read; `editcap {path} "
+                          f"{path}.pcapng` converts it", done.stderr)
+            # The command is right.
+            again = f"{path}.pcapng"
+            self.assertEqual(libraries.run("editcap", path, again).returncode, 0)
+            self.assertEqual(dissect(again).returncode, 0)
+        text = self.folder / "notes.txt"
+        text.write_text("This is no capture, but a text that is longer than a header.\n" * 20)
+        done = dissect(text)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is of no format that is read", done.stderr)
+
+    def test_files_that_match_a_pattern(self):
+        self.parts(7)
+        self.assertEqual(self.operations("--glob", self.folder / "part[0-9].pcap"), self.wanted)
+        self.assertEqual(self.operations("--glob", self.folder / "part[0-3].pcap",
+                                         "--glob", self.folder / "part[4-6].pcap"), self.wanted)
+        done = dissect("--glob", self.folder / "*.none")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no file matches", done.stderr)
+
     def test_several_are_one_trace_whatever_their_order(self):
         for count in (2, 7):
             names = self.parts(count)

@@ -44,8 +44,9 @@ class PacketSource {
 // captures have larger ones.
 inline constexpr std::size_t max_packet_bytes = 16 * 1024 * 1024;
 
-// Detects pcap or pcapng by the first bytes. Throws std::runtime_error with `name` in its text if
-// it is neither, and std::system_error if it cannot be read.
+// Detects pcap, pcapng, snoop or ERF by the first bytes. Throws std::runtime_error with `name` in
+// its text, and the command that converts it, if it is none of them, and std::system_error if it
+// cannot be read.
 [[nodiscard]] WEFT_API std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
                                                                   const std::string& name);
 // Opens a file, or standard input for "-"; `stop` works as for open_bytes().

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "capture/sources/record_source.h"
 #include "capture/tcp/byte_window.h"
 #include "wire/pcap.h"
 #include "wire/pcapng.h"
@@ -74,7 +75,8 @@ std::unique_ptr<PacketSource> read_pcap(ByteWindow window) {
   return std::make_unique<PcapSource>(std::move(window), *header);
 }
 
-// Tries pcapng first, because its magic number cannot be confused with that of pcap.
+// Tries pcapng first, because its magic number cannot be confused with that of pcap. ERF comes
+// last, because it has none.
 std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
                                            const std::string& name) {
   ByteWindow window(std::move(bytes));
@@ -83,13 +85,14 @@ std::unique_ptr<PacketSource> read_capture(std::unique_ptr<ByteStream> bytes,
   if (wire::pcapng_section_order(first)) return read_pcapng(std::move(window));
   const auto header = wire::PcapHeader::parse(first);
   if (header) return read_pcap(std::move(window));
+  if (auto records = read_records(window, name)) return records;
   if (header.error() == wire::WireError::truncated) {
     throw std::runtime_error(name + " is too short for a capture");
   }
   if (header.error() == wire::WireError::bad_version) {
     throw std::runtime_error(name + " is a pcap file of a version other than 2");
   }
-  throw std::runtime_error(name + " is neither pcap nor pcapng");
+  throw std::runtime_error(unread_format_text(window.peek(wire::PcapHeader::header_bytes), name));
 }
 
 std::unique_ptr<PacketSource> open_capture(const std::string& path, const std::atomic<bool>* stop) {
