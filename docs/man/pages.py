@@ -3,8 +3,7 @@
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
 NAME.1.in may contain, each in a line of its own: @options@ (of `weft COMMAND --help` for
-weft-COMMAND), @commands@, @environment@ (of `weft help environment`), @faults@ (of `weft help
-faults`) and @filters@ (of `weft help filters`).
+weft-COMMAND), @commands@, and @environment@, @faults@, @filters@ and @check@ (of `weft help TOPIC`).
 """
 
 import os
@@ -116,7 +115,8 @@ def main():
               "@commands@": lambda: commands(program),
               "@environment@": lambda: environment(program),
               "@faults@": lambda: literal(program, "faults"),
-              "@filters@": lambda: literal(program, "filters")}
+              "@filters@": lambda: literal(program, "filters"),
+              "@check@": lambda: literal(program, "check")}
     filled = "\n".join(makers[line]() if line in makers else line for line in text.split("\n"))
     pathlib.Path(page).write_text(filled)
 

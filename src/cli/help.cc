@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "capture/filter/filter_fields.h"
+#include "check/catalog.h"
 #include "cli/terminal.h"
 #include "faults/adapter.h"
 #include "faults/names.h"
@@ -177,6 +178,31 @@ std::string filters_help() {
   text += "\n";
   return text + wrapped("Messages are those of --extract: their latency and outcome are not known.",
                         0, columns);
+}
+
+std::string check_help() {
+  std::string text = wrapped(
+      "`weft run --check` and WEFT_CHECK report on stderr where an unmodified program breaks the "
+      "rules of verbs, each place once: what happened, the stacks of where it went wrong and of "
+      "where the request or the object came from, the rule, and what an adapter does. The program "
+      "runs on.",
+      0, columns);
+  text += heading("Checks");
+  for (const check::RuleText& rule : check::rules()) {
+    text += entry(rule.name, fmt::format("Reported: {}. {}", rule.title, rule.source));
+  }
+  text += heading("Suppressions: --check-suppressions FILE");
+  text += wrapped(
+      "Each line is CHECK or CHECK:PATTERN, and # begins a comment. CHECK is one of the names "
+      "above, or * for each. The pattern is a shell pattern for a function, source file, program "
+      "or library of any frame in the report's stacks.",
+      indent, columns);
+  text += heading("Exit status");
+  text += wrapped(
+      "That of the program, unless --check-status names another one for programs with reports. "
+      "With --check=fatal the first report ends the program, with 66 if no status is named.",
+      indent, columns);
+  return text;
 }
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// The texts of `weft help environment`, `weft help faults` and `weft help filters`.
+// The texts of `weft help` on other topics than commands.
 #pragma once
 
 #include <string>
@@ -11,5 +11,7 @@ namespace weft::cli {
 [[nodiscard]] std::string faults_help();
 // The expressions of `weft dissect --filter`, with all their fields.
 [[nodiscard]] std::string filters_help();
+// `weft help check`: what `weft run --check` finds.
+[[nodiscard]] std::string check_help();
 
 }  // namespace weft::cli

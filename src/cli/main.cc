@@ -48,6 +48,20 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Show and grant less than the device has, such as max_qp=8,atomics=0; `weft help "
                   "faults` lists the names (WEFT_ADAPTER)")
       ->type_name("LIST");
+  run->add_flag("--check", options.check,
+                "Report where the program breaks the rules of verbs, see `weft help check`; =fatal "
+                "ends it at the first report (WEFT_CHECK)")
+      ->type_name("[=fatal]");
+  run->add_option("--check-report", options.check_report,
+                  "Write these reports to a JSON file as well (WEFT_CHECK_REPORT)")
+      ->type_name("FILE");
+  run->add_option("--check-status", options.check_status,
+                  "The exit status if there are reports, instead of the program's own "
+                  "(WEFT_CHECK_STATUS)")
+      ->type_name("NUMBER");
+  run->add_option("--check-suppressions", options.check_suppressions,
+                  "What is not to be reported (WEFT_CHECK_SUPPRESSIONS)")
+      ->type_name("FILE");
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce, iwarp or ib (WEFT_PERSONALITY)")
       ->type_name("NAME");
@@ -192,7 +206,8 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
 
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
-  help->add_option("topic", options.topic, "A command, `environment`, `faults` or `filters`")
+  help->add_option("topic", options.topic,
+                   "A command, `environment`, `faults`, `filters` or `check`")
       ->type_name("");
   return help;
 }
@@ -215,6 +230,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", faults_help());
   } else if (options.topic == "filters") {
     fmt::print("{}", filters_help());
+  } else if (options.topic == "check") {
+    fmt::print("{}", check_help());
   } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());

@@ -41,6 +41,22 @@ std::string fault_rules(const std::vector<std::string>& given) {
   return rules;
 }
 
+// The other options of checks need no --check.
+void set_check_variables(const RunOptions& options) {
+  const bool implied = !options.check_report.empty() || !options.check_status.empty() ||
+                       !options.check_suppressions.empty();
+  if (!options.check.empty() || implied) {
+    set("WEFT_CHECK", options.check == "fatal" ? "fatal" : "1");
+  }
+  if (!options.check_report.empty()) {
+    set("WEFT_CHECK_REPORT", files::absolute(options.check_report).string());
+  }
+  if (!options.check_status.empty()) set("WEFT_CHECK_STATUS", options.check_status);
+  if (!options.check_suppressions.empty()) {
+    set("WEFT_CHECK_SUPPRESSIONS", files::absolute(options.check_suppressions).string());
+  }
+}
+
 void set_variables(const RunOptions& options) {
   if (!options.address.empty()) set("WEFT_ADDR", options.address);
   if (!options.personality.empty()) set("WEFT_PERSONALITY", options.personality);
@@ -56,6 +72,7 @@ void set_variables(const RunOptions& options) {
   if (!options.capture.empty()) set("WEFT_CAPTURE", files::absolute(options.capture).string());
   if (!options.faults.empty()) set("WEFT_FAULT", fault_rules(options.faults));
   if (!options.adapter.empty()) set("WEFT_ADAPTER", options.adapter);
+  set_check_variables(options);
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 
@@ -138,6 +155,10 @@ int run(const RunOptions& options) {
   if (sockets && options.sockets != "true" && options.sockets != "fallback") {
     print_error(
         fmt::format("--sockets={}: must be --sockets or --sockets=fallback", options.sockets));
+    return misused;
+  }
+  if (!options.check.empty() && options.check != "true" && options.check != "fatal") {
+    print_error(fmt::format("--check={}: must be --check or --check=fatal", options.check));
     return misused;
   }
   set_variables(options);

@@ -13,6 +13,10 @@ struct RunOptions {
   std::string stats;
   std::vector<std::string> faults;  // rules, or @FILE
   std::string adapter;
+  std::string check;  // empty, "true" or "fatal"
+  std::string check_report;
+  std::string check_status;
+  std::string check_suppressions;
   std::string personality;
   std::string progress;
   std::string port_offset;

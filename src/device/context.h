@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/kept_memory.h"
 #include "device/completion/event_queue.h"
 #include "device/device.h"
 #include "device/memory/memory.h"
@@ -22,7 +23,7 @@ namespace weft::device {
 class QueuePair;
 
 // A protection domain, ibv_alloc_pd(3), or a parent domain.
-struct ProtectionDomain {
+struct ProtectionDomain : KeptMemory {
   ibv_pd pd{};  // first: see of()
   std::uint32_t number = 0;
   Counted counted;            // not of a parent domain, which an adapter does not know
@@ -36,7 +37,7 @@ struct ProtectionDomain {
 };
 
 // Thread-safe.
-class Context {
+class Context : public KeptMemory {
  public:
   explicit Context(Device& device);
   ~Context();

@@ -1,15 +1,21 @@
-// Symbols that only libibverbs and drivers of vendors use, and the one for the drop-in librdmacm.
+// Symbols that only libibverbs and drivers of vendors use, and those for the drop-in librdmacm and
+// for Weft's own layers.
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
+#include "provider/embedded.h"
 
 using weft::dropin::table;
 
 // Upstream's libibverbs has no such symbol.
 WEFT_EXPORT const weft::provider::Table* weft_provider_table() {
+  return &weft::provider::embedded();
+}
+
+WEFT_EXPORT const weft::provider::Table* weft_program_table() {
   return &table();
 }
 

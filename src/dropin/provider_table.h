@@ -1,5 +1,5 @@
 // The provider table that the C functions call. The device is in libibverbs.so.1; librdmacm.so.1
-// gets the table from there by weft_provider_table(), so that a process has one device.
+// gets the table from there by weft_program_table(), so that a process has one device.
 #pragma once
 
 #include "provider/table.h"
@@ -10,4 +10,7 @@ namespace weft::dropin {
 
 }  // namespace weft::dropin
 
+// For Weft's own layers: without the checks of the program's calls.
 extern "C" const weft::provider::Table* weft_provider_table();
+// For calls of the program.
+extern "C" const weft::provider::Table* weft_program_table();

@@ -8,7 +8,7 @@ namespace weft::dropin {
 
 const provider::Table& table() {
   // A local static: several threads may make the first call at the same time.
-  static const provider::Table& libibverbs = *weft_provider_table();
+  static const provider::Table& libibverbs = *weft_program_table();
   return libibverbs;
 }
 

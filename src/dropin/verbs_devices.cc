@@ -1,6 +1,9 @@
 // Functions of libibverbs: devices, contexts and queries.
 #include <infiniband/verbs.h>
 
+#include <cstdlib>
+
+#include "check/table.h"
 #include "dropin/export.h"
 #include "dropin/provider_table.h"
 #include "provider/embedded.h"
@@ -12,9 +15,17 @@
 namespace weft::dropin {
 
 const provider::Table& table() {
-  return provider::embedded();
+  return check::with_checks(provider::embedded());
 }
 
+namespace {
+
+// Before main(), so that the checks of the exit come after the exit handlers of the program.
+[[gnu::constructor]] void start_checks() {
+  if (std::getenv("WEFT_CHECK")) (void)table();
+}
+
+}  // namespace
 }  // namespace weft::dropin
 
 using weft::dropin::table;

@@ -41,6 +41,14 @@ bool read_port_offset(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool is_exit_status(std::string_view value, Settings& /*settings*/) {
+  constexpr int most = 255;
+  int status = -1;
+  const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), status);
+  return failed == std::errc() && end == value.data() + value.size() && status >= 0 &&
+         status <= most;
+}
+
 bool read_progress(std::string_view value, Settings& settings) {
   if (value == "auto") {
     settings.progress = device::ProgressMode::automatic;
@@ -143,6 +151,23 @@ constexpr std::array table{
           settings.capture_path = value;
           return true;
         }},
+    Variable{"WEFT_CHECK", "0", "0, 1 or fatal",
+             "1: reports on stderr where a program breaks the rules of verbs; `weft help check` "
+             "lists them. fatal: ends the program at the first report. For programs that run on "
+             "the drop-in libraries.",
+             [](std::string_view value, Settings&) {
+               return value == "0" || value == "1" || value == "fatal";
+             }},
+    Variable{"WEFT_CHECK_REPORT", "none", "the path of a file",
+             "With WEFT_CHECK: writes the reports to this file as well, as JSON. A second process "
+             "at the same time writes FILE.PID.",
+             [](std::string_view, Settings&) { return true; }},
+    Variable{"WEFT_CHECK_STATUS", "the program's own, and 66 with fatal", "a number from 0 to 255",
+             "With WEFT_CHECK: the exit status of a program about which there are reports.",
+             is_exit_status},
+    Variable{"WEFT_CHECK_SUPPRESSIONS", "none", "the path of a file",
+             "With WEFT_CHECK: what is not to be reported, as `weft help check` describes it.",
+             [](std::string_view, Settings&) { return true; }},
     Variable{"WEFT_CRC", "1", on_or_off,
              "1: asks for a CRC on every FPDU. 0: does not ask for it; CRCs are still used if the "
              "peer asks for them.",

@@ -64,6 +64,7 @@ class Symbols(unittest.TestCase):
                                    "libibverbs-private-34.symbols")
         self.assertEqual((len(listed("libibverbs-44.symbols")), len(wanted)), (75, 75 + 71))
         self.assertIn(("weft_provider_table", "WEFT_PRIVATE_5"), found)
+        self.assertIn(("weft_program_table", "WEFT_PRIVATE_5"), found)
 
     def test_librdmacm(self):
         _, wanted = self.check("librdmacm.so.1", "librdmacm-44.symbols")

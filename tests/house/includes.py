@@ -14,6 +14,7 @@ MAY_INCLUDE = {
     "device": {"base", "wire", "iwarp", "faults"},
     "cm": {"base", "wire", "iwarp", "faults", "device"},
     "provider": {"base", "wire", "iwarp", "faults", "device", "cm"},
+    "check": {"base", "provider"},
     "verbs": {"base", "provider"},
     "connection": {"base", "provider", "verbs"},
     "message": {"base", "provider", "verbs", "connection"},
@@ -21,12 +22,12 @@ MAY_INCLUDE = {
     "c": {"base", "verbs", "connection", "message", "stream"},
     "capture": {"base", "wire"},
     "library": {"base"},
-    "dropin": {"base", "provider", "stream"},
+    "dropin": {"base", "provider", "check", "stream"},
     # of provider the device of the drop-in, by its name
     "interpose": {"base", "provider", "stream"},
     "fabric": {"base", "stream"},
-    # of provider the table of environment variables, which knows no device
-    "cli": {"base", "capture", "faults", "provider", "public"},
+    # of provider the table of environment variables, of check its rules, which know no device
+    "cli": {"base", "capture", "check", "faults", "provider", "public"},
     "examples": {"public"},
 }
 # The rooms of a layer are its folders, and "." stands for the files beside them. The table has for
@@ -68,7 +69,7 @@ PUBLIC_BASE = {"asio", "bytes", "counters", "deadline", "device_options", "error
 # include/weft/weft.hpp includes all the others, and only programs include it.
 PUBLIC_ALL = "weft"
 
-SEES_VERBS = {"device", "cm", "provider", "verbs", "dropin"}
+SEES_VERBS = {"device", "cm", "provider", "check", "verbs", "dropin"}
 VERBS_HEADERS = ("infiniband/", "rdma/")
 # libfabric's headers lie beside those of rdma_cm, and have nothing to do with verbs.
 SEES_FABRIC = {"fabric"}

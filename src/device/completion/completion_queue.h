@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/kept_memory.h"
 #include "device/adapter.h"
 #include "device/completion/event_moderation.h"
 #include "device/completion/event_queue.h"
@@ -35,7 +36,7 @@ class Driven {
 };
 
 // A completion channel, ibv_create_comp_channel(3). Thread-safe.
-class CompletionChannel {
+class CompletionChannel : public KeptMemory {
  public:
   explicit CompletionChannel(ibv_context* context);
   [[nodiscard]] ibv_comp_channel* verbs() { return &channel_; }
@@ -84,7 +85,7 @@ struct CompletionQueueExtras {
 
 // A completion queue. Thread-safe. Queue pairs push into it under their own locks, so it never
 // takes a queue pair's lock while it holds mutex_.
-class CompletionQueue {
+class CompletionQueue : public KeptMemory {
  public:
   CompletionQueue(Context& context, int entries, void* user_context, CompletionChannel* channel);
   // Whether the device grants a queue of this size.

@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/kept_memory.h"
 #include "device/adapter.h"
 #include "device/context.h"
 #include "device/datagram/datagram_packet.h"
@@ -12,7 +13,7 @@ namespace weft::device {
 
 // An address handle. Immutable, and therefore thread-safe; counts as a user of its protection
 // domain.
-class AddressHandle {
+class AddressHandle : public KeptMemory {
  public:
   // Creates a handle. Null with errno set: EINVAL for an invalid address, EOPNOTSUPP in the iWARP
   // personality, which has no datagrams.

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/kept_memory.h"
 #include "base/kernel_random.h"
 #include "device/adapter.h"
 #include "iwarp/host.h"
@@ -64,7 +65,7 @@ class RegionCounters {
 // A registered memory region, or the current binding of a memory window. Apart from the atomic
 // members it does not change while it is in the table, except for a window's (guarded by the
 // window's lock).
-struct Region {
+struct Region : KeptMemory {
   ibv_mr mr{};                         // first: an ibv_mr* is a Region*
   std::atomic<std::uint32_t> stag{0};  // in the table; a window gets a new one with each bind
   std::uint32_t domain = 0;

@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/kept_memory.h"
 #include "device/memory/memory.h"
 
 namespace weft::device {
 
-class MemoryWindow {
+class MemoryWindow : public KeptMemory {
  public:
   // The parameters of a bind.
   struct Binding {

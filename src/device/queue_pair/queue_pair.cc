@@ -111,7 +111,8 @@ std::shared_ptr<QueuePair> QueuePair::create(Context& context, ibv_pd* domain,
   wanted.cap = attributes.cap;
   const std::uint32_t number = context.device().take_queue_pair_number();
   if (number == 0) return nullptr;
-  auto made = std::make_shared<QueuePair>(context, domain, attributes, number, xrc);
+  // Not make_shared(), which would not use the operators of KeptMemory.
+  const std::shared_ptr<QueuePair> made(new QueuePair(context, domain, attributes, number, xrc));
   made->place_ = std::move(place);
   made->parts_.receives.set_waiter(made);
   if (made->is_datagram()) {

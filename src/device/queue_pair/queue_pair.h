@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/kept_memory.h"
 #include "device/completion/completion_queue.h"
 #include "device/datagram/datagrams.h"
 #include "device/engine.h"
@@ -39,6 +40,7 @@ class QueuePair final : public Pollable,
                         public Driven,
                         public ReceiveWaiter,
                         public DatagramReceiver,
+                        public KeptMemory,
                         public std::enable_shared_from_this<QueuePair> {
  public:
   // Null with errno set: EINVAL beyond a limit or for what does not exist, ENOMEM, EOPNOTSUPP for

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/kept_memory.h"
 #include "device/adapter.h"
 #include "device/queue_pair/receive_queue.h"
 
@@ -28,7 +29,7 @@ class ReceiveWaiter {
   virtual void shared_receives_posted() = 0;
 };
 
-class SharedReceiveQueue {
+class SharedReceiveQueue : public KeptMemory {
  public:
   SharedReceiveQueue(Context& context, ibv_pd* domain, const ibv_srq_init_attr& attributes);
   ~SharedReceiveQueue();

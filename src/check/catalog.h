@@ -1,0 +1,37 @@
+// The rules that `weft run --check` watches: their names, and what a report states about each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace weft::check {
+
+enum class Rule : std::uint8_t {
+  dead_key,
+  unknown_key,
+  wrong_domain,
+  region_too_small,
+  missing_right,
+  remote_refused,
+  changed_send,
+  posted_region,
+  leak,
+  still_in_use,
+  destroyed_object,
+  wrong_state,
+};
+
+struct RuleText {
+  Rule rule;
+  std::string_view name;      // in reports and suppressions
+  std::string_view title;     // one clause
+  std::string_view source;    // the manual page or the section of the specification
+  std::string_view hardware;  // a sentence: what an adapter does
+};
+
+// In the order of Rule.
+[[nodiscard]] std::span<const RuleText> rules();
+[[nodiscard]] const RuleText& text_of(Rule rule);
+
+}  // namespace weft::check

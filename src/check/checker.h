@@ -1,0 +1,82 @@
+// The state of `weft run --check` in one process. It exists only if the user asked for it: its
+// functions are called by a copy of the provider's table and by copies of the operations of each
+// context (table.h), which are in place only then.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <string>
+
+#include "check/objects.h"
+#include "check/regions.h"
+#include "check/report.h"
+#include "check/requests.h"
+#include "check/stacks.h"
+#include "provider/table.h"
+
+namespace weft::check {
+
+// What the hooks call after their own work.
+struct Below {
+  const provider::Table* table = nullptr;
+  ibv_context_ops operations{};  // of the embedded device's contexts, which are all alike
+  verbs_context extended{};
+};
+
+struct Checker {
+  explicit Checker(const Options& options) : reporter(options, stacks) {}
+
+  Stacks stacks;
+  Reporter reporter;
+  Below below;
+  // Not the child of a fork(2), which inherits the objects and the exit handler.
+  const pid_t process = getpid();
+  // Covers the members below it. No function of the device is called while it is held.
+  std::mutex mutex;
+  Objects objects;
+  Regions regions;
+  Requests requests;
+};
+
+// Only for functions that are reached while the checker exists.
+[[nodiscard]] Checker& checker();
+// Null if the user did not ask for it.
+[[nodiscard]] Checker* checker_if_on();
+
+// One call of the program into verbs.
+class Call {
+ public:
+  explicit Call(const char* function) : function_(function) {}
+  // The stack of the call, taken at the first use.
+  [[nodiscard]] StackId stack();
+  [[nodiscard]] const char* function() const { return function_; }
+  // False, after a report, for an object that is destroyed: it must not be used.
+  [[nodiscard]] bool may_use(const void* object);
+  // Notes a new object, and one that is destroyed.
+  void made(Object object);
+  void destroyed(const void* object);
+  // Reports why the destruction of the object fails with EBUSY.
+  void refused(const void* object);
+  void report(Rule rule, const std::string& what, const char* here, std::vector<Place> others = {});
+
+ private:
+  const char* function_;
+  StackId stack_ = 0;
+};
+
+// Keeps errno as the device has set it, for the rest of a scope.
+class KeptErrno {
+ public:
+  KeptErrno() = default;
+  KeptErrno(const KeptErrno&) = delete;
+  KeptErrno& operator=(const KeptErrno&) = delete;
+  ~KeptErrno() { errno = saved_; }
+
+ private:
+  int saved_ = errno;
+};
+
+}  // namespace weft::check

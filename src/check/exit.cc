@@ -1,0 +1,58 @@
+#include "check/exit.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "check/checker.h"
+
+namespace weft::check {
+namespace {
+
+struct Group {
+  Object first;
+  std::uint64_t count = 0;
+  std::string names;
+};
+
+// Objects of one kind that were made at one place are one finding.
+void report_leaks() {
+  constexpr std::uint64_t most_names = 4;
+  Checker& state = checker();
+  std::map<std::pair<Kind, StackId>, Group> groups;
+  {
+    const std::lock_guard lock(state.mutex);
+    for (const Object& object : state.objects.live()) {
+      if (object.implied) continue;
+      Group& group = groups[{object.kind, object.made}];
+      if (group.count++ == 0) group.first = object;
+      if (group.count > most_names) continue;
+      group.names += (group.names.empty() ? "" : ", ") + to_string(object);
+    }
+  }
+  for (const auto& [place, group] : groups) {
+    const std::string more = group.count > most_names ? ", ..." : "";
+    state.reporter.report(
+        {.rule = Rule::leak,
+         .what = group.count == 1 ? fmt::format("{} was not destroyed.", to_string(group.first))
+                                  : fmt::format("{} objects were not destroyed: {}{}.", group.count,
+                                                group.names, more),
+         .places = {{fmt::format("Made by {} here", group.first.maker), group.first.made}}});
+  }
+}
+
+}  // namespace
+
+void check_exit() {
+  if (!checker_if_on() || checker().process != getpid()) return;
+  report_leaks();
+  const int status = checker().reporter.finish();
+  if (status < 0) return;
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+}  // namespace weft::check

@@ -1,0 +1,28 @@
+// Private to this layer: each file sets the functions of its part.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "check/checker.h"
+#include "provider/table.h"
+
+namespace weft::check {
+
+void hook_devices(provider::Table& table);
+void hook_memory(provider::Table& table);
+void hook_queues(provider::Table& table);
+void hook_connections(provider::Table& table);
+
+// Puts the checks into the operations of a context; again does nothing.
+void hook_context(ibv_context* context);
+void hook_memory_of(verbs_context& context);
+void hook_queues_of(verbs_context& context);
+// Notes a queue pair that was made in another way than by the table.
+void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied);
+void forget_queue_pair(Call& call, const ibv_qp* qp);
+// Polling of ibv_start_poll(3).
+void hook_polling(ibv_cq_ex& cq);
+// The calls of ibv_wr_post(3).
+void hook_batches(ibv_qp_ex& qp);
+
+}  // namespace weft::check

@@ -1,0 +1,232 @@
+// rdma_cm: the objects that it makes, and the contexts that it shows to the program.
+#include "check/hooks.h"
+
+namespace weft::check {
+namespace {
+
+const provider::Table& below() {
+  return *checker().below.table;
+}
+
+// The objects of an id, before and after a call that makes or destroys some.
+struct QueuesOf {
+  explicit QueuesOf(const rdma_cm_id* id)
+      : qp(id->qp), send_cq(id->send_cq), recv_cq(id->recv_cq), srq(id->srq) {}
+  ibv_qp* qp;
+  ibv_cq* send_cq;
+  ibv_cq* recv_cq;
+  ibv_srq* srq;
+};
+
+bool is_new(const void* handle) {
+  const std::lock_guard lock(checker().mutex);
+  return handle && !checker().objects.find(handle);
+}
+
+void note_implied(Call& call, Kind kind, const void* handle) {
+  if (is_new(handle)) call.made({.kind = kind, .handle = handle, .implied = true});
+}
+
+// What the program did not pass to rdma_create_qp(3) was made with the queue pair.
+void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool signal_all) {
+  hook_context(id->verbs);
+  note_implied(call, Kind::domain, id->pd);
+  note_implied(call, Kind::completion_queue, id->send_cq);
+  note_implied(call, Kind::completion_queue, id->recv_cq);
+  if (id->srq && id->srq != before.srq && is_new(id->srq)) {
+    call.made({.kind = Kind::shared_receive_queue, .handle = id->srq, .uses = {id->pd}});
+    const std::lock_guard lock(checker().mutex);
+    checker().requests.add(*id->srq);
+  }
+  if (id->qp && id->qp != before.qp) {
+    note_queue_pair(call, id->qp, signal_all, false);
+    if (ibv_qp_ex* extended = below().qp_to_qp_ex(id->qp)) hook_batches(*extended);
+  }
+}
+
+void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
+  if (before.qp && !after.qp) forget_queue_pair(call, before.qp);
+  if (before.send_cq && !after.send_cq) call.destroyed(before.send_cq);
+  if (before.recv_cq && !after.recv_cq) call.destroyed(before.recv_cq);
+  if (before.srq && !after.srq) {
+    call.destroyed(before.srq);
+    const std::lock_guard lock(checker().mutex);
+    checker().requests.remove(*before.srq);
+  }
+}
+
+int id_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  Call call("rdma_create_qp");
+  const QueuesOf before(id);
+  const int failed = below().id_create_qp(id, pd, attributes);
+  if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
+  return failed;
+}
+
+int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  Call call("rdma_create_qp_ex");
+  const QueuesOf before(id);
+  const int failed = below().id_create_qp_ex(id, attributes);
+  if (failed == 0) note_queues(call, id, before, attributes->sq_sig_all != 0);
+  return failed;
+}
+
+void id_destroy_qp(rdma_cm_id* id) {
+  Call call("rdma_destroy_qp");
+  const QueuesOf before(id);
+  below().id_destroy_qp(id);
+  forget_queues(call, before, QueuesOf(id));
+}
+
+int id_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  Call call("rdma_create_srq");
+  const QueuesOf before(id);
+  const int failed = below().id_create_srq(id, pd, attributes);
+  if (failed == 0) note_queues(call, id, before, false);
+  return failed;
+}
+
+int id_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  Call call("rdma_create_srq_ex");
+  const QueuesOf before(id);
+  const int failed = below().id_create_srq_ex(id, attributes);
+  if (failed == 0) note_queues(call, id, before, false);
+  return failed;
+}
+
+void id_destroy_srq(rdma_cm_id* id) {
+  Call call("rdma_destroy_srq");
+  const QueuesOf before(id);
+  below().id_destroy_srq(id);
+  forget_queues(call, before, QueuesOf(id));
+}
+
+// With a protection domain and attributes, rdma_create_ep(3) makes the queue pair as well.
+int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  Call call("rdma_create_ep");
+  const int failed = below().create_ep(id, info, pd, attributes);
+  if (failed != 0) return failed;
+  call.made({.kind = Kind::id, .handle = *id});
+  QueuesOf none(*id);
+  none.qp = nullptr;
+  none.srq = nullptr;
+  note_queues(call, *id, none, attributes && attributes->sq_sig_all != 0);
+  return failed;
+}
+
+void destroy_ep(rdma_cm_id* id) {
+  Call call("rdma_destroy_ep");
+  const QueuesOf before(id);
+  QueuesOf none(id);
+  none.qp = nullptr;
+  none.send_cq = none.recv_cq = nullptr;
+  none.srq = nullptr;
+  forget_queues(call, before, none);
+  call.destroyed(id);
+  below().destroy_ep(id);
+}
+
+// The new id has a queue pair if the listener was made with attributes.
+int get_request(rdma_cm_id* listener, rdma_cm_id** id) {
+  Call call("rdma_get_request");
+  const int failed = below().get_request(listener, id);
+  if (failed != 0) return failed;
+  call.made({.kind = Kind::id, .handle = *id});
+  QueuesOf none(*id);
+  none.qp = nullptr;
+  none.srq = nullptr;
+  note_queues(call, *id, none, false);
+  return failed;
+}
+
+int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space) {
+  Call call("rdma_create_id");
+  const int failed = below().create_id(channel, id, context, space);
+  if (failed == 0) {
+    Object object{.kind = Kind::id, .handle = *id};
+    if (channel) object.uses.push_back(channel);
+    call.made(std::move(object));
+  }
+  return failed;
+}
+
+int destroy_id(rdma_cm_id* id) {
+  Call call("rdma_destroy_id");
+  if (!call.may_use(id)) return errno = EINVAL, -1;
+  const int failed = below().destroy_id(id);
+  if (failed == 0) call.destroyed(id);
+  return failed;
+}
+
+rdma_event_channel* create_event_channel() {
+  Call call("rdma_create_event_channel");
+  rdma_event_channel* const channel = below().create_event_channel();
+  if (channel) call.made({.kind = Kind::event_channel, .handle = channel});
+  return channel;
+}
+
+void destroy_event_channel(rdma_event_channel* channel) {
+  Call call("rdma_destroy_event_channel");
+  if (!call.may_use(channel)) return;
+  call.refused(channel);
+  below().destroy_event_channel(channel);
+  call.destroyed(channel);
+}
+
+// A separate function, because a thread may be cancelled in get_cm_event(), whose frame must not
+// need a destructor.
+void note_event(const rdma_cm_event& event) {
+  Call call("rdma_get_cm_event");
+  hook_context(event.id->verbs);
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST && is_new(event.id)) {
+    call.made({.kind = Kind::id, .handle = event.id, .uses = {event.id->channel}});
+  }
+}
+
+int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  const int failed = checker().below.table->get_cm_event(channel, event);
+  if (failed == 0) note_event(**event);
+  return failed;
+}
+
+int bind_addr(rdma_cm_id* id, sockaddr* address) {
+  const int failed = below().bind_addr(id, address);
+  if (failed == 0) hook_context(id->verbs);
+  return failed;
+}
+
+int resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
+  const int failed = below().resolve_addr(id, source, destination, timeout_ms);
+  if (failed == 0) hook_context(id->verbs);
+  return failed;
+}
+
+ibv_context** get_devices(int* count) {
+  ibv_context** const list = below().get_devices(count);
+  for (ibv_context** each = list; each && *each; ++each) hook_context(*each);
+  return list;
+}
+
+}  // namespace
+
+void hook_connections(provider::Table& table) {
+  table.id_create_qp = id_create_qp;
+  table.id_create_qp_ex = id_create_qp_ex;
+  table.id_destroy_qp = id_destroy_qp;
+  table.id_create_srq = id_create_srq;
+  table.id_create_srq_ex = id_create_srq_ex;
+  table.id_destroy_srq = id_destroy_srq;
+  table.create_ep = create_ep;
+  table.destroy_ep = destroy_ep;
+  table.get_request = get_request;
+  table.create_id = create_id;
+  table.destroy_id = destroy_id;
+  table.create_event_channel = create_event_channel;
+  table.destroy_event_channel = destroy_event_channel;
+  table.get_cm_event = get_cm_event;
+  table.bind_addr = bind_addr;
+  table.resolve_addr = resolve_addr;
+  table.get_devices = get_devices;
+}
+
+}  // namespace weft::check

@@ -1,0 +1,126 @@
+// The data path: posting and polling.
+#include "check/hooks.h"
+#include "check/posting.h"
+
+namespace weft::check {
+namespace {
+
+const ibv_context_ops& below() {
+  return checker().below.operations;
+}
+
+std::shared_ptr<QueuePairAccount> account_of(const ibv_qp* qp) {
+  const std::lock_guard lock(checker().mutex);
+  return checker().requests.find(qp);
+}
+
+// Queue pairs that Weft's own layers made are not known, and not checked.
+int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+  Call call("ibv_post_send");
+  if (!call.may_use(qp)) return *bad = first, EINVAL;
+  const auto account = account_of(qp);
+  if (!account) return below().post_send(qp, first, bad);
+  const std::lock_guard order(account->posting);
+  PostedSends posted(call, *account, first);
+  const int failed = below().post_send(qp, first, bad);
+  posted.finish(failed, failed == 0 ? nullptr : *bad);
+  return failed;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  Call call("ibv_post_recv");
+  if (!call.may_use(qp)) return *bad = first, EINVAL;
+  const auto account = account_of(qp);
+  if (!account) return below().post_recv(qp, first, bad);
+  const std::lock_guard order(account->posting);
+  PostedReceives posted(call, account.get(), nullptr, first);
+  const int failed = below().post_recv(qp, first, bad);
+  posted.finish(failed, failed == 0 ? nullptr : *bad);
+  return failed;
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  Call call("ibv_post_srq_recv");
+  if (!call.may_use(srq)) return *bad = first, EINVAL;
+  std::shared_ptr<SharedReceivesAccount> account;
+  {
+    const std::lock_guard lock(checker().mutex);
+    account = checker().requests.find(srq);
+  }
+  if (!account) return below().post_srq_recv(srq, first, bad);
+  const std::lock_guard order(account->posting);
+  PostedReceives posted(call, nullptr, account.get(), first);
+  const int failed = below().post_srq_recv(srq, first, bad);
+  posted.finish(failed, failed == 0 ? nullptr : *bad);
+  return failed;
+}
+
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
+  Call call("ibv_poll_cq");
+  if (!call.may_use(cq)) return -1;
+  const int polled = below().poll_cq(cq, entries, completions);
+  for (int i = 0; i < polled; ++i) check_completion(call, completions[i]);
+  return polled;
+}
+
+// --- ibv_start_poll(3) ---------------------------------------------------------------------------
+
+// All extended queues of the device have the same functions.
+ibv_cq_ex& polling_below() {
+  static ibv_cq_ex functions{};
+  return functions;
+}
+
+// Fields that the program has not asked for have no reader.
+void check_current(Call& call, ibv_cq_ex* cq) {
+  if (!cq->read_qp_num) return;
+  ibv_wc completion{};
+  completion.wr_id = cq->wr_id;
+  completion.status = cq->status;
+  completion.opcode = cq->read_opcode(cq);
+  completion.qp_num = cq->read_qp_num(cq);
+  check_completion(call, completion);
+}
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
+  Call call("ibv_start_poll");
+  if (!call.may_use(cq)) return EINVAL;
+  const int failed = polling_below().start_poll(cq, attributes);
+  if (failed == 0) check_current(call, cq);
+  return failed;
+}
+
+int next_poll(ibv_cq_ex* cq) {
+  Call call("ibv_next_poll");
+  const int failed = polling_below().next_poll(cq);
+  if (failed == 0) check_current(call, cq);
+  return failed;
+}
+
+}  // namespace
+
+void hook_polling(ibv_cq_ex& cq) {
+  polling_below().start_poll = cq.start_poll;
+  polling_below().next_poll = cq.next_poll;
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+}
+
+void hook_context(ibv_context* context) {
+  verbs_context* const extended = context ? verbs_get_ctx(context) : nullptr;
+  if (!extended || context->ops.post_send == post_send) return;
+  Checker& state = checker();
+  const std::lock_guard lock(state.mutex);
+  if (!state.below.operations.post_send) {
+    state.below.operations = context->ops;
+    state.below.extended = *extended;
+  }
+  context->ops.post_send = post_send;
+  context->ops.post_recv = post_recv;
+  context->ops.post_srq_recv = post_srq_recv;
+  context->ops.poll_cq = poll_cq;
+  hook_memory_of(*extended);
+  hook_queues_of(*extended);
+}
+
+}  // namespace weft::check

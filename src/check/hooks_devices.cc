@@ -1,0 +1,61 @@
+// Contexts, protection domains and memory: the calls of the table.
+#include "check/hooks.h"
+#include "check/posting.h"
+
+namespace weft::check {
+namespace {
+
+const provider::Table& below() {
+  return *checker().below.table;
+}
+
+void note_context(Call& call, ibv_context* context) {
+  if (!context) return;
+  hook_context(context);
+  call.made({.kind = Kind::context, .handle = context});
+}
+
+ibv_context* open_device(ibv_device* device) {
+  Call call("ibv_open_device");
+  ibv_context* const context = below().open_device(device);
+  note_context(call, context);
+  return context;
+}
+
+// The device keeps a context that is still used, and reports no error: an adapter does.
+int close_device(ibv_context* context) {
+  Call call("ibv_close_device");
+  if (!call.may_use(context)) return EINVAL;
+  call.refused(context);
+  const int failed = below().close_device(context);
+  if (failed == 0) call.destroyed(context);
+  return failed;
+}
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  Call call("ibv_alloc_pd");
+  if (!call.may_use(context)) return errno = EINVAL, nullptr;
+  ibv_pd* const pd = below().alloc_pd(context);
+  if (pd) call.made({.kind = Kind::domain, .handle = pd, .uses = {context}});
+  return pd;
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  Call call("ibv_dealloc_pd");
+  if (!call.may_use(pd)) return EINVAL;
+  const int failed = below().dealloc_pd(pd);
+  if (failed == 0) call.destroyed(pd);
+  if (failed == EBUSY) call.refused(pd);
+  return failed;
+}
+
+}  // namespace
+
+void hook_devices(provider::Table& table) {
+  table.open_device = open_device;
+  table.close_device = close_device;
+  table.alloc_pd = alloc_pd;
+  table.dealloc_pd = dealloc_pd;
+}
+
+}  // namespace weft::check

@@ -1,0 +1,200 @@
+// Completion queues, shared receive queues, queue pairs and address handles: the calls of the
+// table.
+#include "check/hooks.h"
+
+namespace weft::check {
+namespace {
+
+const provider::Table& below() {
+  return *checker().below.table;
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+  Call call("ibv_create_comp_channel");
+  if (!call.may_use(context)) return errno = EINVAL, nullptr;
+  ibv_comp_channel* const channel = below().create_comp_channel(context);
+  if (channel) call.made({.kind = Kind::channel, .handle = channel, .uses = {context}});
+  return channel;
+}
+
+int destroy_comp_channel(ibv_comp_channel* channel) {
+  Call call("ibv_destroy_comp_channel");
+  if (!call.may_use(channel)) return EINVAL;
+  const int failed = below().destroy_comp_channel(channel);
+  if (failed == 0) call.destroyed(channel);
+  if (failed == EBUSY) call.refused(channel);
+  return failed;
+}
+
+void note_queue(Call& call, ibv_cq* cq) {
+  if (!cq) return;
+  Object object{.kind = Kind::completion_queue, .handle = cq, .uses = {cq->context}};
+  if (cq->channel) object.uses.push_back(cq->channel);
+  call.made(std::move(object));
+}
+
+ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
+                  int vector) {
+  Call call("ibv_create_cq");
+  if (!call.may_use(context) || (channel && !call.may_use(channel))) return errno = EINVAL, nullptr;
+  ibv_cq* const cq = below().create_cq(context, entries, cq_context, channel, vector);
+  note_queue(call, cq);
+  return cq;
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
+  Call call("ibv_create_cq_ex");
+  if (!call.may_use(context)) return errno = EINVAL, nullptr;
+  ibv_cq_ex* const cq = checker().below.extended.create_cq_ex(context, attributes);
+  if (cq) {
+    note_queue(call, ibv_cq_ex_to_cq(cq));
+    hook_polling(*cq);
+  }
+  return cq;
+}
+
+int destroy_cq(ibv_cq* cq) {
+  Call call("ibv_destroy_cq");
+  if (!call.may_use(cq)) return EINVAL;
+  const int failed = below().destroy_cq(cq);
+  if (failed == 0) call.destroyed(cq);
+  if (failed == EBUSY) call.refused(cq);
+  return failed;
+}
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  Call call("ibv_create_srq");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
+  ibv_srq* const srq = below().create_srq(pd, attributes);
+  if (!srq) return srq;
+  call.made({.kind = Kind::shared_receive_queue, .handle = srq, .uses = {pd}});
+  const std::lock_guard lock(checker().mutex);
+  checker().requests.add(*srq);
+  return srq;
+}
+
+int destroy_srq(ibv_srq* srq) {
+  Call call("ibv_destroy_srq");
+  if (!call.may_use(srq)) return EINVAL;
+  const int failed = below().destroy_srq(srq);
+  if (failed == EBUSY) call.refused(srq);
+  if (failed != 0) return failed;
+  call.destroyed(srq);
+  const std::lock_guard lock(checker().mutex);
+  checker().requests.remove(*srq);
+  return failed;
+}
+
+bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
+  return call.may_use(pd) && call.may_use(attributes.send_cq) && call.may_use(attributes.recv_cq) &&
+         call.may_use(attributes.srq);
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  Call call("ibv_create_qp");
+  if (!may_use(call, pd, *attributes)) return errno = EINVAL, nullptr;
+  ibv_qp* const qp = below().create_qp(pd, attributes);
+  if (qp) note_queue_pair(call, qp, attributes->sq_sig_all != 0, false);
+  return qp;
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
+  Call call("ibv_create_qp_ex");
+  ibv_qp* const qp = checker().below.extended.create_qp_ex(context, attributes);
+  if (qp) note_queue_pair(call, qp, attributes->sq_sig_all != 0, false);
+  return qp;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
+  ibv_qp_ex* const extended = below().qp_to_qp_ex(qp);
+  if (extended) hook_batches(*extended);
+  return extended;
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  Call call("ibv_modify_qp");
+  if (!call.may_use(qp)) return EINVAL;
+  const int failed = below().modify_qp(qp, attributes, mask);
+  // RESET forgets the requests, and their completions: ibv_modify_qp(3).
+  if (failed == 0 && (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
+    const std::lock_guard lock(checker().mutex);
+    if (const auto account = checker().requests.find(qp)) {
+      account->sends.clear();
+      account->receives.clear();
+    }
+  }
+  return failed;
+}
+
+int destroy_qp(ibv_qp* qp) {
+  Call call("ibv_destroy_qp");
+  if (!call.may_use(qp)) return EINVAL;
+  forget_queue_pair(call, qp);
+  const int failed = below().destroy_qp(qp);
+  return failed;
+}
+
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
+  Call call("ibv_create_ah");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
+  ibv_ah* const ah = below().create_ah(pd, attributes);
+  if (ah) call.made({.kind = Kind::address_handle, .handle = ah, .uses = {pd}});
+  return ah;
+}
+
+ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port) {
+  Call call("ibv_create_ah_from_wc");
+  if (!call.may_use(pd)) return errno = EINVAL, nullptr;
+  ibv_ah* const ah = below().create_ah_from_wc(pd, completion, grh, port);
+  if (ah) call.made({.kind = Kind::address_handle, .handle = ah, .uses = {pd}});
+  return ah;
+}
+
+int destroy_ah(ibv_ah* ah) {
+  Call call("ibv_destroy_ah");
+  if (!call.may_use(ah)) return EINVAL;
+  const int failed = below().destroy_ah(ah);
+  if (failed == 0) call.destroyed(ah);
+  return failed;
+}
+
+}  // namespace
+
+void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied) {
+  const KeptErrno kept;
+  Object object{.kind = Kind::queue_pair, .handle = qp, .number = qp->qp_num, .implied = implied};
+  object.uses = {qp->pd, qp->send_cq, qp->recv_cq};
+  if (qp->srq) object.uses.push_back(qp->srq);
+  call.made(std::move(object));
+  const std::lock_guard lock(checker().mutex);
+  checker().requests.add(*qp, signal_all);
+}
+
+void forget_queue_pair(Call& call, const ibv_qp* qp) {
+  call.destroyed(qp);
+  const std::lock_guard lock(checker().mutex);
+  checker().requests.remove(*qp);
+}
+
+void hook_queues(provider::Table& table) {
+  table.create_comp_channel = create_comp_channel;
+  table.destroy_comp_channel = destroy_comp_channel;
+  table.create_cq = create_cq;
+  table.destroy_cq = destroy_cq;
+  table.create_srq = create_srq;
+  table.destroy_srq = destroy_srq;
+  table.create_qp = create_qp;
+  table.qp_to_qp_ex = qp_to_qp_ex;
+  table.modify_qp = modify_qp;
+  table.destroy_qp = destroy_qp;
+  table.create_ah = create_ah;
+  table.create_ah_from_wc = create_ah_from_wc;
+  table.destroy_ah = destroy_ah;
+}
+
+void hook_queues_of(verbs_context& context) {
+  context.create_cq_ex = create_cq_ex;
+  context.create_qp_ex = create_qp_ex;
+}
+
+}  // namespace weft::check

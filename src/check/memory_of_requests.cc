@@ -1,0 +1,126 @@
+#include "check/memory_of_requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/crc32c.h"
+#include "base/guarded_memory.h"
+
+namespace weft::check {
+namespace {
+
+constexpr std::size_t block_bytes = 4096;
+constexpr std::uint64_t whole_bytes = 65536;
+
+std::string range(const ibv_sge& piece) {
+  return fmt::format("{} bytes at {:#x}", piece.length, piece.addr);
+}
+
+void report_unknown(Call& call, const ibv_sge& piece, const Use& use) {
+  call.report(
+      Rule::unknown_key,
+      fmt::format("{} names {} with lkey {:#x}. No region of this process has had this key.",
+                  use.request, range(piece), piece.lkey),
+      "It was posted here");
+}
+
+void report_region(Call& call, Rule rule, const MemoryRegion& region, const std::string& what) {
+  std::vector<Place> places;
+  if (region.gone != 0) places.push_back({"The region was deregistered here", region.gone});
+  places.push_back({"The region was registered here", region.made});
+  call.report(rule, what, "The request was posted here", std::move(places));
+}
+
+void check_piece(Call& call, const ibv_sge& piece, const Use& use) {
+  Checker& state = checker();
+  MemoryRegion region;
+  {
+    const std::lock_guard lock(state.mutex);
+    const MemoryRegion* found = state.regions.find(piece.lkey);
+    if (found) region = *found;
+  }
+  const std::string names =
+      fmt::format("{} names {} with lkey {:#x}", use.request, range(piece), piece.lkey);
+  if (!region.mr) return report_unknown(call, piece, use);
+  if (region.gone != 0) {
+    return report_region(call, Rule::dead_key, region,
+                         fmt::format("{}. That was the key of a {}, which is deregistered.", names,
+                                     describe(region)));
+  }
+  if (region.domain != use.domain) {
+    return report_region(call, Rule::wrong_domain, region,
+                         fmt::format("{}. This {} is in another protection domain than the queue.",
+                                     names, describe(region)));
+  }
+  if (!region.covers(piece.addr, piece.length)) {
+    return report_region(call, Rule::region_too_small, region,
+                         fmt::format("{}. The {} does not cover them.", names, describe(region)));
+  }
+  if (use.writes && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+    report_region(call, Rule::missing_right, region,
+                  fmt::format("{} as the place for its data, and the {} grants no local write.",
+                              names, describe(region)));
+  }
+}
+
+// Where the bytes of a piece are in this process; 0: not known.
+std::uint64_t memory_of(const ibv_sge& piece) {
+  Checker& state = checker();
+  const std::lock_guard lock(state.mutex);
+  const MemoryRegion* region = state.regions.find(piece.lkey);
+  if (!region || region->gone != 0 || region->memory == 0) return 0;
+  if (!region->covers(piece.addr, piece.length)) return 0;
+  return region->memory + (piece.addr - region->first);
+}
+
+bool add(Crc32c& checksum, std::uint64_t address, std::uint64_t bytes) {
+  std::array<std::byte, block_bytes> block;
+  while (bytes > 0) {
+    const std::size_t part = std::min<std::uint64_t>(bytes, block.size());
+    if (!guarded_load(block.data(), reinterpret_cast<const void*>(address), part)) return false;
+    checksum.update(Bytes(block.data(), part));
+    address += part;
+    bytes -= part;
+  }
+  return true;
+}
+
+// The first and the last 16 KiB, and 64 bytes of each page between.
+bool add_samples(Crc32c& checksum, std::uint64_t address, std::uint64_t bytes) {
+  constexpr std::uint64_t end_bytes = whole_bytes / 4;
+  constexpr std::uint64_t sample_bytes = 64;
+  if (!add(checksum, address, end_bytes)) return false;
+  for (std::uint64_t at = end_bytes; at + end_bytes < bytes; at += block_bytes) {
+    if (!add(checksum, address + at, sample_bytes)) return false;
+  }
+  return add(checksum, address + bytes - end_bytes, end_bytes);
+}
+
+}  // namespace
+
+std::string describe(const MemoryRegion& region) {
+  return fmt::format("region of {} bytes at {:#x}", region.length, region.first);
+}
+
+void check_pieces(Call& call, std::span<const ibv_sge> pieces, const Use& use) {
+  for (const ibv_sge& piece : pieces) {
+    if (piece.length != 0) check_piece(call, piece, use);
+  }
+}
+
+std::optional<std::uint32_t> checksum_of(std::span<const ibv_sge> pieces) {
+  Crc32c checksum;
+  for (const ibv_sge& piece : pieces) {
+    if (piece.length == 0) continue;
+    const std::uint64_t address = memory_of(piece);
+    if (address == 0) return std::nullopt;
+    const bool read = piece.length <= whole_bytes ? add(checksum, address, piece.length)
+                                                  : add_samples(checksum, address, piece.length);
+    if (!read) return std::nullopt;
+  }
+  return checksum.value();
+}
+
+}  // namespace weft::check

@@ -1,0 +1,97 @@
+#include "check/objects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::check {
+namespace {
+
+// Older ones are forgotten: their addresses may belong to other memory of the program.
+constexpr std::size_t max_destroyed = 16384;
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::context:
+      return "context";
+    case Kind::domain:
+      return "protection domain";
+    case Kind::region:
+      return "memory region";
+    case Kind::window:
+      return "memory window";
+    case Kind::channel:
+      return "completion channel";
+    case Kind::completion_queue:
+      return "completion queue";
+    case Kind::shared_receive_queue:
+      return "shared receive queue";
+    case Kind::queue_pair:
+      return "queue pair";
+    case Kind::address_handle:
+      return "address handle";
+    case Kind::event_channel:
+      return "event channel";
+    case Kind::id:
+      return "rdma_cm id";
+  }
+  return "object";
+}
+
+std::string to_string(const Object& object) {
+  const bool seen =
+      object.kind == Kind::queue_pair || object.kind == Kind::region || object.kind == Kind::window;
+  const std::string_view key = object.kind == Kind::queue_pair ? "" : "with key ";
+  return seen ? fmt::format("{} {}{:#x}", name_of(object.kind), key, object.number)
+              : fmt::format("{} {}", name_of(object.kind), object.number);
+}
+
+void Objects::add(Object object) {
+  const std::uint64_t count = ++counts_[object.kind];
+  if (object.number == 0) object.number = count;
+  destroyed_.erase(object.handle);
+  live_.insert_or_assign(object.handle, std::move(object));
+}
+
+const Object* Objects::find(const void* handle) const {
+  const auto found = live_.find(handle);
+  return found == live_.end() ? nullptr : &found->second;
+}
+
+const Object* Objects::find_destroyed(const void* handle) const {
+  const auto found = destroyed_.find(handle);
+  return found == destroyed_.end() ? nullptr : &found->second;
+}
+
+void Objects::destroy(const void* handle, StackId stack, const std::string& destroyer) {
+  auto node = live_.extract(handle);
+  if (node.empty()) return;
+  node.mapped().destroyed = stack;
+  node.mapped().destroyer = destroyer;
+  destroyed_.insert_or_assign(handle, std::move(node.mapped()));
+  order_.push_back(handle);
+  if (order_.size() <= max_destroyed) return;
+  destroyed_.erase(order_.front());
+  order_.pop_front();
+}
+
+std::vector<Object> Objects::users_of(const void* handle) const {
+  std::vector<Object> users;
+  for (const auto& [key, object] : live_) {
+    if (std::find(object.uses.begin(), object.uses.end(), handle) != object.uses.end()) {
+      users.push_back(object);
+    }
+  }
+  return users;
+}
+
+std::vector<Object> Objects::live() const {
+  std::vector<Object> all;
+  for (const auto& [key, object] : live_) all.push_back(object);
+  return all;
+}
+
+}  // namespace weft::check

@@ -1,0 +1,65 @@
+// The verbs objects of the program: where each was made and destroyed, and what uses what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "check/stacks.h"
+
+namespace weft::check {
+
+enum class Kind : std::uint8_t {
+  context,
+  domain,
+  region,
+  window,
+  channel,
+  completion_queue,
+  shared_receive_queue,
+  queue_pair,
+  address_handle,
+  event_channel,
+  id,
+};
+
+[[nodiscard]] std::string_view name_of(Kind kind);
+
+struct Object {
+  Kind kind = Kind::context;
+  const void* handle = nullptr;
+  std::uint64_t number = 0;  // what the program sees, or a count of this kind
+  std::string maker{};       // the function that made it
+  StackId made = 0;
+  StackId destroyed = 0;
+  std::string destroyer{};
+  bool implied = false;  // made and destroyed by a function for another object
+  std::vector<const void*> uses{};
+};
+
+// "queue pair 0x2a0001"
+[[nodiscard]] std::string to_string(const Object& object);
+
+// Not thread-safe.
+class Objects {
+ public:
+  // With number 0 the object is numbered.
+  void add(Object object);
+  // Null if it is not live; null if it was never destroyed.
+  [[nodiscard]] const Object* find(const void* handle) const;
+  [[nodiscard]] const Object* find_destroyed(const void* handle) const;
+  void destroy(const void* handle, StackId stack, const std::string& destroyer);
+  [[nodiscard]] std::vector<Object> users_of(const void* handle) const;
+  [[nodiscard]] std::vector<Object> live() const;
+
+ private:
+  std::unordered_map<const void*, Object> live_;
+  std::unordered_map<const void*, Object> destroyed_;
+  std::deque<const void*> order_;  // of destroyed_, the oldest first
+  std::unordered_map<Kind, std::uint64_t> counts_;
+};
+
+}  // namespace weft::check

@@ -1,0 +1,310 @@
+#include "check/posting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "check/memory_of_requests.h"
+
+namespace weft::check {
+namespace {
+
+std::string_view name_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "Write";
+    case IBV_WR_RDMA_READ:
+      return "Read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return "Atomic";
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+      return "Send";
+    default:
+      return "Request";
+  }
+}
+
+bool writes_locally(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+bool has_pieces(ibv_wr_opcode opcode) {
+  return opcode != IBV_WR_BIND_MW && opcode != IBV_WR_LOCAL_INV;
+}
+
+std::string describe(const Request& request, std::uint32_t queue_pair) {
+  return fmt::format("{} {:#x} on queue pair {:#x}", name_of(request.opcode), request.wr_id,
+                     queue_pair);
+}
+
+// A list that the device will refuse is not looked at.
+std::vector<ibv_sge> pieces_of(const ibv_sge* list, int count) {
+  constexpr int most = 1024;
+  if (!list || count <= 0 || count > most) return {};
+  return {list, list + count};
+}
+
+Request to_request(const ibv_send_wr& given, const QueuePairAccount& account, StackId stack) {
+  Request request{.wr_id = given.wr_id, .posted = stack, .opcode = given.opcode};
+  request.signaled = account.signal_all || (given.send_flags & IBV_SEND_SIGNALED) != 0;
+  request.is_inline = (given.send_flags & IBV_SEND_INLINE) != 0;
+  if (has_pieces(given.opcode)) request.pieces = pieces_of(given.sg_list, given.num_sge);
+  if (given.opcode == IBV_WR_RDMA_WRITE || given.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+      given.opcode == IBV_WR_RDMA_READ) {
+    request.remote_address = given.wr.rdma.remote_addr;
+    request.rkey = given.wr.rdma.rkey;
+  } else if (writes_locally(given.opcode)) {
+    request.remote_address = given.wr.atomic.remote_addr;
+    request.rkey = given.wr.atomic.rkey;
+  }
+  return request;
+}
+
+std::string_view name_of(ibv_qp_state state) {
+  switch (state) {
+    case IBV_QPS_RESET:
+      return "RESET";
+    case IBV_QPS_INIT:
+      return "INIT";
+    case IBV_QPS_RTR:
+      return "RTR";
+    case IBV_QPS_RTS:
+      return "RTS";
+    case IBV_QPS_SQD:
+      return "SQD";
+    case IBV_QPS_SQE:
+      return "SQE";
+    case IBV_QPS_ERR:
+      return "ERR";
+    default:
+      return "unknown";
+  }
+}
+
+// Where the queue pair was made.
+Place maker_of(const ibv_qp* qp) {
+  Checker& state = checker();
+  const std::lock_guard lock(state.mutex);
+  const Object* object = state.objects.find(qp);
+  return {"The queue pair was made here", object ? object->made : 0};
+}
+
+void check_state(Call& call, const ibv_qp& qp, bool sends) {
+  const ibv_qp_state state = qp.state;
+  const bool wrong =
+      state == IBV_QPS_RESET || (sends && (state == IBV_QPS_INIT || state == IBV_QPS_RTR));
+  if (!wrong) return;
+  call.report(
+      Rule::wrong_state,
+      fmt::format("{} on queue pair {:#x} failed in the state {}. {}.", call.function(), qp.qp_num,
+                  name_of(state), sends ? "Sends need RTS" : "Receives need INIT or a later state"),
+      "It was posted here", {maker_of(&qp)});
+}
+
+}  // namespace
+
+// --- Sends ---------------------------------------------------------------------------------------
+
+PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_wr* first)
+    : call_(call), account_(account), first_(first) {
+  Checker& state = checker();
+  for (const ibv_send_wr* given = first; given; given = given->next) {
+    Request request = to_request(*given, account, call.stack());
+    if (request.is_inline) {
+      request.pieces.clear();  // copied when it is posted, and lkeys do not count
+    } else if (account.qp->state != IBV_QPS_ERR) {
+      check_pieces(call, request.pieces,
+                   {.domain = account.qp->pd,
+                    .writes = writes_locally(request.opcode),
+                    .request = describe(request, account.number)});
+    }
+    if (!writes_locally(request.opcode)) request.checksum = checksum_of(request.pieces);
+    const std::lock_guard lock(state.mutex);
+    account.sends.push_back(std::move(request));
+    ++count_;
+  }
+}
+
+void PostedSends::finish(int failed, const ibv_send_wr* bad) {
+  if (failed == 0) return;
+  const KeptErrno kept;
+  std::size_t posted = 0;
+  for (const ibv_send_wr* given = first_; given && given != bad; given = given->next) ++posted;
+  {
+    const std::lock_guard lock(checker().mutex);
+    for (; count_ > posted && !account_.sends.empty(); --count_) account_.sends.pop_back();
+  }
+  if (failed == EINVAL) check_state(call_, *account_.qp, true);
+}
+
+// --- Receives ------------------------------------------------------------------------------------
+
+PostedReceives::PostedReceives(Call& call, QueuePairAccount* account, SharedReceivesAccount* shared,
+                               const ibv_recv_wr* first)
+    : call_(call), account_(account), shared_(shared), first_(first) {
+  const ibv_pd* const domain = account ? account->qp->pd : shared->srq->pd;
+  for (const ibv_recv_wr* given = first; given; given = given->next) {
+    Request request{.wr_id = given->wr_id, .posted = call.stack()};
+    request.pieces = pieces_of(given->sg_list, given->num_sge);
+    const std::string place = account ? fmt::format("queue pair {:#x}", account->number)
+                                      : std::string("a shared receive queue");
+    check_pieces(call, request.pieces,
+                 {.domain = domain,
+                  .writes = true,
+                  .request = fmt::format("Receive {:#x} on {}", request.wr_id, place)});
+    const std::lock_guard lock(checker().mutex);
+    queue().push_back(std::move(request));
+    ++count_;
+  }
+}
+
+std::deque<Request>& PostedReceives::queue() const {
+  return account_ ? account_->receives : shared_->receives;
+}
+
+void PostedReceives::finish(int failed, const ibv_recv_wr* bad) {
+  if (failed == 0) return;
+  const KeptErrno kept;
+  std::size_t posted = 0;
+  for (const ibv_recv_wr* given = first_; given && given != bad; given = given->next) ++posted;
+  {
+    const std::lock_guard lock(checker().mutex);
+    for (; count_ > posted && !queue().empty(); --count_) queue().pop_back();
+  }
+  if (failed == EINVAL && account_) check_state(call_, *account_->qp, false);
+}
+
+// --- Completions ---------------------------------------------------------------------------------
+
+namespace {
+
+// Takes the requests that the completion retires: unsignaled ones in front of it, and its own. A
+// failure may be that of an unsignaled request, so it is found by its number.
+std::vector<Request> take_sends(QueuePairAccount& account, const ibv_wc& completion) {
+  const std::lock_guard lock(checker().mutex);
+  const auto ends = [&](const Request& request) {
+    if (completion.status == IBV_WC_SUCCESS) return request.signaled;
+    return request.wr_id == completion.wr_id;
+  };
+  const auto own = std::find_if(account.sends.begin(), account.sends.end(), ends);
+  if (own == account.sends.end()) return {};
+  std::vector<Request> taken(account.sends.begin(), own + 1);
+  account.sends.erase(account.sends.begin(), own + 1);
+  return taken;
+}
+
+void check_unchanged(Call& call, const Request& request, std::uint32_t queue_pair) {
+  if (!request.checksum) return;
+  const auto now = checksum_of(request.pieces);
+  if (!now || *now == *request.checksum) return;
+  call.report(
+      Rule::changed_send,
+      fmt::format("The memory of {} was changed between its post and the poll that returned "
+                  "its completion.",
+                  describe(request, queue_pair)),
+      "Its completion was polled here", {{"It was posted here", request.posted}});
+}
+
+void check_failure(Call& call, const Request& request, const ibv_wc& completion) {
+  if (completion.status != IBV_WC_REM_ACCESS_ERR) return;
+  call.report(
+      Rule::remote_refused,
+      fmt::format("{} to {:#x} with rkey {:#x} was refused by the peer.",
+                  describe(request, completion.qp_num), request.remote_address, request.rkey),
+      "Its completion was polled here", {{"It was posted here", request.posted}});
+}
+
+void check_send_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
+  const std::vector<Request> taken = take_sends(account, completion);
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) return;
+  for (const Request& request : taken) check_unchanged(call, request, account.number);
+  if (!taken.empty() && completion.status != IBV_WC_SUCCESS) {
+    check_failure(call, taken.back(), completion);
+  }
+}
+
+void take_receive(std::deque<Request>& receives, std::uint64_t wr_id) {
+  const auto own = std::find_if(receives.begin(), receives.end(),
+                                [&](const Request& request) { return request.wr_id == wr_id; });
+  if (own != receives.end()) receives.erase(own);
+}
+
+}  // namespace
+
+void check_completion(Call& call, const ibv_wc& completion) {
+  Checker& state = checker();
+  std::shared_ptr<QueuePairAccount> account;
+  {
+    const std::lock_guard lock(state.mutex);
+    account = state.requests.find(completion.qp_num);
+  }
+  if (!account) return;
+  if ((completion.opcode & IBV_WC_RECV) == 0) {
+    return check_send_completion(call, *account, completion);
+  }
+  const std::lock_guard lock(state.mutex);
+  if (account->qp->srq) {
+    if (const auto shared = state.requests.find(account->qp->srq)) {
+      take_receive(shared->receives, completion.wr_id);
+    }
+  } else {
+    take_receive(account->receives, completion.wr_id);
+  }
+}
+
+// --- Deregistration ------------------------------------------------------------------------------
+
+namespace {
+
+const Request* user_of(const std::deque<Request>& requests, std::uint32_t key) {
+  const auto found = std::find_if(requests.begin(), requests.end(), [&](const Request& request) {
+    return std::any_of(request.pieces.begin(), request.pieces.end(), [&](const ibv_sge& piece) {
+      return piece.lkey == key && piece.length != 0;
+    });
+  });
+  return found == requests.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// In the error state and in RESET requests do not use their memory any more.
+void check_deregistration(Call& call, const ibv_mr& mr) {
+  Checker& state = checker();
+  std::string what;
+  std::vector<Place> places;
+  {
+    const std::lock_guard lock(state.mutex);
+    for (const auto& account : state.requests.queue_pairs()) {
+      const ibv_qp_state in = account->qp->state;
+      if (in == IBV_QPS_ERR || in == IBV_QPS_RESET) continue;
+      const Request* send = user_of(account->sends, mr.lkey);
+      const Request* user = send ? send : user_of(account->receives, mr.lkey);
+      if (!user) continue;
+      what = send ? describe(*user, account->number)
+                  : fmt::format("Receive {:#x} on queue pair {:#x}", user->wr_id, account->number);
+      places.push_back({"The request was posted here", user->posted});
+      break;
+    }
+    for (const auto& shared : state.requests.shared()) {
+      const Request* user = user_of(shared->receives, mr.lkey);
+      if (!user || !places.empty()) continue;
+      what = fmt::format("Receive {:#x} on a shared receive queue", user->wr_id);
+      places.push_back({"The request was posted here", user->posted});
+    }
+    if (places.empty()) return;
+    if (const MemoryRegion* region = state.regions.find(mr.lkey)) {
+      places.push_back({"The region was registered here", region->made});
+      what = fmt::format("{} uses the {}, and no completion of it was polled.", what,
+                         describe(*region));
+    }
+  }
+  call.report(Rule::posted_region, what, "The region was deregistered here", std::move(places));
+}
+
+}  // namespace weft::check

@@ -1,0 +1,47 @@
+// Checks of requests: when they are posted, when they complete, and when their memory goes.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "check/checker.h"
+
+namespace weft::check {
+
+// The requests of one post, noted before the device gets them.
+class PostedSends {
+ public:
+  PostedSends(Call& call, QueuePairAccount& account, const ibv_send_wr* first);
+  // After the post: `bad` is the first request that was not posted, or null.
+  void finish(int failed, const ibv_send_wr* bad);
+
+ private:
+  Call& call_;
+  QueuePairAccount& account_;
+  std::size_t count_ = 0;
+  const ibv_send_wr* first_;
+};
+
+class PostedReceives {
+ public:
+  // One of both is null.
+  PostedReceives(Call& call, QueuePairAccount* account, SharedReceivesAccount* shared,
+                 const ibv_recv_wr* first);
+  void finish(int failed, const ibv_recv_wr* bad);
+
+ private:
+  [[nodiscard]] std::deque<Request>& queue() const;
+
+  Call& call_;
+  QueuePairAccount* account_;
+  SharedReceivesAccount* shared_;
+  std::size_t count_ = 0;
+  const ibv_recv_wr* first_;
+};
+
+// A completion that the program has polled, with the opcode that the device gave it.
+void check_completion(Call& call, const ibv_wc& completion);
+
+// A region that is about to be deregistered.
+void check_deregistration(Call& call, const ibv_mr& mr);
+
+}  // namespace weft::check

@@ -1,0 +1,46 @@
+// The memory regions of the program by their keys, also those that are deregistered.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+
+#include "check/stacks.h"
+
+namespace weft::check {
+
+struct MemoryRegion {
+  const ibv_mr* mr = nullptr;
+  const ibv_pd* domain = nullptr;
+  std::uint32_t key = 0;     // lkey and rkey are equal on this device
+  std::uint64_t first = 0;   // the address by which requests name its first byte
+  std::uint64_t memory = 0;  // where this byte is in the process; 0: nowhere
+  std::uint64_t length = 0;  // bytes
+  unsigned access = 0;       // IBV_ACCESS_*
+  bool any_address = false;  // null memory, and pages on demand of the whole process
+  StackId made = 0;
+  StackId gone = 0;  // where it was deregistered; 0: it is registered
+
+  [[nodiscard]] bool covers(std::uint64_t address, std::uint64_t bytes) const {
+    return any_address ||
+           (address >= first && bytes <= length && address - first <= length - bytes);
+  }
+};
+
+// Not thread-safe.
+class Regions {
+ public:
+  void add(const MemoryRegion& region);
+  void remove(std::uint32_t key, StackId stack);
+  // The region that has or had the key; null if none did.
+  [[nodiscard]] const MemoryRegion* find(std::uint32_t key) const;
+
+ private:
+  std::unordered_map<std::uint32_t, MemoryRegion> by_key_;
+  std::deque<std::uint32_t> gone_;  // the keys of deregistered regions, the oldest first
+};
+
+}  // namespace weft::check

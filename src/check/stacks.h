@@ -1,0 +1,36 @@
+// Call stacks of the program. Equal ones are stored once, so that a request needs only a number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace weft::check {
+
+// 0 stands for no stack.
+using StackId = std::uint32_t;
+
+// Return addresses, the innermost first.
+using Stack = std::vector<std::uintptr_t>;
+
+// Thread-safe.
+class Stacks {
+ public:
+  // The stack of the calling thread.
+  [[nodiscard]] StackId take();
+  // The stack stays valid as long as this object.
+  [[nodiscard]] const Stack& get(StackId id);
+
+ private:
+  std::mutex mutex_;
+  std::deque<Stack> stacks_{1};  // the first one is empty: StackId 0
+  std::unordered_multimap<std::size_t, StackId> by_hash_;
+};
+
+// Whether the stack contains the frame from which the kernel's signal handlers return.
+[[nodiscard]] bool is_in_signal_handler(const Stack& stack);
+
+}  // namespace weft::check

@@ -1,0 +1,117 @@
+"""`weft run --check` finds each misuse, and nothing in a program that nearly commits it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+WEFT = os.environ["WEFT_BIN"]
+MISUSE = os.environ["WEFT_MISUSE"]
+WAIT_S = 60
+# Carriers differ in when memory is read and how errors arrive.
+CARRIERS = ("auto", "off")
+
+
+# Without the variables of this test, which `weft run` would warn of.
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if name not in ("WEFT_BIN", "WEFT_MISUSE")}
+
+
+def run(*words, options=()):
+    return subprocess.run([WEFT, "run", "--quiet", *options, "--", *words], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT_S,
+                          check=False, env=ENVIRONMENT)
+
+
+def names():
+    listed = subprocess.run([MISUSE], text=True, stdout=subprocess.PIPE, check=False)
+    return listed.stdout.split()
+
+
+class Misuse(unittest.TestCase):
+    def findings(self, *words, carrier="auto", options=()):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            done = run(*words, options=["--check", "--check-report", path, "--same-host", carrier,
+                                        *options])
+            self.assertIn("end\n", done.stdout, done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(path.read_text())["findings"], done.stderr
+
+    def test_each_is_found(self):
+        for carrier in CARRIERS:
+            for name in names():
+                with self.subTest(case=name, carrier=carrier):
+                    found, text = self.findings(MISUSE, name, "bad", carrier=carrier)
+                    self.assertEqual({each["check"] for each in found}, {name}, text)
+                    self.assertIn(f"check [{name}]", text)
+                    # The first stack leads to the function that commits it.
+                    functions = [frame["function"] for frame in found[0]["stacks"][0]["frames"]]
+                    wanted = name.replace("-", "_")
+                    self.assertTrue(any(wanted in each for each in functions), text)
+
+    def test_nearly_is_not_found(self):
+        for carrier in CARRIERS:
+            for name in names():
+                with self.subTest(case=name, carrier=carrier):
+                    found, text = self.findings(MISUSE, name, "near", carrier=carrier)
+                    self.assertEqual(found, [], text)
+
+    def test_stacks_have_files_and_lines(self):
+        found, text = self.findings(MISUSE, "dead-key", "bad")
+        stacks = {each["what"]: each["frames"] for each in found[0]["stacks"]}
+        self.assertEqual(list(stacks), ["The request was posted here",
+                                        "The region was deregistered here",
+                                        "The region was registered here"])
+        for frames in stacks.values():
+            self.assertTrue(any("misuse.cc" in each.get("file", "") and each["line"] > 0
+                                for each in frames), text)
+        self.assertRegex(text, r"#\d+ .*dead_key.* at .*misuse\.cc:\d+")
+
+    def test_off_reports_nothing(self):
+        done = run(MISUSE, "dead-key", "bad")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_fatal_ends_the_program(self):
+        done = run(MISUSE, "dead-key", "bad", options=["--check=fatal"])
+        self.assertEqual(done.returncode, 66, done.stderr)
+        self.assertNotIn("end", done.stdout)
+        done = run(MISUSE, "dead-key", "near", options=["--check=fatal"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_exit_status(self):
+        for variant, status in (("bad", 7), ("near", 0)):
+            done = run(MISUSE, "dead-key", variant, options=["--check-status", "7"])
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn("end", done.stdout)
+
+    def test_suppressions(self):
+        rules = {"dead-key": True, "dead-key:*dead_key*": True, "*:misuse.cc": True,
+                 "dead-key:other*": False, "leak": False}
+        for rule, covered in rules.items():
+            with self.subTest(rule=rule), tempfile.NamedTemporaryFile("w") as file:
+                file.write(f"# a comment\n\n{rule}\n")
+                file.flush()
+                found, _ = self.findings(MISUSE, "dead-key", "bad",
+                                         options=["--check-suppressions", file.name])
+                self.assertEqual(found == [], covered)
+
+    def test_wrong_options(self):
+        for options, text in ((["--check=often"], "--check or --check=fatal"),
+                              (["--check-status", "256"], "0 to 255")):
+            done = run(MISUSE, "dead-key", "near", options=options)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(text, done.stderr)
+
+    def test_every_check_has_a_case(self):
+        helped = subprocess.run([WEFT, "help", "check"], check=True, text=True,
+                                stdout=subprocess.PIPE).stdout
+        documented = re.findall(r"^  ([a-z]+(?:-[a-z]+)*)$", helped, re.MULTILINE)
+        self.assertEqual(sorted(documented), sorted(names()))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

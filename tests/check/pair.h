@@ -1,0 +1,54 @@
+// Two connected queue pairs of one process, for programs that break a rule on purpose. Only the C
+// interface is used: these are ordinary programs, built with the system's headers.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace misuse {
+
+// Ends the program with a message unless `right`.
+void need(bool right, const char* what);
+
+struct Options {
+  int entries = 64;             // of each completion queue
+  std::uint32_t requests = 32;  // of each queue
+  bool signal_all = false;
+  bool connected = true;
+};
+
+// A context, a protection domain, a completion queue for each queue pair, and a buffer.
+struct Pair {
+  explicit Pair(const Options& options = {});
+  // Destroys everything in the right order.
+  void close();
+
+  ibv_mr* add_region(std::size_t first, std::size_t bytes, unsigned access);
+  void receive(std::size_t first, std::uint32_t bytes, std::uint64_t id = 1);
+  // `flags`: IBV_SEND_*.
+  int send(ibv_wr_opcode opcode, ibv_sge piece, unsigned flags, std::uint64_t id = 2);
+  [[nodiscard]] ibv_sge piece(std::size_t first, std::uint32_t bytes) const;
+  // Waits for one completion.
+  static ibv_wc poll(ibv_cq* cq);
+
+  static constexpr std::size_t bytes = 65536;
+  static constexpr unsigned all_rights =
+      unsigned{IBV_ACCESS_LOCAL_WRITE} | unsigned{IBV_ACCESS_REMOTE_WRITE} |
+      unsigned{IBV_ACCESS_REMOTE_READ} | unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+
+  std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(bytes / 8);
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_mr* mr = nullptr;
+  ibv_cq* sender_cq = nullptr;
+  ibv_cq* receiver_cq = nullptr;
+  ibv_qp* sender = nullptr;
+  ibv_qp* receiver = nullptr;
+  std::uint64_t remote_address = 0;
+  std::uint32_t remote_key = 0;
+};
+
+}  // namespace misuse
