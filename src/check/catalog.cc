@@ -65,6 +65,60 @@ constexpr std::array table{
              "Context States\"",
              "The call fails with EINVAL. Some drivers do not look at the state: then the request "
              "is lost, or is sent when the state allows it."},
+    RuleText{Rule::queue_overrun, "queue-overrun",
+             "more completions may come than the completion queue holds",
+             "ibv_create_cq(3), ibv_get_async_event(3): IBV_EVENT_CQ_ERR",
+             "If they come before the next poll, the completion queue overruns: completions are "
+             "lost, and all its queue pairs go to the error state."},
+    RuleText{Rule::never_retired, "never-retired", "the send queue is full of unsignaled requests",
+             "ibv_post_send(3): IBV_SEND_SIGNALED; ibv_create_qp(3): sq_sig_all",
+             "The call fails with ENOMEM for ever: only the completion of a signaled request gives "
+             "the places of unsignaled ones back."},
+    RuleText{Rule::too_few_receives, "too-few-receives", "a message found no receive",
+             "ibv_post_recv(3); ibv_modify_qp(3): rnr_retry, min_rnr_timer; IBA 9.7.5.2.8 \"RNR "
+             "NAK\"",
+             "InfiniBand and RoCE: the sender waits and repeats the message, and fails with "
+             "IBV_WC_RNR_RETRY_EXC_ERR after its last retry. iWARP: the connection ends."},
+    RuleText{Rule::short_receive, "short-receive", "a message was larger than its receive",
+             "ibv_post_recv(3), ibv_poll_cq(3): IBV_WC_LOC_LEN_ERR",
+             "As here: the receive completes with IBV_WC_LOC_LEN_ERR, the Send of the peer with "
+             "IBV_WC_REM_INV_REQ_ERR, and both queue pairs go to the error state."},
+    RuleText{Rule::never_polled, "never-polled", "completions were never polled",
+             "ibv_poll_cq(3), ibv_destroy_qp(3)",
+             "They are lost with their queue. The program does not know whether the requests "
+             "succeeded."},
+    RuleText{Rule::unacknowledged_event, "unacknowledged-event",
+             "a completion queue is destroyed before its events are acknowledged",
+             "ibv_get_cq_event(3): \"All completion events that ibv_get_cq_event() returns must be "
+             "acknowledged using ibv_ack_cq_events()\"",
+             "As here: ibv_destroy_cq() does not return before another thread acknowledges them."},
+    RuleText{Rule::not_drained, "not-drained",
+             "the program waits for an event of a queue that it has not emptied",
+             "ibv_get_cq_event(3), ibv_req_notify_cq(3): only completions that come after the "
+             "request raise an event",
+             "If no further completion comes, the program waits for ever."},
+    RuleText{Rule::fork_without_init, "fork-without-init",
+             "the process forks with registered memory and without ibv_fork_init()",
+             "ibv_fork_init(3)",
+             "On kernels before 5.12 the process may lose the registered pages to its child: the "
+             "adapter then reads and writes memory that the program does not see any more."},
+    RuleText{Rule::used_in_child, "used-in-child",
+             "the child of a fork uses an object of its parent", "ibv_fork_init(3)",
+             "The call fails, or disturbs the parent: both use one adapter's queue."},
+    RuleText{Rule::signal_handler, "signal-handler", "verbs were called in a signal handler",
+             "signal-safety(7), which lists no function of verbs",
+             "Drivers take locks: the thread waits for ever if the signal interrupted it in a call "
+             "of verbs."},
+    RuleText{Rule::inline_size, "inline-size",
+             "an inline request is larger than common adapters take",
+             "ibv_create_qp(3): max_inline_data, whose limit is the adapter's; ibv_post_send(3): "
+             "IBV_SEND_INLINE",
+             "Limits differ: about 900 bytes (mlx5), 256 (qedr), 216 or less (irdma), 32 (efa). "
+             "ibv_create_qp() fails with EINVAL where more is asked for."},
+    RuleText{Rule::datagram_size, "datagram-size", "a datagram is larger than the path MTU",
+             "ibv_post_send(3); ibv_query_port(3): active_mtu; IBA 9.8.3.1 \"UD: one packet for "
+             "each message\"",
+             "The request completes with IBV_WC_LOC_LEN_ERR, or the message is dropped."},
 };
 
 }  // namespace

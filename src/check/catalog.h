@@ -20,6 +20,18 @@ enum class Rule : std::uint8_t {
   still_in_use,
   destroyed_object,
   wrong_state,
+  queue_overrun,
+  never_retired,
+  too_few_receives,
+  short_receive,
+  never_polled,
+  unacknowledged_event,
+  not_drained,
+  fork_without_init,
+  used_in_child,
+  signal_handler,
+  inline_size,
+  datagram_size,
 };
 
 struct RuleText {

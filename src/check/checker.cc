@@ -7,8 +7,22 @@
 namespace weft::check {
 
 StackId Call::stack() {
-  if (stack_ == 0) stack_ = checker().stacks.take();
+  if (stack_ != 0) return stack_;
+  Stacks& stacks = checker().stacks;
+  bool is_new = false;
+  stack_ = stacks.take(is_new);
+  if (is_new && is_in_signal_handler(stacks.get(stack_))) {
+    report(Rule::signal_handler, fmt::format("{} was called in a signal handler.", function_),
+           "It was called here");
+  }
   return stack_;
+}
+
+void Call::report_inherited(const Object& object) {
+  report(Rule::used_in_child,
+         fmt::format("{} got {}, which the parent of this process made.", function_,
+                     to_string(object)),
+         "It was used here", {{"It was made here", object.made}});
 }
 
 bool Call::may_use(const void* object) {
@@ -16,10 +30,12 @@ bool Call::may_use(const void* object) {
   Object known;
   {
     const std::lock_guard lock(state.mutex);
-    const Object* destroyed = state.objects.find_destroyed(object);
-    if (!destroyed) return true;
-    known = *destroyed;
+    const Object* found = state.objects.find_destroyed(object);
+    if (!found) found = state.objects.find(object);
+    if (!found || (found->destroyed == 0 && !found->inherited)) return true;
+    known = *found;
   }
+  if (known.destroyed == 0) return report_inherited(known), true;
   report(Rule::destroyed_object,
          fmt::format("{} got {}, which {} has destroyed.", function_, to_string(known),
                      known.destroyer),

@@ -6,10 +6,12 @@
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <string>
 
+#include "check/completion_accounts.h"
 #include "check/objects.h"
 #include "check/regions.h"
 #include "check/report.h"
@@ -34,10 +36,12 @@ struct Checker {
   Below below;
   // Not the child of a fork(2), which inherits the objects and the exit handler.
   const pid_t process = getpid();
+  std::atomic<bool> fork_ready{false};  // ibv_fork_init(3)
   // Covers the members below it. No function of the device is called while it is held.
   std::mutex mutex;
   Objects objects;
   Regions regions;
+  CompletionAccounts completions;
   Requests requests;
 };
 
@@ -53,7 +57,8 @@ class Call {
   // The stack of the call, taken at the first use.
   [[nodiscard]] StackId stack();
   [[nodiscard]] const char* function() const { return function_; }
-  // False, after a report, for an object that is destroyed: it must not be used.
+  // False, after a report, for an object that is destroyed: it must not be used. In the child of a
+  // fork(2) an object of the parent is reported, and may be used.
   [[nodiscard]] bool may_use(const void* object);
   // Notes a new object, and one that is destroyed.
   void made(Object object);
@@ -63,6 +68,8 @@ class Call {
   void report(Rule rule, const std::string& what, const char* here, std::vector<Place> others = {});
 
  private:
+  void report_inherited(const Object& object);
+
   const char* function_;
   StackId stack_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "check/checker.h"
+#include "check/completion_checks.h"
 
 namespace weft::check {
 namespace {
@@ -44,10 +45,21 @@ void report_leaks() {
   }
 }
 
+void report_unpolled() {
+  Call call("exit");
+  std::vector<const ibv_cq*> queues;
+  {
+    const std::lock_guard lock(checker().mutex);
+    queues = checker().completions.all();
+  }
+  for (const ibv_cq* cq : queues) check_unpolled(call, const_cast<ibv_cq*>(cq));
+}
+
 }  // namespace
 
 void check_exit() {
   if (!checker_if_on() || checker().process != getpid()) return;
+  report_unpolled();
   report_leaks();
   const int status = checker().reporter.finish();
   if (status < 0) return;

@@ -12,6 +12,9 @@ void hook_devices(provider::Table& table);
 void hook_memory(provider::Table& table);
 void hook_queues(provider::Table& table);
 void hook_connections(provider::Table& table);
+void hook_events(provider::Table& table);
+// ibv_req_notify_cq(3)
+int arm(ibv_cq* cq, int solicited_only);
 
 // Puts the checks into the operations of a context; again does nothing.
 void hook_context(ibv_context* context);
@@ -19,6 +22,8 @@ void hook_memory_of(verbs_context& context);
 void hook_queues_of(verbs_context& context);
 // Notes a queue pair that was made in another way than by the table.
 void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied);
+// Before a queue pair is destroyed: what it leaves undone.
+void check_queue_pair_end(Call& call, ibv_qp* qp);
 void forget_queue_pair(Call& call, const ibv_qp* qp);
 // Polling of ibv_start_poll(3).
 void hook_polling(ibv_cq_ex& cq);

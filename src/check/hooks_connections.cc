@@ -1,4 +1,6 @@
 // rdma_cm: the objects that it makes, and the contexts that it shows to the program.
+#include <utility>
+
 #include "check/hooks.h"
 
 namespace weft::check {
@@ -27,12 +29,19 @@ void note_implied(Call& call, Kind kind, const void* handle) {
   if (is_new(handle)) call.made({.kind = kind, .handle = handle, .implied = true});
 }
 
+void note_implied_queue(Call& call, const ibv_cq* cq) {
+  if (!is_new(cq)) return;
+  call.made({.kind = Kind::completion_queue, .handle = cq, .implied = true});
+  const std::lock_guard lock(checker().mutex);
+  checker().completions.add(cq);
+}
+
 // What the program did not pass to rdma_create_qp(3) was made with the queue pair.
 void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool signal_all) {
   hook_context(id->verbs);
   note_implied(call, Kind::domain, id->pd);
-  note_implied(call, Kind::completion_queue, id->send_cq);
-  note_implied(call, Kind::completion_queue, id->recv_cq);
+  note_implied_queue(call, id->send_cq);
+  note_implied_queue(call, id->recv_cq);
   if (id->srq && id->srq != before.srq && is_new(id->srq)) {
     call.made({.kind = Kind::shared_receive_queue, .handle = id->srq, .uses = {id->pd}});
     const std::lock_guard lock(checker().mutex);
@@ -46,8 +55,13 @@ void note_queues(Call& call, const rdma_cm_id* id, const QueuesOf& before, bool 
 
 void forget_queues(Call& call, const QueuesOf& before, const QueuesOf& after) {
   if (before.qp && !after.qp) forget_queue_pair(call, before.qp);
-  if (before.send_cq && !after.send_cq) call.destroyed(before.send_cq);
-  if (before.recv_cq && !after.recv_cq) call.destroyed(before.recv_cq);
+  for (const auto& [cq, left] :
+       {std::pair(before.send_cq, after.send_cq), std::pair(before.recv_cq, after.recv_cq)}) {
+    if (!cq || left) continue;
+    call.destroyed(cq);
+    const std::lock_guard lock(checker().mutex);
+    checker().completions.remove(cq);
+  }
   if (before.srq && !after.srq) {
     call.destroyed(before.srq);
     const std::lock_guard lock(checker().mutex);
@@ -74,6 +88,7 @@ int id_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
 void id_destroy_qp(rdma_cm_id* id) {
   Call call("rdma_destroy_qp");
   const QueuesOf before(id);
+  if (before.qp) check_queue_pair_end(call, before.qp);
   below().id_destroy_qp(id);
   forget_queues(call, before, QueuesOf(id));
 }
@@ -117,6 +132,7 @@ int create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr
 void destroy_ep(rdma_cm_id* id) {
   Call call("rdma_destroy_ep");
   const QueuesOf before(id);
+  if (before.qp) check_queue_pair_end(call, before.qp);
   QueuesOf none(id);
   none.qp = nullptr;
   none.send_cq = none.recv_cq = nullptr;

@@ -1,4 +1,5 @@
 // The data path: posting and polling.
+#include "check/completion_checks.h"
 #include "check/hooks.h"
 #include "check/posting.h"
 
@@ -59,7 +60,12 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   Call call("ibv_poll_cq");
   if (!call.may_use(cq)) return -1;
   const int polled = below().poll_cq(cq, entries, completions);
-  for (int i = 0; i < polled; ++i) check_completion(call, completions[i]);
+  if (polled < entries) note_drained(cq);
+  if (polled > 0) (void)call.stack();  // looks for a signal handler
+  for (int i = 0; i < polled; ++i) {
+    note_polled(cq, completions[i].status);
+    if (check_completion(call, completions[i])) poison(completions[i]);
+  }
   return polled;
 }
 
@@ -73,6 +79,7 @@ ibv_cq_ex& polling_below() {
 
 // Fields that the program has not asked for have no reader.
 void check_current(Call& call, ibv_cq_ex* cq) {
+  note_polled(ibv_cq_ex_to_cq(cq), cq->status);
   if (!cq->read_qp_num) return;
   ibv_wc completion{};
   completion.wr_id = cq->wr_id;
@@ -87,6 +94,7 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
   if (!call.may_use(cq)) return EINVAL;
   const int failed = polling_below().start_poll(cq, attributes);
   if (failed == 0) check_current(call, cq);
+  if (failed == ENOENT) note_drained(ibv_cq_ex_to_cq(cq));
   return failed;
 }
 
@@ -94,6 +102,7 @@ int next_poll(ibv_cq_ex* cq) {
   Call call("ibv_next_poll");
   const int failed = polling_below().next_poll(cq);
   if (failed == 0) check_current(call, cq);
+  if (failed == ENOENT) note_drained(ibv_cq_ex_to_cq(cq));
   return failed;
 }
 
@@ -119,6 +128,7 @@ void hook_context(ibv_context* context) {
   context->ops.post_recv = post_recv;
   context->ops.post_srq_recv = post_srq_recv;
   context->ops.poll_cq = poll_cq;
+  context->ops.req_notify_cq = arm;
   hook_memory_of(*extended);
   hook_queues_of(*extended);
 }

@@ -1,6 +1,10 @@
 // Completion queues, shared receive queues, queue pairs and address handles: the calls of the
 // table.
+#include <algorithm>
+
+#include "check/completion_checks.h"
 #include "check/hooks.h"
+#include "check/posting.h"
 
 namespace weft::check {
 namespace {
@@ -31,6 +35,8 @@ void note_queue(Call& call, ibv_cq* cq) {
   Object object{.kind = Kind::completion_queue, .handle = cq, .uses = {cq->context}};
   if (cq->channel) object.uses.push_back(cq->channel);
   call.made(std::move(object));
+  const std::lock_guard lock(checker().mutex);
+  checker().completions.add(cq);
 }
 
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
@@ -56,9 +62,14 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
 int destroy_cq(ibv_cq* cq) {
   Call call("ibv_destroy_cq");
   if (!call.may_use(cq)) return EINVAL;
+  check_unpolled(call, cq);
+  check_acknowledged(call, cq);
   const int failed = below().destroy_cq(cq);
-  if (failed == 0) call.destroyed(cq);
   if (failed == EBUSY) call.refused(cq);
+  if (failed != 0) return failed;
+  call.destroyed(cq);
+  const std::lock_guard lock(checker().mutex);
+  checker().completions.remove(cq);
   return failed;
 }
 
@@ -83,6 +94,20 @@ int destroy_srq(ibv_srq* srq) {
   const std::lock_guard lock(checker().mutex);
   checker().requests.remove(*srq);
   return failed;
+}
+
+std::shared_ptr<QueuePairAccount> account_of(const ibv_qp* qp) {
+  const std::lock_guard lock(checker().mutex);
+  return checker().requests.find(qp);
+}
+
+// Bytes of the largest datagram; 0 if it cannot be found out.
+std::uint32_t datagram_bytes_of(const ibv_qp& qp) {
+  ibv_port_attr port{};
+  if (qp.qp_type != IBV_QPT_UD) return 0;
+  if (checker().below.extended.query_port(qp.context, 1, &port, sizeof port) != 0) return 0;
+  constexpr std::uint32_t least_mtu = 128;  // IBV_MTU_256 is 1
+  return least_mtu << port.active_mtu;
 }
 
 bool may_use(Call& call, ibv_pd* pd, const ibv_qp_init_attr& attributes) {
@@ -117,11 +142,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const int failed = below().modify_qp(qp, attributes, mask);
   // RESET forgets the requests, and their completions: ibv_modify_qp(3).
   if (failed == 0 && (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET) {
-    const std::lock_guard lock(checker().mutex);
-    if (const auto account = checker().requests.find(qp)) {
-      account->sends.clear();
-      account->receives.clear();
-    }
+    if (const auto account = account_of(qp)) forget_requests(*account);
   }
   return failed;
 }
@@ -129,9 +150,9 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
 int destroy_qp(ibv_qp* qp) {
   Call call("ibv_destroy_qp");
   if (!call.may_use(qp)) return EINVAL;
+  check_queue_pair_end(call, qp);
   forget_queue_pair(call, qp);
-  const int failed = below().destroy_qp(qp);
-  return failed;
+  return below().destroy_qp(qp);
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
@@ -166,11 +187,19 @@ void note_queue_pair(Call& call, ibv_qp* qp, bool signal_all, bool implied) {
   object.uses = {qp->pd, qp->send_cq, qp->recv_cq};
   if (qp->srq) object.uses.push_back(qp->srq);
   call.made(std::move(object));
+  const std::uint32_t datagram_bytes = datagram_bytes_of(*qp);
   const std::lock_guard lock(checker().mutex);
-  checker().requests.add(*qp, signal_all);
+  checker().requests.add(*qp, signal_all)->datagram_bytes = datagram_bytes;
+}
+
+void check_queue_pair_end(Call& call, ibv_qp* qp) {
+  check_receives(call, qp);
+  check_unpolled(call, qp->send_cq);
+  if (qp->recv_cq != qp->send_cq) check_unpolled(call, qp->recv_cq);
 }
 
 void forget_queue_pair(Call& call, const ibv_qp* qp) {
+  if (const auto account = account_of(qp)) forget_requests(*account);
   call.destroyed(qp);
   const std::lock_guard lock(checker().mutex);
   checker().requests.remove(*qp);

@@ -78,6 +78,10 @@ void Objects::destroy(const void* handle, StackId stack, const std::string& dest
   order_.pop_front();
 }
 
+void Objects::inherit() {
+  for (auto& [handle, object] : live_) object.inherited = true;
+}
+
 std::vector<Object> Objects::users_of(const void* handle) const {
   std::vector<Object> users;
   for (const auto& [key, object] : live_) {

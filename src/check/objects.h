@@ -36,7 +36,8 @@ struct Object {
   StackId made = 0;
   StackId destroyed = 0;
   std::string destroyer{};
-  bool implied = false;  // made and destroyed by a function for another object
+  bool inherited = false;  // made by the parent of this process
+  bool implied = false;    // made and destroyed by a function for another object
   std::vector<const void*> uses{};
 };
 
@@ -52,6 +53,8 @@ class Objects {
   [[nodiscard]] const Object* find(const void* handle) const;
   [[nodiscard]] const Object* find_destroyed(const void* handle) const;
   void destroy(const void* handle, StackId stack, const std::string& destroyer);
+  // In the child of a fork(2): all objects are the parent's.
+  void inherit();
   [[nodiscard]] std::vector<Object> users_of(const void* handle) const;
   [[nodiscard]] std::vector<Object> live() const;
 

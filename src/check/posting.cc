@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "check/completion_checks.h"
 #include "check/memory_of_requests.h"
 
 namespace weft::check {
@@ -107,6 +108,49 @@ void check_state(Call& call, const ibv_qp& qp, bool sends) {
       "It was posted here", {maker_of(&qp)});
 }
 
+// The send queue is full: whether a completion will ever make room.
+void check_retired(Call& call, const QueuePairAccount& account) {
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(checker().mutex);
+    count = account.sends.size();
+    if (count == 0 || std::any_of(account.sends.begin(), account.sends.end(),
+                                  [](const Request& request) { return request.signaled; })) {
+      return;
+    }
+  }
+  call.report(
+      Rule::never_retired,
+      fmt::format("{} on queue pair {:#x} failed. The queue holds {} requests, none of them "
+                  "signaled.",
+                  call.function(), account.number, count),
+      "The request was posted here", {maker_of(account.qp)});
+}
+
+std::uint64_t bytes_of(const ibv_send_wr& given) {
+  std::uint64_t bytes = 0;
+  for (const ibv_sge& piece : pieces_of(given.sg_list, given.num_sge)) bytes += piece.length;
+  return bytes;
+}
+
+void check_size(Call& call, const ibv_send_wr& given, const QueuePairAccount& account) {
+  constexpr std::uint64_t common_inline_bytes = 256;
+  const std::uint64_t bytes = has_pieces(given.opcode) ? bytes_of(given) : 0;
+  if ((given.send_flags & IBV_SEND_INLINE) != 0 && bytes > common_inline_bytes) {
+    call.report(
+        Rule::inline_size,
+        fmt::format("An inline request on queue pair {:#x} has {} bytes.", account.number, bytes),
+        "It was posted here", {maker_of(account.qp)});
+  }
+  if (account.datagram_bytes != 0 && bytes > account.datagram_bytes) {
+    call.report(Rule::datagram_size,
+                fmt::format("A datagram on queue pair {:#x} has {} bytes, and the MTU of the port "
+                            "is {}.",
+                            account.number, bytes, account.datagram_bytes),
+                "It was posted here", {maker_of(account.qp)});
+  }
+}
+
 }  // namespace
 
 // --- Sends ---------------------------------------------------------------------------------------
@@ -125,9 +169,15 @@ PostedSends::PostedSends(Call& call, QueuePairAccount& account, const ibv_send_w
                     .request = describe(request, account.number)});
     }
     if (!writes_locally(request.opcode)) request.checksum = checksum_of(request.pieces);
-    const std::lock_guard lock(state.mutex);
-    account.sends.push_back(std::move(request));
-    ++count_;
+    check_size(call, *given, account);
+    const bool signaled = request.signaled;
+    {
+      const std::lock_guard lock(state.mutex);
+      account.sends.push_back(std::move(request));
+      ++count_;
+      if (signaled) state.completions.add_outstanding(account.qp->send_cq, 1);
+    }
+    if (signaled) check_room(call, *account.qp->send_cq);
   }
 }
 
@@ -138,9 +188,14 @@ void PostedSends::finish(int failed, const ibv_send_wr* bad) {
   for (const ibv_send_wr* given = first_; given && given != bad; given = given->next) ++posted;
   {
     const std::lock_guard lock(checker().mutex);
-    for (; count_ > posted && !account_.sends.empty(); --count_) account_.sends.pop_back();
+    for (; count_ > posted && !account_.sends.empty(); --count_) {
+      const std::int64_t change = account_.sends.back().signaled ? -1 : 0;
+      checker().completions.add_outstanding(account_.qp->send_cq, change);
+      account_.sends.pop_back();
+    }
   }
   if (failed == EINVAL) check_state(call_, *account_.qp, true);
+  if (failed == ENOMEM) check_retired(call_, account_);
 }
 
 // --- Receives ------------------------------------------------------------------------------------
@@ -158,9 +213,13 @@ PostedReceives::PostedReceives(Call& call, QueuePairAccount* account, SharedRece
                  {.domain = domain,
                   .writes = true,
                   .request = fmt::format("Receive {:#x} on {}", request.wr_id, place)});
-    const std::lock_guard lock(checker().mutex);
-    queue().push_back(std::move(request));
-    ++count_;
+    {
+      const std::lock_guard lock(checker().mutex);
+      queue().push_back(std::move(request));
+      ++count_;
+      if (account) checker().completions.add_outstanding(account->qp->recv_cq, 1);
+    }
+    if (account) check_room(call, *account->qp->recv_cq);
   }
 }
 
@@ -175,7 +234,10 @@ void PostedReceives::finish(int failed, const ibv_recv_wr* bad) {
   for (const ibv_recv_wr* given = first_; given && given != bad; given = given->next) ++posted;
   {
     const std::lock_guard lock(checker().mutex);
-    for (; count_ > posted && !queue().empty(); --count_) queue().pop_back();
+    for (; count_ > posted && !queue().empty(); --count_) {
+      queue().pop_back();
+      if (account_) checker().completions.add_outstanding(account_->qp->recv_cq, -1);
+    }
   }
   if (failed == EINVAL && account_) check_state(call_, *account_->qp, false);
 }
@@ -195,6 +257,9 @@ std::vector<Request> take_sends(QueuePairAccount& account, const ibv_wc& complet
   const auto own = std::find_if(account.sends.begin(), account.sends.end(), ends);
   if (own == account.sends.end()) return {};
   std::vector<Request> taken(account.sends.begin(), own + 1);
+  const auto signaled = std::count_if(taken.begin(), taken.end(),
+                                      [](const Request& request) { return request.signaled; });
+  checker().completions.add_outstanding(account.qp->send_cq, -signaled);
   account.sends.erase(account.sends.begin(), own + 1);
   return taken;
 }
@@ -212,6 +277,12 @@ void check_unchanged(Call& call, const Request& request, std::uint32_t queue_pai
 }
 
 void check_failure(Call& call, const Request& request, const ibv_wc& completion) {
+  if (completion.status == IBV_WC_RNR_RETRY_EXC_ERR) {
+    call.report(Rule::too_few_receives,
+                fmt::format("{} found no receive at the peer, and failed after its last retry.",
+                            describe(request, completion.qp_num)),
+                "Its completion was polled here", {{"It was posted here", request.posted}});
+  }
   if (completion.status != IBV_WC_REM_ACCESS_ERR) return;
   call.report(
       Rule::remote_refused,
@@ -229,33 +300,69 @@ void check_send_completion(Call& call, QueuePairAccount& account, const ibv_wc& 
   }
 }
 
-void take_receive(std::deque<Request>& receives, std::uint64_t wr_id) {
+// Nothing if it is not known.
+std::optional<Request> take_receive(std::deque<Request>& receives, std::uint64_t wr_id) {
   const auto own = std::find_if(receives.begin(), receives.end(),
                                 [&](const Request& request) { return request.wr_id == wr_id; });
-  if (own != receives.end()) receives.erase(own);
+  if (own == receives.end()) return std::nullopt;
+  Request taken = std::move(*own);
+  receives.erase(own);
+  return taken;
+}
+
+std::optional<Request> take_receive(QueuePairAccount& account, std::uint64_t wr_id) {
+  Checker& state = checker();
+  const std::lock_guard lock(state.mutex);
+  if (account.qp->srq) {
+    const auto shared = state.requests.find(account.qp->srq);
+    return shared ? take_receive(shared->receives, wr_id) : std::nullopt;
+  }
+  auto taken = take_receive(account.receives, wr_id);
+  if (taken) state.completions.add_outstanding(account.qp->recv_cq, -1);
+  return taken;
+}
+
+void check_receive_completion(Call& call, QueuePairAccount& account, const ibv_wc& completion) {
+  const auto taken = take_receive(account, completion.wr_id);
+  if (!taken || completion.status != IBV_WC_LOC_LEN_ERR) return;
+  std::uint64_t bytes = 0;
+  for (const ibv_sge& piece : taken->pieces) bytes += piece.length;
+  call.report(
+      Rule::short_receive,
+      fmt::format("Receive {:#x} on queue pair {:#x} has {} bytes, and a larger message came "
+                  "for it.",
+                  completion.wr_id, account.number, bytes),
+      "Its completion was polled here", {{"It was posted here", taken->posted}});
 }
 
 }  // namespace
 
-void check_completion(Call& call, const ibv_wc& completion) {
+bool check_completion(Call& call, const ibv_wc& completion) {
   Checker& state = checker();
   std::shared_ptr<QueuePairAccount> account;
   {
     const std::lock_guard lock(state.mutex);
     account = state.requests.find(completion.qp_num);
   }
-  if (!account) return;
+  if (!account) return false;
   if ((completion.opcode & IBV_WC_RECV) == 0) {
-    return check_send_completion(call, *account, completion);
-  }
-  const std::lock_guard lock(state.mutex);
-  if (account->qp->srq) {
-    if (const auto shared = state.requests.find(account->qp->srq)) {
-      take_receive(shared->receives, completion.wr_id);
-    }
+    check_send_completion(call, *account, completion);
   } else {
-    take_receive(account->receives, completion.wr_id);
+    check_receive_completion(call, *account, completion);
   }
+  return true;
+}
+
+void forget_requests(QueuePairAccount& account) {
+  const std::lock_guard lock(checker().mutex);
+  CompletionAccounts& completions = checker().completions;
+  const auto signaled = std::count_if(account.sends.begin(), account.sends.end(),
+                                      [](const Request& request) { return request.signaled; });
+  completions.add_outstanding(account.qp->send_cq, -signaled);
+  completions.add_outstanding(account.qp->recv_cq,
+                              -static_cast<std::int64_t>(account.receives.size()));
+  account.sends.clear();
+  account.receives.clear();
 }
 
 // --- Deregistration ------------------------------------------------------------------------------

@@ -38,8 +38,12 @@ class PostedReceives {
   const ibv_recv_wr* first_;
 };
 
-// A completion that the program has polled, with the opcode that the device gave it.
-void check_completion(Call& call, const ibv_wc& completion);
+// A completion that the program has polled, with the opcode that the device gave it. Returns
+// whether its queue pair is one of the program's.
+bool check_completion(Call& call, const ibv_wc& completion);
+
+// The queue pair was reset, or is destroyed: its requests are gone.
+void forget_requests(QueuePairAccount& account);
 
 // A region that is about to be deregistered.
 void check_deregistration(Call& call, const ibv_mr& mr);

@@ -99,6 +99,9 @@ void Reporter::print(const Printed& printed) const {
 
 // The whole document each time, so that it is complete also if the process is killed.
 void Reporter::write_json() {
+  if (in_child_ && !file_.valid() && !printed_.empty() && !options_.report_path.empty()) {
+    file_ = open_report(fmt::format("{}.{}", options_.report_path, getpid()));
+  }
   if (!file_.valid()) return;
   std::string text = fmt::format("{{\"process\": {}, \"findings\": [", getpid());
   for (std::size_t i = 0; i < printed_.size(); ++i) {
@@ -121,6 +124,16 @@ void Reporter::write_json() {
         fmt::format("the report cannot be written: {}", std::strerror(errno)));
     file_ = {};
   }
+}
+
+// The parent's file is opened again by the first finding only: most children execute another
+// program.
+void Reporter::after_fork_in_child() {
+  printed_.clear();
+  known_.clear();
+  file_ = {};
+  in_child_ = true;
+  mutex_.unlock();
 }
 
 int Reporter::finish() {

@@ -37,6 +37,10 @@ class Reporter {
   // At the exit of the process. Returns the exit status that the user wants for a program with
   // findings, or -1.
   int finish();
+  // Around fork(2). The child begins without findings, and writes a report of its own.
+  void before_fork() { mutex_.lock(); }
+  void after_fork_in_parent() { mutex_.unlock(); }
+  void after_fork_in_child();
 
  private:
   struct Printed {
@@ -54,6 +58,7 @@ class Reporter {
   std::mutex mutex_;
   Suppressions suppressions_;
   Descriptor file_;
+  bool in_child_ = false;
   std::vector<Printed> printed_;
   // By rule and first stack: the index in printed_, or -1 for one that is suppressed.
   std::map<std::pair<Rule, StackId>, int> known_;

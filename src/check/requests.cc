@@ -2,13 +2,14 @@
 
 namespace weft::check {
 
-void Requests::add(const ibv_qp& qp, bool signal_all) {
+std::shared_ptr<QueuePairAccount> Requests::add(const ibv_qp& qp, bool signal_all) {
   auto account = std::make_shared<QueuePairAccount>();
   account->qp = &qp;
   account->number = qp.qp_num;
   account->signal_all = signal_all;
   by_handle_[&qp] = account;
   by_number_[qp.qp_num] = account;
+  return account;
 }
 
 void Requests::remove(const ibv_qp& qp) {

@@ -33,6 +33,7 @@ struct QueuePairAccount {
   const ibv_qp* qp = nullptr;
   std::uint32_t number = 0;
   bool signal_all = false;
+  std::uint32_t datagram_bytes = 0;  // the MTU, of a queue pair of datagrams
   std::mutex posting;
   std::deque<Request> sends;
   std::deque<Request> receives;
@@ -47,7 +48,7 @@ struct SharedReceivesAccount {
 // Not thread-safe, but an account may be held after its removal.
 class Requests {
  public:
-  void add(const ibv_qp& qp, bool signal_all);
+  std::shared_ptr<QueuePairAccount> add(const ibv_qp& qp, bool signal_all);
   void remove(const ibv_qp& qp);
   void add(const ibv_srq& srq);
   void remove(const ibv_srq& srq);

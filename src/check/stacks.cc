@@ -25,7 +25,7 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
 
 }  // namespace
 
-StackId Stacks::take() {
+StackId Stacks::take(bool& is_new) {
   Walk walk;
   _Unwind_Backtrace(add_frame, &walk);
   std::size_t hash = walk.count;
@@ -36,9 +36,11 @@ StackId Stacks::take() {
     const Stack& stack = stacks_[known->second];
     if (std::equal(stack.begin(), stack.end(), walk.addresses.begin(),
                    walk.addresses.begin() + static_cast<std::ptrdiff_t>(walk.count))) {
+      is_new = false;
       return known->second;
     }
   }
+  is_new = true;
   const auto id = static_cast<StackId>(stacks_.size());
   stacks_.emplace_back(walk.addresses.begin(),
                        walk.addresses.begin() + static_cast<std::ptrdiff_t>(walk.count));

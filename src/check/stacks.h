@@ -19,10 +19,13 @@ using Stack = std::vector<std::uintptr_t>;
 // Thread-safe.
 class Stacks {
  public:
-  // The stack of the calling thread.
-  [[nodiscard]] StackId take();
+  // The stack of the calling thread. `is_new`: it is the first one like this.
+  [[nodiscard]] StackId take(bool& is_new);
   // The stack stays valid as long as this object.
   [[nodiscard]] const Stack& get(StackId id);
+  // Around fork(2), so that the child finds complete lists.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;

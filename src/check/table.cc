@@ -4,6 +4,7 @@
 
 #include "base/kept_memory.h"
 #include "check/exit.h"
+#include "check/forking.h"
 #include "check/hooks.h"
 
 namespace weft::check {
@@ -23,6 +24,8 @@ const provider::Table& make(const provider::Table& below) {
   hook_memory(*table);
   hook_queues(*table);
   hook_connections(*table);
+  hook_events(*table);
+  watch_forks();
   std::atexit(check_exit);
   return *table;
 }

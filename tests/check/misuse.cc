@@ -2,12 +2,16 @@
 //
 //   misuse CASE bad|near
 #include <infiniband/verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "check/pair.h"
 
@@ -164,6 +168,188 @@ void wrong_state(bool bad) {
   pair.close();
 }
 
+// More receives than the queue holds completions.
+void queue_overrun(bool bad) {
+  Pair pair({.entries = 4});
+  for (int i = 0; i < (bad ? 5 : 4); ++i) pair.receive(32768, 64);
+  pair.close();
+}
+
+void never_retired(bool bad) {
+  constexpr int posts = 33;
+  Pair pair({.requests = 32});
+  for (int i = 0; i < posts; ++i) {
+    const bool asks = !bad && i % 16 == 15;
+    const int failed = pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 8), asks ? signaled : 0);
+    need((failed != 0) == (bad && i == posts - 1), "ibv_post_send");
+    if (asks) Pair::poll(pair.sender_cq);
+  }
+  pair.close();
+}
+
+void too_few_receives(bool bad) {
+  Pair pair({.rnr_retry = 1});
+  if (!bad) pair.receive(32768, 64);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  const ibv_wc sent = Pair::poll(pair.sender_cq);
+  need((sent.status != IBV_WC_SUCCESS) == bad, "the Send fails without a receive");
+  if (!bad) Pair::poll(pair.receiver_cq);
+  pair.close();
+}
+
+void short_receive(bool bad) {
+  Pair pair;
+  pair.receive(32768, bad ? 63 : 64);
+  need(pair.send(IBV_WR_SEND, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  Pair::poll(pair.receiver_cq);
+  pair.close();
+}
+
+void await_event(Pair& pair, bool acknowledge = true) {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  need(ibv_get_cq_event(pair.channel, &cq, &context) == 0, "ibv_get_cq_event");
+  if (acknowledge) ibv_ack_cq_events(cq, 1);
+}
+
+void never_polled(bool bad) {
+  Pair pair({.channel = true});
+  need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
+  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  await_event(pair);
+  if (!bad) Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+void unacknowledged_event(bool bad) {
+  Pair pair({.channel = true});
+  need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
+  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+  await_event(pair, !bad);
+  Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+// Four completions, and one is polled after each event. Many rounds, because all four are in the
+// queue at the second event of most rounds, and not of all.
+void not_drained(bool bad) {
+  constexpr int rounds = 100;
+  constexpr int requests = 4;
+  Pair pair({.channel = true});
+  for (int round = 0; round < rounds; ++round) {
+    need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
+    for (int i = 0; i < requests; ++i) {
+      need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, 64), signaled) == 0, "ibv_post_send");
+    }
+    for (int polled = 0; polled < requests;) {
+      await_event(pair);
+      need(ibv_req_notify_cq(pair.sender_cq, 0) == 0, "ibv_req_notify_cq");
+      ibv_wc completion{};
+      while (ibv_poll_cq(pair.sender_cq, 1, &completion) == 1) {
+        ++polled;
+        if (bad) break;
+      }
+    }
+  }
+  pair.close();
+}
+
+// The child ends at once. Its registered memory is not used.
+void fork_without_init(bool bad) {
+  if (!bad) need(ibv_fork_init() == 0, "ibv_fork_init");
+  Pair pair;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  need(waitpid(child, nullptr, 0) == child, "waitpid");
+  pair.close();
+}
+
+void used_in_child(bool bad) {
+  need(ibv_fork_init() == 0, "ibv_fork_init");
+  Pair pair;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (bad) ibv_dereg_mr(pair.mr);
+    if (!bad) Pair().close();
+    _exit(0);
+  }
+  need(waitpid(child, nullptr, 0) == child, "waitpid");
+  pair.close();
+}
+
+Pair* interrupted = nullptr;
+volatile sig_atomic_t requested = 0;
+
+void post_in_handler(int /*signal*/) {
+  interrupted->send(IBV_WR_RDMA_WRITE, interrupted->piece(0, 8), signaled);
+}
+
+void signal_handler(bool bad) {
+  Pair pair;
+  interrupted = &pair;
+  std::signal(
+      SIGUSR1, bad ? post_in_handler : [](int) { requested = 1; });
+  std::raise(SIGUSR1);
+  if (requested != 0) post_in_handler(0);
+  Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+void inline_size(bool bad) {
+  Pair pair({.inline_bytes = 512});
+  const unsigned flags = signaled | unsigned{IBV_SEND_INLINE};
+  need(pair.send(IBV_WR_RDMA_WRITE, pair.piece(0, bad ? 257 : 256), flags) == 0, "ibv_post_send");
+  Pair::poll(pair.sender_cq);
+  pair.close();
+}
+
+// To its own queue pair, which has no receive: datagrams without one are dropped.
+void datagram_size(bool bad) {
+  Pair pair;
+  ibv_port_attr port{};
+  need(ibv_query_port(pair.context, 1, &port) == 0, "ibv_query_port");
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = pair.sender_cq;
+  wanted.qp_type = IBV_QPT_UD;
+  wanted.cap = {.max_send_wr = 4,
+                .max_recv_wr = 4,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
+  ibv_qp* qp = ibv_create_qp(pair.pd, &wanted);
+  need(qp != nullptr, "ibv_create_qp");
+  ibv_qp_attr attributes{};
+  attributes.port_num = 1;
+  attributes.qkey = 1;
+  const int first = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  for (const auto& [state, mask] : {std::pair(IBV_QPS_INIT, first), std::pair(IBV_QPS_RTR, 0),
+                                    std::pair(IBV_QPS_RTS, int{IBV_QP_SQ_PSN})}) {
+    attributes.qp_state = state;
+    need(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | mask) == 0, "ibv_modify_qp");
+  }
+  ibv_ah_attr route{};
+  route.is_global = 1;
+  route.port_num = 1;
+  need(ibv_query_gid(pair.context, 1, 0, &route.grh.dgid) == 0, "ibv_query_gid");
+  ibv_ah* ah = ibv_create_ah(pair.pd, &route);
+  need(ah != nullptr, "ibv_create_ah");
+  std::swap(qp, pair.sender);
+  const std::uint32_t mtu = 128U << port.active_mtu;
+  ibv_sge piece = pair.piece(0, bad ? mtu + 1 : mtu);
+  ibv_send_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = signaled;
+  request.wr.ud = {.ah = ah, .remote_qpn = pair.sender->qp_num, .remote_qkey = 1};
+  ibv_send_wr* failing = nullptr;
+  if (ibv_post_send(pair.sender, &request, &failing) == 0) Pair::poll(pair.sender_cq);
+  std::swap(qp, pair.sender);
+  need(ibv_destroy_ah(ah) == 0 && ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
+  pair.close();
+}
+
 const std::map<std::string_view, void (*)(bool)> cases = {
     {"dead-key", dead_key},
     {"unknown-key", unknown_key},
@@ -177,6 +363,18 @@ const std::map<std::string_view, void (*)(bool)> cases = {
     {"still-in-use", still_in_use},
     {"destroyed-object", destroyed_object},
     {"wrong-state", wrong_state},
+    {"queue-overrun", queue_overrun},
+    {"never-retired", never_retired},
+    {"too-few-receives", too_few_receives},
+    {"short-receive", short_receive},
+    {"never-polled", never_polled},
+    {"unacknowledged-event", unacknowledged_event},
+    {"not-drained", not_drained},
+    {"fork-without-init", fork_without_init},
+    {"used-in-child", used_in_child},
+    {"signal-handler", signal_handler},
+    {"inline-size", inline_size},
+    {"datagram-size", datagram_size},
 };
 
 }  // namespace

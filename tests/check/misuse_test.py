@@ -13,6 +13,8 @@ MISUSE = os.environ["WEFT_MISUSE"]
 WAIT_S = 60
 # Carriers differ in when memory is read and how errors arrive.
 CARRIERS = ("auto", "off")
+# The call does not return after the report, as with adapters.
+HANGS = {"unacknowledged-event"}
 
 
 # Without the variables of this test, which `weft run` would warn of.
@@ -32,20 +34,26 @@ def names():
 
 
 class Misuse(unittest.TestCase):
-    def findings(self, *words, carrier="auto", options=()):
+    def findings(self, *words, carrier="auto", options=(), ends=True):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.json"
-            done = run(*words, options=["--check", "--check-report", path, "--same-host", carrier,
+            done = run(*words, options=["--check-report", path, "--same-host", carrier,
                                         *options])
-            self.assertIn("end\n", done.stdout, done.stderr)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return json.loads(path.read_text())["findings"], done.stderr
+            self.assertEqual(("end\n" in done.stdout, done.returncode),
+                             (True, 0) if ends else (False, 66), done.stdout + done.stderr)
+            # Also those of a child.
+            found = []
+            for report in sorted(pathlib.Path(folder).iterdir()):
+                found += json.loads(report.read_text())["findings"]
+            return found, done.stderr
 
     def test_each_is_found(self):
         for carrier in CARRIERS:
             for name in names():
                 with self.subTest(case=name, carrier=carrier):
-                    found, text = self.findings(MISUSE, name, "bad", carrier=carrier)
+                    ends = name not in HANGS
+                    found, text = self.findings(MISUSE, name, "bad", carrier=carrier, ends=ends,
+                                                options=[] if ends else ["--check=fatal"])
                     self.assertEqual({each["check"] for each in found}, {name}, text)
                     self.assertIn(f"check [{name}]", text)
                     # The first stack leads to the function that commits it.

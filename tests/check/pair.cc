@@ -16,7 +16,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, const Options& options) {
   wanted.sq_sig_all = options.signal_all ? 1 : 0;
   wanted.cap.max_send_wr = wanted.cap.max_recv_wr = options.requests;
   wanted.cap.max_send_sge = wanted.cap.max_recv_sge = 1;
-  wanted.cap.max_inline_data = 64;
+  wanted.cap.max_inline_data = options.inline_bytes;
   ibv_qp* made = ibv_create_qp(pd, &wanted);
   need(made != nullptr, "ibv_create_qp");
   ibv_qp_attr attributes{};
@@ -28,7 +28,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_cq* cq, const Options& options) {
   return made;
 }
 
-void connect(ibv_qp* qp, std::uint32_t peer, const ibv_gid& gid) {
+void connect(ibv_qp* qp, std::uint32_t peer, const ibv_gid& gid, std::uint8_t rnr_retry) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_1024;
@@ -45,7 +45,7 @@ void connect(ibv_qp* qp, std::uint32_t peer, const ibv_gid& gid) {
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 14;
   attributes.retry_cnt = 7;
-  attributes.rnr_retry = 7;
+  attributes.rnr_retry = rnr_retry;
   attributes.max_rd_atomic = 1;
   mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
          IBV_QP_MAX_QP_RD_ATOMIC;
@@ -71,7 +71,9 @@ Pair::Pair(const Options& options) {
   mr = add_region(0, bytes, all_rights);
   remote_address = reinterpret_cast<std::uintptr_t>(memory.data());
   remote_key = mr->rkey;
-  sender_cq = ibv_create_cq(context, options.entries, nullptr, nullptr, 0);
+  if (options.channel) channel = ibv_create_comp_channel(context);
+  need(!options.channel || channel, "ibv_create_comp_channel");
+  sender_cq = ibv_create_cq(context, options.entries, nullptr, channel, 0);
   receiver_cq = ibv_create_cq(context, options.entries, nullptr, nullptr, 0);
   need(sender_cq && receiver_cq, "ibv_create_cq");
   sender = make_queue_pair(pd, sender_cq, options);
@@ -79,13 +81,14 @@ Pair::Pair(const Options& options) {
   if (!options.connected) return;
   ibv_gid gid{};
   need(ibv_query_gid(context, 1, 0, &gid) == 0, "ibv_query_gid");
-  connect(sender, receiver->qp_num, gid);
-  connect(receiver, sender->qp_num, gid);
+  connect(sender, receiver->qp_num, gid, options.rnr_retry);
+  connect(receiver, sender->qp_num, gid, options.rnr_retry);
 }
 
 void Pair::close() {
   need(ibv_destroy_qp(sender) == 0 && ibv_destroy_qp(receiver) == 0, "ibv_destroy_qp");
   need(ibv_destroy_cq(sender_cq) == 0 && ibv_destroy_cq(receiver_cq) == 0, "ibv_destroy_cq");
+  if (channel) need(ibv_destroy_comp_channel(channel) == 0, "ibv_destroy_comp_channel");
   need(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
   need(ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd");
   need(ibv_close_device(context) == 0, "ibv_close_device");

@@ -18,6 +18,9 @@ struct Options {
   std::uint32_t requests = 32;  // of each queue
   bool signal_all = false;
   bool connected = true;
+  bool channel = false;  // of the sender's completion queue
+  std::uint8_t rnr_retry = 7;
+  std::uint32_t inline_bytes = 64;
 };
 
 // A context, a protection domain, a completion queue for each queue pair, and a buffer.
@@ -41,6 +44,7 @@ struct Pair {
 
   std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(bytes / 8);
   ibv_context* context = nullptr;
+  ibv_comp_channel* channel = nullptr;
   ibv_pd* pd = nullptr;
   ibv_mr* mr = nullptr;
   ibv_cq* sender_cq = nullptr;

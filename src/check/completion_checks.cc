@@ -1,0 +1,185 @@
+#include "check/completion_checks.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "weft/counters.hpp"
+
+namespace weft::check {
+namespace {
+
+// The place where an object was made.
+Place maker_of(const void* handle, const char* what) {
+  const std::lock_guard lock(checker().mutex);
+  const Object* object = checker().objects.find(handle);
+  return {what, object ? object->made : 0};
+}
+
+std::string describe(const void* handle) {
+  const std::lock_guard lock(checker().mutex);
+  const Object* object = checker().objects.find(handle);
+  return object ? to_string(*object) : "a completion queue";
+}
+
+bool read(ibv_cq* cq, CompletionQueueCounters& counters) {
+  return checker().below.table->read_cq_counters(cq, &counters) == 0;
+}
+
+std::uint64_t sum(const StatusCounts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+// Completions that are in the queue now.
+std::uint64_t waiting_in(ibv_cq* cq) {
+  CompletionQueueCounters counters;
+  return read(cq, counters) ? sum(counters.completions) - counters.polled : 0;
+}
+
+}  // namespace
+
+void check_room(Call& call, const ibv_cq& cq) {
+  std::int64_t outstanding = 0;
+  {
+    const std::lock_guard lock(checker().mutex);
+    outstanding = checker().completions.add_outstanding(&cq, 0);
+  }
+  if (outstanding <= cq.cqe) return;
+  call.report(Rule::queue_overrun,
+              fmt::format("{} holds {} completions, and with this request {} may come before the "
+                          "next poll.",
+                          describe(&cq), cq.cqe, outstanding),
+              "The request was posted here", {maker_of(&cq, "The completion queue was made here")});
+}
+
+void note_polled(const ibv_cq* cq, ibv_wc_status status) {
+  const std::lock_guard lock(checker().mutex);
+  CompletionAccount* const account = checker().completions.find(cq);
+  if (account && status != IBV_WC_WR_FLUSH_ERR) ++account->polled;
+}
+
+void note_drained(const ibv_cq* cq) {
+  const std::lock_guard lock(checker().mutex);
+  if (CompletionAccount* const account = checker().completions.find(cq)) account->undrained = false;
+}
+
+void note_armed(Call& call, ibv_cq* cq) {
+  const bool waiting = waiting_in(cq) > 0;
+  const StackId stack = call.stack();
+  const std::lock_guard lock(checker().mutex);
+  CompletionAccount* const account = checker().completions.find(cq);
+  if (!account) return;
+  account->undrained = waiting;
+  account->armed = stack;
+}
+
+void note_event(const ibv_cq* cq) {
+  const std::lock_guard lock(checker().mutex);
+  if (CompletionAccount* const account = checker().completions.find(cq)) ++account->events;
+}
+
+void note_acknowledged(const ibv_cq* cq, unsigned events) {
+  const std::lock_guard lock(checker().mutex);
+  CompletionAccount* const account = checker().completions.find(cq);
+  if (account) account->acknowledged += events;
+}
+
+// Completions that were in the queue when it was armed raise no event.
+void check_wait(const ibv_comp_channel* channel) {
+  std::vector<CompletionAccount> accounts;
+  {
+    const std::lock_guard lock(checker().mutex);
+    accounts = checker().completions.of(channel);
+  }
+  for (const CompletionAccount& account : accounts) {
+    const std::uint64_t waiting =
+        account.undrained ? waiting_in(const_cast<ibv_cq*>(account.cq)) : 0;
+    if (waiting == 0) continue;
+    Call call("ibv_get_cq_event");
+    call.report(
+        Rule::not_drained,
+        fmt::format("{} had completions when it was armed. The program has not polled until "
+                    "it was empty, and waits for an event while it holds {}.",
+                    describe(account.cq), waiting),
+        "It waits here", {{"The queue was armed here", account.armed}});
+  }
+}
+
+void check_unpolled(Call& call, ibv_cq* cq) {
+  CompletionQueueCounters counters;
+  if (!read(cq, counters)) return;
+  const std::uint64_t made = sum(counters.completions) - counters.completions[IBV_WC_WR_FLUSH_ERR];
+  std::uint64_t missed = 0;
+  {
+    const std::lock_guard lock(checker().mutex);
+    CompletionAccount* const account = checker().completions.find(cq);
+    if (!account || made <= account->polled + account->given_up) return;
+    missed = made - account->polled - account->given_up;
+    account->given_up += missed;
+  }
+  call.report(Rule::never_polled,
+              fmt::format("{} of {} {} never polled, before {}.",
+                          missed == 1 ? "One completion" : fmt::format("{} completions", missed),
+                          describe(cq), missed == 1 ? "was" : "were", call.function()),
+              "They are dropped here", {maker_of(cq, "The completion queue was made here")});
+}
+
+// Another thread may be about to acknowledge.
+void check_acknowledged(Call& call, const ibv_cq* cq) {
+  using clock = std::chrono::steady_clock;
+  const auto until = clock::now() + std::chrono::seconds(1);
+  std::uint64_t missing = 0;
+  do {
+    {
+      const std::lock_guard lock(checker().mutex);
+      const CompletionAccount* const account = checker().completions.find(cq);
+      if (!account || account->events <= account->acknowledged) return;
+      missing = account->events - account->acknowledged;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (clock::now() < until);
+  call.report(Rule::unacknowledged_event,
+              fmt::format("{} of the events of {} {} not acknowledged, and {} waits for that.",
+                          missing == 1 ? "One" : std::to_string(missing), describe(cq),
+                          missing == 1 ? "was" : "were", call.function()),
+              "It is destroyed here", {maker_of(cq, "The completion queue was made here")});
+}
+
+void check_receives(Call& call, ibv_qp* qp) {
+  QueuePairCounters counters;
+  if (checker().below.table->read_qp_counters(qp, &counters) != 0 || counters.rnr_waits == 0)
+    return;
+  constexpr double ns_per_ms = 1e6;
+  call.report(Rule::too_few_receives,
+              fmt::format("{} message{} for {} found no receive, and waited for one {:.3f} ms in "
+                          "all.",
+                          counters.rnr_waits, counters.rnr_waits == 1 ? "" : "s", describe(qp),
+                          static_cast<double>(counters.rnr_wait_ns) / ns_per_ms),
+              "The queue pair is destroyed here", {maker_of(qp, "It was made here")});
+}
+
+// The pattern is the one of memory that was never set: it is no valid opcode and a very large
+// length.
+void poison(ibv_wc& completion) {
+  ibv_wc unset;
+  std::memset(static_cast<void*>(&unset), 0xA5, sizeof unset);
+  if (completion.status != IBV_WC_SUCCESS) {
+    unset.wr_id = completion.wr_id;
+    unset.status = completion.status;
+    unset.vendor_err = completion.vendor_err;
+    unset.qp_num = completion.qp_num;
+    completion = unset;
+    return;
+  }
+  if ((completion.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) == 0) {
+    completion.imm_data = unset.imm_data;
+  }
+  if (completion.opcode == IBV_WC_SEND || completion.opcode == IBV_WC_RDMA_WRITE) {
+    completion.byte_len = unset.byte_len;
+  }
+}
+
+}  // namespace weft::check

@@ -1,0 +1,29 @@
+// Checks of completion queues, their events, and the receives that a queue pair has had.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "check/checker.h"
+
+namespace weft::check {
+
+// After a request was noted: whether the queue can hold all completions that may come.
+void check_room(Call& call, const ibv_cq& cq);
+// The program has polled a completion, and at the end of a poll whether the queue was empty.
+void note_polled(const ibv_cq* cq, ibv_wc_status status);
+void note_drained(const ibv_cq* cq);
+void note_armed(Call& call, ibv_cq* cq);
+void note_event(const ibv_cq* cq);
+void note_acknowledged(const ibv_cq* cq, unsigned events);
+// Before the program waits at the channel.
+void check_wait(const ibv_comp_channel* channel);
+// Before a queue pair or the queue itself is destroyed: completions that were not polled are lost.
+void check_unpolled(Call& call, ibv_cq* cq);
+// Before a queue is destroyed, which waits for acknowledgements.
+void check_acknowledged(Call& call, const ibv_cq* cq);
+// Before a queue pair is destroyed: whether messages of the peer found no receive.
+void check_receives(Call& call, ibv_qp* qp);
+// Sets the fields of a completion that ibv_poll_cq(3) does not define to a pattern.
+void poison(ibv_wc& completion);
+
+}  // namespace weft::check
