@@ -8,11 +8,11 @@ namespace {
 // "IBA" is the InfiniBand Architecture Specification, volume 1.
 constexpr std::array table{
     RuleText{Rule::dead_key, "dead-key", "a request uses memory that is no longer registered",
-             "ibv_post_send(3), ibv_dereg_mr(3); IBA 10.6.7 \"Memory Region Deregistration\"",
+             "ibv_post_send(3), ibv_dereg_mr(3); IBA 10.6 \"Memory Management\"",
              "The request completes with IBV_WC_LOC_PROT_ERR and its queue pair goes to the error "
              "state; if the key was given out again, other memory is read or written."},
     RuleText{Rule::unknown_key, "unknown-key", "a request uses an lkey that no region ever had",
-             "ibv_post_send(3): lkey of struct ibv_sge; IBA 10.6.3 \"Memory Access Control\"",
+             "ibv_post_send(3): lkey of struct ibv_sge; IBA 10.6 \"Memory Management\"",
              "The request completes with IBV_WC_LOC_PROT_ERR and its queue pair goes to the error "
              "state."},
     RuleText{Rule::wrong_domain, "wrong-domain",
@@ -22,12 +22,12 @@ constexpr std::array table{
              "state."},
     RuleText{Rule::region_too_small, "region-too-small",
              "a request reaches beyond the region that its lkey names",
-             "ibv_post_send(3): struct ibv_sge; IBA 10.6.3 \"Memory Access Control\"",
+             "ibv_post_send(3): struct ibv_sge; IBA 10.6 \"Memory Management\"",
              "The request completes with IBV_WC_LOC_PROT_ERR and its queue pair goes to the error "
              "state."},
     RuleText{Rule::missing_right, "missing-right",
              "a request writes to memory that was registered without IBV_ACCESS_LOCAL_WRITE",
-             "ibv_reg_mr(3): IBV_ACCESS_LOCAL_WRITE; IBA 10.6.3 \"Memory Access Control\"",
+             "ibv_reg_mr(3): IBV_ACCESS_LOCAL_WRITE; IBA 10.6 \"Memory Management\"",
              "The request completes with IBV_WC_LOC_PROT_ERR and its queue pair goes to the error "
              "state."},
     RuleText{Rule::remote_refused, "remote-refused", "the peer refused an access to its memory",
@@ -42,7 +42,7 @@ constexpr std::array table{
              "send other bytes than the first attempt."},
     RuleText{Rule::posted_region, "posted-region",
              "a region was deregistered while requests that use it were under way",
-             "ibv_dereg_mr(3), ibv_post_send(3); IBA 10.6.7 \"Memory Region Deregistration\"",
+             "ibv_dereg_mr(3), ibv_post_send(3); IBA 10.6 \"Memory Management\"",
              "The requests complete with IBV_WC_LOC_PROT_ERR, or a message that arrives for them "
              "ends the connection."},
     RuleText{Rule::leak, "leak", "objects were not destroyed before the program ended",
@@ -52,8 +52,10 @@ constexpr std::array table{
     RuleText{Rule::still_in_use, "still-in-use",
              "an object was to be destroyed while others use it",
              "ibv_dealloc_pd(3), ibv_destroy_cq(3), ibv_destroy_srq(3), "
-             "ibv_create_comp_channel(3), ibv_close_device(3), rdma_destroy_id(3)",
-             "The call fails with EBUSY and the object stays."},
+             "ibv_create_comp_channel(3)",
+             "The call fails with EBUSY and the object stays. rdma_destroy_event_channel() "
+             "succeeds, and "
+             "calls with its ids fail or crash."},
     RuleText{Rule::destroyed_object, "destroyed-object",
              "a function was called with an object that is destroyed",
              "the manual page of the function that destroyed it",
@@ -116,8 +118,8 @@ constexpr std::array table{
              "Limits differ: about 900 bytes (mlx5), 256 (qedr), 216 or less (irdma), 32 (efa). "
              "ibv_create_qp() fails with EINVAL where more is asked for."},
     RuleText{Rule::datagram_size, "datagram-size", "a datagram is larger than the path MTU",
-             "ibv_post_send(3); ibv_query_port(3): active_mtu; IBA 9.8.3.1 \"UD: one packet for "
-             "each message\"",
+             "ibv_post_send(3); ibv_query_port(3): active_mtu; IBA 9.8.3 \"Unreliable "
+             "Datagram\"",
              "The request completes with IBV_WC_LOC_LEN_ERR, or the message is dropped."},
 };
 

@@ -84,7 +84,7 @@ void Call::refused(const void* object) {
   places.push_back({fmt::format("{} was made here", to_string(known)), known.made});
   report(
       Rule::still_in_use,
-      fmt::format("{} of {} failed, because it is used by {}.", function_, to_string(known), names),
+      fmt::format("{} was called for {}, which is used by {}.", function_, to_string(known), names),
       "It was to be destroyed here", std::move(places));
 }
 

@@ -19,8 +19,8 @@ struct CompletionAccount {
   std::uint64_t given_up = 0;  // completions that were reported as never polled
   std::uint64_t events = 0;    // taken from the channel
   std::uint64_t acknowledged = 0;
-  // Armed with completions in the queue that no poll has taken since.
-  bool undrained = false;
+  // Completions that were in the queue when it was armed, and that no poll has taken since.
+  std::uint64_t undrained = 0;
   StackId armed = 0;
 };
 

@@ -58,16 +58,19 @@ void check_room(Call& call, const ibv_cq& cq) {
 void note_polled(const ibv_cq* cq, ibv_wc_status status) {
   const std::lock_guard lock(checker().mutex);
   CompletionAccount* const account = checker().completions.find(cq);
-  if (account && status != IBV_WC_WR_FLUSH_ERR) ++account->polled;
+  if (!account) return;
+  if (status != IBV_WC_WR_FLUSH_ERR) ++account->polled;
+  // The oldest come first, so that those from before the arming are taken before later ones.
+  if (account->undrained > 0) --account->undrained;
 }
 
 void note_drained(const ibv_cq* cq) {
   const std::lock_guard lock(checker().mutex);
-  if (CompletionAccount* const account = checker().completions.find(cq)) account->undrained = false;
+  if (CompletionAccount* const account = checker().completions.find(cq)) account->undrained = 0;
 }
 
 void note_armed(Call& call, ibv_cq* cq) {
-  const bool waiting = waiting_in(cq) > 0;
+  const std::uint64_t waiting = waiting_in(cq);
   const StackId stack = call.stack();
   const std::lock_guard lock(checker().mutex);
   CompletionAccount* const account = checker().completions.find(cq);
@@ -95,15 +98,13 @@ void check_wait(const ibv_comp_channel* channel) {
     accounts = checker().completions.of(channel);
   }
   for (const CompletionAccount& account : accounts) {
-    const std::uint64_t waiting =
-        account.undrained ? waiting_in(const_cast<ibv_cq*>(account.cq)) : 0;
-    if (waiting == 0) continue;
+    if (account.undrained == 0) continue;
     Call call("ibv_get_cq_event");
     call.report(
         Rule::not_drained,
-        fmt::format("{} had completions when it was armed. The program has not polled until "
-                    "it was empty, and waits for an event while it holds {}.",
-                    describe(account.cq), waiting),
+        fmt::format("{} still holds {} completion{} from before it was armed, which raise "
+                    "no event, and the program waits for one.",
+                    describe(account.cq), account.undrained, account.undrained == 1 ? "" : "s"),
         "It waits here", {{"The queue was armed here", account.armed}});
   }
 }

@@ -42,7 +42,7 @@ class PostedReceives {
 // whether its queue pair is one of the program's.
 bool check_completion(Call& call, const ibv_wc& completion);
 
-// The queue pair was reset, or is destroyed: its requests are gone.
+// The queue pair was reset, or is destroyed: its requests are dropped.
 void forget_requests(QueuePairAccount& account);
 
 // A region that is about to be deregistered.

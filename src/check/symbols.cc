@@ -138,7 +138,8 @@ std::vector<Frame> frames_of(const Stack& stack) {
   // A call from within Weft's libraries has no other frame.
   if (first == all.end()) return all;
   all.erase(all.begin(), first);
-  while (all.size() > 1 && is_start(all.back())) all.pop_back();
+  const auto start = std::find_if(all.begin() + 1, all.end(), is_start);
+  all.erase(start, all.end());
   return all;
 }
 
