@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -33,13 +34,25 @@ std::string_view base_name(std::string_view path) {
 
 #ifdef WEFT_HAS_BACKTRACE
 
-// Never freed, which libbacktrace does not offer. It reads the list of loaded files once, so a new
-// one is made where an address is in a file that was loaded later.
+// How many files this process has loaded so far.
+unsigned long long loaded_files() {
+  unsigned long long count = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        *static_cast<unsigned long long*>(data) = info->dlpi_adds;
+        return 1;
+      },
+      &count);
+  return count;
+}
+
+// libbacktrace reads the debug information of all loaded files at its first use, which takes up to
+// a second, and never frees it. So this is done again only after another file was loaded.
 class Reader {
  public:
   std::vector<Frame> read(std::uintptr_t address) {
     std::vector<Frame> found = ask(address);
-    if (found.empty()) {
+    if (found.empty() && loaded_ != loaded_files()) {
       state_ = nullptr;
       found = ask(address);
     }
@@ -50,7 +63,10 @@ class Reader {
   static void ignore(void* /*data*/, const char* /*message*/, int /*error*/) {}
 
   std::vector<Frame> ask(std::uintptr_t address) {
-    if (!state_) state_ = backtrace_create_state(nullptr, 1, ignore, nullptr);
+    if (!state_) {
+      state_ = backtrace_create_state(nullptr, 1, ignore, nullptr);
+      loaded_ = loaded_files();
+    }
     std::vector<Frame> frames;
     if (!state_) return frames;
     backtrace_pcinfo(
@@ -75,6 +91,7 @@ class Reader {
   }
 
   backtrace_state* state_ = nullptr;
+  unsigned long long loaded_ = 0;
 };
 
 #else
