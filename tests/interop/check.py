@@ -1,4 +1,4 @@
-"""`weft run --check` on programs of others: what it reports is true, and listed in docs/check.md."""
+"""`weft run --check` on programs of others: its reports are true, and listed in docs/check.md."""
 
 import json
 import pathlib
