@@ -21,7 +21,6 @@
 #include "weft/capture/connection.hpp"
 #include "weft/capture/connection_map.hpp"
 #include "weft/capture/finding.hpp"
-#include "weft/capture/histogram.hpp"
 #include "weft/capture/operation.hpp"
 #include "weft/capture/progress_sink.hpp"
 #include "weft/capture/rpc.hpp"
@@ -62,9 +61,21 @@ class LatencyFindings final : public ProgressSink, public OperationSink {
 
     void add(const Stamp& begin, const Stamp& end);
   };
+  // Latencies in buckets of an eighth of their size: a Histogram would need ten times the memory,
+  // for each kind of each connection.
+  class Latencies {
+   public:
+    void add(std::int64_t latency_ns);
+    [[nodiscard]] std::uint64_t count() const { return count_; }
+    [[nodiscard]] std::int64_t median_ns() const;
+
+   private:
+    std::vector<std::uint32_t> buckets_;
+    std::uint64_t count_ = 0;
+  };
   // The exchanges of one kind.
   struct Answers {
-    Histogram latency;
+    Latencies latency;
     std::int64_t slowest_ns = -1;
     Stamp slowest_request;
     Stamp slowest_answer;
@@ -73,7 +84,7 @@ class LatencyFindings final : public ProgressSink, public OperationSink {
     // Returns whether it is the slowest so far.
     bool add(std::int64_t latency_ns, const Stamp& request, const Stamp& answer);
     [[nodiscard]] bool is_far(std::int64_t at_least_ns) const;
-    // Returns for example "after 5.00 s, which is 66000 times the median of 150 such requests
+    // Returns for example "after 5.00 s, which is about 66000 times the median of 150 such requests
     // (75.0 µs)".
     [[nodiscard]] std::string text(const char* exchange) const;
   };
