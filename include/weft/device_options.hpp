@@ -35,6 +35,7 @@ struct DeviceOptions {
   std::string statistics{};                     // WEFT_STATS: the path of a file
   std::string faults{};                         // WEFT_FAULT: rules of `weft help faults`
   std::string adapter{};                        // WEFT_ADAPTER: a list of `weft help faults`
+  std::string link{};                           // WEFT_LINK: a list of `weft help faults`
   // Bytes of one connection for Sends that find no receive, with roce; no value: the default.
   std::optional<std::uint32_t> hold_bytes{};
 
@@ -46,8 +47,8 @@ struct DeviceOptions {
 // Sets the options of the embedded device that the whole process shares: of devices(), and of all
 // connections, messages and streams. The environment then sets none of them. To be called before
 // the first use of the device, again if it needs to be changed. Throws Error: EBUSY after the first
-// use, EINVAL for faults or an adapter that cannot be read. Other options are checked at the first
-// use.
+// use, EINVAL for faults, an adapter or a link that cannot be read. Other options are checked at
+// the first use.
 WEFT_API void configure(const DeviceOptions& options);
 
 }  // namespace weft

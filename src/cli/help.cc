@@ -9,6 +9,7 @@
 #include "check/catalog.h"
 #include "cli/terminal.h"
 #include "faults/adapter.h"
+#include "faults/link.h"
 #include "faults/names.h"
 #include "provider/environment.h"
 
@@ -58,6 +59,20 @@ std::string adapter_help() {
   for (const faults::CapabilityName& name : faults::capability_names()) {
     text += entry(name.name, fmt::format("From {} to {}. {}", name.least, name.most, name.meaning));
   }
+  return text;
+}
+
+std::string link_help() {
+  std::string text = heading("A slower network");
+  text += wrapped(
+      "`weft run --link LIST` and WEFT_LINK delay what the device sends and receives, over TCP and "
+      "as datagrams. Where both sides have a link, their delays add up. Connecting is not delayed, "
+      "and the end of a connection is not either: it sends at once what is still on the way. All "
+      "connections stay on TCP. Each run prints its seed on stderr. WEFT_STATS has the values, the "
+      "seed, the delayed bytes, the stalls and the lost datagrams.",
+      0, columns);
+  text += "\n  latency=50us,jitter=5us,rate=10gbit,loss-stall=0.1%\n\n";
+  for (const faults::LinkName& name : faults::link_names()) text += entry(name.name, name.meaning);
   return text;
 }
 
@@ -132,7 +147,7 @@ std::string faults_help() {
       "WEFT_VERBOSE=1 "
       "prints each fault.",
       0, columns);
-  return text + adapter_help();
+  return text + adapter_help() + link_help();
 }
 
 namespace {

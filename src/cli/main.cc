@@ -62,6 +62,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--check-suppressions", options.check_suppressions,
                   "What is not to be reported (WEFT_CHECK_SUPPRESSIONS)")
       ->type_name("FILE");
+  run->add_option("--link", options.link,
+                  "Slow the network down, such as latency=50us,rate=10gbit; `weft help faults` "
+                  "lists the names (WEFT_LINK)")
+      ->type_name("LIST");
   run->add_option("--personality", options.personality,
                   "What the device looks like: roce, iwarp or ib (WEFT_PERSONALITY)")
       ->type_name("NAME");

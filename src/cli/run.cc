@@ -73,6 +73,7 @@ void set_variables(const RunOptions& options) {
   if (!options.faults.empty()) set("WEFT_FAULT", fault_rules(options.faults));
   if (!options.adapter.empty()) set("WEFT_ADAPTER", options.adapter);
   set_check_variables(options);
+  if (!options.link.empty()) set("WEFT_LINK", options.link);
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 

@@ -17,6 +17,7 @@ struct RunOptions {
   std::string check_report;
   std::string check_status;
   std::string check_suppressions;
+  std::string link;
   std::string personality;
   std::string progress;
   std::string port_offset;

@@ -113,8 +113,10 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                   ? nullptr
                   : std::make_shared<DeviceFaults>(*this, settings.faults, random_word(),
                                                    settings.verbose)),
+      link_(settings.link.active() ? std::make_unique<DeviceLink>(settings.link, random_word())
+                                   : nullptr),
       // After everything that its thread may call, and therefore destroyed before it.
-      engine_(settings.progress),
+      engine_(settings.progress, settings.link.active()),
       next_number_(random_word() % queue_pair_numbers) {
   handle_.owner = this;
   ibv_device& device = handle_.device;

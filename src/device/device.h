@@ -19,6 +19,7 @@
 #include "device/connect/refusals.h"
 #include "device/engine.h"
 #include "device/faults/device_faults.h"
+#include "device/faults/device_link.h"
 #include "device/local/local_channel.h"
 #include "device/local/peer_process.h"
 #include "device/queue_pair/xrc_domain.h"
@@ -98,6 +99,8 @@ class Device {
   [[nodiscard]] StatisticsRegistry* statistics_registry() { return statistics_registry_.get(); }
   // Null unless the user asked for faults.
   [[nodiscard]] DeviceFaults* faults() const { return faults_.get(); }
+  // Null unless the user asked for a slower network.
+  [[nodiscard]] DeviceLink* link() const { return link_.get(); }
   // The errno value with which a call is to fail now, or 0.
   [[nodiscard]] int fault_of(faults::Point call) const { return faults_ ? faults_->call(call) : 0; }
   void add(Context* context);
@@ -135,6 +138,7 @@ class Device {
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<StatisticsRegistry> statistics_registry_;
   std::shared_ptr<DeviceFaults> faults_;
+  std::unique_ptr<DeviceLink> link_;
   Engine engine_;
   LocalListeners local_listeners_;
   PeerProcesses peer_processes_;

@@ -43,9 +43,18 @@ std::uint32_t generation_of(std::uint64_t token) {
   return static_cast<std::uint32_t>(token >> 32);
 }
 
+// How long epoll_wait(2) may wait for a deadline. Rounded up, so that the thread does not spin
+// through the last millisecond.
+int timeout_ms(std::optional<std::uint64_t> deadline_ns) {
+  if (!deadline_ns) return -1;
+  const std::uint64_t now_ns = sys::now_ns();
+  if (*deadline_ns <= now_ns) return 0;
+  return static_cast<int>(std::min<std::uint64_t>((*deadline_ns - now_ns) / 1'000'000 + 1, 60000));
+}
+
 }  // namespace
 
-Engine::Engine(ProgressMode mode) : mode_(mode) {
+Engine::Engine(ProgressMode mode, bool exact) : mode_(mode), exact_(exact) {
   epoll_.add(wake_.get(), EPOLLIN, wake_token);
 }
 
@@ -139,21 +148,15 @@ void Engine::call_at(std::uint64_t deadline_ns, const std::shared_ptr<Pollable>&
   if (first) wake_.signal();
 }
 
-// Runs what is due. Returns how long epoll_wait(2) may wait for the next deadline, in milliseconds;
-// -1 if there is none.
-int Engine::run_deadlines() {
+// Runs what is due. Returns the next deadline; nothing if there is none.
+std::optional<WaitLoop::Time> Engine::run_deadlines() {
   while (true) {
     std::shared_ptr<Pollable> due;
     {
       const std::lock_guard lock(mutex_);
-      if (deadlines_.empty()) return -1;
-      const std::uint64_t now = sys::now_ns();
+      if (deadlines_.empty()) return std::nullopt;
       const auto first = deadlines_.begin();
-      if (first->first > now) {
-        return static_cast<int>(
-            // Rounded up, so that the thread does not spin through the last millisecond.
-            std::min<std::uint64_t>((first->first - now) / 1'000'000 + 1, 60000));
-      }
+      if (first->first > sys::now_ns()) return first->first;
       // Without the lock while it runs: it may add deadlines itself.
       due = first->second.lock();
       deadlines_.erase(first);
@@ -204,9 +207,7 @@ int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_n
 
 std::optional<WaitLoop::Time> Engine::run_timers() {
   if (deferred_ > 0) run_deferred();  // this thread sleeps now, so the next call may be far away
-  const int deadline_ms = run_deadlines();
-  if (deadline_ms < 0) return std::nullopt;
-  return sys::now_ns() + static_cast<std::uint64_t>(deadline_ms) * 1'000'000;
+  return run_deadlines();
 }
 
 int Engine::sleep(std::span<pollfd> entries, std::optional<Time> until, const sigset_t* mask) {
@@ -256,8 +257,10 @@ void Engine::serve() {
   auto tick = shortest_stand_by;
   bool all = mode_ == ProgressMode::thread;
   while (!stopping_) {
-    const int timeout_ms = run_deadlines();
-    const auto ready = epoll_.wait(events, timeout_ms);
+    const auto deadline_ns = run_deadlines();
+    if (exact_) [[unlikely]]
+      wait_exactly(deadline_ns);
+    const auto ready = epoll_.wait(events, exact_ ? 0 : timeout_ms(deadline_ns));
     if (stopping_) return;
     // An application thread serves the descriptors already; two threads would wake up for each
     // event.
@@ -275,6 +278,12 @@ void Engine::serve() {
     // The longest tick bounds how late the thread notices that the application has stopped polling.
     tick = left ? std::min(tick * 2, longest_stand_by) : shortest_stand_by;
   }
+}
+
+// epoll_wait(2) counts in milliseconds, ppoll(2) in nanoseconds.
+void Engine::wait_exactly(std::optional<Time> deadline_ns) const {
+  pollfd entry{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+  (void)sys::poll({&entry, 1}, deadline_ns, nullptr);
 }
 
 bool Engine::dispatch_unattended(std::span<const epoll_event> events, bool all) {

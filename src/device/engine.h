@@ -80,7 +80,9 @@ class Pollable {
 
 class Engine final : private WaitLoop {
  public:
-  explicit Engine(ProgressMode mode);
+  // `exact`: the progress thread meets deadlines to some microseconds, at the price of one more
+  // system call each time it sleeps; otherwise to a millisecond.
+  explicit Engine(ProgressMode mode, bool exact = false);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -142,10 +144,12 @@ class Engine final : private WaitLoop {
   [[nodiscard]] int sleep(std::span<pollfd> entries, std::optional<Time> until,
                           const sigset_t* mask) override;
   void run_deferred();
-  int run_deadlines();
+  std::optional<Time> run_deadlines();
+  void wait_exactly(std::optional<Time> deadline_ns) const;
   [[nodiscard]] std::shared_ptr<Pollable> find(std::uint64_t token);
 
   ProgressMode mode_;
+  const bool exact_;
   EpollSet epoll_;
   EventFd wake_;
 

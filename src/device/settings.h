@@ -8,6 +8,7 @@
 #include "device/engine.h"
 #include "device/limits.h"
 #include "faults/adapter.h"
+#include "faults/link.h"
 #include "faults/rules.h"
 
 namespace weft::device {
@@ -49,6 +50,7 @@ struct Settings {
   bool responder_first = false;   // send to initiators that should have sent first and did not
   std::uint16_t port_offset = 0;  // added to every rdma_cm port
   faults::Rules faults;           // what fails on purpose
+  faults::Link link;              // a slower network
   faults::AdapterLimits adapter;  // what the device shows and grants, where that is less
   // The bytes for Sends that find no receive, per connection in roce. For tests only.
   std::uint32_t hold_bytes = limits::hold_bytes;

@@ -108,6 +108,18 @@ bool read_adapter(std::string_view value, Settings& settings) {
   return true;
 }
 
+bool read_link(std::string_view value, Settings& settings) {
+  const auto link = faults::parse_link(value);
+  if (!link) return false;
+  settings.link = *link;
+  return true;
+}
+
+// Likewise.
+std::string explain_link(std::string_view value) {
+  return faults::parse_link(value).error();
+}
+
 // Called only for a value that read_adapter() has refused, as explain_faults() is.
 std::string explain_adapter(std::string_view value) {
   return faults::parse_adapter(value).error();
@@ -190,6 +202,10 @@ constexpr std::array table{
         "is not a loopback address, or else 127.0.0.1, as one row. By default roce has two rows of "
         "it, as RoCE v1 and v2; with all, two rows of each address. ib always has one.",
         read_gids},
+    Variable{"WEFT_LINK", "none", "a list of `weft help faults`",
+             "A slower network, such as latency=50us,rate=10gbit: delays what the device sends and "
+             "receives. All connections then use TCP (see WEFT_SAME_HOST).",
+             read_link, explain_link},
     Variable{
         "WEFT_OTHER_USERS", "0", on_or_off,
         "1: a queue pair that is connected by GID and number may have its peer in a process of "

@@ -101,6 +101,11 @@ std::string to_settings(const DeviceOptions& options, device::Settings& settings
     if (!limits) return limits.error();
     settings.adapter = *limits;
   }
+  if (!options.link.empty()) {
+    auto link = faults::parse_link(options.link);
+    if (!link) return link.error();
+    settings.link = *link;
+  }
   return {};
 }
 
@@ -133,6 +138,7 @@ std::string read_environment(DeviceOptions& options) {
   options.statistics = settings.stats_path;
   options.faults = text_of("WEFT_FAULT");
   options.adapter = text_of("WEFT_ADAPTER");
+  options.link = text_of("WEFT_LINK");
   return {};
 }
 

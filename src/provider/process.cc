@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "device/addresses.h"
+#include "device/datagram/datagrams.h"
 #include "device/system.h"
 #include "provider/environment.h"
 #include "provider/options.h"
@@ -129,6 +130,21 @@ void Process::build() {
   if (const device::DeviceFaults* faults = device_->faults()) {
     log(LogLevel::info, "faults", fault_line(*faults));
   }
+  if (device_->link()) begin_link();
+}
+
+// With mutex_ held. A datagram completes when the link has taken it, and a program may exit after
+// its last completion, so what is still on the link leaves then.
+void Process::begin_link() {
+  log(LogLevel::info, "link",
+      "WEFT_LINK slows the network of this program, with seed=" +
+          std::to_string(device_->link()->seed()));
+  static constinit bool registered = false;  // also in the child of a fork
+  if (std::exchange(registered, true)) return;
+  std::atexit([] {
+    const Process* process = the_process;
+    if (process && process->device_) process->device_->datagrams().send_delayed();
+  });
 }
 
 // With mutex_ held. A file that cannot be written is reported, and the device works without it.

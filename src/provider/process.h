@@ -50,6 +50,7 @@ class Process {
   Process();
   void build();
   void keep_statistics();
+  void begin_link();
   void complain(const std::string& sentence);
   static void before_fork();
   static void after_fork_in_parent();

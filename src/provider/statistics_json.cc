@@ -164,16 +164,29 @@ std::string adapter_object(const device::Device& device) {
   return text + "},\n";
 }
 
+// The slower network (WEFT_LINK); nothing where there is none.
+std::string link_object(device::DeviceLink* link) {
+  if (!link) return {};
+  const faults::Link& asked = link->link();
+  const device::LinkCounters& counters = link->counters();
+  return fmt::format(
+      "  \"link\": {{\"latency_ns\": {}, \"jitter_ns\": {}, \"bits_per_second\": {}, "
+      "\"loss\": {}, \"seed\": {}, \"delayed_bytes\": {}, \"stalls\": {}, "
+      "\"lost_datagrams\": {}}},\n",
+      asked.latency_ns, asked.jitter_ns, asked.bits_per_second, asked.loss, link->seed(),
+      counters.delayed_bytes.load(), counters.stalls.load(), counters.lost_datagrams.load());
+}
+
 }  // namespace
 
 std::string to_json(device::Device& device, const char* occasion) {
   const StatisticsRegistry::Snapshot snapshot = device.statistics_registry()->snapshot();
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"pid\": {},\n  \"occasion\": \"{}\",\n"
-      "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{}{},\n{},\n{}\n}}\n",
+      "  \"not_listed\": {},\n  \"refusals\": {},\n  \"datagrams\": {},\n{}{}{}{},\n{},\n{}\n}}\n",
       getpid(), occasion, snapshot.not_listed, object(device.refusals()),
-      object(device.datagrams().counters()), adapter_object(device), fault_list(device.faults()),
-      list("queue_pairs", snapshot.queue_pairs),
+      object(device.datagrams().counters()), adapter_object(device), link_object(device.link()),
+      fault_list(device.faults()), list("queue_pairs", snapshot.queue_pairs),
       list("completion_queues", snapshot.completion_queues),
       list("memory_regions", snapshot.memory_regions));
 }

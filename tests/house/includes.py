@@ -39,7 +39,7 @@ ROOMS = {
               "tap"},
         "completion": {".", "queue_pair"},  # the slots of the requests that complete
         "connect": {".", "faults", "local", "queue_pair", "tap"},
-        "datagram": {".", "connect", "tap"},
+        "datagram": {".", "connect", "faults", "tap"},
         "faults": {"."},
         "local": {".", "memory", "queue_pair"},
         "memory": {".", "local"},  # regions are published for other processes

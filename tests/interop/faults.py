@@ -365,6 +365,10 @@ def page(stage):
     rules = [each for each in rules if "POINT" not in each]
     for each in re.findall(r"--adapter '?([\w=,]+)'?", text):
         stage.start(f"adapter {each}", "ibv_devices", options=["--adapter", each]).finish()
+    links = re.findall(r"weft run --link ([\w=,.%-]+)", text)
+    need(len(links) >= 2, "the page has no link")
+    for each in links:
+        stage.start(f"link {each}", "ibv_devices", options=["--link", each]).finish()
     need(len(rules) > 25, f"only {len(rules)} rules are found")
     for number, each in enumerate(rules):
         side = stage.start(f"program {number}", "ibv_devices", options=rule(each))

@@ -35,6 +35,7 @@ import hostile_pairs  # noqa: F401
 import killed  # noqa: F401
 import libfabric  # noqa: F401
 import lids  # noqa: F401
+import links  # noqa: F401
 import lossy  # noqa: F401
 import mpi  # noqa: F401
 import perftest  # noqa: F401

@@ -151,6 +151,20 @@ TEST(Configure, ADeviceMayBeSmallerThanAnother) {
   EXPECT_THROW((void)open_own_device({.address = "127.0.0.1", .adapter = "max_qp=none"}), Error);
 }
 
+TEST(Configure, ADeviceMayHaveASlowerNetwork) {
+  const Context slow =
+      open_own_device({.address = "127.0.0.1", .link = "latency=50us,rate=10gbit"});
+  EXPECT_NO_THROW((void)slow.create_domain());
+  try {
+    (void)open_own_device({.address = "127.0.0.1", .link = "latency=soon"});
+    FAIL() << "opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find("  latency=soon\n          ^"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Configure, ADeviceMayHaveAPortOfInfiniBand) {
   const Context context =
       open_own_device({.address = "127.0.0.1", .personality = DeviceOptions::Personality::ib});

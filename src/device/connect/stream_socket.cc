@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "wire/mpa.h"
@@ -34,18 +35,19 @@ StreamSocket::StreamSocket(sys::Descriptor fd, const std::shared_ptr<CaptureFile
 }
 
 std::ptrdiff_t StreamSocket::send(std::span<const iovec> pieces) {
-  if (faults_) [[unlikely]]
-    return move_with_faults(pieces, true);
+  if (shaped_) [[unlikely]]
+    return move_shaped(pieces, true);
   return send_now(pieces);
 }
 
 std::ptrdiff_t StreamSocket::receive(std::span<const iovec> pieces) {
-  if (faults_) [[unlikely]]
-    return move_with_faults(pieces, false);
+  if (shaped_) [[unlikely]]
+    return move_shaped(pieces, false);
   return receive_now(pieces);
 }
 
-std::ptrdiff_t StreamSocket::move_with_faults(std::span<const iovec> pieces, bool sending) {
+std::ptrdiff_t StreamSocket::move_shaped(std::span<const iovec> pieces, bool sending) {
+  if (!faults_) return carry(pieces, sending);
   faults_->on_time(sys::now_ns());
   switch (faults_->state()) {
     case StreamFaults::State::silent:
@@ -59,9 +61,66 @@ std::ptrdiff_t StreamSocket::move_with_faults(std::span<const iovec> pieces, boo
       break;
   }
   const auto part = faults_->shape(pieces, sending);
-  const auto moved = sending ? send_now(part) : receive_now(part);
+  const auto moved = carry(part, sending);
   if (moved > 0) faults_->moved(static_cast<std::size_t>(moved));
   return moved;
+}
+
+std::ptrdiff_t StreamSocket::carry(std::span<const iovec> pieces, bool sending) {
+  if (!link_) return sending ? send_now(pieces) : receive_now(pieces);
+  return sending ? send_late(pieces) : receive_late(pieces);
+}
+
+// An error of the socket is that of an earlier call, as TCP reports errors late as well.
+std::ptrdiff_t StreamSocket::send_late(std::span<const iovec> pieces) {
+  const std::uint64_t now_ns = sys::now_ns();
+  if (const auto failed = flush_link(now_ns)) return failed;
+  const auto taken = link_->take(pieces, now_ns);
+  if (taken <= 0) return taken;
+  const auto failed = flush_link(now_ns);
+  return failed != 0 ? failed : taken;
+}
+
+std::ptrdiff_t StreamSocket::flush_link(std::uint64_t now_ns) {
+  DelayedBytes& outgoing = link_->outgoing();
+  for (auto part = outgoing.due(now_ns); !part.empty(); part = outgoing.due(now_ns)) {
+    const iovec piece{const_cast<std::byte*>(part.data()), part.size()};
+    const auto sent = send_now({&piece, 1});
+    if (sent == -EAGAIN || sent == -EINTR) return 0;
+    if (sent < 0) return sent;
+    outgoing.remove(static_cast<std::size_t>(sent));
+  }
+  return 0;
+}
+
+std::vector<std::byte> StreamSocket::end_link() {
+  std::vector<std::byte> rest;
+  if (!link_) return rest;
+  DelayedBytes& outgoing = link_->outgoing();
+  constexpr std::uint64_t whenever = DelayedBytes::never_ns - 1;
+  for (auto part = outgoing.due(whenever); !part.empty(); part = outgoing.due(whenever)) {
+    rest.insert(rest.end(), part.begin(), part.end());
+    outgoing.remove(part.size());
+  }
+  set_link(nullptr);
+  return rest;
+}
+
+// Reads the socket empty first, because the time on the link begins when bytes arrive.
+std::ptrdiff_t StreamSocket::receive_late(std::span<const iovec> pieces) {
+  std::array<std::byte, 65536> buffer;
+  const std::uint64_t now_ns = sys::now_ns();
+  while (link_->reads()) {
+    const iovec piece{buffer.data(), buffer.size()};
+    const auto got = receive_now({&piece, 1});
+    if (got == -EAGAIN || got == -EINTR) break;
+    if (got <= 0) {
+      link_->end(got);
+    } else {
+      link_->arrived(std::span(buffer).first(static_cast<std::size_t>(got)), now_ns);
+    }
+  }
+  return link_->deliver(pieces, now_ns);
 }
 
 std::ptrdiff_t StreamSocket::send_now(std::span<const iovec> pieces) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "device/faults/stream_faults.h"
+#include "device/faults/stream_link.h"
 #include "device/local/local_channel.h"
 #include "device/system.h"
 #include "device/tap/capture_loop.h"
@@ -33,8 +35,23 @@ class StreamSocket {
   std::ptrdiff_t send(std::span<const iovec> pieces);
   std::ptrdiff_t receive(std::span<const iovec> pieces);
   // What the rules of faults do to this connection; null: nothing.
-  void set_faults(std::unique_ptr<StreamFaults> faults) { faults_ = std::move(faults); }
+  void set_faults(std::unique_ptr<StreamFaults> faults) {
+    faults_ = std::move(faults);
+    shaped_ = faults_ || link_;
+  }
   [[nodiscard]] StreamFaults* faults() const { return faults_.get(); }
+  // A slower network from here on; null: none.
+  void set_link(std::unique_ptr<StreamLink> link) {
+    link_ = std::move(link);
+    shaped_ = faults_ || link_;
+  }
+  [[nodiscard]] StreamLink* link() const { return link_.get(); }
+  // Sends what the link has carried by now. 0 or -errno.
+  std::ptrdiff_t flush_link(std::uint64_t now_ns);
+  // Ends the link. Returns the bytes that it has taken and not sent yet.
+  [[nodiscard]] std::vector<std::byte> end_link();
+  // Whether faults or a link act on this connection.
+  [[nodiscard]] bool shaped() const { return shaped_; }
   // What the active side has opened beside the connection, if the peer is on this host.
   void set_channel(LocalChannel channel) { channel_ = std::move(channel); }
   [[nodiscard]] bool has_channel() const { return channel_.valid(); }
@@ -60,15 +77,20 @@ class StreamSocket {
  private:
   std::ptrdiff_t send_now(std::span<const iovec> pieces);
   std::ptrdiff_t receive_now(std::span<const iovec> pieces);
-  std::ptrdiff_t move_with_faults(std::span<const iovec> pieces, bool sending);
+  std::ptrdiff_t move_shaped(std::span<const iovec> pieces, bool sending);
+  std::ptrdiff_t carry(std::span<const iovec> pieces, bool sending);
+  std::ptrdiff_t send_late(std::span<const iovec> pieces);
+  std::ptrdiff_t receive_late(std::span<const iovec> pieces);
 
   sys::Descriptor fd_;
   std::unique_ptr<ConnectionTap> tap_;
   std::unique_ptr<LoopTap> loop_tap_;  // instead, where it is connected to itself
   std::unique_ptr<StreamFaults> faults_;
+  std::unique_ptr<StreamLink> link_;
   LocalChannel channel_;
   std::uint64_t written_ = 0;
   bool active_ = false;
+  bool shaped_ = false;
   bool write_shut_ = false;
 };
 

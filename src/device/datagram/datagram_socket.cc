@@ -147,6 +147,8 @@ DatagramSocket::DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_
       address_(address),
       arrived_(plan.arrived),
       fd_(std::move(fd)),
+      link_out_(plan.link ? std::make_unique<DatagramLink>(*plan.link) : nullptr),
+      link_in_(plan.link ? std::make_unique<DatagramLink>(*plan.link) : nullptr),
       // One byte more than the largest packet, to detect larger ones.
       buffer_(datagram_packet_bytes(limits::max_datagram_bytes) + 1) {}
 
@@ -168,9 +170,18 @@ int DatagramSocket::open(Engine& engine, const Plan& plan, std::shared_ptr<Datag
   return 0;
 }
 
+// A link takes each packet; what it does not carry is lost, as on a network.
+bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
+  if (!link_out_) [[likely]]
+    return send_now(route, interface_index, packet);
+  const auto due_ns = link_out_->add(route, interface_index, packet, sys::now_ns());
+  if (due_ns) engine_.call_at(*due_ns, shared_from_this());
+  return true;
+}
+
 // The interface is given for groups only; for other destinations the routing table selects it.
 // -EAGAIN and -ENOBUFS mean a full buffer.
-bool DatagramSocket::send(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
+bool DatagramSocket::send_now(const DatagramRoute& route, unsigned interface_index, Bytes packet) {
   iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
   sockaddr_storage destination = route.destination;
   set_scope(destination, interface_index);
@@ -219,6 +230,34 @@ void DatagramSocket::on_ready(std::uint32_t events) {
   receive_available();
 }
 
+void DatagramSocket::on_deadline() {
+  if (!link_out_) return;
+  send_delayed(sys::now_ns());
+  const std::lock_guard lock(receiving_);
+  deliver_late();
+}
+
+// A full socket loses packets here: their requests have completed.
+void DatagramSocket::send_delayed(std::uint64_t now_ns) {
+  if (!link_out_) return;
+  while (const auto packet = link_out_->take(now_ns)) {
+    (void)send_now(packet->route, packet->interface_index, packet->bytes);
+  }
+}
+
+void DatagramSocket::deliver_late() {
+  const std::uint64_t now_ns = sys::now_ns();
+  while (const auto packet = link_in_->take(now_ns)) arrived_(packet->route, packet->bytes);
+}
+
+// With receiving_ held.
+void DatagramSocket::deliver(const DatagramRoute& route, Bytes packet) {
+  if (!link_in_) [[likely]]
+    return arrived_(route, packet);
+  const auto due_ns = link_in_->add(route, 0, packet, sys::now_ns());
+  if (due_ns) engine_.call_at(*due_ns, shared_from_this());
+}
+
 void DatagramSocket::drive_inline() {
   const Attention attention(*this);
   // Another thread is receiving; the packets that it reads are visible at the next poll.
@@ -229,8 +268,10 @@ void DatagramSocket::drive_inline() {
 // Limits the packets per call, so that one busy socket does not block the others.
 void DatagramSocket::receive_available() {
   for (int i = 0; i < limits::datagrams_per_turn; ++i) {
-    if (!receive_one()) return;
+    if (!receive_one()) break;
   }
+  if (link_in_) [[unlikely]]
+    deliver_late();
 }
 
 // Receives one packet; false if none is available.
@@ -251,7 +292,7 @@ bool DatagramSocket::receive_one() {
   route.destination = address_;
   read_ancillary(message, route);
   // With `receiving_` held: the packet is in the one buffer of this socket until it is delivered.
-  arrived_(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
+  deliver(route, Bytes(buffer_).first(static_cast<std::size_t>(got)));
   return true;
 }
 

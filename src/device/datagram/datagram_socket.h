@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "device/datagram/datagram_link.h"
 #include "device/datagram/datagram_packet.h"
 #include "device/engine.h"
 #include "device/system.h"
@@ -30,6 +31,7 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
     bool shared = false;         // other sockets may use the same port (SO_REUSEADDR)
     bool both_families = false;  // an IPv6 socket also accepts IPv4
     Arrived arrived;
+    DeviceLink* link = nullptr;  // a slower network; null: none
   };
 
   // 0 or an errno.
@@ -54,13 +56,20 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   // receiving.
   void drive_inline();
   void on_ready(std::uint32_t events) override;
+  // Packets are due that a link has delayed.
+  void on_deadline() override;
+  // Sends what a link has delayed until `now_ns`; UINT64_MAX: all of it.
+  void send_delayed(std::uint64_t now_ns);
   void abandon_after_fork();
 
  private:
   DatagramSocket(Engine& engine, const Plan& plan, const sockaddr_storage& address,
                  sys::Descriptor fd);
 
+  [[nodiscard]] bool send_now(const DatagramRoute& route, unsigned interface_index, Bytes packet);
   void receive_available();
+  void deliver(const DatagramRoute& route, Bytes packet);
+  void deliver_late();
   [[nodiscard]] bool receive_one();
   void room_available();
   int change_membership(int ipv4_option, int ipv6_option, const sockaddr_storage& group,
@@ -71,6 +80,9 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   const Arrived arrived_;
   sys::Descriptor fd_;
   std::uint64_t token_ = 0;
+
+  std::unique_ptr<DatagramLink> link_out_;  // null: no link
+  std::unique_ptr<DatagramLink> link_in_;
 
   std::mutex receiving_;
   std::vector<std::byte> buffer_;

@@ -51,9 +51,10 @@ std::vector<int> Datagrams::families() const {
 // names the port.
 int Datagrams::open_socket(const sockaddr_storage& address, bool shared) {
   const DatagramSocket::Plan plan{
-      .address = address, .shared = shared, .arrived = [this](const auto& route, Bytes packet) {
-        arrived(route, packet);
-      }};
+      .address = address,
+      .shared = shared,
+      .arrived = [this](const auto& route, Bytes packet) { arrived(route, packet); },
+      .link = device_.link()};
   std::shared_ptr<DatagramSocket> socket;
   const int failed = DatagramSocket::open(device_.engine(), plan, socket);
   if (failed == EADDRINUSE) {
@@ -91,6 +92,13 @@ int Datagrams::open_group_socket(int family) {
   any.ss_family = static_cast<sa_family_t>(family);
   set_port(any, multicast_port);
   return open_socket(any, true);
+}
+
+void Datagrams::send_delayed() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [port, sockets] : sockets_) {
+    for (const auto& socket : sockets) socket->send_delayed(UINT64_MAX);
+  }
 }
 
 // The sockets of a slot are opened with its first datagram queue pair and stay open.

@@ -72,6 +72,8 @@ class Datagrams {
   int detach(const DatagramReceiver& receiver, const ibv_gid& group);
 
   [[nodiscard]] DatagramCounters& counters() { return counters_; }
+  // Sends at once what a link delays (Settings::link).
+  void send_delayed();
   void capture(const DatagramRoute& route, Bytes packet, wire::PcapngDirection direction);
   void abandon_after_fork();
 

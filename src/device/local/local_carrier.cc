@@ -54,6 +54,7 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   if (device.faults() && device.faults()->plan().names_streams()) {
     return "a rule of faults acts on TCP connections";
   }
+  if (device.link()) return "a link delays TCP connections";
   // Nothing would be in the capture: there are no segments.
   if (device.capture()) return "a capture is written";
   if (!is_on_this_host(tcp)) return "the peer has an address of another host";

@@ -60,6 +60,8 @@ int QueuePair::open_stream(StreamSocket socket, const StreamParameters& paramete
   DeviceFaults* const faults = context().device().faults();
   if (faults) [[unlikely]]
     socket.set_faults(faults->stream(handle_.qp.qp_num, parts_.peer));
+  if (DeviceLink* link = context().device().link()) [[unlikely]]
+    socket.set_link(link->stream());
   const std::string_view obstacle =
       LocalCarrier::obstacle(parts_, parameters, socket.fd(), channel);
   // Over TCP the engine's epoll wakes this process. Through shared memory the peer does, and only

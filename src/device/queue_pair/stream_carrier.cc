@@ -102,8 +102,8 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   send_available();
   watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
-  if (socket_.faults()) [[unlikely]]
-    carry_out_faults();
+  if (socket_.shaped()) [[unlikely]]
+    follow_shaping();
 }
 
 // Most receives are posted before their message; then there is nothing to do, and no clock is read.
@@ -137,6 +137,7 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       look_for_peer();
       look_for_initiator();
       connection_.on_time(sys::now_ns());
+      if (socket_.shaped()) receive_available();  // what a link has carried by now
       return advance(lock);
   }
 }
@@ -150,6 +151,8 @@ bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
   if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
     return false;
   }
+  // What a link delays is due by an alarm, which only advance() sets.
+  if (socket_.shaped()) return false;
   if (!answers_deferred_) answers_deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
   return answers_deferred_;
 }
@@ -297,7 +300,8 @@ void StreamCarrier::send_available() {
     if (sent == -EINTR) continue;
     // EPOLLOUT is asked for only while the socket is full, because a level-triggered epoll would
     // report it all the time.
-    if (sent == -EAGAIN) return want_write(true);
+    // A link makes room by itself, with its next alarm.
+    if (sent == -EAGAIN) return want_write(!socket_.link());
     if (sent == -EFAULT) {
       connection_.send_memory_lost();
       return;
@@ -371,6 +375,8 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
   if (token_ != 0) driver_.engine.unwatch(token_);
   token_ = 0;
   if (!socket_.valid()) return;
+  // What a link has not carried yet leaves at once.
+  std::vector<std::byte> rest = socket_.end_link();
   if (socket_.faults() && stop_with_faults()) [[unlikely]]
     return;
   // The peer reads no more, so there is nothing to send and nothing to wait for.
@@ -378,7 +384,6 @@ void StreamCarrier::stop(QueuePairLock& /*lock*/) {
     socket_.close();
     return;
   }
-  std::vector<std::byte> rest;
   for (const auto& piece : connection_.plan_send()) {
     const auto* at = static_cast<const std::byte*>(piece.iov_base);
     rest.insert(rest.end(), at, at + piece.iov_len);
@@ -406,6 +411,30 @@ bool StreamCarrier::fails_later() const {
 
 void StreamCarrier::inject(const faults::Action& fault, QueuePairLock& /*lock*/) {
   if (StreamFaults* faults = socket_.faults()) faults->add(fault);
+}
+
+void StreamCarrier::follow_shaping() {
+  if (socket_.faults()) carry_out_faults();
+  if (socket_.link() && !connection_.ended()) follow_link();
+}
+
+// Sends what is due, and comes back when more is. A socket is not watched while the link takes
+// nothing more: a level-triggered epoll would report it again and again.
+void StreamCarrier::follow_link() {
+  StreamLink& link = *socket_.link();
+  const std::uint64_t now_ns = sys::now_ns();
+  const StreamFaults* faults = socket_.faults();
+  // A connection that a rule has silenced keeps what is on the link, too.
+  if (faults && faults->state() != StreamFaults::State::open) return;
+  if (const auto failed = socket_.flush_link(now_ns)) {
+    return lose_stream(static_cast<int>(-failed));
+  }
+  listen(link.reads());
+  const std::uint64_t next_ns = link.next_ns(now_ns);
+  if (next_ns == DelayedBytes::never_ns) return;
+  if (link_alarm_ns_ > now_ns && link_alarm_ns_ <= next_ns) return;
+  link_alarm_ns_ = next_ns;
+  driver_.engine.call_at(next_ns, driver_.queue_pair.lock());
 }
 
 void StreamCarrier::carry_out_faults() {

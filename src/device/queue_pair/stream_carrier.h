@@ -121,7 +121,9 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
+  void follow_shaping();
   void carry_out_faults();
+  void follow_link();
   void listen(bool wanted);
   [[nodiscard]] bool stop_with_faults();
 
@@ -138,7 +140,8 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   bool held_ = false;              // see hold_requests()
   bool writing_ = false;           // EPOLLOUT is asked for
   bool answers_deferred_ = false;  // see defer_answers()
-  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;  // drive() comes then
+  std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;       // drive() comes then
+  std::uint64_t link_alarm_ns_ = iwarp::Connection::never_ns;  // likewise, for what is delayed
   // The next look at whether the peer's host is still there, while requests wait for it.
   std::uint64_t peer_look_ns_ = iwarp::Connection::never_ns;
   bool keeps_alive_ = false;
