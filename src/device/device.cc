@@ -113,7 +113,8 @@ Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
                   ? nullptr
                   : std::make_shared<DeviceFaults>(*this, settings.faults, random_word(),
                                                    settings.verbose)),
-      link_(settings.link.active() ? std::make_unique<DeviceLink>(settings.link, random_word())
+      link_(settings.link.active() ? std::make_unique<DeviceLink>(settings.link, random_word(),
+                                                                  capture_, settings.verbose)
                                    : nullptr),
       // After everything that its thread may call, and therefore destroyed before it.
       engine_(settings.progress, settings.link.active()),

@@ -93,6 +93,7 @@ constexpr std::array forms{
                  read_reason},
     ArgumentForm{Argument::duration, "a duration in ns, us, ms or s, such as DELAY:200ms",
                  read_nanoseconds},
+    ArgumentForm{Argument::limit, "a duration in ns, us, ms or s, or none", read_nanoseconds},
     ArgumentForm{Argument::code, "three numbers, such as TERMINATE:1/2/2", read_terminate},
 };
 

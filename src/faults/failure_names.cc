@@ -16,6 +16,8 @@ constexpr std::array at_pair{Point::pair};
 constexpr std::array at_both_ends{Point::connect, Point::connect_request};
 constexpr std::array on_streams{Point::connection, Point::send,   Point::write,
                                 Point::read,       Point::atomic, Point::request};
+constexpr std::array at_arrival{Point::arrival};
+constexpr std::array at_completion{Point::completion};
 constexpr std::array at_delayed{Point::connect, Point::connect_request, Point::pair};
 
 constexpr std::array failures{
@@ -61,6 +63,19 @@ constexpr std::array failures{
     FailureName{"BIT_FLIP", Failure::bit_flip, Argument::none, 0, on_streams,
                 "One bit of what is sent next is wrong, so that the peer finds a wrong CRC, unless "
                 "CRCs are off."},
+    FailureName{
+        "RNR", Failure::not_ready, Argument::limit, 0, at_arrival,
+        "The receiver is not ready for this time, or for ever, as if no receive was posted. "
+        "The message waits, and the sender's request ends in RNR_RETRY_EXC_ERR when its "
+        "retries are over. An iWARP device, which has no retries, ends the connection, and "
+        "an unreliable queue pair drops the message."},
+    FailureName{
+        "DELAY", Failure::delay, Argument::duration, 0, at_completion,
+        "The completion can be polled later by this time. Those behind it of the same queue "
+        "pair wait for it; those of other queue pairs overtake it."},
+    FailureName{"OVERRUN", Failure::overrun, Argument::none, 0, at_completion,
+                "The completion finds its queue full and is lost: the events IBV_EVENT_CQ_ERR and "
+                "IBV_EVENT_QP_FATAL, and the queue pair goes to the error state."},
 };
 
 // As in the kernel's <rdma/ib_cm.h>: InfiniBand Architecture Specification, table 106.
@@ -114,6 +129,9 @@ std::string form_of(const FailureName& failure) {
       break;
     case Argument::duration:
       form += ":DURATION";
+      break;
+    case Argument::limit:
+      form += "[:DURATION]";
       break;
     case Argument::code:
       form += ":LAYER/TYPE/CODE";

@@ -45,6 +45,11 @@ constexpr std::array points{
     PointName{"connection", Point::connection, ActionKind::failure,
               "a connection of a queue pair (RC, UC) when it begins; after= says when in its life "
               "something happens"},
+    PointName{"arrival", Point::arrival, ActionKind::failure,
+              "a Send or a Write with immediate that arrives at a connected queue pair and needs a "
+              "receive"},
+    PointName{"completion", Point::completion, ActionKind::failure,
+              "a completion, of a request or a receive, before the program can poll it"},
     PointName{"device", Point::device, ActionKind::device_event,
               "an asynchronous event, once; after=DURATION says when"},
 };
@@ -65,9 +70,10 @@ constexpr std::array conditions{
         "directions together."},
     ConditionName{"qp=NUMBER",
                   "Only on this queue pair, decimal or from 0x. Requests, posts, "
-                  "ibv_modify_qp, pair and connection only."},
+                  "ibv_modify_qp, pair, connection, arrival and completion only."},
     ConditionName{"peer=ADDRESS",
-                  "Only towards this numeric IP address. Requests and connections only."},
+                  "Only towards this numeric IP address. Requests, connections, arrivals and "
+                  "completions only."},
     ConditionName{"process=NAME", "Only in programs of this name."},
 };
 

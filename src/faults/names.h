@@ -45,6 +45,7 @@ enum class Argument : std::uint8_t {
   error,     // an errno value; may be left out
   reason,    // why a connection is rejected; may be left out
   duration,  // in nanoseconds
+  limit,     // the same, and may be left out
   code,      // of a Terminate: layer, type and code
 };
 

@@ -43,7 +43,8 @@ Plan::Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string
     }
     const bool request = rule.point == Point::request || is_request(rule.point);
     const bool fails = rule.action.kind == ActionKind::failure;
-    names_streams_ = names_streams_ || rule.point == Point::connection || (request && fails);
+    names_streams_ = names_streams_ || rule.point == Point::connection ||
+                     rule.point == Point::arrival || (request && fails);
     rules_.push_back({.rule = std::move(rule), .generator = own});
   }
 }
@@ -91,7 +92,7 @@ bool Plan::chosen(State& state) {
 
 void Plan::note(State& state, const Occurrence& occurrence) const {
   ++state.faults;
-  if (!verbose_) return;
+  if (!verbose_ && !sink_) return;
   std::string text = "fault " + std::to_string(state.faults) + " of the rule \"" + state.rule.text +
                      "\" after " + std::to_string(state.occurrences) + " of its kind";
   std::array<char, 32> queue_pair{};
@@ -99,7 +100,9 @@ void Plan::note(State& state, const Occurrence& occurrence) const {
     std::snprintf(queue_pair.data(), queue_pair.size(), ", queue pair 0x%06x",
                   occurrence.queue_pair);
   }
-  log(LogLevel::info, "faults", text + queue_pair.data());
+  text += queue_pair.data();
+  if (verbose_) log(LogLevel::info, "faults", text);
+  if (sink_) sink_(text);
 }
 
 // Unlike at other points, each rule that applies has its effect: a stall, and later the end.

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "faults/rules.h"
@@ -28,6 +30,10 @@ class Plan {
   // Times count from `opened_ns`. With `verbose`, each fault prints a line on stderr.
   Plan(Rules rules, std::uint64_t seed, std::uint64_t opened_ns, std::string_view process,
        bool verbose);
+
+  // Each fault is described to `sink` as well, which must not call this object. To be called
+  // before the plan is used.
+  void describe_to(std::function<void(const std::string&)> sink) { sink_ = std::move(sink); }
 
   // Whether any rule names this point.
   [[nodiscard]] bool names(Point point) const { return named_[static_cast<std::size_t>(point)]; }
@@ -84,6 +90,7 @@ class Plan {
   std::uint64_t seed_;
   std::uint64_t opened_ns_;
   bool verbose_;
+  std::function<void(const std::string&)> sink_;
   std::array<bool, point_count> named_{};
   bool names_streams_ = false;
   mutable std::mutex mutex_;

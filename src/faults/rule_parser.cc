@@ -118,7 +118,7 @@ bool is_in(Scope scope, Point point) {
     case Scope::queue_pairs:
       return request || point == Point::post_send || point == Point::post_receive ||
              point == Point::modify_queue_pair || point == Point::pair ||
-             point == Point::connection;
+             point == Point::connection || point == Point::arrival || point == Point::completion;
     case Scope::peers:
       return request || find_point(name_of(point))->kind == ActionKind::failure;
     case Scope::requests:

@@ -42,6 +42,10 @@ enum class Point : std::uint8_t {
   pair,
   // A connection that carries requests.
   connection,
+  // A message that needs a receive, at the queue pair that it arrives at.
+  arrival,
+  // What a queue pair puts into a completion queue.
+  completion,
   // The device, which raises an asynchronous event.
   device,
 };
@@ -69,6 +73,8 @@ enum class Failure : std::uint8_t {
   terminate,  // the argument is layer << 16 | type << 8 | code (RFC 5040 §4.8)
   stall,      // the argument is in nanoseconds
   bit_flip,
+  not_ready,  // the argument is in nanoseconds, 0: for ever
+  overrun,
 };
 
 struct Action {

@@ -70,12 +70,12 @@ constexpr std::uint64_t section_length_unknown = ~std::uint64_t{0};
 
 namespace option {
 constexpr std::uint16_t end = 0;
+constexpr std::uint16_t comment = 1;               // opt_comment, of any block
 constexpr std::uint16_t section_application = 4;   // shb_userappl
 constexpr std::uint16_t interface_name = 2;        // if_name
 constexpr std::uint16_t interface_resolution = 9;  // if_tsresol
 constexpr std::uint16_t interface_offset = 14;     // if_tsoffset
 constexpr std::uint16_t packet_flags = 2;          // epb_flags
-constexpr std::uint16_t comment = 1;               // opt_comment
 constexpr std::size_t header_bytes = field::pcapng_option::header_bytes;
 }  // namespace option
 

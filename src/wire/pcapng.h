@@ -84,7 +84,8 @@ struct PcapngPacket {
   std::uint32_t captured_bytes = 0;
   std::uint32_t original_bytes = 0;
   PcapngDirection direction = PcapngDirection::unknown;
-  std::string_view comment{};  // borrowed from the caller of emit_tail(); not parsed
+  std::string_view comment{};  // borrowed from the caller of emit_tail(); at most 65535 bytes; not
+                               // parsed
 
   // Parses packet and old_packet blocks.
   [[nodiscard]] static Result<PcapngPacket, WireError> parse(const PcapngBlock& block);

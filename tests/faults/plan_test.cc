@@ -45,6 +45,15 @@ TEST_F(PlanTest, ChoosesByNumber) {
   EXPECT_FALSE(plan.names(Point::create_queue_pair));
 }
 
+TEST_F(PlanTest, DescribesEachFault) {
+  Plan plan(rules_of("EIO at reg-mr nth=3"), 1, opened_ns, "", false);
+  std::vector<std::string> described;
+  plan.describe_to([&](const std::string& fault) { described.push_back(fault); });
+  (void)faults(plan, Point::register_memory, 9);
+  EXPECT_EQ(described, (std::vector<std::string>{
+                           "fault 1 of the rule \"EIO at reg-mr nth=3\" after 3 of its kind"}));
+}
+
 TEST_F(PlanTest, RepeatsItselfWithTheSameSeed) {
   const auto run = [](std::uint64_t seed, const char* text) {
     Plan plan(rules_of(text), seed, opened_ns, "", false);

@@ -40,7 +40,7 @@ ROOMS = {
         "completion": {".", "queue_pair"},  # the slots of the requests that complete
         "connect": {".", "faults", "local", "queue_pair", "tap"},
         "datagram": {".", "connect", "faults", "tap"},
-        "faults": {"."},
+        "faults": {".", "tap"},
         "local": {".", "memory", "queue_pair"},
         "memory": {".", "local"},  # regions are published for other processes
         "queue_pair": {".", "completion", "connect", "datagram", "faults", "local", "memory"},

@@ -1,9 +1,12 @@
 """Failures on demand in programs of others: `weft run --fault`."""
 
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
+import textwrap
 import time
 
 import cases
@@ -60,7 +63,8 @@ for _point, _printed in CALLS.items():
     cases.add(f"faults.call.{_point.replace('-', '_')}", _call(_point, _printed))
 
 
-def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=100):
+def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=100,
+             client_options=()):
     port = harness.free_port()
     both = ["-g", 0, "-p", port, "-n", count]
     options = ["--same-host", carrier]
@@ -68,7 +72,8 @@ def pingpong(stage, server_rules=None, client_rules=None, carrier="auto", count=
                          options=options + (rule(server_rules) if server_rules else []))
     server.await_listening(port)
     client = stage.start("client", "ibv_rc_pingpong", *both, "127.0.0.1",
-                         options=options + (rule(client_rules) if client_rules else []))
+                         options=[*options, *client_options,
+                                  *(rule(client_rules) if client_rules else [])])
     return server, client
 
 
@@ -302,6 +307,116 @@ for _action in ("FIN", "RST"):
 cases.add("faults.disconnected.in_time", _disconnected("FIN", "after=50ms", "client"))
 
 
+def _late_completion(carrier):
+    def run(stage):
+        begin = time.monotonic()
+        server, client = pingpong(stage, client_rules="DELAY:5ms at completion every=10",
+                                  carrier=carrier)
+        client.finish()
+        server.finish()
+        need(time.monotonic() - begin >= 0.05, "no completion was late")
+
+    return run
+
+
+def _overrun(carrier):
+    """The queue pair fails. A program that does not ask for events may wait for ever."""
+    def run(stage):
+        path = stage.scratch("counters.json")
+        server, client = pingpong(stage, carrier=carrier,
+                                  client_rules="OVERRUN at completion nth=20",
+                                  client_options=["--stats", path, "--verbose"])
+        client.expect("fault 1 of the rule")
+        end = time.monotonic() + harness.WAIT_S
+        lost, states = 0, []
+        while not (lost == 1 and states == ["ERR"]):
+            need(time.monotonic() < end, f"{lost} completions are lost, the states are {states}")
+            client.signal(signal.SIGUSR2)  # writes the statistics
+            time.sleep(0.02)
+            found = harness.json_of(path)
+            if found:
+                lost = sum(queue["lost"] for queue in found["completion_queues"])
+                states = [each["state"] for each in found["queue_pairs"]]
+        stage.forget(client)
+        stage.forget(server)
+
+    return run
+
+
+for _name, _carrier in CARRIERS.items():
+    cases.add(f"faults.completion.delay.{_name}", _late_completion(_carrier))
+    cases.add(f"faults.completion.overrun.{_name}", _overrun(_carrier))
+
+
+@cases.case("faults.arrival.late")
+def arrival_late(stage):
+    """A receiver that is not ready for a time: the message waits, and the statistics count it."""
+    path = stage.scratch("counters.json")
+    port = harness.free_port()
+    both = ["-g", 0, "-p", port, "-n", 100]
+    begin = time.monotonic()
+    server = stage.start("server", "ibv_rc_pingpong", *both,
+                         options=["--stats", path, *rule("RNR:50ms at arrival nth=20 times=1")])
+    server.await_listening(port)
+    client = stage.start("client", "ibv_rc_pingpong", *both, "127.0.0.1")
+    client.finish()
+    server.finish()
+    need(time.monotonic() - begin >= 0.05, "the receiver was ready")
+    found = json.loads(pathlib.Path(path).read_text())
+    need(found["queue_pairs"][0]["rnr_waits"] >= 1, f"{found['queue_pairs']}")
+
+
+@cases.case("faults.arrival.never")
+def arrival_never(stage):
+    """An iWARP device has no retries: the sender's request fails at once."""
+    port = harness.free_port()
+    iwarp = ["--personality", "iwarp"]
+    server = stage.start("server", "rping", "-s", "-p", port, "-C", 3, "-v",
+                         options=[*iwarp, *rule("RNR at arrival nth=2")])
+    server.await_listening(port)
+    client = stage.start("client", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3, "-v",
+                         options=iwarp)
+    client.expect(r"failed status 13\b")
+    stage.forget(client)
+    stage.forget(server)
+
+
+def comments(path):
+    """What the capture notes between its packets, according to tshark."""
+    return [text for (text,) in tshark.fields(path, "frame.comment", "frame.comment")]
+
+
+# A rule of the client, and the status with which ib_write_bw ends.
+NOTED = {
+    "request": ("REM_ACCESS_ERR at write nth=300", 1),
+    "stall": ("STALL:20ms at connection after=100000B", 0),
+    "completion": ("DELAY:5ms at completion nth=5", 0),
+    "call": ("ENOMEM at reg-mr nth=1", 1),
+}
+
+
+def _noted(rules, status):
+    """Each fault that happened is in the statistics, in the capture, and a line on stderr."""
+    def run(stage):
+        path, stats = stage.scratch("client.pcapng"), stage.scratch("counters.json")
+        server, client = write_bw(stage, client_rules=rules,
+                                  options=["--capture", path, "--stats", stats, "--verbose"])
+        client.finish(status=status)
+        text = f'fault 1 of the rule "{rules}" after '
+        need_text(client, text)
+        noted = [each for each in comments(path) if each.startswith(text)]
+        need(len(noted) == 1, f"the capture has {comments(path)}")
+        found = json.loads(pathlib.Path(stats).read_text())["faults"]
+        need(found[0]["faults"] == 1, f"{found}")
+        stage.forget(server)
+
+    return run
+
+
+for _name, _values in NOTED.items():
+    cases.add(f"faults.noted.{_name}", _noted(*_values))
+
+
 @cases.case("faults.datagram")
 def datagram(stage):
     port = harness.free_port()
@@ -362,7 +477,7 @@ def page(stage):
     explained = subprocess.run([harness.weft(), "help", "faults"], check=True, text=True,
                                stdout=subprocess.PIPE).stdout
     rules += re.findall(r"^  ([A-Z]\w+(?::[^ ]+)? at .*)$", explained, re.MULTILINE)
-    rules = [each for each in rules if "POINT" not in each]
+    rules = [each for each in rules if "POINT" not in each and "$" not in each]
     for each in re.findall(r"--adapter '?([\w=,]+)'?", text):
         stage.start(f"adapter {each}", "ibv_devices", options=["--adapter", each]).finish()
     links = re.findall(r"weft run --link ([\w=,.%-]+)", text)
@@ -373,6 +488,37 @@ def page(stage):
     for number, each in enumerate(rules):
         side = stage.start(f"program {number}", "ibv_devices", options=rule(each))
         side.finish()
+
+
+def job_steps(text):
+    """The name and the commands of each step of the page's job."""
+    job = re.search(r"```yaml\n(.*?)```", text, re.DOTALL).group(1)
+    steps = []
+    for step in re.split(r"^      - ", job, flags=re.MULTILINE)[1:]:
+        found = re.match(r"name: (.*)\n        run: (?:\|\n(.*)|(.*))", step, re.DOTALL)
+        if found:
+            name, block, line = found.groups()
+            steps.append((name, textwrap.dedent(block) if block else line))
+    return steps
+
+
+@cases.case("faults.job")
+def job(stage):
+    """Each command of the page's job for continuous integration, but for the installation."""
+    text = (pathlib.Path(__file__).parents[2] / "docs/testing-your-program.md").read_text()
+    steps = job_steps(text)
+    need(len(steps) == 8 and steps[0][0] == "install", f"the job has {[name for name, _ in steps]}")
+    folder = pathlib.Path(stage.scratch("job"))
+    folder.mkdir()
+    for program in ("ibv_rc_pingpong", "tshark"):
+        harness.installed(program)
+    environment = {**os.environ, "GITHUB_RUN_ID": "17", "PORT": str(harness.free_port()),
+                   "PATH": f"{pathlib.Path(harness.weft()).parent}:{os.environ['PATH']}"}
+    for name, commands in steps[1:]:
+        done = subprocess.run(["bash", "-e", "-c", commands], cwd=folder, env=environment,
+                              check=False, capture_output=True, text=True, timeout=200)
+        need(done.returncode == 0, f"the step '{name}' fails:\n{done.stdout}{done.stderr}")
+    need(len(comments(folder / "late.pcapng")) >= 1, "no completion was late")
 
 
 @cases.case("faults.mistakes")

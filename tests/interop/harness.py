@@ -6,6 +6,7 @@ an event, and its limit only turns a hang into a failure that shows what both si
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import random
@@ -322,6 +323,15 @@ class Stage:
         """A side that has ended and that no failure needs to show."""
         side.destroy()
         self.sides.remove(side)
+
+
+def json_of(path):
+    """The content of a file that a program may be writing; None where it is not complete."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
 
 
 def succeeds(*argv):

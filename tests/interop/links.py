@@ -8,6 +8,7 @@ import time
 
 import cases
 import harness
+import tshark
 from harness import need
 
 LATE = ["--link", "latency=20ms,seed=1"]
@@ -101,7 +102,8 @@ def ud_loss(stage):
         need(time.monotonic() < end, "nothing was lost")
         client.signal(signal.SIGUSR2)  # writes the statistics
         time.sleep(0.02)
-        if pathlib.Path(path).exists() and counters(path)["link"]["lost_datagrams"] > 0:
+        found = harness.json_of(path)
+        if found and found["link"]["lost_datagrams"] > 0:
             break
     stage.forget(client)
     stage.forget(server)
@@ -118,14 +120,16 @@ def rate(stage):
 
 @cases.case("links.stall")
 def stall(stage):
-    path = stage.scratch("counters.json")
+    path, capture = stage.scratch("counters.json"), stage.scratch("client.pcapng")
     begin = time.monotonic()
     pair(stage, "ib_write_bw", "-F", "-n", 10, "-s", 14480, "-t", 1,
-         options=["--link", "loss-stall=5%,seed=2", "--stats", path])
+         options=["--link", "loss-stall=5%,seed=2", "--stats", path, "--capture", capture])
     spent_s = time.monotonic() - begin
     stalls = counters(path)["link"]["stalls"]
     need(stalls >= 1, "no segment was lost")
     need(spent_s >= 0.2, f"{stalls} stalls in {spent_s} s")
+    noted = tshark.fields(capture, "frame.comment", "frame.comment")
+    need(noted and "the link has lost" in noted[0][0], f"the capture notes {noted}")
 
 
 @cases.case("links.bandwidth")

@@ -72,6 +72,25 @@ TEST(Pcapng, InterfaceIsWhatTheDraftSays) {
   EXPECT_EQ(*PcapngInterface::parse(block_of(bytes)), interface);
 }
 
+// opt_comment (code 1) comes before the flags, padded to four bytes.
+TEST(Pcapng, APacketMayHaveAComment) {
+  PcapngPacket packet;
+  packet.captured_bytes = packet.original_bytes = 2;
+  packet.direction = PcapngDirection::outbound;
+  packet.comment = "faulty";
+  const auto bytes = emitted_packet(packet);
+  const std::vector<std::byte> tail(bytes.end() - static_cast<std::ptrdiff_t>(packet.tail_bytes()),
+                                    bytes.end());
+  EXPECT_EQ(tail, bytes_of({0,   0,   1,   0, 6, 0, 'f', 'a', 'u',
+                            'l', 't', 'y', 0, 0, 2, 0,   4,   0,
+                            2,   0,   0,   0, 0, 0, 0,   0,   static_cast<int>(bytes.size()),
+                            0,   0,   0}));
+  const auto parsed = PcapngPacket::parse(block_of(bytes));
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->direction, PcapngDirection::outbound);
+  EXPECT_EQ(parsed->captured_bytes, 2U);
+}
+
 TEST(Pcapng, PacketsOfEveryPaddingRoundTrip) {
   for (std::uint32_t captured = 60; captured < 64; ++captured) {
     PcapngPacket packet;

@@ -215,6 +215,19 @@ bool CompletionQueue::push(const Delivery& delivery) {
   return !lost;
 }
 
+bool CompletionQueue::lose(const Delivery& delivery) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    delivery.free_slots();
+    ++counters_.lost;
+    if (extras_.ignore_overrun) return true;
+    first = !std::exchange(overrun_, true);
+  }
+  if (first) overrun();
+  return false;
+}
+
 // A queue without a channel may be armed, and raises nothing (ibv_req_notify_cq(3)).
 void CompletionQueue::tell() {
   if (channel_) channel_->events_.push(this);

@@ -128,6 +128,8 @@ class CompletionQueue : public KeptMemory {
 
   // Called by queue pairs. False: the queue is full, which is an error of the queue pair as well.
   bool push(const Delivery& delivery);
+  // As push() to a queue that is full.
+  bool lose(const Delivery& delivery);
   // Drops the completions of a queue pair that is destroyed or reset (ibv_modify_qp(3) to RESET).
   void forget(std::uint32_t queue_pair_number);
   // Drops those whose entries are in `slots`, of a shared receive queue that is destroyed.

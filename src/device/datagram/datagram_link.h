@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -35,6 +36,10 @@ class DatagramLink {
     const auto due_ns = schedule_.packet_due_ns(now_ns, packet.size());
     if (!due_ns || packets_.size() >= most_packets) {
       ++device_.counters().lost_datagrams;
+      if (device_.counters().report) {
+        device_.counters().report("the link has lost a datagram of " +
+                                  std::to_string(packet.size()) + " bytes");
+      }
       return std::nullopt;
     }
     device_.counters().delayed_bytes += packet.size();

@@ -7,6 +7,7 @@
 #include "device/context.h"
 #include "device/device.h"
 #include "device/system.h"
+#include "device/tap/capture_comment.h"
 #include "faults/names.h"
 
 namespace weft::device {
@@ -27,7 +28,11 @@ faults::PeerAddress peer_at(const ibv_gid& gid) {
 DeviceFaults::DeviceFaults(Device& device, faults::Rules rules, std::uint64_t seed, bool verbose)
     : device_(device),
       plan_(std::move(rules), seed, sys::now_ns(), program_invocation_short_name, verbose),
-      events_(plan_.events()) {}
+      events_(plan_.events()) {
+  if (const auto& capture = device.capture()) {
+    plan_.describe_to([capture](const std::string& fault) { write_comment(*capture, fault); });
+  }
+}
 
 void DeviceFaults::context_opened() {
   const std::lock_guard lock(mutex_);
@@ -66,7 +71,8 @@ std::unique_ptr<StreamFaults> DeviceFaults::stream(std::uint32_t queue_pair, con
   const std::uint64_t now_ns = sys::now_ns();
   auto scheduled =
       plan_.schedule({.now_ns = now_ns, .queue_pair = queue_pair, .peer = peer_at(peer)});
-  auto made = std::make_unique<StreamFaults>(plan_, queue_pair, std::move(scheduled), now_ns);
+  auto made = std::make_unique<StreamFaults>(plan_, queue_pair, std::move(scheduled), now_ns,
+                                             peer_at(peer));
   const std::lock_guard lock(mutex_);
   // These actions belong to a connection that did not exist yet when their rules applied.
   const auto pending = pending_.find(queue_pair);

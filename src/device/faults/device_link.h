@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "device/faults/stream_link.h"
+#include "device/tap/capture_tap.h"
 #include "faults/link.h"
 
 namespace weft::device {
@@ -14,9 +15,10 @@ namespace weft::device {
 // Thread-safe.
 class DeviceLink {
  public:
-  // `seed` is used if the user names none.
-  DeviceLink(const faults::Link& link, std::uint64_t seed)
-      : link_(link), seed_(link.seed.value_or(seed)) {}
+  // `seed` is used if the user names none. `capture` may be null; losses are noted in it, and with
+  // `verbose` each is printed.
+  DeviceLink(const faults::Link& link, std::uint64_t seed, std::shared_ptr<CaptureFile> capture,
+             bool verbose);
 
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   // The link of a connection that begins now. Each has random choices of its own, which depend on

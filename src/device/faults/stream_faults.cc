@@ -50,6 +50,23 @@ void StreamFaults::apply(const faults::Action& action, std::uint64_t now_ns) {
   }
 }
 
+// The message that has waited gets its receive without another look at the rules: a rule that
+// applies to each arrival would otherwise never let it through.
+bool StreamFaults::takes_message(std::uint64_t now_ns) {
+  if (ready_again(now_ns)) {
+    ready_ns_ = 0;
+    return true;
+  }
+  if (ready_ns_ != 0) return false;
+  if (!plan_.names(faults::Point::arrival)) return true;
+  const auto action = plan_.at(faults::Point::arrival,
+                               {.now_ns = now_ns, .queue_pair = queue_pair_, .peer = peer_});
+  if (!action) return true;
+  const auto duration_ns = static_cast<std::uint64_t>(action->argument);
+  ready_ns_ = duration_ns == 0 ? never_ns : now_ns + duration_ns;
+  return false;
+}
+
 std::optional<std::int64_t> StreamFaults::take_terminate() {
   return std::exchange(terminate_, std::nullopt);
 }
@@ -58,6 +75,7 @@ std::optional<std::int64_t> StreamFaults::take_terminate() {
 // was returned already is not returned again.
 std::optional<std::uint64_t> StreamFaults::new_alarm_ns() {
   std::uint64_t next_ns = state_ == State::silent ? until_ns_ : never_ns;
+  if (ready_ns_ != 0) next_ns = std::min(next_ns, ready_ns_);
   for (const auto& each : scheduled_) {
     if (bytes_ >= each.after_bytes) next_ns = std::min(next_ns, began_ns_ + each.after_ns);
   }

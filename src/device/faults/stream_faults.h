@@ -27,8 +27,13 @@ class StreamFaults {
 
   // `plan` must outlive this object.
   StreamFaults(faults::Plan& plan, std::uint32_t queue_pair,
-               std::vector<faults::Plan::Scheduled> scheduled, std::uint64_t now_ns)
-      : plan_(plan), queue_pair_(queue_pair), scheduled_(std::move(scheduled)), began_ns_(now_ns) {}
+               std::vector<faults::Plan::Scheduled> scheduled, std::uint64_t now_ns,
+               const faults::PeerAddress& peer = {})
+      : plan_(plan),
+        queue_pair_(queue_pair),
+        peer_(peer),
+        scheduled_(std::move(scheduled)),
+        began_ns_(now_ns) {}
 
   // Happens at once, before anything else is sent. The plan has counted it.
   void add(const faults::Action& action) { at_once_.push_back(action); }
@@ -41,6 +46,12 @@ class StreamFaults {
   // How long it has been silent; 0: it is not.
   [[nodiscard]] std::uint64_t silent_ns(std::uint64_t now_ns) const {
     return state_ == State::silent ? now_ns - since_ns_ : 0;
+  }
+  // A message has arrived: whether it may take a receive. After false it asks again.
+  [[nodiscard]] bool takes_message(std::uint64_t now_ns);
+  // The time is over in which messages found no receive: they are to ask again.
+  [[nodiscard]] bool ready_again(std::uint64_t now_ns) const {
+    return ready_ns_ != 0 && ready_ns_ <= now_ns;
   }
   // The Terminate to send, once: see faults::Failure.
   [[nodiscard]] std::optional<std::int64_t> take_terminate();
@@ -59,6 +70,7 @@ class StreamFaults {
 
   faults::Plan& plan_;
   const std::uint32_t queue_pair_;
+  const faults::PeerAddress peer_;
   std::vector<faults::Plan::Scheduled> scheduled_;  // that is still to happen
   std::vector<faults::Action> at_once_;
   const std::uint64_t began_ns_;
@@ -66,6 +78,7 @@ class StreamFaults {
   State state_ = State::open;
   std::uint64_t since_ns_ = 0;  // silent
   std::uint64_t until_ns_ = 0;  // silent
+  std::uint64_t ready_ns_ = 0;  // until then no message finds a receive; 0: there is no such time
   std::uint64_t alarm_ns_ = never_ns;
   std::optional<std::int64_t> terminate_;
   bool flips_ = false;          // a bit of what is sent next

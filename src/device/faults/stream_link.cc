@@ -52,8 +52,13 @@ std::uint64_t StreamLink::due_ns(faults::LinkSchedule& schedule, std::uint64_t n
                                  std::size_t bytes) {
   const std::uint64_t lost_before = schedule.lost();
   const std::uint64_t due_ns = schedule.stream_due_ns(now_ns, bytes);
-  counters_.stalls += schedule.lost() - lost_before;
+  const std::uint64_t lost = schedule.lost() - lost_before;
+  counters_.stalls += lost;
   counters_.delayed_bytes += bytes;
+  if (lost > 0 && counters_.report) {
+    counters_.report("a connection stalls, because the link has lost " + std::to_string(lost) +
+                     (lost == 1 ? " segment" : " segments"));
+  }
   return due_ns;
 }
 

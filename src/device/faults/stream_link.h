@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "faults/link.h"
@@ -47,9 +49,10 @@ class DelayedBytes {
 
 // What the links of a device have done.
 struct LinkCounters {
-  std::atomic<std::uint64_t> stalls{0};          // lost segments of streams
-  std::atomic<std::uint64_t> lost_datagrams{0};  // also those that found the link full
-  std::atomic<std::uint64_t> delayed_bytes{0};   // of streams and datagrams, in both directions
+  std::atomic<std::uint64_t> stalls{0};            // lost segments of streams
+  std::atomic<std::uint64_t> lost_datagrams{0};    // also those that found the link full
+  std::atomic<std::uint64_t> delayed_bytes{0};     // of streams and datagrams, in both directions
+  std::function<void(const std::string&)> report;  // of each loss; may be empty
 };
 
 // Used with the lock of the queue pair held.

@@ -148,6 +148,8 @@ ibv_wc_status Completions::replaced(const ibv_wc& failure, Replacement& replacem
 // A full queue loses one completion, not those behind it: each completion is offered to its queue,
 // in the order in which the requests ended.
 bool Completions::publish() {
+  if (late_) [[unlikely]]
+    return publish_late();
   bool fits = true;
   for (const auto& [delivery, into] : pending_) {
     count(delivery);
@@ -157,10 +159,24 @@ bool Completions::publish() {
   return fits;
 }
 
+bool Completions::publish_late() {
+  const std::uint64_t now_ns = sys::now_ns();
+  for (const Completed& completed : pending_) late_->add(qp_, completed, now_ns);
+  pending_.clear();
+  bool fits = true;
+  while (const auto due = late_->take(now_ns)) {
+    const auto& [delivery, into] = due->completed;
+    count(delivery);
+    fits &= due->overruns ? into->lose(delivery) : into->push(delivery);
+  }
+  return fits;
+}
+
 // These completions will never be polled, so their places are given back here.
 void Completions::drop() {
-  for (const Pending& pending : pending_) pending.delivery.free_slots();
+  for (const Completed& completed : pending_) completed.delivery.free_slots();
   pending_.clear();
+  if (late_) late_->drop();
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
   receive_replacement_ = {};

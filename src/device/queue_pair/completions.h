@@ -5,9 +5,12 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/completion/completion_queue.h"
+#include "device/queue_pair/late_completions.h"
 #include "device/queue_pair/queue_slots.h"
 #include "iwarp/types.h"
 #include "weft/counters.hpp"
@@ -28,6 +31,17 @@ class Completions {
   [[nodiscard]] QueueSlots& send_slots() { return send_slots_; }
   [[nodiscard]] const QueueSlots& send_slots() const { return send_slots_; }
 
+  // Rules of faults act on the completions from here on. `faults` and `peer`, a GID, must outlive
+  // this object.
+  void set_faults(DeviceFaults& faults, const ibv_gid& peer) {
+    late_ = std::make_unique<LateCompletions>(faults, peer);
+  }
+  // When publish() is to be called again for completions that a rule delays; nothing where that has
+  // been returned before.
+  [[nodiscard]] std::optional<std::uint64_t> new_alarm_ns() {
+    return late_ ? late_->new_alarm_ns() : std::nullopt;
+  }
+
   void add_send(const iwarp::SendCompletion& completion);
   // The request with this id, which is posted next, is going to fail; its completion will show
   // `status`. The first one counts until it is used or given up: a connection has no second
@@ -38,8 +52,8 @@ class Completions {
   void give_up_send_status(std::uint64_t wr_id);
   void give_up_receive_status(std::uint64_t wr_id);
   // `slots`: of the queue that the receive came from. `into`: its completion queue, where it is not
-  // the queue pair's. Returns the new completion, for what only
-  // some carriers know (the source of a datagram). The reference is good until the next call.
+  // the queue pair's. Returns the new completion, for what only some carriers know (the source of a
+  // datagram). The reference is good until the next call.
   ibv_wc& add_receive(const iwarp::ReceiveCompletion& completion, QueueSlots& slots,
                       CompletionQueue* into = nullptr);
 
@@ -49,9 +63,14 @@ class Completions {
   // Throws away what was collected, gives its places back, and forgets the statuses that were to be
   // replaced.
   void drop();
+  // A shared receive queue of the XRC domain is being destroyed: throws away what a rule of faults
+  // keeps back of its receives.
+  void forget(const QueueSlots& slots) {
+    if (late_) late_->forget(slots);
+  }
   // Removes from both completion queues what they still hold of this queue pair.
   void withdraw();
-  [[nodiscard]] bool empty() const { return pending_.empty(); }
+  [[nodiscard]] bool empty() const { return pending_.empty() && (!late_ || late_->empty()); }
 
   // Whether any request has failed since clear_failure().
   [[nodiscard]] bool failed() const { return failed_; }
@@ -73,11 +92,7 @@ class Completions {
     ibv_wc_status status = IBV_WC_SUCCESS;  // success: none
   };
 
-  struct Pending {
-    Delivery delivery;
-    CompletionQueue* into = nullptr;
-  };
-
+  [[nodiscard]] bool publish_late();
   void count(const Delivery& delivery);
   [[nodiscard]] static ibv_wc_status replaced(const ibv_wc& failure, Replacement& replacement);
 
@@ -85,7 +100,8 @@ class Completions {
   CompletionQueue* send_queue_;
   CompletionQueue* receive_queue_;
   QueueSlots send_slots_;
-  std::vector<Pending> pending_;
+  std::vector<Completed> pending_;
+  std::unique_ptr<LateCompletions> late_;  // null: no rule of faults names completions
   QueuePairCounters counters_;
   Replacement send_replacement_;
   Replacement receive_replacement_;

@@ -289,7 +289,11 @@ void QueuePair::publish(QueuePairLock& lock) {
   if (completions.empty()) return;
   // The program has called ibv_destroy_qp(3) and expects nothing more.
   if (parts_.destroyed) return completions.drop();
-  if (completions.publish() || handle_.qp.state == IBV_QPS_ERR) return;
+  const bool fits = completions.publish();
+  if (const auto alarm_ns = completions.new_alarm_ns()) [[unlikely]] {
+    context().engine().call_at(*alarm_ns, shared_from_this());
+  }
+  if (fits || handle_.qp.state == IBV_QPS_ERR) return;
   // A queue pair that has lost a completion fails: its program cannot know what has completed. The
   // flushed completions are lost as well, unless the program polls meanwhile.
   change_state(IBV_QPS_ERR, lock);
@@ -396,9 +400,9 @@ void QueuePair::forget_memory(const std::byte* base, std::size_t length_bytes) {
   if (carrier_) carrier_->forget_memory(base, length_bytes, lock);
 }
 
-void QueuePair::forget_receive_queue(std::uint32_t number) {
+void QueuePair::forget_receive_queue(SharedReceiveQueue& queue) {
   const QueuePairLock lock(mutex_);
-  parts_.forget_receive_queue(number);
+  parts_.forget_receive_queue(queue);
 }
 
 }  // namespace weft::device

@@ -128,7 +128,7 @@ class QueuePair final : public Pollable,
   void forget_memory(const std::byte* base, std::size_t length_bytes);
   // A shared receive queue of the XRC domain is being destroyed: returns when this queue pair does
   // not use it any more.
-  void forget_receive_queue(std::uint32_t number);
+  void forget_receive_queue(SharedReceiveQueue& queue);
   void abandon_after_fork();
 
  private:

@@ -30,6 +30,8 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
   attributes.cap = wanted.cap;
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
+  DeviceFaults* const faults = opened.device().faults();
+  if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, peer);
 }
 
 // After ibv_destroy_qp(3) the event would name freed memory.
@@ -117,8 +119,11 @@ bool QueuePairParts::name_receive_queue(std::uint32_t number) {
   return false;
 }
 
-void QueuePairParts::forget_receive_queue(std::uint32_t number) {
-  if (receives.named() == number) memory.set_remote_domain(MemoryAccess::no_domain);
+void QueuePairParts::forget_receive_queue(SharedReceiveQueue& queue) {
+  completions.forget(queue.slots());
+  if (receives.named() == queue.extended()->number) {
+    memory.set_remote_domain(MemoryAccess::no_domain);
+  }
 }
 
 // Through complete(), because local requests among them are still in the list of MemoryAccess.

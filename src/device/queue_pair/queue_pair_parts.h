@@ -61,7 +61,7 @@ struct QueuePairParts {
   bool name_receive_queue(std::uint32_t number);
   // The queue is being destroyed. Where the peer's requests belong to it, they may access no memory
   // until the peer names another one.
-  void forget_receive_queue(std::uint32_t number);
+  void forget_receive_queue(SharedReceiveQueue& queue);
   // Completes what waits for a carrier, as flushed.
   void flush_waiting();
   // Completes the receives of the queue pair's own queue, as flushed.

@@ -137,7 +137,8 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       look_for_peer();
       look_for_initiator();
       connection_.on_time(sys::now_ns());
-      if (socket_.shaped()) receive_available();  // what a link has carried by now
+      if (socket_.shaped()) [[unlikely]]
+        resume_shaping();
       return advance(lock);
   }
 }
@@ -413,6 +414,11 @@ void StreamCarrier::inject(const faults::Action& fault, QueuePairLock& /*lock*/)
   if (StreamFaults* faults = socket_.faults()) faults->add(fault);
 }
 
+// Takes in what a link has carried by now, which epoll does not report.
+void StreamCarrier::resume_shaping() {
+  receive_available();
+}
+
 void StreamCarrier::follow_shaping() {
   if (socket_.faults()) carry_out_faults();
   if (socket_.link() && !connection_.ended()) follow_link();
@@ -439,8 +445,14 @@ void StreamCarrier::follow_link() {
 
 void StreamCarrier::carry_out_faults() {
   StreamFaults& faults = *socket_.faults();
-  faults.on_time(sys::now_ns());
+  const std::uint64_t now_ns = sys::now_ns();
+  faults.on_time(now_ns);
   if (connection_.ended()) return;
+  // Messages that a rule has kept from their receives.
+  if (faults.ready_again(now_ns)) {
+    connection_.receives_posted(now_ns);
+    send_available();
+  }
   if (const auto code = faults.take_terminate()) {
     connection_.terminate_with({.layer = static_cast<std::uint8_t>(*code >> 16),
                                 .type = static_cast<std::uint8_t>(*code >> 8 & 0xFF),
@@ -509,6 +521,9 @@ iwarp::Memory StreamCarrier::local_memory(const iwarp::LocalSlice& slice, bool f
 }
 
 bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
+  StreamFaults* const faults = socket_.faults();
+  if (faults && !faults->takes_message(sys::now_ns())) [[unlikely]]
+    return false;
   // Without a hold a missing receive ends the stream, so nothing waits for the next one.
   return parts_.take_receive(request, holds_);
 }

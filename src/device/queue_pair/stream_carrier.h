@@ -121,6 +121,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
   void end_deferral();
+  void resume_shaping();
   void follow_shaping();
   void carry_out_faults();
   void follow_link();

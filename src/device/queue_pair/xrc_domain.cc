@@ -38,8 +38,7 @@ void XrcDomain::remove(SharedReceiveQueue& queue) {
       return &entry.second->extended()->completions == &completions;
     });
   }
-  const std::uint32_t number = queue.extended()->number;
-  for (const auto& queue_pair : queue_pairs()) queue_pair->forget_receive_queue(number);
+  for (const auto& queue_pair : queue_pairs()) queue_pair->forget_receive_queue(queue);
   completions.forget(queue.slots());
   if (!shared) completions.detach(this);
 }

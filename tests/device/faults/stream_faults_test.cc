@@ -118,5 +118,28 @@ TEST(StreamFaults, ActsAtOnceWhereARequestIsTheReason) {
   EXPECT_FALSE(connection.faults.take_terminate());
 }
 
+TEST(StreamFaults, AReceiverIsNotReadyForATime) {
+  Connection connection("RNR:5us at arrival nth=2");
+  StreamFaults& faults = connection.faults;
+  EXPECT_TRUE(faults.takes_message(began_ns));
+  EXPECT_FALSE(faults.takes_message(began_ns + 10));
+  EXPECT_EQ(faults.new_alarm_ns(), began_ns + 10 + 5000);
+  EXPECT_FALSE(faults.new_alarm_ns());
+  EXPECT_FALSE(faults.takes_message(began_ns + 5009));
+  EXPECT_FALSE(faults.ready_again(began_ns + 5009));
+  EXPECT_TRUE(faults.ready_again(began_ns + 5010));
+  EXPECT_TRUE(faults.takes_message(began_ns + 5010));
+  EXPECT_FALSE(faults.ready_again(began_ns + 5010));
+  EXPECT_TRUE(faults.takes_message(began_ns + 5010));
+  EXPECT_EQ(connection.plan.counts()[0].faults, 1U);
+}
+
+TEST(StreamFaults, AReceiverIsNeverReadyAgain) {
+  Connection connection("RNR at arrival");
+  EXPECT_FALSE(connection.faults.takes_message(began_ns));
+  EXPECT_FALSE(connection.faults.new_alarm_ns());
+  EXPECT_FALSE(connection.faults.takes_message(UINT64_MAX - 1));
+}
+
 }  // namespace
 }  // namespace weft::device
