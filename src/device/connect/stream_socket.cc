@@ -106,10 +106,10 @@ std::vector<std::byte> StreamSocket::end_link() {
   return rest;
 }
 
-// Reads the socket empty first, because the time on the link begins when bytes arrive.
+// Reads the socket empty first, because the time on the link begins when bytes arrive. The clock is
+// read behind each of them: a thread that was interrupted before would deliver them too early.
 std::ptrdiff_t StreamSocket::receive_late(std::span<const iovec> pieces) {
   std::array<std::byte, 65536> buffer;
-  const std::uint64_t now_ns = sys::now_ns();
   while (link_->reads()) {
     const iovec piece{buffer.data(), buffer.size()};
     const auto got = receive_now({&piece, 1});
@@ -117,10 +117,10 @@ std::ptrdiff_t StreamSocket::receive_late(std::span<const iovec> pieces) {
     if (got <= 0) {
       link_->end(got);
     } else {
-      link_->arrived(std::span(buffer).first(static_cast<std::size_t>(got)), now_ns);
+      link_->arrived(std::span(buffer).first(static_cast<std::size_t>(got)), sys::now_ns());
     }
   }
-  return link_->deliver(pieces, now_ns);
+  return link_->deliver(pieces, sys::now_ns());
 }
 
 std::ptrdiff_t StreamSocket::send_now(std::span<const iovec> pieces) {
