@@ -78,7 +78,7 @@ std::uint64_t memory_of(const ibv_sge& piece) {
 bool add(Crc32c& checksum, std::uint64_t address, std::uint64_t bytes) {
   std::array<std::byte, block_bytes> block;
   while (bytes > 0) {
-    const std::size_t part = std::min<std::uint64_t>(bytes, block.size());
+    const auto part = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, block.size()));
     if (!guarded_load(block.data(), reinterpret_cast<const void*>(address), part)) return false;
     checksum.update(Bytes(block.data(), part));
     address += part;

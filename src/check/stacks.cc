@@ -28,8 +28,9 @@ _Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
 StackId Stacks::take(bool& is_new) {
   Walk walk;
   _Unwind_Backtrace(add_frame, &walk);
+  constexpr std::size_t multiplier = 16777619;  // of FNV-1
   std::size_t hash = walk.count;
-  for (std::size_t i = 0; i < walk.count; ++i) hash = hash * 1099511628211U + walk.addresses[i];
+  for (std::size_t i = 0; i < walk.count; ++i) hash = hash * multiplier + walk.addresses[i];
   const std::lock_guard lock(mutex_);
   const auto [first, last] = by_hash_.equal_range(hash);
   for (auto known = first; known != last; ++known) {
