@@ -117,7 +117,7 @@ class Host final : public iwarp::Host {
   }
   void refused() { --posted_; }
   void post_receive(std::vector<LocalSlice> slices) {
-    receives_.push_back({receives_posted_++, std::move(slices)});
+    receives_.push_back({.wr_id = receives_posted_++, .slices = std::move(slices)});
   }
   // Once the stream has ended.
   void check_all_completed() const {

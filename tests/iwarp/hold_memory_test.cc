@@ -49,7 +49,7 @@ std::size_t fill(Hold& hold, std::uint32_t message_bytes, std::uint32_t segment_
   segment.opcode = wire::RdmapOpcode::send;
   segment.untagged_header = {.rdmap_control = wire::rdmap_control(segment.opcode)};
   for (std::size_t messages = 0;; ++messages) {
-    if (!hold.begin(messages + 1, segment)) return messages;
+    if (!hold.begin(messages + 1, 0, segment)) return messages;
     for (std::uint32_t at = 0; at < message_bytes; at += segment_bytes) {
       segment.payload_bytes = std::min(segment_bytes, message_bytes - at);
       if (!hold.extend(segment)) return messages;
