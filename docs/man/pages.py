@@ -3,7 +3,8 @@
 Usage: pages.py TEMPLATE PAGE -- PROGRAM..., where PROGRAM may be an emulator with its arguments.
 
 NAME.1.in may contain, each in a line of its own: @options@ (of `weft COMMAND --help` for
-weft-COMMAND), @commands@, and @environment@, @faults@, @filters@ and @check@ (of `weft help TOPIC`).
+weft-COMMAND), @commands@, and @environment@, @faults@, @filters@ and @check@ (of `weft help
+TOPIC`).
 """
 
 import os
