@@ -172,6 +172,7 @@ void Engine::dispatch(const epoll_event& event, void (*handle)(Pollable&, std::u
 
 void Engine::poll() {
   if (abandoned_) return;
+  polled_.store(true, std::memory_order_relaxed);
   std::array<epoll_event, batch> events;
   const bool alone = mode_ == ProgressMode::manual;
   for (const auto& event : epoll_.wait(events, 0)) {
@@ -186,7 +187,9 @@ void Engine::poll() {
       target.on_ready(what);
     });
   }
-  if (alone) run_deadlines();
+  if (!alone) return;
+  if (deferred_ > 0) run_deferred();
+  run_deadlines();
 }
 
 int Engine::wait(std::span<pollfd> entries, std::optional<std::uint64_t> until_ns,
@@ -317,20 +320,33 @@ bool Engine::leave_to_application(Pollable& target) {
   return false;
 }
 
-// Waits for a tick. Returns true if an application thread is about to sleep, so that nothing may be
-// left to application threads.
+// Waits until no application thread has polled for a tick: while one does, it serves all
+// descriptors (CompletionQueue::drive()), and a look at epoll would only take the processor away
+// from it. Returns true if an application thread is about to sleep, so that nothing may be left to
+// application threads.
 bool Engine::stand_by(std::chrono::microseconds tick) {
   // While this is set defer() may count on run_deferred() below.
   standing_by_ = true;
   bool sleep_expected = false;
-  {
-    std::unique_lock lock(stand_by_mutex_);
-    stand_by_.wait_for(lock, tick, [this] { return sleep_expected_ || stopping_; });
-    sleep_expected = std::exchange(sleep_expected_, false);
+  bool polled = true;
+  while (polled && !sleep_expected && !stopping_ && !wait_leader_.has_leader()) {
+    polled_.store(false, std::memory_order_relaxed);
+    sleep_expected = wait_for_sleeper(tick);
+    polled = polled_.load(std::memory_order_relaxed);
+    if (deferred_ > 0) run_deferred();
+    run_deadlines();
+    tick = longest_stand_by;
   }
   standing_by_ = false;
   if (deferred_ > 0) run_deferred();
   return sleep_expected;
+}
+
+// Returns whether an application thread is about to sleep; at once in that case.
+bool Engine::wait_for_sleeper(std::chrono::microseconds longest) {
+  std::unique_lock lock(stand_by_mutex_);
+  stand_by_.wait_for(lock, longest, [this] { return sleep_expected_ || stopping_; });
+  return std::exchange(sleep_expected_, false);
 }
 
 bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
@@ -338,9 +354,10 @@ bool Engine::defer(std::weak_ptr<Pollable> target, bool waiting) {
   // Counted before the decision, so that a thread which is about to sleep sees that something may
   // be due.
   if (deferred_++ == 0) deferred_targets_.clear();
-  const bool soon =
-      waiting ? wait_leader_.is_thread_aside()
-              : standing_by_ || (wait_leader_.is_thread_aside() && !wait_leader_.has_leader());
+  bool soon = standing_by_ || (wait_leader_.is_thread_aside() && !wait_leader_.has_leader());
+  if (waiting) soon = wait_leader_.is_thread_aside();
+  // Without a progress thread the program has promised to come back.
+  if (mode_ == ProgressMode::manual) soon = true;
   if (soon) {
     deferred_targets_.push_back(std::move(target));
   } else {

@@ -111,8 +111,8 @@ class Engine final : private WaitLoop {
 
   // Defers work to the caller's next call, where it costs no extra system call. Returns true only
   // if another thread is certain to call on_deferred() within a tick: the progress thread, or the
-  // next thread that waits. On false the caller does the work now. `waiting`: the caller is in
-  // on_ready_in_wait().
+  // next thread that waits; without a progress thread, the program with its next call. On false the
+  // caller does the work now. `waiting`: the caller is in on_ready_in_wait().
   bool defer(std::weak_ptr<Pollable> target, bool waiting);
   // The deferred work is done. To be called once for each successful defer().
   void deferral_done() { deferred_.fetch_sub(1); }
@@ -136,6 +136,7 @@ class Engine final : private WaitLoop {
   // Skips what application threads drive themselves. Returns whether there was any of it.
   bool dispatch_unattended(std::span<const epoll_event> events, bool all);
   bool stand_by(std::chrono::microseconds tick);
+  bool wait_for_sleeper(std::chrono::microseconds longest);
   void dispatch(const epoll_event& event, void (*handle)(Pollable&, std::uint32_t));
   [[nodiscard]] bool leave_to_application(Pollable& target);
   std::optional<Time> run_timers() override;
@@ -165,6 +166,7 @@ class Engine final : private WaitLoop {
   std::vector<std::weak_ptr<Pollable>> deferred_targets_;
   WaitLeader wait_leader_;
   std::atomic<bool> standing_by_{false};
+  std::atomic<bool> polled_{false};  // by an application thread, since the last tick of stand_by()
   std::atomic<bool> stopping_{false};
   std::atomic<bool> abandoned_{false};
   std::mutex stand_by_mutex_;

@@ -353,5 +353,24 @@ TEST(Threads, SeveralPostersAndPollersShareAQueuePair) {
   EXPECT_FALSE(pair.a.look());
 }
 
+// A program may wait for one queue while the peer writes by a connection of another queue.
+TEST(CompletionQueue, APollerOfAnIdleQueueServesTheOthers) {
+  PairOptions options;
+  options.settings.progress = ProgressMode::manual;
+  Pair pair(options);
+  CompletionQueue idle(pair.b.context, 16, nullptr, nullptr);
+  const auto source = pair.a.buffer(4096);
+  const auto target = pair.b.buffer(4096);
+  source->fill(7);
+  ASSERT_EQ(pair.a.write(1, {source->sge(0, 4096)}, target->address(), target->rkey()), 0);
+  constexpr std::uint64_t hopeless_ns = 10'000'000'000;
+  const std::uint64_t start_ns = sys::now_ns();
+  ibv_wc completion{};
+  while (!target->holds(7, 0, 4096)) {
+    ASSERT_EQ(idle.poll(1, &completion), 0);
+    ASSERT_LT(sys::now_ns() - start_ns, hopeless_ns);
+  }
+}
+
 }  // namespace
 }  // namespace weft::device

@@ -153,6 +153,7 @@ class CompletionQueue : public KeptMemory {
   bool take_current();
   Delivery& pop();
   void drive();
+  void drive_others();
   void prepare_members(bool solicited_only);
   void overrun();
   void note_told();
@@ -192,6 +193,8 @@ class CompletionQueue : public KeptMemory {
 
   mutable std::mutex members_mutex_;
   std::vector<std::shared_ptr<Driven>> members_;
+  std::uint32_t looks_ = 0;          // of drive() at its members
+  std::uint64_t others_due_ns_ = 0;  // see drive_others()
 };
 
 }  // namespace weft::device
