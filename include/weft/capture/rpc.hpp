@@ -70,7 +70,8 @@ struct Rpc {
 class RpcSink : public FindingSink {
  public:
   // Receives each RPC once: with its reply, or when it is certain that no reply was captured. The
-  // order is that of the replies. `rpc` is valid during the call only; a copy owns its bytes.
+  // order is that of the replies, but an RPC whose Reads the capture holds late comes when they
+  // are complete. `rpc` is valid during the call only; a copy owns its bytes.
   virtual void on_rpc(const Rpc& rpc) = 0;
 };
 

@@ -29,6 +29,13 @@ struct RpcLimits {
   std::size_t open_calls_in_all = 65'536;
   std::size_t call_bytes = 128U << 20;
   std::size_t answered_in_all = 262'144;
+  // How many frames of the capture a packet may come late: a part of an answered RPC after its
+  // reply, or a call after what belongs to it.
+  std::uint64_t late_frames = 4096;
+  // Limits over all connections for what waits because the capture may be out of order: bytes that
+  // came before their call, and answered RPCs that lack a part.
+  std::uint64_t early_bytes = 16U << 20;
+  std::size_t settling_rpcs = 1024;
 };
 
 // Sums over a trace or a connection.
@@ -56,6 +63,7 @@ class WEFT_API RpcTracker final : public TrafficSink {
   void on_read_request(const Origin& origin, const ReadRequest& request) override;
   void on_read_part(const Origin& origin, const ReadPart& part) override;
   void on_gap(const Origin& origin, const Gap& gap) override;
+  void on_late(const Origin& origin, std::int64_t delay_ns) override;
   void on_end(const Origin& origin, bool reset) override;
   void on_close(ConnectionId connection) override;
   void on_forget(ConnectionId connection) override;

@@ -59,7 +59,8 @@ class WEFT_API SubSegment {
 
 // What the other side did with a segment.
 struct SegmentTraffic {
-  std::uint64_t read_bytes = 0;  // bytes requested, without repetitions
+  std::uint64_t read_bytes = 0;      // bytes requested, without repetitions
+  std::uint64_t answered_bytes = 0;  // bytes of Read responses, also of those that were cut
   bool reads_discontinuous = false;
   std::uint64_t next_read = 0;  // expected offset in the segment
   std::uint64_t writes = 0;     // number of RDMA Writes

@@ -110,15 +110,19 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
     report_.add(finding::retransmitted, call.rpc, "was sent again although its reply was sent");
   }
 
+  settle_reused(state, origin.side, call.rpc.call->lists);
+  drop_early_before_call(state, call);
   SegmentTable& memory = memory_.memory_of(origin.connection, origin.side);
   check_header(report_, call.rpc, *call.rpc.call, true, call.inline_bytes);
   // This searches the memory of other open calls, so it precedes process_call(), which adds the
   // segments of this one.
   check_call_chunks(report_, call.rpc, memory);
-  check_credits(call.rpc, caller);
+  // Replies may have come late, so that answered calls seem open.
+  if (!state.reordered) check_credits(call.rpc, caller);
   if (!state.lacks.anything) caller.waits.sent(call.rpc.call->first, none_left(caller));
   memory.process_call(call.rpc.call->lists, call.number);
   charge(call, call.rpc.call->lists);
+  if (!state.early.empty()) replay_early(state, call);  // this may answer the call
   bound(state, caller);
   bound_all();
 }
@@ -169,26 +173,34 @@ void RpcTracker::Work::retransmitted(State& state, Call& call, RpcMessage& messa
   charge(call, message.lists);
 }
 
-// Matches a reply with its call, and reports a reply without one.
-void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage message,
-                                const wire::RpcRdmaView& view, const Assembled& body) {
-  Rpc reply;
-  reply.connection = origin.connection;
-  reply.caller = other(origin.side);
-  reply.xid = view.xid();
-  if (view.procedure() == RpcRdmaProcedure::error) reply.error = view.error();
-  Caller& caller = state.caller(reply.caller);
-  caller.largest_grant = std::max(caller.largest_grant, message.credits);
-  caller.grant = std::max(message.credits, 1U);  // with 0 the account would report an endless wait
-  if (reply.error) count(state, &RpcCounts::errors);
+// Matches a reply with its call. A reply without one waits for it, if the capture may be out of
+// order.
+void RpcTracker::Work::on_reply(const Origin& origin, State& state, ReplyMessage reply) {
+  Caller& caller = state.caller(other(origin.side));
+  caller.largest_grant = std::max(caller.largest_grant, reply.message.credits);
+  // With 0 the account would report an endless wait.
+  caller.grant = std::max(reply.message.credits, 1U);
   const auto open = caller.open.find(reply.xid);
   if (open != caller.open.end()) {
-    const Stamp replied = message.first;
-    open->second.rpc.error = reply.error;
-    answer(state, caller, open->second, std::move(message), body);
+    if (!caller.matched) drop_early_before_match(state, other(origin.side));
+    const Stamp replied = reply.message.first;
+    answer(state, caller, open->second, std::move(reply));
     if (!state.lacks.anything) caller.waits.given(replied, none_left(caller));
     return;
   }
+  if (!keep_early(origin, state, reply)) on_reply_without_call(origin, state, std::move(reply));
+}
+
+// Reports a reply without a call.
+void RpcTracker::Work::on_reply_without_call(const Origin& origin, State& state,
+                                             ReplyMessage message) {
+  Rpc reply;
+  reply.connection = origin.connection;
+  reply.caller = other(origin.side);
+  reply.xid = message.xid;
+  reply.error = message.error;
+  Caller& caller = state.caller(reply.caller);
+  if (reply.error) count(state, &RpcCounts::errors);
   count(state, &RpcCounts::replies_without_call);
   const bool again = caller.answered.contains(reply.xid);
   // If the capture began in the middle, its first replies answer calls that it does not contain.
@@ -197,12 +209,12 @@ void RpcTracker::Work::on_reply(const Origin& origin, State& state, RpcMessage m
                  origin.connection,
                  fmt::format("The reply with XID 0x{:08x} answers no call that was seen{}.",
                              reply.xid, again ? " since its first reply" : ""),
-                 {message.first},
+                 {message.message.first},
                  reply.xid});
   }
   if (again) return;
-  reply.reply = std::move(message);
-  reply.reply->message = body;
+  reply.reply = std::move(message.message);
+  reply.reply->message = std::move(message.body);
   take_chunks(*reply.reply, memory_.memory_of(state.id, reply.caller), no_call);
   decode_exchange(reply);
   sink_->on_rpc(reply);
@@ -235,19 +247,44 @@ void RpcTracker::Work::complete_call(State& state, Call& call, Side owner) {
   }
 }
 
-// Joins the reply with its call, checks both, and reports the RPC.
-void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessage message,
-                              const Assembled& body) {
+// Joins the reply with its call. The RPC is reported at once, or when the Reads of its chunks are
+// complete: the capture may hold their responses late.
+void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, ReplyMessage reply) {
+  call.rpc.error = reply.error;
+  if (reply.error) count(state, &RpcCounts::errors);
+  count(state, &RpcCounts::replies);
+  Answered answered{std::move(call), std::move(reply.message), std::move(reply.body)};
+  caller.open.erase(reply.xid);  // this destroys `call`
+  --open_calls_;
+  caller.matched = true;
+  if (caller.answered.insert_or_assign(reply.xid, answered.call.hash).second) {
+    caller.answered_order.push_back(reply.xid);
+    ++answered_;
+  }
+  if (may_settle(answered.call)) {
+    state.settling.push_back(std::move(answered));
+    ++settling_;
+  } else {
+    report_answered(state, answered);
+  }
+  bound(state, caller);
+  bound_all();
+}
+
+// Checks call and reply, reports the RPC, and frees its memory.
+void RpcTracker::Work::report_answered(State& state, Answered& answered) {
+  Call& call = answered.call;
   SegmentTable& memory = memory_.memory_of(state.id, call.rpc.caller);
   complete_call(state, call, call.rpc.caller);
   Rpc& rpc = call.rpc;
-  rpc.latency_ns = message.first.time_ns - rpc.call->first.time_ns;
+  rpc.latency_ns = answered.message.first.time_ns - rpc.call->first.time_ns;
   const std::int64_t transfer_ns = transfer_of(rpc.call->lists, memory, call.number);
   rpc.transfer_ns =
       std::clamp<std::int64_t>(transfer_ns, 0, std::max<std::int64_t>(rpc.latency_ns, 0));
-  rpc.reply = std::move(message);
+  rpc.reply = std::move(answered.message);
   RpcMessage& reply = *rpc.reply;
-  reply.message = body;
+  const std::size_t inline_bytes = answered.body.size();
+  reply.message = std::move(answered.body);
   take_chunks(reply, memory, call.number);
   const ExchangeFaults faults = decode_exchange(rpc);
   if (rpc.error) {
@@ -258,25 +295,15 @@ void RpcTracker::Work::answer(State& state, Caller& caller, Call& call, RpcMessa
                                   rpc.error->version_low, rpc.error->version_high)
                     : std::string("was refused: its chunks or header could not be used"));
   } else {
-    check_header(report_, rpc, reply, false, body.size());
+    check_header(report_, rpc, reply, false, inline_bytes);
     check_reply_chunks(report_, rpc, memory, call.number);
   }
   check_read_traffic(report_, rpc, memory, call.number, state.lacks);
   check_messages(report_, rpc, state.lacks);
   check_exchange(report_, rpc, faults);
-  count(state, &RpcCounts::replies);
   sink_->on_rpc(rpc);
-
   memory.remove_call(call.number);
-  caller.matched = true;
-  if (caller.answered.insert_or_assign(rpc.xid, call.hash).second) {
-    caller.answered_order.push_back(rpc.xid);
-    ++answered_;
-  }
-  // This destroys `call`, and `rpc` with it, so neither is used afterwards.
-  close(caller, rpc.xid);
-  bound(state, caller);
-  bound_all();
+  charged_bytes_ -= call.charged_bytes;
 }
 
 // Charges the memory of a call to RpcLimits::call_bytes.
@@ -300,10 +327,11 @@ void RpcTracker::Work::close(Caller& caller, std::uint32_t xid) {
 }
 
 // Applies the limits over all connections: each connection gives up the older half of its calls, or
-// forgets the older half of its XIDs.
+// forgets the older half of its XIDs. What waits for late packets is given up first.
 void RpcTracker::Work::bound_all() {
   while (open_calls_ > limits_.open_calls_in_all || charged_bytes_ > limits_.call_bytes) {
     for (auto& [connection, state] : connections_) {
+      settle(state, [](const Answered&) { return true; });
       for (Caller& caller : state.callers) {
         // A caller with a single call gives it up as well, so each turn of the outer loop makes
         // progress.

@@ -52,6 +52,10 @@ void RpcTracker::on_gap(const Origin& origin, const Gap& gap) {
   work_->on_gap(origin, gap);
 }
 
+void RpcTracker::on_late(const Origin& origin, std::int64_t /*delay_ns*/) {
+  work_->on_late(origin);
+}
+
 void RpcTracker::on_end(const Origin& origin, bool reset) {
   work_->on_end(origin, reset);
 }
@@ -85,10 +89,11 @@ RpcTracker::Work::Work(RpcSink& sink, const RpcLimits& limits)
       limits_(limits),
       report_(sink),
       memory_(limits.open_bytes),
-      send_budget_(open_send_bytes) {}
+      send_budget_(open_send_bytes),
+      early_budget_(limits.early_bytes) {}
 
 RpcTracker::Work::State& RpcTracker::Work::state(ConnectionId connection) {
-  return connections_.get(connection, connection, send_budget_);
+  return connections_.get(connection, connection, send_budget_, early_budget_);
 }
 
 bool RpcTracker::Work::recognised(ConnectionId connection) const {
@@ -107,6 +112,7 @@ RpcCounts RpcTracker::Work::counts(ConnectionId connection) const {
 // kept.
 void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
   State& state = this->state(origin.connection);
+  watch_late(state, origin.stamp);
   state.sends[index_of(origin.side)].add(
       origin, part, [&](Bytes first) { return state.recognised || may_be_rpc_rdma(first); },
       [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
@@ -117,6 +123,11 @@ void RpcTracker::Work::on_send(const Origin& origin, const SendPart& part) {
 void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised) return;
+  watch_late(state, origin.stamp);
+  if (!keep_early(origin, state, part)) write(origin, state, part);
+}
+
+void RpcTracker::Work::write(const Origin& origin, State& state, const WritePart& part) {
   SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
   const auto outcome = memory.place(part.key, part.address, part.bytes, part.missing_bytes);
   const std::uint64_t bytes = part.bytes.size() + part.missing_bytes;
@@ -148,6 +159,11 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
 void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& request) {
   State& state = this->state(origin.connection);
   if (!state.recognised || request.repeated || request.length == 0) return;
+  watch_late(state, origin.stamp);
+  if (!keep_early(origin, state, request)) read_request(origin, request);
+}
+
+void RpcTracker::Work::read_request(const Origin& origin, const ReadRequest& request) {
   SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
   Segment* segment = memory.find(request.key, request.address);
   const std::uint64_t offset = segment == nullptr ? 0 : request.address - segment->address();
@@ -175,24 +191,38 @@ void RpcTracker::Work::on_read_request(const Origin& origin, const ReadRequest& 
 void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) {
   State& state = this->state(origin.connection);
   if (!state.recognised || !part.known) return;
+  watch_late(state, origin.stamp);
+  if (!keep_early(origin, state, part)) read_part(origin, state, part);
+}
+
+void RpcTracker::Work::read_part(const Origin& origin, State& state, const ReadPart& part) {
   const auto outcome = memory_.memory_of(origin.connection, origin.side)
                            .place(part.key, part.address, part.bytes, part.missing_bytes);
   if (outcome.segment != nullptr) {
     outcome.segment->traffic().note(origin.stamp);
+    outcome.segment->traffic().answered_bytes += part.bytes.size() + part.missing_bytes;
+    if (!state.settling.empty()) settle_call(state, outcome.segment->description().call);
     return;
   }
   counts_.without_segment += part.bytes.size();
   state.counts.without_segment += part.bytes.size();
 }
 
-// A lost packet may contain a reply, so the number of open calls is not reliable any more.
+// A lost packet may contain a reply, so the number of open calls is not reliable any more. It may
+// also contain the call that early traffic belongs to. A later call may name the same memory, so
+// that traffic is not kept for it.
 void RpcTracker::Work::on_gap(const Origin& origin, const Gap& gap) {
   State& state = this->state(origin.connection);
   state.lacks.anything = true;
+  drop_early(state, [&](const EarlyEvent& event) { return event.caller() == origin.side; });
   if (gap.cut)
     state.cut[index_of(origin.side)] = true;
   else
     state.lacks.packets = true;
+}
+
+void RpcTracker::Work::on_late(const Origin& origin) {
+  state(origin.connection).reordered = true;
 }
 
 // A connection has ended when both sides have closed it, or one has reset it.
@@ -223,6 +253,8 @@ void RpcTracker::Work::end(ConnectionId connection, State& state) {
     state.sends[index_of(side)].finish(
         [&](const SendAssembly::Message& message) { on_message(origin, state, message); });
   }
+  drop_early(state, [](const EarlyEvent&) { return true; });
+  settle(state, [](const Answered&) { return true; });
   for (Caller& caller : state.callers) {
     while (!caller.order.empty()) give_up_oldest(state, caller);
   }
@@ -327,7 +359,9 @@ void RpcTracker::Work::on_header(const Origin& origin, State& state,
   if (kind == wire::RpcKind::call) {
     on_call(origin, state, std::move(message), xid, body);
   } else if (kind == wire::RpcKind::reply) {
-    on_reply(origin, state, std::move(message), view, body);
+    ReplyMessage reply{.xid = xid, .error = {}, .message = std::move(message), .body = body};
+    if (view.procedure() == RpcRdmaProcedure::error) reply.error = view.error();
+    on_reply(origin, state, std::move(reply));
   }
 }
 

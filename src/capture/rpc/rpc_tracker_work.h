@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "capture/findings/credit_watch.h"
 #include "capture/findings/rpc_findings.h"
+#include "capture/rpc/early_traffic.h"
 #include "capture/rpc/rpc_checks.h"
 #include "capture/rpc/send_assembly.h"
 #include "weft/capture/connection_map.hpp"
@@ -31,6 +33,7 @@ class RpcTracker::Work {
   void on_read_request(const Origin& origin, const ReadRequest& request);
   void on_read_part(const Origin& origin, const ReadPart& part);
   void on_gap(const Origin& origin, const Gap& gap);
+  void on_late(const Origin& origin);
   void on_end(const Origin& origin, bool reset);
   void close(ConnectionId connection);
   void forget(ConnectionId connection) { connections_.erase(connection); }
@@ -60,6 +63,12 @@ class RpcTracker::Work {
     CreditWatch waits;
     bool matched = false;  // a reply was matched, so the capture did not begin after all calls
   };
+  // An RPC with its reply. A part of the call may come late.
+  struct Answered {
+    Call call;
+    RpcMessage message;  // the reply; `body` is the part of it that came inline
+    Assembled body;
+  };
   struct State;
 
   State& state(ConnectionId connection);
@@ -71,10 +80,30 @@ class RpcTracker::Work {
                                        const Assembled& body);
   void on_call(const Origin& origin, State& state, RpcMessage message, std::uint32_t xid,
                const Assembled& body);
-  void on_reply(const Origin& origin, State& state, RpcMessage message,
-                const wire::RpcRdmaView& view, const Assembled& body);
+  void on_reply(const Origin& origin, State& state, ReplyMessage reply);
+  void on_reply_without_call(const Origin& origin, State& state, ReplyMessage reply);
   void retransmitted(State& state, Call& call, RpcMessage& message, Side side);
-  void answer(State& state, Caller& caller, Call& call, RpcMessage message, const Assembled& body);
+  void answer(State& state, Caller& caller, Call& call, ReplyMessage reply);
+  void report_answered(State& state, Answered& answered);
+  void write(const Origin& origin, State& state, const WritePart& part);
+  void read_request(const Origin& origin, const ReadRequest& request);
+  void read_part(const Origin& origin, State& state, const ReadPart& part);
+
+  // Captures that are out of order.
+  template <typename Part>
+  bool keep_early(const Origin& origin, State& state, const Part& part);
+  void handle_early(State& state, EarlyEvent& event);
+  void replay_early(State& state, const Call& call);
+  void drop_early(State& state, const std::function<bool(const EarlyEvent&)>& chosen);
+  void drop_early_before_call(State& state, const Call& call);
+  void drop_early_before_match(State& state, Side caller);
+  bool may_settle(const Call& call);
+  void settle(State& state, const std::function<bool(const Answered&)>& chosen);
+  void settle_reused(State& state, Side owner, const ChunkLists& lists);
+  void settle_call(State& state, CallNumber number);
+  // Applies the limits to what waits.
+  void watch_late(State& state, const Stamp& now);
+
   void complete_call(State& state, Call& call, Side owner);
   void give_up(State& state, Caller& caller, std::uint32_t xid);
   void check_credits(const Rpc& rpc, const Caller& caller);
@@ -97,11 +126,13 @@ class RpcTracker::Work {
   FindingReport report_;
   Reassembly memory_;
   Budget send_budget_;
+  Budget early_budget_;
   ConnectionMap<State> connections_;
   CallNumber next_call_ = 1;
   std::size_t open_calls_ = 0;  // of all callers, like the next two
   std::size_t charged_bytes_ = 0;
   std::size_t answered_ = 0;
+  std::size_t settling_ = 0;
   RpcCounts counts_;
 };
 
@@ -111,8 +142,10 @@ class RpcTracker::Work {
 
 // The state of one connection.
 struct RpcTracker::Work::State {
-  State(ConnectionId connection, Budget& budget)
-      : id(connection), sends{SendAssembly(budget), SendAssembly(budget)} {}
+  State(ConnectionId connection, Budget& send_budget, Budget& early_budget)
+      : id(connection),
+        sends{SendAssembly(send_budget), SendAssembly(send_budget)},
+        early(early_budget) {}
 
   ConnectionId id;
   bool recognised = false;
@@ -122,6 +155,9 @@ struct RpcTracker::Work::State {
   std::array<SendAssembly, 2> sends;
   std::array<Caller, 2> callers;
   std::array<bool, 2> ended{};
+  bool reordered = false;  // the capture has a packet of the connection later than it was sent
+  EarlyTraffic early;
+  std::vector<Answered> settling;
   RpcCounts counts;
 
   Caller& caller(Side side) { return callers[index_of(side)]; }
