@@ -532,5 +532,18 @@ TEST(IwarpEnds, ResetsAreTold) {
   EXPECT_EQ(log.resets, 1U);
 }
 
+// A program that rejects a request may end the TCP connection by a reset.
+TEST(IwarpEnds, ARejectedConnectionStaysRejected) {
+  for (const bool reset : {false, true}) {
+    MadeCapture capture;
+    IwarpTalk talk(capture, {}, {.reject = true});
+    talk.connect();
+    if (reset) talk.tcp().reset(Side::b);
+    Analysis analysis;
+    feed(analysis, capture);
+    EXPECT_EQ(analysis.connections()[0].end, Connection::End::rejected) << reset;
+  }
+}
+
 }  // namespace
 }  // namespace weft::capture::test

@@ -164,6 +164,7 @@ void IwarpTalk::connect() {
     wire::MpaFrame frame{.kind = request ? wire::MpaKind::request : wire::MpaKind::reply,
                          .markers = request ? mpa_.markers_a : mpa_.markers_b,
                          .crc = mpa_.crc,
+                         .reject = !request && mpa_.reject,
                          .enhanced = mpa_.revision == 2,
                          .revision = mpa_.revision,
                          .private_data_bytes = 0};

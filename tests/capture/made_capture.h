@@ -79,6 +79,7 @@ struct MpaOptions {
   bool markers_b = false;
   std::uint8_t revision = 2;
   bool aligned = true;  // each FPDU begins a segment
+  bool reject = false;  // b rejects the request
 };
 
 // Adds FPDUs to a conversation, with what has been agreed on.

@@ -159,6 +159,35 @@ TEST(RejectedConnections, AttemptsOfDevicesAreNoFinding) {
   }
 }
 
+// A device also refuses a request that crosses once its own request was accepted.
+TEST(RejectedConnections, AttemptsOfConnectedQueuePairsAreNoFinding) {
+  struct Attempt {
+    std::uint32_t source_qpn;
+    std::uint32_t destination_qpn;
+    std::size_t findings;
+  };
+  for (const auto& [source, destination, found] :
+       {Attempt{7, 8, 0}, Attempt{8, 7, 0}, Attempt{7, 9, 1}, Attempt{7, 7, 1}}) {
+    ConnectionTable connections;
+    FindingLog log;
+    TrafficFindings findings(connections, log);
+    const auto attempt = [&](wire::HelloAnswer answer, std::uint32_t a, std::uint32_t b) {
+      Connection one{.end = answer == wire::HelloAnswer::accepted ? Connection::End::open
+                                                                  : Connection::End::rejected};
+      one.offer_a.private_data.resize(wire::Hello::bytes);
+      wire::Hello{.source_qpn = a, .destination_qpn = b}.emit(one.offer_a.private_data);
+      one.offer_b.private_data.resize(wire::Hello::bytes);
+      wire::Hello{.answer = answer, .source_qpn = b, .destination_qpn = a}.emit(
+          one.offer_b.private_data);
+      connections.add(one);
+    };
+    attempt(wire::HelloAnswer::refused, source, destination);
+    attempt(wire::HelloAnswer::accepted, 8, 7);
+    findings.finish();
+    EXPECT_EQ(log.findings.size(), found) << source << " and " << destination;
+  }
+}
+
 TEST_F(TrafficFindingsTest, CongestionMet) {
   talk.set_ecn(3);
   talk.acknowledge_all(false);

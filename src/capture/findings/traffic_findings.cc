@@ -39,11 +39,27 @@ std::string violation_text(Violation::Kind kind, const Violation& first) {
 
 // Weft's devices open connections without rdma_cm. If both ends dial, one of two requests that
 // cross is rejected, and a queue pair that is not ready yet rejects a request that is repeated
-// later. Both are part of one connection that succeeds, or that is reported for another reason.
-bool is_attempt_of_device(const Connection& connection) {
-  const auto hello = wire::Hello::parse(connection.offer_b.private_data);
-  return hello && (hello->answer == wire::HelloAnswer::crossed ||
-                   hello->answer == wire::HelloAnswer::not_yet);
+// later. A request that crosses is refused if the queue pairs are connected when it comes. All are
+// parts of one connection that succeeds, or that is reported for another reason.
+bool is_attempt_of_device(const Connection& rejected, const ConnectionTable& connections) {
+  using wire::Hello;
+  using wire::HelloAnswer;
+  const auto reply = Hello::parse(rejected.offer_b.private_data);
+  if (!reply) return false;
+  if (reply->answer == HelloAnswer::crossed || reply->answer == HelloAnswer::not_yet) return true;
+  const auto request = Hello::parse(rejected.offer_a.private_data);
+  if (!request || reply->answer != HelloAnswer::refused) return false;
+  return std::ranges::any_of(connections, [&](const Connection& one) {
+    if (one.end == Connection::End::rejected) return false;
+    const auto other = Hello::parse(one.offer_a.private_data);
+    const auto accepted = Hello::parse(one.offer_b.private_data);
+    if (!other || !accepted || accepted->answer != HelloAnswer::accepted) return false;
+    const bool same = other->source_qpn == request->source_qpn &&
+                      other->destination_qpn == request->destination_qpn;
+    const bool crossed = other->source_qpn == request->destination_qpn &&
+                         other->destination_qpn == request->source_qpn;
+    return same || crossed;
+  });
 }
 
 // Returns whether the capture has packets from the requester to the other host of the connection,
@@ -277,7 +293,7 @@ void TrafficFindings::report_connection(const Connection& connection) {
       return report(finding::half_open, connection.id, last,
                     fmt::format("Only one of {} closed the connection.", both()));
     case Connection::End::rejected:
-      if (is_attempt_of_device(connection)) return;
+      if (is_attempt_of_device(connection, connections_)) return;
       return report(finding::rejected_connection, connection.id, last,
                     fmt::format("{} rejected the connection that {} requested.",
                                 endpoint_name(connection.id, Side::b),

@@ -199,7 +199,12 @@ void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
   b_.reader.finish(stamp);
   if (!connection_ || over_) return;
   over_ = true;
-  connection_->end = decoder_->terminated() ? Connection::End::terminated : Connection::End::reset;
+  // A rejection and a Terminate are better reasons than the reset that follows them.
+  if (decoder_->terminated()) {
+    connection_->end = Connection::End::terminated;
+  } else if (connection_->end != Connection::End::rejected) {
+    connection_->end = Connection::End::reset;
+  }
   shared_.sink.on_end(origin(side, stamp), true);
 }
 
