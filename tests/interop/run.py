@@ -55,6 +55,9 @@ import two_hosts  # noqa: F401
 import ucx  # noqa: F401
 import verbs_utils  # noqa: F401
 
+# It captures cases of the modules above.
+import clean_captures  # noqa: F401
+
 SKIP_STATUS = 77
 
 
