@@ -532,6 +532,25 @@ TEST(IwarpEnds, ResetsAreTold) {
   EXPECT_EQ(log.resets, 1U);
 }
 
+// Both sides stop, so the rest of an FPDU that was under way never was on the wire.
+TEST(IwarpEnds, AnFpduThatAResetBreaksOffIsNotLost) {
+  for (const bool reset : {false, true}) {
+    MadeCapture capture;
+    IwarpTalk talk(capture, {}, {});
+    talk.connect();
+    Operator(talk, Side::a).send(500);
+    weft::test::Content begun(200);
+    begun[0] = std::byte{0x04};  // the length of the ULPDU: 1024
+    talk.tcp().send(Side::a, begun);
+    if (reset) talk.tcp().reset(Side::b);
+    Analysis analysis;
+    TrafficLog log;
+    analysis.add_sink(log);
+    feed(analysis, capture);
+    EXPECT_EQ(log.lost_bytes, reset ? 0U : 200U);
+  }
+}
+
 // A program that rejects a request may end the TCP connection by a reset.
 TEST(IwarpEnds, ARejectedConnectionStaysRejected) {
   for (const bool reset : {false, true}) {

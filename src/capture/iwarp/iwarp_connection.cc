@@ -184,7 +184,7 @@ void IwarpConnection::on_found(Side side, bool crc_good) {
 void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
   if (!finished_a_ && !finished_b_) finished_ns_ = stamp.time_ns;
   (side == Side::a ? finished_a_ : finished_b_) = true;
-  direction(side).reader.finish(stamp);
+  direction(side).reader.finish(stamp, was_terminated());
   if (!connection_ || over_ || !finished_a_ || !finished_b_) return;
   over_ = true;
   if (connection_->end == Connection::End::open) connection_->end = Connection::End::closed;
@@ -194,9 +194,10 @@ void IwarpConnection::on_finished(Side side, const Stamp& stamp) {
   shared_.sink.on_end(origin(side, stamp), false);
 }
 
+// A reset throws away what was not sent yet.
 void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
-  a_.reader.finish(stamp);
-  b_.reader.finish(stamp);
+  a_.reader.finish(stamp, true);
+  b_.reader.finish(stamp, true);
   if (!connection_ || over_) return;
   over_ = true;
   // A rejection and a Terminate are better reasons than the reset that follows them.
@@ -212,8 +213,8 @@ void IwarpConnection::on_reset(Side side, const Stamp& stamp) {
 void IwarpConnection::on_end(const Stamp& stamp) {
   // Neither reader has any bytes left once the connection has been given up.
   if (indifferent_) return;
-  a_.reader.finish(stamp);
-  b_.reader.finish(stamp);
+  a_.reader.finish(stamp, was_terminated());
+  b_.reader.finish(stamp, was_terminated());
   if (!connection_ || over_) return;
   over_ = true;
   Connection::End& end = connection_->end;

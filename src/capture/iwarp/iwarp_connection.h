@@ -89,6 +89,8 @@ class IwarpConnection final : public TcpReader {
   void settle_depths();
   Connection& establish(Connection::Beginning beginning);
   void check_interest();
+  // After a Terminate the sender stops, perhaps in the middle of an FPDU.
+  [[nodiscard]] bool was_terminated() const { return decoder_ && decoder_->terminated(); }
   [[nodiscard]] Origin origin(Side side, const Stamp& stamp) const {
     return {.connection = connection_->id, .side = side, .stamp = stamp};
   }

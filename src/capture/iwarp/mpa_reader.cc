@@ -110,11 +110,12 @@ void MpaReader::fill_missing(const Stamp& stamp, const Hole& hole) {
 }
 
 // Ends the stream. An incomplete FPDU at its end is reported as lost.
-void MpaReader::finish(const Stamp& stamp) {
+void MpaReader::finish(const Stamp& stamp, bool broken_off) {
   if (mode_ == Mode::searching) try_search(Occasion::end);
   settle_unsettled();
   if (mode_ == Mode::not_mpa || !ever_found_) return release();
-  if (!buffer_.empty()) events_.on_lost(stamp, {buffer_.size(), after_cut_});
+  const bool expected = broken_off && mode_ == Mode::fpdus && missing_.empty();
+  if (!buffer_.empty() && !expected) events_.on_lost(stamp, {buffer_.size(), after_cut_});
   release();
 }
 

@@ -76,8 +76,9 @@ class MpaReader {
   [[nodiscard]] const Settings& settings() const { return settings_; }
   void on_bytes(const Stamp& stamp, std::uint64_t position, Bytes bytes);
   void on_hole(const Stamp& stamp, const Hole& hole);
-  // Ends the input.
-  void finish(const Stamp& stamp);
+  // Ends the input. `broken_off`: the connection did not end in order, so that the rest of the last
+  // FPDU never was on the wire. Otherwise that FPDU is lost.
+  void finish(const Stamp& stamp, bool broken_off = false);
 
   // Returns true if the stream seems not to be MPA; the reader ignores further bytes.
   [[nodiscard]] bool gave_up() const { return mode_ == Mode::not_mpa; }
