@@ -2,15 +2,20 @@
 // or reported as incomplete. Where the capture lacks nothing, all are byte-exact.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "capture/damage.h"
 #include "capture/iwarp_messages.h"
 #include "capture/made_roce.h"
 #include "capture/made_rpcs.h"
 #include "capture/meant_rpcs.h"
+#include "weft/capture/analysis.hpp"
+#include "weft/capture/rpc_findings.hpp"
+#include "weft/capture/traffic_findings.hpp"
 
 namespace weft::capture::test {
 namespace {
@@ -67,23 +72,74 @@ const Way ways[] = {
     {"InfinibandWithoutHandshake", [] { return over_infiniband(Carrier::native_global, false); }},
 };
 
-// Findings that state what the capture or the network did. Any other is about the programs, which
-// did nothing wrong.
-bool is_about_capture(const Finding& finding) {
-  static const std::set<std::string_view> kinds = {"not-captured", "repeated"};
-  return kinds.contains(finding.kind);
+using Kinds = std::set<std::string_view>;
+
+// What an analysis makes of a capture, with the findings about the transport.
+RpcLog analysed(const MadeCapture& capture) {
+  RpcLog log;
+  Analysis analysis;
+  RpcTracker tracker(log);
+  TrafficFindings findings(analysis.connections(), log);
+  analysis.add_sink(tracker);
+  analysis.add_sink(findings);
+  feed(analysis, capture);
+  tracker.finish();
+  findings.finish();
+  return log;
+}
+
+// The programs did nothing wrong: each finding states what the capture or the network did.
+void expect_findings_about(const RpcLog& log, const Kinds& kinds) {
+  for (const Finding& finding : log.findings) {
+    EXPECT_TRUE(kinds.contains(finding.kind)) << finding.kind << ": " << finding.sentence;
+  }
+}
+
+bool is_whole(const RpcMessage& message) {
+  return message.message.whole() &&
+         std::ranges::all_of(message.chunks, [](const Assembled& chunk) { return chunk.whole(); });
+}
+
+// An exchange that is not whole has a finding with its XID, which states what is missing.
+void expect_named(const RpcLog& log) {
+  const auto has = [&](std::uint32_t xid, std::string_view kind) {
+    return std::ranges::any_of(log.findings, [&](const Finding& finding) {
+      return finding.xid == xid && finding.kind == kind;
+    });
+  };
+  const auto only_missing = [](const Assembled& bytes) {
+    return std::ranges::all_of(
+        bytes.flaws(), [](const FlawedRange& range) { return range.flaw == Flaw::missing; });
+  };
+  bool matched = false;
+  for (const Rpc& rpc : log.rpcs) {
+    SCOPED_TRACE("XID " + std::to_string(rpc.xid));
+    EXPECT_TRUE(!rpc.call || only_missing(rpc.call->message)) << describe_flaws(rpc.call->message);
+    EXPECT_TRUE(!rpc.reply || only_missing(rpc.reply->message));
+    if (rpc.call && rpc.reply) {
+      matched = true;
+      EXPECT_EQ(has(rpc.xid, finding::incomplete), !is_whole(*rpc.call) || !is_whole(*rpc.reply));
+    } else if (rpc.call) {
+      EXPECT_TRUE(has(rpc.xid, finding::unanswered));
+    } else if (matched) {
+      // Before, the capture seems to begin in the middle of the exchanges.
+      EXPECT_TRUE(has(rpc.xid, finding::without_call));
+    }
+  }
 }
 
 void expect_exact_or_reported(const Exchanges& made, const Damaged& damaged) {
-  const RpcLog log = followed(damaged.capture);
+  const RpcLog log = analysed(damaged.capture);
   const std::size_t whole = whole_ones(log, made.meant);
   if (damaged.lacking == 0) {
     EXPECT_EQ(log.rpcs.size(), rounds * rpcs_in_round);
     EXPECT_EQ(whole, rounds * rpcs_in_round);
-    for (const Finding& finding : log.findings) {
-      EXPECT_TRUE(is_about_capture(finding)) << finding.kind << ": " << finding.sentence;
-    }
+    expect_findings_about(log, {"repeated"});
+    return;
   }
+  expect_findings_about(log, {"repeated", "not-captured", "bad-checksum", "unanswered-request",
+                              finding::incomplete, finding::unanswered, finding::without_call});
+  expect_named(log);
 }
 
 class ExchangeSweep : public testing::TestWithParam<Way> {};

@@ -47,13 +47,14 @@ enum class SendKind : std::uint8_t { plain, solicited, invalidate, solicited_inv
 // if something was lost, on_gap was called before.
 //
 // `missing_bytes`, here and below, counts bytes of the part after `bytes` that were on the wire but
-// not in the capture, usually because of the snap length.
+// not in the capture. The snap length has cut them, unless `lost`: then on_gap was called for them.
 struct SendPart {
   std::uint64_t message = 0;
   SendKind kind = SendKind::plain;
   std::uint64_t offset = 0;
   std::span<const std::byte> bytes;
   std::uint64_t missing_bytes = 0;
+  bool lost = false;
   bool last = false;
   bool has_immediate = false;
   std::uint32_t immediate = 0;        // a number in host order
@@ -68,6 +69,7 @@ struct WritePart {
   std::uint64_t address = 0;
   std::span<const std::byte> bytes;
   std::uint64_t missing_bytes = 0;
+  bool lost = false;
   bool first = false;
   bool last = false;
   // Length of the whole Write if the wire has it (RETH), otherwise 0.
@@ -99,6 +101,7 @@ struct ReadPart {
   std::uint64_t address = 0;
   std::span<const std::byte> bytes;
   std::uint64_t missing_bytes = 0;
+  bool lost = false;
   bool last = false;
 };
 

@@ -29,12 +29,21 @@ bool invalidates(SendKind kind) {
   return kind == SendKind::invalidate || kind == SendKind::solicited_invalidate;
 }
 
-// Calls `emit(offset, bytes, missing_bytes, is_end)` for each captured part of `payload`, with the
-// hole after it. `missing` counts from `header_bytes` before the payload.
+// A captured part of a payload, with the hole after it.
+struct PayloadPart {
+  std::size_t offset = 0;
+  Bytes bytes;
+  std::size_t missing_bytes = 0;
+  bool lost = false;  // the hole was not cut by the snap length
+  bool is_end = false;
+};
+
+// Calls `emit(const PayloadPart&)` for each captured part of `payload`. `missing` counts from
+// `header_bytes` before the payload.
 template <typename Emit>
 void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::size_t header_bytes,
                    Emit emit) {
-  if (missing.empty()) return emit(std::size_t{0}, payload, std::size_t{0}, true);
+  if (missing.empty()) return emit(PayloadPart{.bytes = payload, .is_end = true});
   std::size_t at = 0;
   for (const MissingRange& range : missing) {
     const std::size_t begin =
@@ -42,11 +51,15 @@ void for_each_part(Bytes payload, std::span<const MissingRange> missing, std::si
     const std::size_t end =
         std::min(std::max(range.end, header_bytes) - header_bytes, payload.size());
     if (begin >= end) continue;
-    emit(at, payload.subspan(at, begin - at), end - begin, end == payload.size());
+    emit(PayloadPart{.offset = at,
+                     .bytes = payload.subspan(at, begin - at),
+                     .missing_bytes = end - begin,
+                     .lost = !range.cut,
+                     .is_end = end == payload.size()});
     at = end;
   }
   if (at < payload.size() || payload.empty()) {
-    emit(at, payload.subspan(at), std::size_t{0}, true);
+    emit(PayloadPart{.offset = at, .bytes = payload.subspan(at), .is_end = true});
   }
 }
 
@@ -206,14 +219,15 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
   if (!continues) ++own.write_message;
   bool first = !continues;
   for_each_part(segment.payload, segment.missing, segment.header_bytes,
-                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
+                [&](const PayloadPart& part) {
                   sink_.on_write(segment.origin, {.message = own.write_message,
                                                   .key = view.stag(),
-                                                  .address = view.tagged_offset() + offset,
-                                                  .bytes = bytes,
-                                                  .missing_bytes = missing_bytes,
+                                                  .address = view.tagged_offset() + part.offset,
+                                                  .bytes = part.bytes,
+                                                  .missing_bytes = part.missing_bytes,
+                                                  .lost = part.lost,
                                                   .first = first,
-                                                  .last = is_end && segment.last});
+                                                  .last = part.is_end && segment.last});
                   first = false;
                 });
   own.write_open = !segment.last;
@@ -245,19 +259,19 @@ void RdmapDecoder::check_send_order(const Segment& segment, const wire::Untagged
 void RdmapDecoder::send(const Segment& segment, const wire::UntaggedView& view) {
   check_send_order(segment, view);
   const SendKind kind = kind_of(segment.opcode);
-  for_each_part(segment.payload, segment.missing, segment.header_bytes,
-                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
-                  const bool last = is_end && segment.last;
-                  sink_.on_send(
-                      segment.origin,
+  for_each_part(
+      segment.payload, segment.missing, segment.header_bytes, [&](const PayloadPart& part) {
+        const bool last = part.is_end && segment.last;
+        sink_.on_send(segment.origin,
                       {.message = view.msn(),
                        .kind = kind,
-                       .offset = view.message_offset() + std::uint64_t{offset},
-                       .bytes = bytes,
-                       .missing_bytes = missing_bytes,
+                       .offset = view.message_offset() + std::uint64_t{part.offset},
+                       .bytes = part.bytes,
+                       .missing_bytes = part.missing_bytes,
+                       .lost = part.lost,
                        .last = last,
                        .invalidated_key = last && invalidates(kind) ? view.invalidate_stag() : 0});
-                });
+      });
 }
 
 // Immediate Data uses the queue and the MSNs of Sends, so their order is checked together.
@@ -342,17 +356,17 @@ void RdmapDecoder::answer(const Segment& segment, const wire::TaggedView& view) 
   const std::uint64_t address =
       match.known ? request.source_offset + (view.tagged_offset() - request.sink_offset)
                   : view.tagged_offset();
-  for_each_part(segment.payload, segment.missing, segment.header_bytes,
-                [&](std::size_t offset, Bytes bytes, std::size_t missing_bytes, bool is_end) {
-                  sink_.on_read_part(segment.origin,
-                                     {.request = match.known ? request.msn : 0,
-                                      .known = match.known,
-                                      .key = match.known ? request.source_stag : view.stag(),
-                                      .address = address + offset,
-                                      .bytes = bytes,
-                                      .missing_bytes = missing_bytes,
-                                      .last = is_end && segment.last});
-                });
+  for_each_part(
+      segment.payload, segment.missing, segment.header_bytes, [&](const PayloadPart& part) {
+        sink_.on_read_part(segment.origin, {.request = match.known ? request.msn : 0,
+                                            .known = match.known,
+                                            .key = match.known ? request.source_stag : view.stag(),
+                                            .address = address + part.offset,
+                                            .bytes = part.bytes,
+                                            .missing_bytes = part.missing_bytes,
+                                            .lost = part.lost,
+                                            .last = part.is_end && segment.last});
+      });
 }
 
 void RdmapDecoder::atomic_answer(const Segment& segment) {

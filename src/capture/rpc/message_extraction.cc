@@ -41,9 +41,9 @@ MessageExtraction::Open& MessageExtraction::open(const Key& key, const Stamp& st
 
 // Stores a part. Bytes that were not captured become a flaw of the file.
 void MessageExtraction::place(Open& open, std::uint64_t offset, Bytes bytes,
-                              std::uint64_t missing_bytes) {
+                              std::uint64_t missing_bytes, bool lost) {
   open.bytes.place(offset, bytes);
-  if (missing_bytes > 0) open.bytes.place_cut(offset + bytes.size(), missing_bytes);
+  if (missing_bytes > 0 && !lost) open.bytes.place_cut(offset + bytes.size(), missing_bytes);
   open.size = std::max(open.size, offset + bytes.size() + missing_bytes);
 }
 
@@ -65,7 +65,7 @@ void MessageExtraction::on_send(const Origin& origin, const SendPart& part) {
   const Key key{origin.connection, origin.side, Kind::send, part.message};
   end_others(key);
   Open& message = open(key, origin.stamp);
-  place(message, part.offset, part.bytes, part.missing_bytes);
+  place(message, part.offset, part.bytes, part.missing_bytes, part.lost);
   message.ended = part.last;
   if (!part.last) return;
   if (part.has_immediate) message.immediate = part.immediate;
@@ -81,7 +81,7 @@ void MessageExtraction::on_write(const Origin& origin, const WritePart& part) {
   if (message.size == 0) message.address = part.address;
   message.key = part.key;
   if (part.address >= message.address) {
-    place(message, part.address - message.address, part.bytes, part.missing_bytes);
+    place(message, part.address - message.address, part.bytes, part.missing_bytes, part.lost);
   }
   message.ended = part.last;
   if (part.has_immediate) message.immediate = part.immediate;
@@ -93,7 +93,7 @@ void MessageExtraction::on_immediate(const Origin& origin, const ImmediateMessag
   if (!wanted_.connection(origin.connection)) return;
   const Key key{origin.connection, origin.side, Kind::immediate, message.message};
   Open& whole = open(key, origin.stamp);
-  place(whole, 0, message.bytes, 0);
+  place(whole, 0, message.bytes, 0, false);
   whole.ended = true;
   if (message.bytes.size() >= sizeof(std::uint32_t)) {
     whole.immediate = wire::immediate_number(message.bytes);
@@ -121,7 +121,7 @@ void MessageExtraction::on_read_part(const Origin& origin, const ReadPart& part)
   // A part before the start of the Read wraps to a large offset, which the next test rejects.
   const std::uint64_t offset = part.address - message.address;
   if (offset <= message.size && part.bytes.size() + part.missing_bytes <= message.size - offset) {
-    place(message, offset, part.bytes, part.missing_bytes);
+    place(message, offset, part.bytes, part.missing_bytes, part.lost);
   }
   message.ended = part.last;
   if (part.last) end(key);

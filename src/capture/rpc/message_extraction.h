@@ -62,7 +62,8 @@ class MessageExtraction final : public TrafficSink {
   };
 
   Open& open(const Key& key, const Stamp& stamp);
-  static void place(Open& open, std::uint64_t offset, Bytes bytes, std::uint64_t missing_bytes);
+  static void place(Open& open, std::uint64_t offset, Bytes bytes, std::uint64_t missing_bytes,
+                    bool lost);
   // A side sends one message after the other, so a new message ends the one before.
   void end_others(const Key& key);
   void end(const Key& key);

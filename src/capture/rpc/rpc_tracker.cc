@@ -129,7 +129,8 @@ void RpcTracker::Work::on_write(const Origin& origin, const WritePart& part) {
 
 void RpcTracker::Work::write(const Origin& origin, State& state, const WritePart& part) {
   SegmentTable& memory = memory_.memory_of(origin.connection, other(origin.side));
-  const auto outcome = memory.place(part.key, part.address, part.bytes, part.missing_bytes);
+  const auto outcome =
+      memory.place(part.key, part.address, part.bytes, part.lost ? 0 : part.missing_bytes);
   const std::uint64_t bytes = part.bytes.size() + part.missing_bytes;
   if (outcome.segment == nullptr) {
     counts_.without_segment += bytes;
@@ -196,8 +197,9 @@ void RpcTracker::Work::on_read_part(const Origin& origin, const ReadPart& part) 
 }
 
 void RpcTracker::Work::read_part(const Origin& origin, State& state, const ReadPart& part) {
-  const auto outcome = memory_.memory_of(origin.connection, origin.side)
-                           .place(part.key, part.address, part.bytes, part.missing_bytes);
+  const auto outcome =
+      memory_.memory_of(origin.connection, origin.side)
+          .place(part.key, part.address, part.bytes, part.lost ? 0 : part.missing_bytes);
   if (outcome.segment != nullptr) {
     outcome.segment->traffic().note(origin.stamp);
     outcome.segment->traffic().answered_bytes += part.bytes.size() + part.missing_bytes;
@@ -287,6 +289,8 @@ void RpcTracker::Work::on_message(const Origin& origin, State& state,
     state.cut[index_of(origin.side)] = true;
     return;
   }
+  // A packet that was not captured is no fault of the sender; on_gap has reported it.
+  if (state.lacks.packets && !message.whole) return;
   count(state, &RpcCounts::malformed);
   report_.add({finding::malformed_header,
                origin.connection,
@@ -309,6 +313,7 @@ std::optional<wire::RpcKind> RpcTracker::Work::kind_of(State& state, const Origi
     state.cut[index_of(origin.side)] = true;
     return {};
   }
+  if (state.lacks.packets && !body.whole(0, rpc_start_bytes)) return {};
   if (!start || !body.whole(0, rpc_start_bytes)) {
     count(state, &RpcCounts::malformed);
     report_.add({finding::malformed_header,

@@ -21,6 +21,7 @@ void SendAssembly::keep(const Origin& origin, const SendPart& part) {
   const std::uint64_t room = max_message_bytes - part.offset;
   const Bytes bytes = part.bytes.first(to_size(std::min<std::uint64_t>(part.bytes.size(), room)));
   open_->bytes.place(part.offset, bytes);
+  if (part.lost) return;
   const std::uint64_t missing = std::min(part.missing_bytes, room - bytes.size());
   open_->bytes.place_cut(part.offset + bytes.size(), missing);
 }
