@@ -117,8 +117,8 @@ void RpcTracker::Work::on_call(const Origin& origin, State& state, RpcMessage me
   // This searches the memory of other open calls, so it precedes process_call(), which adds the
   // segments of this one.
   check_call_chunks(report_, call.rpc, memory);
-  // Replies may have come late, so that answered calls seem open.
-  if (!state.reordered) check_credits(call.rpc, caller);
+  // A reply that is late or lost makes an answered call seem open.
+  if (!state.reordered && !state.lacks.packets) check_credits(call.rpc, caller);
   if (!state.lacks.anything) caller.waits.sent(call.rpc.call->first, none_left(caller));
   memory.process_call(call.rpc.call->lists, call.number);
   charge(call, call.rpc.call->lists);
