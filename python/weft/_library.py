@@ -1,0 +1,180 @@
+"""The functions of libweft.so, its structures, and the way from error numbers to exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_size_t, c_ssize_t,
+                    c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
+from typing import Any, Callable, Optional
+
+from ._version import SOVERSION
+from .errors import Error, error_of
+
+FILE = f"libweft.so.{SOVERSION}"
+
+try:
+    library = ctypes.CDLL(FILE)
+except OSError as failure:
+    raise ImportError(f"the shared library of Weft cannot be loaded: {failure}. Install the package "
+                      "libweft0.1, or name the folder that has the library in LD_LIBRARY_PATH"
+                      ) from failure
+
+# A call that blocks returns to Python this often, so that signal handlers such as that of Ctrl-C run.
+_SLICE_MS = 200
+
+
+class ConnectionOptions(Structure):
+    _fields_ = [("size", c_size_t), ("queue_depth", c_uint32), ("inline_bytes", c_uint32),
+                ("read_depth", c_uint8), ("advertisements", c_uint8)]
+
+
+class RemoteBufferStructure(Structure):
+    _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("rkey", c_uint32), ("tag", c_uint32)]
+
+
+class OutcomeStructure(Structure):
+    _fields_ = [("id", c_uint64), ("status", c_int32), ("bytes", c_uint32)]
+
+
+class LoopLimits(Structure):
+    _fields_ = [("size", c_size_t), ("max_message_bytes", c_uint64), ("eager_bytes", c_uint32),
+                ("credits", c_uint32), ("send_queue_messages", c_size_t),
+                ("send_queue_bytes", c_uint64), ("pool_bytes", c_uint64),
+                ("max_connections", c_uint32)]
+
+
+class MessageStructure(Structure):
+    _fields_ = [("bytes", c_void_p), ("count", c_size_t), ("type", c_uint32), ("tag", c_uint64)]
+
+
+class SentStructure(Structure):
+    _fields_ = [("number", c_uint64), ("type", c_uint32), ("tag", c_uint64), ("count", c_uint64),
+                ("error_number", c_int)]
+
+
+LinkCallback = CFUNCTYPE(None, c_void_p, c_void_p)
+MessageCallback = CFUNCTYPE(None, c_void_p, POINTER(MessageStructure), c_void_p)
+SentCallback = CFUNCTYPE(None, c_void_p, POINTER(SentStructure), c_void_p)
+ErrorCallback = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
+EndedCallback = CFUNCTYPE(None, c_void_p, c_int, c_int, c_void_p)
+RequestCallback = CFUNCTYPE(None, c_void_p, c_void_p)
+WorkCallback = CFUNCTYPE(None, c_void_p)
+
+
+class LinkHandlers(Structure):
+    _fields_ = [("size", c_size_t), ("established", LinkCallback), ("message", MessageCallback),
+                ("sent", SentCallback), ("failed", SentCallback), ("delivered", SentCallback),
+                ("writable", LinkCallback), ("error", ErrorCallback), ("ended", EndedCallback)]
+
+
+class LinkOptions(Structure):
+    _fields_ = [("size", c_size_t), ("private_data", c_char_p), ("private_data_bytes", c_size_t),
+                ("connect_timeout_ms", c_uint32), ("keepalive_ms", c_uint32)]
+
+
+class StreamOptions(Structure):
+    _fields_ = [("size", c_size_t), ("send_buffer_bytes", c_uint32),
+                ("receive_buffer_bytes", c_uint32), ("growth_bytes", c_uint32),
+                ("keepalive_idle_ms", c_uint32), ("keepalive_interval_ms", c_uint32),
+                ("keepalive_probes", c_uint32), ("private_data", c_char_p),
+                ("private_data_bytes", c_size_t)]
+
+
+# A function of the library is declared by its result and its parameters. `h` is a handle, `H` a
+# pointer to a handle, `p` a pointer, `P` a pointer to a structure, `s` a string.
+_TYPES = {"h": c_void_p, "H": POINTER(c_void_p), "p": c_void_p, "P": c_void_p, "s": c_char_p,
+          "i": c_int, "I": c_int32, "w": c_uint16, "u": c_uint32, "q": c_uint64, "n": c_size_t,
+          "z": c_ssize_t, "N": POINTER(c_size_t), "Q": POINTER(c_uint64), "v": None,
+          "r": RemoteBufferStructure, "R": POINTER(RemoteBufferStructure)}
+_FUNCTIONS = {
+    "version": "s", "error_text": "s", "status_text": "sI",
+    "connection_prepare": "iHswPi", "connection_listen": "iHswPi", "connection_next": "ihHi",
+    "connection_establish": "ihsni", "connection_reject": "ihsn",
+    "connection_peer_private_data": "phN", "connection_local_address": "ihsn",
+    "connection_peer_address": "ihsn", "connection_listener_port": "wh",
+    "connection_listener_fd": "ih", "connection_listener_free": "vh",
+    "buffer_register": "ihpniH", "buffer_remote": "rh", "buffer_free": "vh",
+    "post_receive": "ihhnnq", "post_send": "ihhnnqi", "post_write": "ihhnnRqqi",
+    "post_read": "ihhnnRqqi", "connection_await": "ihiPni", "connection_fd": "ihi",
+    "connection_advertise": "ihhu", "connection_await_advertisement": "ihRi",
+    "connection_disconnect": "ih", "connection_await_disconnect": "ihi", "connection_free": "vh",
+    "loop_new": "iHP", "loop_free": "vh", "loop_step": "zhi", "loop_wake": "vh", "loop_fd": "ih",
+    "link_connect": "ihHswPpP", "link_listen": "ihHswPpi", "link_listener_port": "wh",
+    "link_listener_free": "vh", "link_accept": "ihHPpP", "link_reject": "ihsn",
+    "link_request_private_data": "phN", "link_request_peer_address": "ihsn",
+    "link_send": "ihpnuqiQ", "link_is_writable": "ih", "link_max_message_bytes": "qh",
+    "link_peer_private_data": "phN", "link_local_address": "ihsn", "link_peer_address": "ihsn",
+    "link_disconnect": "ih", "link_finish": "ih", "link_free": "vh",
+    "stream_start_connecting": "iHswP", "stream_await_connected": "ihi", "stream_send": "zhpni",
+    "stream_receive": "zhpni", "stream_available": "nh", "stream_fd": "ih", "stream_finish": "ih",
+    "stream_close": "ihi", "stream_abort": "ih", "stream_free": "vh",
+    "stream_local_address": "ihsn", "stream_peer_address": "ihsn",
+    "stream_peer_private_data": "phN", "stream_listen": "iHswPi", "stream_accept": "ihHi",
+    "stream_listener_port": "wh", "stream_listener_fd": "ih", "stream_listener_free": "vh",
+}
+
+
+class _Functions:
+    """The functions of the library, by their names without `weft_`."""
+
+    def __init__(self) -> None:
+        for name, types in _FUNCTIONS.items():
+            function = getattr(library, "weft_" + name)
+            function.restype = _TYPES[types[0]]
+            function.argtypes = [_TYPES[letter] for letter in types[1:]]
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+c = _Functions()
+
+
+def check(result: int, cause: str = "") -> int:
+    """Returns the result of a call, or raises the exception of its error number."""
+    if result >= 0:
+        return result
+    text = c.error_text().decode("utf-8", "replace")
+    raise error_of(-result, f"{cause}: {text}" if cause else text)
+
+
+def milliseconds(timeout: Optional[float]) -> int:
+    """A timeout in seconds as the library has it; None is no limit."""
+    if timeout is None:
+        return -1
+    return max(0, min(int(timeout * 1000 + 0.999), 2**31 - 1))
+
+
+def retried(call: Callable[[int], int], timeout: Optional[float], again: int) -> int:
+    """Calls a function with short timeouts until it returns something else than `-again`, or the
+    timeout has passed. Then returns the last result."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE_MS if end is None else milliseconds(end - time.monotonic())
+        result = call(min(left, _SLICE_MS))
+        if result != -again or (end is not None and time.monotonic() >= end):
+            return result
+
+
+def text_of(call: Callable[..., int], handle: Any) -> str:
+    """A text that a function copies out."""
+    room = ctypes.create_string_buffer(128)
+    check(call(handle, room, len(room)))
+    return room.value.decode()
+
+
+def private_data_of(call: Callable[..., Optional[int]], handle: Any) -> bytes:
+    """The private data that a function points to."""
+    count = c_size_t()
+    data = call(handle, ctypes.byref(count))
+    return ctypes.string_at(data, count.value) if data and count.value else b""
+
+
+def encoded(host: Optional[str]) -> bytes:
+    """A host name as the library takes it; None and "" are any local address."""
+    return (host or "").encode("idna" if host and not host.isascii() else "ascii")
+
+
+__all__ = ["Error", "c", "check", "library"]

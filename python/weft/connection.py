@@ -1,0 +1,493 @@
+"""RDMA connections: registered buffers, sends, receives, remote writes and reads.
+
+    with weft.connection.connect("192.0.2.1", 7174) as peer:
+        buffer = peer.register(numpy.zeros(1024))
+        peer.post_send(buffer)
+        peer.await_sends()
+
+Requests refer to registered memory and copy nothing. Until its outcome was taken, a request keeps
+its buffer, and the buffer keeps the Python object whose memory it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import errno
+import itertools
+import mmap
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Deque, List, Optional, Tuple
+
+from . import _library
+from ._library import OutcomeStructure, RemoteBufferStructure, c, check
+from ._memory import Memory
+from .errors import Error, timeout_error
+
+
+class Access(enum.IntFlag):
+    """What the peer may do with a buffer."""
+
+    LOCAL = 0
+    REMOTE_READ = 1
+    REMOTE_WRITE = 2
+
+
+class Flags(enum.IntFlag):
+    """Of posted requests. UNSIGNALED: there is an outcome only if the request fails. SOLICITED: the
+    peer's completion is a solicited event. FENCE: the request waits for earlier reads. COPIED: the
+    bytes are copied by the call, at most `inline_bytes`."""
+
+    NONE = 0
+    UNSIGNALED = 1
+    SOLICITED = 2
+    FENCE = 4
+    COPIED = 8
+
+
+class Queue(enum.IntEnum):
+    """A connection has two queues of outcomes."""
+
+    SENDS = 0
+    RECEIVES = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a connection. 0 is the library's default. Both sides must set `advertisements`."""
+
+    queue_depth: int = 0
+    inline_bytes: int = 0
+    read_depth: int = 0
+    advertisements: bool = False
+
+    def _structure(self) -> Any:
+        return ctypes.byref(_library.ConnectionOptions(
+            ctypes.sizeof(_library.ConnectionOptions), self.queue_depth, self.inline_bytes,
+            self.read_depth, int(self.advertisements)))
+
+
+@dataclass(frozen=True)
+class RemoteBuffer:
+    """A buffer of the peer. `pack` and `unpack` are its form in 24 bytes, for a message of one's
+    own; `advertise` needs neither."""
+
+    address: int
+    size: int
+    rkey: int
+    tag: int = 0
+
+    def pack(self) -> bytes:
+        """The bytes that name the buffer to the peer."""
+        return (self.address.to_bytes(8, "big") + self.size.to_bytes(8, "big") +
+                self.rkey.to_bytes(4, "big") + self.tag.to_bytes(4, "big"))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "RemoteBuffer":
+        """From what `pack` has returned at the peer."""
+        if len(data) != 24:
+            raise ValueError("a packed RemoteBuffer has 24 bytes")
+        ends = (0, 8, 16, 20, 24)
+        return cls(*(int.from_bytes(data[a:b], "big") for a, b in zip(ends, ends[1:])))
+
+    def _structure(self) -> RemoteBufferStructure:
+        return RemoteBufferStructure(self.address, self.size, self.rkey, self.tag)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a posted request. `bytes` is the size of a receive or read that has succeeded."""
+
+    id: int
+    status: int
+    bytes: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request has succeeded."""
+        return self.status == 0
+
+    @property
+    def status_text(self) -> str:
+        """The meaning of the status in a few words."""
+        return str(c.status_text(self.status).decode())
+
+    def check(self) -> "Outcome":
+        """Raises an Error if the request has failed."""
+        if not self.ok:
+            raise Error(errno.EIO, f"request {self.id} has failed: {self.status_text}")
+        return self
+
+
+class Buffer:
+    """Registered memory, which belongs to `owner`: the object that was passed to `register`."""
+
+    def __init__(self, connection: "Connection", owner: Any, access: Access) -> None:
+        self._handle = ctypes.c_void_p()
+        self._posted = 0
+        self._memory = Memory(owner)
+        if self._memory.readonly and access & Access.REMOTE_WRITE:
+            raise BufferError("the peer cannot write to memory that is read-only")
+        try:
+            check(c.buffer_register(connection._use(), self._memory.address, self._memory.size,
+                                    int(access), ctypes.byref(self._handle)))
+        except Error:
+            self._memory.release()
+            raise
+
+    @property
+    def owner(self) -> Any:
+        """The object whose memory was registered."""
+        return self._memory.owner
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes of the buffer, not copied."""
+        return memoryview(self.owner).cast("B")
+
+    @property
+    def readonly(self) -> bool:
+        """Whether nothing can be received into the buffer."""
+        return self._memory.readonly
+
+    @property
+    def remote(self) -> RemoteBuffer:
+        """What the peer needs in order to access the buffer."""
+        remote = c.buffer_remote(self._use())
+        return RemoteBuffer(remote.address, remote.bytes, remote.rkey, remote.tag)
+
+    def __len__(self) -> int:
+        return self._memory.size
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the buffer is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Ends the registration: waits for accesses by the peer that are in progress, and refuses
+        later ones. BufferError while a posted request uses the buffer."""
+        if self._posted:
+            raise BufferError("a posted request uses the buffer: await its outcome first")
+        self._free()
+
+    def _free(self) -> None:
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            c.buffer_free(handle)
+            self._memory.release()
+
+    def __enter__(self) -> "Buffer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._free()
+
+
+class Connection:
+    """A connection, from `connect`, `prepare` or `Listener`. A prepared one can have buffers and
+    receives before `establish` is called."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self._ids = itertools.count(1)
+        # Posted requests of each queue in their order, which is also that of their outcomes.
+        self._posted: Tuple[Deque[Tuple[int, Buffer]], ...] = (deque(), deque())
+        # The last request of each queue that has an outcome also if it succeeds.
+        self._last_signaled = [0, 0]
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the connection is closed")
+        return self._handle
+
+    def establish(self, private_data: bytes = b"", timeout: Optional[float] = 10.0) -> None:
+        """Connects or accepts, and waits until the connection is established. Not interrupted by
+        signals."""
+        check(c.connection_establish(self._use(), private_data, len(private_data),
+                                     _library.milliseconds(timeout)))
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Rejects the peer of a connection from `Listener.next`."""
+        check(c.connection_reject(self._use(), private_data, len(private_data)))
+
+    @property
+    def peer_private_data(self) -> bytes:
+        """What the peer's program sent with its request or acceptance."""
+        return _library.private_data_of(c.connection_peer_private_data, self._use())
+
+    @property
+    def local_address(self) -> str:
+        """Address and port of this side."""
+        return _library.text_of(c.connection_local_address, self._use())
+
+    @property
+    def peer_address(self) -> str:
+        """Address and port of the peer."""
+        return _library.text_of(c.connection_peer_address, self._use())
+
+    # --- Buffers
+
+    def register(self, memory: Any, access: Access = Access.LOCAL) -> Buffer:
+        """Registers the memory of an object with the buffer protocol: bytes, bytearray, mmap, an
+        array of numpy. Nothing is copied, and the object cannot be resized until the buffer is
+        closed. Read-only memory can be sent from, and read by the peer."""
+        return Buffer(self, memory, access)
+
+    def allocate(self, size: int, access: Access = Access.LOCAL) -> Buffer:
+        """A buffer of zero bytes on pages of its own."""
+        return Buffer(self, mmap.mmap(-1, size), access)
+
+    # --- Requests. Each returns the id of its outcome. Without `size`, the part of the buffer from
+    # `offset` on is used.
+
+    def post_receive(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None) -> int:
+        """Posts a receive, which takes the next send of the peer."""
+        self._check_writable(buffer)
+        return self._post(Queue.RECEIVES, buffer, lambda id: c.post_receive(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), id))
+
+    def post_send(self, buffer: Buffer, offset: int = 0, size: Optional[int] = None,
+                  flags: Flags = Flags.NONE) -> int:
+        """Sends a part of a buffer from where it is."""
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_send(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), id, int(flags)), flags)
+
+    def post_write(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
+                   offset: int = 0, size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
+        """Writes a part of a buffer into one of the peer."""
+        there = remote._structure()
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_write(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            remote_offset, id, int(flags)), flags)
+
+    def post_read(self, buffer: Buffer, remote: RemoteBuffer, remote_offset: int = 0,
+                  offset: int = 0, size: Optional[int] = None, flags: Flags = Flags.NONE) -> int:
+        """Reads a part of a buffer of the peer into a part of this one."""
+        self._check_writable(buffer)
+        there = remote._structure()
+        return self._post(Queue.SENDS, buffer, lambda id: c.post_read(
+            self._use(), buffer._use(), offset, _rest(buffer, offset, size), ctypes.byref(there),
+            remote_offset, id, int(flags)), flags)
+
+    @staticmethod
+    def _check_writable(buffer: Buffer) -> None:
+        if buffer.readonly:
+            raise BufferError("nothing can be received into memory that is read-only")
+
+    def _post(self, queue: Queue, buffer: Buffer, call: Any, flags: Flags = Flags.NONE) -> int:
+        id = next(self._ids)
+        posted = self._posted[queue]
+        posted.append((id, buffer))
+        buffer._posted += 1
+        try:
+            check(call(id))
+        except BaseException:
+            posted.pop()
+            buffer._posted -= 1
+            raise
+        if not flags & Flags.UNSIGNALED:
+            self._last_signaled[queue] = id
+        return id
+
+    def await_outcomes(self, queue: Queue, count: int = 1,
+                       timeout: Optional[float] = None) -> List[Outcome]:
+        """Waits for outcomes of one queue. There are fewer than `count` if the timeout has passed, or
+        if no posted request is left that could still have one. Failures are outcomes, too."""
+        end = None if timeout is None else time.monotonic() + timeout
+        found: List[Outcome] = []
+        posted = self._posted[queue]
+        while len(found) < count and posted and posted[0][0] <= self._last_signaled[queue]:
+            begin = time.monotonic()
+            left = _library._SLICE_MS
+            if end is not None:
+                left = min(left, _library.milliseconds(end - begin))
+            some = self._take(queue, count - len(found), left)
+            found += some
+            now = time.monotonic()
+            # A call that returns early with nothing has nothing to wait for.
+            if not some and now - begin < left / 1000:
+                break
+            if end is not None and now >= end:
+                break
+        # Unsignaled requests that have failed.
+        return found or (self._take(queue, count, 0) if posted else [])
+
+    def _take(self, queue: Queue, count: int, timeout_ms: int) -> List[Outcome]:
+        room = (OutcomeStructure * count)()
+        got = check(c.connection_await(self._use(), int(queue), room, count, timeout_ms))
+        posted = self._posted[queue]
+        for outcome in room[:got]:
+            # Earlier requests without an outcome of their own have succeeded.
+            while posted and posted[0][0] <= outcome.id:
+                posted.popleft()[1]._posted -= 1
+        return [Outcome(one.id, one.status, one.bytes) for one in room[:got]]
+
+    def _await_all(self, queue: Queue, count: int, timeout: Optional[float]) -> List[Outcome]:
+        found = self.await_outcomes(queue, count, timeout)
+        for outcome in found:
+            outcome.check()
+        if len(found) < count:
+            raise timeout_error(f"{len(found)} of {count} requests of {self.peer_address} have "
+                                "completed, and the timeout has passed or no other is posted")
+        return found
+
+    def await_sends(self, count: int = 1, timeout: Optional[float] = None) -> List[Outcome]:
+        """Waits until that many sends, writes and reads have succeeded; raises if one has failed, or
+        Timeout if there are fewer."""
+        return self._await_all(Queue.SENDS, count, timeout)
+
+    def await_receives(self, count: int = 1, timeout: Optional[float] = None) -> List[Outcome]:
+        """Waits until that many receives have succeeded, as `await_sends` does."""
+        return self._await_all(Queue.RECEIVES, count, timeout)
+
+    def fileno(self, queue: Queue = Queue.RECEIVES) -> int:
+        """A descriptor for poll(2), readable while an outcome may be available. Call
+        `await_outcomes` with timeout 0 then, and once before the first poll."""
+        return check(c.connection_fd(self._use(), int(queue)))
+
+    # --- Advertising
+
+    def advertise(self, buffer: Buffer, tag: int = 0) -> None:
+        """Names a buffer to the peer, which takes it by `await_advertisement`. Both sides need
+        `Options(advertisements=True)`."""
+        check(c.connection_advertise(self._use(), buffer._use(), tag))
+
+    def await_advertisement(self, timeout: Optional[float] = None) -> RemoteBuffer:
+        """Waits for the next buffer that the peer advertises."""
+        remote = RemoteBufferStructure()
+        result = _library.retried(lambda ms: c.connection_await_advertisement(
+            self._use(), ctypes.byref(remote), ms), timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("the peer has advertised no buffer until the timeout")
+        check(result)
+        return RemoteBuffer(remote.address, remote.bytes, remote.rkey, remote.tag)
+
+    # --- The end
+
+    def disconnect(self) -> None:
+        """Ends the connection; posted requests are flushed on both sides."""
+        check(c.connection_disconnect(self._use()))
+
+    def await_disconnect(self, timeout: Optional[float] = None) -> None:
+        """Waits until one side has ended the connection."""
+        result = _library.retried(lambda ms: c.connection_await_disconnect(self._use(), ms),
+                                  timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("the connection has not ended until the timeout")
+        check(result)
+
+    def close(self) -> None:
+        """Disconnects if that was not done, and frees the connection. Its buffers stay registered
+        until they are closed. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if not handle:
+            return
+        c.connection_free(handle)
+        for posted in self._posted:
+            while posted:
+                posted.popleft()[1]._posted -= 1
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def _rest(buffer: Buffer, offset: int, size: Optional[int]) -> int:
+    if offset < 0 or (size is not None and size < 0) or offset > len(buffer):
+        raise IndexError(f"offset {offset} and size {size} are not within {len(buffer)} bytes")
+    return len(buffer) - offset if size is None else size
+
+
+def prepare(host: str, port: int, options: Options = Options(),
+            timeout: Optional[float] = 10.0) -> Connection:
+    """Resolves the peer and creates the queues. `establish` connects."""
+    handle = ctypes.c_void_p()
+    check(c.connection_prepare(ctypes.byref(handle), _library.encoded(host), port,
+                               options._structure(), _library.milliseconds(timeout)))
+    return Connection(handle)
+
+
+def connect(host: str, port: int, options: Options = Options(), private_data: bytes = b"",
+            timeout: Optional[float] = 10.0) -> Connection:
+    """Connects; the timeout is that of each of the two steps."""
+    connection = prepare(host, port, options, timeout)
+    try:
+        connection.establish(private_data, timeout)
+    except Error:
+        connection.close()
+        raise
+    return connection
+
+
+class Listener:
+    """Listens. An empty host is any local address, and port 0 a free port."""
+
+    def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
+                 backlog: int = 0) -> None:
+        self._handle = ctypes.c_void_p()
+        check(c.connection_listen(ctypes.byref(self._handle), _library.encoded(host), port,
+                                  options._structure(), backlog))
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the listener is closed")
+        return self._handle
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(c.connection_listener_port(self._use()))
+
+    def fileno(self) -> int:
+        """A descriptor for poll(2), readable while a peer may be waiting."""
+        return check(c.connection_listener_fd(self._use()))
+
+    def next(self, timeout: Optional[float] = None) -> Connection:
+        """Waits for the next peer. Its connection is prepared: post receives, then `establish`."""
+        handle = ctypes.c_void_p()
+        result = _library.retried(
+            lambda ms: c.connection_next(self._use(), ctypes.byref(handle), ms), timeout,
+            errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no peer has asked to connect until the timeout")
+        check(result)
+        return Connection(handle)
+
+    def accept(self, private_data: bytes = b"", timeout: Optional[float] = None) -> Connection:
+        """Waits for the next peer and accepts it."""
+        connection = self.next(timeout)
+        try:
+            connection.establish(private_data)
+        except Error:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Stops listening. Connections are not affected. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            c.connection_listener_free(handle)
+
+    def __enter__(self) -> "Listener":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

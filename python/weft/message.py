@@ -1,0 +1,384 @@
+"""Messages of any size, with callbacks from an event loop. `weft.aio` has them for asyncio.
+
+    with weft.message.Loop() as loop:
+        link = loop.connect("192.0.2.1", 7174, Handlers(message=lambda link, got: print(got.data)))
+        while True:
+            loop.step()
+
+All work is done inside of `Loop.step`, and all calls but `Loop.wake` belong to the thread that calls
+it. An exception of a callback is raised by the step that has called it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import errno
+import itertools
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional
+
+from . import _library
+from ._library import c, check
+from ._memory import Memory
+from .errors import Error, error_of
+
+
+class EndedBy(enum.IntEnum):
+    """How a link has ended. US and PEER: one of the programs has ended it. CUT: the peer has ended
+    it at once, or does not exist any more. FAILURE: see the error."""
+
+    US = 0
+    PEER = 1
+    CUT = 2
+    FAILURE = 3
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that has arrived. Type and tag were chosen by the sender."""
+
+    data: bytes
+    type: int = 0
+    tag: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message that was accepted for sending. `number` is what `Link.send` has returned;
+    `error_number` is 0 if the message has not failed."""
+
+    number: int
+    type: int
+    tag: int
+    size: int
+    error_number: int
+
+
+@dataclass
+class Handlers:
+    """Callbacks of a link. Without `message`, messages are discarded."""
+
+    established: Optional[Callable[["Link"], Any]] = None
+    message: Optional[Callable[["Link", Message], Any]] = None
+    sent: Optional[Callable[["Link", Sent], Any]] = None
+    failed: Optional[Callable[["Link", Sent], Any]] = None
+    delivered: Optional[Callable[["Link", Sent], Any]] = None
+    writable: Optional[Callable[["Link"], Any]] = None
+    error: Optional[Callable[["Link", Error], Any]] = None
+    ended: Optional[Callable[["Link", EndedBy, int], Any]] = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a loop, as weft::message::Limits. 0 is the library's default."""
+
+    max_message_bytes: int = 0
+    eager_bytes: int = 0
+    credits: int = 0
+    send_queue_messages: int = 0
+    send_queue_bytes: int = 0
+    pool_bytes: int = 0
+    max_connections: int = 0
+
+
+# Objects that the library knows by a number, which is the `user` pointer of its callbacks.
+_numbers = itertools.count(1)
+_objects: Dict[int, Any] = {}
+
+
+def _call(user: int, name: str, *values: Any) -> None:
+    """Calls a handler of the link with that number. Its exception goes to the step in progress."""
+    link = _objects.get(user)
+    if link is None:
+        return
+    handler = getattr(link.handlers, name)
+    if handler is None:
+        return
+    try:
+        handler(link, *values)
+    except BaseException as failure:
+        link.loop._fail(failure)
+
+
+def _sent(structure: Any) -> Sent:
+    one = structure.contents
+    return Sent(one.number, one.type, one.tag, one.count, one.error_number)
+
+
+def _message(structure: Any) -> Message:
+    one = structure.contents
+    data = ctypes.string_at(one.bytes, one.count) if one.count else b""
+    return Message(data, one.type, one.tag)
+
+
+def _on_request(request: int, user: int) -> None:
+    listener = _objects.get(user)
+    if listener is not None:
+        listener._on_request(request)
+
+
+# The callbacks of all links. The structure must live as long as the module.
+_HANDLERS = _library.LinkHandlers(
+    ctypes.sizeof(_library.LinkHandlers),
+    _library.LinkCallback(lambda _, user: _call(user, "established")),
+    _library.MessageCallback(lambda _, got, user: _call(user, "message", _message(got))),
+    _library.SentCallback(lambda _, sent, user: _call(user, "sent", _sent(sent))),
+    _library.SentCallback(lambda _, sent, user: _call(user, "failed", _sent(sent))),
+    _library.SentCallback(lambda _, sent, user: _call(user, "delivered", _sent(sent))),
+    _library.LinkCallback(lambda _, user: _call(user, "writable")),
+    _library.ErrorCallback(lambda _, number, text, user: _call(
+        user, "error", error_of(number, text.decode("utf-8", "replace")))),
+    _library.EndedCallback(lambda _, by, number, user: _call(user, "ended", EndedBy(by), number)))
+_REQUEST = _library.RequestCallback(_on_request)
+
+
+def _options(private_data: bytes, timeout: float, keepalive: float) -> Any:
+    return ctypes.byref(_library.LinkOptions(
+        ctypes.sizeof(_library.LinkOptions), private_data, len(private_data),
+        _library.milliseconds(timeout), _library.milliseconds(keepalive)))
+
+
+class Link:
+    """A connection for messages, from `Loop.connect` or `Request.accept`. It lives until `close` is
+    called, or its loop is closed."""
+
+    def __init__(self, loop: "Loop", handlers: Handlers) -> None:
+        self.loop = loop
+        self.handlers = handlers
+        self._handle = ctypes.c_void_p()
+        self._number = loop._add(self)
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the link is closed")
+        return self._handle
+
+    def send(self, data: Any, type: int = 0, tag: int = 0, confirm: bool = False) -> int:
+        """Sends one message: bytes, or any object with the buffer protocol. They are copied by the
+        library once, and not by Python. Returns the number that the callbacks `sent`, `failed` and
+        `delivered` (with `confirm`) have. WouldBlock if too much waits to be sent: the callback
+        `writable` follows."""
+        number = ctypes.c_uint64()
+        with Memory(data) as memory:
+            check(c.link_send(self._use(), memory.address, memory.size, type, tag, int(confirm),
+                              ctypes.byref(number)))
+        return number.value
+
+    @property
+    def writable(self) -> bool:
+        """Whether a message would be accepted now."""
+        return bool(c.link_is_writable(self._use()))
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The longest message that both sides allow; 0 before the link is established."""
+        return int(c.link_max_message_bytes(self._use()))
+
+    @property
+    def peer_private_data(self) -> bytes:
+        """What the peer's program sent with its request or acceptance."""
+        return _library.private_data_of(c.link_peer_private_data, self._use())
+
+    @property
+    def local_address(self) -> str:
+        """Address and port of this side."""
+        return _library.text_of(c.link_local_address, self._use())
+
+    @property
+    def peer_address(self) -> str:
+        """Address and port of the peer."""
+        return _library.text_of(c.link_peer_address, self._use())
+
+    def disconnect(self) -> None:
+        """Ends the link at once. Messages that are not sent fail."""
+        check(c.link_disconnect(self._use()))
+
+    def finish(self) -> None:
+        """Ends the link when all messages are sent."""
+        check(c.link_finish(self._use()))
+
+    def close(self) -> None:
+        """Ends the link at once if it has not ended, without callbacks. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        self.loop._remove(self._number)
+        if handle:
+            c.link_free(handle)
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Request:
+    """A peer that wants to connect. Must be accepted or rejected, in the callback or later."""
+
+    def __init__(self, loop: "Loop", handle: int) -> None:
+        self.loop = loop
+        self._handle: Optional[int] = handle
+        self.private_data = _library.private_data_of(c.link_request_private_data, handle)
+        self.peer_address = _library.text_of(c.link_request_peer_address, handle)
+
+    def _take(self) -> int:
+        if self._handle is None:
+            raise ValueError("the request was accepted or rejected already")
+        handle, self._handle = self._handle, None
+        return handle
+
+    def accept(self, handlers: Handlers, private_data: bytes = b"",
+               keepalive: float = 0) -> Link:
+        """Accepts; the callback `established` or `error` follows."""
+        link = Link(self.loop, handlers)
+        try:
+            check(c.link_accept(self._take(), ctypes.byref(link._handle), ctypes.byref(_HANDLERS),
+                                link._number, _options(private_data, 0, keepalive)))
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Rejects; the peer's link has ECONNREFUSED."""
+        check(c.link_reject(self._take(), private_data, len(private_data)))
+
+
+class Listener:
+    """Listens for links, from `Loop.listen`."""
+
+    def __init__(self, loop: "Loop", on_request: Callable[[Request], Any]) -> None:
+        self.loop = loop
+        self.on_request = on_request
+        self._handle = ctypes.c_void_p()
+        self._number = loop._add(self)
+
+    def _on_request(self, handle: int) -> None:
+        request = Request(self.loop, handle)
+        try:
+            self.on_request(request)
+        except BaseException as failure:
+            self.loop._fail(failure)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if not self._handle:
+            raise ValueError("the listener is closed")
+        return int(c.link_listener_port(self._handle))
+
+    def close(self) -> None:
+        """Stops listening. Links are not affected. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        self.loop._remove(self._number)
+        if handle:
+            c.link_listener_free(handle)
+
+    def __enter__(self) -> "Listener":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Loop:
+    """An event loop for links."""
+
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self._handle = ctypes.c_void_p()
+        self._members: Dict[int, Any] = {}
+        self._failure: Optional[BaseException] = None
+        structure = _library.LoopLimits(
+            ctypes.sizeof(_library.LoopLimits), limits.max_message_bytes, limits.eager_bytes,
+            limits.credits, limits.send_queue_messages, limits.send_queue_bytes, limits.pool_bytes,
+            limits.max_connections)
+        check(c.loop_new(ctypes.byref(self._handle), ctypes.byref(structure)))
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the loop is closed")
+        return self._handle
+
+    def _add(self, member: Any) -> int:
+        number = next(_numbers)
+        self._members[number] = _objects[number] = member
+        return number
+
+    def _remove(self, number: int) -> None:
+        self._members.pop(number, None)
+        _objects.pop(number, None)
+
+    def _fail(self, failure: BaseException) -> None:
+        self._failure = self._failure or failure
+
+    def step(self, timeout: Optional[float] = None) -> int:
+        """Does all work that is due, and waits for some until the timeout if there is none. Returns
+        how much it was. Raises the first exception of a callback."""
+        result = _library.retried(lambda ms: c.loop_step(self._use(), ms) or -errno.EAGAIN, timeout,
+                                  errno.EAGAIN)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return 0 if result == -errno.EAGAIN else check(result)
+
+    def run_until(self, condition: Callable[[], Any], timeout: Optional[float] = None) -> None:
+        """Calls `step` until the condition holds. Timeout if a step finds no work for so long."""
+        while not condition():
+            if self.step(timeout) == 0:
+                raise error_of(errno.ETIMEDOUT, "the loop had no work until the timeout")
+
+    def wake(self) -> None:
+        """Ends the wait of a step. May be called in any thread."""
+        c.loop_wake(self._use())
+
+    def fileno(self) -> int:
+        """A descriptor for poll(2), readable while `step` has work to do."""
+        return check(c.loop_fd(self._use()))
+
+    def connect(self, host: str, port: int, handlers: Handlers, private_data: bytes = b"",
+                timeout: float = 10.0, keepalive: float = 0) -> Link:
+        """Begins to connect; the callback `established` or `error` follows. Looking up a name
+        blocks. A keepalive of 0 seconds is none."""
+        link = Link(self, handlers)
+        try:
+            check(c.link_connect(self._use(), ctypes.byref(link._handle), _library.encoded(host),
+                                 port, ctypes.byref(_HANDLERS), link._number,
+                                 _options(private_data, timeout, keepalive)))
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def listen(self, host: str, port: int, on_request: Callable[[Request], Any],
+               backlog: int = 0) -> Listener:
+        """Listens, and calls `on_request` for each peer. An empty host is any local address, and
+        port 0 a free port."""
+        listener = Listener(self, on_request)
+        try:
+            check(c.link_listen(self._use(), ctypes.byref(listener._handle),
+                                _library.encoded(host), port,
+                                ctypes.cast(_REQUEST, ctypes.c_void_p), listener._number, backlog))
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def close(self) -> None:
+        """Closes all links and listeners of the loop, and the loop. Not in a callback. May be called
+        twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if not handle:
+            return
+        for member in list(self._members.values()):
+            member.close()
+        c.loop_free(handle)
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

@@ -1,0 +1,236 @@
+"""Byte streams, which do what TCP sockets do. `weft.aio` has them for asyncio.
+
+    with weft.stream.connect("192.0.2.1", 7174) as stream:
+        stream.send_all(b"hello")
+        answer = stream.receive(4096)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from . import _library
+from ._library import c, check
+from ._memory import Memory
+from .errors import Error, timeout_error
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a stream. 0 is the library's default. Times are in seconds."""
+
+    send_buffer_bytes: int = 0
+    receive_buffer_bytes: int = 0
+    growth_bytes: int = 0
+    keepalive_idle: float = 0
+    keepalive_interval: float = 0
+    keepalive_probes: int = 0
+    private_data: bytes = b""
+
+    def _structure(self) -> Any:
+        return ctypes.byref(_library.StreamOptions(
+            ctypes.sizeof(_library.StreamOptions), self.send_buffer_bytes,
+            self.receive_buffer_bytes, self.growth_bytes,
+            _library.milliseconds(self.keepalive_idle),
+            _library.milliseconds(self.keepalive_interval), self.keepalive_probes,
+            self.private_data, len(self.private_data)))
+
+
+class Stream:
+    """A stream, from `connect`, `start_connecting` or `Listener.accept`. Several threads may use it."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the stream is closed")
+        return self._handle
+
+    def await_connected(self, timeout: Optional[float] = None) -> None:
+        """Waits for the result of `start_connecting`."""
+        result = _library.retried(lambda ms: c.stream_await_connected(self._use(), ms), timeout,
+                                  errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("the stream was not connected until the timeout")
+        check(result)
+
+    def send(self, data: Any, timeout: Optional[float] = None) -> int:
+        """Sends bytes of any object with the buffer protocol, which Python does not copy. Returns how
+        many were sent: at least one, and fewer than all only if the timeout has passed. Raises
+        Timeout if none was sent."""
+        with Memory(data) as memory:
+            return self._send(memory, 0, timeout)
+
+    def _send(self, memory: Memory, offset: int, timeout: Optional[float]) -> int:
+        if offset == memory.size:
+            return 0
+        done = 0
+
+        def attempt(limit: int) -> int:
+            nonlocal done
+            got = int(c.stream_send(self._use(), memory.address + offset + done,
+                                    memory.size - offset - done, limit))
+            if got < 0:
+                return got
+            done += got
+            return got if offset + done == memory.size else -errno.EAGAIN
+
+        result = _library.retried(attempt, timeout, errno.EAGAIN)
+        if done:
+            return done
+        if result == -errno.EAGAIN:
+            raise timeout_error("the peer has taken no byte until the timeout")
+        return check(result)
+
+    def send_all(self, data: Any, timeout: Optional[float] = None) -> None:
+        """Sends all bytes. Raises Timeout if `timeout` passes without one byte sent."""
+        with Memory(data) as memory:
+            done = 0
+            while done < memory.size:
+                done += self._send(memory, done, timeout)
+
+    def receive_into(self, memory: Any, timeout: Optional[float] = None) -> int:
+        """Receives into a writable object with the buffer protocol: waits for the first byte. Returns
+        how many there were, and 0 at the end of the stream, again and again."""
+        with Memory(memory) as place:
+            if place.readonly:
+                raise BufferError("nothing can be received into memory that is read-only")
+            result = _library.retried(lambda ms: c.stream_receive(
+                self._use(), place.address, place.size, ms), timeout, errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no byte has arrived until the timeout")
+        return check(result)
+
+    def receive(self, size: int, timeout: Optional[float] = None) -> bytes:
+        """Receives up to `size` bytes; b"" is the end of the stream."""
+        room = bytearray(size)
+        return bytes(memoryview(room)[:self.receive_into(room, timeout)])
+
+    @property
+    def available(self) -> int:
+        """Bytes that can be received without waiting."""
+        return int(c.stream_available(self._use()))
+
+    def fileno(self) -> int:
+        """A descriptor for poll(2): readable while bytes, the end or a failure can be received, and
+        when a send that was short can go on."""
+        return check(c.stream_fd(self._use()))
+
+    @property
+    def peer_private_data(self) -> bytes:
+        """What the peer's program sent with its request or acceptance."""
+        return _library.private_data_of(c.stream_peer_private_data, self._use())
+
+    @property
+    def local_address(self) -> str:
+        """Address and port of this side."""
+        return _library.text_of(c.stream_local_address, self._use())
+
+    @property
+    def peer_address(self) -> str:
+        """Address and port of the peer."""
+        return _library.text_of(c.stream_peer_address, self._use())
+
+    def finish(self) -> None:
+        """Ends the sending direction. The peer receives the end behind all bytes."""
+        check(c.stream_finish(self._use()))
+
+    def abort(self) -> None:
+        """Ends the stream at once: the peer gets ECONNRESET."""
+        check(c.stream_abort(self._use()))
+
+    def close(self, linger: float = 5.0) -> bool:
+        """Ends the stream and frees it. Returns whether the peer's device has everything that was
+        sent; waits for that until the linger time. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if not handle:
+            return True
+        result = c.stream_close(handle, _library.milliseconds(linger))
+        c.stream_free(handle)
+        return bool(result == 0)
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close(0)
+
+
+def start_connecting(host: str, port: int, options: Options = Options()) -> Stream:
+    """Begins to connect, and does not wait for the result. Looking up a name blocks."""
+    handle = ctypes.c_void_p()
+    check(c.stream_start_connecting(ctypes.byref(handle), _library.encoded(host), port,
+                                    options._structure()))
+    return Stream(handle)
+
+
+def connect(host: str, port: int, options: Options = Options(),
+            timeout: Optional[float] = 10.0) -> Stream:
+    """Connects, and waits for the result."""
+    stream = start_connecting(host, port, options)
+    try:
+        stream.await_connected(timeout)
+    except Error:
+        stream.close(0)
+        raise
+    return stream
+
+
+class Listener:
+    """Listens. An empty host is any local address, and port 0 a free port. The accepted streams get
+    the options."""
+
+    def __init__(self, host: str = "", port: int = 0, options: Options = Options(),
+                 backlog: int = 0) -> None:
+        self._handle = ctypes.c_void_p()
+        check(c.stream_listen(ctypes.byref(self._handle), _library.encoded(host), port,
+                              options._structure(), backlog))
+
+    def _use(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the listener is closed")
+        return self._handle
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(c.stream_listener_port(self._use()))
+
+    def fileno(self) -> int:
+        """A descriptor for poll(2), readable while a peer may be waiting."""
+        return check(c.stream_listener_fd(self._use()))
+
+    def accept(self, timeout: Optional[float] = None) -> Stream:
+        """Waits for a peer, and accepts it."""
+        handle = ctypes.c_void_p()
+        result = _library.retried(
+            lambda ms: c.stream_accept(self._use(), ctypes.byref(handle), ms), timeout,
+            errno.EAGAIN)
+        if result == -errno.EAGAIN:
+            raise timeout_error("no peer has asked to connect until the timeout")
+        check(result)
+        return Stream(handle)
+
+    def close(self) -> None:
+        """Stops listening. Streams are not affected. May be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            c.stream_listener_free(handle)
+
+    def __enter__(self) -> "Listener":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

@@ -1,0 +1,232 @@
+"""Connections from Python: buffers, requests, outcomes, errors."""
+
+import gc
+import errno
+import select
+import threading
+import unittest
+
+import weft
+from weft.connection import (Access, Flags, Listener, Options, Queue, RemoteBuffer, connect)
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+SECONDS = 60
+
+
+def pair(options=Options(), prepare=lambda passive: None, **more):
+    """Two ends of one connection. `prepare` is called with the passive one before it accepts."""
+    with Listener("127.0.0.1", options=options) as listener:
+        found, failures = [], []
+
+        def dial():
+            try:
+                found.append(connect("127.0.0.1", listener.port, options, timeout=SECONDS, **more))
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=dial)
+        thread.start()
+        passive = listener.next(SECONDS)
+        prepare(passive)
+        passive.establish(b"welcome", SECONDS)
+        thread.join(SECONDS)
+        if failures:
+            raise failures[0]
+    return found[0], passive
+
+
+class Requests(unittest.TestCase):
+    def setUp(self):
+        self.active, self.passive = pair(Options(advertisements=True), private_data=b"hello")
+        self.addCleanup(self.active.close)
+        self.addCleanup(self.passive.close)
+
+    def test_ping_pong(self):
+        there = self.passive.register(bytearray(64))
+        back = self.active.register(bytearray(64))
+        for turn in range(20):
+            ping = self.active.register(b"ping %d" % turn)
+            self.passive.post_receive(there)
+            self.active.post_receive(back)
+            self.active.post_send(ping)
+            [got] = self.passive.await_receives(timeout=SECONDS)
+            self.assertEqual(there.owner[:got.bytes], b"ping %d" % turn)
+            self.passive.post_send(there, 0, got.bytes)
+            self.passive.await_sends(timeout=SECONDS)
+            [got] = self.active.await_receives(timeout=SECONDS)
+            self.assertEqual(bytes(back.view[:got.bytes]), b"ping %d" % turn)
+            self.active.await_sends(timeout=SECONDS)
+            ping.close()
+
+    def test_an_advertised_buffer_is_written_and_read(self):
+        shared = self.passive.allocate(4096, Access.REMOTE_READ | Access.REMOTE_WRITE)
+        self.passive.advertise(shared, tag=7)
+        remote = self.active.await_advertisement(SECONDS)
+        self.assertEqual((remote.tag, remote.size), (7, 4096))
+        self.active.post_write(self.active.register(b"written"), remote, remote_offset=100)
+        self.active.await_sends(timeout=SECONDS)
+        self.assertEqual(bytes(shared.view[100:107]), b"written")
+        back = self.active.allocate(7)
+        self.active.post_read(back, remote, remote_offset=100)
+        self.active.await_sends(timeout=SECONDS)
+        self.assertEqual(bytes(back.view), b"written")
+
+    def test_the_form_in_bytes_of_a_remote_buffer(self):
+        remote = self.passive.allocate(64, Access.REMOTE_READ).remote
+        self.assertEqual(RemoteBuffer.unpack(remote.pack()), remote)
+        with self.assertRaises(ValueError):
+            RemoteBuffer.unpack(b"short")
+
+    @unittest.skipUnless(numpy, "needs the package python3-numpy")
+    def test_arrays_of_numpy_are_regions(self):
+        sent = numpy.arange(1000, dtype=numpy.float64)
+        got = numpy.zeros_like(sent)
+        self.passive.post_receive(self.passive.register(got))
+        self.active.post_send(self.active.register(sent))
+        self.passive.await_receives(timeout=SECONDS)
+        self.assertTrue((sent == got).all())
+        with self.assertRaises((ValueError, BufferError)):
+            self.active.register(sent[::2])
+
+    def test_a_request_keeps_the_memory_that_it_uses(self):
+        there = self.passive.allocate(100_000)
+        self.passive.post_receive(there)
+        self.active.post_send(self.active.register(bytearray(b"x" * 100_000)))
+        gc.collect()
+        self.passive.await_receives(timeout=SECONDS)
+        self.assertEqual(bytes(there.view), b"x" * 100_000)
+
+    def test_a_buffer_in_use_is_not_closed(self):
+        buffer = self.passive.register(bytearray(8))
+        self.passive.post_receive(buffer)
+        with self.assertRaisesRegex(BufferError, "await its outcome"):
+            buffer.close()
+        with self.assertRaises(BufferError):
+            buffer.owner.append(1)
+        self.passive.close()
+        buffer.close()
+        buffer.owner.append(1)
+
+    def test_read_only_memory_is_not_received_into(self):
+        constant = self.passive.register(b"constant")
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            self.passive.post_receive(constant)
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            self.passive.register(b"constant", Access.REMOTE_WRITE)
+
+    def test_a_part_outside_of_the_buffer_is_refused(self):
+        buffer = self.active.allocate(16)
+        with self.assertRaises(IndexError):
+            self.active.post_send(buffer, offset=17)
+        with self.assertRaises(weft.Error) as caught:
+            self.active.post_send(buffer, offset=8, size=9)
+        self.assertEqual(caught.exception.errno, errno.ERANGE)
+        self.assertTrue(caught.exception.strerror)
+
+    def test_waiting_ends_at_the_timeout(self):
+        self.passive.post_receive(self.passive.allocate(8))
+        self.assertEqual(self.passive.await_outcomes(Queue.RECEIVES, timeout=0.01), [])
+        with self.assertRaises(weft.Timeout):
+            self.passive.await_receives(timeout=0)
+        with self.assertRaises(TimeoutError):
+            self.active.await_advertisement(0)
+
+    def test_waiting_ends_where_nothing_is_posted(self):
+        self.assertEqual(self.active.await_outcomes(Queue.SENDS), [])
+
+    def test_unsignaled_requests_have_no_outcome(self):
+        buffer = self.active.register(b"12345678")
+        for _ in range(3):
+            self.passive.post_receive(self.passive.allocate(8))
+        self.active.post_send(buffer, flags=Flags.UNSIGNALED)
+        self.active.post_send(buffer, flags=Flags.UNSIGNALED)
+        last = self.active.post_send(buffer)
+        [outcome] = self.active.await_sends(timeout=SECONDS)
+        self.assertEqual(outcome.id, last)
+        buffer.close()
+
+    def test_a_failed_request_is_an_outcome_and_an_exception(self):
+        self.passive.post_receive(self.passive.allocate(8))
+        self.active.close()
+        [outcome] = self.passive.await_outcomes(Queue.RECEIVES, timeout=SECONDS)
+        self.assertFalse(outcome.ok)
+        self.assertTrue(outcome.status_text)
+        with self.assertRaisesRegex(weft.Error, "has failed"):
+            outcome.check()
+
+    def test_a_descriptor_is_readable_when_there_is_an_outcome(self):
+        self.passive.post_receive(self.passive.allocate(8))
+        self.assertEqual(self.passive.await_outcomes(Queue.RECEIVES, timeout=0), [])
+        poll = select.poll()
+        poll.register(self.passive.fileno(Queue.RECEIVES), select.POLLIN)
+        self.active.post_send(self.active.register(b"x"))
+        found = []
+        while not found:
+            self.assertTrue(poll.poll(SECONDS * 1000))
+            found = self.passive.await_outcomes(Queue.RECEIVES, timeout=0)
+        self.assertEqual(found[0].bytes, 1)
+
+    def test_private_data_goes_both_ways(self):
+        self.assertEqual(self.active.peer_private_data, b"welcome")
+        self.assertEqual(self.passive.peer_private_data, b"hello")
+        self.assertIn("127.0.0.1:", self.active.peer_address)
+        self.assertEqual(self.active.peer_address, self.passive.local_address)
+
+    def test_the_end_reaches_the_peer(self):
+        with self.assertRaises(weft.Timeout):
+            self.passive.await_disconnect(0)
+        self.active.disconnect()
+        self.passive.await_disconnect(SECONDS)
+        self.passive.post_send(self.passive.allocate(1))
+        with self.assertRaisesRegex(weft.Error, "Flushed"):
+            self.passive.await_sends(timeout=SECONDS)
+
+    def test_a_closed_connection_is_not_used(self):
+        self.active.close()
+        self.active.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            self.active.disconnect()
+
+
+class Establishing(unittest.TestCase):
+    def test_nothing_listens(self):
+        with Listener("127.0.0.1") as listener:
+            port = listener.port
+        with self.assertRaises(ConnectionRefusedError) as caught:
+            connect("127.0.0.1", port, timeout=SECONDS)
+        self.assertIsInstance(caught.exception, weft.Refused)
+        self.assertTrue(caught.exception.strerror)
+
+    def test_the_peer_rejects(self):
+        with Listener("127.0.0.1") as listener:
+            refusing = threading.Thread(target=lambda: listener.next(SECONDS).reject(b"full"))
+            refusing.start()
+            with self.assertRaises(weft.Refused):
+                connect("127.0.0.1", listener.port, timeout=SECONDS)
+            refusing.join(SECONDS)
+
+    def test_no_peer_comes(self):
+        with Listener("127.0.0.1") as listener:
+            with self.assertRaises(weft.Timeout):
+                listener.next(0)
+
+    def test_a_receive_is_posted_before_the_connection_is_established(self):
+        room = bytearray(5)
+        active, passive = pair(prepare=lambda one: one.post_receive(one.register(room)))
+        with active, passive:
+            active.post_send(active.register(b"early"))
+            passive.await_receives(timeout=SECONDS)
+        self.assertEqual(room, b"early")
+
+    def test_wrong_options_are_an_error_with_a_sentence(self):
+        with self.assertRaises(weft.Error) as caught:
+            Listener("no.such.host.invalid")
+        self.assertTrue(caught.exception.strerror)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
