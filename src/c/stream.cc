@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "c/outcome.h"
+#include "c/stream_acceptor.h"
 #include "weft/stream.hpp"
 
 namespace {
@@ -59,10 +60,8 @@ struct weft_stream {
   Stream stream;
 };
 
-// The C++ listener takes the private data with each accept, so that it is kept here.
 struct weft_stream_listener {
-  Listener listener;
-  std::vector<std::byte> private_data;
+  weft::c::StreamAcceptor acceptor;
 };
 
 namespace {
@@ -188,30 +187,26 @@ int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16
     // The port is free again if listen() throws, because `made` owns it until the end.
     Listener made(address_of(host, port), settings.options);
     made.listen(backlog);
-    *listener = new weft_stream_listener{std::move(made), std::move(settings.private_data)};
+    *listener = new weft_stream_listener{{std::move(made), std::move(settings.private_data)}};
     return 0;
   });
 }
 
 int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream, int timeout_ms) {
   return guarded([&] {
-    try {
-      *stream = new weft_stream(
-          listener->listener.accept(deadline_of(timeout_ms), listener->private_data));
-      return 0;
-    } catch (const weft::Error& error) {
-      // In this interface EAGAIN is the timeout of a call, and ETIMEDOUT that of a peer.
-      return fail(error.error_number() == ETIMEDOUT ? EAGAIN : error.error_number(), error.what());
-    }
+    auto accepted = listener->acceptor.accept(deadline_of(timeout_ms));
+    if (!accepted) return fail(EAGAIN, "no peer has connected until the timeout");
+    *stream = new weft_stream(std::move(*accepted));
+    return 0;
   });
 }
 
 uint16_t weft_stream_listener_port(weft_stream_listener* listener) {
-  return listener->listener.port();
+  return listener->acceptor.listener().port();
 }
 
 int weft_stream_listener_fd(weft_stream_listener* listener) {
-  return listener->listener.fd();
+  return listener->acceptor.fd();
 }
 
 void weft_stream_listener_free(weft_stream_listener* listener) {

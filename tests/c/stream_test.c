@@ -151,6 +151,32 @@ static void connecting_without_waiting(void) {
   weft_stream_listener_free(listener);
 }
 
+/* A listener that never waits gets each peer, by its descriptor alone. */
+static void accepting_without_waiting(void) {
+  weft_stream_listener* listener = NULL;
+  weft_stream *active = NULL, *passive = NULL;
+  struct pollfd entry = {.fd = -1, .events = POLLIN};
+  int result = 0;
+  CHECK_IS(weft_stream_listen(&listener, "127.0.0.1", 0, NULL, 0), 0);
+  entry.fd = weft_stream_listener_fd(listener);
+  for (int turn = 0; turn < 20; ++turn) {
+    CHECK_IS(weft_stream_accept(listener, &passive, 0), -EAGAIN);
+    CHECK_IS(weft_stream_start_connecting(&active, "127.0.0.1", weft_stream_listener_port(listener),
+                                          NULL),
+             0);
+    do {
+      CHECK_IS(poll(&entry, 1, PATIENCE_MS), 1);
+      result = weft_stream_accept(listener, &passive, 0);
+    } while (result == -EAGAIN);
+    CHECK_IS(result, 0);
+    CHECK_IS(weft_stream_await_connected(active, PATIENCE_MS), 0);
+    CHECK_IS(weft_stream_abort(active), 0);
+    weft_stream_free(active);
+    weft_stream_free(passive);
+  }
+  weft_stream_listener_free(listener);
+}
+
 int main(void) {
   CHECK(weft_version()[0] != '\0');
   bytes_arrive_in_order_and_the_end_stays();
@@ -159,5 +185,6 @@ int main(void) {
   options_addresses_and_private_data_reach_the_other_side();
   failures_have_a_number_and_a_sentence();
   connecting_without_waiting();
+  accepting_without_waiting();
   return 0;
 }

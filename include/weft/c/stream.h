@@ -81,7 +81,8 @@ WEFT_C_API const void* weft_stream_peer_private_data(weft_stream* stream, size_t
  * default. The accepted streams get the options. */
 WEFT_C_API int weft_stream_listen(weft_stream_listener** listener, const char* host, uint16_t port,
                                   const weft_stream_options* options, int backlog);
-/* Waits for a peer, and accepts it: -EAGAIN at the timeout. */
+/* Waits for a peer, and accepts it: -EAGAIN at the timeout. No peer is lost then: with timeout 0,
+ * call this whenever the descriptor of the listener is readable. */
 WEFT_C_API int weft_stream_accept(weft_stream_listener* listener, weft_stream** stream,
                                   int timeout_ms);
 WEFT_C_API uint16_t weft_stream_listener_port(weft_stream_listener* listener);

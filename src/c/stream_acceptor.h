@@ -1,0 +1,40 @@
+// Accepts streams of one listener without blocking for any peer: the listener of the C interface.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/epoll_set.h"
+#include "weft/stream.hpp"
+
+namespace weft::c {
+
+// A peer that has asked to connect is accepted at once, and its stream is kept here until it is
+// connected: a call whose timeout passes meanwhile loses no peer. Thread-safe.
+class StreamAcceptor {
+ public:
+  StreamAcceptor(stream::Listener listener, std::vector<std::byte> private_data);
+
+  // Waits for the next stream that is connected; empty if the deadline has passed.
+  std::optional<stream::Stream> accept(const Deadline& deadline);
+  // Readable while accept() may have something to do.
+  [[nodiscard]] int fd() const { return ready_.get(); }
+  [[nodiscard]] const stream::Listener& listener() const { return listener_; }
+
+ private:
+  // Accepts all peers that have asked to connect.
+  void take_requests();
+  // The first stream that is connected. Streams whose peers have disconnected are destroyed.
+  std::optional<stream::Stream> take_connected();
+
+  stream::Listener listener_;
+  std::vector<std::byte> private_data_;
+  EpollSet ready_;  // the descriptors of the listener and of the streams in `connecting_`
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<stream::Stream>> connecting_;
+};
+
+}  // namespace weft::c
