@@ -16,11 +16,10 @@ FILE = f"libweft.so.{SOVERSION}"
 try:
     library = ctypes.CDLL(FILE)
 except OSError as failure:
-    raise ImportError(f"the shared library of Weft cannot be loaded: {failure}. Install the package "
-                      "libweft0.1, or name the folder that has the library in LD_LIBRARY_PATH"
-                      ) from failure
+    raise ImportError(f"the shared library of Weft cannot be loaded: {failure}. Install Debian's "
+                      "package of it, or name its folder in LD_LIBRARY_PATH") from failure
 
-# A call that blocks returns to Python this often, so that signal handlers such as that of Ctrl-C run.
+# A call that blocks returns to Python this often, so that signal handlers run: that of Ctrl-C.
 _SLICE_MS = 200
 
 

@@ -298,8 +298,8 @@ class Connection:
 
     def await_outcomes(self, queue: Queue, count: int = 1,
                        timeout: Optional[float] = None) -> List[Outcome]:
-        """Waits for outcomes of one queue. There are fewer than `count` if the timeout has passed, or
-        if no posted request is left that could still have one. Failures are outcomes, too."""
+        """Waits for outcomes of one queue. There are fewer than `count` if the timeout has passed,
+        or if no posted request is left that could still have one. Failures are outcomes, too."""
         end = None if timeout is None else time.monotonic() + timeout
         found: List[Outcome] = []
         posted = self._posted[queue]
@@ -339,8 +339,8 @@ class Connection:
         return found
 
     def await_sends(self, count: int = 1, timeout: Optional[float] = None) -> List[Outcome]:
-        """Waits until that many sends, writes and reads have succeeded; raises if one has failed, or
-        Timeout if there are fewer."""
+        """Waits until that many sends, writes and reads have succeeded; raises if one has failed,
+        or Timeout if there are fewer."""
         return self._await_all(Queue.SENDS, count, timeout)
 
     def await_receives(self, count: int = 1, timeout: Optional[float] = None) -> List[Outcome]:

@@ -5,8 +5,8 @@
         while True:
             loop.step()
 
-All work is done inside of `Loop.step`, and all calls but `Loop.wake` belong to the thread that calls
-it. An exception of a callback is raised by the step that has called it.
+All work is done inside of `Loop.step`, and all calls but `Loop.wake` belong to the thread that
+calls it. An exception of a callback is raised by the step that has called it.
 """
 
 from __future__ import annotations
@@ -364,8 +364,8 @@ class Loop:
         return listener
 
     def close(self) -> None:
-        """Closes all links and listeners of the loop, and the loop. Not in a callback. May be called
-        twice."""
+        """Closes all links and listeners of the loop, and the loop. Not in a callback. May be
+        called twice."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if not handle:
             return

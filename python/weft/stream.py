@@ -40,7 +40,8 @@ class Options:
 
 
 class Stream:
-    """A stream, from `connect`, `start_connecting` or `Listener.accept`. Several threads may use it."""
+    """A stream, from `connect`, `start_connecting` or `Listener.accept`. Several threads may use
+    it."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
@@ -59,8 +60,8 @@ class Stream:
         check(result)
 
     def send(self, data: Any, timeout: Optional[float] = None) -> int:
-        """Sends bytes of any object with the buffer protocol, which Python does not copy. Returns how
-        many were sent: at least one, and fewer than all only if the timeout has passed. Raises
+        """Sends bytes of any object with the buffer protocol, which Python does not copy. Returns
+        how many were sent: at least one, and fewer than all only if the timeout has passed. Raises
         Timeout if none was sent."""
         with Memory(data) as memory:
             return self._send(memory, 0, timeout)
@@ -94,8 +95,8 @@ class Stream:
                 done += self._send(memory, done, timeout)
 
     def receive_into(self, memory: Any, timeout: Optional[float] = None) -> int:
-        """Receives into a writable object with the buffer protocol: waits for the first byte. Returns
-        how many there were, and 0 at the end of the stream, again and again."""
+        """Receives into a writable object with the buffer protocol: waits for the first byte.
+        Returns how many there were, and 0 at the end of the stream, again and again."""
         with Memory(memory) as place:
             if place.readonly:
                 raise BufferError("nothing can be received into memory that is read-only")

@@ -1,0 +1,86 @@
+"""Streams from Python."""
+
+import threading
+import unittest
+
+import weft
+from weft.stream import Listener, Options, connect, start_connecting
+
+SECONDS = 60
+
+
+class Streams(unittest.TestCase):
+    def setUp(self):
+        with Listener("127.0.0.1") as listener:
+            self.active = start_connecting("127.0.0.1", listener.port,
+                                           Options(private_data=b"key"))
+            self.passive = listener.accept(SECONDS)
+            self.active.await_connected(SECONDS)
+        self.addCleanup(self.active.close, 0)
+        self.addCleanup(self.passive.close, 0)
+
+    def test_bytes_go_both_ways(self):
+        self.active.send_all(b"ping", SECONDS)
+        self.assertEqual(self.passive.receive(100, SECONDS), b"ping")
+        self.passive.send_all(bytearray(b"pong"), SECONDS)
+        room = bytearray(10)
+        self.assertEqual(self.active.receive_into(room, SECONDS), 4)
+        self.assertEqual(room[:4], b"pong")
+
+    def test_more_than_the_buffers_hold(self):
+        data = bytes(range(256)) * (1 << 15)
+        sender = threading.Thread(target=lambda: (self.active.send_all(data),
+                                                  self.active.finish()))
+        sender.start()
+        got = bytearray()
+        while True:
+            piece = self.passive.receive(1 << 20, SECONDS)
+            if not piece:
+                break
+            got += piece
+        sender.join(SECONDS)
+        self.assertEqual(bytes(got), data)
+        self.assertEqual(self.passive.receive(1, SECONDS), b"")
+
+    def test_a_send_that_does_not_wait_is_short(self):
+        data = bytes(64 << 20)
+        sent = self.active.send(data, 0)
+        self.assertTrue(0 < sent < len(data))
+        with self.assertRaises(weft.Timeout):
+            while True:
+                self.active.send(data, 0)
+
+    def test_waiting_ends_at_the_timeout(self):
+        with self.assertRaises(TimeoutError):
+            self.active.receive(1, 0.01)
+
+    def test_an_aborted_stream_is_lost(self):
+        self.active.abort()
+        with self.assertRaises(ConnectionResetError) as caught:
+            self.passive.receive(1, SECONDS)
+        self.assertIsInstance(caught.exception, weft.Lost)
+
+    def test_private_data_and_addresses(self):
+        self.assertEqual(self.passive.peer_private_data, b"key")
+        self.assertEqual(self.active.peer_address, self.passive.local_address)
+
+    def test_closing_reports_that_everything_has_arrived(self):
+        self.active.send_all(b"x")
+        self.assertTrue(self.active.close())
+        self.assertEqual(self.passive.receive(10, SECONDS), b"x")
+        with self.assertRaisesRegex(ValueError, "closed"):
+            self.active.send(b"x")
+
+    def test_read_only_memory_is_not_received_into(self):
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            self.active.receive_into(b"constant")
+
+    def test_nothing_listens(self):
+        with Listener("127.0.0.1") as listener:
+            port = listener.port
+        with self.assertRaises(weft.Refused):
+            connect("127.0.0.1", port)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
