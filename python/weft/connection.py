@@ -154,7 +154,7 @@ class Buffer:
 
     @property
     def remote(self) -> RemoteBuffer:
-        """What the peer needs in order to access the buffer."""
+        """What the peer needs in order to access the buffer, which must be kept for so long."""
         remote = c.buffer_remote(self._use())
         return RemoteBuffer(remote.address, remote.bytes, remote.rkey, remote.tag)
 
@@ -201,6 +201,7 @@ class Connection:
         self._posted: Tuple[Deque[Tuple[int, Buffer]], ...] = (deque(), deque())
         # The last request of each queue that has an outcome also if it succeeds.
         self._last_signaled = [0, 0]
+        self._advertised: List[Buffer] = []
 
     def _use(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -356,8 +357,9 @@ class Connection:
 
     def advertise(self, buffer: Buffer, tag: int = 0) -> None:
         """Names a buffer to the peer, which takes it by `await_advertisement`. Both sides need
-        `Options(advertisements=True)`."""
+        `Options(advertisements=True)`. The connection keeps the buffer until it is closed."""
         check(c.connection_advertise(self._use(), buffer._use(), tag))
+        self._advertised.append(buffer)
 
     def await_advertisement(self, timeout: Optional[float] = None) -> RemoteBuffer:
         """Waits for the next buffer that the peer advertises."""
@@ -390,6 +392,7 @@ class Connection:
         if not handle:
             return
         c.connection_free(handle)
+        self._advertised.clear()
         for posted in self._posted:
             while posted:
                 posted.popleft()[1]._posted -= 1

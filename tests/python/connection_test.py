@@ -75,6 +75,14 @@ class Requests(unittest.TestCase):
         self.active.await_sends(timeout=SECONDS)
         self.assertEqual(bytes(back.view), b"written")
 
+    def test_an_advertised_buffer_is_kept_by_the_connection(self):
+        self.passive.advertise(self.passive.register(b"kept"[:], Access.REMOTE_READ))
+        gc.collect()
+        back = self.active.allocate(4)
+        self.active.post_read(back, self.active.await_advertisement(SECONDS))
+        self.active.await_sends(timeout=SECONDS)
+        self.assertEqual(bytes(back.view), b"kept")
+
     def test_the_form_in_bytes_of_a_remote_buffer(self):
         remote = self.passive.allocate(64, Access.REMOTE_READ).remote
         self.assertEqual(RemoteBuffer.unpack(remote.pack()), remote)
