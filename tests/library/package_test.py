@@ -118,8 +118,8 @@ class Consumers(unittest.TestCase):
 
 @unittest.skipUnless(all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "file"))),
                      "needs the packages dpkg-dev and file")
-class DebianPackage(unittest.TestCase):
-    """The package that `./dev package` makes, of this build, unpacked into an empty root."""
+class DebianPackages(unittest.TestCase):
+    """The packages that `./dev package` makes, of this build, unpacked into an empty root."""
 
     @classmethod
     def setUpClass(cls):
@@ -127,26 +127,48 @@ class DebianPackage(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         place = pathlib.Path(folder.name)
         run("cpack", "--config", pathlib.Path(SETTINGS.build, "CPackConfig.cmake"), "-B", place)
-        cls.package = next(place.glob("weft_*.deb"))
+        cls.packages = {path.name.split("_")[0]: path for path in place.glob("*.deb")}
         cls.root = place / "root"
         database = cls.root / "var/lib/dpkg"
         for name in ("updates", "info"):
             (database / name).mkdir(parents=True)
         for name in ("status", "available"):
             (database / name).touch()
-        # Its dependencies are checked by a test of their own.
+        # Their dependencies are checked by a test of their own.
         run("dpkg", f"--root={cls.root}", "--log=/dev/null", "--force-not-root", "--force-depends",
-            "--unpack", cls.package)
+            "--unpack", *cls.packages.values())
+        cls.soversion = ".".join(SETTINGS.version.split(".")[:2])
 
-    def field(self, name):
-        return run("dpkg-deb", "--field", self.package, name).strip()
+    def field(self, package, name):
+        return run("dpkg-deb", "--field", self.packages[package], name).strip()
 
-    def test_it_is_whole(self):
-        self.assertEqual(run("dpkg", f"--root={self.root}", "--verify", "weft"), "")
-        self.assertEqual(self.field("Version"), SETTINGS.version)
-        self.assertEqual(self.field("Architecture"),
-                         run("dpkg", "--print-architecture").strip())
-        self.assertTrue(self.field("Description").startswith("RDMA on any Linux machine\n "))
+    def files(self, package):
+        listed = run("dpkg-deb", "--contents", self.packages[package])
+        paths = [line.split(maxsplit=5)[5].split(" -> ")[0] for line in listed.splitlines()]
+        return [self.root / path for path in paths if not path.endswith("/")]
+
+    def test_there_is_a_package_for_each_use(self):
+        self.assertEqual(set(self.packages),
+                         {f"libweft{self.soversion}", f"libweft-capture{self.soversion}",
+                          "libweft-dev", "weft", "python3-weft", "weft-doc"})
+
+    def test_they_are_whole(self):
+        for name in self.packages:
+            self.assertEqual(run("dpkg", f"--root={self.root}", "--verify", name), "")
+            self.assertEqual(self.field(name, "Version"), SETTINGS.version)
+            here = run("dpkg", "--print-architecture").strip()
+            self.assertEqual(self.field(name, "Architecture"),
+                             "all" if name in ("python3-weft", "weft-doc") else here)
+            self.assertTrue(self.field(name, "Description").startswith("RDMA "))
+            folder = self.root / "usr/share/doc" / name
+            self.assertIn("MIT", (folder / "copyright").read_text(encoding="utf-8"))
+            self.assertTrue((folder / "changelog.gz").exists())
+
+    @unittest.skipUnless(shutil.which("lintian"), "needs the package lintian")
+    def test_lintian_finds_nothing(self):
+        said = run("lintian", "--allow-root", "--fail-on", "none", *self.packages.values())
+        found = [line for line in said.splitlines() if line[:2] in ("E:", "W:")]
+        self.assertEqual(found, [])
 
     def test_an_unmodified_program_runs_from_there(self):
         if not shutil.which("ibv_devices"):
@@ -157,6 +179,27 @@ class DebianPackage(unittest.TestCase):
     def test_the_self_test_passes_from_there(self):
         said = run(self.root / "usr/bin/weft", "doctor")
         self.assertIn("Weft works here", said)
+
+    def test_a_program_is_compiled_from_there(self):
+        place = pathlib.Path(self.root.parent, "compiled")
+        place.mkdir()
+        folder = libraries(self.root)
+        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft",
+                                PKG_CONFIG_PATH=str(folder / "pkgconfig")))
+        run("cc", "-std=c99", HERE / "consumer/main.c", "-o", place / "in_c", *flags)
+        run("cmake", "-G", "Ninja", "-S", HERE / "consumer", "-B", place / "build",
+            f"-DCMAKE_PREFIX_PATH={self.root}/usr")
+        run("cmake", "--build", place / "build", "--target", "consumer")
+        for program in (place / "in_c", place / "build/consumer"):
+            self.assertIn(f"weft {SETTINGS.version}",
+                          run(program, LD_LIBRARY_PATH=str(folder)))
+
+    def test_python_finds_its_modules_there(self):
+        said = run("/usr/bin/python3", "-B", "-c",
+                   "import weft.aio, weft.capture, weft.connection; print(weft.__file__)",
+                   PYTHONPATH=str(self.root / "usr/lib/python3/dist-packages"),
+                   LD_LIBRARY_PATH=str(libraries(self.root)))
+        self.assertTrue(said.startswith(str(self.root)), said)
 
     def test_nothing_stands_where_the_system_has_its_own(self):
         place = libraries(self.root)
@@ -169,16 +212,22 @@ class DebianPackage(unittest.TestCase):
                           "selftest"})
 
     def test_others_that_are_linked_to_it_will_need_it(self):
-        said = run("dpkg-deb", "--info", self.package, "shlibs")
-        named = re.findall(r"^(\S+) (\S+) weft \(>= \2\)$", said, re.MULTILINE)
-        self.assertEqual({f"{name}.so.{version}" for name, version in named},
-                         {path.name for path in libraries(self.root).glob("lib*.so.*")
-                          if path.is_symlink()})
+        named = set()
+        for name in (f"libweft{self.soversion}", f"libweft-capture{self.soversion}"):
+            said = run("dpkg-deb", "--info", self.packages[name], "shlibs")
+            library, version, package = re.match(r"(\S+) (\S+) (\S+) \(>= \2\)$", said).groups()
+            self.assertEqual(package, name)
+            named.add(f"{library}.so.{version}")
+        self.assertEqual(named, {path.name for path in libraries(self.root).glob("lib*.so.*")
+                                 if path.is_symlink()})
 
-    def test_manuals_and_licence(self):
+    def test_manuals_documents_and_examples(self):
         manuals = self.root / "usr/share/man/man1"
-        self.assertEqual(sorted(path.name for path in manuals.iterdir()), MANUALS)
-        self.assertIn("MIT", (self.root / "usr/share/doc/weft/copyright").read_text())
+        self.assertEqual(sorted(path.name for path in manuals.iterdir()),
+                         [f"{name}.gz" for name in MANUALS])
+        documents = self.root / "usr/share/doc/weft-doc"
+        for name in ("tour.md", "examples/ping_pong.cc", "examples/python/ping_pong.py"):
+            self.assertTrue((documents / name).exists(), name)
 
     def test_each_header_is_there(self):
         public = HERE.parents[1] / "include"
@@ -187,19 +236,20 @@ class DebianPackage(unittest.TestCase):
             self.assertEqual(copy.read_bytes(), header.read_bytes())
 
     def test_dependencies_are_what_is_linked_to(self):
-        files = list(self.root.rglob("*"))
-        inside = {path.name for path in files}
-        needed = set().union(*map(needed_by, files)) - inside
+        inside = {path.name for path in self.root.rglob("*")}
         listed = run("ldconfig", "-p")
-        owners = set()
-        for name in needed:
-            path = re.search(rf"{re.escape(name)} \(.*x86-64.*\) => (.*)", listed)
-            if not path:
-                self.skipTest(f"{name} is not where the dynamic linker looks")
-            real = os.path.realpath(path.group(1))
-            owners.add(self.owner(real) or self.owner(real.removeprefix("/usr")))
-        depends = {word.split()[0] for word in self.field("Depends").split(", ")}
-        self.assertLessEqual(owners, depends)
+        for package in self.packages:
+            needed = set().union(*map(needed_by, self.files(package))) - inside
+            owners = set()
+            for name in needed:
+                path = re.search(rf"{re.escape(name)} \(.*x86-64.*\) => (.*)", listed)
+                if not path:
+                    self.skipTest(f"{name} is not where the dynamic linker looks")
+                real = os.path.realpath(path.group(1))
+                owners.add(self.owner(real) or self.owner(real.removeprefix("/usr")))
+            depends = {word.split()[0] for word in self.field(package, "Depends").split(", ")
+                       if word}
+            self.assertLessEqual(owners, depends, package)
 
     @staticmethod
     def owner(path):
