@@ -34,8 +34,8 @@ file(CONFIGURE OUTPUT ${weft_package_folder}/changelog @ONLY CONTENT
 execute_process(COMMAND gzip --best --no-name --force ${weft_package_folder}/changelog)
 
 # Describes the package of a component: weft_package(COMPONENT NAME SECTION DESCRIPTION
-# [SETTING VALUE]...), where the settings are variables of CPack without their prefix. Each package has a licence and a
-# changelog of its own.
+# [SETTING VALUE]...), where the settings are variables of CPack without their prefix. Each package
+# has a licence and a changelog of its own.
 function(weft_package component name section description)
   string(TOUPPER ${component} variable)
   list(APPEND CPACK_COMPONENTS_ALL ${component})
