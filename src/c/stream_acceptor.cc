@@ -60,11 +60,11 @@ std::optional<Stream> StreamAcceptor::accept(const Deadline& deadline) {
       take_requests();
       if (auto found = take_connected()) return found;
     }
+    if (deadline.passed()) return std::nullopt;
     // Another thread may take what becomes ready: then this one waits again.
     pollfd entry{.fd = ready_.get(), .events = POLLIN, .revents = 0};
-    const int count = ::poll(&entry, 1, deadline.poll_timeout_ms());
-    if (count < 0 && errno != EINTR) throw Error(errno, "a listener cannot wait");
-    if (count <= 0 && deadline.passed()) return std::nullopt;
+    if (::poll(&entry, 1, deadline.poll_timeout_ms()) < 0 && errno != EINTR)
+      throw Error(errno, "a listener cannot wait");
   }
 }
 
