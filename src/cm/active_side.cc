@@ -83,6 +83,7 @@ std::shared_ptr<device::Dialer> ActiveSide::make_dialer(ConnectParameters parame
   plan.tos = state_.options.tos;
   plan.handshake.crc = settings.crc;
   plan.handshake.mark = true;
+  plan.handshake.words = device.offers_words();
   plan.handshake.ird = to_wire(parameters.responder_resources, settings.acknowledge);
   plan.handshake.ord = to_wire(parameters.initiator_depth, settings.acknowledge);
   plan.private_data = std::move(parameters.private_data);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/limits.h"
+#include "wire/control_word.h"
 #include "wire/mpa.h"
 
 namespace weft::cm {
@@ -33,6 +34,10 @@ device::StreamParameters stream_parameters(bool initiator, const iwarp::Negotiat
                                       .wire_ord = wire_ord,
                                       .rtr = negotiated.rtr,
                                       .peer = {.send_immediate = negotiated.weft}};
+  if (negotiated.words) {
+    parameters.peer.control_stag = parameters.control_stag = wire::agreed_control_stag;
+    parameters.peer.hold_bytes = wire::agreed_hold_bytes;
+  }
   // A peer that is not Weft may allow no extra read. Then the device shares the application's.
   const int spare = parameters.acknowledge ? 1 : 0;
   const int share = std::min<int>(requested_ord, wire_ord - spare);

@@ -42,8 +42,8 @@ device::StreamParameters StreamAttachment::parameters(bool initiator) {
   if (acknowledge && !parameters.acknowledge) {
     state_.registry->report_unacknowledged(device::to_string(state_.addresses().dst_storage));
   }
-  // There is no hello, because the private data belongs to the application. So the peer does not
-  // know of our hold, and the retries of its Sends are what our own application passed.
+  // There is no hello, because the private data belongs to the application. The retries of the
+  // peer's Sends are what our own application passed.
   parameters.receiver_not_ready.hold_bytes = state_.registry->context()->device().hold_bytes();
   parameters.receiver_not_ready.retries = rnr_retries_;
   return parameters;

@@ -152,6 +152,7 @@ ActiveHandshake::ActiveHandshake(const HandshakeOptions& options, Bytes private_
                        .crc = options.crc,
                        .enhanced = enhanced,
                        .mark = options.mark ? MpaMark::request : MpaMark::none,
+                       .words = options.words,
                        .revision = options.revision};
   // The kinds are only meaningful together with the peer-to-peer flag.
   const MpaEnhanced data{.peer_to_peer = options.peer_to_peer,
@@ -185,6 +186,7 @@ void ActiveHandshake::agree() {
                  .ird = options_.ird,
                  .ord = options_.ord,
                  .weft = options_.mark && peer_.mark == MpaMark::reply};
+  negotiated_.words = negotiated_.weft && options_.words && peer_.words;
   if (!peer_.enhanced) {
     // No RFC asks for this: without an FPDU of the initiator a responder that sends first would
     // wait for ever (RFC 5044 §7.1), and an empty Write does no harm.
@@ -249,6 +251,7 @@ MpaFrame PassiveHandshake::reply_frame() const {
           .crc = options_.crc || peer_.crc,
           .enhanced = peer_.enhanced,
           .mark = is_marked() ? MpaMark::reply : MpaMark::none,
+          .words = options_.words && peer_.words,
           .revision = peer_.revision};
 }
 
@@ -263,7 +266,8 @@ void PassiveHandshake::accept(std::uint16_t ird, std::uint16_t ord, Bytes privat
                  .enhanced = peer_.enhanced,
                  .ird = ird,
                  .ord = ord,
-                 .weft = is_marked()};
+                 .weft = is_marked(),
+                 .words = is_marked() && options_.words && peer_.words};
   accepted_ = true;
   // Towards an unenhanced request the reply has no place for IRD and ORD.
   if (!peer_.enhanced) return put(reply_frame(), nullptr, private_data);

@@ -30,7 +30,8 @@ struct HandshakeOptions {
   bool crc = true;
   bool markers = false;  // ask the peer for markers; the device never does
   bool peer_to_peer = true;
-  bool mark = false;  // let a Weft peer recognize this side: see wire::MpaMark
+  bool mark = false;   // let a Weft peer recognize this side: see wire::MpaMark
+  bool words = false;  // with a mark: offer control words, see wire::MpaFrame::words
   RtrKinds rtr{};
   std::uint16_t ird = 1;      // as sent to the peer
   std::uint16_t ord = 1;      // as sent to the peer
@@ -48,7 +49,8 @@ struct Negotiated {
   std::uint16_t ird = 1;
   std::uint16_t ord = 1;
   RtrKind rtr = RtrKind::none;
-  bool weft = false;  // both sides have sent their marks
+  bool weft = false;   // both sides have sent their marks
+  bool words = false;  // and both have offered control words
 
   bool operator==(const Negotiated&) const = default;
 };

@@ -30,8 +30,8 @@ struct ReceiverNotReady {
   std::uint8_t retries = rnr_retry_infinite;
 };
 
-// What the peer understands beyond the RFCs, as its hello announced. rdma_cm has no hello; there a
-// Weft peer (Negotiated::weft) understands what needs no more than the RFCs' messages.
+// What the peer understands beyond the RFCs, as its hello announced. rdma_cm has no hello; there
+// the flags of the MPA frames announce it (Negotiated::weft and words).
 struct PeerFeatures {
   bool send_immediate = false;     // an Immediate Data message may announce a Send's immediate
   std::uint32_t control_stag = 0;  // STag for control words; 0: the peer understands none

@@ -1,6 +1,7 @@
 // Control words: what two Weft devices exchange beside the application's traffic. A control word is
-// an RDMA Write of eight bytes to the STag that the peer's hello named (Hello::control_stag). The
-// tagged offset selects the word, the payload is its value, in network order.
+// an RDMA Write of eight bytes to the STag that the peer's hello named (Hello::control_stag), or
+// with rdma_cm, which has no hello, to agreed_control_stag. The tagged offset selects the word, the
+// payload is its value, in network order.
 #pragma once
 
 #include <array>
@@ -26,6 +27,10 @@ inline constexpr std::uint8_t control_words = 5;  // those above
 inline constexpr std::uint32_t control_word_bytes = 8;
 // Offsets from here on are not control words, in any version.
 inline constexpr std::uint64_t control_region_bytes = 4096;
+// With rdma_cm, where both sides have set MpaFrame::words: no region of memory has this STag, and
+// each side holds at least so many bytes of Sends that find no receive.
+inline constexpr std::uint32_t agreed_control_stag = 0xFF000000;
+inline constexpr std::uint32_t agreed_hold_bytes = 1U << 20;
 static_assert(control_region_bytes / control_word_bytes <= 0xFFFF, "each has a value of the enum");
 
 [[nodiscard]] constexpr std::uint64_t control_word_offset(ControlWord word) {

@@ -32,6 +32,9 @@ struct MpaFrame {
   bool reject = false;    // R: replies only
   bool enhanced = false;  // S: private data begins with MpaEnhanced (RFC 6581 §5)
   MpaMark mark = MpaMark::none;
+  // With a mark: the sender of this frame understands control words at wire::agreed_control_stag,
+  // and holds wire::agreed_hold_bytes. Another reserved flag: siw calls it STAG0_OK and ignores it.
+  bool words = false;
   std::uint8_t revision = 1;
   std::uint16_t private_data_bytes = 0;  // includes the four bytes of MpaEnhanced
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cm/fixture.h"
+#include "device/queue_pair/queue_pair.h"
 
 namespace weft::cm {
 namespace {
@@ -152,6 +153,46 @@ TEST_F(Data, QueuesOfTheIdWorkWithItsInlineFunctions) {
   pollfd entry{pair_.server->recv_cq_channel->fd, POLLIN, 0};
   EXPECT_EQ(poll(&entry, 1, patience_ms), 1) << "armed from the start";
   EXPECT_EQ(completion_of(pair_.server->recv_cq).byte_len, 5U);
+}
+
+class SlowReceiver : public Data {
+ protected:
+  SlowReceiver() { settings_.same_host = device::SameHost::off; }
+
+  // More than the server can hold, and no receive for any of it. Returns when the client has
+  // stopped sending, or when something has completed.
+  void send_more_than_is_held() {
+    rdma_conn_param parameters{};
+    parameters.rnr_retry_count = parameters.retry_count = 7;  // without end
+    connect(parameters);
+    for (int i = 0; i < sends; ++i) {
+      ASSERT_EQ(post(pair_.client, IBV_WR_SEND, near_, near_region_, bytes), 0);
+    }
+    while (early_ == 0 && device::QueuePair::of(pair_.client->qp)->counters().credit_waits == 0) {
+      ibv_wc completion{};
+      early_ = ibv_poll_cq(pair_.client->send_cq, 1, &completion);
+    }
+  }
+
+  static constexpr int sends = 16;
+  int early_ = 0;
+};
+
+// As on adapters with rnr_retry 7, however late the receives are. Without control words the server
+// ends the stream when its hold is full.
+TEST_F(SlowReceiver, SendsWaitForReceivesWithoutEnd) {
+  if (settings_.personality == device::Personality::iwarp) GTEST_SKIP() << "it holds no Sends";
+  send_more_than_is_held();
+  ASSERT_EQ(early_, 0) << "no receive was posted";
+  for (int i = 0; i < sends; ++i) {
+    far_.assign(bytes, 'f');
+    ASSERT_EQ(post_receive(pair_.server, far_, far_region_), 0);
+    ASSERT_EQ(completion_of(pair_.server->recv_cq).status, IBV_WC_SUCCESS);
+    ASSERT_EQ(far_, near_);
+  }
+  for (int i = 0; i < sends; ++i) {
+    ASSERT_EQ(completion_of(pair_.client->send_cq).status, IBV_WC_SUCCESS);
+  }
 }
 
 class Unacknowledged : public Data {

@@ -309,6 +309,7 @@ TEST_F(ForeignPeer, TakesNoSendWithImmediate) {
   EXPECT_EQ(request->mark, wire::MpaMark::request);
   auto echo = reply_2;  // as the kernel's siw: with the reserved flags of the request
   echo.mark = request->mark;
+  echo.words = request->words;
   const auto enhanced = peer_to_peer(4, 4);
   peer.send_frame(echo, &enhanced);
   expect(active_, RDMA_CM_EVENT_ESTABLISHED);

@@ -25,15 +25,16 @@ def _peer_operations(stage):
     return done
 
 
-def _qperf(test, counter, *options, look="roce"):
+def _qperf(test, counter, *options, look="roce", same_host="auto"):
     def run(stage):
         port = harness.free_port()
         weft_options = ("--personality", look)
         server = stage.start("server", "qperf", "-lp", port, options=weft_options,
-                             env={"WEFT_STATS": stage.scratch("stats.json")})
+                             env={"WEFT_STATS": stage.scratch("stats.json"),
+                                  "WEFT_SAME_HOST": same_host})
         server.await_listening(port)
         client = stage.start("client", "qperf", "-lp", port, *options, "-t", 1, _HOST, test,
-                             options=weft_options)
+                             options=weft_options, env={"WEFT_SAME_HOST": same_host})
         client.finish()
         stage.start("end", "qperf", "-lp", port, _HOST, "quit",
                     options=weft_options).finish()
@@ -49,6 +50,9 @@ for _test, _counter in (("rc_bw", "received"), ("rc_lat", "received"),
                         ("rc_rdma_write_bw", "peer_writes"), ("rc_rdma_write_lat", "peer_writes"),
                         ("rc_rdma_read_bw", "peer_reads"), ("rc_rdma_read_lat", "peer_reads")):
     cases.add(f"qperf.{_test}", _qperf(_test, _counter, "-cm", 1))
+
+# The client sends 64 MiB ahead, more than the server holds while it posts no receives.
+cases.add("qperf.rc_bw_tcp", _qperf("rc_bw", "received", "-cm", 1, same_host="off"))
 
 # A datagram of 1 KiB fits the packets of an Ethernet interface as well.
 for _test, _counter, _options in (

@@ -261,21 +261,38 @@ TEST(Handshake, WeftPeersRecognizeEachOther) {
   }
 }
 
+TEST(Handshake, WordsNeedTheOfferOfBothSides) {
+  for (const bool asks : {true, false}) {
+    for (const bool answers : {true, false}) {
+      ActiveHandshake active({.mark = true, .words = asks}, {});
+      PassiveHandshake passive({.mark = true, .words = answers});
+      carry(active, passive);
+      passive.accept(1, 1, {});
+      carry(passive, active);
+      EXPECT_TRUE(active.negotiated().weft && passive.negotiated().weft);
+      EXPECT_EQ(active.negotiated().words, asks && answers);
+      EXPECT_EQ(passive.negotiated().words, asks && answers);
+    }
+  }
+}
+
 // The kernel's siw makes its reply out of the request; others may set every reserved flag.
 TEST(Handshake, APeerThatRepeatsTheMarkIsNotWeft) {
   for (const auto mark : {MpaMark::request, MpaMark::both}) {
-    ActiveHandshake active({.mark = true}, {});
+    ActiveHandshake active({.mark = true, .words = true}, {});
     auto echo = reply();
     echo.mark = mark;
+    echo.words = true;
     active.input(frame(echo, MpaEnhanced{.ird = 1, .ord = 1}));
     ASSERT_TRUE(active.accepted());
-    EXPECT_FALSE(active.negotiated().weft);
-    PassiveHandshake passive({.mark = true});
+    EXPECT_FALSE(active.negotiated().weft || active.negotiated().words);
+    PassiveHandshake passive({.mark = true, .words = true});
     auto strange = request();
     strange.mark = MpaMark::both;
+    strange.words = true;
     passive.input(frame(strange, MpaEnhanced{.ird = 1, .ord = 1}));
     passive.accept(1, 1, {});
-    EXPECT_FALSE(passive.negotiated().weft);
+    EXPECT_FALSE(passive.negotiated().weft || passive.negotiated().words);
   }
 }
 

@@ -86,6 +86,15 @@ TEST(MpaFrame, HasTheMarkInTheLastReservedFlags) {
   }
 }
 
+TEST(MpaFrame, OffersWordsOnlyBesideAMark) {
+  const auto bytes = request_with(16, 0x05);
+  const MpaFrame frame = *MpaFrame::parse(bytes);
+  EXPECT_EQ(frame.mark, MpaMark::request);
+  EXPECT_TRUE(frame.words);
+  EXPECT_EQ(emitted(frame), copy_of(bytes));
+  EXPECT_FALSE(MpaFrame::parse(request_with(16, 0x04))->words);
+}
+
 // RFC 6581 §5: S has a meaning from revision 2 on.
 TEST(MpaFrame, IgnoresTheEnhancedFlagInRevisionOne) {
   EXPECT_FALSE(MpaFrame::parse(request_with(16, 0x10))->enhanced);

@@ -199,8 +199,10 @@ std::shared_ptr<InboundHandshake> Listener::begin_handshake(sys::Descriptor fd,
 
 // Not make_shared: the engine's alarms remember it for long, and shall not keep its memory.
 std::shared_ptr<InboundHandshake> Listener::make_inbound(sys::Descriptor fd) {
-  const iwarp::HandshakeOptions options{
-      .crc = device_.settings().crc, .mark = true, .max_ird = limits::max_wire_read_depth};
+  const iwarp::HandshakeOptions options{.crc = device_.settings().crc,
+                                        .mark = true,
+                                        .words = device_.offers_words(),
+                                        .max_ird = limits::max_wire_read_depth};
   // NOLINTNEXTLINE(modernize-make-shared)
   return std::shared_ptr<InboundHandshake>(new InboundHandshake(
       device_, StreamSocket(std::move(fd), device_.capture(), false), options,
