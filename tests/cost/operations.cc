@@ -111,6 +111,20 @@ void write(const Pair& pair, std::size_t bytes) {
   pair.await(1, 0);
 }
 
+// As programs post that know no lists: one call for each. The first poll is that of a program which
+// polls all the time, so that requests may leave together. The last one is signaled.
+void write_one_by_one(const Pair& pair) {
+  (void)pair.a.poll();
+  for (std::size_t i = 1; i <= list_length; ++i) {
+    const auto from = pair.a.region.slice(0, 8);
+    const bool last = i == list_length;
+    const SendFlags flags = last ? SendFlags::signaled : SendFlags::none;
+    require(pair.a.queue_pair->post_write(from, pair.b.region.remote(), i, flags) == 0,
+            "post_write");
+  }
+  pair.await(1, 0);
+}
+
 void read(const Pair& pair, std::size_t bytes) {
   const RemoteSlice from = pair.b.region.remote().slice(0, bytes);
   require(pair.a.queue_pair->post_read(pair.a.region.slice(0, bytes), from, 1) == 0, "post_read");
@@ -129,6 +143,7 @@ const std::vector<Operation>& operations() {
       {"send of 64 KiB", [](const Pair& pair) { send(pair, 65536); }},
       {"list of 32 sends of 8 B", send_list},
       {"write of 64 B", [](const Pair& pair) { write(pair, 64); }},
+      {"32 writes of 8 B, one post each", write_one_by_one},
       {"write of 64 KiB", [](const Pair& pair) { write(pair, 65536); }},
       {"read of 64 B", [](const Pair& pair) { read(pair, 64); }},
       {"read of 64 KiB", [](const Pair& pair) { read(pair, 65536); }},

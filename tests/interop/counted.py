@@ -14,6 +14,7 @@ import harness
 import hostile
 import hostile_pairs
 import perftest
+import prometheus
 from harness import need
 
 _WRITES = 200
@@ -66,6 +67,30 @@ def write_bw(stage):
     completed = sum(sum(each["send_completions"].values()) +
                     sum(each["receive_completions"].values()) for each in asking["queue_pairs"])
     need(completed > 0 and polled <= completed, f"{polled} polled of {completed}")
+
+
+@cases.case("stats.prometheus")
+def as_prometheus(stage):
+    """The same counters as text for Prometheus, on both carriers."""
+    for mode in ("off", "auto"):
+        server, client = stage.scratch(f"{mode}.prom"), stage.scratch(f"{mode}.json")
+        rule = "ENOMEM at post-send nth=1000000"
+        options = ["--same-host", mode]
+        perftest.perftest(stage, "ib_write_bw", "127.0.0.1", sizes=[_BYTES], iterations=_WRITES,
+                          weft_options=(options + ["--stats", server, "--fault", rule],
+                                        options + ["--stats", client]))
+        with open(server, encoding="utf-8") as file:
+            text = prometheus.Metrics(file.read())
+        operations, size = total(read(client), "writes")
+        need(operations >= _WRITES, f"{operations} writes")
+        counted = (text.total("weft_queue_pair_operations_total", operation="peer_write"),
+                   text.total("weft_queue_pair_bytes_total", operation="peer_write"))
+        need(counted == (operations, size), f"{counted}, the client wrote {operations}, {size}")
+        carriers = {labels["carrier"] for labels, _ in text.samples["weft_queue_pair_info"]}
+        need({"off": "tcp", "auto": "same-host"}[mode] in carriers, f"carriers: {carriers}")
+        need(text.total("weft_completion_queue_polled_total") >= 0, "no completion queues")
+        rules = {labels["text"] for labels, _ in text.samples["weft_faults_total"]}
+        need(rules == {rule}, f"the rules are {rules}")
 
 
 @cases.case("stats.signal")

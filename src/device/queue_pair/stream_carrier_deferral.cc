@@ -1,0 +1,47 @@
+// What a connection over TCP sends later, together with other work: requests of several posts, and
+// answers to proofs.
+#include <utility>
+
+#include "device/queue_pair/stream_carrier.h"
+
+namespace weft::device {
+
+void StreamCarrier::posted(QueuePairLock& lock) {
+  if (!gathering_.may_wait() || !may_gather(lock)) return advance(lock);
+  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
+  if (!deferred_) advance(lock);
+}
+
+// Where requests could not leave now anyway, advance() finds that out. What a link delays is due by
+// an alarm, which only advance() sets.
+bool StreamCarrier::may_gather(const QueuePairLock& lock) {
+  return takes_requests(lock) && parts_.waiting.empty() && !socket_.shaped();
+}
+
+// The proofs that a peer waits for may leave with what the program is likely to post now that it
+// sees what came in. If it polls first, or sleeps in Engine::wait(), they leave with that call; if
+// it does neither, the progress thread sends them within a tick; if it exits, the peer's TCP knows
+// that everything has arrived.
+bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
+  if (deferred_ && !driver_.engine.application_waits()) return false;
+  if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
+    return false;
+  }
+  // What a link delays is due by an alarm, which only advance() sets.
+  if (socket_.shaped()) return false;
+  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
+  return deferred_;
+}
+
+void StreamCarrier::end_deferral() {
+  if (std::exchange(deferred_, false)) driver_.engine.deferral_done();
+}
+
+// Requests that were gathered leave with the program's own calls, if it polls or waits.
+void StreamCarrier::note_late_gathering() {
+  const Engine& engine = driver_.engine;
+  const bool by_program = engine.mode() == ProgressMode::manual || engine.application_waits();
+  if (gathering_.waits() && !by_program) gathering_.missed();
+}
+
+}  // namespace weft::device
