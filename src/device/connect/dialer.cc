@@ -175,7 +175,7 @@ Dialer::Result Dialer::connected() {
   // From here on the capture sees the bytes; the tap needs both addresses.
   socket_ = StreamSocket(std::move(fd_), device_.capture(), true);
   // Before the MPA request: see local/local_channel.h.
-  if (device_.settings().same_host != SameHost::off && is_on_this_host(socket_.fd())) {
+  if (device_.settings().same_host != SameHost::off) {
     socket_.set_channel(LocalChannel::dial(socket_.fd()));
   }
   handshake_.emplace(plan_.handshake, plan_.private_data);

@@ -76,50 +76,72 @@ bool has_closed(const LocalChannel& channel) {
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-LocalChannel connect_to(const std::string& text) {
-  sys::Descriptor socket = unix_socket();
-  const Name name = name_of(text);
-  if (!socket.valid() ||
-      sys::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) <
-          0) {
-    return {};
+// The two addresses of a TCP connection.
+struct Ends {
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+};
+
+// No value where the socket is not connected, or not within this host.
+std::optional<Ends> ends_within_host(int tcp) {
+  Ends ends;
+  if (sys::local_address(tcp, &ends.local) < 0 || sys::peer_address(tcp, &ends.remote) < 0 ||
+      !(is_loopback_address(ends.remote) || same_host_address(ends.local, ends.remote))) {
+    return std::nullopt;
   }
-  LocalChannel channel(std::move(socket));
-  // Another user's process listens there.
-  return channel.peer() != 0 ? std::move(channel) : LocalChannel();
+  return ends;
+}
+
+// By SO_PEERCRED (unix(7)) the kernel names the process that connected or listened.
+ucred peer_of(int socket) {
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  return sys::get_option(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0 ? ucred{}
+                                                                                    : credentials;
+}
+
+bool connect_to(const sys::Descriptor& socket, const std::string& text) {
+  const Name name = name_of(text);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&name.address);
+  return sys::connect(socket.get(), generic, name.bytes) >= 0;
 }
 
 }  // namespace
 
 bool is_on_this_host(int tcp) {
-  sockaddr_storage local{};
-  sockaddr_storage peer{};
-  return sys::local_address(tcp, &local) >= 0 && sys::peer_address(tcp, &peer) >= 0 &&
-         (is_loopback_address(peer) || same_host_address(local, peer));
+  return ends_within_host(tcp).has_value();
 }
 
-// A listener on one address has precedence over one on all, as in TCP.
-LocalChannel LocalChannel::dial(int tcp) {
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-  if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
-  LocalChannel channel = connect_to(listener_name(remote));
-  for (const int family : {AF_INET, AF_INET6}) {
-    if (channel.valid()) break;
-    channel = connect_to(listener_name(any_address(family, port_of(remote))));
-  }
-  if (!channel.valid()) return {};
-  const std::string name = connection_name(local, remote);
-  return channel.send(std::as_bytes(std::span(name))) ? std::move(channel) : LocalChannel();
-}
+// The kernel keeps the credentials of the moment in which the channel was connected, so one read is
+// enough.
+LocalChannel::LocalChannel(sys::Descriptor socket)
+    : socket_(std::move(socket)), peer_(socket_.valid() ? peer_of(socket_.get()) : ucred{}) {}
 
-// By SO_PEERCRED (unix(7)) the kernel names the process that connected or listened. A process
+// This process may have changed its user since then, so that is compared each time. A process
 // number of 0 comes from another namespace.
 pid_t LocalChannel::peer() const {
-  ucred credentials{};
-  socklen_t bytes = sizeof credentials;
-  if (sys::get_option(socket_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0) return 0;
-  return credentials.uid == ::geteuid() ? credentials.pid : 0;
+  return peer_.pid != 0 && peer_.uid == ::geteuid() ? peer_.pid : 0;
+}
+
+// A listener on one address has precedence over one on all, as in TCP. A socket whose connect(2)
+// has failed may try the next name.
+LocalChannel LocalChannel::dial(int tcp) {
+  const std::optional<Ends> ends = ends_within_host(tcp);
+  if (!ends) return {};
+  const std::uint16_t port = port_of(ends->remote);
+  sys::Descriptor socket;
+  for (const sockaddr_storage& address :
+       {ends->remote, any_address(AF_INET, port), any_address(AF_INET6, port)}) {
+    if (!socket.valid()) socket = unix_socket();
+    if (!socket.valid()) return {};
+    if (!connect_to(socket, listener_name(address))) continue;
+    LocalChannel channel(std::move(socket));
+    // Another user's process listens there.
+    if (channel.peer() == 0) continue;
+    const std::string name = connection_name(ends->local, ends->remote);
+    return channel.send(std::as_bytes(std::span(name))) ? std::move(channel) : LocalChannel();
+  }
+  return {};
 }
 
 bool LocalChannel::send(std::span<const std::byte> message, std::span<const int> descriptors) {
@@ -206,10 +228,11 @@ void LocalListeners::remove(int tcp_listener) {
 
 // Drops the offers whose active side has closed. An offer without a name is asked again: its active
 // side is between connect() and send().
-void LocalListeners::accept_all(std::uint16_t port) {
+void LocalListeners::accept_until(std::uint16_t port, const std::string& connection) {
   std::erase_if(offers_, [](const Offer& offer) { return has_closed(offer.channel); });
   for (Offer& offer : offers_) {
     if (offer.connection.empty()) take_name(offer);
+    if (offer.connection == connection) return;
   }
   for (Entry& entry : entries_) {
     if (entry.port != port) continue;
@@ -222,7 +245,10 @@ void LocalListeners::accept_all(std::uint16_t port) {
       if (channel.peer() == 0) continue;
       offers_.push_back({.connection = {}, .channel = std::move(channel)});
       take_name(offers_.back());
+      const bool found = offers_.back().connection == connection;
       if (offers_.size() > most_offers) offers_.pop_front();
+      // Those behind it belong to other connections, which look for them.
+      if (found) return;
     }
   }
 }
@@ -236,12 +262,11 @@ void LocalListeners::take_name(Offer& offer) {
 LocalChannel LocalListeners::take(int tcp) {
   const std::lock_guard lock(mutex_);
   if (entries_.empty() && offers_.empty()) return {};
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-  if (sys::local_address(tcp, &local) < 0 || sys::peer_address(tcp, &remote) < 0) return {};
+  const std::optional<Ends> ends = ends_within_host(tcp);
+  if (!ends) return {};
   // This end is the passive one.
-  const std::string name = connection_name(remote, local);
-  accept_all(port_of(local));
+  const std::string name = connection_name(ends->remote, ends->local);
+  accept_until(port_of(ends->local), name);
   const auto found = std::find_if(offers_.begin(), offers_.end(),
                                   [&](const Offer& offer) { return offer.connection == name; });
   if (found == offers_.end()) return {};

@@ -31,11 +31,11 @@ namespace weft::device {
 class LocalChannel {
  public:
   LocalChannel() = default;
-  explicit LocalChannel(sys::Descriptor socket) : socket_(std::move(socket)) {}
+  explicit LocalChannel(sys::Descriptor socket);
 
   // Connects to the process that listens on the same address as `tcp`, a TCP socket that is
-  // connected within this host, and names that connection. Not valid where nothing listens or
-  // another user does.
+  // connected within this host, and names that connection. Not valid where nothing listens, where
+  // another user does, or where the other end is not on this host.
   [[nodiscard]] static LocalChannel dial(int tcp);
 
   [[nodiscard]] bool valid() const { return socket_.valid(); }
@@ -62,6 +62,7 @@ class LocalChannel {
 
  private:
   sys::Descriptor socket_;
+  ucred peer_{};  // of the moment in which the channel was connected
 };
 
 // The Unix sockets of a device's TCP listeners. Thread-safe.
@@ -71,8 +72,8 @@ class LocalListeners {
   // added.
   bool add(int tcp_listener);
   void remove(int tcp_listener);
-  // The channel of a TCP connection that one of the listeners has accepted, if its active side has
-  // opened one.
+  // The channel of a TCP connection within this host that one of the listeners has accepted, if its
+  // active side has opened one.
   [[nodiscard]] LocalChannel take(int tcp);
   void abandon_after_fork();
 
@@ -87,8 +88,9 @@ class LocalListeners {
     std::string connection;  // empty: not received yet
     LocalChannel channel;
   };
-  // Of the listeners on this port: active sides dial a name with the port of their connection.
-  void accept_all(std::uint16_t port);
+  // Takes offers until that of the connection is there. Of the listeners on this port: active sides
+  // dial a name with the port of their connection.
+  void accept_until(std::uint16_t port, const std::string& connection);
   static void take_name(Offer& offer);
 
   std::mutex mutex_;

@@ -90,6 +90,35 @@ TEST(LocalChannel, JoinsTheTwoEndsOfEachConnection) {
   EXPECT_FALSE(listeners.take(first.second.get()).valid()) << "it was taken before";
 }
 
+TEST(LocalChannel, TheFirstOfTwoLeavesTheOtherInTheQueue) {
+  LocalListeners listeners;
+  TcpListener listener("127.0.0.1");
+  ASSERT_TRUE(listeners.add(listener.fd()));
+  auto first = listener.connect("127.0.0.1");
+  auto second = listener.connect("127.0.0.1");
+  LocalChannel first_active = LocalChannel::dial(first.first.get());
+  LocalChannel second_active = LocalChannel::dial(second.first.get());
+  LocalChannel first_passive = listeners.take(first.second.get());
+  LocalChannel second_passive = listeners.take(second.second.get());
+  expect_joined(first_active, first_passive);
+  expect_joined(second_active, second_passive);
+}
+
+TEST(LocalChannel, HasNoPeerOnceThisProcessHasAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change its user";
+  LocalListeners listeners;
+  TcpListener listener("127.0.0.1");
+  ASSERT_TRUE(listeners.add(listener.fd()));
+  auto connection = listener.connect("127.0.0.1");
+  const LocalChannel channel = LocalChannel::dial(connection.first.get());
+  EXPECT_EQ(channel.peer(), getpid());
+  constexpr uid_t other = 65534;
+  ASSERT_EQ(seteuid(other), 0);
+  const pid_t peer = channel.peer();
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(peer, 0);
+}
+
 TEST(LocalChannel, OfTwoAddressesWithOnePortAreNotMixedUp) {
   LocalListeners listeners;
   TcpListener one("127.0.0.1");
