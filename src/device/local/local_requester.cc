@@ -148,7 +148,7 @@ LocalRequester::Outcome LocalRequester::execute_send(const WorkRequest& work) {
     if (push(inbox::Kind::send, work, local_)) return complete(work, Status::success);
     return fail(work, Status::local_protection, {EndReason::local_error, inbox::End::closed});
   }
-  const int error = copy(RemoteCopy::Direction::to_peer);
+  const int error = copy(RemoteCopy::Purpose::send);
   if (error == EACCES) return request_access(work);
   if (error != 0) return copy_failed(work, error);
   // After the payload is in place: the message completes the receive.
@@ -198,8 +198,8 @@ bool LocalRequester::map_receive(const inbox::Receive& receive) {
 
 // Copies between local_ and remote_, in which look_up() has found found_. EACCES: the peer has
 // withdrawn some of it since, so its device has to decide.
-int LocalRequester::copy(RemoteCopy::Direction direction) {
-  const int failed = connection_.remote().run(direction, local_, remote_, [this] {
+int LocalRequester::copy(RemoteCopy::Purpose purpose) {
+  const int failed = connection_.remote().run(purpose, local_, remote_, [this] {
     return std::all_of(found_.begin(), found_.end(), [this](const GrantView::Found& found) {
       return connection_.grants().still_there(found);
     });
@@ -280,7 +280,7 @@ std::size_t LocalRequester::execute_writes() {
     if (!is_small_write(stored.request) || !add_write(stored.request)) break;
   }
   const std::size_t done = found_.size();
-  if (done < 2 || copy(RemoteCopy::Direction::to_peer) != 0) return 0;
+  if (done < 2 || copy(RemoteCopy::Purpose::write) != 0) return 0;
   for (std::size_t i = 0; i < done; ++i) {
     const WorkRequest& work = pending_[i].request;
     length_bytes_ = remote_[i].iov_len;
@@ -356,7 +356,7 @@ int LocalRequester::transfer(const GrantView::Found& found, RemoteRight right) {
   found_.assign(1, found);
   remote_.assign(1,
                  {reinterpret_cast<void*>(found.address), static_cast<std::size_t>(length_bytes_)});
-  return copy(writes ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer);
+  return copy(writes ? RemoteCopy::Purpose::write : RemoteCopy::Purpose::read);
 }
 
 GrantView::Found LocalRequester::look_up(const WorkRequest& work, std::uint32_t right) {
@@ -503,6 +503,8 @@ bool LocalRequester::push(inbox::Kind kind, const WorkRequest& work, std::span<c
 }
 
 LocalRequester::Outcome LocalRequester::complete(const WorkRequest& work, Status status) {
+  if (parts_.trace && status == Status::success) [[unlikely]]
+    parts_.trace->carried_out();
   if (status == Status::success && !work.signaled) {
     // Unsignaled: the next completion gives its place back.
     ++silent_;

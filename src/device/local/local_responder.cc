@@ -206,8 +206,8 @@ bool LocalResponder::withdrawn(const inbox::AccessRequest& request) const {
 }
 
 // Copies between here_ and there_.
-int LocalResponder::copy(RemoteCopy::Direction direction, const inbox::AccessRequest& request) {
-  return connection_.remote().run(direction, here_, there_, [&] { return !withdrawn(request); });
+int LocalResponder::copy(RemoteCopy::Purpose purpose, const inbox::AccessRequest& request) {
+  return connection_.remote().run(purpose, here_, there_, [&] { return !withdrawn(request); });
 }
 
 inbox::AccessReply LocalResponder::refuse(Status status) {
@@ -221,8 +221,8 @@ inbox::AccessReply LocalResponder::refuse(Status status) {
 
 // The kernel does not report whose memory cannot be accessed. If the memory here can be, the fault
 // is the peer's own.
-inbox::AccessReply LocalResponder::copy_failed(RemoteCopy::Direction direction) {
-  const bool writes_here = direction == RemoteCopy::Direction::from_peer;
+inbox::AccessReply LocalResponder::copy_failed(RemoteCopy::Purpose purpose) {
+  const bool writes_here = purpose != RemoteCopy::Purpose::send;
   const bool ours = std::any_of(here_.begin(), here_.end(), [&](const iovec& piece) {
     return !can_access(piece, writes_here);
   });
@@ -258,17 +258,17 @@ inbox::AccessReply LocalResponder::transfer(const inbox::AccessRequest& request)
     if (request.operation == Operation::atomic_write) {
       // The operand of an atomic write is in the requester's memory, so it is fetched first.
       here_.assign(1, {&atomic.swap, sizeof atomic.swap});
-      constexpr auto direction = RemoteCopy::Direction::from_peer;
-      if (copy(direction, request) != 0) return copy_failed(direction);
+      constexpr auto purpose = RemoteCopy::Purpose::read;
+      if (copy(purpose, request) != 0) return copy_failed(purpose);
     }
     if (!guarded_atomic(memory.at, atomic_of(atomic), reply.original)) {
       return refuse(Status::remote_access);
     }
   } else {
     const bool reads = right == iwarp::RemoteRight::read;
-    const auto direction =
-        reads ? RemoteCopy::Direction::to_peer : RemoteCopy::Direction::from_peer;
-    if (copy(direction, request) != 0) return copy_failed(direction);
+    // The peer's program does not watch what it reads.
+    const auto purpose = reads ? RemoteCopy::Purpose::send : RemoteCopy::Purpose::fetch;
+    if (copy(purpose, request) != 0) return copy_failed(purpose);
     traffic = reads ? &counters.peer_reads : &counters.peer_writes;
   }
   ++traffic->operations;
@@ -291,8 +291,8 @@ inbox::AccessReply LocalResponder::pull_send(const inbox::AccessRequest& request
                                here_) != Fault::none) {
     status = Status::local_protection;
     reply = refuse(Status::remote_operation);
-  } else if (copy(RemoteCopy::Direction::from_peer, request) != 0) {
-    reply = copy_failed(RemoteCopy::Direction::from_peer);
+  } else if (copy(RemoteCopy::Purpose::read, request) != 0) {
+    reply = copy_failed(RemoteCopy::Purpose::read);
     status = failure_ ? Status::local_protection : Status::flushed;
   } else if ((request.flags & inbox::flag_invalidate) != 0 &&
              !parts_.memory.invalidate(header.rkey)) {

@@ -51,9 +51,9 @@ class LocalResponder {
                                              const inbox::MessageHeader& header);
   // Ends the connection, because of a request of the peer.
   inbox::AccessReply refuse(iwarp::Status status);
-  [[nodiscard]] inbox::AccessReply copy_failed(RemoteCopy::Direction direction);
+  [[nodiscard]] inbox::AccessReply copy_failed(RemoteCopy::Purpose purpose);
   [[nodiscard]] bool withdrawn(const inbox::AccessRequest& request) const;
-  [[nodiscard]] int copy(RemoteCopy::Direction direction, const inbox::AccessRequest& request);
+  [[nodiscard]] int copy(RemoteCopy::Purpose purpose, const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply transfer(const inbox::AccessRequest& request);
   [[nodiscard]] inbox::AccessReply pull_send(const inbox::AccessRequest& request,
                                              const inbox::MessageHeader& header);

@@ -34,26 +34,28 @@ namespace weft::device {
 // The end that copies. Not thread safe.
 class RemoteCopy {
  public:
-  enum class Direction : std::uint8_t { to_peer, from_peer };
+  // write: to the peer, for a program that may watch the last byte. send: to the peer, where a
+  // message follows. read: from the peer. fetch: from the peer, in the place of a write of its own.
+  enum class Purpose : std::uint8_t { write, send, read, fetch };
 
   // `peer`: the inbox of the peer.
   RemoteCopy(inbox::Inbox& peer, const PeerProcess& process) : peer_(peer), process_(process) {}
 
-  // Copies in ascending order of addresses, so that the last byte comes last. Both lists have the
-  // same total size. `granted`: called after each announcement; false: the peer has withdrawn the
-  // memory. Returns 0; EACCES if it was withdrawn; EFAULT where one of the two is not mapped or the
-  // peer's list is shorter (part may have been copied); EPERM where the kernel refuses; ESRCH after
-  // the end of the peer.
+  // Both lists have the same total size. For `write` and `fetch` the bytes in the last cache line
+  // of each piece of the target become visible after all others of the piece. `granted`: called
+  // after each announcement; false: the peer has withdrawn the memory. Returns 0; EACCES if it was
+  // withdrawn; EFAULT where one of the two is not mapped or the peer's list is shorter (part may
+  // have been copied); EPERM where the kernel refuses; ESRCH after the end of the peer.
   template <typename Granted>
-  [[nodiscard]] int run(Direction direction, std::span<const iovec> here,
-                        std::span<const iovec> there, Granted granted) {
+  [[nodiscard]] int run(Purpose purpose, std::span<const iovec> here, std::span<const iovec> there,
+                        Granted granted) {
     Pieces ours{here};
     Pieces theirs{there};
     end_announcement();
-    for (unsigned attempt = 0; prepare(ours, theirs);) {
+    for (unsigned attempt = 0; prepare(purpose, ours, theirs);) {
       int failed = EACCES;
       announce();
-      if (peer_.open.load(std::memory_order_seq_cst) != 0 && granted()) failed = copy(direction);
+      if (peer_.open.load(std::memory_order_seq_cst) != 0 && granted()) failed = copy(purpose);
       end_announcement();
       if (failed == EFAULT) failed = explain_fault(++attempt);
       if (failed == EAGAIN) continue;
@@ -74,24 +76,31 @@ class RemoteCopy {
   static void abandon_after_fork();
 
  private:
+  // What a list for the kernel has.
+  struct Listed {
+    std::size_t pieces = 0;
+    std::size_t bytes = 0;
+  };
+  // apart: the bytes of a piece in its last cache line are a piece of their own.
+  enum class Ends : std::uint8_t { within, apart };
+
   // What is left of a list.
   class Pieces {
    public:
     explicit Pieces(std::span<const iovec> all) : pieces_(all) { skip(0); }
     [[nodiscard]] bool empty() const { return pieces_.empty(); }
     void skip(std::size_t bytes);
-    // The size of the next pieces, at most `most` of them and `bytes` bytes.
-    [[nodiscard]] std::size_t measure(std::size_t most, std::size_t bytes) const;
-    // Writes the next `bytes` bytes as a list for the kernel; returns the number of pieces.
-    [[nodiscard]] std::size_t write(iovec* to, std::size_t bytes) const;
+    // Writes the next pieces as a list for the kernel, at most as many and as large as given.
+    [[nodiscard]] Listed list(std::span<iovec> to, std::size_t most_bytes, Ends ends) const;
 
    private:
     std::span<const iovec> pieces_;
     std::size_t offset_ = 0;  // into the first one
   };
 
-  [[nodiscard]] bool prepare(const Pieces& ours, const Pieces& theirs);
-  [[nodiscard]] int copy(Direction direction);
+  [[nodiscard]] bool prepare(Purpose purpose, const Pieces& ours, const Pieces& theirs);
+  void split_source();
+  [[nodiscard]] int copy(Purpose purpose);
   [[nodiscard]] int explain_fault(unsigned attempt);
 
   inbox::Inbox& peer_;

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -89,10 +91,10 @@ class Child : public testing::Test {
   }
 
   [[nodiscard]] int write(std::span<const iovec> from, std::span<const iovec> to) {
-    return copy_->run(RemoteCopy::Direction::to_peer, from, to, granted);
+    return copy_->run(RemoteCopy::Purpose::write, from, to, granted);
   }
   [[nodiscard]] int read(std::span<const iovec> to, std::span<const iovec> from) {
-    return copy_->run(RemoteCopy::Direction::from_peer, to, from, granted);
+    return copy_->run(RemoteCopy::Purpose::read, to, from, granted);
   }
 
   ProcessMark mark_;
@@ -130,6 +132,54 @@ TEST_F(Child, IsWrittenInAnyPieces) {
   EXPECT_EQ(std::memcmp(back.data(), here_.data(), bytes), 0);
   fill(here_.data(), 1);
   EXPECT_EQ(std::memcmp(child_, here_.data(), bytes), 0) << "the parent's own copy has changed";
+}
+
+// A program that watches the last byte of a write finds all bytes before it. The kernel copies the
+// pieces of its list in their order, and the bytes of one piece in any.
+TEST_F(Child, TheLastCacheLineOfAWriteIsAPieceOfItsOwn) {
+  const auto listed = [this](std::size_t index) { return inbox_.inbox.copy.pieces.at(index); };
+  const iovec here{here_.data(), 4096};
+  // The first piece of each list is the mark of the process.
+  const iovec there{child_ + 24, 4096};
+  ASSERT_EQ(write({&here, 1}, {&there, 1}), 0);
+  EXPECT_EQ(listed(1).iov_base, child_ + 24);
+  EXPECT_EQ(listed(1).iov_len, 4096U - 24);
+  EXPECT_EQ(listed(2).iov_base, child_ + 4096);
+  EXPECT_EQ(listed(2).iov_len, 24U);
+  // Within one cache line there is nothing to order.
+  const iovec line_here{here_.data(), 64};
+  const iovec line_there{child_, 64};
+  ASSERT_EQ(write({&line_here, 1}, {&line_there, 1}), 0);
+  EXPECT_EQ(listed(1).iov_len, 64U);
+  // A write that this end fetches: its own memory is the target.
+  const iovec target{here_.data() + (128 - reinterpret_cast<std::uintptr_t>(here_.data()) % 64),
+                     72};
+  const iovec source{child_, 72};
+  ASSERT_EQ(copy_->run(RemoteCopy::Purpose::fetch, {&target, 1}, {&source, 1}, granted), 0);
+  EXPECT_EQ(listed(1).iov_len, 64U);
+  EXPECT_EQ(listed(2).iov_base, child_ + 64);
+  EXPECT_EQ(listed(2).iov_len, 8U);
+  std::array<std::byte, 72> back;
+  const iovec whole{back.data(), back.size()};
+  ASSERT_EQ(read({&whole, 1}, {&source, 1}), 0);
+  EXPECT_EQ(std::memcmp(target.iov_base, back.data(), back.size()), 0);
+}
+
+// Lists that are longer than the kernel's are copied in parts.
+TEST_F(Child, ManyWritesAreSplitWhereTheListIsFull) {
+  fill(here_.data(), 3);
+  std::vector<iovec> from;
+  std::vector<iovec> to;
+  for (std::size_t i = 0; i < 100; ++i) {
+    from.push_back({here_.data() + i * 100, 100});
+    to.push_back({child_ + i * 100, 100});
+  }
+  ASSERT_EQ(write(from, to), 0);
+  std::vector<std::byte> back(10'000);
+  const iovec all{back.data(), back.size()};
+  const iovec there{child_, back.size()};
+  ASSERT_EQ(read({&all, 1}, {&there, 1}), 0);
+  EXPECT_EQ(std::memcmp(back.data(), here_.data(), back.size()), 0);
 }
 
 TEST_F(Child, NothingIsNoCopy) {
@@ -171,7 +221,7 @@ TEST_F(Child, WithdrawnMemoryIsNotTouched) {
   const iovec here{here_.data(), 100};
   const iovec there{child_, 100};
   const auto withdrawn = [] { return false; };
-  EXPECT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, withdrawn), EACCES);
+  EXPECT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, withdrawn), EACCES);
   inbox_.inbox.open = 0;
   EXPECT_EQ(write({&here, 1}, {&there, 1}), EACCES);
   EXPECT_EQ(inbox_.inbox.copy.sequence % 2, 0U) << "an announcement is left";
@@ -188,7 +238,7 @@ TEST_F(Child, EndlessRevocationEnds) {
     inbox_.inbox.copy.pieces[1].iov_len = 0;
     return true;
   };
-  EXPECT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, revoked), EFAULT);
+  EXPECT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked), EFAULT);
   EXPECT_GT(calls, 10);
 }
 
@@ -203,7 +253,7 @@ TEST_F(Child, ARevokedCopyStartsAnew) {
     for (iovec& piece : inbox_.inbox.copy.pieces) piece.iov_len = 0;
     return true;
   };
-  ASSERT_EQ(copy_->run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, revoked_once), 0);
+  ASSERT_EQ(copy_->run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, revoked_once), 0);
   EXPECT_EQ(calls, 2);
   std::vector<std::byte> back(bytes);
   const iovec all{back.data(), bytes};
@@ -238,8 +288,9 @@ TEST(RemoteCopy, DoesNotReachAnotherProgramImage) {
   const iovec here{&word, sizeof word};
   const iovec there{memory, sizeof word};
   EXPECT_FALSE(peer.alive());
-  for (const auto direction : {RemoteCopy::Direction::to_peer, RemoteCopy::Direction::from_peer}) {
-    const int failed = copy.run(direction, {&here, 1}, {&there, 1}, granted);
+  using Purpose = RemoteCopy::Purpose;
+  for (const auto purpose : {Purpose::write, Purpose::send, Purpose::read, Purpose::fetch}) {
+    const int failed = copy.run(purpose, {&here, 1}, {&there, 1}, granted);
     EXPECT_TRUE(failed == ESRCH || failed == EPERM) << failed;
   }
   EXPECT_EQ(PeerProcess::open(child, mark.name(), GrantView()), nullptr);
@@ -273,8 +324,7 @@ TEST(RemoteCopy, OfAStoppedPeerIsRevoked) {
       raise(SIGSTOP);
       return true;
     };
-    const int failed =
-        copy.run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, stopped_once);
+    const int failed = copy.run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, stopped_once);
     _exit(failed == EACCES && calls == 2 ? 0 : failed == EPERM ? 77 : 1);
   }
   int status = 0;
@@ -335,7 +385,7 @@ TEST(RemoteCopy, NeverReachesMemoryAfterTheWait) {
     const iovec there{memory, length};
     while (true) {
       const auto still = [&] { return allowed.load() != 0; };
-      const int failed = copy.run(RemoteCopy::Direction::to_peer, {&here, 1}, {&there, 1}, still);
+      const int failed = copy.run(RemoteCopy::Purpose::write, {&here, 1}, {&there, 1}, still);
       if (failed == 0) ++rounds;
       if (failed == EPERM) _exit(77);
     }
