@@ -258,13 +258,6 @@ void DatagramSocket::deliver(const DatagramRoute& route, Bytes packet) {
   if (due_ns) engine_.call_at(*due_ns, shared_from_this());
 }
 
-void DatagramSocket::drive_inline() {
-  const Attention attention(*this);
-  // Another thread is receiving; the packets that it reads are visible at the next poll.
-  const std::unique_lock lock(receiving_, std::try_to_lock);
-  if (lock.owns_lock()) receive_available();
-}
-
 // Limits the packets per call, so that one busy socket does not block the others.
 void DatagramSocket::receive_available() {
   for (int i = 0; i < limits::datagrams_per_turn; ++i) {

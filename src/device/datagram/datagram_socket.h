@@ -52,9 +52,6 @@ class DatagramSocket final : public Pollable, public std::enable_shared_from_thi
   int join(const sockaddr_storage& group, unsigned interface_index);
   void leave(const sockaddr_storage& group, unsigned interface_index);
 
-  // Receives what is available, for a thread that polls; does nothing if another thread is
-  // receiving.
-  void drive_inline();
   void on_ready(std::uint32_t events) override;
   // Packets are due that a link has delayed.
   void on_deadline() override;

@@ -137,27 +137,6 @@ std::shared_ptr<DatagramSocket> Datagrams::socket(std::uint32_t number,
   return found->second.front();
 }
 
-// Looks the sockets up under the lock and drives them without it, because packets are delivered
-// from there.
-void Datagrams::drive_inline(std::uint32_t number) {
-  // More than these, with many GIDs, are left to the progress thread.
-  std::array<std::shared_ptr<DatagramSocket>, 16> sockets;
-  std::size_t count = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::uint16_t port : {slot::port_of(number), multicast_port}) {
-      for (const int family : {AF_INET, AF_INET6}) {
-        const auto found = sockets_.find({family, port});
-        if (found == sockets_.end()) continue;
-        for (const auto& socket : found->second) {
-          if (count < sockets.size()) sockets[count++] = socket;
-        }
-      }
-    }
-  }
-  for (std::size_t i = 0; i < count; ++i) sockets[i]->drive_inline();
-}
-
 // --- Inbound -------------------------------------------------------------------------------------
 
 std::vector<std::shared_ptr<DatagramReceiver>> Datagrams::receivers(const DatagramRoute& route,

@@ -63,9 +63,6 @@ class Datagrams {
   // has no address of that family.
   [[nodiscard]] std::shared_ptr<DatagramSocket> socket(std::uint32_t number,
                                                        const sockaddr_storage& source);
-  // Receives what is available at the queue pair's port and the group port, also for other queue
-  // pairs.
-  void drive_inline(std::uint32_t number);
 
   // 0 or an errno: EINVAL if it is not a group, or not one of the queue pair's; ENOMEM.
   int attach(const std::shared_ptr<DatagramReceiver>& receiver, const ibv_gid& group);

@@ -41,7 +41,7 @@ class DatagramCarrier final : public Carrier {
   void advance(QueuePairLock& lock) override;
   // What finds no receive is dropped, so nothing waits for one.
   void receives_posted(QueuePairLock& /*lock*/) override {}
-  // The sockets serve several queue pairs: see Datagrams::drive_inline().
+  // The sockets serve several queue pairs: the engine finds the one that is ready.
   void drive(Occasion /*occasion*/, QueuePairLock& /*lock*/) override {}
   void retry_attributes_changed(QueuePairLock& /*lock*/) override {}
   [[nodiscard]] bool requests_done(const QueuePairLock& /*lock*/) const override {
