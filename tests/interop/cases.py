@@ -24,7 +24,8 @@ PACKAGES = {
     "ucx_info": "ucx-utils", "ucx_perftest": "ucx-utils",
     "mpich": "mpich", "openmpi": "openmpi-bin",
     "ibstat": "infiniband-diags", "ibstatus": "infiniband-diags",
-    "qperf": "qperf",
+    "qperf": "qperf", "fio": "fio", "qemu": "qemu-system-x86", "dtest": "dapl2-utils",
+    "fi_pingpong": "libfabric-bin",
 }
 
 

@@ -113,6 +113,12 @@ def free_port():
     raise Skip("no free TCP port found between 11000 and 28000")
 
 
+def require_free(port):
+    """For programs whose port is fixed."""
+    if not _is_free(port):
+        raise Skip(f"another program has the TCP port {port}")
+
+
 def listens(pid, port):
     """Whether someone in the network namespace of `pid` listens on the TCP port."""
     for table in ("tcp", "tcp6"):

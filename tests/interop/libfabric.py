@@ -1,5 +1,6 @@
 """Programs of libfabric on Weft's provider: Debian's fi_info, and the smallest one of a stream."""
 
+import json
 import os
 import pathlib
 
@@ -69,3 +70,30 @@ def greeting_iwarp(stage):
     counts = _greet(stage, "iwarp", stage.plain, stage.start)
     need(counts["Send"] >= 2, "no Send behind the Writes")
     need(counts["Write"] >= 1, "no Write")
+
+
+def _pingpong(provider, kind, look, counter="received"):
+    def run(stage):
+        """libfabric's own provider for verbs. With -c each message is compared."""
+        port = harness.free_port()
+        statistics = stage.scratch("stats.json")
+        options = ("--personality", look)
+        common = ("-p", provider, "-e", kind, "-I", 50, "-c")
+        server = stage.start("server", "fi_pingpong", *common, "-B", port, options=options,
+                             env={"WEFT_STATS": statistics})
+        server.await_listening(port)
+        client = stage.start("client", "fi_pingpong", *common, "-P", port, "127.0.0.1",
+                             options=options)
+        client.finish()
+        server.finish()
+        done = sum(pair[name]["operations"]
+                   for pair in json.loads(pathlib.Path(statistics).read_text())["queue_pairs"]
+                   for name in (counter, "peer_reads"))
+        need(done >= 50, f"not on the device: {done} operations")
+    return run
+
+
+for _name, _provider, _kind in (("msg", "verbs", "msg"), ("rxm", "verbs;ofi_rxm", "rdm")):
+    for _look in ("roce", "iwarp"):
+        cases.add(f"fi_pingpong.{_name}_{_look}", _pingpong(_provider, _kind, _look))
+cases.add("fi_pingpong.rxd", _pingpong("verbs;ofi_rxd", "rdm", "roce"))

@@ -24,6 +24,7 @@ import check  # noqa: F401
 import connections  # noqa: F401
 import counted  # noqa: F401
 import crowds  # noqa: F401
+import dapl  # noqa: F401
 import datagrams  # noqa: F401
 import faults  # noqa: F401
 import gids  # noqa: F401
@@ -49,7 +50,9 @@ import rsockets  # noqa: F401
 import sandboxes  # noqa: F401
 import services  # noqa: F401
 import sockets  # noqa: F401
+import storage  # noqa: F401
 import sysfs  # noqa: F401
+import traces  # noqa: F401
 import targets  # noqa: F401
 import two_hosts  # noqa: F401
 import ucx  # noqa: F401
