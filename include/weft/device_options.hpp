@@ -33,6 +33,7 @@ struct DeviceOptions {
   std::uint16_t port_offset = 0;                // WEFT_PORT_OFFSET
   std::string capture{};                        // WEFT_CAPTURE: the path of a file
   std::string statistics{};                     // WEFT_STATS: the path of a file
+  std::string trace{};                          // WEFT_TRACE: the path of a file
   std::string faults{};                         // WEFT_FAULT: rules of `weft help faults`
   std::string adapter{};                        // WEFT_ADAPTER: a list of `weft help faults`
   std::string link{};                           // WEFT_LINK: a list of `weft help faults`

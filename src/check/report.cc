@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "check/json.h"
+#include "provider/traced_calls.h"
 
 namespace weft::check {
 namespace {
@@ -83,6 +84,7 @@ void Reporter::report(const Finding& finding) {
 
 void Reporter::print(const Printed& printed) const {
   const RuleText& rule = text_of(printed.finding.rule);
+  provider::mark_trace("check", fmt::format("{}: {}", rule.name, printed.finding.what));
   std::string text = fmt::format("check [{}]: {} (process {})\n  {}\n", rule.name, rule.title,
                                  getpid(), printed.finding.what);
   for (std::size_t i = 0; i < printed.stacks.size(); ++i) {

@@ -220,4 +220,43 @@ std::string check_help() {
   return text;
 }
 
+std::string trace_help() {
+  std::string text = wrapped(
+      "`weft run --trace FILE` and WEFT_TRACE write what becomes of each work request of a program "
+      "to a JSON file that ui.perfetto.dev and chrome://tracing open.",
+      0, columns);
+  text += heading("In the file");
+  text += entry("queue pair NUMBER send, receive",
+                "One span for each request, from post to poll of its completion. The operation and "
+                "its size lie inside, from post to completion, with the mark `wire` where TCP, UDP "
+                "or the copy on the same host has taken the last byte. An unsignaled request ends "
+                "with the completion that covers it. The arguments have wr_id and status. Receives "
+                "of a shared queue begin with their completion.");
+  text += entry("queue pair NUMBER waits",
+                "Spans with their cause: no room in TCP, the peer cannot hold more messages, or no "
+                "receive is posted for a message of the peer. Not for connections on one host "
+                "that have left TCP.");
+  text += entry("threads",
+                "The calls of rdma_cm, ibv_modify_qp, and waits for events; the posts; where "
+                "messages of the peer were placed, with an arrow from their post if the traces of "
+                "both sides are joined. One-sided operations on the same host and datagrams have "
+                "no arrow. Faults (--fault) and findings (--check) are marks.");
+  text += heading("Both sides: weft trace A B -o JOINED");
+  text += wrapped(
+      "Joins the traces of several processes, puts them on one clock, and adds the mark `placed` "
+      "to requests: when the peer had the data. Processes of one running kernel share the clock. "
+      "Between hosts the difference is measured by messages in both directions, if there are any; "
+      "else the wall clocks have to agree. `weft trace FILE --html PAGE` writes one page for a "
+      "browser that needs no network.",
+      indent, columns);
+  text += heading("The file itself");
+  text += wrapped(
+      "It is complete after each event, also if the program ends by _exit or a signal; until the "
+      "exit, spaces may follow the JSON text. Beyond 256 MiB events are only counted, as `dropped` "
+      "in otherData. A second process at the same time writes FILE.PID. Times are those of "
+      "CLOCK_MONOTONIC in microseconds.",
+      indent, columns);
+  return text;
+}
+
 }  // namespace weft::cli

@@ -13,5 +13,6 @@ namespace weft::cli {
 [[nodiscard]] std::string filters_help();
 // `weft help check`: what `weft run --check` finds.
 [[nodiscard]] std::string check_help();
+[[nodiscard]] std::string trace_help();
 
 }  // namespace weft::cli

@@ -12,6 +12,7 @@
 #include "cli/help.h"
 #include "cli/run.h"
 #include "cli/terminal.h"
+#include "cli/trace.h"
 
 namespace weft::cli {
 namespace {
@@ -37,7 +38,12 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                   "Write the device's traffic to a pcapng file (WEFT_CAPTURE)")
       ->type_name("FILE");
   run->add_option("--stats", options.stats,
-                  "Write the device's counters to a JSON file (WEFT_STATS)")
+                  "Write the device's counters to a JSON file, or as text for Prometheus to "
+                  "FILE.prom (WEFT_STATS)")
+      ->type_name("FILE");
+  run->add_option("--trace", options.trace,
+                  "Write what becomes of each work request to a file for ui.perfetto.dev, see "
+                  "`weft help trace` (WEFT_TRACE)")
       ->type_name("FILE");
   run->add_option("--fault", options.faults,
                   "Make calls, requests or the device fail, by rules as `weft help faults` "
@@ -208,10 +214,28 @@ CLI::App* add_dissect(CLI::App& app, DissectOptions& options) {
   return dissect;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+  CLI::App* trace = app.add_subcommand(
+      "trace", "Join the traces of `weft run --trace` of several processes, or show them");
+  trace->add_option("files", options.files, "Traces; of both sides of a connection, for example")
+      ->type_name("FILE")
+      ->required();
+  trace->add_option("-o,--output", options.output, "Write the joined trace to this file")
+      ->type_name("FILE");
+  trace
+      ->add_option("--html", options.html,
+                   "Write one page for a browser, which needs nothing else, to this file")
+      ->type_name("FILE");
+  trace->footer(
+      "Without an option, the requests are counted. `weft help trace` explains the files.\n"
+      "Exit status: 0; 2 for wrong options, and for files that cannot be read or written.");
+  return trace;
+}
+
 CLI::App* add_help(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explain a command, or the environment variables");
   help->add_option("topic", options.topic,
-                   "A command, `environment`, `faults`, `filters` or `check`")
+                   "A command, `environment`, `faults`, `filters`, `check` or `trace`")
       ->type_name("");
   return help;
 }
@@ -236,6 +260,8 @@ int show_help(const CLI::App& app, const std::string& overview, const HelpOption
     fmt::print("{}", filters_help());
   } else if (options.topic == "check") {
     fmt::print("{}", check_help());
+  } else if (options.topic == "trace") {
+    fmt::print("{}", trace_help());
   } else if (options.topic == "run" || options.topic == "dissect" || options.topic == "doctor" ||
              options.topic == "help") {
     fmt::print("{}", app.get_subcommand(options.topic)->help());
@@ -276,6 +302,8 @@ int parse_and_do(int count, char** arguments) {
   CLI::App* doctor_command = add_doctor(app, doctor_options);
   DissectOptions dissect_options;
   CLI::App* dissect_command = add_dissect(app, dissect_options);
+  TraceOptions trace_options;
+  CLI::App* trace_command = add_trace(app, trace_options);
   CLI::App* help_command = add_help(app, help_options);
   const std::string overview = app.help();
   // CLI11 gets nothing behind "--", so that it does not take an argument of the program for its
@@ -294,6 +322,7 @@ int parse_and_do(int count, char** arguments) {
   }
   if (doctor_command->parsed()) return doctor(doctor_options);
   if (dissect_command->parsed()) return dissect(dissect_options);
+  if (trace_command->parsed()) return trace(trace_options);
   if (help_command->parsed()) return show_help(app, overview, help_options);
   // A call without a command is a mistake, so that the overview is not the output.
   write_error(overview);

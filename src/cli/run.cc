@@ -74,6 +74,7 @@ void set_variables(const RunOptions& options) {
   if (!options.adapter.empty()) set("WEFT_ADAPTER", options.adapter);
   set_check_variables(options);
   if (!options.link.empty()) set("WEFT_LINK", options.link);
+  if (!options.trace.empty()) set("WEFT_TRACE", files::absolute(options.trace).string());
   if (!options.stats.empty()) set("WEFT_STATS", files::absolute(options.stats).string());
 }
 

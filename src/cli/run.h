@@ -11,6 +11,7 @@ struct RunOptions {
   std::string address;
   std::string capture;
   std::string stats;
+  std::string trace;
   std::vector<std::string> faults;  // rules, or @FILE
   std::string adapter;
   std::string check;  // empty, "true" or "fatal"

@@ -91,17 +91,25 @@ Result<std::unique_ptr<Device>, std::string> Device::create(const Settings& sett
     if (!opened) return opened.error();
     capture = *opened;
   }
-  return std::unique_ptr<Device>(new Device(settings, std::move(*addresses), std::move(capture)));
+  std::shared_ptr<TraceFile> trace;
+  if (!settings.trace_path.empty()) {
+    auto opened = TraceFile::open(settings.trace_path);
+    if (!opened) return opened.error();
+    trace = *opened;
+  }
+  return std::unique_ptr<Device>(
+      new Device(settings, std::move(*addresses), std::move(capture), std::move(trace)));
 }
 
 // The names of the nodes below /sys and /dev are those of a kernel device; programs print them or
 // pass them on.
 Device::Device(const Settings& settings, std::vector<LocalAddress> addresses,
-               std::shared_ptr<CaptureFile> capture)
+               std::shared_ptr<CaptureFile> capture, std::shared_ptr<TraceFile> trace)
     : settings_(settings),
       adapter_(settings.adapter, settings.strict),
       addresses_(std::move(addresses)),
       capture_(std::move(capture)),
+      trace_(std::move(trace)),
       guid_be_(make_guid(addresses_)),
       pairing_requests_(std::make_unique<PairingRequests>(*this)),
       slots_(std::make_unique<Slots>(
@@ -181,6 +189,7 @@ void Device::abandon_after_fork() {
   RemoteCopy::abandon_after_fork();
   datagrams_->abandon_after_fork();
   if (capture_) capture_->forget_after_fork();
+  if (trace_) trace_->forget_after_fork();
   walk_after_fork(mutex_, [this] {
     for (Context* context : contexts_) context->abandon_after_fork();
   });

@@ -26,6 +26,8 @@
 #include "device/settings.h"
 #include "device/statistics_registry.h"
 #include "device/tap/capture_tap.h"
+#include "device/trace/trace_file.h"
+#include "wire/control_word.h"
 
 namespace weft::device {
 
@@ -53,6 +55,8 @@ class Device {
   [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Engine& engine() { return engine_; }
   [[nodiscard]] const std::shared_ptr<CaptureFile>& capture() const { return capture_; }
+  // Null unless the user asked for a trace.
+  [[nodiscard]] const std::shared_ptr<TraceFile>& trace() const { return trace_; }
   // In network byte order; derived from the first address, so it is the same in each run.
   [[nodiscard]] std::uint64_t guid_be() const { return guid_be_; }
 
@@ -88,6 +92,9 @@ class Device {
   }
   // The bytes per connection for Sends that find no receive; 0: none are held.
   [[nodiscard]] std::uint32_t hold_bytes() const { return is_roce() ? settings_.hold_bytes : 0; }
+  // Whether connections of rdma_cm may use control words: a peer that knows of them sends as much
+  // as agreed, and no more.
+  [[nodiscard]] bool offers_words() const { return hold_bytes() >= wire::agreed_hold_bytes; }
   // What peers hold of this process before they are accepted, and how many were turned away.
   [[nodiscard]] HalfOpen& half_open() { return half_open_; }
   [[nodiscard]] RefusedConnections& refused_connections() { return refused_connections_; }
@@ -113,7 +120,7 @@ class Device {
 
  private:
   Device(const Settings& settings, std::vector<LocalAddress> addresses,
-         std::shared_ptr<CaptureFile> capture);
+         std::shared_ptr<CaptureFile> capture, std::shared_ptr<TraceFile> trace);
 
   // Vendor libraries look at the pointer directly after ibv_device to see whether the device is
   // theirs; so null pointers follow it.
@@ -128,6 +135,7 @@ class Device {
   Adapter adapter_;
   std::vector<LocalAddress> addresses_;
   std::shared_ptr<CaptureFile> capture_;
+  std::shared_ptr<TraceFile> trace_;
   std::uint64_t guid_be_ = 0;
   // Declared before the engine, and so destroyed after it: its thread may use them until the end.
   Refusals refusals_;

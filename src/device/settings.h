@@ -43,6 +43,7 @@ struct Settings {
   bool strict_crc = true;    // place no data before its CRC is verified
   std::string capture_path;  // pcapng file; empty: none
   std::string stats_path;    // file for counters; empty: none
+  std::string trace_path;    // file for the spans of requests; empty: none
   SameHost same_host = SameHost::automatic;
   bool verbose = false;           // print how each connection moves its data
   bool other_users = false;       // accept pairings from processes of other users of this host

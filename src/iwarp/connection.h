@@ -125,6 +125,8 @@ class Connection final : private SegmentSink {
   // The next request waits until the peer can hold it (see peer_window.h), as of the last
   // plan_send().
   [[nodiscard]] bool awaits_credit() const { return requester_.window_closed(); }
+  // A message of the peer waits for a receive.
+  [[nodiscard]] bool message_waits() const { return waiting_message_ != 0; }
   // Announces to a Weft peer how often it should retry our Sends (ibv_modify_qp(3), rnr_retry).
   void announce_rnr_retries(std::uint8_t retries);
 
@@ -154,6 +156,8 @@ class Connection final : private SegmentSink {
   [[nodiscard]] bool idle() const { return requester_.idle() && responder_.idle(); }
   // Every posted request has completed.
   [[nodiscard]] bool requests_done() const { return requester_.idle(); }
+  // How many requests TCP has taken whole, since the beginning; before the end of the stream.
+  [[nodiscard]] std::uint64_t requests_sent() { return requester_.requests_sent(); }
   // Part of an FPDU has arrived: the end of the stream would cut it.
   [[nodiscard]] bool mid_fpdu() const { return deframer_.mid_fpdu(); }
 

@@ -173,6 +173,17 @@ void Requester::finish_build(Entry& entry) {
   }
 }
 
+// What has completed was sent, and its entry may be in use again.
+std::uint64_t Requester::requests_sent() {
+  sent_ = std::max(sent_, queue_.head());
+  while (sent_ < queue_.next()) {
+    const Entry& entry = queue_.entry(sent_);
+    if (!entry.built || entry.end_position > out_.taken_position()) break;
+    ++sent_;
+  }
+  return sent_;
+}
+
 // A read of the application behind the last request that wants a proof proves it as well.
 bool Requester::acknowledgement_possible() const {
   if (mid_message_ || !proofs_.probe_useful()) return false;

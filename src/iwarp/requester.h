@@ -83,6 +83,9 @@ class Requester {
   void retire();
   // A request failed on this side and has completed with its error: the stream must end.
   [[nodiscard]] bool failed_locally() const { return failed_locally_; }
+  // How many requests TCP has taken whole, since the beginning. For traces of requests; until the
+  // end of the stream.
+  [[nodiscard]] std::uint64_t requests_sent();
   // Every posted request has completed.
   [[nodiscard]] bool idle() const { return queue_.idle(); }
 
@@ -168,6 +171,7 @@ class Requester {
 
   SendQueue queue_;
   std::uint64_t reported_ = 0;  // requests before this index are covered by a reported completion
+  std::uint64_t sent_ = 0;      // see requests_sent()
   bool mid_message_ = false;
   std::uint32_t named_queue_ = 0;  // the peer's receive queue that was named last
   bool queue_named_ = false;       // ... for the request at next(), which has not started

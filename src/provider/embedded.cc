@@ -1,6 +1,7 @@
 #include "provider/embedded.h"
 
 #include "provider/embedded_parts.h"
+#include "provider/traced_calls.h"
 
 namespace weft::provider {
 
@@ -17,6 +18,7 @@ const Table& embedded() {
     parts::addressing(made);
     parts::connections(made);
     parts::counters(made);
+    trace_calls(made);
     return made;
   }();
   return table;

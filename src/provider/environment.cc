@@ -267,11 +267,20 @@ constexpr std::array table{
           return read_switch(value, settings.strict);
         }},
     Variable{"WEFT_STATS", "none", "the path of a file",
-             "Writes the counters of the device to this file, as JSON, when the program exits and "
-             "at SIGUSR2, unless the program handles that signal itself. A second process at the "
-             "same time writes FILE.PID.",
+             "Writes the counters of the device to this file when the program exits and at "
+             "SIGUSR2, unless the program handles that signal itself: as text for Prometheus if "
+             "the name ends in .prom, otherwise as JSON. A second process at the same time writes "
+             "FILE.PID, or FILE.PID.prom.",
              [](std::string_view value, Settings& settings) {
                settings.stats_path = value;
+               return true;
+             }},
+    Variable{"WEFT_TRACE", "none", "the path of a file",
+             "Writes what becomes of each work request to this file, for ui.perfetto.dev and "
+             "chrome://tracing, see `weft help trace`. A second process at the same time writes "
+             "FILE.PID.",
+             [](std::string_view value, Settings& settings) {
+               settings.trace_path = value;
                return true;
              }},
     Variable{"WEFT_VERBOSE", "0", on_or_off,

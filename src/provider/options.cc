@@ -90,6 +90,7 @@ std::string to_settings(const DeviceOptions& options, device::Settings& settings
   settings.port_offset = options.port_offset;
   settings.capture_path = options.capture;
   settings.stats_path = options.statistics;
+  settings.trace_path = options.trace;
   if (options.hold_bytes) settings.hold_bytes = *options.hold_bytes;
   if (!options.faults.empty()) {
     auto rules = faults::parse(options.faults);
@@ -136,6 +137,7 @@ std::string read_environment(DeviceOptions& options) {
   options.port_offset = settings.port_offset;
   options.capture = settings.capture_path;
   options.statistics = settings.stats_path;
+  options.trace = settings.trace_path;
   options.faults = text_of("WEFT_FAULT");
   options.adapter = text_of("WEFT_ADAPTER");
   options.link = text_of("WEFT_LINK");

@@ -100,6 +100,11 @@ device::Engine* Process::engine() {
   return process ? process->engine_.load() : nullptr;
 }
 
+device::TraceFile* Process::trace() {
+  const Process* process = the_process;
+  return process ? process->trace_.load() : nullptr;
+}
+
 namespace {
 
 // The C library loads libgcc_s when a thread ends by pthread_exit(3), and aborts the process if no
@@ -126,6 +131,8 @@ void Process::build() {
   device_ = std::move(*made);
   engine_ = &device_->engine();
   keep_statistics();
+  trace_ = device_->trace().get();
+  if (trace_) end_trace_at_exit();
   if (!environment_is_quiet()) log(LogLevel::info, "weft0", start_line(*device_));
   if (const device::DeviceFaults* faults = device_->faults()) {
     log(LogLevel::info, "faults", fault_line(*faults));
@@ -144,6 +151,17 @@ void Process::begin_link() {
   std::atexit([] {
     const Process* process = the_process;
     if (process && process->device_) process->device_->datagrams().send_delayed();
+  });
+}
+
+// With mutex_ held. The file is complete at any time; at the exit it is cut to its size.
+void Process::end_trace_at_exit() {
+  static constinit bool registered = false;  // also in the child of a fork
+  if (std::exchange(registered, true)) return;
+  std::atexit([] {
+    const Process* process = the_process;
+    if (process && process->device_ && process->device_->trace())
+      process->device_->trace()->close();
   });
 }
 

@@ -32,6 +32,9 @@ class Process {
   // The engine of the device; null if this process has made no device.
   [[nodiscard]] static device::Engine* engine();
 
+  // The trace of the device; null if this process has none.
+  [[nodiscard]] static device::TraceFile* trace();
+
   // The context that all rdma_cm ids share. Null if there is no device.
   [[nodiscard]] device::Context* shared_context();
   [[nodiscard]] bool is_shared(const device::Context* context) const {
@@ -50,6 +53,7 @@ class Process {
   Process();
   void build();
   void keep_statistics();
+  void end_trace_at_exit();
   void begin_link();
   void complain(const std::string& sentence);
   static void before_fork();
@@ -58,7 +62,8 @@ class Process {
 
   std::mutex mutex_;
   std::unique_ptr<device::Device> device_;
-  std::atomic<device::Engine*> engine_{nullptr};  // of device_
+  std::atomic<device::Engine*> engine_{nullptr};    // of device_
+  std::atomic<device::TraceFile*> trace_{nullptr};  // likewise
   std::unique_ptr<device::Context> shared_context_;
   std::shared_ptr<Statistics> statistics_;
   std::optional<device::Settings> configured_;  // nothing: the environment sets them

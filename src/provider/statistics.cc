@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <exception>
+#include <string_view>
 #include <system_error>
 
 namespace weft::provider {
@@ -36,20 +37,32 @@ Descriptor open_locked(const std::string& path) {
   return {};
 }
 
+constexpr std::string_view prometheus_ending = ".prom";
+
+// A name for this process alone. Collectors find the files by their ending, which therefore stays.
+std::string own_path(const std::string& path, bool prometheus) {
+  const std::string pid = "." + std::to_string(getpid());
+  if (!prometheus) return path + pid;
+  return path.substr(0, path.size() - prometheus_ending.size()) + pid +
+         std::string(prometheus_ending);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Statistics>, std::string> Statistics::open(device::Device& device) {
   const std::string& path = device.settings().stats_path;
+  const bool prometheus = path.ends_with(prometheus_ending);
   Descriptor file = open_locked(path);
   if (!file.valid() && errno == EWOULDBLOCK) {
     // Another process that runs at the same time writes the file itself, so this one takes a name
     // of its own.
-    file = open_locked(path + "." + std::to_string(getpid()));
+    file = open_locked(own_path(path, prometheus));
   }
   if (!file.valid()) {
     return "WEFT_STATS=" + path + ": cannot be written: " + std::generic_category().message(errno);
   }
-  return std::shared_ptr<Statistics>(new Statistics(device, std::move(file)));
+  return std::shared_ptr<Statistics>(
+      new Statistics(device, std::move(file), prometheus ? to_prometheus : to_json));
 }
 
 // The handler only wakes the progress thread, which may allocate memory and take locks.
@@ -77,7 +90,7 @@ void Statistics::on_ready(std::uint32_t /*epoll_events*/) {
 void Statistics::write(const char* occasion) noexcept try {
   const std::lock_guard lock(writing_);
   if (!file_.valid()) return;
-  const std::string text = to_json(device_, occasion);
+  const std::string text = format_(device_, occasion);
   std::size_t done = 0;
   while (done < text.size()) {
     const auto more =

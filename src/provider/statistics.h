@@ -1,4 +1,5 @@
-// WEFT_STATS: writes the counters of a process to a file, as JSON, at its exit and at SIGUSR2.
+// WEFT_STATS: writes the counters of a process to a file, at its exit and at SIGUSR2, as JSON
+// or, if the name of the file ends in .prom, in the text format of Prometheus.
 #pragma once
 
 #include <memory>
@@ -17,12 +18,15 @@ namespace weft::provider {
 // The JSON text: {"version": ..., "queue_pairs": [...], ...}. The device must have a registry of
 // statistics. `occasion`: "exit" or "signal".
 [[nodiscard]] std::string to_json(device::Device& device, const char* occasion);
+// The text format of Prometheus, version 0.0.4, with a line end behind the last sample. The same
+// counters and the same condition.
+[[nodiscard]] std::string to_prometheus(device::Device& device, const char* occasion);
 
 // Thread-safe.
 class Statistics : public device::Pollable, public std::enable_shared_from_this<Statistics> {
  public:
-  // Locks the file. A second process that runs at the same time uses FILE.PID. The error is one
-  // sentence.
+  // Locks the file. A second process that runs at the same time uses FILE.PID, or for FILE.prom
+  // FILE.PID.prom. The error is one sentence.
   [[nodiscard]] static Result<std::shared_ptr<Statistics>, std::string> open(
       device::Device& device);
   Statistics(const Statistics&) = delete;
@@ -40,10 +44,14 @@ class Statistics : public device::Pollable, public std::enable_shared_from_this<
   void on_ready(std::uint32_t epoll_events) override;
 
  private:
-  Statistics(device::Device& device, Descriptor file) : device_(device), file_(std::move(file)) {}
+  using Format = std::string (*)(device::Device& device, const char* occasion);
+
+  Statistics(device::Device& device, Descriptor file, Format format)
+      : device_(device), file_(std::move(file)), format_(format) {}
 
   device::Device& device_;
   Descriptor file_;
+  const Format format_;
   std::optional<EventFd> wake_;  // the signal handler writes to it
   std::mutex writing_;
 };

@@ -139,6 +139,7 @@ std::string find_or_make() {
     // device.
     settings.capture_path.clear();
     settings.stats_path.clear();
+    settings.trace_path.clear();
     auto device = device::Device::create(settings);
     return device ? make_tree(**device) : system_root;
   } catch (const std::exception&) {  // no room, or no rights

@@ -36,15 +36,17 @@ MAY_INCLUDE = {
 ROOMS = {
     "device": {
         ".": {"completion", "connect", "datagram", "faults", "local", "memory", "queue_pair",
-              "tap"},
-        "completion": {".", "queue_pair"},  # the slots of the requests that complete
+              "tap", "trace"},
+        "completion": {".", "queue_pair", "trace"},  # the slots of the requests that complete
         "connect": {".", "faults", "local", "queue_pair", "tap"},
         "datagram": {".", "connect", "faults", "tap"},
-        "faults": {".", "tap"},
-        "local": {".", "memory", "queue_pair"},
+        "faults": {".", "tap", "trace"},
+        "local": {".", "memory", "queue_pair", "trace"},
         "memory": {".", "local"},  # regions are published for other processes
-        "queue_pair": {".", "completion", "connect", "datagram", "faults", "local", "memory"},
+        "queue_pair": {".", "completion", "connect", "datagram", "faults", "local", "memory",
+                       "trace"},
         "tap": {".", "datagram"},
+        "trace": {"completion"},  # what is traced is delivered there
     },
     "capture": {
         "text": set(),

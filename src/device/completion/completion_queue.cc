@@ -7,6 +7,7 @@
 
 #include "device/context.h"
 #include "device/limits.h"
+#include "device/trace/queue_pair_trace.h"
 
 namespace weft::device {
 namespace {
@@ -104,6 +105,8 @@ Delivery& CompletionQueue::pop() {
   head_ = head_ + 1 == ring_.size() ? 0 : head_ + 1;
   --count_;
   ++counters_.polled;
+  if (oldest.trace != 0) [[unlikely]]
+    QueuePairTrace::polled(*context_.device().trace(), oldest);
   return oldest;
 }
 

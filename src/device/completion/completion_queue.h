@@ -72,6 +72,7 @@ struct Delivery {
   std::uint32_t covered = 1;
   bool solicited = false;  // raises an event at a program that armed for solicited events only
   bool receive = false;
+  std::uint64_t trace = 0;  // its number in the trace of the device; 0: it is in none
 
   void free_slots() const { slots->give_back(covered); }
 };

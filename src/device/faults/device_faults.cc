@@ -29,9 +29,13 @@ DeviceFaults::DeviceFaults(Device& device, faults::Rules rules, std::uint64_t se
     : device_(device),
       plan_(std::move(rules), seed, sys::now_ns(), program_invocation_short_name, verbose),
       events_(plan_.events()) {
-  if (const auto& capture = device.capture()) {
-    plan_.describe_to([capture](const std::string& fault) { write_comment(*capture, fault); });
-  }
+  const auto& capture = device.capture();
+  const auto& trace = device.trace();
+  if (!capture && !trace) return;
+  plan_.describe_to([capture, trace](const std::string& fault) {
+    if (capture) write_comment(*capture, fault);
+    if (trace) trace->mark("fault", fault);
+  });
 }
 
 void DeviceFaults::context_opened() {

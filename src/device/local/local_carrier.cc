@@ -57,8 +57,9 @@ std::string_view LocalCarrier::obstacle(const QueuePairParts& parts,
   if (device.link()) return "a link delays TCP connections";
   // Nothing would be in the capture: there are no segments.
   if (device.capture()) return "a capture is written";
-  if (!is_on_this_host(tcp)) return "the peer has an address of another host";
+  // Both ways to get a channel check the addresses.
   if (!channel.valid()) {
+    if (!is_on_this_host(tcp)) return "the peer has an address of another host";
     return "the other end offers nothing else: it has another user or network namespace, or has "
            "WEFT_SAME_HOST off";
   }
@@ -258,6 +259,7 @@ void LocalCarrier::flush_requests() {
     if (fails_later()) {
       parts_.waiting.hold(request.wr_id, request.operation);
       parts_.completions.send_slots().give_back(covered - 1);
+      if (parts_.trace) parts_.trace->done_silently(covered - 1);
       return;
     }
     const auto status = end_.reason == EndReason::peer_closed && !parts_.completions.failed()

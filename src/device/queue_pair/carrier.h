@@ -60,8 +60,11 @@ class Carrier {
   // Accepts one request, which the face has translated and found a place for: 0, ENOMEM, EINVAL or
   // EOPNOTSUPP. It need not send before advance().
   virtual int post(const SendRequest& request, QueuePairLock& lock) = 0;
-  // Sends what it can: after a list of posts, and after a change of state.
+  // Sends what it can: after a change of state, and where no other member is more exact.
   virtual void advance(QueuePairLock& lock) = 0;
+  // The end of a call that has posted. As advance(), but requests may wait for those of the next
+  // calls.
+  virtual void posted(QueuePairLock& lock) { advance(lock); }
   // New receives are there.
   virtual void receives_posted(QueuePairLock& lock) = 0;
   // Moves what has come in and, where that raised answers, what goes out.

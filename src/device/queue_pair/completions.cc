@@ -151,8 +151,9 @@ bool Completions::publish() {
   if (late_) [[unlikely]]
     return publish_late();
   bool fits = true;
-  for (const auto& [delivery, into] : pending_) {
+  for (auto& [delivery, into] : pending_) {
     count(delivery);
+    note(delivery);
     fits &= into->push(delivery);
   }
   pending_.clear();
@@ -164,9 +165,10 @@ bool Completions::publish_late() {
   for (const Completed& completed : pending_) late_->add(qp_, completed, now_ns);
   pending_.clear();
   bool fits = true;
-  while (const auto due = late_->take(now_ns)) {
-    const auto& [delivery, into] = due->completed;
+  while (auto due = late_->take(now_ns)) {
+    auto& [delivery, into] = due->completed;
     count(delivery);
+    note(delivery);
     fits &= due->overruns ? into->lose(delivery) : into->push(delivery);
   }
   return fits;
@@ -177,6 +179,7 @@ void Completions::drop() {
   for (const Completed& completed : pending_) completed.delivery.free_slots();
   pending_.clear();
   if (late_) late_->drop();
+  if (trace_) trace_->dropped();
   // A request that was to fail may have been flushed instead.
   send_replacement_ = {};
   receive_replacement_ = {};

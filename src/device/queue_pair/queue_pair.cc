@@ -345,9 +345,10 @@ void QueuePair::on_deadline() {
 }
 
 void QueuePair::drive_inline() {
-  // The UDP socket belongs to the slot: it may have datagrams for other queue pairs, and takes
-  // their locks.
-  if (is_datagram()) return context().device().datagrams().drive_inline(handle_.qp.qp_num);
+  // A UDP socket belongs to the slot: it may have datagrams for other queue pairs, and takes their
+  // locks. There is one for each address and one for groups, so that one call that finds the ready
+  // ones is cheaper than asking each.
+  if (is_datagram()) return context().engine().poll();
   const Attention attention(*this);
   bool waits = false;
   {

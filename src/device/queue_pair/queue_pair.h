@@ -162,6 +162,7 @@ class QueuePair final : public Pollable,
 
   // Posting
   int post_one(const ibv_send_wr& request, QueuePairLock& lock);
+  int post_untraced(const ibv_send_wr& request, QueuePairLock& lock);
   int accept_one(const ibv_send_wr& given, QueuePairLock& lock);
   int accept(const SendRequest& request, QueuePairLock& lock);
   int check(const ibv_send_wr& given, std::span<iwarp::LocalSlice> slices, SendRequest& request,
@@ -173,6 +174,7 @@ class QueuePair final : public Pollable,
   int post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock);
   int accept_receive(const ibv_recv_wr& request, DeviceFaults* faults, QueuePairLock& lock);
   void advance(QueuePairLock& lock);
+  void posted(QueuePairLock& lock);
 
   // Posting with faults
   int post_with_faults(const ibv_send_wr& request, DeviceFaults& faults, QueuePairLock& lock);

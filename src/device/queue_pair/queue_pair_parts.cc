@@ -30,6 +30,10 @@ QueuePairParts::QueuePairParts(Context& opened, ibv_qp& handle, const ibv_qp_ini
   attributes.cap = wanted.cap;
   attributes.qp_access_flags = all_remote_access & opened.device().grantable_access();
   attributes.port_num = 1;
+  if (const auto& file = opened.device().trace()) {
+    trace = std::make_unique<QueuePairTrace>(file, handle);
+    completions.set_trace(*trace);
+  }
   DeviceFaults* const faults = opened.device().faults();
   if (faults && faults->names(faults::Point::completion)) completions.set_faults(*faults, peer);
 }
@@ -84,6 +88,8 @@ void QueuePairParts::complete(const iwarp::SendCompletion& completion) {
 
 void QueuePairParts::complete_receive(const iwarp::ReceiveCompletion& completion) {
   note_arrival();
+  if (trace && completion.status == iwarp::Status::success) [[unlikely]]
+    trace->placed(QueuePairTrace::Kind::message);
   if (!receives.domain()) [[likely]] {
     completions.add_receive(completion, receives.slots());
     return;

@@ -14,6 +14,7 @@
 #include "device/queue_pair/shared_files.h"
 #include "device/queue_pair/waiting_work.h"
 #include "device/system.h"
+#include "device/trace/queue_pair_trace.h"
 #include "iwarp/types.h"
 
 namespace weft::device {
@@ -78,6 +79,7 @@ struct QueuePairParts {
   ibv_qp_attr attributes{};
   ibv_gid peer{};  // the address of the connection's other end; zero while there is none
   iwarp::QueueLimits limits;
+  std::unique_ptr<QueuePairTrace> trace;  // null unless the user asked for a trace
   Completions completions;
   Receives receives;
   MemoryAccess memory;

@@ -32,7 +32,7 @@ int QueuePair::post_send(ibv_send_wr* request, ibv_send_wr** bad) {
     break;
   }
   // What was accepted before a bad request is carried out: ibv_post_send(3). One sendmsg for all.
-  advance(lock);
+  posted(lock);
   settle(lock);
   return failed;
 }
@@ -59,14 +59,25 @@ int QueuePair::post_all(const ibv_send_wr& first) {
   int failed = 0;
   for (const ibv_send_wr* given = &first; given && failed == 0; given = given->next) {
     // Succeeds: everything was checked.
-    failed = faults ? post_with_faults(*given, *faults, lock) : post_one(*given, lock);
+    const std::uint64_t began_ns = parts_.trace ? TraceFile::now_ns() : 0;
+    failed = faults ? post_with_faults(*given, *faults, lock) : post_untraced(*given, lock);
+    if (parts_.trace && failed == 0) parts_.trace->posted(*given, began_ns);
   }
-  advance(lock);
+  posted(lock);
   settle(lock);
   return failed;
 }
 
 int QueuePair::post_one(const ibv_send_wr& request, QueuePairLock& lock) {
+  if (!parts_.trace) [[likely]]
+    return post_untraced(request, lock);
+  const std::uint64_t began_ns = TraceFile::now_ns();
+  const int failed = post_untraced(request, lock);
+  if (failed == 0) parts_.trace->posted(request, began_ns);
+  return failed;
+}
+
+int QueuePair::post_untraced(const ibv_send_wr& request, QueuePairLock& lock) {
   if (DeviceFaults* faults = context().device().faults()) [[unlikely]] {
     const int failed = faults->call(faults::Point::post_send, handle_.qp);
     return failed != 0 ? failed : post_with_faults(request, *faults, lock);
@@ -215,10 +226,18 @@ bool QueuePair::takes_send_immediate(const QueuePairLock& lock) const {
   return carrier_ ? carrier_->takes_send_immediate(lock) : search_.pairing() != nullptr;
 }
 
-// After posting, and after a change of state: what can go out goes.
+// After a change of state: what can go out goes.
 void QueuePair::advance(QueuePairLock& lock) {
   if (carrier_) {
     carrier_->advance(lock);
+  } else {
+    await_carrier(lock);
+  }
+}
+
+void QueuePair::posted(QueuePairLock& lock) {
+  if (carrier_) {
+    carrier_->posted(lock);
   } else {
     await_carrier(lock);
   }
@@ -291,6 +310,8 @@ int QueuePair::post_one_receive(const ibv_recv_wr& request, QueuePairLock& lock)
   const int failed = accept_receive(request, faults, lock);
   if (failed == 0) {
     add_list(parts_.completions.counters().receives, request.sg_list, request.num_sge);
+    if (parts_.trace) [[unlikely]]
+      parts_.trace->posted(request, TraceFile::now_ns());
   }
   return failed;
 }

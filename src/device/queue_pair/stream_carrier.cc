@@ -10,6 +10,7 @@
 #include "device/connect/vanished_peer.h"
 #include "device/limits.h"
 #include "device/queue_pair/requests.h"
+#include "iwarp/scatter.h"
 
 namespace weft::device {
 namespace {
@@ -21,18 +22,6 @@ std::uint64_t retry_timer_ns(std::uint8_t code) {
 }
 
 }  // namespace
-
-void CreditWait::note(bool waits, QueuePairCounters& counters) {
-  if (waits == waits_) return;
-  waits_ = waits;
-  const std::uint64_t now_ns = sys::now_ns();
-  if (waits) {
-    ++counters.credit_waits;
-    since_ns_ = now_ns;
-  } else {
-    counters.credit_wait_ns += now_ns - since_ns_;
-  }
-}
 
 StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket socket,
                              const StreamParameters& parameters, bool paired)
@@ -49,6 +38,7 @@ StreamCarrier::StreamCarrier(QueuePairParts& parts, Driver driver, StreamSocket 
       initiator_(!paired && !parameters.initiator && parameters.rtr == iwarp::RtrKind::none) {
   // A failure of an earlier connection of the queue pair does not count for this one.
   parts_.completions.clear_failure();
+  if (parts_.trace) begin_trace();
 }
 
 // Called before connection_ is made: socket_ and parts_ are declared before it.
@@ -89,6 +79,7 @@ bool StreamCarrier::takes_requests(const QueuePairLock& /*lock*/) const {
 }
 
 int StreamCarrier::post(const SendRequest& request, QueuePairLock& /*lock*/) {
+  gathering_.add(iwarp::total_bytes(request.work.slices));
   return error_of(connection_.post(request.work));
 }
 
@@ -102,6 +93,8 @@ void StreamCarrier::advance(QueuePairLock& lock) {
   send_available();
   watch_peer();
   credit_wait_.note(connection_.awaits_credit(), parts_.completions.counters());
+  if (parts_.trace) [[unlikely]]
+    trace_waits();
   if (socket_.shaped()) [[unlikely]]
     follow_shaping();
 }
@@ -122,14 +115,17 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
       return advance(lock);
     case Occasion::polled:
     case Occasion::waiting:
+      gathering_.polled();
+      if (gathering_.waits()) send_available();
       receive_available();
       // Only answers to proofs may be deferred. Anything else that is due leaves now.
       if (!defer_answers(occasion == Occasion::waiting, lock)) advance(lock);
       return;
     case Occasion::deferred:
       // The application may have sent them meanwhile, with its own next call.
-      if (answers_deferred_) drive(Occasion::ready, lock);
-      return;
+      if (!deferred_) return;
+      note_late_gathering();
+      return drive(Occasion::ready, lock);
     case Occasion::deadline:
       // One deadline of the engine serves all clocks of the carrier; each looks whether its own
       // time has come.
@@ -141,25 +137,6 @@ void StreamCarrier::drive(Occasion occasion, QueuePairLock& lock) {
         resume_shaping();
       return advance(lock);
   }
-}
-
-// The proofs that a peer waits for may leave with what the program is likely to post now that it
-// sees what came in. If it polls first, or sleeps in Engine::wait(), they leave with that call; if
-// it does neither, the progress thread sends them within a tick; if it exits, the peer's TCP knows
-// that everything has arrived.
-bool StreamCarrier::defer_answers(bool waiting, const QueuePairLock& /*lock*/) {
-  if (answers_deferred_ && !driver_.engine.application_waits()) return false;
-  if (connection_.ended() || !parts_.waiting.empty() || !connection_.only_proofs_due()) {
-    return false;
-  }
-  // What a link delays is due by an alarm, which only advance() sets.
-  if (socket_.shaped()) return false;
-  if (!answers_deferred_) answers_deferred_ = driver_.engine.defer(driver_.queue_pair, waiting);
-  return answers_deferred_;
-}
-
-void StreamCarrier::end_deferral() {
-  if (std::exchange(answers_deferred_, false)) driver_.engine.deferral_done();
 }
 
 void StreamCarrier::retry_attributes_changed(QueuePairLock& lock) {
@@ -292,8 +269,9 @@ void StreamCarrier::look_for_peer() {
 }
 
 void StreamCarrier::send_available() {
-  // The deferred answers leave with whatever else is due.
+  // What was deferred leaves with whatever else is due.
   end_deferral();
+  gathering_.sent();
   while (true) {
     const auto pieces = connection_.plan_send();
     if (pieces.empty()) break;
@@ -314,6 +292,8 @@ void StreamCarrier::send_available() {
       return;
     }
     connection_.sent(static_cast<std::size_t>(sent));
+    if (parts_.trace && !connection_.ended()) [[unlikely]]
+      parts_.trace->sent(connection_.requests_sent());
     follow_segment_size(static_cast<std::size_t>(sent));
   }
   want_write(false);
@@ -364,7 +344,9 @@ void StreamCarrier::disconnect(QueuePairLock& lock) {
   flush(lock);
 }
 
+// An adapter would have sent long ago what was posted before this call.
 void StreamCarrier::flush(QueuePairLock& /*lock*/) {
+  if (gathering_.waits() && !connection_.ended()) send_available();
   if (!connection_.ended()) connection_.close();
 }
 
@@ -530,22 +512,13 @@ bool StreamCarrier::next_receive(iwarp::ReceiveRequest& request) {
 
 // The core reports parts of a message as they are placed: bytes are counted at once, the operation
 // with its last part.
-void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
-  QueuePairCounters& counters = parts_.completions.counters();
-  Traffic& traffic = access.right == iwarp::RemoteRight::read     ? counters.peer_reads
-                     : access.right == iwarp::RemoteRight::atomic ? counters.peer_atomics
-                                                                  : counters.peer_writes;
-  traffic.bytes += access.bytes;
-  if (access.last) ++traffic.operations;
-  parts_.memory.count(access);
-}
-
 void StreamCarrier::complete_send(const iwarp::SendCompletion& completion) {
   if (completion.status == iwarp::Status::success || !fails_later()) {
     return parts_.complete(completion);
   }
   // The silent requests before it are done.
   parts_.waiting.hold(completion.wr_id, completion.operation);
+  if (parts_.trace) parts_.trace->done_silently(completion.covered - 1);
   parts_.completions.send_slots().give_back(completion.covered - 1);
 }
 

@@ -11,6 +11,7 @@
 #include "device/connect/stream_socket.h"
 #include "device/engine.h"
 #include "device/queue_pair/carrier.h"
+#include "device/queue_pair/gathering.h"
 #include "device/queue_pair/queue_pair_parts.h"
 #include "device/queue_pair/silent_initiator.h"
 #include "iwarp/connection.h"
@@ -67,6 +68,7 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   }
   int post(const SendRequest& request, QueuePairLock& lock) override;
   void advance(QueuePairLock& lock) override;
+  void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) override;
   void drive(Occasion occasion, QueuePairLock& lock) override;
   void retry_attributes_changed(QueuePairLock& lock) override;
@@ -106,6 +108,9 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
 
   [[nodiscard]] iwarp::Connection::Options complete(StreamParameters parameters) const;
   [[nodiscard]] bool fails_later() const;
+  void begin_trace();
+  void trace_waits();
+  void trace_placed(iwarp::RemoteRight right);
   void receive_available();
   void on_receive_error(int error);
   void send_available();
@@ -120,6 +125,8 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   void look_for_peer();
   void watch_idle_peer();
   [[nodiscard]] bool defer_answers(bool waiting, const QueuePairLock& lock);
+  [[nodiscard]] bool may_gather(const QueuePairLock& lock);
+  void note_late_gathering();
   void end_deferral();
   void resume_shaping();
   void follow_shaping();
@@ -135,12 +142,13 @@ class StreamCarrier final : public Carrier, private iwarp::Host {
   const bool send_markers_;
   const bool holds_;  // Sends that find no receive
   iwarp::Connection connection_;
-  bool confirmed_;                 // the peer has the stream as well
-  std::uint64_t base_position_;    // bytes written to the socket before the first FPDU
-  std::uint64_t token_ = 0;        // with the engine; 0: not registered
-  bool held_ = false;              // see hold_requests()
-  bool writing_ = false;           // EPOLLOUT is asked for
-  bool answers_deferred_ = false;  // see defer_answers()
+  bool confirmed_;               // the peer has the stream as well
+  std::uint64_t base_position_;  // bytes written to the socket before the first FPDU
+  std::uint64_t token_ = 0;      // with the engine; 0: not registered
+  bool held_ = false;            // see hold_requests()
+  bool writing_ = false;         // EPOLLOUT is asked for
+  bool deferred_ = false;        // with the engine: see defer_answers() and posted()
+  Gathering gathering_;
   std::uint64_t alarm_ns_ = iwarp::Connection::never_ns;       // drive() comes then
   std::uint64_t link_alarm_ns_ = iwarp::Connection::never_ns;  // likewise, for what is delayed
   // The next look at whether the peer's host is still there, while requests wait for it.

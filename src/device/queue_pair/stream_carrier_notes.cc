@@ -1,0 +1,59 @@
+// What a connection over TCP counts, and what it adds to a trace.
+#include "device/queue_pair/stream_carrier.h"
+
+namespace weft::device {
+
+void CreditWait::note(bool waits, QueuePairCounters& counters) {
+  if (waits == waits_) return;
+  waits_ = waits;
+  const std::uint64_t now_ns = sys::now_ns();
+  if (waits) {
+    ++counters.credit_waits;
+    since_ns_ = now_ns;
+  } else {
+    counters.credit_wait_ns += now_ns - since_ns_;
+  }
+}
+
+void StreamCarrier::note_peer_access(const iwarp::PeerAccess& access) {
+  QueuePairCounters& counters = parts_.completions.counters();
+  Traffic& traffic = access.right == iwarp::RemoteRight::read     ? counters.peer_reads
+                     : access.right == iwarp::RemoteRight::atomic ? counters.peer_atomics
+                                                                  : counters.peer_writes;
+  traffic.bytes += access.bytes;
+  if (access.last) ++traffic.operations;
+  if (parts_.trace && access.last && access.bytes > 0) [[unlikely]]
+    trace_placed(access.right);
+  parts_.memory.count(access);
+}
+
+// Messages of an unreliable connection may be lost, so they cannot be counted at both ends.
+void StreamCarrier::begin_trace() {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t size = sizeof here;
+  const bool named = getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0;
+  size = sizeof there;
+  if (!named || getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&there), &size) != 0 ||
+      parts_.is_unreliable()) {
+    return parts_.trace->connection_began({}, {});
+  }
+  parts_.trace->connection_began(to_string(here), to_string(there));
+}
+
+void StreamCarrier::trace_waits() {
+  using Wait = QueuePairTrace::Wait;
+  const bool lives = !connection_.ended();
+  parts_.trace->waits(Wait::room, lives && writing_);
+  parts_.trace->waits(Wait::credits, lives && connection_.awaits_credit());
+  parts_.trace->waits(Wait::receive, lives && connection_.message_waits());
+}
+
+void StreamCarrier::trace_placed(iwarp::RemoteRight right) {
+  using Kind = QueuePairTrace::Kind;
+  parts_.trace->placed(right == iwarp::RemoteRight::read     ? Kind::read
+                       : right == iwarp::RemoteRight::atomic ? Kind::atomic
+                                                             : Kind::write);
+}
+
+}  // namespace weft::device
