@@ -9,6 +9,8 @@
 #include "capture/made_capture.h"
 #include "capture/traffic_log.h"
 #include "support/random.h"
+#include "wire/control_word.h"
+#include "wire/hello.h"
 
 namespace weft::capture::test {
 namespace {
@@ -516,6 +518,40 @@ TEST(IwarpMidStream, MpaMayBeginLateInAConnection) {
   const Outcome outcome(login);
   EXPECT_EQ(outcome.complete(), 1U);
   expect_known_bytes(outcome.traffic);
+}
+
+// Both sides write 8 bytes to each of two STags, one of which may be for control words.
+Outcome words_at(std::uint32_t stag, const MpaOptions& mpa) {
+  MadeCapture capture;
+  IwarpTalk talk(capture, {}, mpa);
+  talk.connect();
+  for (const Side side : {Side::a, Side::b}) {
+    Operator(talk, side).write(stag, 8, 8);
+    Operator(talk, side).write(0x77, 8, 8);
+  }
+  talk.close();
+  return Outcome(capture);
+}
+
+TEST(IwarpControlWords, AreNoOperationsWhereBothDevicesOfferedThem) {
+  constexpr std::uint32_t agreed = wire::agreed_control_stag;
+  EXPECT_EQ(words_at(agreed, {.words_a = true, .words_b = true}).traffic.writes.size(), 2U);
+  EXPECT_EQ(words_at(agreed, {.words_a = true}).traffic.writes.size(), 4U);
+  EXPECT_EQ(words_at(agreed, {.words_b = true}).traffic.writes.size(), 4U);
+  EXPECT_EQ(words_at(agreed, {}).traffic.writes.size(), 4U);
+}
+
+TEST(IwarpControlWords, GoToTheStagOfTheHello) {
+  const auto hello = [](std::uint32_t stag) {
+    Content bytes(wire::Hello::bytes);
+    wire::Hello{.control_stag = stag}.emit(bytes);
+    return bytes;
+  };
+  const MpaOptions both{.hello_a = hello(0x55), .hello_b = hello(0x55)};
+  EXPECT_EQ(words_at(0x55, both).traffic.writes.size(), 2U);
+  EXPECT_EQ(words_at(0x56, both).traffic.writes.size(), 4U);
+  // b writes to the STag that a names.
+  EXPECT_EQ(words_at(0x55, {.hello_a = hello(0x55)}).traffic.writes.size(), 3U);
 }
 
 TEST(IwarpEnds, ResetsAreTold) {

@@ -166,10 +166,15 @@ void IwarpTalk::connect() {
                          .crc = mpa_.crc,
                          .reject = !request && mpa_.reject,
                          .enhanced = mpa_.revision == 2,
+                         .words = request ? mpa_.words_a : mpa_.words_b,
                          .revision = mpa_.revision,
                          .private_data_bytes = 0};
+    if (frame.words) frame.mark = request ? wire::MpaMark::request : wire::MpaMark::reply;
+    const Content& hello = request ? mpa_.hello_a : mpa_.hello_b;
     if (frame.enhanced) frame.private_data_bytes = wire::MpaEnhanced::header_bytes;
+    frame.private_data_bytes += static_cast<std::uint16_t>(hello.size());
     Content bytes(wire::MpaFrame::header_bytes + frame.private_data_bytes);
+    std::ranges::copy(hello, bytes.end() - static_cast<std::ptrdiff_t>(hello.size()));
     frame.emit(bytes);
     if (frame.enhanced) {
       wire::MpaEnhanced{.ird = 16, .ord = 16}.emit(

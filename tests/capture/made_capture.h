@@ -80,6 +80,12 @@ struct MpaOptions {
   std::uint8_t revision = 2;
   bool aligned = true;  // each FPDU begins a segment
   bool reject = false;  // b rejects the request
+  // Both sides are Weft devices that offer control words: wire::MpaFrame::words.
+  bool words_a = false;
+  bool words_b = false;
+  // The private data.
+  Content hello_a{};
+  Content hello_b{};
 };
 
 // Adds FPDUs to a conversation, with what has been agreed on.

@@ -66,6 +66,8 @@ struct Connection {
   Stamp last{};
   std::uint64_t frames = 0;
   std::array<std::uint64_t, 2> side_frames{};  // by sender, without the connection manager's
+  // Messages of the devices of two Weft programs to each other, which are no operations.
+  std::uint64_t control_words = 0;
 
   [[nodiscard]] const Endpoint& endpoint(Side side) const { return side == Side::a ? a : b; }
   [[nodiscard]] Offer& offer(Side side) { return side == Side::a ? offer_a : offer_b; }

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "wire/control_word.h"
+#include "wire/hello.h"
+
 namespace weft::capture {
 namespace {
 
@@ -130,6 +133,7 @@ void IwarpConnection::on_frame(Side side, const wire::MpaFrameView& view, std::s
                                             std::min(view.user_data().size(), cut_bytes));
   offer.private_data.assign(user.begin(), user.end());
   if (frame.reject) connection.end = Connection::End::rejected;
+  settle_control_words(side, frame, user);
   settle_framing();
 }
 
@@ -162,6 +166,26 @@ void IwarpConnection::settle_depths() {
   };
   decoder_->set_depth(Side::a, depth(offer_a.ord, offer_b.ird));
   decoder_->set_depth(Side::b, depth(offer_b.ord, offer_a.ird));
+}
+
+// Two Weft devices write control words to an STag that a hello in the private data names, or with
+// rdma_cm to the agreed one.
+void IwarpConnection::settle_control_words(Side side, const wire::MpaFrame& frame,
+                                           Bytes private_data) {
+  if (const auto hello = wire::Hello::parse(private_data)) {
+    return decoder_->set_control_stag(other(side), hello->control_stag);
+  }
+  const auto mark =
+      frame.kind == wire::MpaKind::request ? wire::MpaMark::request : wire::MpaMark::reply;
+  direction(side).offers_words = frame.words && frame.mark == mark;
+  if (!a_.offers_words || !b_.offers_words) return;
+  decoder_->set_control_stag(Side::a, wire::agreed_control_stag);
+  decoder_->set_control_stag(Side::b, wire::agreed_control_stag);
+}
+
+void IwarpConnection::on_fpdu(Side side, const Fpdu& fpdu) {
+  decoder_->on_fpdu(side, fpdu);
+  connection_->control_words = decoder_->control_words();
 }
 
 // FPDUs were found in the stream without a handshake. What was sent before them is unknown.

@@ -59,7 +59,7 @@ class IwarpConnection final : public TcpReader {
     }
     bool on_unknown_start() override { return connection_.decoder_.has_value(); }
     void on_found(bool crc_good) override { connection_.on_found(side_, crc_good); }
-    void on_fpdu(const Fpdu& fpdu) override { connection_.decoder_->on_fpdu(side_, fpdu); }
+    void on_fpdu(const Fpdu& fpdu) override { connection_.on_fpdu(side_, fpdu); }
     void on_lost(const Stamp& stamp, const Hole& hole) override {
       if (connection_.decoder_)
         connection_.decoder_->on_lost(side_, stamp, hole);
@@ -76,6 +76,7 @@ class IwarpConnection final : public TcpReader {
     MpaReader reader;
     bool from_the_start = false;
     std::uint64_t lost_before = 0;  // bytes lost before the connection was known to be MPA
+    bool offers_words = false;      // its frame offers control words: wire::MpaFrame::words
 
    private:
     IwarpConnection& connection_;
@@ -85,8 +86,10 @@ class IwarpConnection final : public TcpReader {
   [[nodiscard]] Direction& direction(Side side) { return side == Side::a ? a_ : b_; }
   void on_frame(Side side, const wire::MpaFrameView& frame, std::size_t cut_bytes);
   void on_found(Side side, bool crc_good);
+  void on_fpdu(Side side, const Fpdu& fpdu);
   void settle_framing();
   void settle_depths();
+  void settle_control_words(Side side, const wire::MpaFrame& frame, Bytes private_data);
   Connection& establish(Connection::Beginning beginning);
   void check_interest();
   // After a Terminate the sender stops, perhaps in the middle of an FPDU.

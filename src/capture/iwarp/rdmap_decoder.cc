@@ -209,6 +209,7 @@ void RdmapDecoder::untagged(Segment segment, const wire::UntaggedView& view) {
 
 void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
   Half& own = segment.own;
+  if (own.control_stag != 0 && view.stag() == own.control_stag) return control_word(segment);
   // After a loss this may be another message. It continues the Write if the lost bytes explain the
   // distance. A smaller offset wraps to a large distance, so it begins another message.
   const std::uint64_t ahead = view.tagged_offset() - own.write_offset;
@@ -234,6 +235,13 @@ void RdmapDecoder::write(const Segment& segment, const wire::TaggedView& view) {
   own.write_stag = view.stag();
   own.write_offset = view.tagged_offset() + segment.payload.size();
   own.lost_since_write = 0;
+}
+
+// A Write of the application whose end was lost before it has ended.
+void RdmapDecoder::control_word(const Segment& segment) {
+  segment.own.write_open = false;
+  segment.own.lost_since_write = 0;
+  ++control_words_;
 }
 
 // --- Sends ---------------------------------------------------------------------------------------

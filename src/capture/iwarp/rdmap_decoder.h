@@ -33,6 +33,10 @@ class RdmapDecoder {
   }
   // Sets how many requests of this side may be under way at a time; 0: unknown.
   void set_depth(Side side, std::size_t depth) { half(side).requests.set_depth(depth); }
+  // Writes of this side to that STag are control words of a Weft device: see wire/control_word.h.
+  // 0: there are none.
+  void set_control_stag(Side side, std::uint32_t stag) { half(side).control_stag = stag; }
+  [[nodiscard]] std::uint64_t control_words() const { return control_words_; }
   void on_violation(Side side, const Stamp& stamp, const Violation& violation) {
     sink_.on_violation({.connection = connection_, .side = side, .stamp = stamp}, violation);
   }
@@ -50,6 +54,7 @@ class RdmapDecoder {
     std::uint64_t write_message = 0;
     std::uint32_t write_stag = 0;
     std::uint64_t write_offset = 0;  // expected tagged offset
+    std::uint32_t control_stag = 0;  // see set_control_stag()
     RequestMatcher requests;
     std::uint64_t lost_since_send = 0;  // bytes lost since the last segment of this kind
     std::uint64_t lost_since_write = 0;
@@ -79,6 +84,7 @@ class RdmapDecoder {
   void tagged(Segment segment, const wire::TaggedView& view);
   void untagged(Segment segment, const wire::UntaggedView& view);
   void write(const Segment& segment, const wire::TaggedView& view);
+  void control_word(const Segment& segment);
   void answer(const Segment& segment, const wire::TaggedView& view);
   void send(const Segment& segment, const wire::UntaggedView& view);
   void immediate(const Segment& segment, const wire::UntaggedView& view);
@@ -110,6 +116,7 @@ class RdmapDecoder {
   Half b_;
   bool terminated_ = false;
   bool saw_fpdus_ = false;
+  std::uint64_t control_words_ = 0;
 };
 
 }  // namespace weft::capture

@@ -147,6 +147,7 @@ void write_connection_json(fmt::memory_buffer& out, const Connection& connection
   line.number("last_frame", connection.last.frame).number("last_ns", connection.last.time_ns);
   line.boolean("crc", connection.crc);
   if (connection.mtu_bytes > 0) line.number("mtu_bytes", connection.mtu_bytes);
+  if (connection.control_words > 0) line.number("control_words", connection.control_words);
   const bool iwarp = connection.transport == Transport::iwarp;
   add_offer(line, "offer_a", connection.offer_a, iwarp);
   add_offer(line, "offer_b", connection.offer_b, iwarp);

@@ -237,6 +237,9 @@ void TextReport::handshake(const Connection& connection) {
     if (offer.private_data.empty()) continue;
     print("    {} {} of private data\n", arrow_of(side), bytes_text(offer.private_data.size()));
   }
+  if (connection.control_words > 0) {
+    print("    {} of two Weft devices\n", count_text(connection.control_words, "control word"));
+  }
 }
 
 // Prints the table of operations by side and kind, with its header before the first row.
