@@ -68,6 +68,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
 
   // --- Waiting
   [[nodiscard]] int fd();
+  [[nodiscard]] int send_fd();
   Stream::Readiness watch(Stream::Watcher* watcher);
   void unwatch(Stream::Watcher* watcher);
   [[nodiscard]] Stream::Readiness readiness();
@@ -102,6 +103,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   void notify();
   [[nodiscard]] Stream::Readiness readiness_now() const;
   [[nodiscard]] bool descriptor_wanted() const;
+  [[nodiscard]] bool refused_send_can_go_on() const;
   template <typename Ready>
   bool wait(Lock& lock, const Deadline& deadline, const Ready& ready);
   bool sleep(Lock& lock, const Deadline& deadline);

@@ -177,19 +177,26 @@ Stream::Readiness Endpoint::readiness_now() const {
   return ready;
 }
 
+bool Endpoint::refused_send_can_go_on() const {
+  return send_refused_ && (can_send() || send_error() != 0);
+}
+
 // The descriptor is readable until a call of the program has returned what it stands for, so that
 // an event loop sees each change once.
 bool Endpoint::descriptor_wanted() const {
   const bool end_received = channel_.end_received();
   const bool lost = connector_.failure().error != 0 || (channel_.error() != 0 && !end_received);
   return channel_.readable() > 0 || (end_received && !end_reported_) || lost || closed_ ||
-         (send_refused_ && (can_send() || send_error() != 0)) ||
+         refused_send_can_go_on() ||
          (!result_reported_ && connector_.phase() != Phase::idle && !connector_.is_connecting());
 }
 
 // Reports the current state to all observers. `connected` or `failed` comes before `shutdown`.
 void Endpoint::notify() {
   if (notifier_.has_descriptor()) notifier_.set_descriptor_readable(descriptor_wanted());
+  if (notifier_.has_send_descriptor()) {
+    notifier_.set_send_descriptor_readable(refused_send_can_go_on());
+  }
   notifier_.report(readiness_now());
   if (!notifier_.has_event_queue() || closed_) return;
   const int failure = connector_.failure().error;
@@ -206,6 +213,14 @@ void Endpoint::notify() {
 int Endpoint::fd() {
   const Lock lock(mutex_);
   const int fd = notifier_.fd();
+  process();
+  leave();
+  return fd;
+}
+
+int Endpoint::send_fd() {
+  const Lock lock(mutex_);
+  const int fd = notifier_.send_fd();
   process();
   leave();
   return fd;

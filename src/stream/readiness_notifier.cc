@@ -11,6 +11,11 @@ int ReadinessNotifier::fd() {
   return descriptor_->fd();
 }
 
+int ReadinessNotifier::send_fd() {
+  if (!send_descriptor_) send_descriptor_ = std::make_unique<EventFd>();
+  return send_descriptor_->fd();
+}
+
 void ReadinessNotifier::attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie) {
   event_queue_ = std::move(queue);
   cookie_ = cookie;

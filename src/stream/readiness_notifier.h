@@ -18,23 +18,26 @@ class ReadinessNotifier {
  public:
   // False while nothing observes the stream; then it needs no progress in the background.
   [[nodiscard]] bool has_observers() const {
-    return descriptor_ || !watchers_.empty() || event_queue_;
+    return descriptor_ || send_descriptor_ || !watchers_.empty() || event_queue_;
   }
   [[nodiscard]] bool needs_every_arrival() const;
   [[nodiscard]] bool has_only_watchers() const {
-    return !descriptor_ && !event_queue_ && !watchers_.empty();
+    return !descriptor_ && !send_descriptor_ && !event_queue_ && !watchers_.empty();
   }
   [[nodiscard]] bool has_descriptor() const { return descriptor_ != nullptr; }
+  [[nodiscard]] bool has_send_descriptor() const { return send_descriptor_ != nullptr; }
   [[nodiscard]] bool has_event_queue() const { return event_queue_ != nullptr; }
 
-  // Creates the descriptor at the first call. Throws Error.
+  // Each creates its descriptor at the first call. Throw Error.
   [[nodiscard]] int fd();
+  [[nodiscard]] int send_fd();
   void add(Stream::Watcher* watcher) { watchers_.push_back(watcher); }
   void remove(Stream::Watcher* watcher) { std::erase(watchers_, watcher); }
   // Null detaches the queue.
   void attach(std::shared_ptr<EventQueueCore> queue, std::uint64_t cookie);
 
   void set_descriptor_readable(bool readable) { descriptor_->set(readable); }
+  void set_send_descriptor_readable(bool readable) { send_descriptor_->set(readable); }
   // Calls the watchers if this differs from what was reported last.
   void report(const Stream::Readiness& now);
   [[nodiscard]] const Stream::Readiness& reported() const { return reported_; }
@@ -45,6 +48,7 @@ class ReadinessNotifier {
 
  private:
   std::unique_ptr<EventFd> descriptor_;
+  std::unique_ptr<EventFd> send_descriptor_;
   std::vector<Stream::Watcher*> watchers_;
   Stream::Readiness reported_;
   std::shared_ptr<EventQueueCore> event_queue_;

@@ -130,6 +130,10 @@ int Stream::fd() {
   return endpoint_->fd();
 }
 
+int Stream::send_fd() {
+  return endpoint_->send_fd();
+}
+
 // --- Mapped buffers ------------------------------------------------------------------------------
 
 std::int64_t Stream::map_buffer(std::span<std::byte> memory, std::int64_t offset,

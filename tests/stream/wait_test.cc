@@ -60,6 +60,28 @@ TEST_P(Waiting, TheDescriptorReportsWhenARefusedSendCanGoOn) {
   EXPECT_FALSE(is_readable(fd)) << "it was looked at";
 }
 
+// A program that does not receive before it has sent sleeps on it, whatever has arrived.
+TEST_P(Waiting, TheSendDescriptorIsReadableOnlyWhileARefusedSendCanGoOn) {
+  Options wanted = options();
+  wanted.growth_bytes = 0;
+  Sides sides(wanted);
+  const int fd = sides.active.send_fd();
+  EXPECT_EQ(sides.active.send_fd(), fd);
+  ASSERT_TRUE(sides.passive->send(bytes_of("unread"), test_timeout).ok());
+  EXPECT_TRUE(becomes_readable(sides.active.fd()));
+  EXPECT_FALSE(is_readable(fd)) << "no send was refused";
+  const auto bytes = test::pattern(100'000);
+  while (sides.active.send(bytes, Deadline::now()).ok()) continue;
+  EXPECT_FALSE(is_readable(fd));
+  std::vector<std::byte> some(32'768);
+  ASSERT_TRUE(sides.passive->receive(some, test_timeout, {.wait_all = true}).ok());
+  EXPECT_TRUE(becomes_readable(fd));
+  while (sides.active.send(bytes, Deadline::now()).ok()) continue;
+  EXPECT_FALSE(is_readable(fd));
+  sides.passive->abort();
+  EXPECT_TRUE(becomes_readable(fd)) << "the next send fails";
+}
+
 TEST_P(Waiting, TheDescriptorReportsAReset) {
   Sides sides(options());
   const int fd = sides.passive->fd();

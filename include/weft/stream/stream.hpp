@@ -138,6 +138,11 @@ class Stream {
   // result of connecting was not returned by any call, or while a send that returned would_block
   // can go on. Created by the first call; belongs to the stream.
   [[nodiscard]] WEFT_API int fd();
+  // A descriptor that is readable while a send that returned would_block, or took a part of its
+  // bytes, can go on or fails: for a program that receives nothing more before it has sent what it
+  // has, and would not sleep on fd() while there are bytes. Created by the first call; belongs to
+  // the stream.
+  [[nodiscard]] WEFT_API int send_fd();
 
   // --- Mapped buffers (rsocket(7) calls this iomap)
   // Lets the peer write to `memory`, which it addresses by `offset`; with -1 the stream chooses the
