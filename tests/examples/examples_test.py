@@ -152,6 +152,31 @@ class Examples(unittest.TestCase):
         self.assertEqual(sender.returncode, 1)
         self.assertIn("no program listens there", err)
 
+    def serve(self, name):
+        """A server that goes on until the test ends, and its port."""
+        server = start(name, "serve")
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.kill)
+        return server, server.stdout.readline().split()[-1]
+
+    def test_epoll_echo(self):
+        server, port = self.serve("epoll_echo")
+        self.assertEqual(self.run_to_end("epoll_echo", "127.0.0.1", port, 40),
+                         "40 streams brought everything back\n")
+        self.assertEqual(self.run_to_end("epoll_echo", "127.0.0.1", port, 1),
+                         "1 streams brought everything back\n")
+        self.assertIsNone(server.poll())
+
+    def test_http(self):
+        if not (EXAMPLES / "http").exists():
+            self.skipTest("needs Boost.Beast (libboost-dev)")
+        server, port = self.serve("http")
+        out = self.run_to_end("http", "127.0.0.1", port, "/first", "/second")
+        self.assertEqual(out, "200 you asked for /first\n200 you asked for /second\n")
+        self.assertEqual(self.run_to_end("http", "127.0.0.1", port, "/again"),
+                         "200 you asked for /again\n")
+        self.assertIsNone(server.poll())
+
     def test_chat(self):
         with start("chat", "serve") as server:
             port = server.stdout.readline().split()[-1]
