@@ -429,6 +429,17 @@ std::size_t DataChannel::receive_some(Lock& lock, Scatter& into, std::size_t max
   return done;
 }
 
+std::span<const std::byte> DataChannel::unread() const {
+  const auto [at, side_by_side] = flow_->unread();
+  return transport_->receive_ring().subspan(at, side_by_side);
+}
+
+void DataChannel::consume(std::size_t bytes) {
+  if (bytes == 0) return;
+  read(static_cast<std::uint32_t>(bytes));
+  send_control();
+}
+
 // A writer that waits for room is woken once half of the ring is free, and not for each read.
 void DataChannel::read(std::uint32_t bytes) {
   flow_->read(bytes);

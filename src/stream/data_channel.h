@@ -93,6 +93,10 @@ class DataChannel {
   [[nodiscard]] bool end_received() const { return flow_ && flow_->end_received(); }
   // Copies at most `max` of the bytes that have arrived. With `peek` they stay unread.
   std::size_t receive_some(Lock& lock, Scatter& into, std::size_t max, bool peek);
+  // Unread bytes that lie side by side in the ring. There are some if readable() is not 0.
+  [[nodiscard]] std::span<const std::byte> unread() const;
+  // Returns the first ones to the peer.
+  void consume(std::size_t bytes);
 
   // --- The end
   // 0, or the errno of what broke the connection.

@@ -56,6 +56,8 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   [[nodiscard]] Outcome send_registered(const verbs::LocalSlice& bytes, const Deadline& deadline);
   [[nodiscard]] Outcome receive(Scatter into, const Deadline& deadline, ReceiveFlags flags);
   [[nodiscard]] Outcome peek_send();
+  [[nodiscard]] View view(const Deadline& deadline);
+  void consume(std::size_t bytes);
   [[nodiscard]] Outcome peek_receive();
   [[nodiscard]] std::size_t bytes_available();
 
@@ -121,6 +123,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   template <typename Can, typename Post>
   Outcome send_all(Lock& lock, std::size_t bytes, const Deadline& deadline, const Can& can,
                    const Post& post);
+  bool await_bytes(Lock& lock, const Deadline& deadline, std::size_t enough);
   Outcome nothing_received(bool peek);
 
   // --- Mapped buffers (endpoint_mapped.cc)
@@ -141,6 +144,7 @@ class Endpoint final : public IoHandler, public std::enable_shared_from_this<End
   bool clean_ = true;  // the result of close()
   bool sending_ = false;
   bool receiving_ = false;
+  std::size_t viewed_bytes_ = 0;  // of the last view(), that were not received since
   bool end_reported_ = false;     // a call that did not peek has returned Status::end
   bool result_reported_ = false;  // a call has returned the result of connecting
   bool send_refused_ = false;     // the last send moved fewer bytes than it was given

@@ -1,8 +1,12 @@
 // Sending and receiving: how calls wait for their turn, for room and for bytes, and what they
 // return.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "stream/endpoint.h"
+#include "weft/error.hpp"
 
 namespace weft::stream::detail {
 namespace {
@@ -185,18 +189,52 @@ Outcome Endpoint::receive(Scatter into, const Deadline& deadline, ReceiveFlags f
     if (flags.peek && flags.wait_all && channel_.is_open()) {
       enough = std::min<std::size_t>(total, channel_.flow().sizes().receive_ring_bytes);
     }
-    const auto over = [&] { return receive_error() != 0 || channel_.end_received(); };
-    const bool waited = wait(lock, deadline, [&] {
-      return over() || (channel_.is_open() && channel_.readable() >= enough);
-    });
+    const bool waited = await_bytes(lock, deadline, enough);
     if (closed_ || channel_.readable() == 0) break;
     done += channel_.receive_some(lock, into, total - done, flags.peek);
     // As recv(2): without MSG_WAITALL a call returns what there is.
     if (!waited || flags.peek || !flags.wait_all) break;
   }
   if (done == 0 && total > 0) return nothing_received(flags.peek);
+  if (!flags.peek) viewed_bytes_ = 0;
   leave();
   return {Status::ok, done, 0};
+}
+
+// False at the deadline; true also where no more bytes will come.
+bool Endpoint::await_bytes(Lock& lock, const Deadline& deadline, std::size_t enough) {
+  return wait(lock, deadline, [&] {
+    return receive_error() != 0 || channel_.end_received() ||
+           (channel_.is_open() && channel_.readable() >= enough);
+  });
+}
+
+View Endpoint::view(const Deadline& deadline) {
+  Lock lock(mutex_);
+  const Turn turn(*this, lock, receiving_, deadline);
+  if (!turn.taken()) return {closed_ ? failed(ECANCELED) : Outcome{Status::would_block, 0, 0}, {}};
+  note_result_reported();
+  if (channel_.readable() == 0 && channel_.sees_changes()) process();
+  (void)await_bytes(lock, deadline, 1);
+  viewed_bytes_ = 0;
+  if (closed_ || channel_.readable() == 0) return {nothing_received(false), {}};
+  const auto bytes = channel_.unread();
+  viewed_bytes_ = bytes.size();
+  leave();
+  return {{Status::ok, bytes.size(), 0}, bytes};
+}
+
+void Endpoint::consume(std::size_t bytes) {
+  Lock lock(mutex_);
+  const Turn turn(*this, lock, receiving_, Deadline::never());
+  if (bytes > viewed_bytes_) {
+    throw Error(EINVAL, fmt::format("a stream cannot consume {} bytes: its view has {}", bytes,
+                                    viewed_bytes_));
+  }
+  if (!turn.taken()) return;  // closed, so the ring is no more
+  viewed_bytes_ -= bytes;
+  channel_.consume(bytes);
+  leave();
 }
 
 Outcome Endpoint::peek_receive() {

@@ -126,6 +126,14 @@ std::size_t Stream::bytes_available() {
   return endpoint_->bytes_available();
 }
 
+View Stream::view(Deadline deadline) {
+  return endpoint_->view(deadline);
+}
+
+void Stream::consume(std::size_t bytes) {
+  endpoint_->consume(bytes);
+}
+
 int Stream::fd() {
   return endpoint_->fd();
 }

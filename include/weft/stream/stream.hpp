@@ -52,6 +52,12 @@ struct ReceiveFlags {
   bool wait_all = false;  // wait until all bytes are here, the stream ends, or the deadline passes
 };
 
+// What Stream::view() returns: bytes that have arrived, where they have arrived.
+struct View {
+  Outcome outcome{};  // as of receive(); `bytes` is the size of the span
+  std::span<const std::byte> bytes{};
+};
+
 // Counters of one stream.
 struct Statistics {
   std::uint64_t bytes_sent = 0;
@@ -126,6 +132,16 @@ class Stream {
   [[nodiscard]] WEFT_API Outcome receive(std::span<const std::span<std::byte>> into,
                                          Deadline deadline = Deadline::never(),
                                          ReceiveFlags flags = {});
+
+  // Waits as receive() does, and returns bytes in the stream's ring without a copy: all that lie side
+  // by side there, so more may have arrived. They stay there, and are returned again, until
+  // consume(). The span is valid until consume(), receive() or closing, by any thread. The peer can
+  // write to its part of the ring at any time; so a program that does not trust it copies what it
+  // checks before it checks it.
+  [[nodiscard]] WEFT_API View view(Deadline deadline = Deadline::never());
+  // The first `bytes` of the last view() are received; their place goes back to the peer. Throws
+  // Error(EINVAL) if the view has fewer.
+  WEFT_API void consume(std::size_t bytes);
 
   // `ok` if send() would take a byte now; otherwise what send() would return.
   [[nodiscard]] WEFT_API Outcome peek_send();
