@@ -133,8 +133,8 @@ class Stream {
                                          Deadline deadline = Deadline::never(),
                                          ReceiveFlags flags = {});
 
-  // Waits as receive() does, and returns bytes in the stream's ring without a copy: all that lie side
-  // by side there, so more may have arrived. They stay there, and are returned again, until
+  // Waits as receive() does, and returns bytes in the stream's ring without a copy: all that lie
+  // side by side there, so more may have arrived. They stay there, and are returned again, until
   // consume(). The span is valid until consume(), receive() or closing, by any thread. The peer can
   // write to its part of the ring at any time; so a program that does not trust it copies what it
   // checks before it checks it.
