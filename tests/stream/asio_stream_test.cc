@@ -45,6 +45,7 @@ using asio::error_code;
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "stream/sides.h"
@@ -351,17 +352,41 @@ TEST(AsioStreamAlone, ALoopThatEndsDestroysItsHandlers) {
           owned = held;
           auto peer = co_await listener.async_accept(asio::use_awaitable);
           std::array<char, 8> into{};
+          asio::post(context, [&] { context.stop(); });  // once the read waits
           co_await peer.async_read_some(asio::buffer(into), asio::use_awaitable);
+          ADD_FAILURE() << "the loop has ended";
         },
         asio::detached);
     AsioStream active(context.get_executor());
-    active.async_connect({test::host(), listener.port()}, [&](error_code failed) {
-      EXPECT_FALSE(failed);
-      context.stop();
-    });
+    active.async_connect({test::host(), listener.port()},
+                         [&](error_code failed) { EXPECT_FALSE(failed); });
     context.run_for(test_timeout);
     EXPECT_FALSE(owned.expired());
   }
+  EXPECT_TRUE(owned.expired());
+}
+
+TEST(AsioStreamAlone, AHandlerThatIsDestroyedMayOwnTheStream) {
+  auto owner = std::make_unique<asio::io_context>();
+  asio::io_context& context = *owner;
+  std::optional<AsioListener> listener;
+  listener.emplace(context.get_executor(), stream::Address{test::host(), 0});
+  auto stream = std::make_shared<AsioStream>(context.get_executor());
+  std::array<char, 8> into{};
+  stream->async_connect({test::host(), listener->port()}, [&into, stream](error_code failed) {
+    EXPECT_FALSE(failed);
+    stream->async_read_some(asio::buffer(into),
+                            [stream](error_code, std::size_t) { ADD_FAILURE(); });
+  });
+  const std::weak_ptr<AsioStream> owned = std::exchange(stream, nullptr);
+  std::optional<AsioStream> passive;
+  listener->async_accept([&](error_code, AsioStream peer) { passive.emplace(std::move(peer)); });
+  while (!passive) context.run_one();
+  passive->async_write_some(asio::buffer("", 0), [](error_code, std::size_t) {});
+  while (context.poll() != 0) continue;
+  EXPECT_FALSE(owned.expired());
+  listener.reset();
+  owner.reset();
   EXPECT_TRUE(owned.expired());
 }
 

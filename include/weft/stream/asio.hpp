@@ -155,7 +155,8 @@ class AsioStream {
   std::shared_ptr<Core> core_;
 };
 
-// Accepts streams of weft::stream. Not thread-safe.
+// Accepts streams of weft::stream. Not thread-safe. Must be destroyed before its execution context,
+// as Asio's own objects.
 class AsioListener {
  public:
   using executor_type = asio_detail::net::any_io_executor;

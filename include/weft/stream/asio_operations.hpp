@@ -313,9 +313,10 @@ class AsioStreamCore final : public stream::Stream::Watcher,
   void shut_down() {
     service_ = nullptr;
     unwatch();
+    // A handler may own the stream, whose destructor takes the lock.
     std::unique_lock lock(mutex_);
-    const auto destroyed = std::move(waiting_);
-    waiting_ = {};
+    const auto destroyed = std::exchange(waiting_, {});
+    lock.unlock();
   }
 
   void changed(const stream::Stream::Readiness& now) noexcept override {
