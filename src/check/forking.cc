@@ -12,7 +12,7 @@ namespace {
 
 // ibv_fork_init(3): these variables have the same effect.
 bool asked_by_environment() {
-  return std::getenv("RDMAV_FORK_SAFE") || std::getenv("IBV_FORK_SAFE");
+  return secure_getenv("RDMAV_FORK_SAFE") || secure_getenv("IBV_FORK_SAFE");
 }
 
 void check_fork() {

@@ -9,7 +9,7 @@ namespace {
 constexpr int max_status = 255;
 
 std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = secure_getenv(name);
   return value ? value : "";
 }
 

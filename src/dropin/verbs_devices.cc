@@ -22,7 +22,7 @@ namespace {
 
 // Before main(), so that the checks of the exit come after the exit handlers of the program.
 [[gnu::constructor]] void start_checks() {
-  if (std::getenv("WEFT_CHECK")) (void)table();
+  if (secure_getenv("WEFT_CHECK")) (void)table();
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ sockaddr_storage parse_address(const std::string& text, int family) {
 }
 
 std::uint16_t port_offset() {
-  const char* offset = std::getenv("WEFT_PORT_OFFSET");
+  const char* offset = secure_getenv("WEFT_PORT_OFFSET");
   return offset ? static_cast<std::uint16_t>(std::atoi(offset)) : 0;
 }
 

@@ -109,12 +109,12 @@ void after_fork_in_child() {
 }  // namespace
 
 bool tcp_fallback_allowed() {
-  const char* mode = std::getenv("WEFT_SOCKETS");
+  const char* mode = secure_getenv("WEFT_SOCKETS");
   return mode && std::string_view(mode) == "fallback";
 }
 
 bool may_leave_tcp() {
-  const char* mode = std::getenv("WEFT_SAME_HOST");
+  const char* mode = secure_getenv("WEFT_SAME_HOST");
   return !mode || std::string_view(mode) != "off";
 }
 

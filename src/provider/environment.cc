@@ -314,7 +314,7 @@ std::string check_variable(std::string_view name, std::string_view value) {
 
 std::string read_environment(Settings& settings) {
   for (const Variable& variable : table) {
-    const char* value = std::getenv(std::string(variable.name).c_str());
+    const char* value = secure_getenv(std::string(variable.name).c_str());
     // An empty value counts as unset, so that a script can switch a variable off.
     if (!value || *value == '\0') continue;
     // Stops at the first wrong value: no device is made with a setting other than the one that was
@@ -326,7 +326,7 @@ std::string read_environment(Settings& settings) {
 
 // Not a member of Settings, because it concerns what the process prints and not the device.
 bool environment_is_quiet() {
-  const char* value = std::getenv("WEFT_QUIET");
+  const char* value = secure_getenv("WEFT_QUIET");
   return value && std::string_view(value) == "1";
 }
 

@@ -68,7 +68,7 @@ Option from_device(Value value, std::initializer_list<Option> options) {
 }
 
 std::string text_of(const char* variable) {
-  const char* const value = std::getenv(variable);
+  const char* const value = secure_getenv(variable);
   return value ? value : "";
 }
 

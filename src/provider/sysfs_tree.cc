@@ -108,7 +108,7 @@ std::string name_of(const Texts& texts, const Texts& links) {
 
 // The runtime folder of the user is preferred, because others cannot write to it.
 files::path place() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (runtime && is_ours(runtime)) return runtime;
   return "/tmp";
 }

@@ -18,7 +18,7 @@ namespace {
 
 // An empty variable counts as unset, as elsewhere in Weft.
 std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = secure_getenv(name);
   return value ? value : "";
 }
 

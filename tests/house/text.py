@@ -1,5 +1,5 @@
-"""The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths, no
-random numbers but the kernel's in src/."""
+"""The text of the files: line length, tabs, #pragma once, TODO with a reason, no private paths; in
+src/ no random numbers but the kernel's, and no environment but by secure_getenv(3)."""
 
 import re
 import sys
@@ -16,7 +16,12 @@ PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
 TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
 
 # What a stranger must not guess comes from base/kernel_random.h alone.
-OTHER_RANDOM = re.compile(r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
+OTHER_RANDOM = re.compile(
+    r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
+
+# A set-user-ID program must not follow its caller's environment. The program weft has no more rights
+# than its caller.
+ANY_CALLERS_ENVIRONMENT = re.compile(r"(?<!secure_)\bgetenv\(")
 
 
 def is_script(path):
@@ -40,6 +45,9 @@ def check(report, path):
             report.fail(path, number, "a path of one machine; say it relative to the project")
         if code and "src" in path.parts and OTHER_RANDOM.search(line):
             report.fail(path, number, "a generator that can be predicted; use base/kernel_random.h")
+        if (code and "src" in path.parts and "cli" not in path.parts
+                and ANY_CALLERS_ENVIRONMENT.search(line)):
+            report.fail(path, number, "the environment of any caller; use secure_getenv(3)")
         if path.parent.name != "house" and TODO.search(line):
             report.fail(path, number, "a TODO without a reason; write `TODO: what is missing and "
                                       "why`")

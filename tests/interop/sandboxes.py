@@ -8,6 +8,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import struct
 
 import cases
@@ -159,6 +160,31 @@ def _in_namespace(program):
                         side.signal(9)
 
     return run
+
+
+@cases.case("sandbox.set_user_id")
+def set_user_id(stage):
+    """A program with more rights than its caller opens no file that the caller's environment names:
+    secure_getenv(3)."""
+    OrdinaryUser()
+    if os.geteuid() != 0:
+        raise Skip("only root can make a program of another user")
+    program = stage.scratch("advertise")
+    os.chmod(os.path.dirname(program), 0o755)
+    shutil.copy(pathlib.Path(harness.weft()).parent / "../examples/advertise", program)
+    if os.statvfs(program).f_flag & os.ST_NOSUID:
+        raise Skip("the file system has no set-user-ID programs")
+    os.chown(program, _NOBODY, -1)
+    for mode, written in ((0o755, 3), (0o4755, 0)):
+        os.chmod(program, mode)
+        folder = stage.scratch(f"files_{mode:o}")
+        os.mkdir(folder)
+        os.chmod(folder, 0o777)
+        names = {name: os.path.join(folder, name)
+                 for name in ("WEFT_STATS", "WEFT_CAPTURE", "WEFT_TRACE")}
+        stage.plain(f"program_{mode:o}", program, env=names).finish()
+        files = os.listdir(folder)
+        need(len(files) == written, f"mode {mode:o}: the program has written {files}")
 
 
 for _program in ("rping", "ibv_rc_pingpong", "ibv_ud_pingpong"):
