@@ -64,6 +64,8 @@ class Threats(unittest.TestCase):
                            ("| 1 | a | - | `Bad.*` | kept |", "no test Bad.*"),
                            ("| 1 | a | - | `Good.IsBad` | kept |", "no test Good.IsBad"),
                            ("| 1 | a | - | `interop.mild.*` | kept |", "no test interop.mild.*"),
+                           ("| 1 | a | - | `interop.*.mild` | kept |", "no test interop.*.mild"),
+                           ("| 1 | a | - | `interop.hostile` | kept |", "no test interop.hostile"),
                            ("| 1 | a | - | - | kept |", "no test is named"),
                            ("| 1 | a | kept |", "a row has")):
             findings = self.findings(row)
