@@ -16,11 +16,10 @@ PRIVATE_PATH = re.compile(r"(?<![\w.\-$}/])/(?:home|root|work)/")
 TODO = re.compile(r"\b(?:TODO|FIXME)\b(?!\([^)]+\): \S|: \S+ \S+ \S+)")
 
 # What a stranger must not guess comes from base/kernel_random.h alone.
-OTHER_RANDOM = re.compile(
-    r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
+OTHER_RANDOM = re.compile(r"\b(?:mt19937|random_device|default_random_engine|minstd_rand|s?rand\()")
 
-# A set-user-ID program must not follow its caller's environment. The program weft has no more rights
-# than its caller.
+# A set-user-ID program must not follow its caller's environment. The program weft has no more
+# rights than its caller.
 ANY_CALLERS_ENVIRONMENT = re.compile(r"(?<!secure_)\bgetenv\(")
 
 
