@@ -29,9 +29,12 @@ void on_signal(int /*signal*/) {
 }
 
 // No descriptor, with errno; EWOULDBLOCK if another process has locked the file. Does not truncate
-// it before the lock is held.
+// it before the lock is held. Each report replaces the one before it, so pipes and terminals, where
+// that is impossible, are refused with ESPIPE; O_NONBLOCK, because a FIFO would wait for a reader.
 Descriptor open_locked(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644));
+  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  Descriptor file(::open(path.c_str(), flags, 0644));
+  if (file.valid() && lseek(file.get(), 0, SEEK_CUR) < 0) return {};
   if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
   errno = EWOULDBLOCK;
   return {};
@@ -59,7 +62,8 @@ Result<std::shared_ptr<Statistics>, std::string> Statistics::open(device::Device
     file = open_locked(own_path(path, prometheus));
   }
   if (!file.valid()) {
-    return "WEFT_STATS=" + path + ": cannot be written: " + std::generic_category().message(errno);
+    return "WEFT_STATS=" + path + ": cannot be written: " + std::generic_category().message(errno) +
+           "; name a file in a folder that exists";
   }
   return std::shared_ptr<Statistics>(
       new Statistics(device, std::move(file), prometheus ? to_prometheus : to_json));

@@ -4,6 +4,7 @@ capture of the same run."""
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -124,6 +125,24 @@ def _slot_port(group):
         if words[9] in inodes and words[3] == "0A" and 28672 <= port < 29696:
             return port
     raise harness.Failure("no port of a slot")
+
+
+@cases.case("stats.pipe")
+def pipe(stage):
+    """What cannot be written again is refused; a FIFO without a reader stops no program."""
+    fifo = stage.scratch("fifo")
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    for name, reason in (("with_reader", "Illegal seek"),
+                         ("without_reader", "No such device or address")):
+        side = stage.start(name, "ibv_devices", options=["--stats", fifo])
+        side.expect(re.escape(f"WEFT_STATS={fifo}: cannot be written: {reason}; name a file"))
+        side.finish(status=None)
+        if name == "with_reader":
+            os.close(reader)
+    side = stage.start("null", "ibv_devices", options=["--stats", "/dev/null"])
+    side.expect("weft0")
+    side.finish()
 
 
 @cases.case("stats.refusals")
