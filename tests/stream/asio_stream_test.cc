@@ -49,6 +49,7 @@ using asio::error_code;
 #include <vector>
 
 #include "stream/sides.h"
+#include "support/empty_handle.h"
 #include "support/host.h"
 
 namespace weft::stream {
@@ -388,6 +389,29 @@ TEST(AsioStreamAlone, AHandlerThatIsDestroyedMayOwnTheStream) {
   listener.reset();
   owner.reset();
   EXPECT_TRUE(owned.expired());
+}
+
+TEST(AsioStreamAlone, EmptyHandlesSaySo) {
+  asio::io_context context;
+  AsioStream stream(context.get_executor());
+  const AsioStream kept = std::move(stream);
+  std::array<char, 8> into{};
+  const auto ignore = [](auto...) {};
+  test::expect_empty(
+      "weft::AsioStream", [&] { (void)stream.get_executor(); }, [&] { (void)stream.stream(); },
+      [&] { stream.cancel(); }, [&] { stream.async_read_some(asio::buffer(into), ignore); },
+      [&] { stream.async_write_some(asio::buffer(into), ignore); },
+      [&] {
+        stream.async_connect({test::host(), 1}, ignore);
+      },
+      [&] { (void)stream.read_some(asio::buffer(into)); },
+      [&] { (void)stream.write_some(asio::buffer(into)); });
+  AsioListener listener(context.get_executor(), {test::host(), 0});
+  const AsioListener kept_listener = std::move(listener);
+  test::expect_empty(
+      "weft::AsioListener", [&] { (void)listener.get_executor(); },
+      [&] { (void)listener.listener(); }, [&] { (void)listener.port(); },
+      [&] { listener.cancel(); }, [&] { listener.async_accept(ignore); });
 }
 
 // The loop runs in several threads, each connection in a strand of its own.

@@ -26,6 +26,7 @@
 
 #include "weft/deadline.hpp"
 #include "weft/error.hpp"
+#include "weft/handle.hpp"
 #include "weft/stream.hpp"
 #include "weft/stream/asio_operations.hpp"
 
@@ -73,7 +74,7 @@ class AsioStream {
           start<asio_detail::AsioConnect<Handler>>(core, Core::Queue::connect, std::move(handler),
                                                    address);
         },
-        token, core_, peer);
+        token, core_.get(), peer);
   }
 
   // Signature of `token`: void(error_code, size_t). The end of the stream is asio::error::eof. The
@@ -141,7 +142,7 @@ class AsioStream {
           start<asio_detail::AsioTransfer<Byte, Handler, Buffers>>(core, direction,
                                                                    std::move(handler), pieces);
         },
-        token, core_, queue, buffers);
+        token, core_.get(), queue, buffers);
   }
 
   template <typename Byte, typename Buffers>
@@ -152,7 +153,7 @@ class AsioStream {
     return outcome.bytes;
   }
 
-  std::shared_ptr<Core> core_;
+  weft::detail::Held<std::shared_ptr<Core>, "weft::AsioStream"> core_;
 };
 
 // Accepts streams of weft::stream. Not thread-safe. Must be destroyed before its execution context,
@@ -180,7 +181,7 @@ class AsioListener {
   [[nodiscard]] stream::Listener& listener() { return core_->listener; }
   [[nodiscard]] std::uint16_t port() const { return core_->listener.port(); }
   // Ends all operations that wait, with operation_aborted.
-  void cancel() noexcept {
+  void cancel() {
     asio_detail::AsioError failed;
     core_->readable.cancel(failed);
   }
@@ -190,7 +191,7 @@ class AsioListener {
   template <typename Token>
   auto async_accept(Token&& token) {
     return asio_detail::net::async_compose<Token, void(asio_detail::AsioError, AsioStream)>(
-        Accept{core_}, token, core_->readable);
+        Accept{core_.get()}, token, core_->readable);
   }
 
  private:
@@ -234,7 +235,7 @@ class AsioListener {
     [[nodiscard]] AsioStream none() const { return AsioStream(executor()); }
   };
 
-  std::shared_ptr<Core> core_;
+  weft::detail::Held<std::shared_ptr<Core>, "weft::AsioListener"> core_;
 };
 
 }  // namespace WEFT_ASIO_NAMESPACE
