@@ -46,58 +46,50 @@ void RemoteCopy::Pieces::skip(std::size_t bytes) {
   if (!pieces_.empty()) offset_ += bytes;
 }
 
-RemoteCopy::Listed RemoteCopy::Pieces::list(std::span<iovec> to, std::size_t most_bytes,
-                                            Ends ends) const {
-  Listed listed;
-  std::size_t offset = offset_;
-  for (const iovec& piece : pieces_) {
-    const std::size_t from = std::exchange(offset, 0);
-    const std::size_t bytes = std::min(piece.iov_len - from, most_bytes - listed.bytes);
-    if (bytes == 0) continue;
-    auto* const at = static_cast<std::byte*>(piece.iov_base) + from;
-    const std::size_t head = ends == Ends::apart ? bytes_before_last_line(at, bytes) : 0;
-    if (listed.pieces + (head > 0 ? 2 : 1) > to.size()) break;
-    if (head > 0) to[listed.pieces++] = {at, head};
-    to[listed.pieces++] = {at + head, bytes - head};
-    listed.bytes += bytes;
+RemoteCopy::Lists::Lists(std::uint64_t& mark_here, std::uintptr_t mark_there) {
+  here[here_count++] = {&mark_here, sizeof mark_here};
+  there[there_count++] = {reinterpret_cast<void*>(mark_there), sizeof mark_here};
+}
+
+// For each of the peer's pieces the kernel looks up pages, which costs far more than a piece of
+// this end: on one machine 0.3 us against 15 ns. So what is adjacent there becomes one piece, and
+// the order is in the pieces of this end, which the kernel copies one after the other.
+bool RemoteCopy::Lists::add(std::byte* ours, std::byte* theirs, std::size_t length_bytes) {
+  // The first piece, the mark, stays alone.
+  iovec& last = there[there_count - 1];
+  const bool adjacent =
+      there_count > 1 && static_cast<std::byte*>(last.iov_base) + last.iov_len == theirs;
+  if (here_count == here.size() || (!adjacent && there_count == there.size())) return false;
+  here[here_count++] = {ours, length_bytes};
+  if (adjacent) {
+    last.iov_len += length_bytes;
+  } else {
+    there[there_count++] = {theirs, length_bytes};
   }
-  return listed;
+  bytes += length_bytes;
+  return true;
 }
 
 void RemoteCopy::abandon_after_fork() {
   thread_number = 0;
 }
 
-// Step 1. The kernel copies the smaller of the two sums, so both lists must have the same.
-bool RemoteCopy::prepare(Purpose purpose, const Pieces& ours, const Pieces& theirs) {
-  const std::span here = std::span(local_).subspan(1);
-  const std::span there = std::span(peer_.copy.pieces).subspan(1);
-  const Ends ends = purpose == Purpose::write ? Ends::apart : Ends::within;
-  Listed remote = theirs.list(there, most_bytes, ends);
-  const Listed local = ours.list(here, remote.bytes, Ends::within);
-  if (local.bytes < remote.bytes) remote = theirs.list(there, local.bytes, ends);
-  bytes_ = remote.bytes;
-  if (bytes_ == 0) return false;
-  local_count_ = 1 + local.pieces;
-  remote_count_ = 1 + remote.pieces;
-  if (purpose == Purpose::fetch) split_source();
-  local_[0] = {&mark_, sizeof mark_};
-  // The mark comes first, so a call that reaches another program fails before it touches anything
-  // else.
-  peer_.copy.pieces[0] = {reinterpret_cast<void*>(process_.mark().address), sizeof mark_};
-  mark_ = process_.mark().number;
-  return true;
-}
-
-// The kernel copies the pieces of the peer's list one after the other, whichever side is the
-// target. A list without room stays as it is: programs that watch memory write one piece.
-void RemoteCopy::split_source() {
-  iovec& last = peer_.copy.pieces[remote_count_ - 1];
-  const iovec& target = local_[local_count_ - 1];
-  const std::size_t end = target.iov_len - bytes_before_last_line(target.iov_base, target.iov_len);
-  if (end >= last.iov_len || remote_count_ == peer_.copy.pieces.size()) return;
-  last.iov_len -= end;
-  peer_.copy.pieces[remote_count_++] = {static_cast<std::byte*>(last.iov_base) + last.iov_len, end};
+// Step 1. The bytes in the last cache line of each piece of the target are a piece of their own,
+// where a program may watch it.
+bool RemoteCopy::prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lists) {
+  const bool watched = purpose == Purpose::write || purpose == Purpose::fetch;
+  const Pieces& target = purpose == Purpose::write ? theirs : ours;
+  while (!ours.empty() && !theirs.empty() && lists.bytes < most_bytes) {
+    std::size_t part = std::min({ours.left(), theirs.left(), most_bytes - lists.bytes});
+    const std::size_t head = watched ? bytes_before_last_line(target.at(), target.left()) : 0;
+    if (head > 0) part = std::min(part, head);
+    if (!lists.add(ours.at(), theirs.at(), part)) break;
+    ours.skip(part);
+    theirs.skip(part);
+  }
+  // Only whole pieces: the peer may be emptying the list of an earlier attempt. See empty_list().
+  std::copy_n(lists.there.begin(), lists.there_count, peer_.copy.pieces.begin());
+  return lists.bytes > 0;
 }
 
 // Step 2. Sequentially consistent, as what is read next: either the peer sees the announcement, or
@@ -115,13 +107,13 @@ void RemoteCopy::end_announcement() {
 }
 
 // Step 4.
-int RemoteCopy::copy(Purpose purpose) {
+int RemoteCopy::copy(Purpose purpose, const Lists& lists) {
   const bool writes = purpose == Purpose::write || purpose == Purpose::send;
   const auto call = writes ? &process_vm_writev : &process_vm_readv;
-  const std::size_t expected = sizeof mark_ + bytes_;
+  const std::size_t expected = sizeof mark_ + lists.bytes;
   while (true) {
-    const ssize_t done = call(process_.pid(), local_.data(), local_count_, peer_.copy.pieces.data(),
-                              remote_count_, 0);
+    const ssize_t done = call(process_.pid(), lists.here.data(), lists.here_count,
+                              peer_.copy.pieces.data(), lists.there_count, 0);
     // Interrupted before it has copied anything: a partial copy returns its size.
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;

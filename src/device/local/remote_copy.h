@@ -52,16 +52,21 @@ class RemoteCopy {
     Pieces ours{here};
     Pieces theirs{there};
     end_announcement();
-    for (unsigned attempt = 0; prepare(purpose, ours, theirs);) {
+    for (unsigned attempt = 0; true;) {
+      mark_ = process_.mark().number;
+      Lists lists(mark_, process_.mark().address);
+      if (!prepare(purpose, ours, theirs, lists)) break;
       int failed = EACCES;
       announce();
-      if (peer_.open.load(std::memory_order_seq_cst) != 0 && granted()) failed = copy(purpose);
+      if (peer_.open.load(std::memory_order_seq_cst) != 0 && granted()) {
+        failed = copy(purpose, lists);
+      }
       end_announcement();
       if (failed == EFAULT) failed = explain_fault(++attempt);
       if (failed == EAGAIN) continue;
       if (failed != 0) return failed;
-      ours.skip(bytes_);
-      theirs.skip(bytes_);
+      ours.skip(lists.bytes);
+      theirs.skip(lists.bytes);
       attempt = 0;
     }
     return ours.empty() ? 0 : EFAULT;
@@ -76,42 +81,46 @@ class RemoteCopy {
   static void abandon_after_fork();
 
  private:
-  // What a list for the kernel has.
-  struct Listed {
-    std::size_t pieces = 0;
-    std::size_t bytes = 0;
-  };
-  // apart: the bytes of a piece in its last cache line are a piece of their own.
-  enum class Ends : std::uint8_t { within, apart };
-
   // What is left of a list.
   class Pieces {
    public:
     explicit Pieces(std::span<const iovec> all) : pieces_(all) { skip(0); }
     [[nodiscard]] bool empty() const { return pieces_.empty(); }
+    // What is left of the first piece. Not empty.
+    [[nodiscard]] std::byte* at() const {
+      return static_cast<std::byte*>(pieces_.front().iov_base) + offset_;
+    }
+    [[nodiscard]] std::size_t left() const { return pieces_.front().iov_len - offset_; }
     void skip(std::size_t bytes);
-    // Writes the next pieces as a list for the kernel, at most as many and as large as given.
-    [[nodiscard]] Listed list(std::span<iovec> to, std::size_t most_bytes, Ends ends) const;
 
    private:
     std::span<const iovec> pieces_;
     std::size_t offset_ = 0;  // into the first one
   };
 
-  [[nodiscard]] bool prepare(Purpose purpose, const Pieces& ours, const Pieces& theirs);
-  void split_source();
-  [[nodiscard]] int copy(Purpose purpose);
+  // What one call copies. Both lists begin with the mark of the peer, so that a call that reaches
+  // another program fails before it touches anything else, and have the same size.
+  struct Lists {
+    // `mark_here`: used until the call is over.
+    Lists(std::uint64_t& mark_here, std::uintptr_t mark_there);
+    // False where a list is full.
+    [[nodiscard]] bool add(std::byte* ours, std::byte* theirs, std::size_t length_bytes);
+
+    std::array<iovec, 3 * inbox::Copy::most_pieces> here;
+    std::array<iovec, inbox::Copy::most_pieces> there;
+    std::size_t here_count = 0;
+    std::size_t there_count = 0;
+    std::size_t bytes = 0;  // without the mark
+  };
+
+  [[nodiscard]] bool prepare(Purpose purpose, Pieces ours, Pieces theirs, Lists& lists);
+  [[nodiscard]] int copy(Purpose purpose, const Lists& lists);
   [[nodiscard]] int explain_fault(unsigned attempt);
 
   inbox::Inbox& peer_;
   const PeerProcess& process_;
   std::uint64_t sequence_ = 0;  // odd while an access is announced
-  // The current step.
-  std::size_t bytes_ = 0;
-  std::size_t local_count_ = 0;
-  std::size_t remote_count_ = 0;
   std::uint64_t mark_ = 0;
-  std::array<iovec, inbox::Copy::most_pieces> local_;
 };
 
 // The other end, which deregisters memory: returns when no copy of the peer uses memory any more

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,8 +17,48 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
+
+namespace weft::device {
+namespace {
+
+// The lists of the last copy that was made by one of the calls below.
+struct Recorded {
+  std::vector<std::size_t> sizes_here;
+  std::vector<std::size_t> sizes_there;
+};
+thread_local Recorded recorded;
+
+std::vector<std::size_t> sizes(const iovec* pieces, unsigned long count) {
+  std::vector<std::size_t> all;
+  for (const iovec& piece : std::span(pieces, count)) all.push_back(piece.iov_len);
+  return all;
+}
+
+ssize_t record(long call, pid_t pid, const iovec* here, unsigned long here_count,
+               const iovec* there, unsigned long there_count, unsigned long flags) {
+  recorded = {sizes(here, here_count), sizes(there, there_count)};
+  return syscall(call, pid, here, here_count, there, there_count, flags);
+}
+
+}  // namespace
+}  // namespace weft::device
+
+// Instead of the C library's, for this program only.
+extern "C" ssize_t process_vm_writev(pid_t pid, const iovec* here, unsigned long here_count,
+                                     const iovec* there, unsigned long there_count,
+                                     unsigned long flags) {
+  using weft::device::record;
+  return record(SYS_process_vm_writev, pid, here, here_count, there, there_count, flags);
+}
+extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* here, unsigned long here_count,
+                                    const iovec* there, unsigned long there_count,
+                                    unsigned long flags) {
+  using weft::device::record;
+  return record(SYS_process_vm_readv, pid, here, here_count, there, there_count, flags);
+}
 
 namespace weft::device {
 namespace {
@@ -135,34 +177,57 @@ TEST_F(Child, IsWrittenInAnyPieces) {
 }
 
 // A program that watches the last byte of a write finds all bytes before it. The kernel copies the
-// pieces of its list in their order, and the bytes of one piece in any.
+// pieces of its lists in their order, and the bytes of one piece in any.
 TEST_F(Child, TheLastCacheLineOfAWriteIsAPieceOfItsOwn) {
-  const auto listed = [this](std::size_t index) { return inbox_.inbox.copy.pieces.at(index); };
-  const iovec here{here_.data(), 4096};
+  std::byte* const aligned =
+      here_.data() + (64 - reinterpret_cast<std::uintptr_t>(here_.data()) % 64) % 64;
   // The first piece of each list is the mark of the process.
+  const iovec here{aligned, 4096};
   const iovec there{child_ + 24, 4096};
   ASSERT_EQ(write({&here, 1}, {&there, 1}), 0);
-  EXPECT_EQ(listed(1).iov_base, child_ + 24);
-  EXPECT_EQ(listed(1).iov_len, 4096U - 24);
-  EXPECT_EQ(listed(2).iov_base, child_ + 4096);
-  EXPECT_EQ(listed(2).iov_len, 24U);
+  EXPECT_EQ(recorded.sizes_here, (std::vector<std::size_t>{8, 4096 - 24, 24}));
+  EXPECT_EQ(recorded.sizes_there, (std::vector<std::size_t>{8, 4096}));
   // Within one cache line there is nothing to order.
-  const iovec line_here{here_.data(), 64};
+  const iovec line_here{aligned + 8, 64};
   const iovec line_there{child_, 64};
   ASSERT_EQ(write({&line_here, 1}, {&line_there, 1}), 0);
-  EXPECT_EQ(listed(1).iov_len, 64U);
+  EXPECT_EQ(recorded.sizes_here, (std::vector<std::size_t>{8, 64}));
+  // The pieces of this end divide it further.
+  const iovec parts_here[] = {{aligned, 100}, {aligned + 200, 92}};
+  const iovec parts_there{child_ + 64, 192};
+  ASSERT_EQ(write(parts_here, {&parts_there, 1}), 0);
+  EXPECT_EQ(recorded.sizes_here, (std::vector<std::size_t>{8, 100, 28, 64}));
   // A write that this end fetches: its own memory is the target.
-  const iovec target{here_.data() + (128 - reinterpret_cast<std::uintptr_t>(here_.data()) % 64),
-                     72};
+  const iovec target{aligned + 64, 72};
   const iovec source{child_, 72};
   ASSERT_EQ(copy_->run(RemoteCopy::Purpose::fetch, {&target, 1}, {&source, 1}, granted), 0);
-  EXPECT_EQ(listed(1).iov_len, 64U);
-  EXPECT_EQ(listed(2).iov_base, child_ + 64);
-  EXPECT_EQ(listed(2).iov_len, 8U);
+  EXPECT_EQ(recorded.sizes_here, (std::vector<std::size_t>{8, 64, 8}));
   std::array<std::byte, 72> back;
   const iovec whole{back.data(), back.size()};
   ASSERT_EQ(read({&whole, 1}, {&source, 1}), 0);
   EXPECT_EQ(std::memcmp(target.iov_base, back.data(), back.size()), 0);
+}
+
+// For each piece of the peer the kernel looks up pages, so adjacent Writes share one.
+TEST_F(Child, AdjacentWritesAreOnePieceOfThePeer) {
+  fill(here_.data(), 9);
+  std::vector<iovec> from;
+  std::vector<iovec> to;
+  for (std::size_t i = 0; i < 32; ++i) {
+    from.push_back({here_.data() + i * 64, 64});
+    to.push_back({child_ + 128 + i * 64, 64});
+  }
+  to.back().iov_base = child_ + 65536;  // not adjacent
+  ASSERT_EQ(write(from, to), 0);
+  EXPECT_EQ(recorded.sizes_there, (std::vector<std::size_t>{8, 31 * 64, 64}));
+  // Each Write is a piece of its own here, so that it comes after the one before.
+  std::vector<std::size_t> sizes(33, 64);
+  sizes[0] = 8;
+  EXPECT_EQ(recorded.sizes_here, sizes);
+  std::vector<std::byte> back(32 * std::size_t{64});
+  const iovec all{back.data(), back.size()};
+  ASSERT_EQ(read({&all, 1}, to), 0);
+  EXPECT_EQ(std::memcmp(back.data(), here_.data(), back.size()), 0);
 }
 
 // Lists that are longer than the kernel's are copied in parts.
