@@ -119,5 +119,8 @@ inline constexpr std::size_t directly_polled_queue_pairs = 4;
 // How often a program that polls such a queue serves the rest of the device as well. One look takes
 // about half a microsecond.
 inline constexpr std::uint64_t between_looks_at_others_ns = 20'000;
+// How often the progress thread looks whether the program has left gathered requests alone: see
+// LocalCarrier::watch_gathering(). epoll_wait(2) makes up to a millisecond more of it.
+inline constexpr std::uint64_t between_looks_at_gathered_ns = 1'000'000;
 
 }  // namespace weft::device::limits

@@ -216,7 +216,8 @@ bool CompletionQueue::push(const Delivery& delivery) {
       const bool counts = delivery.solicited || delivery.completion.status != IBV_WC_SUCCESS;
       // Decided under the same lock that adds the completion: request_notification() sees either
       // the completion or is seen itself.
-      notify = armed_ == Armed::any || (armed_ == Armed::solicited && counts);
+      const Armed armed = armed_;
+      notify = armed == Armed::any || (armed == Armed::solicited && counts);
       if (notify && moderation_.active() && delivery.completion.status == IBV_WC_SUCCESS) {
         notify = moderation_.add(sys::now_ns());
         // The first completion that is held back starts the clock; later ones share its deadline.

@@ -105,6 +105,10 @@ class CompletionQueue : public KeptMemory {
   // thread.
   int poll(int entries, ibv_wc* completions);
   int request_notification(bool solicited_only);
+  // The application may sleep until a completion comes. Any thread, without a lock.
+  [[nodiscard]] bool is_armed() const {
+    return armed_.load(std::memory_order_relaxed) != Armed::no;
+  }
   int resize(int entries);
   // Configures moderation, ibv_modify_cq(3); see EventModeration::set().
   void moderate(std::uint16_t count, std::uint16_t period_us);
@@ -174,8 +178,8 @@ class CompletionQueue : public KeptMemory {
   std::vector<Delivery> ring_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
-  // What the application has armed for; see request_notification().
-  Armed armed_ = Armed::no;
+  // What the application has armed for; see request_notification(). Changed with mutex_ held.
+  std::atomic<Armed> armed_{Armed::no};
   bool event_raised_ = false;  // an event was raised since the queue was created
   std::size_t announced_ = 0;  // completions since the last poll that events have announced
   bool overrun_ = false;

@@ -97,8 +97,46 @@ int LocalCarrier::post(const SendRequest& request, QueuePairLock& lock) {
   if (stream_) return stream_->post(request, lock);
   // The stream's requester makes the same check, so programs see the same errors.
   if (!iwarp::Requester::acceptable(parts_.limits, request.work)) return EINVAL;
-  link_->requester.post(request.work, request.verbs && request.verbs->next);
+  const bool more = request.verbs && request.verbs->next;
+  gathering_.look(parts_.completions.send_slots().taken() + 1);
+  const bool gathers = gathering_.possible();
+  if (gathers) gathering_.add(iwarp::total_bytes(request.work.slices));
+  link_->requester.post(request.work, more || gathers);
   return 0;
+}
+
+// One system call places several Writes for little more than one of them. They are executed by the
+// program's next poll; where that does not come, by the progress thread.
+void LocalCarrier::posted(QueuePairLock& lock) {
+  if (stream_) return stream_->posted(lock);
+  const bool may_wait = gathering_.may_wait() && !parts_.completions.awaited();
+  if (may_wait && link_->requester.waits()) return watch_gathering();
+  advance(lock);
+  gathering_.left();
+}
+
+// One alarm after the other while requests are gathered, since an alarm that is set here wakes the
+// progress thread, and one that it sets itself does not.
+void LocalCarrier::watch_gathering() {
+  if (watch_due_ns_ != 0) return;
+  watch_due_ns_ = sys::now_ns() + limits::between_looks_at_gathered_ns;
+  driver_.engine.call_at(watch_due_ns_, driver_.queue_pair.lock());
+}
+
+void LocalCarrier::look_at_gathered() {
+  if (watch_due_ns_ == 0 || sys::now_ns() < watch_due_ns_) return;
+  watch_due_ns_ = 0;
+  if (gathering_.waits() && gathering_.is_stale()) {
+    // Without a progress thread the program's own calls are in time.
+    if (driver_.engine.mode() != ProgressMode::manual) gathering_.missed();
+    execute();
+  }
+  if (gathering_.used()) watch_gathering();
+}
+
+void LocalCarrier::execute() {
+  gathering_.sent();
+  link_->requester.advance();
 }
 
 void LocalCarrier::advance(QueuePairLock& lock) {
@@ -108,7 +146,7 @@ void LocalCarrier::advance(QueuePairLock& lock) {
         [this](const iwarp::WorkRequest& request) { link_->requester.post(request, false); });
   }
   close_tcp();
-  link_->requester.advance();
+  execute();
   link_->responder.advance();
   // After both sides were advanced, so that everything that was possible before the end is done.
   look_for_end();
@@ -126,9 +164,15 @@ void LocalCarrier::drive(Occasion occasion, QueuePairLock& lock) {
     if (agreeing()) return;
   }
   if (stream_) return stream_->drive(occasion, lock);
+  if (occasion == Occasion::polled || occasion == Occasion::waiting) gathering_.polled();
   take_in(occasion);
-  // Nearly always idle in a receiver that polls: one look at memory is all that a poll costs.
-  if (!link_->requester.idle()) link_->requester.advance();
+  if (occasion == Occasion::deadline) look_at_gathered();
+  // Nearly always idle in a receiver that polls: one look at memory is all that a poll costs. What
+  // is gathered is for the program's calls.
+  const bool by_program = occasion == Occasion::polled || occasion == Occasion::waiting;
+  if (by_program || !gathering_.waits()) {
+    if (!link_->requester.idle()) execute();
+  }
   link_->responder.advance();
   look_for_end();
   keep_time();
@@ -235,6 +279,7 @@ void LocalCarrier::look_for_end() {
 void LocalCarrier::finish(EndReason reason, std::optional<ibv_event_type> event,
                           inbox::End reported) {
   end_ = {.reason = reason, .had_peer = true, .event = event};
+  gathering_.sent();
   // Before the requests are flushed: the peer sees the end in any case, and a completion may let
   // the program exit.
   link_->connection.report_end(reported);
@@ -287,8 +332,13 @@ void LocalCarrier::disconnect(QueuePairLock& lock) {
   flush(lock);
 }
 
+// An adapter would have executed long ago what was posted before this call.
 void LocalCarrier::flush(QueuePairLock& lock) {
   if (stream_) return stream_->flush(lock);
+  if (gathering_.waits() && end_.reason == EndReason::none) {
+    execute();
+    look_for_end();
+  }
   if (end_.reason == EndReason::none) finish(EndReason::local_close, {}, inbox::End::closed);
 }
 

@@ -20,6 +20,7 @@
 #include "device/local/local_connection.h"
 #include "device/local/local_requester.h"
 #include "device/local/local_responder.h"
+#include "device/queue_pair/gathering.h"
 #include "device/queue_pair/stream_carrier.h"
 
 namespace weft::device {
@@ -43,6 +44,7 @@ class LocalCarrier final : public Carrier {
   [[nodiscard]] bool takes_send_immediate(const QueuePairLock& lock) const override;
   int post(const SendRequest& request, QueuePairLock& lock) override;
   void advance(QueuePairLock& lock) override;
+  void posted(QueuePairLock& lock) override;
   void receives_posted(QueuePairLock& lock) override;
   void drive(Occasion occasion, QueuePairLock& lock) override;
   void retry_attributes_changed(QueuePairLock& lock) override;
@@ -77,6 +79,9 @@ class LocalCarrier final : public Carrier {
   [[nodiscard]] bool agreeing() const { return agreement_.has_value(); }
   [[nodiscard]] std::uint64_t retry_timer_ns() const;
   void drive_agreement(Occasion occasion, QueuePairLock& lock);
+  void execute();
+  void watch_gathering();
+  void look_at_gathered();
   void take_in(Occasion occasion);
   void drain();
   void read_channel();
@@ -103,6 +108,8 @@ class LocalCarrier final : public Carrier {
   std::uint64_t agreement_end_ns_ = 0;  // without an answer it stays on TCP
   std::uint64_t alarm_ns_ = UINT64_MAX;
   unsigned polls_ = 0;
+  Gathering gathering_;                  // of small Writes
+  std::uint64_t watch_due_ns_ = 0;       // of the alarm for look_at_gathered(); 0: none
   std::optional<std::uint8_t> retries_;  // as LocalRequester::set_retries()
   bool peer_gone_ = false;
   End end_;

@@ -43,7 +43,7 @@ std::uint8_t flags_of(const WorkRequest& work) {
 
 }  // namespace
 
-// Writes of one list are kept until its end, so that they share a system call.
+// Writes that may wait are kept, so that they share a system call.
 void LocalRequester::post(const WorkRequest& work, bool more) {
   const bool waits = more && is_small_write(work) && !is_mapped(work);
   if (!waits && pending_.empty() && !failure_ && execute(work) == Outcome::done) return;

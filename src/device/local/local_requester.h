@@ -34,10 +34,12 @@ class LocalRequester {
         wait_(connection.peer()) {}
 
   // Executes the request, or keeps it with a copy of its inline data. The caller has checked it
-  // with iwarp::Requester::acceptable(). `more`: another one of the same list follows.
+  // with iwarp::Requester::acceptable(). `more`: a Write may wait for others, until advance().
   void post(const iwarp::WorkRequest& work, bool more);
-  // Executes what can be executed by now, and ends what the requests of a list share: every post()
-  // is followed by a call, under the same lock.
+  // Whether requests wait that advance() may execute.
+  [[nodiscard]] bool waits() const { return !pending_.empty() && !reply_awaited_ && !failure_; }
+  // Executes what can be executed by now, and ends what the requests of a list share. A post() that
+  // leaves nothing behind that waits() is followed by a call, under the same lock.
   void advance();
   // How often Sends that find no receive are retried; before, the peer's number counts.
   void set_retries(std::uint8_t retries) { retries_ = retries; }

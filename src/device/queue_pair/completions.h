@@ -75,6 +75,12 @@ class Completions {
   void withdraw();
   [[nodiscard]] bool empty() const { return pending_.empty() && (!late_ || late_->empty()); }
 
+  // Whether the application may sleep until a completion comes, without another call before.
+  [[nodiscard]] bool awaited() const {
+    return (send_queue_ && send_queue_->is_armed()) ||
+           (receive_queue_ && receive_queue_->is_armed());
+  }
+
   // Whether any request has failed since clear_failure().
   [[nodiscard]] bool failed() const { return failed_; }
   void clear_failure() {

@@ -7,15 +7,19 @@
 namespace weft::device {
 
 void StreamCarrier::posted(QueuePairLock& lock) {
-  if (!gathering_.may_wait() || !may_gather(lock)) return advance(lock);
-  if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
-  if (!deferred_) advance(lock);
+  if (gathering_.may_wait() && may_gather(lock)) {
+    if (!deferred_) deferred_ = driver_.engine.defer(driver_.queue_pair, false);
+    if (deferred_) return;
+  }
+  advance(lock);
+  gathering_.left();
 }
 
 // Where requests could not leave now anyway, advance() finds that out. What a link delays is due by
 // an alarm, which only advance() sets.
 bool StreamCarrier::may_gather(const QueuePairLock& lock) {
-  return takes_requests(lock) && parts_.waiting.empty() && !socket_.shaped();
+  return takes_requests(lock) && parts_.waiting.empty() && !socket_.shaped() &&
+         !parts_.completions.awaited();
 }
 
 // The proofs that a peer waits for may leave with what the program is likely to post now that it
