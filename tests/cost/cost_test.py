@@ -1,8 +1,10 @@
 """Compares the instructions and system calls of the device's main paths with stored figures.
 
-The program `operations` runs each path many times under valgrind. The figures do not depend on the
-clock or on other work on the machine, but on the compiler, so they are stored with its version, and
-are compared only where it is the same. `--store` replaces the stored figures by those of this run.
+The program `operations` runs each path many times under valgrind. The figures depend on the
+compiler, so they are stored with its version, and are compared only where it is the same. The clock
+and other work on the machine hardly change them: looks that are due every millisecond, and requests
+that wait for others only while the program posts quickly, make up a few calls in a hundred.
+`--store` replaces the stored figures by those of this run.
 """
 
 import argparse
@@ -22,7 +24,9 @@ STORED = HERE / "stored.json"
 COUNT = 100
 # What a path may cost more than its stored figure before the test fails.
 MORE_INSTRUCTIONS = 1.05
-MORE_CALLS = 0.2
+MORE_CALLS = 1.2
+# Of paths with hardly any calls.
+FEW_CALLS = 0.2
 # Smaller rises of a function are not named.
 NAMED_RISE = 10
 FIRST_MARK = 0x3FFF0000
@@ -129,7 +133,7 @@ def measure(program, same_host):
 def rises(now, stored):
     """What has risen, in sentences; the functions that have grown most come first."""
     calls, calls_before = (sum(one["system_calls"].values()) for one in (now, stored))
-    if calls > calls_before + MORE_CALLS:
+    if calls > max(calls_before * MORE_CALLS, calls_before + FEW_CALLS):
         yield (f"{calls:.2f} system calls instead of {calls_before:.2f}: "
                f"{now['system_calls']} instead of {stored['system_calls']}")
     if now["instructions"] > stored["instructions"] * MORE_INSTRUCTIONS:
