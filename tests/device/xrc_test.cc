@@ -27,6 +27,16 @@ ibv_xrcd* open_domain(Context& context, int file = -1, int flags = O_CREAT) {
   return ibv_open_xrcd(context.verbs(), &attributes);
 }
 
+// The two extended calls by the table of the context: the functions of <infiniband/verbs.h> fall
+// back to ibv_create_srq and ibv_create_qp of libibverbs, which a test of the device does not link.
+ibv_srq* create_shared_queue(Context& context, ibv_srq_init_attr_ex& attributes) {
+  return verbs_get_ctx(context.verbs())->create_srq_ex(context.verbs(), &attributes);
+}
+
+ibv_qp* create_queue_pair(Context& context, ibv_qp_init_attr_ex& attributes) {
+  return verbs_get_ctx(context.verbs())->create_qp_ex(context.verbs(), &attributes);
+}
+
 // A shared receive queue with a protection domain and memory of its own.
 class Inbox {
  public:
@@ -40,7 +50,7 @@ class Inbox {
     attributes.pd = &domain->pd;
     attributes.xrcd = xrc;
     attributes.cq = completions.verbs();
-    queue = ibv_create_srq_ex(context.verbs(), &attributes);
+    queue = create_shared_queue(context, attributes);
     if (!queue) throw std::runtime_error("no shared receive queue");
     EXPECT_EQ(ibv_get_srq_num(queue, &number), 0);
   }
@@ -102,7 +112,7 @@ class Program {
     attributes.qp_type = IBV_QPT_XRC_RECV;
     attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
     attributes.xrcd = xrc;
-    receiver = ibv_create_qp_ex(context.verbs(), &attributes);
+    receiver = create_queue_pair(context, attributes);
     attributes = {};
     attributes.qp_type = IBV_QPT_XRC_SEND;
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -114,7 +124,7 @@ class Program {
                       .max_send_sge = 1,
                       .max_recv_sge = 0,
                       .max_inline_data = 0};
-    sender = ibv_create_qp_ex(context.verbs(), &attributes);
+    sender = create_queue_pair(context, attributes);
     EXPECT_NE(receiver, nullptr);
     EXPECT_NE(sender, nullptr);
     source = std::make_unique<Buffer>(context, *domain, 2 * 1024 * 1024, all_access);
@@ -463,7 +473,7 @@ TEST(XrcDomain, TagMatchingIsRefused) {
   ibv_srq_init_attr_ex attributes{};
   attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_TM;
   attributes.srq_type = IBV_SRQT_TM;
-  EXPECT_EQ(ibv_create_srq_ex(context.verbs(), &attributes), nullptr);
+  EXPECT_EQ(create_shared_queue(context, attributes), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
